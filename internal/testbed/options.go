@@ -1,0 +1,56 @@
+package testbed
+
+import "os"
+
+// Option changes how a server is started.
+type Option func(*options)
+
+type options struct {
+	args     []string
+	durable  bool
+	faults   bool
+	replicas int
+	size     int
+}
+
+func newOptions(opts []Option) options {
+	var o options
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	return o
+}
+
+// private tells whether only a server of our own will do.
+func (o options) private() bool { return o.faults || o.durable || len(o.args) > 0 }
+
+// Args adds arguments to the server's command line, after the testbed's own.
+func Args(args ...string) Option {
+	return func(o *options) { o.args = append(o.args, args...) }
+}
+
+// Faults asks for a server that can be killed and paused, which one from the
+// environment cannot.
+func Faults() Option { return func(o *options) { o.faults = true } }
+
+// Durable asks for a server that keeps, through a loss of power, all that it
+// has confirmed: Redis appends to a file, and all sync each write to the disk.
+// Without it Redis keeps nothing when it is killed; the other servers keep
+// everything when they are killed, since the operating system still has it.
+func Durable() Option { return func(o *options) { o.durable = true } }
+
+// Replicas sets the number of replicas of each primary: in [RedisCluster]
+// none, in [RedisSentinel] one unless it is given.
+func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
+
+// Size sets the number of members of an ensemble, or of sentinels.
+func Size(n int) Option { return func(o *options) { o.size = n } }
+
+// Required tells whether tests must fail, not skip, when they find no server:
+// LOCKER_TEST_REQUIRE=1.
+func Required() bool {
+	v := os.Getenv("LOCKER_TEST_REQUIRE")
+	return v != "" && v != "0"
+}

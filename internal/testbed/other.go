@@ -1,0 +1,55 @@
+//go:build !unix
+
+package testbed
+
+import (
+	"errors"
+	"net"
+	"os/exec"
+	"testing"
+)
+
+// Where there are no Unix processes, servers come from the environment or
+// from containers, and the latter are not removed when the test process is
+// killed.
+
+type process struct{ instance }
+
+func newProcess(*kind, *node) (*process, error) {
+	return nil, errors.New("the testbed starts no processes on this system")
+}
+
+var watch watcher
+
+type watcher struct{}
+
+func (watcher) folder() (string, error) { return "", nil }
+func (watcher) tell(string, ...any)     {}
+
+// Port returns a port of the loopback that nothing listens on.
+func Port(tb testing.TB) int {
+	tb.Helper()
+	port, err := reservePort()
+	if err != nil {
+		tb.Fatalf("testbed: %v", err)
+	}
+	return port
+}
+
+func reservePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close() //nolint:errcheck // nothing was sent
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func releasePort(int) {}
+
+func (n *node) reserve(*kind) error { return errors.ErrUnsupported }
+
+func startWatched(*exec.Cmd) error       { return errors.ErrUnsupported }
+func endWatched(*exec.Cmd, func()) error { return errors.ErrUnsupported }
+func freeze(int) error                   { return errors.ErrUnsupported }
+func thaw(int)                           {}

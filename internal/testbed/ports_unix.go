@@ -1,0 +1,89 @@
+//go:build unix
+
+package testbed
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Ports are taken from below the range that the system gives to outgoing
+// connections: else a client could be given the port of a server that is down
+// for a moment, which then cannot start again. A lock on a file keeps other
+// test processes off a port while its server is down.
+const firstPort, lastPort = 10000, 31999
+
+var ports struct {
+	mu    sync.Mutex
+	locks map[int]*os.File
+}
+
+// Port returns a port of the loopback that nothing listens on and that no
+// other test gets until tb ends.
+func Port(tb testing.TB) int {
+	tb.Helper()
+	port, err := reservePort()
+	if err != nil {
+		tb.Fatalf("testbed: %v", err)
+	}
+	tb.Cleanup(func() { releasePort(port) })
+	return port
+}
+
+func reservePort() (int, error) {
+	dir := filepath.Join(os.TempDir(), "locker-testbed-ports")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return 0, err
+	}
+	_ = os.Chmod(dir, 0o777|os.ModeSticky) // for other users' tests; only its owner can
+	const n = lastPort - firstPort + 1
+	start := rand.IntN(n)
+	for i := range n {
+		if port := firstPort + (start+i)%n; reserve(dir, port) {
+			return port, nil
+		}
+	}
+	return 0, errors.New("no port is free")
+}
+
+func reserve(dir string, port int) bool {
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return false
+	}
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil || !free(port) {
+		_ = f.Close()
+		return false
+	}
+	ports.mu.Lock()
+	defer ports.mu.Unlock()
+	if ports.locks == nil {
+		ports.locks = map[int]*os.File{}
+	}
+	ports.locks[port] = f
+	return true
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+func releasePort(port int) {
+	ports.mu.Lock()
+	defer ports.mu.Unlock()
+	if f := ports.locks[port]; f != nil {
+		_ = f.Close()
+		delete(ports.locks, port)
+	}
+}

@@ -1,0 +1,159 @@
+//go:build unix
+
+package testbed
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// A process is a server started from a binary on this machine.
+type process struct {
+	kind     *kind
+	node     *node
+	prepared bool
+	paused   bool
+	cmd      *exec.Cmd // nil while the server is down
+	logPath  string
+}
+
+// newProcess gives the node a folder and ports where it has none yet.
+func newProcess(k *kind, n *node) (*process, error) {
+	if err := n.reserve(k); err != nil {
+		return nil, err
+	}
+	return &process{kind: k, node: n, logPath: n.dir + ".log"}, nil
+}
+
+// reserve gives the node what it needs before it can be configured.
+func (n *node) reserve(k *kind) error {
+	base, err := watch.folder()
+	if err != nil {
+		return err
+	}
+	if n.dir == "" {
+		if n.dir, err = os.MkdirTemp(base, k.name+"-"); err != nil {
+			return err
+		}
+	}
+	for len(n.ports) < max(k.ports, 1) {
+		p, err := reservePort()
+		if err != nil {
+			return err
+		}
+		n.ports = append(n.ports, p)
+	}
+	return nil
+}
+
+func (p *process) start() error {
+	if p.cmd != nil {
+		return fmt.Errorf("it runs already")
+	}
+	if !p.prepared && p.kind.prepare != nil {
+		if err := p.kind.prepare(p.node); err != nil {
+			return err
+		}
+	}
+	p.prepared = true
+	out, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer out.Close() //nolint:errcheck // the server has its own copy
+	cmd := p.kind.command(p.node)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = p.node.dir, out, out
+	if err := startWatched(cmd); err != nil {
+		return err
+	}
+	p.cmd, p.paused = cmd, false
+	return nil
+}
+
+func (p *process) kill() error {
+	if p.cmd == nil {
+		return nil
+	}
+	cmd := p.cmd
+	p.cmd, p.paused = nil, false
+	return endWatched(cmd, nil)
+}
+
+func (p *process) pause() error {
+	if p.cmd == nil {
+		return fmt.Errorf("it is down")
+	}
+	p.paused = true
+	return freeze(p.cmd.Process.Pid)
+}
+
+func (p *process) resume() error {
+	if p.cmd == nil {
+		return fmt.Errorf("it is down")
+	}
+	p.paused = false
+	thaw(p.cmd.Process.Pid)
+	return nil
+}
+
+func (p *process) ended() bool { return p.cmd != nil && gone(p.cmd.Process.Pid) }
+
+// remove deletes the data folder and lets others have the ports.
+func (p *process) remove() {
+	_ = os.RemoveAll(p.node.dir)
+	_ = os.Remove(p.logPath)
+	for _, port := range p.node.ports {
+		releasePort(port)
+	}
+}
+
+// logTail is how much of a log is worth showing.
+const logTail = 4 << 10
+
+func (p *process) log() string { return tail(p.logPath) }
+
+func tail(path string) string {
+	f, err := os.Open(filepath.Clean(path))
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close() //nolint:errcheck // only read
+	if st, err := f.Stat(); err == nil && st.Size() > logTail {
+		_, _ = f.Seek(-logTail, io.SeekEnd)
+	}
+	b, _ := io.ReadAll(f)
+	return string(b)
+}
+
+// startWatched starts cmd in a process group of its own, which the watcher
+// ends should this process die first.
+func startWatched(cmd *exec.Cmd) error {
+	if _, err := watch.folder(); err != nil { // starts the watcher
+		return err
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Setpgid = true
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	watch.tell("+ %d", cmd.Process.Pid)
+	return nil
+}
+
+// endWatched kills cmd and all that it started, and returns when they are gone.
+// drain, if any, reads the rest of cmd's output, which cmd.Wait would close.
+func endWatched(cmd *exec.Cmd, drain func()) error {
+	pids := killTree(cmd.Process.Pid)
+	if drain != nil {
+		drain()
+	}
+	_ = cmd.Wait() // it was killed: that is no error
+	watch.tell("- %d", cmd.Process.Pid)
+	return awaitGone(pids)
+}

@@ -1,0 +1,146 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var redis = &kind{
+	name:   "redis",
+	scheme: "redis",
+	ports:  1,
+	find:   func() (string, error) { return lookup([]string{"redis-server", "valkey-server"}, "/usr/bin") },
+	command: func(n *node) *exec.Cmd {
+		args := []string{
+			"--port", strconv.Itoa(n.ports[0]), "--bind", "127.0.0.1", "--dir", n.dir,
+			"--save", "", "--maxclients", "20000",
+			"--appendonly", yesNo(n.opts.durable), "--appendfsync", "always",
+		}
+		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
+	},
+	ready: func(ctx context.Context, addr string) error {
+		_, err := redisCall(ctx, addr, "PING")
+		if err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
+			return nil // it answers, and wants a password that only the test knows
+		}
+		return err
+	},
+	image: image{ref: "redis:7", port: 6379, args: []string{"redis-server", "--save", ""}},
+}
+
+// Redis starts a Redis for this test alone. It listens on loopback, keeps
+// nothing on disk unless [Durable] or [Args] says so, and is killed when the
+// test ends.
+func Redis(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	return redis.private(tb, opts...)
+}
+
+// SharedRedis returns the Redis that all tests of this process share. They
+// must use names of their own, and not stop it.
+func SharedRedis(tb testing.TB) *Server {
+	tb.Helper()
+	return redis.share(tb)
+}
+
+// RedisN starts n separate Redis servers, as Redlock has them.
+func RedisN(tb testing.TB, n int, opts ...Option) *Ensemble {
+	tb.Helper()
+	e := newEnsemble(tb, redis, n, opts, nil)
+	e.url = func(addrs string) string { return "redlock://" + addrs }
+	e.begin()
+	return e
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// redisCall sends one command on a connection of its own, and returns the
+// answer: a string for simple answers, one line for each element of an array.
+func redisCall(ctx context.Context, addr string, args ...string) (string, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close() //nolint:errcheck // the answer has come or not
+	if t, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(t)
+	} else {
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	if _, err := c.Write([]byte(b.String())); err != nil {
+		return "", err
+	}
+	return redisReply(bufio.NewReader(c))
+}
+
+func redisReply(r *bufio.Reader) (string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimRight(line, "\r\n")
+	if line == "" {
+		return "", errors.New("redis: an empty line for an answer")
+	}
+	switch body := line[1:]; line[0] {
+	case '-':
+		return "", errors.New(body)
+	case '$':
+		return redisBulk(r, body)
+	case '*':
+		return redisArray(r, body)
+	default:
+		return body, nil
+	}
+}
+
+func redisBulk(r *bufio.Reader, size string) (string, error) {
+	n, err := strconv.Atoi(size)
+	if err != nil || n < 0 {
+		return "", err
+	}
+	b := make([]byte, n+2)
+	for got := 0; got < len(b); {
+		m, err := r.Read(b[got:])
+		if err != nil {
+			return "", err
+		}
+		got += m
+	}
+	return string(b[:n]), nil
+}
+
+func redisArray(r *bufio.Reader, size string) (string, error) {
+	n, err := strconv.Atoi(size)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for range n {
+		s, err := redisReply(r)
+		if err != nil {
+			return "", err
+		}
+		lines = append(lines, s)
+	}
+	return strings.Join(lines, "\n"), nil
+}

@@ -1,0 +1,287 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Server is one real server. Its methods may be called from any goroutine;
+// those that change the server's state fail the test when they cannot do so.
+type Server struct {
+	tb     testing.TB
+	kind   *kind
+	addr   string
+	url    string
+	shared bool
+	inst   instance // nil when the server is somebody else's
+}
+
+// An instance is a server that the testbed started. It is not safe for
+// concurrent use, except through [locked].
+type instance interface {
+	start() error  // does not wait until the server answers
+	kill() error   // returns when the server is gone
+	pause() error  // freezes it
+	resume() error // lets it go on
+	ended() bool   // whether it has stopped by itself, as far as one can tell
+	log() string   // the end of what it printed
+}
+
+// Addr returns the server's host:port. It stays the same over restarts.
+func (s *Server) Addr() string { return s.addr }
+
+// URL returns the server's URL as locker.Open takes it.
+func (s *Server) URL() string { return s.url }
+
+// CanFault tells whether the server can be killed and paused: it is the
+// test's own, and was started by the testbed.
+func (s *Server) CanFault() bool { return s.inst != nil && !s.shared }
+
+// Kill ends the server with SIGKILL, and returns when it is gone. Killing a
+// server that is down does nothing.
+func (s *Server) Kill() { s.tb.Helper(); s.must("kill", instance.kill) }
+
+// Pause freezes the server with SIGSTOP: its connections stay open and its
+// port accepts more, and nothing is answered.
+func (s *Server) Pause() { s.tb.Helper(); s.must("pause", instance.pause) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() { s.tb.Helper(); s.must("resume", instance.resume) }
+
+// Start starts the server again after [Server.Kill], on the same port and
+// data folder, and returns when it answers.
+func (s *Server) Start() {
+	s.tb.Helper()
+	s.must("start", instance.start)
+	s.Wait()
+}
+
+// Restart is Kill and Start.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	s.Start()
+}
+
+// Wait returns when the server answers, which [Server.Start] has waited for
+// already.
+func (s *Server) Wait() {
+	s.tb.Helper()
+	if err := s.await(); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// Log returns the end of what the server has printed.
+func (s *Server) Log() string {
+	if s.inst == nil {
+		return ""
+	}
+	return s.inst.log()
+}
+
+// Proxy returns a proxy in front of the server, which lives as long as tb.
+func (s *Server) Proxy(tb testing.TB) *Proxy {
+	tb.Helper()
+	p := NewProxy(tb, s.addr)
+	p.url = strings.Replace(s.url, s.addr, p.addr, 1)
+	return p
+}
+
+func (s *Server) must(verb string, f func(instance) error) {
+	s.tb.Helper()
+	if !s.CanFault() {
+		s.tb.Fatalf("testbed: cannot %s the %s server at %s: it is not this test's own (ask for testbed.Faults, see CanFault)", verb, s.kind.name, s.addr)
+	}
+	if err := f(s.inst); err != nil {
+		s.tb.Fatalf("testbed: %s %s at %s: %v", verb, s.kind.name, s.addr, err)
+	}
+}
+
+// await polls the server until it answers. The pause between two tries is
+// short because a start is short: a few milliseconds for most servers.
+func (s *Server) await() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		try, cancelTry := context.WithTimeout(ctx, 2*time.Second)
+		err := s.kind.ready(try, s.addr)
+		cancelTry()
+		switch {
+		case err == nil:
+			return nil
+		case s.inst != nil && s.inst.ended():
+			return fmt.Errorf("testbed: %s at %s ended before it answered; its log ends:\n%s", s.kind.name, s.addr, s.Log())
+		case ctx.Err() != nil:
+			return fmt.Errorf("testbed: %s at %s does not answer (%w); its log ends:\n%s", s.kind.name, s.addr, err, s.Log())
+		}
+		time.Sleep(pause)
+	}
+}
+
+// private returns a server for one test, stopped by its Cleanup.
+func (k *kind) private(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	o := newOptions(opts)
+	if s := k.external(tb); s != nil && !o.private() {
+		return s
+	}
+	s, err := k.launch(&node{opts: o})
+	if err != nil {
+		k.missing(tb, err)
+	}
+	s.own(tb)
+	s.begin()
+	s.Wait()
+	return s
+}
+
+// own makes tb the server's master, whose end is the server's.
+func (s *Server) own(tb testing.TB) {
+	s.tb = tb
+	tb.Cleanup(func() {
+		if err := s.inst.kill(); err != nil {
+			tb.Errorf("testbed: stop %s at %s: %v", s.kind.name, s.addr, err)
+		}
+		if tb.Failed() {
+			tb.Logf("testbed: the log of %s at %s ends:\n%s", s.kind.name, s.addr, s.Log())
+		}
+		s.inst.(*locked).remove()
+	})
+}
+
+// begin starts the server for the first time.
+func (s *Server) begin() {
+	s.tb.Helper()
+	if err := s.inst.start(); err != nil {
+		s.tb.Fatalf("testbed: start %s: %v", s.kind.name, err)
+	}
+}
+
+// launch makes the server that n describes, from a binary or a container. It
+// does not start it. The error is why neither is to be had.
+func (k *kind) launch(n *node) (*Server, error) {
+	bin, err := k.find()
+	if err == nil {
+		n.bin = bin
+		p, err := newProcess(k, n)
+		if err != nil {
+			return nil, err
+		}
+		return k.server(&locked{instance: p}, n.ports[0]), nil
+	}
+	c, cerr := newContainer(k, n)
+	if cerr != nil {
+		return nil, fmt.Errorf("%w, %w", err, cerr)
+	}
+	return k.server(&locked{instance: c}, n.ports[0]), nil
+}
+
+func (k *kind) server(inst instance, port int) *Server {
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	return &Server{kind: k, addr: addr, url: k.urlOf(addr), inst: inst}
+}
+
+// external returns the server that the environment names, if any.
+func (k *kind) external(tb testing.TB) *Server {
+	tb.Helper()
+	v := os.Getenv(k.env())
+	if v == "" {
+		return nil
+	}
+	u, err := url.Parse(v)
+	if err != nil || u.Host == "" {
+		tb.Fatalf("testbed: %s is not a URL with a host", k.env()) // it may hold a password: not shown
+	}
+	return &Server{tb: tb, kind: k, addr: u.Host, url: v}
+}
+
+// shared holds the servers that serve the whole test process, by name.
+var shared struct {
+	mu      sync.Mutex
+	servers map[string]*sharedServer
+}
+
+type sharedServer struct {
+	once    sync.Once
+	server  *Server
+	missing error // there is none
+	broken  error // there is one, and it does not start
+}
+
+// sharedServer returns the one server of its kind that lasts until the test
+// process ends.
+func (k *kind) share(tb testing.TB) *Server {
+	tb.Helper()
+	if s := k.external(tb); s != nil {
+		return s
+	}
+	shared.mu.Lock()
+	if shared.servers == nil {
+		shared.servers = map[string]*sharedServer{}
+	}
+	sh := shared.servers[k.name]
+	if sh == nil {
+		sh = new(sharedServer)
+		shared.servers[k.name] = sh
+	}
+	shared.mu.Unlock()
+
+	sh.once.Do(func() { sh.start(k) })
+	if sh.missing != nil {
+		k.missing(tb, sh.missing)
+	}
+	if sh.broken != nil {
+		tb.Fatal(sh.broken)
+	}
+	s := *sh.server
+	s.tb, s.shared = tb, true
+	return &s
+}
+
+func (sh *sharedServer) start(k *kind) {
+	if sh.server, sh.missing = k.launch(&node{}); sh.missing != nil {
+		return
+	}
+	if sh.broken = sh.server.inst.start(); sh.broken == nil {
+		sh.broken = sh.server.await()
+	}
+}
+
+// locked makes an instance safe for concurrent use.
+type locked struct {
+	mu sync.Mutex
+	instance
+}
+
+func (l *locked) do(f func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return f()
+}
+
+func (l *locked) start() error  { return l.do(l.instance.start) }
+func (l *locked) kill() error   { return l.do(l.instance.kill) }
+func (l *locked) pause() error  { return l.do(l.instance.pause) }
+func (l *locked) resume() error { return l.do(l.instance.resume) }
+
+func (l *locked) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.instance.ended()
+}
+
+// remove deletes what the server kept.
+func (l *locked) remove() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r, ok := l.instance.(interface{ remove() }); ok {
+		r.remove()
+	}
+}

@@ -1,0 +1,262 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	RegisterChild("echo", childEcho)
+	RegisterChild("servers", childServers)
+	os.Exit(Main(m))
+}
+
+// need skips a test of the testbed where the server is not installed, even
+// under LOCKER_TEST_REQUIRE: the drivers' tests see to that.
+func need(t *testing.T, k *kind) {
+	t.Helper()
+	if _, err := k.find(); err != nil {
+		t.Skip(err)
+	}
+}
+
+func answers(k *kind, addr string) error {
+	ctx, cancel := context.WithTimeout(t0, 2*time.Second)
+	defer cancel()
+	return k.ready(ctx, addr)
+}
+
+var t0 = context.Background()
+
+// silent asks with a short limit, and expects no answer.
+func silent(t *testing.T, k *kind, addr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t0, 100*time.Millisecond)
+	defer cancel()
+	if err := k.ready(ctx, addr); err == nil {
+		t.Fatalf("%s at %s answers", k.name, addr)
+	}
+}
+
+func alive(t *testing.T, k *kind, addr string) {
+	t.Helper()
+	if err := answers(k, addr); err != nil {
+		t.Fatalf("%s at %s: %v", k.name, addr, err)
+	}
+}
+
+// testServer does to one server all that can be done to it.
+func testServer(t *testing.T, k *kind, s *Server) {
+	t.Helper()
+	if !s.CanFault() {
+		t.Fatal("a private server cannot be broken")
+	}
+	if !strings.Contains(s.URL(), s.Addr()) {
+		t.Errorf("URL %q is without the address %s", s.URL(), s.Addr())
+	}
+	alive(t, k, s.Addr())
+
+	s.Kill()
+	s.Kill() // does nothing
+	if c, err := net.Dial("tcp", s.Addr()); err == nil {
+		_ = c.Close()
+		t.Fatal("a killed server accepts connections")
+	}
+	s.Start()
+	alive(t, k, s.Addr())
+
+	s.Pause()
+	silent(t, k, s.Addr())
+	s.Resume()
+	alive(t, k, s.Addr())
+
+	p := s.Proxy(t)
+	if !strings.Contains(p.URL(), p.Addr()) {
+		t.Errorf("URL %q is without the proxy's address %s", p.URL(), p.Addr())
+	}
+	alive(t, k, p.Addr())
+	p.Cut()
+	silent(t, k, p.Addr())
+	p.Heal()
+	alive(t, k, p.Addr())
+	p.Refuse()
+	if c, err := net.Dial("tcp", p.Addr()); err == nil {
+		_ = c.Close()
+		t.Fatal("a refusing proxy accepts connections")
+	}
+	p.Heal()
+	alive(t, k, p.Addr())
+
+	s.Pause()
+	s.Kill() // what is paused can be killed
+	s.Restart()
+	alive(t, k, s.Addr())
+}
+
+// fakeTB stands in for a test where there is none, or where one is to fail.
+type fakeTB struct {
+	testing.TB
+	skipped, failed string
+	cleanups        []func()
+}
+
+var errFake = errors.New("the fake test ended")
+
+func (f *fakeTB) Helper()             {}
+func (f *fakeTB) Cleanup(c func())    { f.cleanups = append(f.cleanups, c) }
+func (f *fakeTB) Logf(string, ...any) {}
+func (f *fakeTB) Failed() bool        { return f.failed != "" }
+func (f *fakeTB) Skipf(format string, args ...any) {
+	f.skipped = fmt.Sprintf(format, args...)
+	panic(errFake)
+}
+
+func (f *fakeTB) Fatalf(format string, args ...any) {
+	f.failed = fmt.Sprintf(format, args...)
+	panic(errFake)
+}
+func (f *fakeTB) Fatal(args ...any) { f.Fatalf("%s", fmt.Sprint(args...)) }
+
+// run calls f as a test would be run, to its end by Skip or Fatal.
+func (f *fakeTB) run(test func(testing.TB)) {
+	defer func() {
+		if r := recover(); r != nil && r != errFake { //nolint:errorlint // the very value
+			panic(r)
+		}
+	}()
+	test(f)
+}
+
+func TestNoServer(t *testing.T) {
+	none := &kind{name: "none", find: func() (string, error) { return lookup([]string{"no-such-server"}) }}
+	t.Setenv("LOCKER_TEST_REQUIRE", "")
+	tb := new(fakeTB)
+	tb.run(func(tb testing.TB) { none.share(tb) })
+	if !strings.Contains(tb.skipped, "scripts/install-servers.sh none") {
+		t.Errorf("skipped with %q", tb.skipped)
+	}
+	t.Setenv("LOCKER_TEST_REQUIRE", "1")
+	tb = new(fakeTB)
+	tb.run(func(tb testing.TB) { none.private(tb) })
+	if !strings.Contains(tb.failed, "scripts/install-servers.sh none") {
+		t.Errorf("failed with %q", tb.failed)
+	}
+}
+
+func TestExternalServer(t *testing.T) {
+	s := SharedRedis(t)
+	t.Setenv("LOCKER_TEST_REDIS_URL", "redis://"+s.Addr()+"/3")
+	tb := new(fakeTB)
+	tb.run(func(tb testing.TB) {
+		e := SharedRedis(tb)
+		if e.Addr() != s.Addr() || !strings.HasSuffix(e.URL(), "/3") || e.CanFault() {
+			t.Errorf("got %s, %s, CanFault %v", e.Addr(), e.URL(), e.CanFault())
+		}
+		e.Kill()
+	})
+	if !strings.Contains(tb.failed, "not this test's own") {
+		t.Errorf("Kill of somebody else's server: %q", tb.failed)
+	}
+	if own := Redis(t, Faults()); own.Addr() == s.Addr() || !own.CanFault() {
+		t.Error("Faults did not bring a server of our own")
+	}
+	t.Setenv("LOCKER_TEST_REDIS_URL", "redis://u:secret@%zz")
+	tb = new(fakeTB)
+	tb.run(func(tb testing.TB) { SharedRedis(tb) })
+	if tb.failed == "" || strings.Contains(tb.failed, "secret") {
+		t.Errorf("a malformed URL: %q", tb.failed)
+	}
+}
+
+func TestBrokenServer(t *testing.T) {
+	need(t, redis)
+	tb := new(fakeTB)
+	tb.run(func(tb testing.TB) { Redis(tb, Args("--no-such-setting", "1")) })
+	if !strings.Contains(tb.failed, "no-such-setting") {
+		t.Errorf("failed with %q, not with the server's log", tb.failed)
+	}
+	for _, c := range tb.cleanups {
+		c()
+	}
+}
+
+func childEcho() {
+	fmt.Println("ready", os.Getenv("WORD"))
+	for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+		fmt.Println("got", s.Text())
+		if s.Text() == "exit" {
+			return
+		}
+	}
+}
+
+func TestChild(t *testing.T) {
+	p := Child(t, "echo", "WORD=hello")
+	if got := p.WaitLine("ready "); got != "hello" {
+		t.Errorf("the child's environment: %q", got)
+	}
+	p.Send("one")
+	p.WaitLine("got one")
+	p.Pause()
+	if s := state(p.Pid()); haveProc && s != 'T' {
+		t.Errorf("a paused child is in state %c", s)
+	}
+	p.Send("two")
+	p.Resume()
+	p.WaitLine("got two")
+	p.Send("exit")
+	if err := p.Wait(); err != nil {
+		t.Errorf("Wait: %v", err)
+	}
+	p.Kill() // it has ended: does nothing
+
+	p = Child(t, "echo")
+	p.WaitLine("ready")
+	p.Kill()
+	if !gone(p.Pid()) {
+		t.Error("a killed child is there")
+	}
+	if err := Child(t, "nobody").Wait(); err == nil {
+		t.Error("a child that nobody registered succeeds")
+	}
+}
+
+// childServers starts servers, one of them paused, and waits to be killed.
+func childServers() {
+	tb := new(fakeTB)
+	shared, paused := SharedRedis(tb), Redis(tb)
+	paused.Pause()
+	base, _ := watch.folder()
+	fmt.Println("at", shared.Addr(), paused.inst.(*locked).instance.(*process).cmd.Process.Pid, base)
+	select {}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	need(t, redis)
+	p := Child(t, "servers")
+	var addr, base string
+	var pid int
+	if _, err := fmt.Sscan(p.WaitLine("at "), &addr, &pid, &base); err != nil {
+		t.Fatal(err)
+	}
+	alive(t, redis, addr)
+	_ = p.cmd.Process.Kill() // it alone: Kill would end the servers too
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		_, err := os.Stat(base)
+		if answers(redis, addr) != nil && gone(pid) && os.IsNotExist(err) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: the paused server gone: %v, folder %s: %v", gone(pid), base, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

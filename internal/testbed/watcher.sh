@@ -1,0 +1,28 @@
+# Usage: watcher.sh FOLDER
+# Reads "+ PID", "- PID" and "+ ID", "- ID" (of containers, "box:…") from its
+# standard input. When that ends, kills what is left with all that it started,
+# and deletes FOLDER.
+trap '' INT TERM HUP QUIT PIPE
+live=' '
+while read -r op what; do
+	case $op in
+	+) live="$live$what " ;;
+	-) case $live in *" $what "*) live="${live%%" $what "*} ${live#*" $what "}" ;; esac ;;
+	esac
+done
+
+end_tree() { # parents first: a stopped parent has no new children
+	kill -STOP "$1" || return 0
+	for child in $(cat /proc/"$1"/task/*/children); do end_tree "$child"; done
+	kill -KILL "$1"
+}
+
+exec 2>/dev/null
+for what in $live; do
+	case $what in
+	box:*) docker rm -f -v "${what#box:}" >/dev/null ;;
+	*) end_tree "$what"; kill -KILL -"$what" ;;
+	esac
+done
+# What was killed may still be writing.
+for _ in 1 2 3 4 5; do rm -rf "$1" && break; sleep 0.2; done
