@@ -1,0 +1,104 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Driver is what a store implements. The package comment is its
+// specification; the numbers refer to it.
+//
+// A driver may also implement [BatchRenewer], [Lister], [Breaker],
+// [LossNotifier], [Bounder] and fmt.Stringer, each of which names what the
+// core does without it.
+type Driver interface {
+	// Acquire takes a ticket and, with r.Wait, waits until it is granted
+	// (D4–D9, D11).
+	Acquire(ctx context.Context, r Request) (Grant, error)
+
+	// Renew lengthens the lease of a held ticket to at least ttl from now
+	// (D12).
+	Renew(ctx context.Context, h Hold, ttl time.Duration) error
+
+	// Release removes a ticket, held or waiting (D13).
+	Release(ctx context.Context, h Hold) error
+
+	// Inspect returns the line of name, in order (D15). A name nobody uses
+	// has an empty line.
+	Inspect(ctx context.Context, name string) ([]Ticket, error)
+
+	// Close frees what the driver has opened (D17).
+	Close() error
+}
+
+// A Request asks for a ticket.
+type Request struct {
+	Name string // the lock (D2)
+	ID   string // the ticket, unique for ever (D1)
+
+	Owner string // shown by Inspect; at most 512 bytes of UTF-8
+	Note  string // shown by Inspect; at most 512 bytes of UTF-8
+
+	Shared bool // a reader, or one of Limit permits
+	Limit  int  // with Shared: how many at once; 0 means any number
+
+	TTL     time.Duration // length of the lease, at least Bounds.MinTTL
+	Renewed bool          // the core will renew; false: a fixed lease
+	Wait    bool          // wait in line; false: now or ErrNotAcquired
+
+	Joined func() // called once when the ticket stands in line ungranted; may be nil
+}
+
+// Hold is the part of the request by which a ticket is known later.
+func (r Request) Hold(token uint64) Hold {
+	return Hold{Name: r.Name, ID: r.ID, Token: token, Shared: r.Shared}
+}
+
+// Ticket is the request as a line shows it.
+func (r Request) Ticket(token uint64) Ticket {
+	return Ticket{
+		ID: r.ID, Token: token, Owner: r.Owner, Note: r.Note,
+		Shared: r.Shared, Limit: r.Limit,
+	}
+}
+
+// A Grant is the answer to a request that was granted.
+type Grant struct {
+	Token uint64        // the ticket's number, the fencing token (D3)
+	Asked time.Time     // from when the lease counts, by the monotonic clock (D11)
+	TTL   time.Duration // length of the lease if the store gave less than asked; else 0
+}
+
+// A Hold names a ticket in Renew and Release.
+type Hold struct {
+	Name   string
+	ID     string
+	Token  uint64 // 0 when Acquire did not get to tell it
+	Shared bool
+}
+
+// A Ticket is one place in a line.
+type Ticket struct {
+	ID        string
+	Token     uint64
+	Owner     string
+	Note      string
+	Shared    bool
+	Limit     int // with Shared: 0 means any number
+	Held      bool
+	Since     time.Time     // of the grant or, for a waiter, of joining; zero if unknown
+	Remaining time.Duration // of a holder's lease; 0 for a waiter
+}
+
+var (
+	// ErrNotAcquired says that a request that does not wait cannot be
+	// granted now, and that it left no ticket.
+	ErrNotAcquired = errors.New("lock not acquired")
+	// ErrLost says that the ticket does not stand in the line (any more).
+	ErrLost = errors.New("lock lost")
+	// ErrClosed says that the driver has been closed.
+	ErrClosed = errors.New("locker closed")
+	// ErrUnsupported says that the store cannot do what was asked.
+	ErrUnsupported = errors.New("not supported by this store")
+)

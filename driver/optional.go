@@ -1,0 +1,83 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// A Renewal is one entry of a batch.
+type Renewal struct {
+	Hold
+	TTL time.Duration
+}
+
+// BatchRenewer renews many leases at once. The answer has one error for each
+// entry, in order, with the meaning of Renew.
+//
+// Without it the core calls Renew for each, a few at a time.
+type BatchRenewer interface {
+	RenewAll(ctx context.Context, rs []Renewal) []error
+}
+
+// Lister lists the names that have a live ticket, in any order, each once.
+//
+// Without it Client.List is ErrUnsupported.
+type Lister interface {
+	List(ctx context.Context) ([]string, error)
+}
+
+// Breaker removes a ticket by its number, whoever's it is; whoever is next is
+// granted as after a release. ErrLost says that no such ticket stands in line.
+//
+// Without it Client.Break is ErrUnsupported.
+type Breaker interface {
+	Break(ctx context.Context, name string, token uint64) error
+}
+
+// LossNotifier tells of a loss that the store pushed: the end of a session,
+// a break, a deletion by an operator. The core calls NotifyLoss once, before
+// any other method; tell may be called from any goroutine, must not be called
+// with locks held that Acquire, Renew or Release take, and ignores tickets
+// that the core does not hold.
+//
+// Without it a loss is noticed at the next renewal, or when the trust window
+// ends.
+type LossNotifier interface {
+	NotifyLoss(tell func(h Hold, cause error))
+}
+
+// Bounds are the times that a driver states for a lock of one TTL, and that
+// conformance holds it to.
+type Bounds struct {
+	// MinTTL is the shortest lease the store can give. A caller who wants a
+	// shorter one gets it from the core, which ends the lease itself while
+	// its process lives.
+	MinTTL time.Duration
+	// Crash is the longest time from the last renewal of a holder that died
+	// to the grant of a live waiter.
+	Crash time.Duration
+	// Liveness is the longest time that all the dead waiters ahead, together,
+	// delay the line.
+	Liveness time.Duration
+}
+
+// Bounder states the bounds for a lock of the given TTL.
+//
+// Without it the core assumes DefaultBounds.
+type Bounder interface {
+	Bounds(ttl time.Duration) Bounds
+}
+
+// DefaultBounds are those of a driver that states none: any TTL, a crash
+// noticed a second after it, and dead waiters within five seconds.
+func DefaultBounds(ttl time.Duration) Bounds {
+	return Bounds{Crash: ttl + time.Second, Liveness: 5 * time.Second}
+}
+
+// BoundsOf returns the bounds that d states for a lock of the given TTL.
+func BoundsOf(d Driver, ttl time.Duration) Bounds {
+	if b, ok := d.(Bounder); ok {
+		return b.Bounds(ttl)
+	}
+	return DefaultBounds(ttl)
+}

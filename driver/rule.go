@@ -1,0 +1,37 @@
+package driver
+
+// Grantable reports whether ticket i of a line may be held. The line is in
+// order and has live tickets only; whether they are held does not count.
+//
+//   - An exclusive ticket is granted when no live ticket is ahead of it.
+//   - A shared ticket with limit L is granted when no live exclusive ticket is
+//     ahead of it and fewer than L live shared tickets are (no limit: any
+//     number).
+//
+// Mutex, readers/writer lock and semaphore are all this rule.
+func Grantable(line []Ticket, i int) bool {
+	t := line[i]
+	if !t.Shared {
+		return i == 0
+	}
+	for _, ahead := range line[:i] {
+		if !ahead.Shared {
+			return false
+		}
+	}
+	return t.Limit == 0 || i < t.Limit
+}
+
+// Granted returns how the whole line stands: for each ticket, whether
+// [Grantable] holds. It takes one pass.
+func Granted(line []Ticket) []bool {
+	granted := make([]bool, len(line))
+	for i, t := range line {
+		if !t.Shared {
+			granted[i] = i == 0
+			break // everything behind an exclusive ticket is blocked
+		}
+		granted[i] = t.Limit == 0 || i < t.Limit
+	}
+	return granted
+}

@@ -1,0 +1,197 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A URL names a store: scheme://[user[:password]@]host[,host…][/path][?query].
+// Unlike net/url it takes several hosts, each with a port of its own. No
+// method but Password, and no error, tells the password.
+type URL struct {
+	Scheme   string
+	User     string
+	Password string
+	HasUser  bool // there was a user part, perhaps empty
+	Hosts    []string
+	Path     string // unescaped, with its leading slash, or empty
+
+	query url.Values
+	known []string // parameters that were asked for
+	errs  []error
+}
+
+// ParseURL reads a URL. Its errors name the part at fault.
+func ParseURL(raw string) (*URL, error) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || scheme == "" {
+		return nil, errors.New("malformed URL: want scheme://host…")
+	}
+	u := &URL{Scheme: strings.ToLower(scheme)}
+	rest, fragment, _ := strings.Cut(rest, "#")
+	if fragment != "" {
+		return nil, errors.New("malformed URL: a fragment (#…) is not accepted; write %23 for a # in a password")
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path := rest, ""
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		authority, path = rest[:i], rest[i:]
+	}
+	var err error
+	if u.Path, err = url.PathUnescape(path); err != nil {
+		return nil, errors.New("malformed URL: bad percent escape in the path")
+	}
+	if u.query, err = url.ParseQuery(query); err != nil {
+		return nil, errors.New("malformed URL: bad percent escape or semicolon in the query")
+	}
+	if err := u.parseAuthority(authority); err != nil {
+		if strings.Contains(path+query, "@") {
+			// Perhaps a password with a bare / or ?: do not quote what may be a part of it.
+			return nil, errors.New("malformed URL: bad host (in a user or password write / as %2F, ? as %3F, @ as %40)")
+		}
+		return nil, err
+	}
+	return u, nil
+}
+
+func (u *URL) parseAuthority(s string) error {
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		user, password, _ := strings.Cut(s[:i], ":")
+		s = s[i+1:]
+		u.HasUser = true
+		var err1, err2 error
+		u.User, err1 = url.PathUnescape(user)
+		u.Password, err2 = url.PathUnescape(password)
+		if err1 != nil || err2 != nil {
+			return errors.New("malformed URL: bad percent escape in user or password")
+		}
+	}
+	if s == "" {
+		return nil
+	}
+	for host := range strings.SplitSeq(s, ",") {
+		if err := checkHost(host); err != nil {
+			return err
+		}
+		u.Hosts = append(u.Hosts, host)
+	}
+	return nil
+}
+
+func checkHost(host string) error {
+	name, port := host, ""
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		name, port = host[:i], host[i+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("malformed URL: bad port %q in host %q", port, host)
+		}
+	}
+	if name == "" || strings.ContainsAny(name, " \t\r\n") ||
+		strings.HasPrefix(name, "[") != strings.HasSuffix(name, "]") ||
+		(!strings.HasPrefix(name, "[") && strings.Contains(name, ":")) {
+		return fmt.Errorf("malformed URL: bad host %q", host)
+	}
+	return nil
+}
+
+// HostsWithPort returns the hosts, each with defaultPort where it names none.
+func (u *URL) HostsWithPort(defaultPort string) []string {
+	hosts := make([]string, len(u.Hosts))
+	for i, h := range u.Hosts {
+		if strings.LastIndexByte(h, ':') <= strings.LastIndexByte(h, ']') {
+			h += ":" + defaultPort
+		}
+		hosts[i] = h
+	}
+	return hosts
+}
+
+// Redacted is the URL without its password and its query.
+func (u *URL) Redacted() string {
+	user := ""
+	if u.User != "" {
+		user = url.User(u.User).String() + "@"
+	}
+	return u.Scheme + "://" + user + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
+}
+
+// String is Redacted.
+func (u *URL) String() string { return u.Redacted() }
+
+// GoString is Redacted, so that %#v does not tell the password either.
+func (u *URL) GoString() string { return u.Redacted() }
+
+// Param returns a parameter, or def when it is not there. Asking makes the
+// parameter known to Done.
+func (u *URL) Param(name, def string) string {
+	u.known = append(u.known, name)
+	vs := u.query[name]
+	if len(vs) > 1 {
+		u.errs = append(u.errs, fmt.Errorf("parameter %q is given %d times", name, len(vs)))
+	}
+	if len(vs) == 0 {
+		return def
+	}
+	return vs[0]
+}
+
+// Duration is Param for a time.ParseDuration value greater than zero.
+func (u *URL) Duration(name string, def time.Duration) time.Duration {
+	s := u.Param(name, "")
+	if s == "" && !u.query.Has(name) {
+		return def
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		u.errs = append(u.errs, fmt.Errorf("parameter %s=%q: want a duration greater than zero, such as 30s", name, s))
+		return def
+	}
+	return d
+}
+
+// Int is Param for a whole number of at least least.
+func (u *URL) Int(name string, def, least int) int {
+	s := u.Param(name, "")
+	if s == "" && !u.query.Has(name) {
+		return def
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < least {
+		u.errs = append(u.errs, fmt.Errorf("parameter %s=%q: want a whole number of at least %d", name, s, least))
+		return def
+	}
+	return n
+}
+
+// Bool is Param for true or false.
+func (u *URL) Bool(name string, def bool) bool {
+	s := u.Param(name, "")
+	if s == "" && !u.query.Has(name) {
+		return def
+	}
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		u.errs = append(u.errs, fmt.Errorf("parameter %s=%q: want true or false", name, s))
+		return def
+	}
+	return b
+}
+
+// Done returns what was wrong with the parameters, or names those that nobody
+// asked for and lists the ones that are known.
+func (u *URL) Done() error {
+	errs := u.errs
+	for _, name := range slices.Sorted(maps.Keys(u.query)) {
+		if !slices.Contains(u.known, name) {
+			known := slices.Compact(slices.Sorted(slices.Values(u.known)))
+			errs = append(errs, fmt.Errorf("unknown parameter %q (known: %s)", name, strings.Join(known, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,103 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Line is who holds a lock and who waits for it, in order; holders come first.
+type Line struct {
+	Name    string
+	Tickets []Ticket
+}
+
+// Ticket is one place in a Line.
+type Ticket struct {
+	Token     uint64 // the number: place in line and fencing token
+	Owner     string
+	Note      string
+	Shared    bool
+	Limit     int // of a semaphore; 0: any number
+	Held      bool
+	Since     time.Time     // of the grant or, for a waiter, of joining; by the store's clock
+	Remaining time.Duration // of the holder's lease; 0 for a waiter
+}
+
+// Inspect implements Locker.
+func (c *Client) Inspect(ctx context.Context, name string) (Line, error) {
+	if err := checkName(name); err != nil {
+		return Line{}, c.fail("inspect", name, err)
+	}
+	var ts []driver.Ticket
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		ts, err = c.d.Inspect(ctx, name)
+		return err
+	})
+	if err != nil {
+		return Line{}, c.fail("inspect", name, err)
+	}
+	line := Line{Name: name, Tickets: make([]Ticket, 0, len(ts))}
+	for _, t := range ts {
+		line.Tickets = append(line.Tickets, Ticket{
+			Token: t.Token, Owner: t.Owner, Note: t.Note, Shared: t.Shared, Limit: t.Limit,
+			Held: t.Held, Since: t.Since, Remaining: t.Remaining,
+		})
+	}
+	return line, nil
+}
+
+// List returns the names that somebody holds or waits for, sorted. It is for
+// people and tools: on most stores it reads all that the prefix holds.
+// ErrUnsupported says that the store cannot list.
+func (c *Client) List(ctx context.Context) ([]string, error) {
+	lister, ok := c.d.(driver.Lister)
+	if !ok {
+		return nil, c.fail("list", "", ErrUnsupported)
+	}
+	var names []string
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		names, err = lister.List(ctx)
+		return err
+	})
+	slices.Sort(names)
+	return slices.Compact(names), c.fail("list", "", err)
+}
+
+// Break takes the ticket with the given token out of the line of name, whoever's
+// it is. Its holder is told where the store can push, else at its next renewal:
+// until then two may believe that they hold the lock, and only the fencing
+// token keeps them apart. ErrLost says that no such ticket stands in line.
+func (c *Client) Break(ctx context.Context, name string, token uint64) error {
+	if err := checkName(name); err != nil {
+		return c.fail("break", name, err)
+	}
+	breaker, ok := c.d.(driver.Breaker)
+	if !ok {
+		return c.fail("break", name, ErrUnsupported)
+	}
+	return c.fail("break", name, c.ask(ctx, func(ctx context.Context) error {
+		return breaker.Break(ctx, name, token)
+	}))
+}
+
+// ask runs a request that is not about a lock we hold, within a bound.
+func (c *Client) ask(ctx context.Context, request func(context.Context) error) error {
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	if !c.begin() {
+		return ErrClosed
+	}
+	defer c.work.Done()
+	bounded, cancel := context.WithTimeoutCause(ctx, joinBound, errNoAnswer)
+	defer cancel()
+	err := request(bounded)
+	if err != nil && bounded.Err() != nil {
+		return errors.Join(context.Cause(bounded), err)
+	}
+	return err
+}

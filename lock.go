@@ -1,0 +1,212 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Lock is a handle on a lock that is held, or was. Every Acquire returns one of
+// its own, a re-entrant one too; each is released once, in any order, and the
+// store's ticket goes with the last. All methods may be called from many
+// goroutines at once.
+type Lock struct {
+	lease   *lease  // nil for a group
+	members []*Lock // of AcquireAll, sorted by name
+	renews  bool
+
+	mu    sync.Mutex
+	err   error // ErrLost or ErrReleased when ended
+	done  chan struct{}
+	hooks map[*hook]struct{} // run when ended
+}
+
+type hook struct{ run func(err error) }
+
+// Name returns the name of the lock; of several (AcquireAll) the names in order,
+// joined by commas.
+func (k *Lock) Name() string {
+	if k.lease != nil {
+		return k.lease.hold.Name
+	}
+	names := make([]string, len(k.members))
+	for i, m := range k.members {
+		names[i] = m.Name()
+	}
+	return strings.Join(names, ",")
+}
+
+// Owner returns the owner that Inspect shows: that of WithOwner, or a text that
+// names this process.
+func (k *Lock) Owner() string {
+	if k.lease != nil {
+		return k.lease.owner
+	}
+	return k.members[0].Owner()
+}
+
+// Token returns the fencing token: it is greater than that of every earlier
+// grant of the name. Of several locks (AcquireAll) it is the greatest, which
+// grows with every grant of the same names; Locks has each one's own.
+func (k *Lock) Token() uint64 {
+	if k.lease != nil {
+		return k.lease.hold.Token
+	}
+	var most uint64
+	for _, m := range k.members {
+		most = max(most, m.Token())
+	}
+	return most
+}
+
+// Locks returns the locks that AcquireAll took, sorted by name, or k alone. They
+// are for reading; release k.
+func (k *Lock) Locks() []*Lock {
+	if k.lease != nil {
+		return []*Lock{k}
+	}
+	return append([]*Lock(nil), k.members...)
+}
+
+// Done is closed when the lock is lost or this handle is released.
+func (k *Lock) Done() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.done == nil {
+		k.done = make(chan struct{})
+		if k.err != nil {
+			close(k.done)
+		}
+	}
+	return k.done
+}
+
+// Err returns nil while the lock is held, then ErrLost or ErrReleased. It looks
+// at the clock: after a pause of the process it knows of the loss before Done
+// does.
+func (k *Lock) Err() error {
+	if k.lease != nil {
+		k.lease.c.expire(k.lease)
+	}
+	for _, m := range k.members {
+		_ = m.Err() // a member's loss ends k
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+// end ends the handle, once; it reports whether this call did it.
+func (k *Lock) end(err error) bool {
+	k.mu.Lock()
+	if k.err != nil {
+		k.mu.Unlock()
+		return false
+	}
+	k.err = err
+	if k.done != nil {
+		close(k.done)
+	}
+	hooks := k.hooks
+	k.hooks = nil
+	k.mu.Unlock()
+	for h := range hooks {
+		h.run(err)
+	}
+	return true
+}
+
+// onEnd runs f when k ends, or now if it has. The function it returns takes
+// that back.
+func (k *Lock) onEnd(f func(err error)) (cancel func()) {
+	k.mu.Lock()
+	if err := k.err; err != nil {
+		k.mu.Unlock()
+		f(err)
+		return func() {}
+	}
+	defer k.mu.Unlock()
+	h := &hook{run: f}
+	if k.hooks == nil {
+		k.hooks = make(map[*hook]struct{})
+	}
+	k.hooks[h] = struct{}{}
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.hooks, h)
+	}
+}
+
+// Context returns a child of parent for the work that the lock protects. It
+// ends when the lock is lost (context.Cause: ErrLost), when this handle is
+// released (ErrReleased), or with parent. Acquire under it re-enters.
+func (k *Lock) Context(parent context.Context) context.Context {
+	for _, m := range k.Locks() {
+		parent = context.WithValue(parent, heldKey{m.lease.c, m.lease.hold.Name}, m)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	forget := k.onEnd(func(err error) { cancel(err) })
+	context.AfterFunc(ctx, forget)
+	return ctx
+}
+
+// Extend lengthens the lease to at least ttl from now; it never shortens it.
+// It is for fixed leases, and for work that knows it will outlast an outage of
+// the store. ErrInvalidOption says that ttl makes no sense, ErrLost or
+// ErrReleased that there is nothing to extend; any other error leaves the
+// lease as it was or, if only the answer was lost, longer.
+func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	if k.lease == nil {
+		var errs []error
+		for _, m := range k.members {
+			errs = append(errs, m.Extend(ctx, ttl))
+		}
+		return errors.Join(errs...)
+	}
+	c := k.lease.c
+	return c.fail("extend", k.Name(), k.extend(ctx, ttl))
+}
+
+func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
+	c := k.lease.c
+	if err := (&request{ttl: ttl}).check(c); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	if err := k.Err(); err != nil {
+		return err
+	}
+	if !c.begin() {
+		return ErrClosed
+	}
+	defer c.work.Done()
+	return c.extend(ctx, k.lease, ttl)
+}
+
+// Release gives the lock back. It works with a ctx that has ended, within a few
+// seconds. ErrReleased says that this handle was released before, ErrLost that
+// the lock was lost (and nobody else's was touched). Any other error says that
+// the store could not be reached: the lease ends by itself.
+func (k *Lock) Release(ctx context.Context) error {
+	if k.lease == nil {
+		return k.releaseGroup(ctx)
+	}
+	c := k.lease.c
+	c.expire(k.lease)
+	if !k.end(ErrReleased) {
+		return c.fail("release", k.Name(), k.Err())
+	}
+	if !c.begin() {
+		return nil // Close releases the lease
+	}
+	defer c.work.Done()
+	if !c.dropHandle(k) {
+		return nil
+	}
+	return c.fail("release", k.Name(), c.removeLease(ctx, k.lease))
+}
