@@ -1,0 +1,88 @@
+# `make` alone lists the targets. All of them work in a bare clone on Debian
+# with Go: what else they need (servers, tools, a C compiler for the race
+# detector) they install, which takes root the first time.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# The servers that the tests need: the ones whose drivers exist.
+SERVERS ?= redis
+
+# Passed to every `go test`, as in: make test FLAGS='-run TestX -v'
+FLAGS ?=
+# No test may hang: after this it is killed, with the stacks of all goroutines.
+TIMEOUT ?= 20m
+
+# Modules of their own beside the root's, where they exist.
+MODULES := $(patsubst %/go.mod,%,$(wildcard bench/go.mod internal/peertest/go.mod))
+EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/go.mod examples/*/go.mod))
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/locker
+# Tools are built from tools/go.mod, into a folder for that very go.mod.
+TOOLS := $(CACHE)/tools-$(shell sha256sum tools/go.mod 2>/dev/null | cut -c1-12)
+
+# $(call in,MODULE...,COMMAND) runs a command in each module, naming it.
+in = for m in $(1); do echo "==> $$m: $(2)"; (cd $$m && time $(2)); done
+export TIMEFORMAT = ==> %R s
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: test
+test: servers ## run all tests against real servers (what CI runs)
+	@export LOCKER_TEST_REQUIRE=1; \
+	$(call in,. $(MODULES),go test -timeout $(TIMEOUT) $(FLAGS) ./...)
+
+.PHONY: race
+race: servers gcc ## run the short tests under the race detector
+	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1; \
+	$(call in,.,go test -race -short -timeout $(TIMEOUT) $(FLAGS) ./...)
+
+.PHONY: lint
+lint: tools ## golangci-lint, with .golangci.yml
+	@$(call in,. $(MODULES) $(EXAMPLES),$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
+
+.PHONY: fmt
+fmt: tools ## format all Go files with gofumpt
+	@$(TOOLS)/gofumpt -w .
+
+.PHONY: vuln
+vuln: tools ## govulncheck (asks vuln.go.dev)
+	@$(call in,. $(MODULES),$(TOOLS)/govulncheck ./...)
+
+.PHONY: examples
+examples: ## build and vet every example
+	@out=$$(mktemp -d); trap "rm -rf $$out" EXIT; \
+	if [ -d examples ]; then \
+		$(call in,$(or $(EXAMPLES),examples),go build -o $$out/ ./...); \
+		$(call in,$(or $(EXAMPLES),examples),go vet ./...); \
+	fi
+
+.PHONY: bench
+bench: servers ## run the benchmarks of bench/ (FLAGS=-bench=Name for some)
+	@$(call in,bench,go test -run '^$$' -bench . -timeout 60m $(FLAGS) ./...)
+
+.PHONY: servers
+servers: ## install the servers that the tests need (make servers SERVERS=etcd)
+	@scripts/install-servers.sh $(SERVERS)
+
+# The race detector is the only thing here that needs a C compiler.
+.PHONY: gcc
+gcc:
+	@command -v gcc >/dev/null || { apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends gcc libc6-dev; }
+
+.PHONY: tools
+tools: $(TOOLS)/golangci-lint ## build the pinned tools of tools/go.mod
+
+$(TOOLS)/golangci-lint: tools/go.mod
+	@echo '==> building the tools (some minutes the first time)'; \
+	time GOTOOLCHAIN=local GOFLAGS= GOBIN=$(TOOLS) go -C tools install tool
+
+.PHONY: clean
+clean: ## remove what was built (servers and tools included)
+	@rm -rf $(CACHE)/tools-* $(CACHE)/src $(CACHE)/template bin .cache
+	@rm -f $(CACHE)/bin/etcd* $(CACHE)/bin/consul*

@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# Puts the servers that the tests run against on this machine.
+# `scripts/install-servers.sh --help` tells more.
+set -euo pipefail
+
+ETCD_VERSION=v3.6.5
+CONSUL_VERSION=v1.22.5
+
+DEFAULT='redis etcd zookeeper consul postgres mariadb memcached'
+EXTRA='mysql'
+
+# internal/testbed looks here too.
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/locker
+BIN=$CACHE/bin
+
+usage() {
+	cat <<-END
+	usage: scripts/install-servers.sh [NAME...]
+
+	Installs servers for the tests, on Debian: $DEFAULT
+	(all of them when none is named), and $EXTRA (only when named).
+
+	redis, zookeeper, postgres, mariadb and memcached come from Debian's packages,
+	which needs root (or sudo). No service is left running.
+	etcd ($ETCD_VERSION) and consul ($CONSUL_VERSION) are built with Go into
+	$BIN; that takes about one and six minutes.
+	mysql (Oracle's server, which Debian has only in sid) is unpacked into
+	$CACHE/mysql, 400 MB.
+
+	What is there already is left alone, so a second run takes no time. Tests look
+	for LOCKER_TEST_<NAME>_URL first: a server named there needs no installation.
+	END
+}
+
+say() { printf '==> %s\n' "$*" >&2; }
+die() { printf 'install-servers: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" >/dev/null; }
+any() { [ -x "$1" ]; } # any GLOB...: whether its first match is a program
+
+# timed WHAT COMMAND...: run it with its output in a log that is shown on failure.
+timed() {
+	local what=$1 log t0 rc=0; shift
+	log=$(mktemp); t0=$SECONDS
+	say "$what ..."
+	# A plain command, not part of a condition: there bash would ignore the inner set -e.
+	set +e; (set -e; "$@") >"$log" 2>&1 </dev/null; rc=$?; set -e
+	if [ $rc != 0 ]; then
+		tail -n 40 "$log" >&2
+		die "$what failed; its log is $log"
+	fi
+	rm -f "$log"
+	say "$what: $((SECONDS - t0)) s"
+}
+
+# --- Debian's packages ------------------------------------------------------
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then "$@"
+	elif have sudo; then sudo "$@"
+	else die "needs root (or sudo) to install packages: $*"
+	fi
+}
+
+# Packages wanted so far; they are installed together, by one apt run.
+PACKAGES=()
+
+install_packages() {
+	[ ${#PACKAGES[@]} -gt 0 ] || return 0
+	have apt-get || die "no apt-get here: install ${PACKAGES[*]} by other means"
+	timed "installing ${PACKAGES[*]}" apt_install "${PACKAGES[@]}"
+}
+
+apt_install() {
+	export DEBIAN_FRONTEND=noninteractive
+	as_root apt-get update -q
+	# While this file says 101, packages start no services.
+	local policy=/usr/sbin/policy-rc.d
+	if [ ! -e $policy ]; then
+		printf '#!/bin/sh\nexit 101\n' | as_root tee $policy
+		as_root chmod 755 $policy
+		trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+	fi
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
+
+want_redis()     { have redis-server || PACKAGES+=(redis-server); }
+want_memcached() { have memcached || PACKAGES+=(memcached); }
+want_mariadb()   { have mariadbd || [ -x /usr/sbin/mariadbd ] || PACKAGES+=(mariadb-server-core); }
+want_postgres()  { any /usr/lib/postgresql/*/bin/postgres || PACKAGES+=(postgresql); }
+want_zookeeper() {
+	[ -e /usr/share/java/zookeeper.jar ] || PACKAGES+=(libzookeeper-java)
+	have java || PACKAGES+=(default-jre-headless)
+}
+
+# --- Built with Go ----------------------------------------------------------
+
+# built NAME VERSION: whether that very version is there.
+built() { [ -x "$BIN/$1" ] && [ "$(cat "$BIN/$1.version" 2>/dev/null)" = "$2" ]; }
+
+# build NAME PACKAGE VERSION [EDIT...]: the program of a Go module, in a module
+# of its own, so that its requirements meet nobody else's. EDIT are arguments
+# for `go mod edit`.
+build() {
+	local name=$1 package=$2 version=$3; shift 3
+	rm -rf "$CACHE/src/$name"; mkdir -p "$CACHE/src/$name" "$BIN"
+	cd "$CACHE/src/$name"
+	export CGO_ENABLED=0 GOFLAGS=-mod=mod GOTOOLCHAIN=local GOWORK=off
+	export GOOS= GOARCH=
+	go mod init "local/$name"
+	[ $# = 0 ] || go mod edit "$@"
+	go get "$package@$version"
+	go build -trimpath -ldflags '-s -w' -o "$BIN/$name.new" "$package"
+	mv "$BIN/$name.new" "$BIN/$name"
+	echo "$version" >"$BIN/$name.version"
+}
+
+build_etcd() { build etcd go.etcd.io/etcd/server/v3 $ETCD_VERSION; }
+
+build_consul() {
+	# The checksum database does not know Consul's modules of this version.
+	export GONOSUMDB='github.com/hashicorp/consul,github.com/hashicorp/consul/*'
+	# Consul's own go.mod excludes these, and that does not reach who requires it.
+	build consul github.com/hashicorp/consul $CONSUL_VERSION \
+		-exclude=github.com/hashicorp/go-msgpack@v1.1.5 \
+		-exclude=github.com/hashicorp/go-msgpack@v1.1.6
+}
+
+want_etcd()   { built etcd $ETCD_VERSION || BUILDS+=(etcd); }
+want_consul() { built consul $CONSUL_VERSION || BUILDS+=(consul); }
+
+BUILDS=()
+run_builds() {
+	local name
+	for name in "${BUILDS[@]}"; do
+		have go || die "needs Go to build $name"
+		case $name in
+		etcd)   timed "building etcd $ETCD_VERSION (about a minute)" build_etcd ;;
+		consul) timed "building consul $CONSUL_VERSION (some minutes)" build_consul ;;
+		esac
+	done
+}
+
+# --- MySQL, from Debian sid, unpacked and not installed ----------------------
+
+want_mysql() {
+	[ -x "$CACHE/mysql/usr/sbin/mysqld" ] && return
+	MYSQL=yes
+	have mmdebstrap || PACKAGES+=(mmdebstrap)
+}
+
+# mirror prints where apt gets this machine's own release from.
+mirror() {
+	local codename; codename=$(. /etc/os-release; echo "$VERSION_CODENAME")
+	apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
+		awk -v c="$codename" '$1 == c { print $2; exit }'
+}
+
+unpack_mysql() {
+	local tar=$CACHE/mysql.tar proxy opts=(--variant=extract --quiet
+		# A frozen mirror's index of a moving suite may be past its date.
+		--aptopt='Acquire::Check-Valid-Until "false"'
+		--include=mysql-server-core,mysql-client-core)
+	proxy=$(apt-config dump --format '%v%n' Acquire::http::Proxy)
+	[ -z "$proxy" ] || opts+=(--aptopt="Acquire::http::Proxy \"$proxy\"")
+	mmdebstrap "${opts[@]}" sid "$tar" "$(mirror)"
+	rm -rf "$CACHE/mysql.new"; mkdir -p "$CACHE/mysql.new"
+	tar -C "$CACHE/mysql.new" -xf "$tar" --exclude='./dev/*'
+	rm -rf "$tar" "$CACHE/mysql"
+	mv "$CACHE/mysql.new" "$CACHE/mysql"
+}
+
+# --- Main -------------------------------------------------------------------
+
+case ${1-} in -h | --help) usage; exit ;; esac
+# shellcheck disable=SC2086 # a list of words
+[ $# -gt 0 ] || set -- $DEFAULT
+for name; do
+	case " $DEFAULT $EXTRA " in
+	*" $name "*) ;;
+	*) die "no server is called $name; there are: $DEFAULT $EXTRA" ;;
+	esac
+done
+
+MYSQL=
+for name; do "want_$name"; done
+[ ${#PACKAGES[@]} -gt 0 ] || [ ${#BUILDS[@]} -gt 0 ] || [ -n "$MYSQL" ] || exit 0
+
+# Two runs at once would do the work twice: the second waits, and looks again.
+if [ -z "${LOCKER_INSTALL_LOCKED-}" ]; then
+	mkdir -p "$CACHE"
+	LOCKER_INSTALL_LOCKED=1 exec flock "$CACHE/install.lock" "$0" "$@"
+fi
+install_packages
+run_builds
+[ -z "$MYSQL" ] || timed "unpacking MySQL from Debian sid" unpack_mysql
