@@ -136,3 +136,17 @@ func (e *Ensemble) Proxies(tb testing.TB) *ProxySet {
 	}
 	return set
 }
+
+// until polls a condition of the whole ensemble, and fails the test when it
+// does not come about.
+func (e *Ensemble) until(what string, ok func(ctx context.Context) bool) {
+	e.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for !ok(ctx) {
+		if ctx.Err() != nil {
+			e.tb.Fatalf("testbed: the members of %s do not %s within %v", e.kind.name, what, startTimeout)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,6 +1,8 @@
 package testbed
 
 import (
+	"context"
+	"strings"
 	"testing"
 )
 
@@ -51,4 +53,44 @@ func TestRedisN(t *testing.T) {
 	silent(t, redis, set.Proxies[0].Addr())
 	set.Heal()
 	alive(t, redis, set.Proxies[0].Addr())
+}
+
+func TestRedisCluster(t *testing.T) {
+	need(t, redis)
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	e := RedisCluster(t, Replicas(1))
+	if len(e.Members) != 6 || !strings.HasPrefix(e.URL(), "redis+cluster://") {
+		t.Fatalf("%d members, URL %s", len(e.Members), e.URL())
+	}
+	shards := e.redis(e.Members[5], "CLUSTER", "SHARDS")
+	for _, s := range e.Members {
+		if _, port, _ := strings.Cut(s.Addr(), ":"); !strings.Contains(shards, port) {
+			t.Errorf("no member at %s in\n%s", s.Addr(), shards)
+		}
+	}
+	e.Members[0].Kill()
+	e.until("replace the lost master", func(ctx context.Context) bool {
+		return replyHas("master", "ROLE")(ctx, e.Members[3].Addr())
+	})
+	e.Members[0].Start()
+}
+
+func TestRedisSentinel(t *testing.T) {
+	need(t, redis)
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	s := RedisSentinel(t)
+	first := s.Leader()
+	if first != s.Members[0] {
+		t.Fatalf("the primary at first is %s", first.Addr())
+	}
+	first.Pause()
+	s.until("elect another primary", func(ctx context.Context) bool { l := s.leader(ctx); return l == s.Members[1] })
+	first.Resume()
+	s.until("demote the former primary", func(ctx context.Context) bool {
+		return replyHas("slave", "ROLE")(ctx, first.Addr())
+	})
 }
