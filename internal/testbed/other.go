@@ -41,7 +41,7 @@ func reservePort() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close() //nolint:errcheck // nothing was sent
+	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 

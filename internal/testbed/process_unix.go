@@ -64,7 +64,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	defer out.Close() //nolint:errcheck // the server has its own copy
+	defer out.Close()
 	cmd := p.kind.command(p.node)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.node.dir, out, out
 	if err := startWatched(cmd); err != nil {
@@ -121,7 +121,7 @@ func tail(path string) string {
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if st, err := f.Stat(); err == nil && st.Size() > logTail {
 		_, _ = f.Seek(-logTail, io.SeekEnd)
 	}

@@ -39,7 +39,7 @@ func newEcho(t *testing.T) *echo {
 }
 
 func (e *echo) serve(c net.Conn) {
-	defer c.Close() //nolint:errcheck // a test's server
+	defer c.Close()
 	for s := bufio.NewScanner(c); s.Scan(); {
 		e.mu.Lock()
 		e.seen = append(e.seen, s.Text())

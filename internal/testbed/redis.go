@@ -75,7 +75,7 @@ func redisCall(ctx context.Context, addr string, args ...string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	defer c.Close() //nolint:errcheck // the answer has come or not
+	defer c.Close()
 	if t, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(t)
 	} else {

@@ -52,7 +52,7 @@ func (w *watcher) start() error {
 	if err != nil {
 		return err
 	}
-	defer r.Close() //nolint:errcheck // the script has its own copy
+	defer r.Close()
 	cmd := exec.Command("/bin/sh", "-c", watcherScript, "testbed-watcher", base)
 	cmd.Dir, cmd.Stdin = "/", r
 	// Its own group: Ctrl-C at the terminal must not reach it before its work is done.
