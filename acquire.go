@@ -32,8 +32,8 @@ func (c *Client) obtain(ctx context.Context, name string, try bool, opts []Optio
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	r, err := c.newRequest(opts)
-	if err != nil {
+	a := &attempt{parent: ctx, c: c, name: name}
+	if err := a.r.read(c, opts); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -44,16 +44,16 @@ func (c *Client) obtain(ctx context.Context, name string, try bool, opts []Optio
 	}
 	defer c.work.Done()
 
-	a := &attempt{parent: ctx, c: c, begun: time.Now(), name: name, r: r}
+	a.begun = time.Now()
 	defer a.close()
-	try = try || r.limited && r.wait == 0
-	if k := c.outer(ctx, name, r); k != nil {
-		inner, err := c.reenter(a, k.lease, r)
+	try = try || a.r.limited && a.r.wait == 0
+	if k := c.outer(ctx, name, &a.r); k != nil {
+		inner, err := c.reenter(a, k.lease, &a.r)
 		if !errors.Is(err, errEnded) {
 			return inner, err
 		}
 	}
-	if r.owned {
+	if a.r.owned {
 		return c.obtainOwned(a, try)
 	}
 	return c.queue(a, try)
@@ -102,15 +102,13 @@ func (c *Client) once(a *attempt, req driver.Request) (*Lock, error) {
 		return nil, ErrNotAcquired
 	case errors.Is(err, driver.ErrLost) && a.Err() == nil:
 		return nil, err
-	case errors.Is(err, driver.ErrClosed):
-		return nil, ErrClosed
 	}
 	c.undo(req.Hold(0))
 	return nil, a.explain(err)
 }
 
 func (c *Client) driverRequest(a *attempt, try bool) driver.Request {
-	r := a.r
+	r := &a.r
 	return driver.Request{
 		Name: a.name, Owner: a.owner(), Note: r.note,
 		Shared: r.shared, Limit: r.limit,
@@ -142,8 +140,8 @@ func (c *Client) waiting(a *attempt) {
 // adopt makes a lease of a grant, unless it is over already or the Client was
 // closed meanwhile.
 func (c *Client) adopt(a *attempt, req driver.Request, g driver.Grant) (*Lock, error) {
-	l, k := newLease(c, a.r, req, g)
 	now := time.Now()
+	l, k := newLease(c, &a.r, req, g, now)
 	c.mu.Lock()
 	if c.closed || !now.Before(l.validUntil) {
 		closed := c.closed

@@ -19,7 +19,7 @@ type attempt struct {
 	c      *Client
 	begun  time.Time
 	name   string
-	r      *request
+	r      request
 	e      *entry // of an explicit owner, or nil
 
 	mu     sync.Mutex
@@ -184,6 +184,59 @@ func (j causes) Unwrap() []error { return j }
 // contextError is the error of a context that has ended, with its cause.
 func contextError(ctx context.Context) error {
 	return because(ctx.Err(), context.Cause(ctx), ctx.Err())
+}
+
+// bounded is a context that outlives its parent's end and has an end of its own. Like
+// attempt it starts a timer only when somebody asks for Done.
+type bounded struct {
+	context.Context // the parent, for its values
+	until           time.Time
+
+	mu     sync.Mutex
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func (b *bounded) Deadline() (time.Time, bool) { return b.until, true }
+
+func (b *bounded) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx == nil {
+		b.ctx, b.cancel = context.WithDeadline(context.WithoutCancel(b.Context), b.until)
+	}
+	return b.ctx.Done()
+}
+
+func (b *bounded) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.ctx != nil:
+		return b.ctx.Err()
+	case time.Now().Before(b.until):
+		return nil
+	default:
+		return context.DeadlineExceeded
+	}
+}
+
+func (b *bounded) Value(key any) any {
+	b.mu.Lock()
+	ctx := b.ctx
+	b.mu.Unlock()
+	if ctx != nil {
+		return ctx.Value(key)
+	}
+	return context.WithoutCancel(b.Context).Value(key)
+}
+
+func (b *bounded) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cancel != nil {
+		b.cancel()
+	}
 }
 
 // register lets Close end a; it reports false when Close has begun.

@@ -50,14 +50,14 @@ type lease struct {
 	single [1]*Lock // backs handles while there is one
 }
 
-func newLease(c *Client, r *request, req driver.Request, g driver.Grant) (*lease, *Lock) {
+func newLease(c *Client, r *request, req driver.Request, g driver.Grant, now time.Time) (*lease, *Lock) {
 	l := &lease{
 		c: c, hold: req.Hold(g.Token), owner: req.Owner, storeCap: g.TTL,
-		began: time.Now(), ttl: r.ttl, index: -1,
+		began: now, ttl: r.ttl, index: -1,
 	}
 	l.handles = l.single[:0]
 	k := l.addHandle(&l.first, r)
-	l.renewedAt(g.Asked, r.ttl)
+	l.renewedAt(g.Asked, r.ttl, now)
 	return l, k
 }
 
@@ -72,9 +72,9 @@ func (l *lease) addHandle(k *Lock, r *request) *Lock {
 	return k
 }
 
-// renewedAt counts a lease of ttl from when it was asked for. It never
-// shortens. With Client.mu held, or before l is shared.
-func (l *lease) renewedAt(asked time.Time, ttl time.Duration) {
+// renewedAt counts a lease of ttl from when it was asked for; the answer came
+// now. It never shortens. With Client.mu held, or before l is shared.
+func (l *lease) renewedAt(asked time.Time, ttl time.Duration, now time.Time) {
 	if l.storeCap > 0 {
 		ttl = min(ttl, l.storeCap)
 	}
@@ -82,7 +82,7 @@ func (l *lease) renewedAt(asked time.Time, ttl time.Duration) {
 	if until := asked.Add(ttl - l.c.graceOf(ttl)); until.After(l.validUntil) {
 		l.validUntil = until
 	}
-	if until := time.Now().Add(ttl); until.After(l.storeUntil) {
+	if until := now.Add(ttl); until.After(l.storeUntil) {
 		l.storeUntil = until
 	}
 }
@@ -195,10 +195,11 @@ func (c *Client) releaseLease(ctx context.Context, l *lease) error {
 // removeLease takes a lease that was released off the store: within a bound,
 // whether or not ctx is alive, and no longer than the lease may last.
 func (c *Client) removeLease(ctx context.Context, l *lease) error {
-	bound := min(releaseBound, max(time.Second, time.Until(l.storeUntil)))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
-	defer cancel()
-	err := c.remove(ctx, l.hold)
+	now := time.Now()
+	bound := min(releaseBound, max(time.Second, l.storeUntil.Sub(now)))
+	b := &bounded{Context: ctx, until: now.Add(bound)}
+	defer b.close()
+	err := c.remove(b, l.hold)
 	if len(c.observers) > 0 {
 		kind := EventReleased
 		if errors.Is(err, ErrLost) {

@@ -145,7 +145,8 @@ func (k *Lock) onEnd(f func(err error)) (cancel func()) {
 // released (ErrReleased), or with parent. Acquire under it re-enters.
 func (k *Lock) Context(parent context.Context) context.Context {
 	for _, m := range k.Locks() {
-		parent = context.WithValue(parent, heldKey{m.lease.c, m.lease.hold.Name}, m)
+		outer, _ := parent.Value(m.lease.c).(*nest)
+		parent = context.WithValue(parent, m.lease.c, &nest{k: m, outer: outer})
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	forget := k.onEnd(func(err error) { cancel(err) })

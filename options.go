@@ -66,9 +66,9 @@ func Limit(n int) Option {
 	return func(r *request) { r.limit, r.permits, r.shared = n, true, true }
 }
 
-// newRequest applies the options over the client's defaults and checks them.
-func (c *Client) newRequest(opts []Option) (*request, error) {
-	r := &request{ttl: DefaultTTL}
+// read applies the options over the client's defaults and checks them.
+func (r *request) read(c *Client, opts []Option) error {
+	r.ttl = DefaultTTL
 	for _, o := range c.defaults {
 		if o != nil {
 			o(r)
@@ -79,7 +79,7 @@ func (c *Client) newRequest(opts []Option) (*request, error) {
 			o(r)
 		}
 	}
-	return r, r.check(c)
+	return r.check(c)
 }
 
 func (r *request) check(c *Client) error {

@@ -8,10 +8,11 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// heldKey finds, in a context made by Lock.Context, the handle on a name.
-type heldKey struct {
-	c    *Client
-	name string
+// nest is what a context made by Lock.Context carries, under the Client as key:
+// the handle it was made of, and those of the contexts around it.
+type nest struct {
+	k     *Lock
+	outer *nest
 }
 
 // ownerKey is what an explicit owner re-enters by.
@@ -32,11 +33,16 @@ var errEnded = errors.New("not held any more")
 // outer returns the live handle on name that ctx carries. A request that
 // names another owner is somebody else's and stands in line.
 func (c *Client) outer(ctx context.Context, name string, r *request) *Lock {
-	k, ok := ctx.Value(heldKey{c, name}).(*Lock)
-	if !ok || k.Err() != nil || r.owned && r.owner != k.lease.owner {
-		return nil
+	n, _ := ctx.Value(c).(*nest)
+	for ; n != nil; n = n.outer {
+		if n.k.lease.hold.Name != name || r.owned && r.owner != n.k.lease.owner {
+			continue
+		}
+		if n.k.Err() == nil {
+			return n.k
+		}
 	}
-	return k
+	return nil
 }
 
 // obtainOwned re-enters what the owner holds, joins another goroutine's
@@ -58,7 +64,7 @@ func (c *Client) obtainOwned(a *attempt, try bool) (*Lock, error) {
 			return nil, ErrUpgrade
 		}
 		if l != nil {
-			k, err := c.reenter(a, l, a.r)
+			k, err := c.reenter(a, l, &a.r)
 			if !errors.Is(err, errEnded) {
 				return k, err
 			}
@@ -153,7 +159,7 @@ func (c *Client) extend(ctx context.Context, l *lease, ttl time.Duration) error 
 	case l.state != held:
 		return ErrReleased
 	case err == nil:
-		l.renewedAt(asked, ttl)
+		l.renewedAt(asked, ttl, time.Now())
 		c.plan(l)
 	}
 	return err

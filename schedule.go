@@ -202,7 +202,7 @@ func (c *Client) settle(l *lease, asked time.Time, took time.Duration, err error
 	}
 	kind := EventRenewed
 	if err == nil {
-		l.renewedAt(asked, l.ttl)
+		l.renewedAt(asked, l.ttl, asked.Add(took))
 	} else {
 		kind = EventRenewFailed
 		l.renewAt = time.Now().Add(min(max(l.ttl/30, 5*time.Millisecond), retryMost))
