@@ -104,13 +104,15 @@ func (s *Server) must(verb string, f func(instance) error) {
 	}
 }
 
-// await polls the server until it answers. The pause between two tries is
-// short because a start is short: a few milliseconds for most servers.
+// await polls the server until it answers. Pauses and tries are short at first
+// because a start is short, a few milliseconds for most servers; and a question
+// put to a server that is not ready yet may be answered late.
 func (s *Server) await() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		try, cancelTry := context.WithTimeout(ctx, 2*time.Second)
+	pause, limit := time.Millisecond, 100*time.Millisecond
+	for ; ; pause, limit = min(2*pause, 20*time.Millisecond), min(2*limit, 5*time.Second) {
+		try, cancelTry := context.WithTimeout(ctx, limit)
 		err := s.kind.ready(try, s.addr)
 		cancelTry()
 		switch {

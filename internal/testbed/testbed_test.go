@@ -260,3 +260,39 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// testEnsemble breaks the leader of an ensemble, twice.
+func testEnsemble(t *testing.T, k *kind, start func() *Ensemble) {
+	t.Helper()
+	need(t, k)
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	begin := time.Now()
+	e := start()
+	first := e.Leader()
+	t.Logf("started in %v", time.Since(begin))
+	if got := len(e.Followers()); got != len(e.Members)-1 {
+		t.Errorf("%d followers of %d members", got, len(e.Members))
+	}
+	if strings.Count(e.URL(), ",") != len(e.Members)-1 || strings.Count(e.Proxies(t).URL(), ",") != len(e.Members)-1 {
+		t.Errorf("URL %s", e.URL())
+	}
+	begin = time.Now()
+	first.Kill()
+	second := e.Leader()
+	if second == first {
+		t.Fatal("a dead member leads")
+	}
+	t.Logf("after a kill another led in %v", time.Since(begin))
+	first.Start()
+
+	begin = time.Now()
+	second.Pause()
+	if e.Leader() == second {
+		t.Fatal("a paused member leads")
+	}
+	t.Logf("after a pause another led in %v", time.Since(begin))
+	second.Resume()
+	second.Wait()
+}

@@ -1,0 +1,122 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+var etcd = &kind{
+	name:   "etcd",
+	scheme: "etcd",
+	ports:  2,
+	// Debian's is 3.4, too old; the folder of our own builds comes first.
+	find: func() (string, error) { return lookup([]string{"etcd"}, "/usr/local/bin") },
+	command: func(n *node) *exec.Cmd {
+		client, peer := loopback(n.ports[0]), loopback(n.ports[1])
+		args := []string{
+			"--name", etcdName(n), "--data-dir", n.dir + "/data", "--log-level", "error",
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		}
+		if !n.opts.durable {
+			args = append(args, "--unsafe-no-fsync")
+		}
+		if len(n.args) == 0 { // alone
+			args = append(args, "--initial-cluster", etcdName(n)+"="+peer)
+			if !n.opts.durable { // it elects itself, and need not take half a second over it
+				args = append(args, "--heartbeat-interval", "10", "--election-timeout", "100")
+			}
+		}
+		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
+	},
+	ready: func(ctx context.Context, addr string) error {
+		body, err := httpDo(ctx, http.MethodGet, "http://"+addr+"/health", "")
+		if err == nil && !strings.Contains(body, `"true"`) {
+			err = errors.New(body)
+		}
+		return err
+	},
+	image: image{
+		ref: "quay.io/coreos/etcd:v3.6.5", port: 2379,
+		args: []string{"etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://127.0.0.1:2379"},
+	},
+}
+
+func etcdName(n *node) string  { return fmt.Sprintf("n%d", n.ports[0]) }
+func loopback(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
+
+// Etcd starts an etcd of one member for this test alone. Unless it is
+// [Durable] its shortest lease is one second, not two, since that follows from
+// the election timeout.
+func Etcd(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	return etcd.private(tb, opts...)
+}
+
+// SharedEtcd returns the etcd that all tests of this process share.
+func SharedEtcd(tb testing.TB) *Server {
+	tb.Helper()
+	return etcd.share(tb)
+}
+
+// EtcdCluster starts an etcd of three members ([Size] for another number). A
+// leader that is silent for half a second is replaced.
+func EtcdCluster(tb testing.TB, opts ...Option) *Ensemble {
+	tb.Helper()
+	e := newEnsemble(tb, etcd, 3, opts, func(nodes []*node) {
+		var peers []string
+		for _, n := range nodes {
+			peers = append(peers, etcdName(n)+"="+loopback(n.ports[1]))
+		}
+		for _, n := range nodes {
+			n.args = []string{
+				"--initial-cluster", strings.Join(peers, ","),
+				"--heartbeat-interval", "50", "--election-timeout", "500",
+			}
+		}
+	})
+	e.leads = func(ctx context.Context, addr string) (bool, error) {
+		var status struct {
+			Leader string
+			Header struct {
+				Member string `json:"member_id"`
+			}
+		}
+		body, err := httpDo(ctx, http.MethodPost, "http://"+addr+"/v3/maintenance/status", "{}")
+		if err == nil {
+			err = json.Unmarshal([]byte(body), &status)
+		}
+		return status.Leader != "" && status.Leader == status.Header.Member, err
+	}
+	e.begin()
+	return e
+}
+
+// httpClient keeps no connection, and so no goroutine.
+var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// httpDo sends one request and returns the body of a 200.
+func httpDo(ctx context.Context, method, url, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewBufferString(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, b)
+	}
+	return string(b), err
+}

@@ -1,0 +1,158 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// zookeeperJar is where Debian has it; it names the jars that it needs. An
+// unpacked release elsewhere is found by ZOOKEEPER_HOME.
+const zookeeperJar = "/usr/share/java/zookeeper.jar"
+
+var zookeeper = &kind{
+	name:    "zookeeper",
+	scheme:  "zookeeper",
+	ports:   3,
+	find:    findZookeeper,
+	prepare: writeZooCfg,
+	command: func(n *node) *exec.Cmd {
+		// A small heap and the quick compiler: a test's server lives for seconds.
+		args := []string{"-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-Xshare:auto"}
+		if n.opts.durable {
+			args = []string{"-Xmx512m"}
+		} else {
+			args = append(args, "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
+		}
+		args = append(args,
+			"-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.preAllocSize=1024",
+			"-cp", n.dir+":"+zookeeperClassPath(), "org.apache.zookeeper.server.quorum.QuorumPeerMain", n.dir+"/zoo.cfg")
+		return exec.Command(n.bin, args...)
+	},
+	ready: func(ctx context.Context, addr string) error {
+		_, err := zookeeperMode(ctx, addr)
+		return err
+	},
+	image: image{
+		ref: "zookeeper:3.9", port: 2181,
+		env: []string{"ZOO_TICK_TIME=500", "ZOO_MAX_CLIENT_CNXNS=0", "ZOO_4LW_COMMANDS_WHITELIST=*", "JVMFLAGS=-Dzookeeper.extendedTypesEnabled=true"},
+	},
+}
+
+func findZookeeper() (string, error) {
+	java, err := lookup([]string{"java"}, filepath.Join(os.Getenv("JAVA_HOME"), "bin"))
+	if err != nil {
+		return "", err
+	}
+	if os.Getenv("ZOOKEEPER_HOME") == "" {
+		if _, err := os.Stat(zookeeperJar); err != nil {
+			return "", errors.New(zookeeperJar + " is not on this machine")
+		}
+	}
+	return java, nil
+}
+
+func zookeeperClassPath() string {
+	if home := os.Getenv("ZOOKEEPER_HOME"); home != "" {
+		return filepath.Join(home, "lib", "*")
+	}
+	return zookeeperJar
+}
+
+func writeZooCfg(n *node) error {
+	lines := []string{
+		"tickTime=500", "initLimit=20", "syncLimit=4",
+		"dataDir=" + n.dir, fmt.Sprintf("clientPort=%d", n.ports[0]), "clientPortAddress=127.0.0.1",
+		"maxClientCnxns=0", "admin.enableServer=false", "4lw.commands.whitelist=*",
+	}
+	lines = append(append(lines, n.conf...), n.opts.args...)
+	for name, text := range map[string]string{
+		"zoo.cfg": strings.Join(lines, "\n") + "\n",
+		// Debian's logs by log4j 1, releases by logback.
+		"log4j.properties": "log4j.rootLogger=WARN, c\nlog4j.appender.c=org.apache.log4j.ConsoleAppender\n" +
+			"log4j.appender.c.layout=org.apache.log4j.PatternLayout\nlog4j.appender.c.layout.ConversionPattern=%d %p %m%n\n",
+		"logback.xml": `<configuration><appender name="c" class="ch.qos.logback.core.ConsoleAppender">` +
+			`<encoder><pattern>%d %p %m%n</pattern></encoder></appender><root level="WARN"><appender-ref ref="c"/></root></configuration>`,
+	} {
+		if err := os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Zookeeper starts a ZooKeeper for this test alone, with a tick of 500 ms:
+// sessions last from one second to ten. [Args] are lines of zoo.cfg, such as
+// "maxSessionTimeout=60000".
+func Zookeeper(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	return zookeeper.private(tb, opts...)
+}
+
+// SharedZookeeper returns the ZooKeeper that all tests of this process share.
+func SharedZookeeper(tb testing.TB) *Server {
+	tb.Helper()
+	return zookeeper.share(tb)
+}
+
+// ZookeeperEnsemble starts a ZooKeeper of three members ([Size] for another
+// number).
+func ZookeeperEnsemble(tb testing.TB, opts ...Option) *Ensemble {
+	tb.Helper()
+	var failed error
+	e := newEnsemble(tb, zookeeper, 3, opts, func(nodes []*node) {
+		var servers []string
+		for i, n := range nodes {
+			servers = append(servers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, n.ports[1], n.ports[2]))
+		}
+		for i, n := range nodes {
+			n.conf = servers
+			failed = errors.Join(failed, os.WriteFile(filepath.Join(n.dir, "myid"), fmt.Appendln(nil, i+1), 0o600))
+		}
+	})
+	if failed != nil {
+		tb.Fatalf("testbed: zookeeper: %v", failed)
+	}
+	e.leads = func(ctx context.Context, addr string) (bool, error) {
+		mode, err := zookeeperMode(ctx, addr)
+		return mode == "leader", err
+	}
+	e.begin()
+	return e
+}
+
+// zookeeperMode returns standalone, leader or follower; an error while the
+// server accepts connections and does not serve, as it does for a moment.
+func zookeeperMode(ctx context.Context, addr string) (string, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(10 * time.Second)
+	}
+	_ = c.SetDeadline(deadline)
+	if _, err := io.WriteString(c, "srvr"); err != nil {
+		return "", err
+	}
+	out, err := io.ReadAll(c)
+	if err != nil {
+		return "", err
+	}
+	if _, mode, ok := strings.Cut(string(out), "\nMode: "); ok {
+		mode, _, _ = strings.Cut(mode, "\n")
+		return mode, nil
+	}
+	return "", fmt.Errorf("it answers %q", out)
+}
