@@ -36,9 +36,10 @@ func Args(args ...string) Option {
 func Faults() Option { return func(o *options) { o.faults = true } }
 
 // Durable asks for a server that keeps, through a loss of power, all that it
-// has confirmed: Redis appends to a file, and all sync each write to the disk.
-// Without it Redis keeps nothing when it is killed; the other servers keep
-// everything when they are killed, since the operating system still has it.
+// has confirmed, and runs as in production. Without it Redis and Consul keep
+// nothing when they are killed; the other servers keep everything when they
+// are killed, since the operating system still has it, but sync nothing to the
+// disk.
 func Durable() Option { return func(o *options) { o.durable = true } }
 
 // Replicas sets the number of replicas of each primary: in [RedisCluster]

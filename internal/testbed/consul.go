@@ -1,0 +1,97 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var consul = &kind{
+	name:   "consul",
+	scheme: "consul",
+	ports:  3,
+	find:   func() (string, error) { return lookup([]string{"consul"}, "/usr/local/bin") },
+	command: func(n *node) *exec.Cmd {
+		args := []string{
+			"agent", "-node", fmt.Sprintf("n%d", n.ports[0]), "-client", "127.0.0.1", "-bind", "127.0.0.1",
+			"-http-port", strconv.Itoa(n.ports[0]), "-server-port", strconv.Itoa(n.ports[1]), "-serf-lan-port", strconv.Itoa(n.ports[2]),
+			"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1", "-serf-wan-port", "-1", "-log-level", "error",
+			// The agent counts connections by address, and a test's all come from
+			// one. The limit must be below that of open files, often 20,000.
+			"-hcl", "limits{http_max_conns_per_client=15000}",
+		}
+		switch {
+		case len(n.args) > 0:
+			args = append(args, n.args...)
+		case n.opts.durable:
+			args = append(args, "-server", "-bootstrap-expect", "1")
+		default:
+			args = append(args, "-dev")
+		}
+		if len(n.args) > 0 || n.opts.durable {
+			args = append(args, "-data-dir", n.dir, "-hcl", "performance{raft_multiplier=1}")
+		}
+		return exec.Command(n.bin, append(args, n.opts.args...)...)
+	},
+	ready: func(ctx context.Context, addr string) error { return consulHas(ctx, addr, 1) },
+	image: image{ref: "hashicorp/consul:1.22", port: 8500, args: []string{"agent", "-dev", "-client", "0.0.0.0"}},
+}
+
+// consulHas asks for n nodes in good health: with fewer there is a leader but
+// no session can be made yet.
+func consulHas(ctx context.Context, addr string, n int) error {
+	body, err := httpDo(ctx, http.MethodGet, "http://"+addr+"/v1/health/state/passing", "")
+	if err == nil && strings.Count(body, `"serfHealth"`) < n {
+		err = errors.New("a node is not known to be healthy")
+	}
+	return err
+}
+
+// Consul starts a Consul agent for this test alone. It is a server in
+// development mode, which starts in a fifth of a second and forgets everything
+// when it is killed; a [Durable] one takes over a second and forgets nothing.
+func Consul(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	return consul.private(tb, opts...)
+}
+
+// SharedConsul returns the Consul agent that all tests of this process share.
+func SharedConsul(tb testing.TB) *Server {
+	tb.Helper()
+	return consul.share(tb)
+}
+
+// ConsulCluster starts three Consul servers ([Size] for another number), which
+// keep what they are told. Each is an agent for clients, too.
+func ConsulCluster(tb testing.TB, opts ...Option) *Ensemble {
+	tb.Helper()
+	e := newEnsemble(tb, consul, 3, opts, func(nodes []*node) {
+		for _, n := range nodes {
+			n.args = []string{"-server", "-bootstrap-expect", strconv.Itoa(len(nodes)), "-retry-interval", "200ms"}
+			for _, other := range nodes {
+				if other != n {
+					n.args = append(n.args, "-retry-join", fmt.Sprintf("127.0.0.1:%d", other.ports[2]))
+				}
+			}
+		}
+	})
+	e.leads = func(ctx context.Context, addr string) (bool, error) {
+		body, err := httpDo(ctx, http.MethodGet, "http://"+addr+"/v1/agent/self", "")
+		return strings.Contains(body, `"leader":"true"`), err
+	}
+	e.begin()
+	e.until("see each other", func(ctx context.Context) bool {
+		for _, s := range e.Members {
+			if consulHas(ctx, s.addr, len(e.Members)) != nil {
+				return false
+			}
+		}
+		return true
+	})
+	return e
+}
