@@ -93,6 +93,7 @@ type line struct {
 	unlimited int       // waiters without a limit
 	most      int       // at least the greatest limit of a waiter
 	timer     *time.Timer
+	timed     bool // there was a timer, which may be about to look at the line
 }
 
 // line returns the line of name, making it if need be.
@@ -266,6 +267,7 @@ func (ln *line) arm() {
 	}
 	wait := time.Until(ln.soonest)
 	if ln.timer == nil {
+		ln.timed = true
 		ln.timer = time.AfterFunc(wait, ln.wake)
 	} else {
 		ln.timer.Reset(wait)
@@ -288,10 +290,13 @@ func (ln *line) wake() {
 	}
 }
 
-// forget gives an empty line back.
+// forget gives an empty line up, and keeps it as the spare one.
 func (ln *line) forget() {
+	s := ln.s
 	ln.disarm()
-	delete(ln.s.lines, ln.name)
-	*ln = line{s: ln.s}
-	ln.s.idle = ln
+	delete(s.lines, ln.name)
+	if !ln.timed {
+		*ln = line{s: s}
+		s.idle = ln
+	}
 }

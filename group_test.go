@@ -1,0 +1,151 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+func TestAcquireAllDoesNotDeadlock(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	orders := [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a", "c", "a"}}
+	var group sync.WaitGroup
+	inside := 0
+	for i := range 30 {
+		group.Go(func() {
+			k, err := locker.AcquireAll(context.Background(), l, orders[i%3])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			inside++ // the race detector watches
+			if err := k.Release(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if inside != 30 {
+		t.Errorf("%d grants, want 30", inside)
+	}
+}
+
+func TestAcquireAllIsAllOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		ctx := context.Background()
+		blocker := acquire(t, l, "c")
+		begun := time.Now()
+		_, err := locker.AcquireAll(ctx, l, []string{"c", "a", "b"}, locker.WithWait(3*time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("waited %v of 3s", d)
+		}
+		if s.lineLen(t, "a")+s.lineLen(t, "b") != 0 {
+			t.Error("some are held")
+		}
+		release(t, blocker)
+		k, err := locker.AcquireAll(ctx, l, []string{"c", "a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		locks := k.Locks()
+		if k.Name() != "a,b,c" || len(locks) != 3 || k.Token() != locks[2].Token() || k.Token() <= locks[0].Token() {
+			t.Errorf("name %q, token %d", k.Name(), k.Token())
+		}
+		again, err := l.Acquire(k.Context(ctx), "b")
+		if err != nil {
+			t.Fatalf("re-entry of a member: %v", err)
+		}
+		release(t, again)
+		if err := k.Extend(ctx, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		release(t, k)
+		want(t, k.Release(ctx), locker.ErrReleased)
+		want(t, k.Err(), locker.ErrReleased)
+		if s.lineLen(t, "a")+s.lineLen(t, "b")+s.lineLen(t, "c") != 0 {
+			t.Error("some are still held")
+		}
+	})
+}
+
+func TestGroupEndsWithAMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		ctx := context.Background()
+		k, err := locker.AcquireAll(ctx, l, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := k.Context(ctx)
+		if err := l.Break(ctx, "b", k.Locks()[1].Token()); err != nil {
+			t.Fatal(err)
+		}
+		<-work.Done()
+		want(t, context.Cause(work), locker.ErrLost)
+		want(t, k.Err(), locker.ErrLost)
+		want(t, k.Release(ctx), locker.ErrLost)
+		if s.lineLen(t, "a") != 0 {
+			t.Error("the other member is still held")
+		}
+	})
+}
+
+func TestFixedMemberThatEndsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		blocker := acquire(t, l, "b")
+		time.AfterFunc(3*time.Second, func() { _ = blocker.Release(context.Background()) })
+		_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"},
+			locker.WithTTL(time.Second), locker.WithoutRenewal())
+		want(t, err, locker.ErrLost)
+		if s.lineLen(t, "b") != 0 {
+			t.Error("the other member is still held")
+		}
+	})
+}
+
+func TestDo(t *testing.T) {
+	s := newStub()
+	l := locker.New(s)
+	defer l.Close()
+	ctx := context.Background()
+	errWork := errors.New("work failed")
+	err := locker.Do(ctx, l, "a", func(ctx context.Context) error {
+		return locker.Do(ctx, l, "a", func(context.Context) error { return errWork }) // re-enters
+	})
+	want(t, err, errWork)
+
+	err = locker.Do(ctx, l, "a", func(ctx context.Context) error {
+		line, _ := l.Inspect(ctx, "a")
+		if err := l.Break(context.Background(), "a", line.Tickets[0].Token); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return errWork
+	})
+	want(t, err, errWork)
+	want(t, err, locker.ErrLost)
+
+	func() {
+		defer func() { _ = recover() }()
+		_ = locker.Do(ctx, l, "a", func(context.Context) error { panic("oops") })
+	}()
+	if s.lineLen(t, "a") != 0 {
+		t.Error("still held after a panic")
+	}
+}

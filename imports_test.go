@@ -1,0 +1,83 @@
+package locker_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/lockerproject/locker"
+
+// What each folder may import of this module and of others; tests are free.
+// The first rule that fits the folder holds.
+var layers = []struct {
+	folder string // of the file, with its subfolders if it ends in /
+	may    func(folder, path string) bool
+	why    string
+}{
+	{".", func(_, p string) bool { return standard(p) || p == module+"/driver" },
+		"the core knows no store and depends on the standard library alone"},
+	{"driver", func(_, p string) bool { return standard(p) },
+		"the seam depends on the standard library alone"},
+	{"driver/internal/", func(_, p string) bool {
+		return !own(p) || p == module+"/driver" || under(p, "driver/internal")
+	}, "what drivers share knows the seam, and no driver"},
+	{"driver/", func(folder, p string) bool {
+		return !own(p) || p == module+"/driver" || under(p, "driver/internal") || p == module+"/"+folder
+	}, "a driver imports the seam, never the core nor another driver"},
+	{"conformance/", func(_, p string) bool {
+		return standard(p) || p == "github.com/anishathalye/porcupine" ||
+			p == module || p == module+"/driver" || under(p, "conformance")
+	}, "the suite depends on the core, the seam, porcupine and the standard library"},
+}
+
+func standard(path string) bool { return !strings.Contains(strings.SplitN(path, "/", 2)[0], ".") }
+func own(path string) bool      { return path == module || strings.HasPrefix(path, module+"/") }
+func under(path, folder string) bool {
+	return strings.HasPrefix(path, module+"/"+folder+"/") || path == module+"/"+folder
+}
+
+func TestLayers(t *testing.T) {
+	checked := 0
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && file != "." || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		checked++
+		return checkImports(t, filepath.ToSlash(file))
+	})
+	if err != nil || checked == 0 {
+		t.Fatalf("checked %d files: %v", checked, err)
+	}
+}
+
+func checkImports(t *testing.T, file string) error {
+	folder := filepath.ToSlash(filepath.Dir(file))
+	for _, l := range layers {
+		if folder != l.folder && !(strings.HasSuffix(l.folder, "/") && strings.HasPrefix(folder+"/", l.folder)) {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, im := range f.Imports {
+			path, _ := strconv.Unquote(im.Path.Value)
+			if !l.may(folder, path) {
+				t.Errorf("%s imports %s: %s", file, path, l.why)
+			}
+		}
+		return nil
+	}
+	return nil
+}

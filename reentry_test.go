@@ -1,0 +1,224 @@
+package locker_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+func TestReentryByContext(t *testing.T) {
+	s := newStub()
+	l, other := locker.New(s), locker.New(s.Join())
+	defer l.Close()
+	defer other.Close()
+	ctx := context.Background()
+	k := acquire(t, l, "a")
+	inside := k.Context(ctx)
+
+	k2, err := l.Acquire(inside, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k2.Token() != k.Token() || s.lineLen(t, "a") != 1 {
+		t.Errorf("re-entry made token %d of %d, line of %d", k2.Token(), k.Token(), s.lineLen(t, "a"))
+	}
+	if _, err := l.TryAcquire(ctx, "a"); err == nil {
+		t.Error("acquired without the context")
+	}
+	if _, err := other.TryAcquire(inside, "a"); err == nil {
+		t.Error("another Locker re-entered")
+	}
+	if _, err := l.TryAcquire(inside, "a", locker.WithOwner("somebody else")); err == nil {
+		t.Error("another owner re-entered")
+	}
+	reader, err := l.Acquire(inside, "a", locker.Shared())
+	if err != nil {
+		t.Fatalf("a writer may read: %v", err)
+	}
+	deeper, err := l.Acquire(acquire(t, l, "b").Context(k2.Context(inside)), "a")
+	if err != nil {
+		t.Fatalf("through another lock's context: %v", err)
+	}
+	release(t, k) // in any order; the ticket goes with the last
+	want(t, context.Cause(inside), locker.ErrReleased)
+	for _, k := range []*locker.Lock{reader, k2} {
+		release(t, k)
+		want(t, k.Release(ctx), locker.ErrReleased)
+	}
+	if s.lineLen(t, "a") != 1 || deeper.Err() != nil {
+		t.Error("the ticket went before the last handle")
+	}
+	release(t, deeper)
+	if s.lineLen(t, "a") != 0 {
+		t.Error("the ticket outlived the last handle")
+	}
+}
+
+func TestReentryByOwner(t *testing.T) {
+	s := newStub()
+	l, other := locker.New(s), locker.New(s.Join())
+	defer l.Close()
+	defer other.Close()
+	ctx := context.Background()
+	me := locker.WithOwner("me")
+	k := acquire(t, l, "a", me)
+	k2 := acquire(t, l, "a", me)
+	if k.Token() != k2.Token() || k.Owner() != "me" {
+		t.Error("the same owner did not re-enter")
+	}
+	_, err := other.TryAcquire(ctx, "a", me)
+	want(t, err, locker.ErrNotAcquired) // another Locker's owner of the same name is another
+	release(t, k2)
+	release(t, k)
+	if s.lineLen(t, "a") != 0 {
+		t.Error("ticket left")
+	}
+}
+
+func TestUpgradeIsRefusedAtOnce(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	ctx := context.Background()
+	k := acquire(t, l, "a", locker.Shared(), locker.WithOwner("me"))
+	_, err := l.Acquire(k.Context(ctx), "a")
+	want(t, err, locker.ErrUpgrade)
+	_, err = l.Acquire(ctx, "a", locker.WithOwner("me"))
+	want(t, err, locker.ErrUpgrade)
+	again := acquire(t, l, "a", locker.Limit(3), locker.WithOwner("me"))
+	release(t, again)
+	release(t, k)
+}
+
+func TestReentryFromManyGoroutinesAtOnce(t *testing.T) {
+	s := newStub()
+	l := locker.New(s)
+	defer l.Close()
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			for range 20 {
+				k, err := l.Acquire(context.Background(), "a", locker.WithOwner("me"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := k.Release(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := s.lineLen(t, "a"); n != 0 {
+		t.Errorf("%d tickets left", n)
+	}
+}
+
+// While one goroutine waits in line for an owner, a try for the same owner is
+// answered, a second wait shares the grant, and a cancelled first hands over.
+func TestOneOwnerWaitingTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l, other := locker.New(s), locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		me := locker.WithOwner("me")
+		blocker := acquire(t, other, "a")
+		first, cancel := context.WithCancel(context.Background())
+		firstErr := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(first, "a", me)
+			firstErr <- err
+		}()
+		synctest.Wait()
+		_, err := l.TryAcquire(context.Background(), "a", me)
+		want(t, err, locker.ErrNotAcquired)
+		_, err = l.Acquire(context.Background(), "a", me, locker.WithWait(time.Second))
+		want(t, err, locker.ErrNotAcquired)
+
+		second := make(chan *locker.Lock, 1)
+		go func() { second <- acquire(t, l, "a", me) }()
+		synctest.Wait()
+		cancel()
+		want(t, <-firstErr, context.Canceled)
+		synctest.Wait()
+		release(t, blocker)
+		release(t, <-second)
+	})
+}
+
+func TestReentryLengthensAndNeverShortens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New(), locker.WithGrace(0))
+		defer l.Close()
+		begun := time.Now()
+		fixed := locker.WithoutRenewal()
+		k := acquire(t, l, "a", fixed, locker.WithTTL(10*time.Second), locker.WithOwner("me"))
+		acquire(t, l, "a", fixed, locker.WithTTL(time.Second), locker.WithOwner("me"))
+		acquire(t, l, "a", fixed, locker.WithTTL(20*time.Second), locker.WithOwner("me"))
+		<-k.Done()
+		if d := time.Since(begun); d != 20*time.Second {
+			t.Errorf("lease of 10s, re-entered for 1s and for 20s, ended after %v", d)
+		}
+	})
+}
+
+// A fixed lease is renewed for as long as a re-entrant handle wants that.
+func TestReentryTurnsRenewalOnAndOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New(), locker.WithGrace(0))
+		defer l.Close()
+		ttl := locker.WithTTL(3 * time.Second)
+		outer := acquire(t, l, "a", locker.WithoutRenewal(), ttl)
+		inner, err := l.Acquire(outer.Context(context.Background()), "a", ttl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		release(t, inner)
+		if outer.Err() != nil {
+			t.Fatal("lost while the inner handle was renewed")
+		}
+		begun := time.Now()
+		<-outer.Done()
+		if d := time.Since(begun); d > 3*time.Second || d < 2*time.Second {
+			t.Errorf("the fixed lease ended %v after renewal stopped", d)
+		}
+	})
+}
+
+func TestLostLockIsNotReentered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		s.set(func(s *stub) {
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		ctx := context.Background()
+		k := acquire(t, l, "a", locker.WithTTL(time.Second), locker.WithOwner("me"))
+		inside := k.Context(ctx)
+		<-k.Done()
+		_, err := l.Acquire(inside, "a")
+		want(t, err, locker.ErrLost)
+		want(t, err, context.Canceled)
+		again, err := l.Acquire(context.WithoutCancel(inside), "a", locker.WithOwner("me"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.Token() <= k.Token() {
+			t.Error("re-entered a lost lock")
+		}
+		want(t, k.Release(ctx), locker.ErrLost)
+		if again.Err() != nil {
+			t.Error("the release of the lost lock touched the new one")
+		}
+		release(t, again)
+	})
+}

@@ -1,0 +1,313 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+func TestRenewsEveryThirdOfTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		time.Sleep(60*time.Second + time.Millisecond)
+		if err := k.Err(); err != nil {
+			t.Fatalf("lost while renewed: %v", err)
+		}
+		got := s.renewals()
+		if len(got) != 20 {
+			t.Fatalf("%d renewals in 60 s with a TTL of 9 s, want 20", len(got))
+		}
+		for i, at := range got {
+			if d := at.Sub(begun); d != time.Duration(i+1)*3*time.Second {
+				t.Errorf("renewal %d came after %v", i+1, d)
+			}
+		}
+		release(t, k)
+		time.Sleep(time.Minute)
+		if n := len(s.renewals()); n != 20 {
+			t.Errorf("%d renewals after release", n-20)
+		}
+	})
+}
+
+func TestBatchesRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &counting{Driver: memory.New()}
+		l := locker.New(d)
+		defer l.Close()
+		for i := range 1000 {
+			acquire(t, l, string(rune('a'+i)), locker.WithTTL(30*time.Second))
+			time.Sleep(100 * time.Microsecond) // acquired over a tenth of a second
+		}
+		time.Sleep(30 * time.Second)
+		if d.batches.Load() > 3 || d.entries.Load() < 2000 {
+			t.Errorf("%d renewals in %d requests, want 2000 or more in at most 3", d.entries.Load(), d.batches.Load())
+		}
+	})
+}
+
+// counting counts batches of renewals.
+type counting struct {
+	*memory.Driver
+	batches, entries atomic.Int64
+}
+
+func (d *counting) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	d.batches.Add(1)
+	d.entries.Add(int64(len(rs)))
+	return d.Driver.RenewAll(ctx, rs)
+}
+
+func TestRetriesUntilTheWindowCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, told := newStub(), &events{}
+		s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		l := locker.New(s, locker.WithObserver(told.add), locker.WithGrace(time.Second))
+		defer l.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		<-k.Done()
+		if d := time.Since(begun); d != 8*time.Second {
+			t.Errorf("lost after %v, want exactly TTL less grace, 8s", d)
+		}
+		want(t, k.Err(), locker.ErrLost)
+		if n := len(s.renewals()); n < 5 {
+			t.Errorf("%d attempts to renew in 5 s, want more", n)
+		}
+		synctest.Wait()
+		if n := len(told.of(locker.EventLost)); n != 1 {
+			t.Errorf("told of %d losses, want 1", n)
+		}
+		if failed := told.of(locker.EventRenewFailed); len(failed) == 0 || !errors.Is(failed[0].Err, errDown) {
+			t.Errorf("told of failed renewals: %v", failed)
+		}
+		want(t, k.Release(context.Background()), locker.ErrLost)
+	})
+}
+
+func TestRenewalThatHangsIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		hung := false
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			if !hung {
+				hung = true
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		time.Sleep(30 * time.Second)
+		if err := k.Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestOutageShorterThanTheWindowIsSurvived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		down := time.Now().Add(2 * time.Second)
+		up := down.Add(5 * time.Second)
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			if now := time.Now(); now.After(down) && now.Before(up) {
+				return errDown
+			}
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		time.Sleep(time.Minute)
+		if err := k.Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestFixedLeaseEndsAtTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s, locker.WithGrace(0))
+		other := locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(5*time.Second), locker.WithoutRenewal())
+		next := acquire(t, other, "a")
+		if d := time.Since(begun); d != 5*time.Second {
+			t.Errorf("next grant after %v, want 5s", d)
+		}
+		want(t, k.Err(), locker.ErrLost)
+		want(t, k.Release(context.Background()), locker.ErrLost)
+		if next.Err() != nil || len(s.renewals()) != 0 {
+			t.Errorf("next holder: %v; renewals: %d", next.Err(), len(s.renewals()))
+		}
+	})
+}
+
+func TestDefaultGraceEndsTrustBeforeTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer l.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+		<-k.Done()
+		if d := time.Since(begun); d != 9900*time.Millisecond {
+			t.Errorf("trusted for %v, want TTL less 1 %%", d)
+		}
+	})
+}
+
+// A store whose lease outlasts the window (a session, a long minimum TTL) is
+// told when the lease is over, and not before.
+func TestLeaseThatOutlastsTheWindowIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sessions{stub: newStub()}
+		l, other := locker.New(s), locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		begun := time.Now()
+		acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+		acquire(t, other, "a")
+		if d := time.Since(begun); d != 2*time.Second {
+			t.Errorf("next grant after %v, want 2s", d)
+		}
+	})
+}
+
+// sessions gives no lease shorter than a minute.
+type sessions struct{ *stub }
+
+func (*sessions) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{MinTTL: time.Minute, Crash: max(ttl, time.Minute)}
+}
+
+func TestExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New(), locker.WithGrace(0))
+		defer l.Close()
+		ctx := context.Background()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(5*time.Second), locker.WithoutRenewal())
+		time.Sleep(3 * time.Second)
+		if err := k.Extend(ctx, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Extend(ctx, time.Second); err != nil { // never shortens
+			t.Fatal(err)
+		}
+		want(t, k.Extend(ctx, 0), locker.ErrInvalidOption)
+		<-k.Done()
+		if d := time.Since(begun); d != 13*time.Second {
+			t.Errorf("lease ended after %v, want 13s", d)
+		}
+		want(t, k.Extend(ctx, time.Second), locker.ErrLost)
+		k = acquire(t, l, "a")
+		release(t, k)
+		want(t, k.Extend(ctx, time.Second), locker.ErrReleased)
+	})
+}
+
+// A renewal on its way when the lock is released finds no ticket: that is no
+// loss, and the lock is free.
+func TestReleaseRacingARenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, told := newStub(), &events{}
+		gate := make(chan struct{})
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			<-gate
+			return next(ctx, r)
+		}
+		l := locker.New(s, locker.WithObserver(told.add))
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		time.Sleep(4 * time.Second) // the renewal is at the gate
+		release(t, k)
+		close(gate)
+		synctest.Wait()
+		want(t, k.Err(), locker.ErrReleased)
+		if lost := told.of(locker.EventLost); len(lost) != 0 {
+			t.Errorf("false loss: %v", lost)
+		}
+		if n := s.lineLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets left", n)
+		}
+	})
+}
+
+// The trust window counts from before the request, so a slow answer eats it.
+func TestSlowAnswerShortensTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			time.Sleep(3 * time.Second)
+			return g, err
+		}
+		l := locker.New(s, locker.WithGrace(0))
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(5*time.Second), locker.WithoutRenewal())
+		begun := time.Now()
+		<-k.Done()
+		if d := time.Since(begun); d != 2*time.Second {
+			t.Errorf("trusted for %v after an answer that took 3s of 5s", d)
+		}
+		// An answer later than the lease is no grant.
+		_, err := l.TryAcquire(context.Background(), "b", locker.WithTTL(2*time.Second))
+		want(t, err, locker.ErrLost)
+		if n := s.lineLen(t, "b"); n != 0 {
+			t.Errorf("%d tickets left", n)
+		}
+	})
+}
+
+// A process that was paused learns of the loss from Err before any timer ran.
+func TestErrLooksAtTheClock(t *testing.T) {
+	s := newStub()
+	l := locker.New(s)
+	defer l.Close()
+	s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+	k := acquire(t, l, "a", locker.WithTTL(30*time.Millisecond))
+	for k.Err() == nil { // busy, so that the scheduler need not run
+	}
+	want(t, k.Err(), locker.ErrLost)
+}
+
+func TestLossPushedByTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := &events{}
+		s := newStub()
+		l := locker.New(s, locker.WithObserver(told.add))
+		operator := locker.New(s.Join())
+		defer l.Close()
+		defer operator.Close()
+		ctx := context.Background()
+		k := acquire(t, l, "a")
+		work := k.Context(ctx)
+		begun := time.Now()
+		if err := operator.Break(ctx, "a", k.Token()); err != nil {
+			t.Fatal(err)
+		}
+		<-work.Done()
+		if time.Since(begun) != 0 {
+			t.Errorf("told after %v", time.Since(begun))
+		}
+		want(t, context.Cause(work), locker.ErrLost)
+		want(t, operator.Break(ctx, "a", k.Token()), locker.ErrLost)
+	})
+}
