@@ -26,7 +26,7 @@
 //  3. a container, where the docker command finds an engine.
 //
 // A test that finds none is skipped with the line that says how to get one.
-// With LOCKER_TEST_REQUIRE=1 it fails instead.
+// With LOCKER_TEST_REQUIRE=1 it fails instead (see [Required]).
 //
 // Servers that this package starts, and their data, are gone when the test
 // process is gone, however it ended: a small watcher process outlives it by a

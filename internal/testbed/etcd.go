@@ -1,12 +1,10 @@
 package testbed
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -98,25 +96,4 @@ func EtcdCluster(tb testing.TB, opts ...Option) *Ensemble {
 	}
 	e.begin()
 	return e
-}
-
-// httpClient keeps no connection, and so no goroutine.
-var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-// httpDo sends one request and returns the body of a 200.
-func httpDo(ctx context.Context, method, url, body string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewBufferString(body))
-	if err != nil {
-		return "", err
-	}
-	resp, err := httpClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", resp.Status, b)
-	}
-	return string(b), err
 }

@@ -32,6 +32,11 @@ type kind struct {
 	url func(addrs string) string
 
 	image image
+
+	// killed cleans up outside of the data folder after a kill; nil: nothing.
+	killed func(n *node)
+	// optional kinds are not installed by default, nor required by default.
+	optional bool
 }
 
 // An image is how a server is had as a container.
@@ -70,7 +75,7 @@ func (k *kind) urlOf(addrs string) string {
 func (k *kind) missing(tb testing.TB, why error) {
 	tb.Helper()
 	const hint = "no %s server (%v): get one with scripts/install-servers.sh %s, or name one in %s"
-	if Required() {
+	if Required() && !k.optional || os.Getenv("LOCKER_TEST_REQUIRE") == "all" {
 		tb.Fatalf(hint, k.name, why, k.name, k.env())
 	}
 	tb.Skipf(hint, k.name, why, k.name, k.env())

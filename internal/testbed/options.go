@@ -50,7 +50,8 @@ func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
 func Size(n int) Option { return func(o *options) { o.size = n } }
 
 // Required tells whether tests must fail, not skip, when they find no server:
-// LOCKER_TEST_REQUIRE=1.
+// LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required
+// only by LOCKER_TEST_REQUIRE=all.
 func Required() bool {
 	v := os.Getenv("LOCKER_TEST_REQUIRE")
 	return v != "" && v != "0"

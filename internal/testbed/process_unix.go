@@ -80,7 +80,11 @@ func (p *process) kill() error {
 	}
 	cmd := p.cmd
 	p.cmd, p.paused = nil, false
-	return endWatched(cmd, nil)
+	err := endWatched(cmd, nil)
+	if p.kind.killed != nil {
+		p.kind.killed(p.node)
+	}
+	return err
 }
 
 func (p *process) pause() error {

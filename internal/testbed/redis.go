@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 var redis = &kind{
@@ -70,17 +68,11 @@ func yesNo(b bool) string {
 // redisCall sends one command on a connection of its own, and returns the
 // answer: a string for simple answers, one line for each element of an array.
 func redisCall(ctx context.Context, addr string, args ...string) (string, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", addr)
+	c, err := dialContext(ctx, addr)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	if t, ok := ctx.Deadline(); ok {
-		_ = c.SetDeadline(t)
-	} else {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
 	for _, a := range args {

@@ -24,5 +24,9 @@ for what in $live; do
 	*) end_tree "$what"; kill -KILL -"$what" ;;
 	esac
 done
+# A killed PostgreSQL leaves a shared memory segment (see freeSharedMemory).
+for file in "$1"/*/data/postmaster.pid; do
+	[ -e "$file" ] && ipcrm -m "$(sed -n '7s/.* //p' "$file")"
+done
 # What was killed may still be writing.
 for _ in 1 2 3 4 5; do rm -rf "$1" && break; sleep 0.2; done

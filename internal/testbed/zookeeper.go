@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // zookeeperJar is where Debian has it; it names the jars that it needs. An
@@ -132,17 +130,11 @@ func ZookeeperEnsemble(tb testing.TB, opts ...Option) *Ensemble {
 // zookeeperMode returns standalone, leader or follower; an error while the
 // server accepts connections and does not serve, as it does for a moment.
 func zookeeperMode(ctx context.Context, addr string) (string, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", addr)
+	c, err := dialContext(ctx, addr)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(10 * time.Second)
-	}
-	_ = c.SetDeadline(deadline)
 	if _, err := io.WriteString(c, "srvr"); err != nil {
 		return "", err
 	}

@@ -1,0 +1,47 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// dialContext returns a connection whose reads and writes end with ctx's
+// deadline, or after ten seconds.
+func dialContext(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(10 * time.Second)
+	}
+	return c, c.SetDeadline(deadline)
+}
+
+// httpClient keeps no connection, and so no goroutine.
+var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// httpDo sends one request and returns the body of a 200.
+func httpDo(ctx context.Context, method, url, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewBufferString(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, b)
+	}
+	return string(b), err
+}

@@ -1,0 +1,8 @@
+package testbed
+
+import "testing"
+
+func TestMemcached(t *testing.T) {
+	need(t, memcached)
+	testServer(t, memcached, Memcached(t))
+}

@@ -1,0 +1,164 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const postgresUser = "postgres"
+
+var postgres = &kind{
+	name:    "postgres",
+	scheme:  "postgres",
+	ports:   1,
+	find:    findPostgres,
+	prepare: preparePostgres,
+	command: func(n *node) *exec.Cmd {
+		data := filepath.Join(n.dir, "data")
+		args := []string{
+			"-D", data, "-p", strconv.Itoa(n.ports[0]), "-c", "listen_addresses=127.0.0.1",
+			"-c", "unix_socket_directories=" + data, "-c", "max_connections=300", "-c", "shared_buffers=32MB",
+		}
+		if !n.opts.durable {
+			// Commits still reach the operating system, so a killed server keeps them.
+			args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off")
+		}
+		cmd := exec.Command(n.bin, append(args, n.opts.args...)...)
+		_ = asUser(cmd, postgresUser) // prepare has found the user
+		return cmd
+	},
+	killed: func(n *node) { freeSharedMemory(filepath.Join(n.dir, "data")) },
+	ready:  postgresReady,
+	url: func(addrs string) string {
+		return "postgres://" + postgresUser + "@" + addrs + "/postgres?sslmode=disable"
+	},
+	image: image{ref: "postgres:16", port: 5432, env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"}},
+}
+
+// findPostgres takes the newest that Debian has installed: only there are
+// initdb and the server sure to be of one version.
+func findPostgres() (string, error) {
+	list, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	version := func(path string) int {
+		n, _ := strconv.Atoi(strings.Split(path, "/")[4])
+		return n
+	}
+	sort.Slice(list, func(i, j int) bool { return version(list[i]) > version(list[j]) })
+	for _, path := range list {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "initdb")); err == nil {
+			return path, nil
+		}
+	}
+	path, err := lookup([]string{"postgres"})
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "initdb")); err != nil {
+		return "", errors.New("no initdb beside " + path)
+	}
+	return path, nil
+}
+
+func preparePostgres(n *node) error {
+	if err := os.Chmod(n.dir, 0o711); err != nil { // its user passes through
+		return err
+	}
+	return fromTemplate("postgres", n.bin, filepath.Join(n.dir, "data"), func(dir string) error {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+		if err := giveTo(dir, postgresUser); err != nil {
+			return err
+		}
+		cmd := exec.Command(filepath.Join(filepath.Dir(n.bin), "initdb"), "-D", dir, "-U", postgresUser,
+			"-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+		cmd.Dir = dir
+		if err := asUser(cmd, postgresUser); err != nil {
+			return err
+		}
+		return run(cmd)
+	})
+}
+
+// freeSharedMemory removes the System V segment that a killed server leaves
+// behind, and of which the kernel has room for some thousands. Its number is
+// the second in the seventh line of postmaster.pid.
+func freeSharedMemory(data string) {
+	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	if err != nil {
+		return
+	}
+	lines := strings.Split(string(b), "\n")
+	if len(lines) < 7 {
+		return
+	}
+	if words := strings.Fields(lines[6]); len(words) == 2 {
+		_ = run(exec.Command("ipcrm", "-m", words[1])) // it may be gone
+	}
+}
+
+// Postgres starts a PostgreSQL for this test alone, with a superuser postgres
+// that needs no password.
+func Postgres(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	return postgres.private(tb, opts...)
+}
+
+// SharedPostgres returns the PostgreSQL that all tests of this process share.
+func SharedPostgres(tb testing.TB) *Server {
+	tb.Helper()
+	return postgres.share(tb)
+}
+
+// postgresReady logs in, and returns what the server says against it.
+func postgresReady(ctx context.Context, addr string) error {
+	c, err := dialContext(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	// Protocol 3.0: length, version, then pairs of strings, all ended by zeros.
+	body := "\x00\x03\x00\x00user\x00" + postgresUser + "\x00database\x00postgres\x00\x00"
+	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(4+len(body))), body...)); err != nil {
+		return err
+	}
+	for {
+		kind, text, err := postgresMessage(c)
+		switch {
+		case err != nil:
+			return err
+		case kind == 'E':
+			return fmt.Errorf("it answers %q", text)
+		case kind == 'R' && !bytes.Equal(text, []byte{0, 0, 0, 0}):
+			return nil // it wants a password that only the test knows
+		case kind == 'Z': // ready for a query
+			_, err := c.Write([]byte{'X', 0, 0, 0, 4})
+			return err
+		}
+	}
+}
+
+func postgresMessage(r io.Reader) (byte, []byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if n < 4 || n > 1<<20 {
+		return 0, nil, errors.New("this is no PostgreSQL")
+	}
+	body := make([]byte, n-4)
+	_, err := io.ReadFull(r, body)
+	return head[0], body, err
+}

@@ -1,0 +1,8 @@
+package testbed
+
+import "testing"
+
+func TestPostgres(t *testing.T) {
+	need(t, postgres)
+	testServer(t, postgres, Postgres(t))
+}
