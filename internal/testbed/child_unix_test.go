@@ -68,6 +68,7 @@ func childServers() {
 
 func TestNothingIsLeftBehind(t *testing.T) {
 	need(t, redis)
+	t.Parallel()
 	p := Child(t, "servers")
 	var addr, base string
 	var pid int

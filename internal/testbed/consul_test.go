@@ -7,6 +7,7 @@ import (
 
 func TestConsul(t *testing.T) {
 	need(t, consul)
+	t.Parallel()
 	testServer(t, consul, Consul(t))
 }
 
@@ -15,6 +16,7 @@ func TestConsulDurable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := Consul(t, Durable())
 	kv := "http://" + s.Addr() + "/v1/kv/k"
 	if _, err := httpDo(t0, http.MethodPut, kv, "v"); err != nil {

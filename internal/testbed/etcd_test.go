@@ -4,6 +4,7 @@ import "testing"
 
 func TestEtcd(t *testing.T) {
 	need(t, etcd)
+	t.Parallel()
 	testServer(t, etcd, Etcd(t))
 }
 

@@ -4,5 +4,6 @@ import "testing"
 
 func TestMariaDB(t *testing.T) {
 	need(t, mariadb)
+	t.Parallel()
 	testServer(t, mariadb, MariaDB(t))
 }

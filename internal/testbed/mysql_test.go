@@ -4,5 +4,6 @@ import "testing"
 
 func TestMySQL(t *testing.T) {
 	need(t, mysql)
+	t.Parallel()
 	testServer(t, mysql, MySQL(t))
 }

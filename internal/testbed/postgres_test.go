@@ -4,5 +4,6 @@ import "testing"
 
 func TestPostgres(t *testing.T) {
 	need(t, postgres)
+	t.Parallel()
 	testServer(t, postgres, Postgres(t))
 }

@@ -8,11 +8,13 @@ import (
 
 func TestRedis(t *testing.T) {
 	need(t, redis)
+	t.Parallel()
 	testServer(t, redis, Redis(t))
 }
 
 func TestRedisDurable(t *testing.T) {
 	need(t, redis)
+	t.Parallel()
 	s := Redis(t, Durable())
 	if _, err := redisCall(t0, s.Addr(), "SET", "k", "v"); err != nil {
 		t.Fatal(err)
@@ -25,6 +27,7 @@ func TestRedisDurable(t *testing.T) {
 
 func TestRedisPassword(t *testing.T) {
 	need(t, redis)
+	t.Parallel()
 	s := Redis(t, Args("--requirepass", "secret"))
 	if _, err := redisCall(t0, s.Addr(), "GET", "k"); err == nil {
 		t.Error("no password was asked for")
@@ -33,6 +36,7 @@ func TestRedisPassword(t *testing.T) {
 
 func TestSharedRedis(t *testing.T) {
 	need(t, redis)
+	t.Parallel()
 	if a, b := SharedRedis(t), SharedRedis(t); a.Addr() != b.Addr() {
 		t.Errorf("two servers: %s, %s", a.Addr(), b.Addr())
 	}
@@ -40,6 +44,7 @@ func TestSharedRedis(t *testing.T) {
 
 func TestRedisN(t *testing.T) {
 	need(t, redis)
+	t.Parallel()
 	e := RedisN(t, 5)
 	e.Members[3].Kill()
 	for i, s := range e.Members {
@@ -60,6 +65,7 @@ func TestRedisCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	e := RedisCluster(t, Replicas(1))
 	if len(e.Members) != 6 || !strings.HasPrefix(e.URL(), "redis+cluster://") {
 		t.Fatalf("%d members, URL %s", len(e.Members), e.URL())
@@ -82,6 +88,7 @@ func TestRedisSentinel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	s := RedisSentinel(t)
 	first := s.Leader()
 	if first != s.Members[0] {

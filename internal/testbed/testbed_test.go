@@ -189,6 +189,7 @@ func testEnsemble(t *testing.T, k *kind, start func() *Ensemble) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	begin := time.Now()
 	e := start()
 	first := e.Leader()

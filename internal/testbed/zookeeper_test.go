@@ -4,6 +4,7 @@ import "testing"
 
 func TestZookeeper(t *testing.T) {
 	need(t, zookeeper)
+	t.Parallel()
 	testServer(t, zookeeper, Zookeeper(t))
 }
 
