@@ -23,6 +23,8 @@ var layers = []struct {
 		"the core knows no store and depends on the standard library alone"},
 	{"driver", func(_, p string) bool { return standard(p) },
 		"the seam depends on the standard library alone"},
+	{"driver/all", func(_, p string) bool { return under(p, "driver") },
+		"this package imports every driver and does nothing else"},
 	{"driver/internal/", func(_, p string) bool {
 		return !own(p) || p == module+"/driver" || under(p, "driver/internal")
 	}, "what drivers share knows the seam, and no driver"},

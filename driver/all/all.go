@@ -1,0 +1,12 @@
+// Package all registers every driver of this module for locker.Open, so that
+// the store is a matter of configuration alone:
+//
+//	import _ "github.com/lockerproject/locker/driver/all"
+//
+// It links the clients of all stores. A program that knows its store imports
+// that one driver.
+package all
+
+import (
+	_ "github.com/lockerproject/locker/driver/memory" // memory://
+)

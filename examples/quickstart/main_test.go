@@ -1,0 +1,18 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+func TestSellsWhatThereIs(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := run(ctx, "memory://quickstart-test", 50, 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(ctx, "nosuch://", 1, 1); err == nil {
+		t.Error("no error for an unknown store")
+	}
+}
