@@ -64,6 +64,9 @@ as_root() {
 # Packages wanted so far; they are installed together, by one apt run.
 PACKAGES=()
 
+# Debian keeps some servers where only root's PATH looks.
+PATH=$PATH:/usr/sbin:/sbin
+
 install_packages() {
 	[ ${#PACKAGES[@]} -gt 0 ] || return 0
 	have apt-get || die "no apt-get here: install ${PACKAGES[*]} by other means"
@@ -85,7 +88,9 @@ apt_install() {
 
 want_redis()     { have redis-server || PACKAGES+=(redis-server); }
 want_memcached() { have memcached || PACKAGES+=(memcached); }
-want_mariadb()   { have mariadbd || [ -x /usr/sbin/mariadbd ] || PACKAGES+=(mariadb-server-core); }
+want_mariadb()   { # its install script needs a program of the client's
+	have mariadbd && have my_print_defaults || PACKAGES+=(mariadb-server-core mariadb-client-core)
+}
 want_postgres()  { any /usr/lib/postgresql/*/bin/postgres || PACKAGES+=(postgresql); }
 want_zookeeper() {
 	[ -e /usr/share/java/zookeeper.jar ] || PACKAGES+=(libzookeeper-java)
