@@ -57,7 +57,9 @@
 // D10. A granted ticket is held under a lease of Request.TTL on the store's
 // clock. It ends by itself, not before TTL after the store granted it, and the
 // line moves on within Bounds.Crash after the last renewal at the latest.
-// No request of the holder is needed for that.
+// No request of the holder is needed for that. A store that cannot give so
+// short a lease, or that knows only sessions, may keep the ticket longer while
+// the process lives: the core calls Release when the time of a lease is over.
 //
 // D11. Grant.Asked is a reading of the monotonic clock taken before the
 // request that started the present lease was sent. Someone who waited learns
