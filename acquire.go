@@ -188,20 +188,21 @@ func (c *Client) undo(h driver.Hold) {
 // remove asks the store to release a ticket until it has answered or ctx ends.
 // A ticket that is gone after an unanswered request was removed by that.
 func (c *Client) remove(ctx context.Context, h driver.Hold) error {
-	var unanswered error
+	unanswered := false
 	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
 		err := c.d.Release(ctx, h)
 		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, driver.ErrLost) && unanswered != nil:
-			return nil
-		case errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrClosed):
+		case err == nil, errors.Is(err, driver.ErrClosed):
+			return err
+		case errors.Is(err, driver.ErrLost):
+			if unanswered {
+				err = nil
+			}
 			return err
 		}
-		unanswered = err
+		unanswered = true
 		if !sleep(ctx, delay) {
-			return unanswered
+			return err
 		}
 	}
 }

@@ -158,7 +158,7 @@ func because(why, cause, err error) error {
 
 // leaves takes errors.Join apart.
 func leaves(err error) []error {
-	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
 		for _, e := range many.Unwrap() {
 			all = append(all, leaves(e)...)

@@ -19,12 +19,18 @@ var layers = []struct {
 	may    func(folder, path string) bool
 	why    string
 }{
-	{".", func(_, p string) bool { return standard(p) || p == module+"/driver" },
-		"the core knows no store and depends on the standard library alone"},
-	{"driver", func(_, p string) bool { return standard(p) },
-		"the seam depends on the standard library alone"},
-	{"driver/all", func(_, p string) bool { return under(p, "driver") },
-		"this package imports every driver and does nothing else"},
+	{
+		".", func(_, p string) bool { return standard(p) || p == module+"/driver" },
+		"the core knows no store and depends on the standard library alone",
+	},
+	{
+		"driver", func(_, p string) bool { return standard(p) },
+		"the seam depends on the standard library alone",
+	},
+	{
+		"driver/all", func(_, p string) bool { return under(p, "driver") },
+		"this package imports every driver and does nothing else",
+	},
 	{"driver/internal/", func(_, p string) bool {
 		return !own(p) || p == module+"/driver" || under(p, "driver/internal")
 	}, "what drivers share knows the seam, and no driver"},

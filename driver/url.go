@@ -85,9 +85,10 @@ func (u *URL) parseAuthority(s string) error {
 }
 
 func checkHost(host string) error {
-	name, port := host, ""
+	name := host
 	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
-		name, port = host[:i], host[i+1:]
+		port := host[i+1:]
+		name = host[:i]
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return fmt.Errorf("malformed URL: bad port %q in host %q", port, host)
 		}
