@@ -1,0 +1,299 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+var cancellation = []Case{
+	{
+		Topic: "cancellation", Name: "before", Rules: []string{"§5.8"},
+		Explain: "Acquire under a context that has ended is its error and leaves no ticket, on a free name too",
+		prove:   provesCancelBefore,
+	},
+	{
+		Topic: "cancellation", Name: "while-waiting", Rules: []string{"D9", "D13", "§5.8"},
+		Explain: "a waiter that is cancelled leaves the line, and those behind it move up",
+		prove:   provesCancelWaiting,
+	},
+	{
+		Topic: "cancellation", Name: "writer-leaves", Rules: []string{"D9", "D13", "D4", "§5.8"},
+		Explain: "readers blocked only by a waiting writer are granted as soon as it gives up",
+		prove:   provesWriterLeaves,
+	},
+	{
+		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "§5.8"},
+		Explain: "cancelled at any moment, also that of the grant, Acquire leaves an empty line",
+		prove:   provesCancelAnyMoment,
+	},
+	{
+		Topic: "cancellation", Name: "deadline", Rules: []string{"D7", "§5.8"},
+		Explain: "a deadline ends the wait with DeadlineExceeded and leaves no ticket",
+		prove:   provesDeadline,
+	},
+	{
+		Topic: "cancellation", Name: "wait-limit", Rules: []string{"D7", "§5.8"},
+		Explain: "WithWait ends the wait with ErrNotAcquired and leaves no ticket; zero does not wait",
+		prove:   provesWaitLimit,
+	},
+	{
+		Topic: "cancellation", Name: "answer-lost", Rules: []string{"D9", "D14", "§5.8"},
+		Explain: "an Acquire whose answer was lost on the way, granted or not, leaves no ticket",
+		prove:   provesAnswerLost,
+	},
+	{
+		Topic: "cancellation", Name: "cut-while-asking", Rules: []string{"D9", "D14", "D16", "§5.8"},
+		Explain: "cancelled while the store does not answer, Acquire returns soon, and leaves no ticket when it answers again",
+		prove:   provesCutWhileAsking,
+	},
+	{
+		Topic: "cancellation", Name: "acquisition-only", Rules: []string{"§5.8"},
+		Explain: "the context bounds the acquisition: the lock outlives it and is still renewed",
+		prove:   provesAcquisitionOnly,
+	},
+	{
+		Topic: "cancellation", Name: "release-anyway", Rules: []string{"D13", "§5.8"},
+		Explain: "Release works with a context that has ended",
+		prove:   provesReleaseAnyway,
+	},
+	{
+		Topic: "cancellation", Name: "driver-returns", Rules: []string{"D16", "D14", "§5.8"},
+		Explain: "every method of the driver returns soon after its context ends, and never says ErrLost for it",
+		prove:   provesDriverReturns,
+	},
+}
+
+var errChanged = errors.New("changed my mind")
+
+func provesCancelBefore(e *env) {
+	name := e.name("before")
+	c := e.client()
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	cancel(errChanged)
+	for range 2 { // free, then held
+		_, err := c.Acquire(ctx, name)
+		e.is(err, context.Canceled, "acquire under a cancelled context")
+		e.is(err, errChanged, "acquire under a cancelled context with a cause")
+		_, err = c.TryAcquire(ctx, name)
+		e.is(err, context.Canceled, "try to acquire under a cancelled context")
+		e.empty(name)
+		name = e.name("before")
+	}
+}
+
+func provesCancelWaiting(e *env) {
+	name := e.name("waiting")
+	cs := e.clients(3)
+	k := e.take(cs[0], name)
+	a := e.queue(cs[1], name, 2)
+	b := e.queue(cs[2], name, 3)
+	c := e.queue(cs[1], name, 4)
+	a.cancel(errChanged)
+	e.is(a.ended(2*slack, "it was cancelled"), context.Canceled, "the cancelled Acquire")
+	e.is(a.err, errChanged, "the cancelled Acquire")
+	if line := e.awaitLine(name, 3); line[1].Held {
+		e.failf("the line is %s, want the first holding", show(line))
+	}
+	e.holds(k, "after a waiter was cancelled")
+	e.release(k)
+	k = b.granted(patience, "the waiter ahead was cancelled and the holder released")
+	c.cancel(nil)
+	e.is(c.ended(2*slack, "it was cancelled"), context.Canceled, "the cancelled Acquire")
+	e.awaitLine(name, 1)
+	e.release(k)
+	e.empty(name)
+}
+
+func provesWriterLeaves(e *env) {
+	name := e.name("writer-leaves")
+	cs := e.clients(3)
+	r1 := e.take(cs[0], name, locker.Shared())
+	w := e.queue(cs[1], name, 2)
+	r2 := e.queue(cs[2], name, 3, locker.Shared())
+	w.cancel(nil)
+	_ = w.ended(2*slack, "it was cancelled")
+	begun := time.Now()
+	e.release(r2.granted(patience, "the writer before it gave up"))
+	if took := r2.at.Sub(begun); took > slack {
+		e.failf("the reader was granted %v after the writer had given up, want at most %v", took, slack)
+	}
+	e.holds(r1, "beside another reader")
+	e.release(r1)
+	e.empty(name)
+}
+
+func provesCancelAnyMoment(e *env) {
+	name := e.name("moment")
+	cs := e.clients(3)
+	for i := range rounds(24) {
+		k := e.take(cs[0], name)
+		p := e.acquire(cs[1], name)
+		if i%2 == 0 {
+			e.awaitLine(name, 2)
+		}
+		e.each(2, func(j int) {
+			time.Sleep(rand.N(2 * time.Millisecond))
+			if j == 0 {
+				e.release(k)
+			} else {
+				p.cancel(nil)
+			}
+		})
+		if err := p.ended(2*slack, "it was cancelled"); err == nil {
+			e.release(p.lock)
+		} else {
+			e.is(err, context.Canceled, "the cancelled Acquire")
+		}
+		if i%4 == 3 {
+			e.empty(name)
+		}
+	}
+	e.empty(name)
+}
+
+func provesDeadline(e *env) {
+	name := e.name("deadline")
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	const wait = 300 * time.Millisecond
+	ctx, cancel := context.WithTimeout(e.ctx, wait)
+	defer cancel()
+	p := e.acquireUnder(ctx, cs[1], name)
+	e.is(p.ended(wait+2*slack, "it began"), context.DeadlineExceeded, "Acquire past its deadline")
+	e.awaitLine(name, 1)
+	e.holds(k, "after a waiter gave up")
+	e.release(k)
+	e.empty(name)
+}
+
+func provesWaitLimit(e *env) {
+	name := e.name("limit")
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	const wait = 300 * time.Millisecond
+	begun := time.Now()
+	p := e.acquire(cs[1], name, locker.WithWait(wait))
+	e.is(p.ended(wait+2*slack, "it began"), locker.ErrNotAcquired, "Acquire past its wait limit")
+	if took := p.at.Sub(begun); took < wait {
+		e.failf("Acquire with a wait limit of %v gave up after %v", wait, took)
+	}
+	e.awaitLine(name, 1)
+	p = e.acquire(cs[1], name, locker.WithWait(0))
+	e.is(p.ended(2*slack, "it began"), locker.ErrNotAcquired, "Acquire that must not wait")
+	e.awaitLine(name, 1)
+	e.release(k)
+	e.release(e.take(cs[1], name, locker.WithWait(0)))
+	e.empty(name)
+}
+
+func provesAnswerLost(e *env) {
+	c, w := e.wired()
+	free := e.name("lost")
+	w.loseNext(acquireVerb, 1)
+	_, err := c.Acquire(e.within(patience), free)
+	e.is(err, errAnswerLost, "acquire whose answer was lost")
+	e.empty(free)
+
+	w.loseNext(acquireVerb, 1)
+	_, err = c.TryAcquire(e.within(patience), free)
+	e.is(err, errAnswerLost, "try to acquire, answer lost")
+	e.empty(free)
+
+	busy := e.name("lost-waiting")
+	k := e.take(e.client(), busy)
+	w.loseNext(acquireVerb, 1)
+	w.loseNext(releaseVerb, 1)
+	p := e.queue(c, busy, 2)
+	e.release(k)
+	e.is(p.ended(patience, "the holder released"), errAnswerLost, "acquire whose grant was lost")
+	e.empty(busy)
+}
+
+func provesCutWhileAsking(e *env) {
+	name := e.name("cut")
+	c, link := e.linked()
+	e.release(e.take(c, name))
+	for _, held := range []bool{false, true} {
+		var k *locker.Lock
+		if held {
+			k = e.take(e.client(), name)
+		}
+		link.DropReplies(true)
+		p := e.acquire(c, name)
+		e.sleep(50 * time.Millisecond) // let the request reach the store, or not
+		p.cancel(errChanged)
+		err := p.ended(3*slack, "it was cancelled")
+		if err == nil || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotAcquired) {
+			e.failf("Acquire that was cancelled without an answer: got error %v", err)
+		}
+		link.Heal()
+		if held {
+			e.release(k)
+		}
+		e.awaitLineWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 0)
+		e.empty(name)
+	}
+}
+
+func provesAcquisitionOnly(e *env) {
+	name := e.name("outlives")
+	cs := e.clients(2)
+	ctx, cancel := context.WithCancel(e.ctx)
+	k, err := cs[0].Acquire(ctx, name, locker.WithTTL(shortTTL))
+	e.ok(err, "acquire")
+	cancel()
+	e.sleep(2 * shortTTL)
+	e.holds(k, "two TTLs after the context of its Acquire ended")
+	e.refused(cs[1], name)
+	e.release(k)
+	e.empty(name)
+}
+
+func provesReleaseAnyway(e *env) {
+	name := e.name("anyway")
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	p := e.queue(cs[1], name, 2)
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	e.ok(k.Release(ctx), "release under a cancelled context")
+	e.release(p.granted(patience, "the holder released"))
+	e.empty(name)
+}
+
+func provesDriverReturns(e *env) {
+	name := e.name("returns")
+	d1, d2 := e.driver(), e.driver()
+	h := e.grant(d1, e.request(name))
+	ended, cancel := context.WithCancel(e.ctx)
+	p := e.queueAt(d2, e.request(name), 2)
+	begun := time.Now()
+	p.cancel()
+	calls := map[string]error{
+		"Acquire": p.ended(2*slack, "its context ended"),
+	}
+	cancel()
+	calls["Renew"] = d1.Renew(ended, h, time.Minute)
+	_, calls["Inspect"] = d1.Inspect(ended, name)
+	other := e.request(name)
+	other.Wait = false
+	_, calls["Acquire without waiting"] = d2.Acquire(ended, other)
+	if took := time.Since(begun); took > 2*slack {
+		e.failf("calls whose context had ended took %v", took)
+	}
+	for verb, err := range calls {
+		if errors.Is(err, driver.ErrLost) {
+			e.failf("%s under a context that had ended: got ErrLost, which is not known", verb)
+		}
+	}
+	_ = d2.Release(e.within(patience), p.r.Hold(0))
+	_ = d2.Release(e.within(patience), other.Hold(0))
+	e.untouched(d1, h)
+	e.drop(d1, h)
+	e.empty(name)
+}

@@ -1,0 +1,100 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// Case is one row of the suite: a rule, and what proves it.
+type Case struct {
+	Topic   string // the file it stands in
+	Name    string
+	Rules   []string // of package driver (D1–D19) and of the core's contract (§5.1–§5.10)
+	Explain string   // what a failure means for a user
+	Needs   Needs
+
+	alone bool // counts what others change, or breaks what others use
+	prove func(e *env)
+}
+
+// String is the name of the case's sub-test.
+func (c Case) String() string { return c.Topic + "/" + c.Name }
+
+// Cases returns all cases, in the order in which Run runs them.
+func Cases() []Case {
+	var all, alone []Case
+	for _, topic := range [][]Case{
+		exclusion, fairness, expiry, ownership, reentry, fencing, loss, cancellation,
+		names, options, failures, closing, inspection, histories, leaks, outages,
+	} {
+		for _, c := range topic {
+			if c.alone {
+				alone = append(alone, c)
+			} else {
+				all = append(all, c)
+			}
+		}
+	}
+	return append(all, alone...)
+}
+
+// Run runs the case on a driver and returns what it disproves, or nil. It
+// needs no testing.T, so that a suite can be tested on drivers that fail.
+func (c Case) Run(ctx context.Context, h Harness) (err error) {
+	if what, ok := c.Needs.missing(h); ok {
+		return fmt.Errorf("the harness has no %s", what)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	e := &env{ctx: ctx, h: h}
+	watchdog := time.AfterFunc(caseBound, func() {
+		cancel(fmt.Errorf("the case did not end within %v", caseBound))
+	})
+	defer watchdog.Stop()
+	defer e.close()
+	defer func() {
+		switch failed := recover().(type) {
+		case nil:
+		case failure:
+			err = failed.error
+		default:
+			err = fmt.Errorf("panic: %v\n%s", failed, debug.Stack())
+		}
+		if err != nil && context.Cause(ctx) != nil {
+			err = errors.Join(err, context.Cause(ctx))
+		}
+	}()
+	c.prove(e)
+	return nil
+}
+
+// cites is how a case's rules are printed.
+func (c Case) cites() string { return strings.Join(c.Rules, ", ") }
+
+// failure carries an error up to Case.Run, as testing.T.FailNow does, so that
+// a case reads as what it proves.
+type failure struct{ error }
+
+// failf ends the case. It is to be called from its goroutine, or from one that
+// each started.
+func (e *env) failf(format string, args ...any) {
+	panic(failure{fmt.Errorf(format, args...)})
+}
+
+// ok ends the case when err is not nil.
+func (e *env) ok(err error, doing string, args ...any) {
+	if err != nil {
+		e.failf("%s: %w", fmt.Sprintf(doing, args...), err)
+	}
+}
+
+// is ends the case when err is not the wanted one.
+func (e *env) is(err, want error, doing string, args ...any) {
+	if !errors.Is(err, want) {
+		e.failf("%s: got error %v, want %w", fmt.Sprintf(doing, args...), err, want)
+	}
+}

@@ -1,0 +1,381 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// Times of the suite. All upper bounds that it holds a driver to are the
+// driver's own, or the contract's, plus slack.
+const (
+	// slack is what a loaded machine with two processors, and the race
+	// detector, may add to anything.
+	slack = time.Second
+	// patience is how long the suite waits for what has to come, but whose
+	// time is not what the case is about.
+	patience = 20 * time.Second
+	// shortTTL is the lease of cases that wait for its end, on a driver that
+	// can give it.
+	shortTTL = time.Second
+	// caseBound ends a case that hangs.
+	caseBound = 4 * time.Minute
+	// storeBound is how long a store that cannot be reached may take to be an
+	// error.
+	storeBound = 10 * time.Second
+)
+
+// env is what a case works with. What it opens is closed when the case ends.
+type env struct {
+	ctx context.Context
+	h   Harness
+
+	mu      sync.Mutex
+	ctl     *locker.Client
+	ctlD    driver.Driver
+	closers []func()
+	healers []func()
+	group   sync.WaitGroup
+}
+
+// name returns a lock name that nobody else uses.
+func (e *env) name(label string) string {
+	return fmt.Sprintf("%s-%s", label, e.unique())
+}
+
+// unique returns a text that nobody else uses.
+func (e *env) unique() string {
+	return fmt.Sprintf("%016x", rand.Uint64()) //nolint:gosec // for names, not for secrets
+}
+
+// driver opens a driver: one more process.
+func (e *env) driver() driver.Driver {
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	e.onClose(func() { _ = d.Close() })
+	return d
+}
+
+// client opens a driver and makes a Locker of it.
+func (e *env) client(opts ...locker.ClientOption) *locker.Client {
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	return e.clientOf(d, opts...)
+}
+
+func (e *env) clientOf(d driver.Driver, opts ...locker.ClientOption) *locker.Client {
+	c := locker.New(d, opts...)
+	e.onClose(func() { _ = c.Close() })
+	return c
+}
+
+// clients opens n of them.
+func (e *env) clients(n int, opts ...locker.ClientOption) []*locker.Client {
+	cs := make([]*locker.Client, n)
+	e.each(n, func(i int) { cs[i] = e.client(opts...) })
+	return cs
+}
+
+// wired opens a client whose requests pass a wire.
+func (e *env) wired(opts ...locker.ClientOption) (*locker.Client, *wire) {
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	w := newWire(d)
+	e.onHeal(w.Heal)
+	return e.clientOf(w, opts...), w
+}
+
+// linked opens a client whose way to the store can be cut: in earnest when the
+// harness can, else between core and driver.
+func (e *env) linked(opts ...locker.ClientOption) (*locker.Client, Link) {
+	if e.h.OpenLink == nil {
+		return e.wired(opts...)
+	}
+	d, link, err := e.h.OpenLink(e.ctx)
+	e.ok(err, "open with a link")
+	e.onHeal(link.Heal)
+	return e.clientOf(d, opts...), link
+}
+
+// control is a client for looking on.
+func (e *env) control() *locker.Client {
+	e.mu.Lock()
+	c := e.ctl
+	e.mu.Unlock()
+	if c != nil {
+		return c
+	}
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	c = e.clientOf(d)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ctl, e.ctlD = c, d
+	return c
+}
+
+// bounds are the times that the driver states for a lease.
+func (e *env) bounds(ttl time.Duration) driver.Bounds {
+	e.control()
+	return driver.BoundsOf(e.ctlD, ttl)
+}
+
+// ttl is a short lease that the store itself can give.
+func (e *env) ttl() time.Duration { return max(shortTTL, e.bounds(shortTTL).MinTTL) }
+
+func (e *env) onClose(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closers = append(e.closers, f)
+}
+
+func (e *env) onHeal(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.healers = append(e.healers, f)
+}
+
+// close puts everything right and closes it.
+func (e *env) close() {
+	e.mu.Lock()
+	healers, closers := e.healers, e.closers
+	e.mu.Unlock()
+	for _, heal := range healers {
+		heal()
+	}
+	for _, c := range closers {
+		e.group.Go(c)
+	}
+	done := make(chan struct{})
+	go func() { e.group.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(patience): // what still hangs is the case's to find
+	}
+}
+
+// each runs f(0) … f(n-1) at once, waits for all, and fails with the first
+// failure.
+func (e *env) each(n int, f func(i int)) {
+	failed := make([]any, n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			defer func() { failed[i] = recover() }()
+			f(i)
+		})
+	}
+	group.Wait()
+	for _, p := range failed {
+		if p != nil {
+			panic(p)
+		}
+	}
+}
+
+// within is a context that ends after d.
+func (e *env) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(e.ctx, d, fmt.Errorf("not within %v", d))
+	e.onHeal(cancel)
+	return ctx
+}
+
+// sleep waits for d.
+func (e *env) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-e.ctx.Done():
+		e.failf("%w", context.Cause(e.ctx))
+	}
+}
+
+// eventually waits until f returns nil, at most d; then it fails with f's
+// error.
+func (e *env) eventually(d time.Duration, doing string, f func() error) {
+	deadline := time.Now().Add(d)
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			e.failf("%s, for %v: %w", doing, d, err)
+		}
+		e.sleep(pause)
+	}
+}
+
+// take acquires what is free, or becomes so soon.
+func (e *env) take(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	k, err := l.Acquire(e.within(patience), name, opts...)
+	e.ok(err, "acquire %q", name)
+	return k
+}
+
+// takeNow acquires what is free: it must not take long.
+func (e *env) takeNow(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	begun := time.Now()
+	k := e.take(l, name, opts...)
+	if took := time.Since(begun); took > 2*slack {
+		e.failf("acquire %q, which is free: took %v", name, took)
+	}
+	return k
+}
+
+// refused tries to acquire what cannot be had now.
+func (e *env) refused(l locker.Locker, name string, opts ...locker.Option) {
+	k, err := l.TryAcquire(e.within(patience), name, opts...)
+	if err == nil {
+		_ = k.Release(e.ctx)
+	}
+	e.is(err, locker.ErrNotAcquired, "try to acquire %q, which is not to be had", name)
+}
+
+// release releases a lock that is held.
+func (e *env) release(k *locker.Lock) {
+	e.ok(k.Release(e.within(patience)), "release %q", k.Name())
+}
+
+// holds fails when a lock that should be held is not.
+func (e *env) holds(k *locker.Lock, why string, args ...any) {
+	e.ok(k.Err(), "the holder of %q, %s", k.Name(), fmt.Sprintf(why, args...))
+}
+
+// line returns the line of name, as the control client sees it.
+func (e *env) line(name string) []locker.Ticket {
+	line, err := e.control().Inspect(e.within(patience), name)
+	e.ok(err, "inspect %q", name)
+	return line.Tickets
+}
+
+// awaitLine waits until the line of name has n tickets and returns it.
+func (e *env) awaitLine(name string, n int) (line []locker.Ticket) {
+	e.awaitLineWithin(patience, name, n)
+	return e.line(name)
+}
+
+func (e *env) awaitLineWithin(d time.Duration, name string, n int) {
+	e.eventually(d, "inspecting "+name, func() error {
+		if line := e.line(name); len(line) != n {
+			return fmt.Errorf("the line has %d tickets, want %d: %s", len(line), n, show(line))
+		}
+		return nil
+	})
+}
+
+// empty fails unless nobody stands in the line, and the next Acquire is
+// granted at once.
+func (e *env) empty(name string) {
+	e.awaitLineWithin(slack, name, 0)
+	e.release(e.takeNow(e.control(), name))
+}
+
+// show prints a line.
+func show(line []locker.Ticket) string {
+	s := "["
+	for i, t := range line {
+		if i > 0 {
+			s += " "
+		}
+		kind := "exclusive"
+		if t.Shared {
+			kind = fmt.Sprintf("shared/%d", t.Limit)
+		}
+		state := "waits"
+		if t.Held {
+			state = "holds"
+		}
+		s += fmt.Sprintf("%d:%s:%s:%s", t.Token, t.Owner, kind, state)
+	}
+	return s + "]"
+}
+
+// pending is an Acquire under way.
+type pending struct {
+	e      *env
+	name   string
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	lock   *locker.Lock
+	err    error
+	at     time.Time // when it returned
+}
+
+// acquire begins to acquire in the background.
+func (e *env) acquire(l locker.Locker, name string, opts ...locker.Option) *pending {
+	return e.acquireUnder(e.ctx, l, name, opts...)
+}
+
+func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) *pending {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p := &pending{e: e, name: name, cancel: cancel, done: make(chan struct{})}
+	e.onHeal(func() { cancel(nil) })
+	e.group.Go(func() {
+		defer close(p.done)
+		p.lock, p.err = l.Acquire(ctx, name, opts...)
+		p.at = time.Now()
+	})
+	return p
+}
+
+// queue begins to acquire and waits until the ticket stands in line, as the
+// n-th.
+func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
+	p := e.acquire(l, name, opts...)
+	e.eventually(patience, "waiting for a ticket in the line of "+name, func() error {
+		line := e.line(name)
+		if len(line) == n && !line[n-1].Held {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("Acquire returned (error %v) where it had to wait; line %s", p.err, show(line))
+		default:
+			return fmt.Errorf("want %d tickets and the last waiting: %s", n, show(line))
+		}
+	})
+	return p
+}
+
+// waits fails when the Acquire has returned.
+func (p *pending) waits(why string) {
+	select {
+	case <-p.done:
+		p.e.failf("Acquire of %q returned (error %v) though %s", p.name, p.err, why)
+	default:
+	}
+}
+
+// granted waits at most d for the grant.
+func (p *pending) granted(d time.Duration, after string) *locker.Lock {
+	p.ended(d, after)
+	p.e.ok(p.err, "acquire %q, %s", p.name, after)
+	return p.lock
+}
+
+// ended waits at most d for Acquire to return.
+func (p *pending) ended(d time.Duration, after string) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-p.done:
+	case <-t.C:
+		line := "?"
+		if l, err := p.e.control().Inspect(p.e.within(slack), p.name); err == nil {
+			line = show(l.Tickets)
+		}
+		p.e.failf("Acquire of %q had not returned %v after %s; line %s", p.name, d, after, line)
+	}
+	return p.err
+}
+
+// errGoexit is what remains of a case whose goroutine was ended.
+var errGoexit = errors.New("the harness ended the case's goroutine (with t.FailNow or t.Skip?)")

@@ -1,0 +1,273 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+var exclusion = []Case{
+	{
+		Topic: "exclusion", Name: "counter", Rules: []string{"D4", "§5.1"},
+		Explain: "an unprotected counter that many clients increase under the lock loses no increment",
+		prove:   provesCounter,
+	},
+	{
+		Topic: "exclusion", Name: "mutex", Rules: []string{"D4", "D5", "§5.1"},
+		Explain: "of many clients that want a name exclusively, one at a time believes to hold it",
+		prove:   func(e *env) { contend(e, exclusively) },
+	},
+	{
+		Topic: "exclusion", Name: "readers-and-writers", Rules: []string{"D4", "D5", "§5.1"},
+		Explain: "readers and writers obey the grant rule at every instant",
+		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(0)) },
+	},
+	{
+		Topic: "exclusion", Name: "permits", Rules: []string{"D4", "D5", "§5.1"},
+		Explain: "a semaphore never has more than n holders, under contention",
+		prove:   func(e *env) { contend(e, shared(3)) },
+	},
+	{
+		Topic: "exclusion", Name: "mixed", Rules: []string{"D4", "D5", "§5.1"},
+		Explain: "writers, readers and permits of different limits obey the grant rule at every instant",
+		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) },
+	},
+	{
+		Topic: "exclusion", Name: "permits-all-used", Rules: []string{"D4", "§5.1"},
+		Explain: "a semaphore of n has n holders at once, and the next waits for one of them",
+		prove:   provesPermits,
+	},
+	{
+		Topic: "exclusion", Name: "readers-share", Rules: []string{"D4", "§5.1"},
+		Explain: "readers of several processes hold at once, and keep a writer out",
+		prove:   provesReadersShare,
+	},
+	{
+		Topic: "exclusion", Name: "writer-alone", Rules: []string{"D4", "§5.1"},
+		Explain: "a writer keeps out writers, readers and permits of every process, its own too",
+		prove:   provesWriterAlone,
+	},
+	{
+		Topic: "exclusion", Name: "line-obeys-rule", Rules: []string{"D4", "D5", "D15", "§5.1"},
+		Explain: "after every arrival and departure exactly those tickets hold that the grant rule grants",
+		prove:   provesLineObeysRule,
+	},
+}
+
+// kind is a sort of request.
+type kind struct {
+	shared bool
+	limit  int
+}
+
+var exclusively kind
+
+func shared(limit int) kind { return kind{true, limit} }
+
+func (k kind) options(more ...locker.Option) []locker.Option {
+	switch {
+	case k.limit > 0:
+		return append(more, locker.Limit(k.limit))
+	case k.shared:
+		return append(more, locker.Shared())
+	}
+	return more
+}
+
+// rounds is how often to repeat something random.
+func rounds(n int) int {
+	if testing.Testing() && testing.Short() {
+		return max(1, n/4)
+	}
+	return n
+}
+
+// Contenders of the random cases: several goroutines in each of several
+// processes.
+const (
+	processes  = 3
+	perProcess = 3
+)
+
+func provesCounter(e *env) {
+	name := e.name("counter")
+	cs := e.clients(processes)
+	n := rounds(20)
+	var counter atomic.Int64 // atomic for the race detector; the increment is not
+	e.each(processes*perProcess, func(i int) {
+		for range n {
+			k := e.take(cs[i%processes], name)
+			seen := counter.Load()
+			runtime.Gosched()
+			counter.Store(seen + 1)
+			e.release(k)
+		}
+	})
+	if want := int64(processes * perProcess * n); counter.Load() != want {
+		e.failf("the counter is %d after %d increments under the lock", counter.Load(), want)
+	}
+}
+
+// contend lets several goroutines of several processes take a name in random
+// ways, and checks what they saw against the rule.
+func contend(e *env, kinds ...kind) {
+	name := e.name("contend")
+	cs := e.clients(processes)
+	var l ledger
+	e.each(processes*perProcess, func(i int) {
+		for range rounds(16) {
+			kd := kinds[rand.IntN(len(kinds))]
+			k := e.take(cs[i%processes], name, kd.options()...)
+			en := l.granted(k, kd.shared, kd.limit)
+			for range rand.IntN(20) {
+				runtime.Gosched()
+			}
+			l.ends(en)
+			e.release(k)
+		}
+	})
+	e.ok(l.check(), "the history of %q", name)
+	e.empty(name)
+}
+
+func provesPermits(e *env) {
+	const n = 3
+	name := e.name("permits")
+	cs := e.clients(2)
+	var locks []*locker.Lock
+	for i := range n {
+		locks = append(locks, e.takeNow(cs[i%2], name, locker.Limit(n)))
+	}
+	e.refused(cs[0], name, locker.Limit(n))
+	p := e.queue(cs[1], name, n+1, locker.Limit(n))
+	p.waits("all permits are held")
+	e.release(locks[1])
+	locks[1] = p.granted(patience, "a permit was released")
+	e.refused(cs[1], name, locker.Limit(n))
+	for _, k := range locks {
+		e.holds(k, "one of %d permits", n)
+		e.release(k)
+	}
+	e.empty(name)
+}
+
+func provesReadersShare(e *env) {
+	name := e.name("readers")
+	cs := e.clients(3)
+	r1 := e.takeNow(cs[0], name, locker.Shared())
+	r2 := e.takeNow(cs[1], name, locker.Shared())
+	e.refused(cs[2], name)
+	w := e.queue(cs[2], name, 3)
+	e.release(r1)
+	e.awaitLine(name, 2)
+	w.waits("a reader holds")
+	e.release(r2)
+	e.release(w.granted(patience, "the last reader released"))
+	e.empty(name)
+}
+
+func provesWriterAlone(e *env) {
+	name := e.name("writer")
+	cs := e.clients(2)
+	k := e.takeNow(cs[0], name)
+	for _, c := range cs {
+		e.refused(c, name)
+		e.refused(c, name, locker.Shared())
+		e.refused(c, name, locker.Limit(5))
+	}
+	e.holds(k, "after others were refused")
+	e.release(k)
+	e.empty(name)
+}
+
+// provesLineObeysRule builds lines of every sort of ticket, and takes tickets
+// out of them at random places.
+func provesLineObeysRule(e *env) {
+	kinds := []kind{exclusively, shared(0), shared(1), shared(2), shared(3)}
+	cs := e.clients(2)
+	for range rounds(8) {
+		m := &lineModel{e: e, name: e.name("line")}
+		for i := range 6 {
+			kd := kinds[rand.IntN(len(kinds))]
+			m.add(cs[i%2], kd, i)
+		}
+		for len(m.members) > 0 {
+			m.remove(rand.IntN(len(m.members)))
+		}
+		e.empty(m.name)
+	}
+}
+
+// lineModel is what a line should look like.
+type lineModel struct {
+	e       *env
+	name    string
+	members []*member
+}
+
+type member struct {
+	*pending
+	kd    kind
+	owner string
+}
+
+func (m *lineModel) add(c *locker.Client, kd kind, i int) {
+	owner := fmt.Sprintf("t%d", i)
+	p := m.e.acquire(c, m.name, kd.options(locker.WithOwner(owner))...)
+	m.members = append(m.members, &member{p, kd, owner})
+	m.settle(fmt.Sprintf("%s joined as %+v", owner, kd))
+}
+
+// remove releases a holder, or cancels a waiter.
+func (m *lineModel) remove(i int) {
+	gone := m.members[i]
+	wasGranted := m.granted()[i]
+	m.members = slices.Delete(m.members, i, i+1)
+	if wasGranted {
+		m.e.release(gone.granted(patience, "the line showed it as a holder"))
+	} else {
+		gone.cancel(nil)
+		_ = gone.ended(patience, "it was cancelled")
+	}
+	m.settle(gone.owner + " left")
+}
+
+func (m *lineModel) granted() []bool {
+	line := make([]driver.Ticket, len(m.members))
+	for i, mb := range m.members {
+		line[i] = driver.Ticket{Shared: mb.kd.shared, Limit: mb.kd.limit}
+	}
+	return driver.Granted(line)
+}
+
+// settle waits until the store's line is as the rule has it, and no Acquire
+// has returned that should not.
+func (m *lineModel) settle(after string) {
+	m.e.eventually(2*slack, "after "+after, m.compare)
+	for i, granted := range m.granted() {
+		if granted {
+			m.members[i].granted(patience, after)
+		} else {
+			m.members[i].waits("the rule does not grant it after " + after)
+		}
+	}
+}
+
+func (m *lineModel) compare() error {
+	line := m.e.line(m.name)
+	if len(line) != len(m.members) {
+		return fmt.Errorf("want %d tickets: %s", len(m.members), show(line))
+	}
+	for i, granted := range m.granted() {
+		if line[i].Owner != m.members[i].owner || line[i].Held != granted {
+			return fmt.Errorf("place %d: want %s, held %v: %s", i, m.members[i].owner, granted, show(line))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+var expiry = []Case{
+	{
+		Topic: "expiry", Name: "fixed-lease", Rules: []string{"D10", "D11", "§5.3"},
+		Explain: "a fixed lease ends at its TTL, not before, and the holder is told",
+		prove:   func(e *env) { fixedLease(e, e.ttl()) },
+	},
+	{
+		Topic: "expiry", Name: "short-lease", Rules: []string{"D10", "§5.3"},
+		Explain: "a lease shorter than the store can give ends at its TTL too, while its process lives",
+		prove:   func(e *env) { fixedLease(e, shortTTL/2) },
+	},
+	{
+		Topic: "expiry", Name: "nobody-renews", Rules: []string{"D10", "§5.3"},
+		Explain: "a lease that is not renewed ends in the store though nobody waits for it",
+		prove:   provesNobodyRenews,
+	},
+	{
+		Topic: "expiry", Name: "crashed-holder", Rules: []string{"D10", "§5.3"},
+		Explain: "the lock of a process that died passes on within the driver's stated bound",
+		prove:   func(e *env) { crashedHolder(e, 0) },
+	},
+	{
+		Topic: "expiry", Name: "crashed-after-renewals", Rules: []string{"D10", "D12", "§5.3"},
+		Explain: "the bound counts from the last renewal, and earlier renewals do not add up",
+		prove:   func(e *env) { crashedHolder(e, e.ttl()*3/2) },
+	},
+	{
+		Topic: "expiry", Name: "crashed-reader", Rules: []string{"D10", "D4", "§5.3"},
+		Explain: "a reader that died holds up a writer for no longer than the bound; live readers go on",
+		prove:   provesCrashedReader,
+	},
+	{
+		Topic: "expiry", Name: "renewed-lease", Rules: []string{"D12", "§5.3"},
+		Explain: "a renewed lease outlives many TTLs, and nobody else gets in",
+		prove:   provesRenewedLease,
+	},
+	{
+		Topic: "expiry", Name: "extended-lease", Rules: []string{"D12", "§5.3"},
+		Explain: "Extend lengthens a fixed lease in the store too, and it still ends",
+		prove:   provesExtendedLease,
+	},
+	{
+		Topic: "expiry", Name: "crashed-waiters", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
+		Explain: "several waiters that died delay the line by one liveness interval in all",
+		prove:   provesCrashedWaiters,
+	},
+	{
+		Topic: "expiry", Name: "crashed-waiters-leave", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
+		Explain: "waiters that died leave the line within one liveness interval, also while somebody holds",
+		prove:   provesCrashedWaitersLeave,
+	},
+	{
+		Topic: "expiry", Name: "patient-waiter", Rules: []string{"D8", "§5.3"},
+		Explain: "a live waiter keeps its place for longer than the liveness interval",
+		prove:   provesPatientWaiter,
+	},
+}
+
+// fixedLease waits for the end of a fixed lease with another client in line.
+func fixedLease(e *env, ttl time.Duration) {
+	name := e.name("fixed")
+	cs := e.clients(2)
+	before := time.Now()
+	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
+	after := time.Now()
+	p := e.queue(cs[1], name, 2)
+	next := p.granted(max(ttl, e.bounds(ttl).Crash)+slack+time.Until(after), "the lease was granted")
+	if early := before.Add(ttl).Sub(p.at); early > 0 {
+		e.failf("a lease of %v was over %v early", ttl, early)
+	}
+	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
+	select {
+	case <-k.Done():
+	default:
+		e.failf("the holder's Done is open though its lease is over and the next holds")
+	}
+	e.is(k.Release(e.ctx), locker.ErrLost, "release of a lease that is over")
+	if next.Token() <= k.Token() {
+		e.failf("the next holder has token %d, after %d", next.Token(), k.Token())
+	}
+	e.holds(next, "after the lease before it ended")
+	e.release(next)
+	e.empty(name)
+}
+
+func provesNobodyRenews(e *env) {
+	name := e.name("nobody")
+	ttl := e.ttl()
+	e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
+	e.awaitLineWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.empty(name)
+}
+
+// crashedHolder cuts a holder off after it has renewed for a while, and waits
+// for the grant of who stands behind it.
+func crashedHolder(e *env, lives time.Duration) {
+	name := e.name("crash")
+	ttl := e.ttl()
+	c, link := e.linked()
+	k := e.take(c, name, locker.WithTTL(ttl))
+	p := e.queue(e.client(), name, 2)
+	e.sleep(lives)
+	e.holds(k, "renewed for %v", lives)
+	link.Cut()
+	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off for good")
+	e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")
+	e.holds(next, "after the crash")
+	e.release(next)
+	e.empty(name)
+}
+
+func provesCrashedReader(e *env) {
+	name := e.name("reader")
+	ttl := e.ttl()
+	c, link := e.linked()
+	e.take(c, name, locker.Shared(), locker.WithTTL(ttl))
+	alive := e.take(e.client(), name, locker.Shared(), locker.WithTTL(ttl))
+	w := e.queue(e.client(), name, 3)
+	link.Cut()
+	e.awaitLineWithin(e.bounds(ttl).Crash+slack, name, 2)
+	w.waits("a live reader holds")
+	e.holds(alive, "after another reader died")
+	e.release(alive)
+	e.release(w.granted(patience, "the live reader released"))
+	e.empty(name)
+}
+
+func provesRenewedLease(e *env) {
+	name := e.name("renewed")
+	ttl := e.ttl()
+	lives := 5 * ttl
+	if ttl > shortTTL { // what the store can give is long; time is not for nothing
+		lives = ttl * 5 / 2
+	}
+	cs := e.clients(2)
+	k := e.take(cs[0], name, locker.WithTTL(ttl))
+	readers := e.take(cs[1], name+"-r", locker.Shared(), locker.WithTTL(shortTTL))
+	p := e.queue(cs[1], name, 2)
+	for begun := time.Now(); time.Since(begun) < lives; {
+		e.sleep(ttl / 4)
+		e.holds(k, "%v after its grant, with a lease of %v that is renewed", time.Since(begun), ttl)
+		e.holds(readers, "with a lease of %v that is renewed", shortTTL)
+		p.waits("the holder renews")
+	}
+	e.refused(cs[1], name)
+	e.release(k)
+	e.release(readers)
+	e.release(p.granted(patience, "the holder released"))
+	e.empty(name)
+}
+
+func provesExtendedLease(e *env) {
+	name := e.name("extended")
+	ttl := e.ttl()
+	longer := 2 * ttl
+	cs := e.clients(2)
+	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
+	before := time.Now()
+	e.ok(k.Extend(e.within(patience), longer), "extend")
+	after := time.Now()
+	e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
+	p := e.queue(cs[1], name, 2)
+	p.granted(max(longer, e.bounds(longer).Crash)+slack+time.Until(after), "the lease was extended")
+	if early := before.Add(longer).Sub(p.at); early > 0 {
+		e.failf("a lease that was extended to %v was over %v early", longer, early)
+	}
+	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
+	e.release(p.lock)
+	e.empty(name)
+}
+
+// crashWaiters queues n waiters of processes of their own behind a holder, and
+// a live one behind them, and cuts the n off.
+func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
+	name = e.name("waiters")
+	k = e.take(e.client(), name)
+	links := make([]Link, n)
+	for i := range n {
+		var c *locker.Client
+		c, links[i] = e.linked()
+		e.queue(c, name, i+2)
+	}
+	live = e.queue(e.client(), name, n+2)
+	for _, link := range links {
+		link.Cut()
+	}
+	return k, live, name
+}
+
+func provesCrashedWaiters(e *env) {
+	k, live, name := crashWaiters(e, 3)
+	e.release(k)
+	bound := e.bounds(locker.DefaultTTL).Liveness + slack
+	next := live.granted(bound, "the holder released and three waiters ahead were dead")
+	e.holds(next, "after waiters ahead died")
+	e.release(next)
+	e.empty(name)
+}
+
+func provesCrashedWaitersLeave(e *env) {
+	k, live, name := crashWaiters(e, 2)
+	e.awaitLineWithin(e.bounds(locker.DefaultTTL).Liveness+slack, name, 2)
+	e.holds(k, "while waiters died")
+	begun := time.Now()
+	e.release(k)
+	e.release(live.granted(patience, "the holder released"))
+	if took := live.at.Sub(begun); took > slack {
+		e.failf("the hand-off took %v after dead waiters had left the line, want at most %v", took, slack)
+	}
+	e.empty(name)
+}
+
+func provesPatientWaiter(e *env) {
+	name := e.name("patient")
+	waits := min(max(e.bounds(locker.DefaultTTL).Liveness*3/2, shortTTL), patience)
+	cs := e.clients(3)
+	k := e.take(cs[0], name)
+	p := e.queue(cs[1], name, 2)
+	before := e.line(name)[1]
+	e.queue(cs[2], name, 3)
+	e.sleep(waits)
+	line := e.line(name)
+	if len(line) != 3 || line[1].Token != before.Token {
+		e.failf("the line after %v of waiting is %s, want ticket %d still second", waits, show(line), before.Token)
+	}
+	e.release(k)
+	k = p.granted(patience, fmt.Sprintf("it waited for %v", waits))
+	if k.Token() != before.Token {
+		e.failf("the waiter got token %d, but queued as %d", k.Token(), before.Token)
+	}
+	e.release(k)
+}

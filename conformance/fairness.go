@@ -1,0 +1,268 @@
+package conformance
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+var fairness = []Case{
+	{
+		Topic: "fairness", Name: "first-come-first-served", Rules: []string{"D5", "D3", "§5.2"},
+		Explain: "waiters are granted in exactly the order in which they queued",
+		prove:   provesFIFO,
+	},
+	{
+		Topic: "fairness", Name: "even-share", Rules: []string{"D5", "§5.2"},
+		Explain: "contenders in a loop get the same number of grants (Jain index ≥ 0.99)",
+		prove:   provesEvenShare,
+	},
+	{
+		Topic: "fairness", Name: "writer-not-overtaken", Rules: []string{"D5", "§5.2"},
+		Explain: "a writer who waits behind readers is not overtaken by later readers",
+		prove:   provesWriterNotOvertaken,
+	},
+	{
+		Topic: "fairness", Name: "readers-together", Rules: []string{"D4", "D13", "§5.2"},
+		Explain: "readers who queued behind a writer are granted together when it releases",
+		prove:   provesReadersTogether,
+	},
+	{
+		Topic: "fairness", Name: "try-behind-writer", Rules: []string{"D5", "D6", "§5.2"},
+		Explain: "TryAcquire of a reader does not pass a writer who waits",
+		prove:   provesTryBehindWriter,
+	},
+	{
+		Topic: "fairness", Name: "try-behind-permits", Rules: []string{"D5", "D6", "§5.2"},
+		Explain: "TryAcquire of a permit that was just released does not pass those who wait for one",
+		prove:   provesTryBehindPermits,
+	},
+	{
+		Topic: "fairness", Name: "try-in-hand-off", Rules: []string{"D5", "D6", "§5.2"},
+		Explain: "TryAcquire never succeeds between a release and the grant of who waits",
+		prove:   provesTryInHandOff,
+	},
+	{
+		Topic: "fairness", Name: "try-leaves-no-ticket", Rules: []string{"D6", "§5.2", "§5.8"},
+		Explain: "a TryAcquire that was refused leaves nothing in the line",
+		prove:   provesTryLeavesNoTicket,
+	},
+	{
+		Topic: "fairness", Name: "prompt-hand-off", Rules: []string{"D13", "§5.2"},
+		Explain: "the next in line is granted when the holder releases, not at the next poll",
+		prove:   provesPromptHandOff,
+	},
+	{
+		Topic: "fairness", Name: "joined-is-told", Rules: []string{"D7", "§5.2"},
+		Explain: "whoever has to wait is told once that it stands in line, and who has not is not",
+		prove:   provesJoinedIsTold,
+	},
+}
+
+func provesFIFO(e *env) {
+	const n = 8
+	name := e.name("fifo")
+	cs := e.clients(3)
+	k := e.takeNow(cs[0], name)
+	ps := make([]*pending, n)
+	for i := range ps {
+		ps[i] = e.queue(cs[(i+1)%3], name, i+2)
+	}
+	token := k.Token()
+	e.release(k)
+	for i, p := range ps {
+		k := p.granted(patience, "its turn came")
+		for _, later := range ps[i+1:] {
+			later.waits("an earlier waiter holds")
+		}
+		if k.Token() <= token {
+			e.failf("waiter %d has token %d, after %d", i, k.Token(), token)
+		}
+		token = k.Token()
+		e.release(k)
+	}
+	e.empty(name)
+}
+
+func provesEvenShare(e *env) {
+	const contenders, least = 8, 0.99
+	name := e.name("even")
+	cs := e.clients(4)
+	k := e.takeNow(cs[0], name)
+	var (
+		grants [contenders]int // guarded by the lock itself, and by mu for the race detector
+		mu     sync.Mutex
+		left   atomic.Int64
+		ready  sync.WaitGroup
+	)
+	left.Store(int64(contenders * rounds(24)))
+	ready.Go(func() {
+		e.awaitLine(name, contenders+1)
+		e.release(k)
+	})
+	e.each(contenders, func(i int) {
+		for left.Load() > 0 {
+			k := e.take(cs[i%4], name)
+			if left.Add(-1) >= 0 {
+				mu.Lock()
+				grants[i]++
+				mu.Unlock()
+			}
+			e.release(k)
+		}
+	})
+	ready.Wait()
+	if index := jain(grants[:]); index < least {
+		e.failf("the Jain index of grants %v is %.4f, want at least %v", grants, index, least)
+	}
+}
+
+// jain is the fairness index of Jain, Chiu and Hawe (1984): 1 when all have
+// the same, 1/n when one has all.
+func jain(xs []int) float64 {
+	var sum, squares float64
+	for _, x := range xs {
+		sum += float64(x)
+		squares += float64(x) * float64(x)
+	}
+	return sum * sum / (float64(len(xs)) * squares)
+}
+
+func provesWriterNotOvertaken(e *env) {
+	name := e.name("writer-first")
+	cs := e.clients(3)
+	r1 := e.takeNow(cs[0], name, locker.Shared())
+	w := e.queue(cs[1], name, 2)
+	r2 := e.queue(cs[2], name, 3, locker.Shared())
+	permit := e.queue(cs[0], name, 4, locker.Limit(5))
+	e.release(r1)
+	writer := w.granted(patience, "the reader released")
+	r2.waits("the writer before it holds")
+	permit.waits("the writer before it holds")
+	e.release(writer)
+	e.release(r2.granted(patience, "the writer released"))
+	e.release(permit.granted(patience, "the writer released"))
+	e.empty(name)
+}
+
+func provesReadersTogether(e *env) {
+	const n = 4
+	name := e.name("together")
+	cs := e.clients(3)
+	w := e.takeNow(cs[0], name)
+	var ps []*pending
+	for i := range n {
+		ps = append(ps, e.queue(cs[i%3], name, i+2, locker.Shared()))
+	}
+	e.release(w)
+	for _, p := range ps {
+		p.granted(patience, "the writer released and the other readers hold")
+	}
+	for _, p := range ps {
+		e.holds(p.lock, "with the other readers")
+		e.release(p.lock)
+	}
+	e.empty(name)
+}
+
+func provesTryBehindWriter(e *env) {
+	name := e.name("try-writer")
+	cs := e.clients(3)
+	r := e.takeNow(cs[0], name, locker.Shared())
+	w := e.queue(cs[1], name, 2)
+	for _, c := range cs {
+		e.refused(c, name, locker.Shared())
+		e.refused(c, name, locker.Limit(9))
+	}
+	w.waits("a reader holds")
+	e.release(r)
+	e.release(w.granted(patience, "the reader released"))
+	e.empty(name)
+}
+
+func provesTryBehindPermits(e *env) {
+	const n = 2
+	name := e.name("try-permits")
+	cs := e.clients(2)
+	k1 := e.takeNow(cs[0], name, locker.Limit(n))
+	k2 := e.takeNow(cs[1], name, locker.Limit(n))
+	p1 := e.queue(cs[0], name, 3, locker.Limit(n))
+	p2 := e.queue(cs[1], name, 4, locker.Limit(n))
+	e.release(k1)
+	e.refused(cs[0], name, locker.Limit(n))
+	k3 := p1.granted(patience, "a permit was released")
+	p2.waits("all permits are held")
+	e.refused(cs[1], name, locker.Limit(n))
+	e.release(k2)
+	k4 := p2.granted(patience, "a permit was released")
+	e.release(k3)
+	e.release(k4)
+	e.empty(name)
+}
+
+// provesTryInHandOff lets releases and tries race: a try that succeeds before
+// the waiter, who stood in line first, has jumped it.
+func provesTryInHandOff(e *env) {
+	name := e.name("hand-off")
+	cs := e.clients(3)
+	for range rounds(12) {
+		k := e.takeNow(cs[0], name)
+		w := e.queue(cs[1], name, 2)
+		var jumped atomic.Bool
+		e.each(2, func(i int) {
+			if i == 0 {
+				e.release(k)
+				return
+			}
+			for range 10 {
+				if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
+					jumped.Store(true)
+					e.release(k)
+				}
+			}
+		})
+		k = w.granted(patience, "the holder released")
+		if jumped.Load() {
+			e.failf("TryAcquire got %q while ticket %d stood in line", name, k.Token())
+		}
+		e.release(k)
+	}
+	e.empty(name)
+}
+
+func provesTryLeavesNoTicket(e *env) {
+	name := e.name("try")
+	cs := e.clients(2)
+	k := e.takeNow(cs[0], name)
+	for range 3 {
+		e.refused(cs[1], name)
+		e.refused(cs[1], name, locker.Shared())
+	}
+	if line := e.line(name); len(line) != 1 {
+		e.failf("the line has %d tickets after tries that were refused, want the holder's: %s", len(line), show(line))
+	}
+	e.release(k)
+	k, err := cs[1].TryAcquire(e.within(patience), name)
+	e.ok(err, "try to acquire what is free")
+	e.release(k)
+	e.empty(name)
+}
+
+func provesPromptHandOff(e *env) {
+	name := e.name("prompt")
+	cs := e.clients(2)
+	k := e.takeNow(cs[0], name)
+	for i := range 5 {
+		p := e.queue(cs[(i+1)%2], name, 2)
+		begun := time.Now()
+		e.release(k)
+		k = p.granted(patience, "the holder released")
+		if took := p.at.Sub(begun); took > slack {
+			e.failf("hand-off %d took %v, want at most %v", i, took, slack)
+		}
+	}
+	e.release(k)
+	e.empty(name)
+}

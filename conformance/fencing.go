@@ -1,0 +1,218 @@
+package conformance
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/lockerproject/locker"
+)
+
+var errNotJoined = errors.New("Joined was not called")
+
+var fencing = []Case{
+	{
+		Topic: "fencing", Name: "after-release", Rules: []string{"D3", "§5.6"},
+		Explain: "tokens grow from grant to grant, across processes and with the line empty in between",
+		prove:   provesTokensAfterRelease,
+	},
+	{
+		Topic: "fencing", Name: "after-waiting", Rules: []string{"D3", "§5.6"},
+		Explain: "tokens grow over grants to those who waited, and a ticket's number in line is its token",
+		prove:   provesTokensAfterWaiting,
+	},
+	{
+		Topic: "fencing", Name: "after-expiry", Rules: []string{"D3", "D10", "§5.6"},
+		Explain: "the token after a lease that ended by itself is greater than its",
+		prove:   provesTokensAfterExpiry,
+	},
+	{
+		Topic: "fencing", Name: "after-loss", Rules: []string{"D3", "§5.6"},
+		Explain: "the token after a holder that was cut off is greater than its",
+		prove:   provesTokensAfterLoss,
+	},
+	{
+		Topic: "fencing", Name: "after-break", Rules: []string{"D3", "§5.6"},
+		Explain: "the token after a break is greater than the broken one",
+		prove:   provesTokensAfterBreak,
+	},
+	{
+		Topic: "fencing", Name: "after-reconnect", Rules: []string{"D3", "§5.6"},
+		Explain: "a process that begins anew gets greater tokens than the one before it",
+		prove:   provesTokensAfterReconnect,
+	},
+	{
+		Topic: "fencing", Name: "after-idle", Rules: []string{"D3", "D18", "§5.6"},
+		Explain: "tokens go on growing after all that the store keeps of an idle name is gone",
+		prove:   provesTokensAfterIdle,
+	},
+	{
+		Topic: "fencing", Name: "after-tries", Rules: []string{"D3", "D6", "§5.6"},
+		Explain: "refused and cancelled tickets in between do no harm to the order of tokens",
+		prove:   provesTokensAfterTries,
+	},
+	{
+		Topic: "fencing", Name: "shared", Rules: []string{"D3", "§5.6"},
+		Explain: "readers and permits have tokens of their own, no two alike, that grow",
+		prove:   provesTokensShared,
+	},
+}
+
+// tokens watches that the tokens of one name grow.
+type tokens struct {
+	e    *env
+	name string
+	last uint64
+}
+
+func (e *env) tokens(label string) *tokens { return &tokens{e: e, name: e.name(label)} }
+
+// next takes a token.
+func (t *tokens) next(k *locker.Lock, when string) {
+	if k.Token() <= t.last {
+		t.e.failf("token %d was granted %s, after token %d", k.Token(), when, t.last)
+	}
+	t.last = k.Token()
+}
+
+// cycle acquires and releases.
+func (t *tokens) cycle(l locker.Locker, when string, opts ...locker.Option) {
+	k := t.e.take(l, t.name, opts...)
+	t.next(k, when)
+	t.e.release(k)
+}
+
+func provesTokensAfterRelease(e *env) {
+	ts := e.tokens("release")
+	cs := e.clients(3)
+	for i := range rounds(30) {
+		ts.cycle(cs[i%3], "after a release")
+	}
+}
+
+func provesTokensAfterWaiting(e *env) {
+	ts := e.tokens("waiting")
+	cs := e.clients(3)
+	k := e.take(cs[0], ts.name)
+	ts.next(k, "first")
+	var ps []*pending
+	for i := range 4 {
+		ps = append(ps, e.queue(cs[i%3], ts.name, i+2))
+	}
+	numbers := e.line(ts.name)
+	e.release(k)
+	for i, p := range ps {
+		k := p.granted(patience, "its turn came")
+		ts.next(k, "to a waiter")
+		if want := numbers[i+1].Token; want != k.Token() {
+			e.failf("a waiter stood in line as %d and got token %d", want, k.Token())
+		}
+		e.release(k)
+	}
+}
+
+func provesTokensAfterExpiry(e *env) {
+	ts := e.tokens("expiry")
+	ttl := e.ttl()
+	cs := e.clients(2)
+	ts.next(e.take(cs[0], ts.name, locker.WithTTL(ttl), locker.WithoutRenewal()), "first")
+	k := e.queue(cs[1], ts.name, 2).granted(max(ttl, e.bounds(ttl).Crash)+slack, "the lease was granted")
+	ts.next(k, "after a lease that ended by itself")
+	e.release(k)
+	ts.cycle(cs[0], "after that")
+}
+
+func provesTokensAfterLoss(e *env) {
+	ts := e.tokens("loss")
+	ttl := e.ttl()
+	c, link := e.linked()
+	ts.next(e.take(c, ts.name, locker.WithTTL(ttl)), "first")
+	p := e.queue(e.client(), ts.name, 2)
+	link.Cut()
+	k := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	ts.next(k, "after the holder was lost")
+	e.release(k)
+	link.Heal()
+	ts.cycle(c, "to the one that was cut off")
+}
+
+func provesTokensAfterBreak(e *env) {
+	ts := e.tokens("break")
+	cs := e.clients(2)
+	for range 2 {
+		k := e.take(cs[0], ts.name)
+		ts.next(k, "first")
+		err := cs[1].Break(e.within(patience), ts.name, k.Token())
+		if errors.Is(err, locker.ErrUnsupported) {
+			e.release(k)
+			continue
+		}
+		e.ok(err, "break")
+		ts.cycle(cs[1], "after a break")
+	}
+	ts.cycle(cs[0], "after that")
+}
+
+func provesTokensAfterReconnect(e *env) {
+	ts := e.tokens("reconnect")
+	for range 4 {
+		c := e.client()
+		ts.cycle(c, "to a new process")
+		ts.cycle(c, "to the same process")
+		e.ok(c.Close(), "close")
+	}
+}
+
+func provesTokensAfterIdle(e *env) {
+	ts := e.tokens("idle")
+	ttl := e.ttl()
+	c := e.client()
+	for range 10 {
+		ts.cycle(c, "with a short lease", locker.WithTTL(ttl))
+	}
+	e.ok(c.Close(), "close")
+	e.sleep(2 * ttl)
+	c = e.client()
+	for range 2 {
+		ts.cycle(c, "after the name was idle", locker.WithTTL(ttl))
+	}
+}
+
+func provesTokensAfterTries(e *env) {
+	ts := e.tokens("tries")
+	cs := e.clients(2)
+	for range 3 {
+		k := e.take(cs[0], ts.name)
+		ts.next(k, "to a holder")
+		e.refused(cs[1], ts.name)
+		p := e.queue(cs[1], ts.name, 2)
+		p.cancel(nil)
+		_ = p.ended(patience, "it was cancelled")
+		e.release(k)
+		ts.cycle(cs[1], "after a try and a wait that came to nothing")
+	}
+}
+
+func provesTokensShared(e *env) {
+	ts := e.tokens("shared")
+	cs := e.clients(3)
+	var locks []*locker.Lock
+	var seen []uint64
+	for i := range 6 {
+		opt := locker.Shared()
+		if i%2 == 1 {
+			opt = locker.Limit(10)
+		}
+		k := e.take(cs[i%3], ts.name, opt)
+		if slices.Contains(seen, k.Token()) {
+			e.failf("two readers have token %d", k.Token())
+		}
+		seen = append(seen, k.Token())
+		ts.next(k, "to a reader")
+		locks = append(locks, k)
+	}
+	for _, k := range locks {
+		e.release(k)
+	}
+	ts.cycle(cs[0], "to a writer after readers")
+	ts.cycle(cs[1], "to a reader after a writer", locker.Shared())
+}

@@ -1,0 +1,97 @@
+package conformance
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/lockerproject/locker"
+)
+
+// ledger records who believed to hold a name, from when to when. A holder's
+// interval begins after its grant and ends before its release, or when its
+// own clock says that it is lost; so two intervals that must not overlap, and
+// do, are two holders.
+type ledger struct {
+	mu      sync.Mutex
+	now     int64 // a clock that ticks at every entry
+	entries []*entry
+}
+
+type entry struct {
+	lock     *locker.Lock
+	token    uint64
+	shared   bool
+	limit    int
+	from, to int64 // to is 0 while held
+}
+
+// granted records a grant. A holder whose trust has ended is no holder, whether
+// or not it has noticed.
+func (l *ledger) granted(k *locker.Lock, shared bool, limit int) *entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now++
+	for _, other := range l.entries {
+		if other.to == 0 && other.lock.Err() != nil {
+			other.to = l.now
+		}
+	}
+	l.now++
+	en := &entry{lock: k, token: k.Token(), shared: shared, limit: limit, from: l.now}
+	l.entries = append(l.entries, en)
+	return en
+}
+
+// ends records that a holder is about to release.
+func (l *ledger) ends(en *entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if en.to == 0 {
+		l.now++
+		en.to = l.now
+	}
+}
+
+// len is the number of grants.
+func (l *ledger) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.entries)
+}
+
+// check holds every grant against the rule of driver.Grantable: a ticket that
+// is ahead (its token is smaller) and ends after this one's grant was in the
+// line, holding or still waiting for its turn, when this one was granted.
+func (l *ledger) check() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := make(map[uint64]bool)
+	for _, x := range l.entries {
+		if x.token == 0 || seen[x.token] {
+			return fmt.Errorf("token %d was given to two grants, or is zero", x.token)
+		}
+		seen[x.token] = true
+		ahead := 0
+		for _, y := range l.entries {
+			if y.token > x.token || y == x || y.to != 0 && y.to < x.from {
+				continue
+			}
+			if !x.shared || !y.shared {
+				return fmt.Errorf("%s was granted while %s was ahead of it", x, y)
+			}
+			ahead++
+		}
+		if x.limit > 0 && ahead >= x.limit {
+			return fmt.Errorf("%s was granted with %d shared tickets ahead of it", x, ahead)
+		}
+	}
+	return nil
+}
+
+func (en *entry) String() string {
+	kind := "exclusive"
+	if en.shared {
+		kind = fmt.Sprintf("shared (limit %d)", en.limit)
+	}
+	return fmt.Sprintf("%s ticket %d [held %d–%d]", kind, en.token, en.from, en.to)
+}

@@ -1,0 +1,185 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lockerproject/locker"
+)
+
+var names = []Case{
+	{
+		Topic: "names", Name: "distinct", Rules: []string{"D2", "§5.9"},
+		Explain: "different names are different locks: case, blanks, slashes, braces, NUL, prefixes, inner keys",
+		prove:   provesNamesDistinct,
+	},
+	{
+		Topic: "names", Name: "lines-apart", Rules: []string{"D2", "§5.9"},
+		Explain: "lines with waiters of names that look alike do not touch each other",
+		prove:   provesLinesApart,
+	},
+	{
+		Topic: "names", Name: "any-string", Rules: []string{"D2", "§5.9"},
+		Explain: "every sort of name can be waited for, handed on, inspected and renewed",
+		prove:   provesAnyName,
+	},
+	{
+		Topic: "names", Name: "invalid", Rules: []string{"D2", "§5.9"},
+		Explain: "what is no name is ErrInvalidName before the store is touched",
+		prove:   provesNamesInvalid,
+	},
+}
+
+// awkward are names that a store might take for each other, each made unlike
+// those of other runs by u.
+func awkward(u string) []string {
+	ns := []string{
+		u, strings.ToUpper(u + "a"), u + "A", u + "a", u + " ", u + "  ", " " + u, u + "\t", u + "\n", u + "\r\n",
+		u + "/", u + "//", "/" + u, u + "/1", u + "/lock", u + "/../" + u, u + "/.", "./" + u, u + "\\", u + ".",
+		u + ":", u + ":q", u + ":1", u + ":line", u + ":queue", u + ":fence", u + ":token", u + ":h", u + ":w", u + ":f",
+		u + "-", u + "-0000000001", u + "/0000000001", u + "1", u + "10", u + "\x00", "\x00" + u, u + "\x00q", u + "\x01",
+		"{" + u, "{" + u + "}", u + "{}", u + "{a}", "{}" + u, "}" + u + "{", "{{" + u + "}}", u + "{" + u + "}",
+		"locker:" + u, "locker/" + u, "locker:{" + u + "}", "{locker}:" + u, "locker", "locker:" + u + ":q", "/locker/" + u,
+		u + "%", u + "%20", u + "%2F", u + "%00", u + "_", u + "*", u + "?", u + "[a]", u + "'", u + "\"", u + "`", u + ";--",
+		u + "$1", u + "@", u + "#", u + "|", u + "é", u + "e\u0301", u + "É", u + "ß", u + "ss", u + "ẞ", u + "ı", u + "i", u + "I",
+		u + "🔒", u + "\u200d", u + "\ufeff", "\ufeff" + u, u + "\u00a0", u + "\uffff", u + "日本", u + "\u202e",
+	}
+	for _, long := range []string{"x", "X", "y", "🔒"} { // 512 bytes that differ at the end only
+		ns = append(ns, fill(u, "x", 512-len(long))+long)
+	}
+	ns = append(ns, fill(u, "x", 511), fill(u, "é", 512), fill(u, "/", 512))
+	for i, n := range ns {
+		if n == "locker" { // not ours alone
+			ns[i] = "locker" + u
+		}
+	}
+	return ns
+}
+
+// fill makes s n bytes long.
+func fill(s, with string, n int) string {
+	for len(s)+len(with) <= n {
+		s += with
+	}
+	return s + strings.Repeat("z", n-len(s))
+}
+
+// provesNamesDistinct holds all of them at once: whoever takes two for one
+// refuses the second.
+func provesNamesDistinct(e *env) {
+	ns := awkward(e.unique())
+	cs := e.clients(2)
+	locks := make([]*locker.Lock, len(ns))
+	for i, n := range ns {
+		k, err := cs[i%2].TryAcquire(e.within(patience), n, locker.WithOwner(fmt.Sprint("owner of ", i)))
+		if errors.Is(err, locker.ErrNotAcquired) {
+			e.failf("name %q is refused while only other names are held: %w", n, err)
+		}
+		e.ok(err, "try to acquire %q", n)
+		locks[i] = k
+	}
+	for i, n := range ns {
+		e.refused(cs[1-i%2], n)
+		line := e.line(n)
+		if len(line) != 1 || line[0].Owner != fmt.Sprint("owner of ", i) || line[0].Token != locks[i].Token() {
+			e.failf("the line of %q is %s, want ticket %d of owner of %d", n, show(line), locks[i].Token(), i)
+		}
+	}
+	e.provesListed(ns)
+	for i, k := range locks {
+		if i%2 == 0 {
+			e.release(k)
+		}
+	}
+	for i, k := range locks {
+		if i%2 == 1 {
+			e.holds(k, "after others with like names were released")
+			e.release(k)
+		}
+	}
+}
+
+// provesListed fails when the store can list names and one is missing.
+func (e *env) provesListed(ns []string) {
+	listed, err := e.control().List(e.within(patience))
+	if errors.Is(err, locker.ErrUnsupported) {
+		return
+	}
+	e.ok(err, "list")
+	there := make(map[string]bool, len(listed))
+	for _, n := range listed {
+		there[n] = true
+	}
+	for _, n := range ns {
+		if !there[n] {
+			e.failf("name %q is held and not listed", n)
+		}
+	}
+}
+
+func provesLinesApart(e *env) {
+	u := e.unique()
+	ns := []string{u, u + "/", u + "/a", u + ":q", u + "a", u + " ", strings.ToUpper(u), "{" + u + "}", u + "\x00", u + "-1"}
+	cs := e.clients(2)
+	held, waiting := make([]*locker.Lock, len(ns)), make([]*pending, len(ns))
+	for i, n := range ns {
+		held[i] = e.takeNow(cs[0], n)
+		waiting[i] = e.queue(cs[1], n, 2)
+	}
+	for i, n := range ns {
+		if line := e.line(n); len(line) != 2 {
+			e.failf("the line of %q is %s, want two tickets", n, show(line))
+		}
+		e.release(held[i])
+		k := waiting[i].granted(patience, "the holder released")
+		for _, later := range waiting[i+1:] {
+			later.waits("only other names were released")
+		}
+		e.release(k)
+	}
+	for _, n := range ns {
+		e.empty(n)
+	}
+}
+
+func provesAnyName(e *env) {
+	cs := e.clients(2)
+	ns := awkward(e.unique())
+	const workers = 4
+	e.each(workers, func(w int) {
+		for i := w; i < len(ns); i += workers {
+			n := ns[i]
+			k := e.takeNow(cs[0], n, locker.Shared())
+			e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "renew %q", n)
+			p := e.queue(cs[1], n, 2)
+			e.release(k)
+			e.release(p.granted(patience, "the holder released"))
+			e.empty(n)
+		}
+	})
+}
+
+func provesNamesInvalid(e *env) {
+	c, w := e.wired()
+	for _, n := range []string{"", strings.Repeat("x", 513), "a\xff", "\xc0\x80", strings.Repeat("é", 257)} {
+		_, err := c.Acquire(e.ctx, n)
+		e.is(err, locker.ErrInvalidName, "acquire %q", n)
+		_, err = c.TryAcquire(e.ctx, n)
+		e.is(err, locker.ErrInvalidName, "try to acquire %q", n)
+		_, err = c.Inspect(e.ctx, n)
+		e.is(err, locker.ErrInvalidName, "inspect %q", n)
+		_, err = locker.AcquireAll(e.ctx, c, []string{"valid", n})
+		e.is(err, locker.ErrInvalidName, "acquire all of valid and %q", n)
+		if !utf8.ValidString(err.Error()) {
+			e.failf("the error for %q is not valid UTF-8", n)
+		}
+	}
+	if n := w.count(); n != 0 {
+		e.failf("the store was asked %d times about names that are none", n)
+	}
+	longest := fill(e.unique(), "é", 512)
+	e.release(e.takeNow(c, longest))
+	e.empty(longest)
+}

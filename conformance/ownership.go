@@ -1,0 +1,281 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+var ownership = []Case{
+	{
+		Topic: "ownership", Name: "stranger-cannot-release", Rules: []string{"D1", "D13", "§5.4"},
+		Explain: "a release with another ticket's ID, or for another name, is ErrLost and changes nothing",
+		prove:   provesStrangerCannotRelease,
+	},
+	{
+		Topic: "ownership", Name: "stranger-cannot-renew", Rules: []string{"D1", "D12", "§5.4"},
+		Explain: "a renewal with another ticket's ID, or for another name, is ErrLost",
+		prove:   provesStrangerCannotRenew,
+	},
+	{
+		Topic: "ownership", Name: "stale-handle", Rules: []string{"D12", "D13", "§5.4"},
+		Explain: "after expiry and re-grant the old holder's release and renewal are ErrLost, at once or late, and the new holder is untouched",
+		prove:   func(e *env) { staleHandle(e) },
+	},
+	{
+		Topic: "ownership", Name: "stale-reader", Rules: []string{"D12", "D13", "§5.4"},
+		Explain: "the same for a reader among readers",
+		prove:   func(e *env) { staleHandle(e, locker.Shared()) },
+	},
+	{
+		Topic: "ownership", Name: "release-asked-again", Rules: []string{"D13", "D14", "§5.4"},
+		Explain: "a release whose answer was lost is asked again without harm to the next holder",
+		prove:   provesReleaseAskedAgain,
+	},
+	{
+		Topic: "ownership", Name: "acquire-asked-again", Rules: []string{"D1", "§5.4"},
+		Explain: "an acquisition that is asked again, of a ticket that holds or waits, does not queue twice",
+		prove:   provesAcquireAskedAgain,
+	},
+	{
+		Topic: "ownership", Name: "renew-does-not-revive", Rules: []string{"D12", "§5.4"},
+		Explain: "a renewal of a ticket that is gone is ErrLost and does not bring it back",
+		prove:   provesRenewDoesNotRevive,
+	},
+	{
+		Topic: "ownership", Name: "renew-never-shortens", Rules: []string{"D12", "§5.4"},
+		Explain: "a renewal for less, that arrives after one for more, changes nothing",
+		prove:   provesRenewNeverShortens,
+	},
+	{
+		Topic: "ownership", Name: "waiter-cannot-renew", Rules: []string{"D12", "§5.4"},
+		Explain: "a renewal of a ticket that waits is ErrLost, and it goes on waiting",
+		prove:   provesWaiterCannotRenew,
+	},
+	{
+		Topic: "ownership", Name: "waiter-released", Rules: []string{"D9", "D13", "§5.4"},
+		Explain: "a release by ID alone removes a ticket that waits, and its Acquire is told",
+		prove:   provesWaiterReleased,
+	},
+	{
+		Topic: "ownership", Name: "handle-once", Rules: []string{"D13", "§5.4"},
+		Explain: "a handle is released once: after that Release and Extend are ErrReleased, and the next holder is untouched",
+		prove:   provesHandleOnce,
+	},
+}
+
+// forgeries are holds that look like h and are not.
+func forgeries(e *env, h driver.Hold) []driver.Hold {
+	otherID, otherName, neither := h, h, h
+	otherID.ID = e.unique() + "-1"
+	otherName.Name = e.name("other")
+	neither.ID, neither.Token = e.unique()+"-1", 0
+	return []driver.Hold{otherID, otherName, neither}
+}
+
+// untouched fails unless h is the holder, and the only ticket.
+func (e *env) untouched(d driver.Driver, h driver.Hold) {
+	line, err := d.Inspect(e.within(patience), h.Name)
+	e.ok(err, "inspect %q", h.Name)
+	if len(line) != 1 || line[0].ID != h.ID || !line[0].Held || line[0].Token != h.Token {
+		e.failf("the line is %+v, want only the holder %+v", line, h)
+	}
+	e.ok(d.Renew(e.within(patience), h, 30*time.Second), "renewal by the holder")
+}
+
+func provesStrangerCannotRelease(e *env) {
+	d1, d2 := e.driver(), e.driver()
+	h := e.grant(d1, e.request(e.name("stranger")))
+	for _, forged := range forgeries(e, h) {
+		for _, d := range []driver.Driver{d1, d2} {
+			e.is(d.Release(e.within(patience), forged), driver.ErrLost, "release of %+v, which is not %+v", forged, h)
+			e.untouched(d1, h)
+		}
+	}
+	e.drop(d1, h)
+	e.is(d1.Release(e.within(patience), h), driver.ErrLost, "second release")
+	e.empty(h.Name)
+}
+
+func provesStrangerCannotRenew(e *env) {
+	d1, d2 := e.driver(), e.driver()
+	h := e.grant(d1, e.request(e.name("stranger")))
+	for _, forged := range forgeries(e, h) {
+		for _, d := range []driver.Driver{d1, d2} {
+			e.is(d.Renew(e.within(patience), forged, time.Minute), driver.ErrLost, "renewal of %+v, which is not %+v", forged, h)
+			e.untouched(d1, h)
+		}
+		if forged.Name != h.Name {
+			e.awaitLine(forged.Name, 0)
+		}
+	}
+	e.drop(d1, h)
+	e.empty(h.Name)
+}
+
+// staleHandle lets a lease end by itself, grants the lock anew, and uses the
+// old one: as the core does, and as a request does that was delayed on its way.
+func staleHandle(e *env, opts ...locker.Option) {
+	name := e.name("stale")
+	ttl := e.ttl()
+	c, w := e.wired()
+	k := e.take(c, name, append(opts, locker.WithTTL(ttl), locker.WithoutRenewal())...)
+	old := w.lastGrant()
+	e.awaitLineWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+
+	d := e.driver()
+	r := e.request(name)
+	r.Shared = old.Shared
+	h := e.grant(d, r)
+	e.is(k.Extend(e.within(patience), time.Minute), locker.ErrLost, "extending a lease that is over")
+	e.is(k.Release(e.within(patience)), locker.ErrLost, "releasing a lease that is over")
+	for range 2 {
+		e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "a late renewal of %+v", old)
+		e.is(w.d.Release(e.within(patience), old), driver.ErrLost, "a late release of %+v", old)
+		e.untouched(d, h)
+	}
+	if h.Token <= old.Token {
+		e.failf("the new holder has token %d, after %d", h.Token, old.Token)
+	}
+	e.drop(d, h)
+	e.empty(name)
+}
+
+func provesReleaseAskedAgain(e *env) {
+	name := e.name("again")
+	c, w := e.wired()
+	k := e.take(c, name)
+	p := e.queue(e.client(), name, 2)
+	w.loseNext(releaseVerb, 2)
+	e.ok(k.Release(e.within(patience)), "release whose answer was lost twice")
+	next := p.granted(patience, "the holder released")
+	if n := w.count(releaseVerb); n < 2 {
+		e.failf("the release was asked %d times though its answer was lost", n)
+	}
+	e.holds(next, "after a late release of the holder before it")
+	if line := e.line(name); len(line) != 1 || line[0].Token != next.Token() {
+		e.failf("the line is %s, want only ticket %d", show(line), next.Token())
+	}
+	e.release(next)
+	e.empty(name)
+}
+
+func provesAcquireAskedAgain(e *env) {
+	name := e.name("twice")
+	d1, d2 := e.driver(), e.driver()
+	r1, r2 := e.request(name), e.request(name)
+	h1 := e.grant(d1, r1)
+	if again := e.grant(d1, r1); again.Token != h1.Token {
+		e.failf("the same request got token %d, then %d", h1.Token, again.Token)
+	}
+	e.awaitLine(name, 1)
+
+	first := e.queueAt(d2, r2, 2)
+	first.cancel()
+	_ = first.ended(2*slack, "it was cancelled")
+	second := e.acquireAt(d2, r2)
+	e.eventually(patience, "waiting for Joined", func() error {
+		if second.joined.Load() == 0 {
+			return errNotJoined
+		}
+		return nil
+	})
+	if line := e.awaitLine(name, 2); line[1].Held {
+		e.failf("the line is %s, want the second ticket waiting", show(line))
+	}
+	e.drop(d1, h1)
+	e.ok(second.ended(patience, "the holder released"), "acquire, asked again")
+	h2 := r2.Hold(second.grant.Token)
+	e.untouched(d2, h2)
+	e.drop(d2, r2.Hold(0))
+	e.empty(name)
+}
+
+func provesRenewDoesNotRevive(e *env) {
+	name := e.name("revive")
+	d := e.driver()
+	h := e.grant(d, e.request(name))
+	e.drop(d, h)
+	e.is(d.Renew(e.within(patience), h, time.Minute), driver.ErrLost, "renewal of a ticket that was released")
+	e.awaitLine(name, 0)
+
+	ttl := e.ttl()
+	c, w := e.wired()
+	e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
+	old := w.lastGrant()
+	e.awaitLineWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "renewal of a lease that is over")
+	if line := e.line(name); len(line) != 0 {
+		e.failf("the line is %s after a renewal of a lease that was over", show(line))
+	}
+	e.empty(name)
+}
+
+func provesRenewNeverShortens(e *env) {
+	name := e.name("shorten")
+	ttl := e.ttl()
+	d1, d2 := e.driver(), e.driver()
+	r := e.request(name)
+	r.TTL = max(time.Minute, r.TTL)
+	h := e.grant(d1, r)
+	e.ok(d1.Renew(e.within(patience), h, ttl), "renewal for less than is left")
+	p := e.queueAt(d2, e.request(name), 2)
+	e.sleep(e.bounds(ttl).Crash + slack)
+	select {
+	case <-p.done:
+		e.failf("a lease of %v was over after a renewal for %v", r.TTL, ttl)
+	default:
+	}
+	line, err := d1.Inspect(e.within(patience), name)
+	e.ok(err, "inspect")
+	if len(line) != 2 || line[0].ID != h.ID || !line[0].Held {
+		e.failf("the line is %+v, want %s holding", line, h.ID)
+	}
+	e.drop(d1, h)
+	e.ok(p.ended(patience, "the holder released"), "acquire %q", name)
+	e.drop(d2, p.r.Hold(p.grant.Token))
+	e.empty(name)
+}
+
+func provesWaiterCannotRenew(e *env) {
+	name := e.name("waiter")
+	d1, d2 := e.driver(), e.driver()
+	h := e.grant(d1, e.request(name))
+	p := e.queueAt(d2, e.request(name), 2)
+	e.is(d2.Renew(e.within(patience), p.r.Hold(0), time.Minute), driver.ErrLost, "renewal of a ticket that waits")
+	e.awaitLine(name, 2)
+	e.drop(d1, h)
+	e.ok(p.ended(patience, "the holder released"), "acquire %q", name)
+	e.drop(d2, p.r.Hold(p.grant.Token))
+	e.empty(name)
+}
+
+func provesWaiterReleased(e *env) {
+	name := e.name("waiter")
+	d1, d2 := e.driver(), e.driver()
+	h := e.grant(d1, e.request(name))
+	p := e.queueAt(d2, e.request(name), 2)
+	e.drop(d2, p.r.Hold(0))
+	e.awaitLine(name, 1)
+	e.is(p.ended(patience, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
+	e.is(d2.Release(e.within(patience), p.r.Hold(0)), driver.ErrLost, "second release")
+	e.untouched(d1, h)
+	e.drop(d1, h)
+	e.empty(name)
+}
+
+func provesHandleOnce(e *env) {
+	name := e.name("once")
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	e.release(k)
+	next := e.take(cs[1], name)
+	e.is(k.Release(e.within(patience)), locker.ErrReleased, "second release")
+	e.is(k.Extend(e.within(patience), time.Minute), locker.ErrReleased, "extending after release")
+	e.is(k.Err(), locker.ErrReleased, "Err after release")
+	e.holds(next, "after a second release of the lock before it")
+	e.refused(cs[0], name)
+	e.release(next)
+	e.empty(name)
+}

@@ -1,0 +1,269 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+var reentry = []Case{
+	{
+		Topic: "reentry", Name: "by-context", Rules: []string{"§5.5"},
+		Explain: "under the lock's context Acquire re-enters at once, with the same token, past those who wait",
+		prove:   provesReentryByContext,
+	},
+	{
+		Topic: "reentry", Name: "by-owner", Rules: []string{"§5.5"},
+		Explain: "the same owner on the same Locker re-enters; others do not",
+		prove:   provesReentryByOwner,
+	},
+	{
+		Topic: "reentry", Name: "not-across-processes", Rules: []string{"D1", "§5.5"},
+		Explain: "the same owner text in another process is somebody else and waits",
+		prove:   provesNoReentryAcross,
+	},
+	{
+		Topic: "reentry", Name: "upgrade", Rules: []string{"§5.5"},
+		Explain: "a reader that asks to write gets ErrUpgrade at once and goes on reading",
+		prove:   provesUpgrade,
+	},
+	{
+		Topic: "reentry", Name: "writer-reads", Rules: []string{"§5.5"},
+		Explain: "a writer re-enters as a reader, and others stay out until the last handle is released",
+		prove:   provesWriterReads,
+	},
+	{
+		Topic: "reentry", Name: "any-order", Rules: []string{"§5.5"},
+		Explain: "handles are released in any order, each once; the ticket goes with the last",
+		prove:   provesAnyOrder,
+	},
+	{
+		Topic: "reentry", Name: "many-at-once", Rules: []string{"D1", "§5.5"},
+		Explain: "many goroutines that ask for one owner at once share one ticket",
+		prove:   provesManyAtOnce,
+	},
+	{
+		Topic: "reentry", Name: "lengthens", Rules: []string{"D12", "§5.5"},
+		Explain: "re-entry with a longer TTL lengthens the lease in the store, with a shorter one it changes nothing",
+		prove:   provesReentryLengthens,
+	},
+	{
+		Topic: "reentry", Name: "not-after-loss", Rules: []string{"D10", "§5.5"},
+		Explain: "a lost lock is not re-entered: its owner stands in line again and gets a new token",
+		prove:   provesNoReentryAfterLoss,
+	},
+}
+
+// alone fails unless one ticket, which holds, is all that stands in line.
+func (e *env) oneTicket(k *locker.Lock) {
+	line := e.line(k.Name())
+	if len(line) != 1 || !line[0].Held || line[0].Token != k.Token() {
+		e.failf("the line is %s, want the one ticket %d", show(line), k.Token())
+	}
+}
+
+// reenters acquires what is held already.
+func (e *env) reenters(ctx context.Context, l locker.Locker, outer *locker.Lock, opts ...locker.Option) *locker.Lock {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	begun := time.Now()
+	k, err := l.Acquire(ctx, outer.Name(), opts...)
+	e.ok(err, "re-enter %q", outer.Name())
+	if took := time.Since(begun); took > slack {
+		e.failf("re-entry took %v", took)
+	}
+	if k.Token() != outer.Token() {
+		e.failf("re-entry has token %d, the lock has %d", k.Token(), outer.Token())
+	}
+	return k
+}
+
+func provesReentryByContext(e *env) {
+	name := e.name("context")
+	cs := e.clients(2)
+	outer := e.take(cs[0], name)
+	p := e.queue(cs[1], name, 2)
+	inner := e.reenters(outer.Context(e.ctx), cs[0], outer)
+	innermost := e.reenters(inner.Context(e.ctx), cs[0], outer)
+	if line := e.awaitLine(name, 2); line[0].Token != outer.Token() {
+		e.failf("the line is %s, want ticket %d first", show(line), outer.Token())
+	}
+	e.refused(cs[0], name) // outside the context it is somebody else
+	for _, k := range []*locker.Lock{innermost, inner} {
+		e.release(k)
+		p.waits("the outer handle is held")
+	}
+	e.holds(outer, "after the inner handles were released")
+	e.release(outer)
+	e.release(p.granted(patience, "the last handle was released"))
+	e.empty(name)
+}
+
+func provesReentryByOwner(e *env) {
+	name := e.name("owner")
+	cs := e.clients(2)
+	outer := e.take(cs[0], name, locker.WithOwner("alice"))
+	inner := e.reenters(e.ctx, cs[0], outer, locker.WithOwner("alice"))
+	try, err := cs[0].TryAcquire(e.within(patience), name, locker.WithOwner("alice"))
+	e.ok(err, "re-enter with TryAcquire")
+	e.refused(cs[0], name, locker.WithOwner("bob"))
+	e.refused(cs[0], name)
+	e.refused(cs[1], name, locker.WithOwner("carol"))
+	e.oneTicket(outer)
+	e.release(outer)
+	e.release(try)
+	e.oneTicket(inner)
+	e.refused(cs[1], name)
+	e.release(inner)
+	e.empty(name)
+}
+
+func provesNoReentryAcross(e *env) {
+	name := e.name("across")
+	cs := e.clients(2)
+	k := e.take(cs[0], name, locker.WithOwner("alice"))
+	e.refused(cs[1], name, locker.WithOwner("alice"))
+	p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
+	e.release(k)
+	next := p.granted(patience, "the holder released")
+	if next.Token() <= k.Token() {
+		e.failf("the other process has token %d, after %d", next.Token(), k.Token())
+	}
+	e.release(next)
+	e.empty(name)
+}
+
+func provesUpgrade(e *env) {
+	name := e.name("upgrade")
+	cs := e.clients(2)
+	r := e.take(cs[0], name, locker.Shared(), locker.WithOwner("alice"))
+	begun := time.Now()
+	_, err := cs[0].Acquire(r.Context(e.ctx), name)
+	e.is(err, locker.ErrUpgrade, "a reader that asks to write, by context")
+	_, err = cs[0].Acquire(e.ctx, name, locker.WithOwner("alice"))
+	e.is(err, locker.ErrUpgrade, "a reader that asks to write, by owner")
+	_, err = cs[0].TryAcquire(e.ctx, name, locker.WithOwner("alice"))
+	e.is(err, locker.ErrUpgrade, "a reader that tries to write")
+	if took := time.Since(begun); took > slack {
+		e.failf("ErrUpgrade took %v", took)
+	}
+	e.holds(r, "after it asked to write")
+	e.oneTicket(r)
+	again := e.reenters(r.Context(e.ctx), cs[0], r, locker.Shared())
+	other := e.takeNow(cs[1], name, locker.Shared())
+	e.release(r)
+	e.refused(cs[1], name)
+	e.release(again)
+	e.release(other)
+	e.empty(name)
+}
+
+func provesWriterReads(e *env) {
+	name := e.name("writer")
+	cs := e.clients(2)
+	w := e.take(cs[0], name)
+	r := e.reenters(w.Context(e.ctx), cs[0], w, locker.Shared())
+	e.refused(cs[1], name, locker.Shared())
+	e.release(w)
+	e.refused(cs[1], name, locker.Shared())
+	e.oneTicket(r)
+	e.release(r)
+	e.empty(name)
+}
+
+func provesAnyOrder(e *env) {
+	name := e.name("order")
+	cs := e.clients(2)
+	outer := e.take(cs[0], name)
+	ctx := outer.Context(e.ctx)
+	var inner []*locker.Lock
+	for range 3 {
+		inner = append(inner, e.reenters(ctx, cs[0], outer))
+	}
+	p := e.queue(cs[1], name, 2)
+	e.release(inner[1])
+	e.release(outer)
+	if cause := context.Cause(ctx); cause != locker.ErrReleased { //nolint:errorlint // the very cause
+		e.failf("the cause of the outer handle's context is %v, want ErrReleased", cause)
+	}
+	e.release(inner[2])
+	p.waits("one handle is held")
+	for _, k := range []*locker.Lock{outer, inner[1], inner[2]} {
+		e.is(k.Release(e.ctx), locker.ErrReleased, "second release of a handle")
+	}
+	p.waits("one handle is held")
+	e.holds(inner[0], "the last handle")
+	e.release(inner[0])
+	e.release(p.granted(patience, "the last handle was released"))
+	e.empty(name)
+}
+
+func provesManyAtOnce(e *env) {
+	const n = 16
+	name := e.name("many")
+	cs := e.clients(2)
+	locks := make([]*locker.Lock, n)
+	e.each(n, func(i int) { locks[i] = e.take(cs[0], name, locker.WithOwner("crew")) })
+	e.oneTicket(locks[0])
+	for _, k := range locks {
+		if k.Token() != locks[0].Token() {
+			e.failf("one owner got tokens %d and %d", k.Token(), locks[0].Token())
+		}
+	}
+	p := e.queue(cs[1], name, 2)
+	e.each(n-1, func(i int) { e.release(locks[i+1]) })
+	p.waits("one handle is held")
+	e.release(locks[0])
+	e.release(p.granted(patience, "the last handle was released"))
+	e.empty(name)
+}
+
+func provesReentryLengthens(e *env) {
+	name := e.name("lengthens")
+	ttl := e.ttl()
+	cs := e.clients(2)
+	fixed := locker.WithoutRenewal()
+	outer := e.take(cs[0], name, locker.WithTTL(ttl), fixed)
+	ctx := outer.Context(e.ctx)
+	before := time.Now()
+	inner := e.reenters(ctx, cs[0], outer, locker.WithTTL(2*ttl), fixed)
+	after := time.Now()
+	shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
+	p := e.queue(cs[1], name, 2)
+	p.granted(max(2*ttl, e.bounds(2*ttl).Crash)+slack+time.Until(after), "the lease was lengthened")
+	if early := before.Add(2 * ttl).Sub(p.at); early > 0 {
+		e.failf("a lease that was lengthened to %v was over %v early", 2*ttl, early)
+	}
+	for _, k := range []*locker.Lock{outer, inner, shorter} {
+		e.is(k.Release(e.ctx), locker.ErrLost, "release of a handle of a lock that is lost")
+	}
+	e.release(p.lock)
+	e.empty(name)
+}
+
+func provesNoReentryAfterLoss(e *env) {
+	name := e.name("after-loss")
+	ttl := e.ttl()
+	cs := e.clients(2)
+	owner := locker.WithOwner("alice")
+	outer := e.take(cs[0], name, owner, locker.WithTTL(ttl), locker.WithoutRenewal())
+	ctx := outer.Context(e.ctx)
+	next := e.queue(cs[1], name, 2).granted(max(ttl, e.bounds(ttl).Crash)+slack, "the lease was granted")
+
+	_, err := cs[0].Acquire(ctx, name)
+	e.is(err, locker.ErrLost, "acquire under the context of a lost lock")
+	e.refused(cs[0], name, owner)
+	p := e.acquireUnder(context.WithoutCancel(ctx), cs[0], name, owner)
+	e.awaitLine(name, 2)
+	p.waits("somebody else holds")
+	e.release(next)
+	k := p.granted(patience, "the holder released")
+	if k.Token() <= next.Token() {
+		e.failf("token %d was granted after %d", k.Token(), next.Token())
+	}
+	e.is(outer.Release(e.ctx), locker.ErrLost, "release of the lost handle")
+	e.holds(k, "after the release of the lost handle")
+	e.release(k)
+	e.empty(name)
+}

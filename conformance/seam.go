@@ -1,0 +1,97 @@
+package conformance
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// request is a request at the seam, of a ticket of its own.
+func (e *env) request(name string) driver.Request {
+	return driver.Request{
+		Name: name, ID: e.unique() + "-1", Owner: "seam", TTL: max(30*time.Second, e.bounds(30*time.Second).MinTTL),
+		Wait: true, Renewed: true,
+	}
+}
+
+// grant acquires at the seam what is free.
+func (e *env) grant(d driver.Driver, r driver.Request) driver.Hold {
+	g, err := d.Acquire(e.within(patience), r)
+	e.ok(err, "acquire %q at the seam", r.Name)
+	return r.Hold(g.Token)
+}
+
+// drop releases at the seam.
+func (e *env) drop(d driver.Driver, h driver.Hold) {
+	e.ok(d.Release(e.within(patience), h), "release %q at the seam", h.Name)
+}
+
+// seamPending is an Acquire of a driver under way.
+type seamPending struct {
+	e      *env
+	r      driver.Request
+	cancel context.CancelFunc
+	joined atomic.Int64
+	done   chan struct{}
+	grant  driver.Grant
+	err    error
+}
+
+// acquireAt begins to acquire at the seam.
+func (e *env) acquireAt(d driver.Driver, r driver.Request) *seamPending {
+	ctx, cancel := context.WithCancel(e.ctx)
+	p := &seamPending{e: e, r: r, cancel: cancel, done: make(chan struct{})}
+	e.onHeal(cancel)
+	p.r.Joined = func() { p.joined.Add(1) }
+	e.group.Go(func() {
+		defer close(p.done)
+		p.grant, p.err = d.Acquire(ctx, p.r)
+	})
+	return p
+}
+
+// queueAt begins to acquire at the seam and waits until the line has n
+// tickets.
+func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *seamPending {
+	p := e.acquireAt(d, r)
+	e.awaitLine(r.Name, n)
+	return p
+}
+
+// ended waits at most d for Acquire to return.
+func (p *seamPending) ended(d time.Duration, after string) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-p.done:
+	case <-t.C:
+		p.e.failf("the driver's Acquire of %q had not returned %v after %s", p.r.Name, d, after)
+	}
+	return p.err
+}
+
+func provesJoinedIsTold(e *env) {
+	name := e.name("joined")
+	d1, d2 := e.driver(), e.driver()
+	first := e.acquireAt(d1, e.request(name))
+	e.ok(first.ended(patience, "it was asked for a free name"), "acquire %q", name)
+	second := e.queueAt(d2, e.request(name), 2)
+	e.eventually(2*slack, "waiting for Joined", func() error {
+		if second.joined.Load() == 0 {
+			return errNotJoined
+		}
+		return nil
+	})
+	e.drop(d1, first.r.Hold(first.grant.Token))
+	e.ok(second.ended(patience, "the holder released"), "acquire %q", name)
+	e.drop(d2, second.r.Hold(second.grant.Token))
+	if n := first.joined.Load(); n != 0 {
+		e.failf("Joined was called %d times for a ticket that was granted at once", n)
+	}
+	if n := second.joined.Load(); n != 1 {
+		e.failf("Joined was called %d times for a ticket that waited, want once", n)
+	}
+	e.empty(name)
+}

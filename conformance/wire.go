@@ -1,0 +1,275 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// verb is what a request over a wire is for.
+type verb string
+
+const (
+	acquireVerb verb = "acquire"
+	renewVerb   verb = "renew"
+	releaseVerb verb = "release"
+	otherVerb   verb = "inspect"
+)
+
+var (
+	errCut        = errors.New("wire: cut")
+	errAnswerLost = errors.New("wire: the request was executed and its answer lost")
+)
+
+// wire is a Link between the core and any driver: requests that are held up or
+// swallowed, and answers that are lost after the store has done what it was
+// asked. It has all the optional interfaces, with the fallbacks that the core
+// has for a driver without them.
+type wire struct {
+	d driver.Driver
+
+	mu      sync.Mutex
+	changed chan struct{} // closed, and replaced, when what follows changes
+	cut     bool
+	cutOnly []verb // when cut: only these; nil means all
+	drop    bool
+	lose    map[verb]int // answers still to be lost
+	calls   map[verb]int
+	asked   []driver.Request // of Acquire
+	grants  []driver.Hold
+}
+
+var (
+	_ driver.Driver       = (*wire)(nil)
+	_ driver.BatchRenewer = (*wire)(nil)
+	_ driver.Lister       = (*wire)(nil)
+	_ driver.Breaker      = (*wire)(nil)
+	_ driver.LossNotifier = (*wire)(nil)
+	_ driver.Bounder      = (*wire)(nil)
+	_ Link                = (*wire)(nil)
+)
+
+func newWire(d driver.Driver) *wire {
+	return &wire{
+		d: d, changed: make(chan struct{}),
+		lose: make(map[verb]int), calls: make(map[verb]int),
+	}
+}
+
+// change makes a change and wakes those who wait for one.
+func (w *wire) change(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// Cut implements Link.
+func (w *wire) Cut() { w.cutVerbs() }
+
+// cutVerbs cuts the way for some verbs only, or for all when none is named.
+func (w *wire) cutVerbs(verbs ...verb) { w.change(func() { w.cut, w.cutOnly = true, verbs }) }
+
+// Heal implements Link.
+func (w *wire) Heal() {
+	w.change(func() {
+		w.cut, w.drop = false, false
+		clear(w.lose)
+	})
+}
+
+// DropReplies implements Link.
+func (w *wire) DropReplies(on bool) { w.change(func() { w.drop = on }) }
+
+// loseNext loses the answers of the next n requests of a verb.
+func (w *wire) loseNext(v verb, n int) { w.change(func() { w.lose[v] = n }) }
+
+// count is how many requests of the verbs there were; of all when none is
+// named.
+func (w *wire) count(verbs ...verb) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for v, calls := range w.calls {
+		if len(verbs) == 0 || slices.Contains(verbs, v) {
+			n += calls
+		}
+	}
+	return n
+}
+
+// lastGrant is the hold of the latest grant that passed.
+func (w *wire) lastGrant() driver.Hold {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.grants) == 0 {
+		return driver.Hold{}
+	}
+	return w.grants[len(w.grants)-1]
+}
+
+// gate returns once the way is open, or ctx has ended.
+func (w *wire) gate(ctx context.Context, v verb) error {
+	for {
+		w.mu.Lock()
+		shut := w.cut && (len(w.cutOnly) == 0 || slices.Contains(w.cutOnly, v))
+		changed := w.changed
+		w.mu.Unlock()
+		if !shut {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.Join(errCut, context.Cause(ctx))
+		}
+	}
+}
+
+// pass sends a request, and carries its answer back unless that is lost.
+func (w *wire) pass(ctx context.Context, v verb, request func() error) error {
+	w.mu.Lock()
+	w.calls[v]++
+	w.mu.Unlock()
+	if err := w.gate(ctx, v); err != nil {
+		return err
+	}
+	err := request()
+	if w.loses(v) {
+		return errAnswerLost
+	}
+	if cut := w.gate(ctx, v); cut != nil {
+		return cut
+	}
+	return err
+}
+
+func (w *wire) loses(v verb) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.drop {
+		return true
+	}
+	if w.lose[v] > 0 {
+		w.lose[v]--
+		return true
+	}
+	return false
+}
+
+// Acquire implements driver.Driver.
+func (w *wire) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
+	w.mu.Lock()
+	w.asked = append(w.asked, r)
+	w.mu.Unlock()
+	err = w.pass(ctx, acquireVerb, func() error {
+		g, err = w.d.Acquire(ctx, r)
+		return err
+	})
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grants = append(w.grants, r.Hold(g.Token))
+	return g, nil
+}
+
+// Renew implements driver.Driver.
+func (w *wire) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return w.pass(ctx, renewVerb, func() error { return w.d.Renew(ctx, h, ttl) })
+}
+
+// RenewAll implements driver.BatchRenewer.
+func (w *wire) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs := make([]error, len(rs))
+	err := w.pass(ctx, renewVerb, func() error {
+		if b, ok := w.d.(driver.BatchRenewer); ok {
+			copy(errs, b.RenewAll(ctx, rs))
+			return nil
+		}
+		var group sync.WaitGroup
+		for i, r := range rs {
+			group.Go(func() { errs[i] = w.d.Renew(ctx, r.Hold, r.TTL) })
+		}
+		group.Wait()
+		return nil
+	})
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// Release implements driver.Driver.
+func (w *wire) Release(ctx context.Context, h driver.Hold) error {
+	return w.pass(ctx, releaseVerb, func() error { return w.d.Release(ctx, h) })
+}
+
+// Inspect implements driver.Driver.
+func (w *wire) Inspect(ctx context.Context, name string) (line []driver.Ticket, err error) {
+	err = w.pass(ctx, otherVerb, func() error {
+		line, err = w.d.Inspect(ctx, name)
+		return err
+	})
+	return line, err
+}
+
+// List implements driver.Lister.
+func (w *wire) List(ctx context.Context) (names []string, err error) {
+	l, ok := w.d.(driver.Lister)
+	if !ok {
+		return nil, driver.ErrUnsupported
+	}
+	err = w.pass(ctx, otherVerb, func() error {
+		names, err = l.List(ctx)
+		return err
+	})
+	return names, err
+}
+
+// Break implements driver.Breaker.
+func (w *wire) Break(ctx context.Context, name string, token uint64) error {
+	b, ok := w.d.(driver.Breaker)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	return w.pass(ctx, otherVerb, func() error { return b.Break(ctx, name, token) })
+}
+
+// NotifyLoss implements driver.LossNotifier. While the way is cut nothing is
+// told.
+func (w *wire) NotifyLoss(tell func(driver.Hold, error)) {
+	n, ok := w.d.(driver.LossNotifier)
+	if !ok {
+		return
+	}
+	n.NotifyLoss(func(h driver.Hold, cause error) {
+		w.mu.Lock()
+		cut := w.cut
+		w.mu.Unlock()
+		if !cut {
+			tell(h, cause)
+		}
+	})
+}
+
+// Bounds implements driver.Bounder.
+func (w *wire) Bounds(ttl time.Duration) driver.Bounds { return driver.BoundsOf(w.d, ttl) }
+
+// Close implements driver.Driver.
+func (w *wire) Close() error { return w.d.Close() }
+
+func (w *wire) String() string {
+	if s, ok := w.d.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", w.d)
+}
