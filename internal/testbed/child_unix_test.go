@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -62,7 +63,7 @@ func childServers() {
 	shared, paused := SharedRedis(tb), Redis(tb)
 	paused.Pause()
 	base, _ := watch.folder()
-	fmt.Println("at", shared.Addr(), paused.inst.(*locked).instance.(*process).cmd.Process.Pid, base)
+	fmt.Println("at", runtime.NumGoroutine(), shared.Addr(), paused.inst.(*locked).instance.(*process).cmd.Process.Pid, base)
 	select {}
 }
 
@@ -71,9 +72,12 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	p := Child(t, "servers")
 	var addr, base string
-	var pid int
-	if _, err := fmt.Sscan(p.WaitLine("at "), &addr, &pid, &base); err != nil {
+	var pid, goroutines int
+	if _, err := fmt.Sscan(p.WaitLine("at "), &goroutines, &addr, &pid, &base); err != nil {
 		t.Fatal(err)
+	}
+	if goroutines != 1 {
+		t.Errorf("%d goroutines while two servers run, so tests cannot look for leaks", goroutines)
 	}
 	alive(t, redis, addr)
 	_ = p.cmd.Process.Kill() // it alone: Kill would end the servers too

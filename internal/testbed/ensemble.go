@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ type Ensemble struct {
 
 	tb    testing.TB
 	kind  *kind
+	front *ProxySet // with AnnounceProxies, what the members announce
 	url   func(addrs string) string
 	leads func(ctx context.Context, addr string) (bool, error) // nil: it has no leader
 }
@@ -31,6 +33,7 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 	for i := range nodes {
 		nodes[i] = &node{opts: o}
 	}
+	var front *ProxySet
 	if configure != nil {
 		if _, err := k.find(); err != nil {
 			k.missing(tb, err)
@@ -40,9 +43,12 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 				tb.Fatalf("testbed: %s: %v", k.name, err)
 			}
 		}
+		if o.announce {
+			front = announced(tb, k, nodes)
+		}
 		configure(nodes)
 	}
-	e := &Ensemble{tb: tb, kind: k, url: k.urlOf}
+	e := &Ensemble{tb: tb, kind: k, url: k.urlOf, front: front}
 	for _, n := range nodes {
 		s, err := k.launch(n)
 		if err != nil {
@@ -52,6 +58,19 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 		e.Members = append(e.Members, s)
 	}
 	return e
+}
+
+// announced puts a proxy before each node and has the node announce it.
+func announced(tb testing.TB, k *kind, nodes []*node) *ProxySet {
+	tb.Helper()
+	set := &ProxySet{url: k.urlOf}
+	for _, n := range nodes {
+		p := NewProxy(tb, fmt.Sprintf("127.0.0.1:%d", n.ports[0]))
+		p.url = k.urlOf(p.addr)
+		n.announced = p.port
+		set.Proxies = append(set.Proxies, p)
+	}
+	return set
 }
 
 // begin starts all members at once and waits until each answers.
@@ -127,9 +146,13 @@ func (e *Ensemble) Followers() []*Server {
 }
 
 // Proxies returns one proxy before each member. It is of use where clients
-// keep to the addresses that they were given.
+// keep to the addresses that they were given: where they do not, ask for
+// [AnnounceProxies].
 func (e *Ensemble) Proxies(tb testing.TB) *ProxySet {
 	tb.Helper()
+	if e.front != nil {
+		return e.front
+	}
 	set := &ProxySet{url: e.url}
 	for _, s := range e.Members {
 		set.Proxies = append(set.Proxies, s.Proxy(tb))

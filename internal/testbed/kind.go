@@ -55,6 +55,8 @@ type node struct {
 	opts  options
 	args  []string // what an ensemble adds to the command line
 	conf  []string // what an ensemble adds to the configuration file
+
+	announced int // the port that others are to use, if not ports[0]
 }
 
 // startTimeout is how long a server may take to answer. It is long because

@@ -30,12 +30,15 @@ func RedisCluster(tb testing.TB, opts ...Option) *Ensemble {
 	}
 	all := append(opts[:len(opts):len(opts)], Size(masters*(1+o.replicas)))
 	var nodes []*node
-	e := newEnsemble(tb, redisClusterKind, 0, all, func(list []*node) {
+	e := newEnsemble(tb, redisClusterKind, masters, all, func(list []*node) {
 		nodes = list
 		for _, n := range nodes {
 			n.args = []string{
 				"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 				"--cluster-port", strconv.Itoa(n.ports[1]), "--repl-diskless-sync-delay", "0",
+			}
+			if n.announced != 0 {
+				n.args = append(n.args, "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", strconv.Itoa(n.announced))
 			}
 		}
 	})

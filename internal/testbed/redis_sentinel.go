@@ -56,12 +56,12 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 	if o.size > 0 {
 		sentinels = o.size
 	}
-	e := newEnsemble(tb, redisReplicated, 0, append(opts[:len(opts):len(opts)], Size(1+replicas)), replicaOfFirst)
+	e := newEnsemble(tb, redisReplicated, 2, append(opts[:len(opts):len(opts)], Size(1+replicas)), replicaOfFirst)
 	e.begin()
-	primary := e.Members[0]
+	primary := e.announcedAddr(0)
 	watchers := newEnsemble(tb, redisSentinel, sentinels, nil, func(nodes []*node) {
 		for _, n := range nodes {
-			n.conf = sentinelConf(primary.addr, sentinels/2+1)
+			n.conf = sentinelConf(primary, sentinels/2+1)
 		}
 	})
 	watchers.begin()
@@ -80,8 +80,13 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 func replicaOfFirst(nodes []*node) {
 	for i, n := range nodes {
 		n.args = []string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}
+		primary := nodes[0].ports[0]
+		if n.announced != 0 {
+			primary = nodes[0].announced
+			n.args = append(n.args, "--replica-announce-ip", "127.0.0.1", "--replica-announce-port", strconv.Itoa(n.announced))
+		}
 		if i > 0 {
-			n.args = append(n.args, "--replicaof", "127.0.0.1", strconv.Itoa(nodes[0].ports[0]))
+			n.args = append(n.args, "--replicaof", "127.0.0.1", strconv.Itoa(primary))
 		}
 	}
 }
@@ -121,8 +126,26 @@ func (s *Sentinel) isPrimary(ctx context.Context, addr string) (bool, error) {
 	for _, w := range s.Sentinels {
 		named, err := redisCall(ctx, w.addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Master)
 		if err == nil {
-			return strings.Replace(named, "\n", ":", 1) == addr, nil
+			return strings.Replace(named, "\n", ":", 1) == s.announcedAs(addr), nil
 		}
 	}
 	return false, nil
+}
+
+// announcedAddr is what others know member i by.
+func (e *Ensemble) announcedAddr(i int) string {
+	if e.front != nil {
+		return e.front.Proxies[i].addr
+	}
+	return e.Members[i].addr
+}
+
+// announcedAs is what others know the member at addr by.
+func (e *Ensemble) announcedAs(addr string) string {
+	for i, m := range e.Members {
+		if m.addr == addr {
+			return e.announcedAddr(i)
+		}
+	}
+	return addr
 }
