@@ -1,3 +1,3 @@
 package conformance
 
-var loss, options, failures, closing, inspection, histories, leaks, outages []Case
+var histories []Case

@@ -1,0 +1,168 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+var closing = []Case{
+	{
+		Topic: "close", Name: "releases", Rules: []string{"D17", "§5.9"},
+		Explain: "Close releases what is held, and those who wait for it are granted at once",
+		prove:   provesCloseReleases,
+	},
+	{
+		Topic: "close", Name: "unblocks-waiters", Rules: []string{"D17", "§5.9"},
+		Explain: "Close ends waiting Acquires with ErrClosed, and they leave no ticket",
+		prove:   provesCloseUnblocks,
+	},
+	{
+		Topic: "close", Name: "driver-unblocks", Rules: []string{"D17", "§5.9"},
+		Explain: "the driver's own Close ends its waiting Acquires with ErrClosed",
+		prove:   provesDriverCloseUnblocks,
+	},
+	{
+		Topic: "close", Name: "twice", Rules: []string{"D17", "§5.9"},
+		Explain: "a second Close, of Locker and driver, at once or later, returns nil",
+		prove:   provesCloseTwice,
+	},
+	{
+		Topic: "close", Name: "after", Rules: []string{"D17", "§5.9"},
+		Explain: "everything after Close is ErrClosed, and nothing hangs",
+		prove:   provesAfterClose,
+	},
+	{
+		Topic: "close", Name: "others-untouched", Rules: []string{"D17", "D2", "§5.9"},
+		Explain: "closing one process touches no lock of another",
+		prove:   provesCloseOthersUntouched,
+	},
+}
+
+func provesCloseReleases(e *env) {
+	cs := e.clients(2)
+	var names []string
+	var ps []*pending
+	for range 5 {
+		name := e.name("releases")
+		names = append(names, name)
+		e.take(cs[0], name)
+		ps = append(ps, e.queue(cs[1], name, 2))
+	}
+	held := e.take(cs[0], e.name("held"))
+	ctx := held.Context(e.ctx)
+	begun := time.Now()
+	e.ok(cs[0].Close(), "close")
+	for i, p := range ps {
+		k := p.granted(patience, "the holder closed")
+		if took := p.at.Sub(begun); took > 2*slack {
+			e.failf("%q was granted %v after the holder began to close", names[i], took)
+		}
+		e.release(k)
+		e.empty(names[i])
+	}
+	e.is(context.Cause(ctx), locker.ErrReleased, "the cause of a context after Close")
+	e.is(held.Err(), locker.ErrReleased, "Err after Close")
+	e.empty(held.Name())
+}
+
+func provesCloseUnblocks(e *env) {
+	name := e.name("unblocks")
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	ps := []*pending{e.queue(cs[1], name, 2), e.queue(cs[1], name, 3, locker.Shared())}
+	e.ok(cs[1].Close(), "close")
+	for _, p := range ps {
+		e.is(p.ended(2*slack, "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
+	}
+	e.awaitLineWithin(slack, name, 1)
+	e.holds(k, "after a waiting Locker was closed")
+	e.release(k)
+	e.empty(name)
+}
+
+func provesDriverCloseUnblocks(e *env) {
+	name := e.name("driver")
+	d1 := e.driver()
+	d2, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	h := e.grant(d1, e.request(name))
+	ps := []*seamPending{e.queueAt(d2, e.request(name), 2), e.queueAt(d2, e.request(name), 3)}
+	e.ok(d2.Close(), "close of the driver")
+	for _, p := range ps {
+		e.is(p.ended(2*slack, "Close"), driver.ErrClosed, "an Acquire that waited when its driver was closed")
+		if err := d1.Release(e.within(patience), p.r.Hold(0)); err != nil {
+			e.is(err, driver.ErrLost, "release of what the closed driver may have left")
+		}
+	}
+	e.untouched(d1, h)
+	e.drop(d1, h)
+	e.empty(name)
+}
+
+func provesCloseTwice(e *env) {
+	name := e.name("twice")
+	c := e.client()
+	e.take(c, name)
+	e.each(3, func(int) { e.ok(c.Close(), "one of several Closes at once") })
+	e.ok(c.Close(), "another Close")
+	e.empty(name)
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	for range 3 {
+		e.ok(d.Close(), "close of the driver")
+	}
+}
+
+func provesAfterClose(e *env) {
+	name := e.name("after")
+	c := e.client()
+	k := e.take(c, name)
+	e.ok(c.Close(), "close")
+	calls := map[string]func(context.Context) error{
+		"acquire":        func(ctx context.Context) error { _, err := c.Acquire(ctx, name); return err },
+		"try to acquire": func(ctx context.Context) error { _, err := c.TryAcquire(ctx, name); return err },
+		"inspect":        func(ctx context.Context) error { _, err := c.Inspect(ctx, name); return err },
+	}
+	for what, call := range calls {
+		e.is(call(e.within(patience)), locker.ErrClosed, "%s after Close", what)
+	}
+	e.is(k.Release(e.ctx), locker.ErrReleased, "release after Close")
+
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	e.ok(d.Close(), "close of the driver")
+	begun := time.Now()
+	if g, err := d.Acquire(e.within(patience), e.request(name)); err == nil || errors.Is(err, driver.ErrNotAcquired) {
+		e.failf("Acquire of a closed driver: got grant %+v, error %v", g, err)
+	}
+	if err := d.Renew(e.within(patience), e.request(name).Hold(1), time.Minute); err == nil {
+		e.failf("Renew of a closed driver: got no error")
+	}
+	if took := time.Since(begun); took > 2*slack {
+		e.failf("calls of a closed driver took %v", took)
+	}
+	e.empty(name)
+}
+
+func provesCloseOthersUntouched(e *env) {
+	name, shared := e.name("mine"), e.name("ours")
+	cs := e.clients(3)
+	k := e.take(cs[0], name)
+	r := e.take(cs[0], shared, locker.Shared())
+	e.take(cs[1], shared, locker.Shared())
+	w := e.queue(cs[2], name, 2)
+	e.ok(cs[1].Close(), "close of another")
+	e.oneTicket(r)
+	e.holds(k, "after another process closed")
+	w.waits("the holder holds")
+	e.refused(cs[2], shared)
+	e.release(k)
+	e.release(r)
+	e.release(w.granted(patience, "the holder released"))
+	e.empty(name)
+	e.empty(shared)
+}

@@ -1,0 +1,173 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+var failures = []Case{
+	{
+		Topic: "errors", Name: "say-what", Rules: []string{"D19", "§5.9"},
+		Explain: "an error names the verb, the lock and the store, and wraps its sentinel",
+		prove:   provesErrorsSayWhat,
+	},
+	{
+		Topic: "errors", Name: "unknown-is-not-lost", Rules: []string{"D14", "§5.9"},
+		Explain: "a request that got no answer is neither ErrLost nor ErrNotAcquired",
+		prove:   provesUnknownIsNotLost,
+	},
+	{
+		Topic: "errors", Name: "release-unreached", Rules: []string{"D14", "D10", "§5.9"},
+		Explain: "a release that does not reach the store says so within a bound, and the lease ends by itself",
+		prove:   provesReleaseUnreached,
+	},
+	{
+		Topic: "errors", Name: "waiter-in-a-cut", Rules: []string{"D7", "D14", "D16", "§5.9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off waits on until its context ends, and then says why",
+		prove:   provesWaiterInCut,
+	},
+	{
+		Topic: "errors", Name: "no-way-to-store", Rules: []string{"D7", "D16", "§5.9"}, Needs: NeedLink,
+		Explain: "with the way to the store cut, Acquire and TryAcquire fail within ten seconds",
+		prove:   provesNoWayToStore,
+	},
+}
+
+func provesErrorsSayWhat(e *env) {
+	name := e.name("say what")
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	_, refused := cs[1].TryAcquire(e.ctx, name)
+	e.ok(cs[0].Close(), "close")
+	_, closed := cs[0].Acquire(e.ctx, name)
+	again := k.Release(e.ctx)
+	for _, c := range []struct {
+		err, is error
+		op      string
+	}{
+		{refused, locker.ErrNotAcquired, "acquire"},
+		{closed, locker.ErrClosed, "acquire"},
+		{again, locker.ErrReleased, "release"},
+	} {
+		e.is(c.err, c.is, "an error")
+		var said *locker.Error
+		if !errors.As(c.err, &said) {
+			e.failf("error %v is no *locker.Error", c.err)
+		}
+		if said.Name != name || !strings.Contains(said.Op, c.op) || said.Store == "" {
+			e.failf("error %v names lock %q, verb %q, store %q", c.err, said.Name, said.Op, said.Store)
+		}
+		if !strings.Contains(c.err.Error(), name) {
+			e.failf("error %q does not say which lock", c.err)
+		}
+	}
+}
+
+func provesUnknownIsNotLost(e *env) {
+	name := e.name("unknown")
+	d := e.driver()
+	h := e.grant(d, e.request(name))
+	other := e.request(name)
+	other.Wait = false
+	for _, bound := range []time.Duration{0, time.Microsecond} {
+		ctx, cancel := context.WithTimeout(e.ctx, bound)
+		defer cancel()
+		if err := d.Renew(ctx, h, time.Minute); errors.Is(err, driver.ErrLost) {
+			e.failf("a renewal that had no time for an answer: got ErrLost")
+		}
+		if _, err := d.Inspect(ctx, name); errors.Is(err, driver.ErrLost) {
+			e.failf("an Inspect that had no time for an answer: got ErrLost")
+		}
+	}
+	e.untouched(d, h)
+	ctx, cancel := context.WithTimeout(e.ctx, 0)
+	defer cancel()
+	err := d.Release(ctx, h)
+	if errors.Is(err, driver.ErrLost) {
+		e.failf("a release that had no time for an answer: got ErrLost")
+	}
+	if err != nil {
+		if err := d.Release(e.within(patience), h); err != nil && !errors.Is(err, driver.ErrLost) {
+			e.failf("release, asked again: %w", err)
+		}
+	}
+	e.empty(name)
+}
+
+func provesReleaseUnreached(e *env) {
+	name := e.name("unreached")
+	ttl := e.ttl()
+	c, link := e.linked()
+	k := e.take(c, name, locker.WithTTL(ttl))
+	p := e.queue(e.client(), name, 2)
+	link.Cut()
+	begun := time.Now()
+	err := k.Release(e.ctx)
+	if err == nil || errors.Is(err, locker.ErrReleased) {
+		e.failf("release of %q without a way to the store: got error %v", name, err)
+	}
+	if took := time.Since(begun); took > storeBound+slack {
+		e.failf("release without a way to the store took %v", took)
+	}
+	e.is(k.Err(), locker.ErrReleased, "the handle after Release")
+	next := p.granted(e.bounds(ttl).Crash+slack, "the holder, cut off, released")
+	e.release(next)
+	e.empty(name)
+}
+
+func provesWaiterInCut(e *env) {
+	name := e.name("in-a-cut")
+	c, link := e.linked()
+	k := e.take(e.client(), name)
+	p := e.queue(c, name, 2)
+	link.Cut()
+	e.sleep(2 * slack)
+	p.waits("its context lives, and a way to the store may come back")
+	p.cancel(errChanged)
+	err := p.ended(3*slack, "it was cancelled")
+	e.is(err, context.Canceled, "a waiter that was cut off and then cancelled")
+	e.is(err, errChanged, "a waiter that was cut off and then cancelled")
+	link.Heal()
+	e.awaitLineWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 1)
+	e.release(k)
+	e.empty(name)
+}
+
+func provesNoWayToStore(e *env) {
+	name := e.name("no-way")
+	c, link := e.linked()
+	e.release(e.take(c, name))
+	link.Cut()
+	e.each(3, func(i int) {
+		var err error
+		begun := time.Now()
+		switch i {
+		case 0:
+			_, err = c.Acquire(e.ctx, name)
+		case 1:
+			_, err = c.TryAcquire(e.ctx, name)
+		case 2:
+			_, err = c.Inspect(e.ctx, name)
+		}
+		if err == nil || errors.Is(err, locker.ErrNotAcquired) || errors.Is(err, locker.ErrLost) {
+			e.failf("asking a store that cannot be reached: got error %v", err)
+		}
+		if took := time.Since(begun); took > storeBound+2*slack {
+			e.failf("asking a store that cannot be reached took %v, want at most %v", took, storeBound)
+		}
+	})
+	link.Heal()
+	e.eventually(patience, "acquiring when the way is open again", func() error {
+		k, err := c.TryAcquire(e.within(patience), name)
+		if err == nil {
+			e.release(k)
+		}
+		return err
+	})
+	e.empty(name)
+}

@@ -1,0 +1,211 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+var inspection = []Case{
+	{
+		Topic: "inspect", Name: "line", Rules: []string{"D15", "§5.9"},
+		Explain: "Inspect shows who holds and who waits, in order, with owner, note, kind and token",
+		prove:   provesInspectLine,
+	},
+	{
+		Topic: "inspect", Name: "readers", Rules: []string{"D15", "D4", "§5.9"},
+		Explain: "Inspect shows several holders at once, before those who wait",
+		prove:   provesInspectReaders,
+	},
+	{
+		Topic: "inspect", Name: "remaining", Rules: []string{"D15", "D12", "§5.9"},
+		Explain: "Remaining is the rest of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters",
+		prove:   provesInspectRemaining,
+	},
+	{
+		Topic: "inspect", Name: "since", Rules: []string{"D15", "§5.9"},
+		Explain: "Since, where the store knows it, is the time of the grant or of joining",
+		prove:   provesInspectSince,
+	},
+	{
+		Topic: "inspect", Name: "empty", Rules: []string{"D15", "D18", "§5.9"},
+		Explain: "a name that nobody uses has an empty line, before and after it was used",
+		prove:   provesInspectEmpty,
+	},
+	{
+		Topic: "inspect", Name: "list", Rules: []string{"D2", "D18", "§5.9"},
+		Explain: "the names that are held or waited for are listed once each, and no others",
+		prove:   provesList,
+	},
+	{
+		Topic: "inspect", Name: "long-line", Rules: []string{"D5", "D15", "D16", "§5.9"},
+		Explain: "a line of many waiters of one process is shown whole, and in order",
+		prove:   provesLongLine,
+	},
+}
+
+func provesInspectLine(e *env) {
+	name := e.name("line")
+	cs := e.clients(3)
+	k := e.take(cs[0], name, locker.WithOwner("holder"), locker.WithNote("note 0"))
+	kinds := []kind{exclusively, shared(0), shared(7), exclusively}
+	for i, kd := range kinds {
+		opts := kd.options(locker.WithOwner(fmt.Sprint("waiter ", i)), locker.WithNote(fmt.Sprint("note ", i+1)))
+		e.queue(cs[i%3], name, i+2, opts...)
+	}
+	for _, c := range cs { // all processes see the same
+		line, err := c.Inspect(e.within(patience), name)
+		e.ok(err, "inspect")
+		if line.Name != name || len(line.Tickets) != 5 {
+			e.failf("the line is of %q, with %s; want 5 tickets of %q", line.Name, show(line.Tickets), name)
+		}
+		first := line.Tickets[0]
+		if !first.Held || first.Owner != "holder" || first.Note != "note 0" || first.Token != k.Token() || first.Shared {
+			e.failf("the first ticket is %+v, want the holder's, %d", first, k.Token())
+		}
+		for i, t := range line.Tickets[1:] {
+			wrong := t.Held || t.Owner != fmt.Sprint("waiter ", i) || t.Note != fmt.Sprint("note ", i+1) ||
+				t.Shared != kinds[i].shared || t.Limit != kinds[i].limit || t.Token <= line.Tickets[i].Token
+			if wrong {
+				e.failf("ticket %d of the line is %+v, want waiter %d of kind %+v", i+1, t, i, kinds[i])
+			}
+		}
+	}
+	e.release(k)
+}
+
+func provesInspectReaders(e *env) {
+	name := e.name("readers")
+	cs := e.clients(2)
+	var tokens []uint64
+	for i := range 3 {
+		tokens = append(tokens, e.take(cs[i%2], name, locker.Shared(), locker.WithOwner(fmt.Sprint("reader ", i))).Token())
+	}
+	e.queue(cs[1], name, 4)
+	line := e.line(name)
+	for i, t := range line[:3] {
+		if !t.Held || t.Token != tokens[i] || t.Owner != fmt.Sprint("reader ", i) || !t.Shared {
+			e.failf("place %d of the line %s is not reader %d, holding with token %d", i, show(line), i, tokens[i])
+		}
+	}
+	if line[3].Held || line[3].Shared {
+		e.failf("the last of the line %s is not the writer, waiting", show(line))
+	}
+}
+
+func provesInspectRemaining(e *env) {
+	const ttl = 40 * time.Second
+	name := e.name("remaining")
+	cs := e.clients(2)
+	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
+	e.queue(cs[1], name, 2)
+	// A store may have longer leases than asked, and round to seconds.
+	most := max(ttl, e.bounds(ttl).Crash) + slack
+	line := e.line(name)
+	first := line[0].Remaining
+	if first <= 0 || first > most {
+		e.failf("the remaining time of a lease of %v is %v", ttl, first)
+	}
+	if line[1].Remaining != 0 {
+		e.failf("the remaining time of a waiter is %v", line[1].Remaining)
+	}
+	e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
+	if longer := e.line(name)[0].Remaining; longer < first-slack || longer > max(2*ttl, e.bounds(2*ttl).Crash)+slack {
+		e.failf("the remaining time of a lease extended to %v is %v, and was %v before", 2*ttl, longer, first)
+	}
+}
+
+func provesInspectSince(e *env) {
+	const clocks = 5 * time.Second // how far the store's clock may be off
+	name := e.name("since")
+	cs := e.clients(2)
+	begun := time.Now()
+	e.take(cs[0], name)
+	e.queue(cs[1], name, 2)
+	for i, t := range e.line(name) {
+		if t.Since.IsZero() {
+			continue
+		}
+		if t.Since.Before(begun.Add(-clocks)) || t.Since.After(time.Now().Add(clocks)) {
+			e.failf("ticket %d of the line is since %v, and was asked for after %v", i, t.Since, begun)
+		}
+	}
+}
+
+func provesInspectEmpty(e *env) {
+	name := e.name("empty")
+	for range 2 {
+		if line := e.line(name); len(line) != 0 {
+			e.failf("the line of a name nobody uses is %s", show(line))
+		}
+		e.empty(name)
+	}
+	if _, err := e.control().Inspect(e.ctx, ""); !errors.Is(err, locker.ErrInvalidName) {
+		e.failf("inspecting no name: got error %v, want ErrInvalidName", err)
+	}
+}
+
+func provesList(e *env) {
+	u := e.unique()
+	held, waited, idle := u+" held", u+"/waited", u+":idle"
+	cs := e.clients(2)
+	k := e.take(cs[0], held)
+	e.take(cs[0], waited)
+	e.queue(cs[1], waited, 2)
+	e.release(e.take(cs[0], idle))
+	listed, err := cs[1].List(e.within(patience))
+	if errors.Is(err, locker.ErrUnsupported) {
+		e.oneTicket(k)
+		return
+	}
+	e.ok(err, "list")
+	for name, want := range map[string]bool{held: true, waited: true, idle: false} {
+		if slices.Contains(listed, name) != want {
+			e.failf("%q is listed: %v, want %v (among %d names)", name, !want, want, len(listed))
+		}
+	}
+	e.release(k)
+	listed, err = cs[1].List(e.within(patience))
+	e.ok(err, "list")
+	if slices.Contains(listed, held) {
+		e.failf("%q is listed after its release", held)
+	}
+}
+
+func provesLongLine(e *env) {
+	n := rounds(60)
+	name := e.name("long")
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	ps := make([]*pending, n)
+	for i := range ps {
+		ps[i] = e.acquire(cs[i%2], name, locker.WithOwner(fmt.Sprint(i)))
+	}
+	line := e.awaitLine(name, n+1)
+	order := make([]*pending, 0, n)
+	for i, t := range line {
+		if i == 0 {
+			continue
+		}
+		if t.Held || t.Token <= line[i-1].Token {
+			e.failf("place %d of the line is %+v, behind token %d", i, t, line[i-1].Token)
+		}
+		var who int
+		if _, err := fmt.Sscan(t.Owner, &who); err != nil {
+			e.failf("owner %q: %w", t.Owner, err)
+		}
+		order = append(order, ps[who])
+	}
+	e.release(k)
+	for i, p := range order {
+		k := p.granted(patience, fmt.Sprintf("it was place %d of %d", i+1, n))
+		if want := line[i+1].Token; k.Token() != want {
+			e.failf("place %d was shown as ticket %d and granted as %d", i+1, want, k.Token())
+		}
+		e.release(k)
+	}
+	e.empty(name)
+}

@@ -1,0 +1,230 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+var loss = []Case{
+	{
+		Topic: "loss", Name: "told-before-next", Rules: []string{"D10", "D11", "§5.7"},
+		Explain: "a holder that is cut off knows of its loss before anybody else is granted",
+		prove:   func(e *env) { cutHolder(e, func(l Link) { l.Cut() }) },
+	},
+	{
+		Topic: "loss", Name: "answers-lost", Rules: []string{"D10", "D11", "D14", "§5.7"},
+		Explain: "a holder whose renewals arrive unanswered trusts only what was answered",
+		prove:   func(e *env) { cutHolder(e, func(l Link) { l.DropReplies(true) }) },
+	},
+	{
+		Topic: "loss", Name: "late-grant", Rules: []string{"D11", "§5.7"},
+		Explain: "one who waited gets a whole lease: from the moment it learns of the grant it may trust nearly a TTL",
+		prove:   provesLateGrant,
+	},
+	{
+		Topic: "loss", Name: "short-cut", Rules: []string{"D14", "§5.7"},
+		Explain: "a cut that heals before the lease is over costs nobody the lock",
+		prove:   provesShortCut,
+	},
+	{
+		Topic: "loss", Name: "break-told", Rules: []string{"D12", "§5.7"},
+		Explain: "a break passes the lock on at once, and tells the holder: at once where the store can push, else at its next renewal",
+		prove:   provesBreakTold,
+	},
+	{
+		Topic: "loss", Name: "break-waiter", Rules: []string{"D13", "§5.7"},
+		Explain: "a break takes a waiter out of the line, and it queues again behind the others",
+		prove:   provesBreakWaiter,
+	},
+	{
+		Topic: "loss", Name: "break-unknown", Rules: []string{"§5.7"},
+		Explain: "a break of a token that does not stand in line is ErrLost and changes nothing",
+		prove:   provesBreakUnknown,
+	},
+	{
+		Topic: "loss", Name: "all-handles-end", Rules: []string{"§5.7", "§5.5"},
+		Explain: "a loss ends every handle and every context of the lock, with ErrLost",
+		prove:   provesAllHandlesEnd,
+	},
+}
+
+// cutHolder cuts a holder off and checks, when the next is granted, that the
+// holder knew. The grace makes the order visible.
+func cutHolder(e *env, cut func(Link)) {
+	name := e.name("cut")
+	ttl := e.ttl()
+	c, link := e.linked(locker.WithGrace(ttl / 4))
+	k := e.take(c, name, locker.WithTTL(ttl))
+	ctx := k.Context(e.ctx)
+	p := e.queue(e.client(), name, 2)
+	e.sleep(ttl / 2) // some renewals
+	cut(link)
+	select {
+	case <-k.Done():
+	case <-p.done:
+		e.failf("the next was granted (error %v) while the holder, cut off, trusted its lease", p.err)
+	case <-e.within(e.bounds(ttl).Crash + slack).Done():
+		e.failf("a holder that was cut off still trusts its lease")
+	}
+	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
+	e.is(context.Cause(ctx), locker.ErrLost, "the cause of the holder's context")
+	link.Heal()
+	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	e.is(k.Release(e.within(patience)), locker.ErrLost, "release of the lost lock")
+	e.holds(next, "after the lost lock was released")
+	e.release(next)
+	e.empty(name)
+}
+
+// provesLateGrant holds the way to the driver's answer to the bound that the
+// trust window counts from: Grant.Asked is not before the lease began by more
+// than the hand-off takes, and the lease lasts.
+func provesLateGrant(e *env) {
+	name := e.name("late")
+	ttl := e.ttl()
+	cs := e.clients(2)
+	k := e.take(cs[0], name)
+	p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
+	e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
+	e.release(k)
+	next := p.granted(patience, "the holder released")
+	behind := e.queue(cs[0], name, 2)
+	e.sleep(ttl/2 - time.Since(p.at))
+	e.holds(next, "half a TTL after a grant that it had waited for")
+	behind.waits("the lease is not over")
+	behind.granted(max(ttl, e.bounds(ttl).Crash)+slack, "the lease was granted")
+	if early := p.at.Add(ttl - slack/2).Sub(behind.at); early > 0 {
+		e.failf("the lease of one who had waited was over %v early", early)
+	}
+	e.is(next.Err(), locker.ErrLost, "the holder after the next was granted")
+	e.release(behind.lock)
+	e.empty(name)
+}
+
+func provesShortCut(e *env) {
+	name := e.name("short")
+	ttl := 3 * e.ttl()
+	c, link := e.linked()
+	k := e.take(c, name, locker.WithTTL(ttl))
+	p := e.queue(e.client(), name, 2)
+	link.Cut()
+	e.sleep(ttl * 2 / 5) // a renewal or two fail
+	link.Heal()
+	e.sleep(ttl)
+	e.holds(k, "a TTL after a cut that healed in time")
+	p.waits("the holder renews again")
+	e.release(k)
+	e.release(p.granted(patience, "the holder released"))
+	e.empty(name)
+}
+
+// breakable tells whether the store can break.
+func (e *env) breakable() bool {
+	e.control()
+	_, ok := e.ctlD.(driver.Breaker)
+	return ok
+}
+
+func provesBreakTold(e *env) {
+	name := e.name("break")
+	ttl := e.ttl()
+	cs := e.clients(2)
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	k := e.take(e.clientOf(d), name, locker.WithTTL(ttl))
+	if !e.breakable() {
+		e.is(cs[0].Break(e.ctx, name, k.Token()), locker.ErrUnsupported, "break on a store that cannot")
+		e.holds(k, "after a break that is not supported")
+		e.release(k)
+		return
+	}
+	p := e.queue(cs[1], name, 2)
+	bound := ttl/3 + slack
+	if _, ok := d.(driver.LossNotifier); ok {
+		bound = min(bound, slack)
+	}
+	begun := time.Now()
+	e.ok(cs[0].Break(e.within(patience), name, k.Token()), "break")
+	select {
+	case <-k.Done():
+	case <-e.within(bound).Done():
+		e.failf("the holder was not told of a break within %v", bound)
+	}
+	e.is(k.Err(), locker.ErrLost, "the holder after a break")
+	next := p.granted(patience, "the holder was broken")
+	if took := p.at.Sub(begun); took > slack {
+		e.failf("the next was granted %v after a break, want at most %v", took, slack)
+	}
+	e.is(k.Release(e.within(patience)), locker.ErrLost, "release after a break")
+	e.holds(next, "after the broken lock was released")
+	e.release(next)
+	e.empty(name)
+}
+
+func provesBreakWaiter(e *env) {
+	name := e.name("break-waiter")
+	cs := e.clients(3)
+	k := e.take(cs[0], name)
+	if !e.breakable() {
+		e.release(k)
+		return
+	}
+	broken := e.queue(cs[1], name, 2)
+	other := e.queue(cs[2], name, 3)
+	token := e.line(name)[1].Token
+	e.ok(cs[0].Break(e.within(patience), name, token), "break of a waiter")
+	e.eventually(patience, "waiting for the broken waiter to queue again", func() error {
+		if line := e.line(name); len(line) != 3 || line[2].Token <= token || line[1].Token == token {
+			return errors.New(show(line))
+		}
+		return nil
+	})
+	e.release(k)
+	k = other.granted(patience, "the one ahead was broken and the holder released")
+	broken.waits("it queued again behind the one that holds")
+	e.release(k)
+	e.release(broken.granted(patience, "its turn came"))
+	e.empty(name)
+}
+
+func provesBreakUnknown(e *env) {
+	name := e.name("break-unknown")
+	c := e.client()
+	k := e.take(c, name)
+	if e.breakable() {
+		e.is(c.Break(e.within(patience), name, k.Token()+1), locker.ErrLost, "break of a token nobody has")
+		e.is(c.Break(e.within(patience), e.name("nobody"), k.Token()), locker.ErrLost, "break on a name nobody uses")
+	}
+	e.oneTicket(k)
+	e.holds(k, "after others were broken")
+	e.release(k)
+	e.empty(name)
+}
+
+func provesAllHandlesEnd(e *env) {
+	name := e.name("handles")
+	ttl := e.ttl()
+	c, link := e.linked()
+	outer := e.take(c, name, locker.WithTTL(ttl))
+	inner := e.reenters(outer.Context(e.ctx), c, outer, locker.WithTTL(ttl))
+	ctx := inner.Context(outer.Context(e.ctx))
+	link.Cut()
+	p := e.queue(e.client(), name, 2)
+	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	for _, k := range []*locker.Lock{outer, inner} {
+		e.is(k.Err(), locker.ErrLost, "a handle of a lost lock")
+		<-k.Done()
+	}
+	e.is(context.Cause(ctx), locker.ErrLost, "the cause of a lost lock's context")
+	link.Heal()
+	for _, k := range []*locker.Lock{inner, outer} {
+		e.is(k.Release(e.within(patience)), locker.ErrLost, "release of a handle of a lost lock")
+	}
+	e.holds(next, "after the handles of the lost lock were released")
+	e.release(next)
+	e.empty(name)
+}

@@ -1,0 +1,170 @@
+package conformance
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+var options = []Case{
+	{
+		Topic: "options", Name: "invalid", Rules: []string{"§5.9"},
+		Explain: "an option that makes no sense is ErrInvalidOption before the store is touched",
+		prove:   provesOptionsInvalid,
+	},
+	{
+		Topic: "options", Name: "nil", Rules: []string{"§5.9"},
+		Explain: "nil options do nothing",
+		prove:   provesNilOptions,
+	},
+	{
+		Topic: "options", Name: "lease-lengths", Rules: []string{"D10", "§5.9"},
+		Explain: "leases of milliseconds and of days are given, or refused with a clear error, never shortened in silence",
+		prove:   provesLeaseLengths,
+	},
+	{
+		Topic: "options", Name: "awkward-texts", Rules: []string{"D15", "§5.9"},
+		Explain: "owners and notes of any UTF-8 up to 512 bytes come out of Inspect as they went in",
+		prove:   provesAwkwardTexts,
+	},
+	{
+		Topic: "options", Name: "limits", Rules: []string{"D4", "§5.9"},
+		Explain: "limits of one and of a million work",
+		prove:   provesLimits,
+	},
+	{
+		Topic: "options", Name: "group", Rules: []string{"§5.9"},
+		Explain: "several names are taken as one, all or none, in whatever order callers name them",
+		prove:   provesGroup,
+	},
+}
+
+func provesOptionsInvalid(e *env) {
+	c, w := e.wired()
+	name := e.name("invalid")
+	for what, opt := range map[string]locker.Option{
+		"no TTL":          locker.WithTTL(0),
+		"negative TTL":    locker.WithTTL(-time.Second),
+		"negative wait":   locker.WithWait(-1),
+		"no permits":      locker.Limit(0),
+		"negative limit":  locker.Limit(-3),
+		"empty owner":     locker.WithOwner(""),
+		"long owner":      locker.WithOwner(strings.Repeat("x", 513)),
+		"owner not UTF-8": locker.WithOwner("\xff"),
+		"long note":       locker.WithNote(strings.Repeat("x", 513)),
+		"note not UTF-8":  locker.WithNote("\xff"),
+	} {
+		_, err := c.Acquire(e.ctx, name, opt)
+		e.is(err, locker.ErrInvalidOption, "acquire with %s", what)
+		_, err = c.TryAcquire(e.ctx, name, opt)
+		e.is(err, locker.ErrInvalidOption, "try to acquire with %s", what)
+	}
+	if n := w.count(); n != 0 {
+		e.failf("the store was asked %d times with options that make no sense", n)
+	}
+	k := e.take(c, name)
+	e.is(k.Extend(e.ctx, 0), locker.ErrInvalidOption, "extend by nothing")
+	e.is(k.Extend(e.ctx, -time.Second), locker.ErrInvalidOption, "extend by less than nothing")
+	e.holds(k, "after Extend with options that make no sense")
+	e.release(k)
+	e.empty(name)
+}
+
+func provesNilOptions(e *env) {
+	c := e.client(nil, locker.WithDefaults(nil, locker.WithNote("by default")), nil)
+	name := e.name("nil")
+	k := e.take(c, name, nil, locker.WithOwner("me"), nil)
+	line := e.line(name)
+	if len(line) != 1 || line[0].Owner != "me" || line[0].Note != "by default" {
+		e.failf("the line is %+v, want owner me with the default note", line)
+	}
+	e.release(k)
+	e.empty(name)
+}
+
+func provesLeaseLengths(e *env) {
+	c := e.client()
+	name := e.name("lengths")
+	k := e.take(c, name, locker.WithTTL(20*time.Millisecond), locker.WithoutRenewal())
+	e.awaitLineWithin(max(e.bounds(20*time.Millisecond).Crash, 20*time.Millisecond)+slack, name, 0)
+	e.is(k.Err(), locker.ErrLost, "a lease of 20 ms that is over")
+	for _, ttl := range []time.Duration{1500 * time.Millisecond, 25 * time.Hour, 30 * 24 * time.Hour} {
+		k, err := c.Acquire(e.within(patience), name, locker.WithTTL(ttl), locker.WithoutRenewal())
+		if errors.Is(err, locker.ErrUnsupported) || errors.Is(err, locker.ErrInvalidOption) {
+			continue
+		}
+		e.ok(err, "acquire with a lease of %v", ttl)
+		e.sleep(50 * time.Millisecond)
+		e.oneTicket(k)
+		e.release(k)
+	}
+	e.empty(name)
+}
+
+func provesAwkwardTexts(e *env) {
+	c := e.client()
+	name := e.name("texts")
+	for _, text := range []string{
+		"plain", " blanks ", "slash/colon:comma,pipe|semi;", "{\"json\":\"1\"}", "'quoted'\"", "back\\slash", "line\nbreak\r\n",
+		"nul\x00inside", "\x00", "\x01\x1f\x7f", "日本語", "🔒🔑", "e\u0301", "100%s%d", "$1 ? :name", strings.Repeat("x", 512), fill("", "🔒", 512),
+	} {
+		k := e.take(c, name, locker.WithOwner(text), locker.WithNote(text))
+		line := e.line(name)
+		if len(line) != 1 || line[0].Owner != text || line[0].Note != text {
+			e.failf("owner and note %q came out as %+v", text, line)
+		}
+		e.release(k)
+	}
+	k := e.take(c, name, locker.WithNote(""))
+	if line := e.line(name); len(line) != 1 || line[0].Note != "" || line[0].Owner != k.Owner() {
+		e.failf("no note, and owner %q, came out as %+v", k.Owner(), line)
+	}
+	e.release(k)
+	e.empty(name)
+}
+
+func provesLimits(e *env) {
+	name := e.name("limits")
+	cs := e.clients(2)
+	k := e.take(cs[0], name, locker.Limit(1))
+	e.refused(cs[1], name, locker.Limit(1))
+	e.refused(cs[1], name)
+	e.release(k)
+	const most = 1_000_000
+	k = e.take(cs[0], name, locker.Limit(most))
+	if line := e.line(name); len(line) != 1 || line[0].Limit != most || !line[0].Shared {
+		e.failf("a permit of a million came out as %+v", line)
+	}
+	other := e.take(cs[1], name, locker.Limit(most))
+	e.release(k)
+	e.release(other)
+	e.empty(name)
+}
+
+func provesGroup(e *env) {
+	u := e.unique()
+	a, b, c := u+"-a", u+"-b", u+"-c"
+	cs := e.clients(2)
+	orders := [][]string{{a, b, c}, {c, b, a}, {b, a}, {c, a, c}}
+	var l ledger
+	e.each(len(orders), func(i int) {
+		for range rounds(8) {
+			k, err := locker.AcquireAll(e.within(patience), cs[i%2], orders[i])
+			e.ok(err, "acquire all of %q", orders[i])
+			en := l.granted(k.Locks()[0], false, 0) // all of them want a
+			l.ends(en)
+			e.release(k)
+		}
+	})
+	e.ok(l.check(), "the history of groups that share a name")
+
+	k := e.take(cs[0], b)
+	_, err := locker.AcquireAll(e.within(patience), cs[1], []string{c, b, a}, locker.WithWait(100*time.Millisecond))
+	e.is(err, locker.ErrNotAcquired, "acquire all, with one held by somebody else")
+	e.release(k)
+	for _, name := range []string{a, b, c} {
+		e.empty(name)
+	}
+}

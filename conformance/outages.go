@@ -1,0 +1,456 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+var outages = []Case{
+	{
+		Topic: "outage", Name: "waiter-keeps-place", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off for less than the liveness interval keeps its place",
+		prove:   provesWaiterKeepsPlace,
+	},
+	{
+		Topic: "outage", Name: "waiter-joins-again", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off for longer joins again at the tail, and the observer is told",
+		prove:   provesWaiterJoinsAgain,
+	},
+	{
+		Topic: "outage", Name: "cut-and-back", Rules: []string{"D7", "D16", "§5.9"}, Needs: NeedLink,
+		Explain: "a process that was cut off and lost its lock works again when the way is open",
+		prove:   provesCutAndBack,
+	},
+	{
+		Topic: "outage", Name: "down-at-start", Rules: []string{"D7", "D16", "D19", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "with the store down everything fails within ten seconds and says why, and works when it is back",
+		prove:   provesDownAtStart,
+	},
+	{
+		Topic: "outage", Name: "stalled", Rules: []string{"D7", "D14", "D16", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "with the store stopped in mid-air everything fails within ten seconds, and leaves no ticket",
+		prove:   provesStalled,
+	},
+	{
+		Topic: "outage", Name: "restart-while-held", Rules: []string{"D3", "D10", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "a restart shorter than the lease costs nobody the lock",
+		prove:   provesRestartWhileHeld,
+	},
+	{
+		Topic: "outage", Name: "restart-while-waiting", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "those who wait while the store restarts are granted afterwards, in order",
+		prove:   provesRestartWhileWaiting,
+	},
+	{
+		Topic: "outage", Name: "stall-while-held", Rules: []string{"D10", "D14", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "a stall shorter than the lease costs nobody the lock; in a longer one the holder knows by its own clock",
+		prove:   provesStallWhileHeld,
+	},
+	{
+		Topic: "outage", Name: "cancel-while-down", Rules: []string{"D7", "D9", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "a waiter whose context ends while the store is down says both, and leaves no ticket for long",
+		prove:   provesCancelWhileDown,
+	},
+	{
+		Topic: "outage", Name: "release-while-down", Rules: []string{"D10", "D14", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "a release while the store is down says so within a bound, and the lock passes on",
+		prove:   provesReleaseWhileDown,
+	},
+	{
+		Topic: "outage", Name: "close-while-down", Rules: []string{"D16", "D17", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "Close while the store is down ends within a bound",
+		prove:   provesCloseWhileDown,
+	},
+	{
+		Topic: "outage", Name: "tokens-after-restart", Rules: []string{"D3", "§5.6"}, Needs: NeedServer, alone: true,
+		Explain: "tokens go on growing after the store was killed and started again",
+		prove:   provesTokensAfterRestart,
+	},
+}
+
+// server is the harness's, put right when the case ends.
+type server struct {
+	s  Server
+	mu sync.Mutex
+
+	down, paused bool
+}
+
+func (e *env) server() *server {
+	s := &server{s: e.h.Server}
+	e.onHeal(func() { s.resume(); s.start() })
+	return s
+}
+
+func (s *server) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	s.s.Kill()
+}
+
+func (s *server) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		s.s.Start()
+		s.down = false
+	}
+}
+
+func (s *server) pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = true
+	s.s.Pause()
+}
+
+func (s *server) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused {
+		s.s.Resume()
+		s.paused = false
+	}
+}
+
+// worksAgain waits until a client has got over an outage.
+func (e *env) worksAgain(cs ...*locker.Client) {
+	for _, c := range cs {
+		name := e.name("again")
+		e.eventually(patience, "acquiring when the store is back", func() error {
+			k, err := c.TryAcquire(e.within(patience), name)
+			if err == nil {
+				e.release(k)
+			}
+			return err
+		})
+	}
+}
+
+// outlives waits for what an outage may delay: a grant that has to be asked
+// for again, behind a waiter that may have died.
+func (e *env) outlives() time.Duration { return e.bounds(locker.DefaultTTL).Liveness + patience }
+
+func provesWaiterKeepsPlace(e *env) {
+	name := e.name("place")
+	c, link := e.linked()
+	k := e.take(e.client(), name)
+	w := e.queue(c, name, 2)
+	x := e.queue(e.client(), name, 3)
+	before := e.line(name)
+	link.Cut()
+	e.sleep(min(e.bounds(locker.DefaultTTL).Liveness/4, 2*time.Second))
+	link.Heal()
+	e.sleep(slack)
+	if after := e.line(name); len(after) != 3 || after[1].Token != before[1].Token {
+		e.failf("the line is %s after a short cut, and was %s", show(after), show(before))
+	}
+	e.release(k)
+	k = w.granted(e.outlives(), "the holder released and the way is open again")
+	x.waits("the one before it holds")
+	e.release(k)
+	e.release(x.granted(patience, "its turn came"))
+	e.empty(name)
+}
+
+func provesWaiterJoinsAgain(e *env) {
+	name := e.name("again")
+	var rejoined atomic.Int64
+	c, link := e.linked(locker.WithObserver(func(ev locker.Event) {
+		if ev.Kind == locker.EventRejoined {
+			rejoined.Add(1)
+		}
+	}))
+	k := e.take(e.client(), name)
+	w := e.queue(c, name, 2)
+	x := e.queue(e.client(), name, 3)
+	first := e.line(name)[1].Token
+	link.Cut()
+	e.awaitLineWithin(e.bounds(locker.DefaultTTL).Liveness+slack, name, 2)
+	link.Heal()
+	e.eventually(e.outlives(), "waiting for a waiter to join again", func() error {
+		if line := e.line(name); len(line) != 3 || line[2].Token <= first {
+			return errors.New(show(line))
+		}
+		return nil
+	})
+	if rejoined.Load() == 0 {
+		e.failf("the observer was not told that the waiter joined again")
+	}
+	e.release(k)
+	k = x.granted(patience, "the one before it was cut off and the holder released")
+	w.waits("it joined again behind the one that holds")
+	e.release(k)
+	e.release(w.granted(patience, "its turn came"))
+	e.empty(name)
+}
+
+func provesCutAndBack(e *env) {
+	name := e.name("back")
+	ttl := e.ttl()
+	c, link := e.linked()
+	k := e.take(c, name, locker.WithTTL(ttl))
+	link.Cut()
+	p := e.queue(e.client(), name, 2)
+	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
+	link.Heal()
+	e.worksAgain(c)
+	e.release(next)
+	e.release(e.take(c, name))
+	e.empty(name)
+}
+
+// failsSoon calls everything that asks the store, each on a client of its own.
+func (e *env) failsSoon(cs []*locker.Client, name string) {
+	e.each(3, func(i int) {
+		var err error
+		begun := time.Now()
+		switch i {
+		case 0:
+			_, err = cs[0].Acquire(e.ctx, name)
+		case 1:
+			_, err = cs[1].TryAcquire(e.ctx, name)
+		case 2:
+			_, err = cs[2].Inspect(e.ctx, name)
+		}
+		took := time.Since(begun)
+		if err == nil || errors.Is(err, locker.ErrNotAcquired) || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrClosed) {
+			e.failf("asking a store that is out: got error %v", err)
+		}
+		if took > storeBound+2*slack {
+			e.failf("asking a store that is out took %v, want at most %v: %w", took, storeBound, err)
+		}
+		if !strings.Contains(err.Error(), name) {
+			e.failf("error %q does not say which lock", err)
+		}
+	})
+}
+
+func provesDownAtStart(e *env) {
+	name := e.name("down")
+	cs := e.clients(3)
+	s := e.server()
+	s.kill()
+	e.failsSoon(cs, name)
+	if d, err := e.h.Open(e.ctx); err == nil { // may fail, or come to nothing later
+		fresh := e.clientOf(d)
+		e.failsSoon([]*locker.Client{fresh, fresh, fresh}, name)
+		cs = append(cs, fresh)
+	}
+	s.start()
+	e.worksAgain(cs...)
+	e.worksAgain(e.control())
+	e.empty(name)
+}
+
+func provesStalled(e *env) {
+	name := e.name("stalled")
+	cs := e.clients(3)
+	s := e.server()
+	e.release(e.take(e.control(), name))
+	s.pause()
+	e.failsSoon(cs, name)
+	s.resume()
+	e.worksAgain(append(cs, e.control())...)
+	e.awaitLineWithin(e.outlives(), name, 0)
+	e.empty(name)
+}
+
+func provesRestartWhileHeld(e *env) {
+	name := e.name("held")
+	cs := e.clients(2)
+	s := e.server()
+	e.control()
+	var l ledger
+	k := e.take(cs[0], name)
+	en := l.granted(k, false, 0)
+	s.kill()
+	e.sleep(slack / 2)
+	s.start()
+	e.worksAgain(append(cs, e.control())...)
+	e.refused(cs[1], name)
+	e.holds(k, "after a restart of the store that was shorter than its lease")
+	e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "extend after a restart")
+	e.oneTicket(k)
+	p := e.queue(cs[1], name, 2)
+	l.ends(en)
+	e.release(k)
+	l.granted(p.granted(patience, "the holder released"), false, 0)
+	e.release(p.lock)
+	e.ok(l.check(), "the history over a restart")
+	e.empty(name)
+}
+
+func provesRestartWhileWaiting(e *env) {
+	name := e.name("waiting")
+	cs := e.clients(3)
+	s := e.server()
+	k := e.take(cs[0], name)
+	ps := []*pending{e.queue(cs[1], name, 2), e.queue(cs[2], name, 3)}
+	before := e.line(name)
+	begun := time.Now()
+	s.kill()
+	e.sleep(slack / 2)
+	s.start()
+	out := time.Since(begun)
+	e.worksAgain(append(cs, e.control())...)
+	for _, p := range ps {
+		p.waits("the store was restarted and the lock is held")
+	}
+	e.holds(k, "after a restart of the store that was shorter than its lease")
+	e.eventually(e.outlives(), "waiting for the waiters to stand in line", func() error {
+		line := e.line(name)
+		kept := len(line) == 3 && line[1].Token == before[1].Token && line[2].Token == before[2].Token
+		if !kept && (len(line) != 3 || out < e.bounds(locker.DefaultTTL).Liveness/2) {
+			return fmt.Errorf("it was %s and is %s", show(before), show(line))
+		}
+		return nil
+	})
+	e.release(k)
+	e.drain(name, ps)
+}
+
+// drain lets waiters have their turns, whatever their order.
+func (e *env) drain(name string, ps []*pending) {
+	e.each(len(ps), func(i int) { e.release(ps[i].granted(e.outlives(), "the holder released")) })
+	e.empty(name)
+}
+
+func provesStallWhileHeld(e *env) {
+	short, long := e.name("short"), e.name("long")
+	ttl := e.ttl()
+	cs := e.clients(2)
+	s := e.server()
+	kept := e.take(cs[0], long)
+	p := e.queue(cs[1], long, 2)
+	ending := e.take(cs[0], short, locker.WithTTL(ttl))
+	next := e.queue(cs[1], short, 2)
+	s.pause()
+	e.sleep(ttl + slack)
+	select {
+	case <-ending.Done():
+	default:
+		e.failf("a holder trusts its lease of %v after %v in which the store answered nothing", ttl, ttl+slack)
+	}
+	next.waits("the store answers nothing")
+	e.holds(kept, "with a lease longer than the stall")
+	s.resume()
+	e.release(next.granted(e.bounds(ttl).Crash+e.outlives(), "the holder was lost and the store is back"))
+	e.worksAgain(append(cs, e.control())...)
+	e.holds(kept, "after a stall shorter than its lease")
+	p.waits("the holder holds")
+	e.release(kept)
+	e.drain(long, []*pending{p})
+	e.empty(short)
+}
+
+func provesCancelWhileDown(e *env) {
+	name := e.name("cancel")
+	cs := e.clients(2)
+	s := e.server()
+	k := e.take(cs[0], name)
+	p := e.queue(cs[1], name, 2)
+	s.kill()
+	e.sleep(3 * slack)
+	p.waits("its context lives")
+	p.cancel(errChanged)
+	err := p.ended(3*slack, "it was cancelled")
+	e.is(err, context.Canceled, "a waiter that was cancelled while the store was down")
+	e.is(err, errChanged, "a waiter that was cancelled while the store was down")
+	if !saysMore(err) {
+		e.failf("a waiter that was cancelled while the store was down says %q, and nothing of the store", err)
+	}
+	s.start()
+	e.worksAgain(append(cs, e.control())...)
+	e.awaitLineWithin(e.outlives(), name, 1)
+	e.release(k)
+	e.empty(name)
+}
+
+// saysMore tells whether an error has a cause beside those of its context.
+func saysMore(err error) bool {
+	switch x := err.(type) { //nolint:errorlint // takes the tree apart
+	case interface{ Unwrap() []error }:
+		for _, e := range x.Unwrap() {
+			if saysMore(e) {
+				return true
+			}
+		}
+		return false
+	case interface{ Unwrap() error }:
+		return saysMore(x.Unwrap())
+	}
+	return err != nil && err != context.Canceled && err != context.DeadlineExceeded && err != errChanged //nolint:errorlint // leaves
+}
+
+func provesReleaseWhileDown(e *env) {
+	name := e.name("release")
+	ttl := e.ttl()
+	cs := e.clients(2)
+	s := e.server()
+	e.control()
+	k := e.take(cs[0], name, locker.WithTTL(ttl))
+	s.kill()
+	begun := time.Now()
+	err := k.Release(e.ctx)
+	if err == nil || errors.Is(err, locker.ErrReleased) {
+		e.failf("release while the store was down: got error %v", err)
+	}
+	if took := time.Since(begun); took > storeBound+slack {
+		e.failf("release while the store was down took %v", took)
+	}
+	s.start()
+	e.worksAgain(append(cs, e.control())...)
+	e.release(e.acquire(cs[1], name).granted(e.bounds(ttl).Crash+e.outlives(), "the release that did not arrive"))
+	e.empty(name)
+}
+
+func provesCloseWhileDown(e *env) {
+	held, waited := e.name("held"), e.name("waited")
+	cs := e.clients(2)
+	s := e.server()
+	e.control()
+	e.take(cs[0], held, locker.WithTTL(e.ttl()))
+	k := e.take(cs[1], waited)
+	p := e.queue(cs[0], waited, 2)
+	s.kill()
+	begun := time.Now()
+	_ = cs[0].Close() // says that it could not release
+	if took := time.Since(begun); took > 2*storeBound {
+		e.failf("Close while the store was down took %v", took)
+	}
+	e.is(p.ended(2*slack, "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
+	s.start()
+	e.worksAgain(cs[1], e.control())
+	e.awaitLineWithin(e.outlives(), waited, 1)
+	e.release(k)
+	e.empty(waited)
+}
+
+func provesTokensAfterRestart(e *env) {
+	ts := e.tokens("restart")
+	cs := e.clients(2)
+	s := e.server()
+	for range 2 {
+		for i := range 5 {
+			ts.cycle(cs[i%2], "before a restart")
+		}
+		k := e.take(cs[0], ts.name, locker.Shared())
+		ts.next(k, "before a restart")
+		s.kill()
+		s.start()
+		e.worksAgain(append(cs, e.control())...)
+		ts.cycle(cs[1], "after a restart, beside a holder", locker.Shared())
+		e.release(k)
+		ts.cycle(e.client(), "after a restart, to a new process")
+	}
+}
