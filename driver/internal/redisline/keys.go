@@ -1,0 +1,89 @@
+package redisline
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Keys names what a driver with one prefix holds in Redis.
+type Keys struct {
+	Prefix string
+	// Slots says that the store is a Redis Cluster, where all keys of one
+	// command must be in one hash slot.
+	Slots bool
+}
+
+// CheckPrefix refuses prefixes that would mislead the cluster's hash tags or
+// the scripts.
+func CheckPrefix(prefix string) error {
+	if prefix == "" || len(prefix) > 128 {
+		return fmt.Errorf("prefix of %d bytes: want 1 to 128", len(prefix))
+	}
+	bad := func(c rune) bool { return c <= ' ' || c == 0x7f || c == '{' || c == '}' }
+	if !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, bad) {
+		return fmt.Errorf("prefix %q: want text without braces, blanks and control characters", prefix)
+	}
+	return nil
+}
+
+// Main returns the key that the exclusive holder of a name sets:
+// prefix:{name}. The braces make the name the hash tag of all its keys. Only a
+// leading } would make the tag empty; it is written %7D, and a leading % is
+// written %25, so that different names keep different keys.
+func (k Keys) Main(name string) string {
+	var b strings.Builder
+	b.Grow(len(k.Prefix) + len(name) + 6)
+	b.WriteString(k.Prefix)
+	b.WriteString(":{")
+	switch name[0] {
+	case '}':
+		b.WriteString("%7D")
+		name = name[1:]
+	case '%':
+		b.WriteString("%25")
+		name = name[1:]
+	}
+	b.WriteString(name)
+	b.WriteByte('}')
+	return b.String()
+}
+
+// Name returns the name whose main key, or whose line of waiters, key is.
+func (k Keys) Name(key string) (string, bool) {
+	s, ok := strings.CutPrefix(key, k.Prefix+":{")
+	if !ok {
+		return "", false
+	}
+	// No name's main key ends like this: it ends with a brace.
+	s = strings.TrimSuffix(strings.TrimSuffix(s, ":x"), ":s")
+	s, ok = strings.CutSuffix(s, "}")
+	if !ok || s == "" {
+		return "", false
+	}
+	if rest, ok := strings.CutPrefix(s, "%7D"); ok {
+		return "}" + rest, true
+	}
+	if rest, ok := strings.CutPrefix(s, "%25"); ok {
+		return "%" + rest, true
+	}
+	return s, true
+}
+
+// Pattern is the glob of SCAN that finds all keys of all names.
+func (k Keys) Pattern() string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(k.Prefix) + ":{*"
+}
+
+// Fence returns the key of the last token: one for the whole prefix or, in a
+// Cluster, one for each hash slot in use.
+func (k Keys) Fence(main string) string {
+	if !k.Slots {
+		return k.Prefix + ":fence"
+	}
+	return k.Prefix + ":fence:{" + strconv.FormatUint(uint64(tagOf(Slot(main))), 36) + "}"
+}
+
+// Channel returns the channel of the process that has the given ID.
+func (k Keys) Channel(process string) string { return k.Prefix + ":proc:" + process }

@@ -1,0 +1,32 @@
+-- KEYS: main key
+-- ARGV: channel, liveness ms, "x" or "s" and id of some tickets of that process
+-- Answers: {after, flags (see outlook), for each ticket: 0 gone, 1 waiting, 2 held}
+local key = KEYS[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--#include line.lua
+
+local function waits(arg)
+  return call('ZSCORE', string.sub(arg, 1, 1) == 'x' and X or S, string.sub(arg, 2))
+end
+
+local lives = call('ZSCORE', P, ARGV[1])
+for i = 3, #ARGV do lives = lives or waits(ARGV[i]) end
+if lives then
+  vouch(ARGV[1], ARGV[2])
+else
+  call('ZREM', P, ARGV[1]) -- a replica must not say that a ticket is gone, and refuses to write
+end
+settle()
+local v = call('GET', key)
+local answer = {outlook(ARGV[1])}
+for i = 3, #ARGV do
+  local id, state = string.sub(ARGV[i], 2), 0
+  if waits(ARGV[i]) then
+    state = 1
+  elseif holds(v, id) or v == MARK and call('ZSCORE', H, id) then
+    state = 2
+  end
+  answer[i] = state
+end
+return answer

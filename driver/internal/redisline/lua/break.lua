@@ -1,0 +1,48 @@
+-- KEYS: main key
+-- ARGV: token, name
+-- Answers: 1 when a ticket with that token was there, else 0.
+local key, token = KEYS[1], ARGV[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--#include line.lua
+
+local function tell(kind, chan, id, tail)
+  call('PUBLISH', chan, kind .. id .. tail)
+end
+
+local function take(set)
+  local id = call('ZRANGEBYSCORE', set, token, token)[1]
+  if not id then return nil end
+  local chan = string.match(call('HGET', T, id) or '', '^%d+ (%S+) ')
+  call('ZREM', set, id)
+  call('ZREM', E, id)
+  call('HDEL', T, id)
+  return id, chan or ''
+end
+
+local v = call('GET', key)
+local id, t, chan = string.match(v or '', '^locker (%S+) (%d+) %d+ (%S+) ')
+if id and t == token then
+  call('DEL', key)
+  tell('l', chan, id, ' ' .. token .. ' x ' .. ARGV[2])
+  settle()
+  return 1
+end
+if v == MARK then
+  id, chan = take(H)
+  if id then
+    tell('l', chan, id, ' ' .. token .. ' s ' .. ARGV[2])
+    settle()
+    return 1
+  end
+end
+for _, set in ipairs({X, S}) do
+  id, chan = take(set)
+  if id then
+    tell('w', chan, id, '')
+    settle()
+    return 1
+  end
+end
+call('ZREM', X, '') -- a replica must not say that there is none, and refuses to write
+return 0

@@ -1,0 +1,183 @@
+-- The line of one name, for the scripts that include this file. They define
+--   key  the main key of the name
+--   now  the server's time in microseconds
+--
+-- The main key holds the record of the exclusive holder or, while shared
+-- tickets hold, MARK. Whoever else uses SET NX on it is kept out by both. It is
+-- the truth: without MARK in it nobody holds shared, whatever else is there.
+--
+--   X  waiting, exclusive: ticket -> token    H  holding, shared: ticket -> token
+--   S  waiting, shared:    ticket -> token    E  holding, shared: ticket -> end of the lease
+--   T  ticket -> "since channel limit grace blob"; '#' -> largest limit that waits
+--   P  channel of a waiting process -> until when it is taken for alive
+--
+-- All times and tokens are microseconds; they fit a double's 53 bits. These
+-- keys are derived from the main key, whose hash slot they share, so that a
+-- command need not carry them.
+local X, S, H, E, T, P = key .. ':x', key .. ':s', key .. ':h', key .. ':e', key .. ':t', key .. ':p'
+local MARK = 'locker *'
+local call = redis.call
+local looking = false -- somebody was granted who may be dead: the next waiter looks when the claim ends
+
+local function int(n) return string.format('%.0f', n) end
+
+local function holds(v, id) return v and string.sub(v, 1, #id + 8) == 'locker ' .. id .. ' ' end
+
+local function ms(t) return math.max(1, math.ceil((t - now) / 1000)) end
+
+-- keep makes a key live for at least d milliseconds more, so that nothing
+-- stays when all who knew of it are dead.
+local function keep(k, d)
+  local left = call('PTTL', k)
+  if left ~= -2 and left < d then call('PEXPIRE', k, d * 2) end
+end
+
+-- mark writes the main key for those who hold shared.
+local function mark()
+  local last = call('ZREVRANGE', E, 0, 0, 'WITHSCORES')
+  local d = ms(tonumber(last[2]))
+  call('SET', key, MARK, 'PX', d)
+  keep(H, d) keep(E, d) keep(T, d)
+end
+
+-- vouch says that a process lives, for d milliseconds.
+local function vouch(chan, d)
+  d = tonumber(d)
+  call('ZADD', P, int(now + d * 1000), chan)
+  keep(X, d) keep(S, d) keep(T, d) keep(P, d)
+end
+
+local function ticket(id, token)
+  local rec = call('HGET', T, id)
+  if not rec then return nil end
+  local rest, chan, limit, grace = string.match(rec, '^%d+ ((%S+) (%d+) (%d+) .*)$')
+  local till = tonumber(call('ZSCORE', P, chan) or 0)
+  if till <= now then return nil end
+  return {id = id, token = tonumber(token), rest = rest, chan = chan,
+    limit = tonumber(limit), grace = tonumber(grace) * 1000, till = till}
+end
+
+-- peek returns the live ticket at a place of X or S, if it is before the token
+-- below; dead ones there leave the line.
+local function peek(set, at, below)
+  while true do
+    local m = call('ZRANGE', set, at, at, 'WITHSCORES')
+    if not m[1] or below and tonumber(m[2]) > below then return nil end
+    local t = ticket(m[1], m[2])
+    if t then return t end
+    call('ZREM', set, m[1])
+    call('HDEL', T, m[1])
+  end
+end
+
+-- doubt shortens the life of the processes that do not listen: they have died,
+-- or are connecting again just now. All at once, so that however many have
+-- died delay the line by one grace. grace is 0 where this server does not know
+-- all who listen.
+local function doubt(t)
+  local till = int(now + t.grace)
+  looking = true
+  for _, chan in ipairs(call('ZRANGE', P, 0, -1)) do
+    local heard = call('PUBSUB', 'NUMSUB', chan)
+    if tonumber(heard[2]) == 0 and tonumber(call('ZSCORE', P, chan)) > tonumber(till) then
+      call('ZADD', P, till, chan)
+    end
+  end
+  t.till = math.min(t.till, now + t.grace)
+end
+
+-- summon tells a ticket's process that it is granted. The claim that it has to
+-- confirm stands for as long as the process is taken for alive: a process that
+-- has died holds the line for no longer than its waiting would have.
+local function summon(t)
+  if call('PUBLISH', t.chan, 'g' .. t.id) == 0 and t.grace > 0 then doubt(t) end
+end
+
+-- forget drops what is left of shared holders whose mark is gone.
+local function forget()
+  for _, id in ipairs(call('ZRANGE', H, 0, -1)) do call('HDEL', T, id) end
+  call('DEL', H, E)
+end
+
+local function expire()
+  for _, id in ipairs(call('ZRANGEBYSCORE', E, '-inf', int(now))) do
+    call('ZREM', H, id)
+    call('ZREM', E, id)
+    call('HDEL', T, id)
+  end
+end
+
+-- admit grants the shared tickets before the token below (nil: all) that the
+-- rule lets in, and returns how many it does not.
+local function admit(below)
+  local waiting, most = 0, tonumber(call('HGET', T, '#') or 0)
+  while true do
+    local t = peek(S, waiting, below)
+    if not t then return waiting end
+    local ahead = call('ZCOUNT', H, '-inf', '(' .. int(t.token)) + waiting
+    if t.limit == 0 or ahead < t.limit then
+      summon(t)
+      call('ZREM', S, t.id)
+      call('ZADD', H, int(t.token), t.id)
+      call('ZADD', E, int(t.till), t.id)
+      call('HSET', T, t.id, int(now) .. ' ' .. t.rest)
+    else
+      waiting = waiting + 1
+      if most > 0 and ahead + 1 >= most then return waiting end
+    end
+  end
+end
+
+local function first()
+  local x, s = peek(X, 0), peek(S, 0)
+  if x and s then return x.token < s.token and x or s end
+  return x or s
+end
+
+-- tidy leaves nothing of a line in which nobody waits.
+local function tidy()
+  if call('EXISTS', X, S) == 0 then
+    call('DEL', P)
+    if call('EXISTS', H) == 0 then call('DEL', T) end
+  elseif looking then
+    local t = first()
+    if t then call('PUBLISH', t.chan, 'n' .. key) end
+  end
+end
+
+-- settle grants whoever is to be granted now.
+local function settle()
+  local v = call('GET', key)
+  if v ~= MARK and call('EXISTS', H) == 1 then forget() end
+  if v and v ~= MARK then return end
+  if v then expire() end
+  local x = peek(X, 0)
+  admit(x and x.token)
+  if call('EXISTS', H) == 1 then
+    mark()
+  elseif x then
+    summon(x)
+    call('ZREM', X, x.id)
+    call('HDEL', T, x.id)
+    call('SET', key, 'locker ' .. x.id .. ' ' .. int(x.token) .. ' ' .. int(now) .. ' ' .. x.rest, 'PX', ms(x.till))
+  elseif v then
+    call('DEL', key)
+  end
+  tidy()
+end
+
+-- outlook returns after how many milliseconds the line may move by itself (-1:
+-- never), and what the process has to know: 1 its is the first waiter, 2
+-- the holder is not one of ours.
+local function outlook(chan)
+  local flags, after, v = 0, -1, call('GET', key)
+  if v == MARK then
+    after = ms(tonumber(call('ZRANGE', E, 0, 0, 'WITHSCORES')[2]))
+  elseif v then
+    after = call('PTTL', key)
+    if string.sub(v, 1, 7) ~= 'locker ' then flags = 2 end
+  end
+  local t = first()
+  if t and t.chan == chan then flags = flags + 1 end
+  return after, flags
+end

@@ -1,0 +1,2 @@
+// Package redis keeps locks in Redis or Valkey.
+package redis

@@ -1,0 +1,224 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
+)
+
+// Driver keeps locks in Redis. Make it with [New] or by URL.
+type Driver struct {
+	client  redis.UniversalClient
+	owned   bool // opened by URL: Close closes it
+	name    string
+	keys    redisline.Keys
+	single  bool // every script runs on one server, which knows all who listen
+	channel string
+	durable bool
+
+	pipe     *redisline.Pipe
+	listener *redisline.Listener
+	closing  chan struct{}
+	work     sync.WaitGroup // heartbeats
+
+	mu      sync.Mutex
+	closed  bool
+	tell    func(driver.Hold, error)
+	rooms   map[string]*room
+	waiters map[string]*waiter // by ticket ID
+	unknown map[string]stray   // tickets whose Acquire was not answered
+}
+
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Lister       = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.LossNotifier = (*Driver)(nil)
+	_ driver.Bounder      = (*Driver)(nil)
+	_ fmt.Stringer        = (*Driver)(nil)
+)
+
+// DefaultPrefix begins all keys and channels unless WithPrefix says otherwise.
+const DefaultPrefix = "locker"
+
+// An Option changes a Driver. A nil Option does nothing.
+type Option func(*options)
+
+type options struct {
+	prefix         string
+	replicas       int
+	replicaTimeout time.Duration
+}
+
+// WithPrefix sets what the names of all keys and channels begin with: 1 to 128
+// bytes without braces, blanks and control characters. Drivers with different
+// prefixes do not see each other's locks.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithReplicas makes a grant, and each renewal, count only when n replicas
+// have acknowledged it within timeout (WAIT), so that a failover to one of
+// these keeps the lock. Otherwise it fails, and the lock is given back. The
+// client's read timeout must be longer. On a Cluster each master needs n
+// replicas.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return func(o *options) { o.replicas, o.replicaTimeout = n, timeout }
+}
+
+// New makes a Driver over a client: of one server (also through Sentinel), a
+// Cluster, or a Ring. The client stays the caller's to close, after the Driver.
+// New does not reach the server.
+func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
+	if isNil(client) {
+		return nil, errors.New("redis: New: the client is nil")
+	}
+	o := options{prefix: DefaultPrefix}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("redis: New: %w", err)
+	}
+	return newDriver(client, o), nil
+}
+
+// isNil also knows the nil pointers that an interface hides.
+func isNil(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case nil:
+		return true
+	case *redis.Client:
+		return c == nil
+	case *redis.ClusterClient:
+		return c == nil
+	case *redis.Ring:
+		return c == nil
+	}
+	return false
+}
+
+func (o options) check() error {
+	if err := redisline.CheckPrefix(o.prefix); err != nil {
+		return err
+	}
+	if o.replicas < 0 {
+		return fmt.Errorf("%d replicas: want zero or more", o.replicas)
+	}
+	if o.replicas > 0 && o.replicaTimeout < time.Millisecond {
+		return fmt.Errorf("replica timeout %v: want at least 1ms", o.replicaTimeout)
+	}
+	return nil
+}
+
+func newDriver(client redis.UniversalClient, o options) *Driver {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	_, single := client.(*redis.Client)
+	_, cluster := client.(*redis.ClusterClient)
+	d := &Driver{
+		client: client, name: describe(client), single: single,
+		keys:    redisline.Keys{Prefix: o.prefix, Slots: cluster},
+		durable: o.replicas > 0,
+		pipe:    redisline.NewPipe(client),
+		closing: make(chan struct{}),
+		rooms:   make(map[string]*room),
+		waiters: make(map[string]*waiter),
+		unknown: make(map[string]stray),
+	}
+	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout
+	d.channel = d.keys.Channel(hex.EncodeToString(id[:]))
+	d.listener = redisline.NewListener(client, d.channel, d.hear, d.recheck)
+	return d
+}
+
+// describe names the store, without credentials.
+func describe(client redis.UniversalClient) string {
+	switch c := client.(type) {
+	case *redis.Client:
+		return fmt.Sprintf("redis %s/%d", c.Options().Addr, c.Options().DB)
+	case *redis.ClusterClient:
+		return fmt.Sprintf("redis cluster %v", c.Options().Addrs)
+	default:
+		return "redis"
+	}
+}
+
+// String names the store.
+func (d *Driver) String() string { return d.name }
+
+// Key returns the key that the exclusive holder of a name sets, for
+// programs that lock with SET NX PX themselves.
+func (d *Driver) Key(name string) string { return d.keys.Main(name) }
+
+// NotifyLoss implements driver.LossNotifier: Break tells at once.
+func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tell = tell
+}
+
+// closeBound is how long Close waits for requests that are under way.
+const closeBound = 5 * time.Second
+
+// Close implements driver.Driver.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	close(d.closing)
+	for _, r := range d.rooms {
+		r.timer.Stop()
+	}
+	d.mu.Unlock()
+	d.listener.Close()
+	var err error
+	if d.owned {
+		err = d.client.Close() // ends the requests that are under way
+	}
+	d.pipe.Close(closeBound)
+	d.work.Wait()
+	return err
+}
+
+// begin counts background work that Close waits for.
+func (d *Driver) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.work.Add(1)
+	return true
+}
+
+// do runs a script.
+func (d *Driver) do(ctx context.Context, c *redisline.Call) (any, error) {
+	v, err := d.pipe.Do(ctx, c)
+	if errors.Is(err, redisline.ErrClosed) || errors.Is(err, redis.ErrClosed) && d.isClosed() {
+		return nil, driver.ErrClosed
+	}
+	return v, err
+}
+
+func (d *Driver) isClosed() bool {
+	select {
+	case <-d.closing:
+		return true
+	default:
+		return false
+	}
+}

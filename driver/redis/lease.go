@@ -1,0 +1,91 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
+)
+
+// Release implements driver.Driver, in one request.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	c := d.releaseCall(h, d.strays(h.ID))
+	v, err := d.do(ctx, c)
+	if err != nil {
+		return err
+	}
+	d.settled(h.ID)
+	n, ok := v.(int64)
+	switch {
+	case !ok:
+		return unexpected("release", v)
+	case n == 0 && c.Sent() < 2:
+		return driver.ErrLost
+	default: // also: not there, but perhaps because an earlier sending removed it
+		return nil
+	}
+}
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	c := d.renewCall([]driver.Renewal{{Hold: h, TTL: ttl}})
+	v, err := d.do(ctx, c)
+	return renewed(1, v, err)[0]
+}
+
+// perRequest is how many leases one request renews, where all are on one server.
+const perRequest = 100
+
+// RenewAll implements driver.BatchRenewer. All requests go out together.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	size := 1 // the names may be on different servers
+	if d.single {
+		size = perRequest
+	}
+	var calls []*redisline.Call
+	for i := 0; i < len(rs); i += size {
+		c := d.renewCall(rs[i:min(i+size, len(rs))])
+		d.pipe.Start(ctx, c)
+		calls = append(calls, c)
+	}
+	errs := make([]error, 0, len(rs))
+	for i, c := range calls {
+		v, err := c.Wait()
+		if errors.Is(err, redisline.ErrClosed) {
+			err = driver.ErrClosed
+		}
+		errs = append(errs, renewed(min(size, len(rs)-i*size), v, err)...)
+	}
+	return errs
+}
+
+// renewed is what the answer to n renewals means for each.
+func renewed(n int, v any, err error) []error {
+	var held []int64
+	if err == nil {
+		held, err = ints("renew", v, n)
+	}
+	errs := make([]error, n)
+	for i := range errs {
+		switch {
+		case err != nil:
+			errs[i] = err
+		case held[i] == 0:
+			errs[i] = driver.ErrLost
+		}
+	}
+	return errs
+}
+
+// Bounds implements driver.Bounder. Redis counts in milliseconds. The first
+// waiter's process looks when the holder's lease ends, as it knows it from its
+// last heartbeat.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{
+		MinTTL:   time.Millisecond,
+		Crash:    max(ttl, heartbeat) + 200*time.Millisecond,
+		Liveness: liveness + 200*time.Millisecond,
+	}
+}

@@ -1,0 +1,36 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
+)
+
+func init() {
+	for _, scheme := range []string{"redis", "rediss", "redis+sentinel", "redis+cluster"} {
+		driver.Register(scheme, open)
+	}
+}
+
+// open makes a Driver with a client of its own. It does not reach the server.
+func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
+	o := options{
+		prefix:         u.Param("prefix", DefaultPrefix),
+		replicas:       u.Int("replicas", 0, 0),
+		replicaTimeout: u.Duration("replica_timeout", time.Second),
+	}
+	client, err := redisline.ClientOptions(u, o.replicaTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	d := newDriver(redis.NewUniversalClient(client), o)
+	d.owned = true
+	return d, nil
+}

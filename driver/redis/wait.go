@@ -1,0 +1,334 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
+)
+
+// waiter is a ticket of this process that is not known to be granted.
+type waiter struct {
+	room   *room
+	id     string
+	shared bool
+	ttl    time.Duration
+	token  uint64 // guarded by Driver.mu until it has joined; 0 before
+	state  atomic.Int32
+	wake   chan struct{} // state has changed
+}
+
+// What a waiter has been told.
+const (
+	waiting = iota
+	granted
+	gone
+)
+
+func (w *waiter) set(state int32) {
+	w.state.Store(state)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// room is where this process's waiters for one name wait. They share one
+// heartbeat, which also looks whether the line has moved without a notice.
+type room struct {
+	name    string
+	waiters map[string]*waiter
+	timer   *time.Timer // for the next heartbeat
+	due     time.Time
+	beating bool
+	again   bool          // another heartbeat is wanted at once
+	all     bool          // the next heartbeat asks after all tickets
+	every   time.Duration // between heartbeats
+	retry   time.Duration // after a failed one
+	poll    time.Duration // for a foreign holder's release
+	lastErr error         // of the last heartbeat
+}
+
+// enter makes a waiter, before its ticket joins: the grant may be told before
+// the request to join is answered.
+func (d *Driver) enter(r driver.Request) *waiter {
+	w := &waiter{id: r.ID, shared: r.Shared, ttl: r.TTL, wake: make(chan struct{}, 1)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rm := d.rooms[r.Name]
+	if rm == nil {
+		rm = &room{name: r.Name, waiters: make(map[string]*waiter), every: heartbeat}
+		d.rooms[r.Name] = rm
+	}
+	rm.every = min(rm.every, max(quickest, r.TTL))
+	w.room = rm
+	rm.waiters[w.id] = w
+	d.waiters[w.id] = w
+	return w
+}
+
+// joined begins a waiter's heartbeats: the store knows its ticket.
+func (d *Driver) joined(w *waiter, a answer) {
+	d.mu.Lock()
+	w.token = a.token
+	d.mu.Unlock()
+	d.plan(w.room, a.outlook)
+}
+
+func (d *Driver) leave(w *waiter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rm := w.room
+	delete(d.waiters, w.id)
+	delete(rm.waiters, w.id)
+	if len(rm.waiters) == 0 && d.rooms[rm.name] == rm {
+		delete(d.rooms, rm.name)
+		if rm.timer != nil {
+			rm.timer.Stop()
+		}
+	}
+}
+
+// wait returns when the ticket is granted, gone, or not wanted any more.
+func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
+	delay := retryFirst
+	for {
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(w.room))
+		case <-d.closing:
+			return driver.Grant{}, driver.ErrClosed
+		}
+		switch w.state.Load() {
+		case gone:
+			return driver.Grant{}, driver.ErrLost
+		case granted:
+			g, err := d.confirm(ctx, w)
+			if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisline.ErrReplicas) {
+				return g, err
+			}
+			if isContextEnd(ctx, err) || errors.Is(err, driver.ErrClosed) {
+				return g, err
+			}
+			d.failed(w.room, err)
+			w.later(delay)
+			delay = min(2*delay, retryMost)
+		}
+	}
+}
+
+const (
+	retryFirst = 20 * time.Millisecond
+	retryMost  = 500 * time.Millisecond
+)
+
+func (w *waiter) later(d time.Duration) {
+	time.AfterFunc(d, func() { w.set(w.state.Load()) })
+}
+
+func isContextEnd(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+}
+
+// confirm begins the lease of a ticket that was granted. ErrLost says that the
+// claim has lapsed.
+func (d *Driver) confirm(ctx context.Context, w *waiter) (driver.Grant, error) {
+	asked := time.Now()
+	err := d.Renew(ctx, driver.Hold{Name: w.room.name, ID: w.id, Shared: w.shared}, w.ttl)
+	return driver.Grant{Token: w.token, Asked: asked}, err
+}
+
+// outage is what the last heartbeat of a room failed with.
+func (d *Driver) outage(rm *room) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return rm.lastErr
+}
+
+func (d *Driver) failed(rm *room, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rm.lastErr = err
+}
+
+// hear is called with each notice to this process.
+func (d *Driver) hear(notice string) {
+	if notice == "" {
+		return
+	}
+	what := notice[1:]
+	switch notice[0] {
+	case noticeGranted, noticeGone:
+		d.mu.Lock()
+		w := d.waiters[what]
+		d.mu.Unlock()
+		if w == nil {
+			return
+		}
+		if notice[0] == noticeGranted {
+			w.set(granted)
+		} else {
+			w.set(gone)
+		}
+	case noticeLook:
+		if name, ok := d.keys.Name(what); ok {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if rm := d.rooms[name]; rm != nil {
+				d.beatAt(rm, time.Now())
+			}
+		}
+	case noticeLost:
+		d.hearLoss(what)
+	}
+}
+
+// sample is how many tickets a heartbeat asks after. In a room with more, each
+// has its turn by chance; after a break of the connection all are asked after.
+const sample = 16
+
+// plan sets the next heartbeat of a room after what the store has said.
+func (d *Driver) plan(rm *room, o outlook) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rm.lastErr, rm.retry = nil, 0
+	after := rm.every
+	if o.first && o.after >= 0 {
+		after = min(after, o.after+time.Millisecond)
+	}
+	if o.first && o.foreign {
+		rm.poll = min(max(2*rm.poll, pollFirst), pollMost)
+		after = min(after, rm.poll)
+	} else {
+		rm.poll = 0
+	}
+	d.beatAt(rm, time.Now().Add(after))
+}
+
+// Intervals at which the first waiter's process asks after a foreign holder.
+const (
+	pollFirst = 5 * time.Millisecond
+	pollMost  = 200 * time.Millisecond
+)
+
+// beatAt sets the next heartbeat, unless an earlier one is set; with mu held.
+func (d *Driver) beatAt(rm *room, t time.Time) {
+	if d.closed || len(rm.waiters) == 0 {
+		return
+	}
+	if rm.beating {
+		rm.again = rm.again || !t.After(time.Now())
+		return
+	}
+	if !rm.due.IsZero() && !t.Before(rm.due) {
+		return
+	}
+	rm.due = t
+	if rm.timer == nil {
+		rm.timer = time.AfterFunc(time.Until(t), func() { d.beat(rm) })
+		return
+	}
+	rm.timer.Reset(time.Until(t))
+}
+
+// beatBound is when a heartbeat without an answer is given up.
+const beatBound = 2 * time.Second
+
+// beat shows the store that this process lives and wants its tickets, and
+// takes in how the line stands. It asks after some of the tickets only.
+func (d *Driver) beat(rm *room) {
+	if !d.begin() {
+		return
+	}
+	defer d.work.Done()
+	d.mu.Lock()
+	if rm.beating || len(rm.waiters) == 0 {
+		rm.again = rm.beating
+		d.mu.Unlock()
+		return
+	}
+	rm.beating, rm.again, rm.due = true, false, time.Time{}
+	most := sample
+	if rm.all {
+		most = len(rm.waiters)
+	}
+	rm.all = false
+	asked := make([]*waiter, 0, min(most, len(rm.waiters)))
+	for _, w := range rm.waiters {
+		if len(asked) == most {
+			break
+		}
+		if w.token != 0 {
+			asked = append(asked, w)
+		}
+	}
+	d.mu.Unlock()
+
+	o, err := d.ping(rm, asked)
+
+	d.mu.Lock()
+	rm.beating = false
+	again := rm.again
+	d.mu.Unlock()
+	if err != nil {
+		d.beatFailed(rm, err)
+		return
+	}
+	d.plan(rm, o)
+	if again {
+		d.mu.Lock()
+		d.beatAt(rm, time.Now())
+		d.mu.Unlock()
+	}
+}
+
+// beatFailed sets the next heartbeat after one without an answer.
+func (d *Driver) beatFailed(rm *room, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rm.lastErr = err
+	rm.retry = min(max(2*rm.retry, retryFirst), retryMost)
+	d.beatAt(rm, time.Now().Add(rm.retry))
+}
+
+// ping sends a heartbeat and tells waiters what has become of them.
+func (d *Driver) ping(rm *room, asked []*waiter) (outlook, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), beatBound)
+	defer cancel()
+	args := make([]any, 0, 2+len(asked))
+	args = append(args, d.channel, liveness.Milliseconds())
+	for _, w := range asked {
+		args = append(args, kind(w.shared)+w.id)
+	}
+	v, err := d.do(ctx, redisline.NewCall(redisline.Beat, []string{d.keys.Main(rm.name)}, args...))
+	if err != nil {
+		return outlook{}, err
+	}
+	reply, err := ints("beat", v, 2+len(asked))
+	if err != nil {
+		return outlook{}, err
+	}
+	for i, w := range asked {
+		switch reply[2+i] {
+		case 0:
+			w.set(gone)
+		case 2:
+			w.set(granted)
+		}
+	}
+	return parseOutlook(reply[0], reply[1]), nil
+}
+
+// recheck asks after all tickets: notices may have been missed.
+func (d *Driver) recheck() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, rm := range d.rooms {
+		rm.all = true
+		d.beatAt(rm, time.Now())
+	}
+}
