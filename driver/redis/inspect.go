@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,8 +16,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
-// Foreign is the owner that Inspect shows for a holder that is not one of
-// this library: another client that sets the key itself. It has no token.
+// Foreign is the owner that Inspect shows for a holder that is not of this
+// library: another client, which sets the key itself. It has no token.
 const Foreign = "(another client of Redis)"
 
 // Inspect implements driver.Driver.
@@ -59,23 +60,8 @@ func parseLine(v any) ([]driver.Ticket, bool) {
 		}
 		line = append(line, t)
 	}
-	slices.SortStableFunc(line, compare)
+	slices.SortFunc(line, func(a, b driver.Ticket) int { return cmp.Compare(a.Token, b.Token) })
 	return line, true
-}
-
-// compare puts holders first, then goes by token.
-func compare(a, b driver.Ticket) int {
-	switch {
-	case a.Held && !b.Held:
-		return -1
-	case b.Held && !a.Held:
-		return 1
-	case a.Token < b.Token:
-		return -1
-	case a.Token > b.Token:
-		return 1
-	}
-	return 0
 }
 
 // parseHolder reads the value of the main key.

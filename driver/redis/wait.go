@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -142,11 +143,11 @@ func (d *Driver) confirm(ctx context.Context, w *waiter) (driver.Grant, error) {
 	return driver.Grant{Token: w.token, Asked: asked}, err
 }
 
-// outage is what the last heartbeat of a room failed with.
+// outage is what keeps a room's waiters from hearing of the store, if anything.
 func (d *Driver) outage(rm *room) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return rm.lastErr
+	return errors.Join(rm.lastErr, d.listener.Err())
 }
 
 func (d *Driver) failed(rm *room, err error) {
@@ -305,6 +306,9 @@ func (d *Driver) ping(rm *room, asked []*waiter) (outlook, error) {
 		args = append(args, kind(w.shared)+w.id)
 	}
 	v, err := d.do(ctx, redisline.NewCall(redisline.Beat, []string{d.keys.Main(rm.name)}, args...))
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("redis: no answer within %v", beatBound)
+	}
 	if err != nil {
 		return outlook{}, err
 	}

@@ -62,6 +62,13 @@ func (l *Listener) Up() bool {
 	return l.up
 }
 
+// Err is why the subscription does not stand, if that is known.
+func (l *Listener) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lastErr
+}
+
 // Await starts to listen if need be and waits until the subscription stands,
 // ctx ends, stop is closed, or the server refuses.
 func (l *Listener) Await(ctx context.Context, stop <-chan struct{}) error {

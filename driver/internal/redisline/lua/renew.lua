@@ -24,6 +24,6 @@ for i, key in ipairs(KEYS) do
     end
   end
   -- A replica must not say that a ticket is gone, and refuses to write.
-  if answers[i] == 0 then redis.call('HDEL', key .. ':t', id) end
+  if answers[i] == 0 then redis.call('HDEL', key .. ':t', '') end
 end
 return answers
