@@ -62,6 +62,81 @@ func TestCancelledWaitLeavesNoTicket(t *testing.T) {
 	})
 }
 
+func TestWaitsLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			_ = ctx.Done() // as a driver does that asks a server
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		time.AfterFunc(time.Hour, func() { _ = k.Release(context.Background()) })
+		release(t, acquire(t, l, "a"))
+	})
+}
+
+func TestNothingIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer l.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		me := locker.WithOwner("me")
+		k := acquire(t, l, "a", me)
+		_, err := l.Acquire(ctx, "a")
+		want(t, err, context.DeadlineExceeded)
+		work, done := context.WithCancel(context.Background())
+		k.Context(work)
+		done()
+		synctest.Wait()
+		if n := k.Hooks(); n != 0 {
+			t.Errorf("%d contexts kept", n)
+		}
+		release(t, k)
+		acquire(t, l, "b", me, locker.WithoutRenewal(), locker.WithTTL(time.Second))
+		time.Sleep(time.Minute)
+		leases, owned, attempts, scheduled := l.Books()
+		if leases+owned+attempts+scheduled != 0 {
+			t.Errorf("kept: %d leases, %d owners, %d attempts, %d scheduled", leases, owned, attempts, scheduled)
+		}
+	})
+}
+
+// What a program put into its context for tracing reaches the driver.
+func TestContextValuesReachTheStore(t *testing.T) {
+	type key struct{}
+	s := newStub()
+	seen := 0
+	look := func(ctx context.Context) {
+		before := ctx.Value(key{})
+		ctx2, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if before == "trace" && ctx2.Value(key{}) == "trace" {
+			seen++
+		}
+	}
+	s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+		look(ctx)
+		return next(ctx, r)
+	}
+	s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+		look(ctx)
+		return next(ctx, h)
+	}
+	l := locker.New(s)
+	defer l.Close()
+	ctx := context.WithValue(context.Background(), key{}, "trace")
+	k, err := l.Acquire(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Release(ctx); err != nil || seen != 2 {
+		t.Errorf("seen %d times of 2; %v", seen, err)
+	}
+}
+
 // An acquisition whose answer never came is undone, even if the first undoing
 // is not answered either.
 func TestLostAnswerIsUndone(t *testing.T) {

@@ -53,6 +53,14 @@ func TestAcquireAllIsAllOrNone(t *testing.T) {
 		if s.lineLen(t, "a")+s.lineLen(t, "b") != 0 {
 			t.Error("some are held")
 		}
+		slow := acquire(t, l, "b")
+		time.AfterFunc(2*time.Second, func() { _ = slow.Release(ctx) })
+		begun = time.Now()
+		_, err = locker.AcquireAll(ctx, l, []string{"c", "b"}, locker.WithWait(3*time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("waited %v of 3s in all", d)
+		}
 		release(t, blocker)
 		k, err := locker.AcquireAll(ctx, l, []string{"c", "a", "b"})
 		if err != nil {

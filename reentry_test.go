@@ -169,6 +169,40 @@ func TestReentryLengthensAndNeverShortens(t *testing.T) {
 	})
 }
 
+// A re-entry for less does not make renewals ask for less.
+func TestReentryForLessKeepsTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		me := locker.WithOwner("me")
+		acquire(t, l, "a", me, locker.WithTTL(9*time.Second))
+		acquire(t, l, "a", me, locker.WithTTL(3*time.Second))
+		time.Sleep(10 * time.Second)
+		if n := len(s.renewals()); n != 3 {
+			t.Errorf("%d renewals in 10 s with a TTL of 9 s, want 3", n)
+		}
+	})
+}
+
+// The context of a released handle re-enters nothing, though another handle
+// holds the lock.
+func TestReleasedHandleIsNotReentered(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	ctx := context.Background()
+	k := acquire(t, l, "a")
+	kept, err := l.Acquire(k.Context(ctx), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale := context.WithoutCancel(k.Context(ctx))
+	release(t, k)
+	_, err = l.TryAcquire(stale, "a")
+	want(t, err, locker.ErrNotAcquired)
+	release(t, kept)
+}
+
 // A fixed lease is renewed for as long as a re-entrant handle wants that.
 func TestReentryTurnsRenewalOnAndOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -250,6 +250,29 @@ func TestReleaseRacingARenewal(t *testing.T) {
 	})
 }
 
+// The same when the renewal was made and only its answer is late.
+func TestReleaseRacingTheAnswerToARenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, told := newStub(), &events{}
+		gate := make(chan struct{})
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			err := next(ctx, r)
+			<-gate
+			return err
+		}
+		l := locker.New(s, locker.WithObserver(told.add))
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		time.Sleep(4 * time.Second)
+		release(t, k)
+		close(gate)
+		time.Sleep(time.Minute)
+		if n := len(told.of(locker.EventLost)) + len(told.of(locker.EventRenewed)); n != 0 {
+			t.Errorf("told of %d renewals and losses after release", n)
+		}
+	})
+}
+
 // The trust window counts from before the request, so a slow answer eats it.
 func TestSlowAnswerShortensTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -278,14 +301,21 @@ func TestSlowAnswerShortensTheWindow(t *testing.T) {
 
 // A process that was paused learns of the loss from Err before any timer ran.
 func TestErrLooksAtTheClock(t *testing.T) {
-	s := newStub()
-	l := locker.New(s)
-	defer l.Close()
-	s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
-	k := acquire(t, l, "a", locker.WithTTL(30*time.Millisecond))
-	for k.Err() == nil { // busy, so that the scheduler need not run
-	}
-	want(t, k.Err(), locker.ErrLost)
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		l := locker.New(memory.New(), locker.WithObserver(func(e locker.Event) {
+			if e.Name == "b" && e.Kind == locker.EventLost {
+				<-stuck // and the goroutine that looks after all leases with it
+			}
+		}))
+		defer l.Close()
+		defer close(stuck)
+		k := acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+		acquire(t, l, "b", locker.WithTTL(time.Second), locker.WithoutRenewal())
+		time.Sleep(3 * time.Second)
+		want(t, k.Err(), locker.ErrLost)
+		want(t, k.Release(context.Background()), locker.ErrLost)
+	})
 }
 
 func TestLossPushedByTheStore(t *testing.T) {
