@@ -276,6 +276,9 @@ func (e *env) awaitLineWithin(d time.Duration, name string, n int) {
 func (e *env) empty(name string) {
 	e.awaitLineWithin(slack, name, 0)
 	e.release(e.takeNow(e.control(), name))
+	if line := e.line(name); len(line) != 0 {
+		e.failf("the line of %q is %s after all was released", name, show(line))
+	}
 }
 
 // show prints a line.

@@ -1,0 +1,258 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockerproject/locker"
+)
+
+var histories = []Case{
+	{
+		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "§5.10"},
+		Explain: "a random run on one name, exclusively, is linearizable in the model of the line",
+		prove:   func(e *env) { randomRun(e, nil, exclusively) },
+	},
+	{
+		Topic: "history", Name: "mixed", Rules: []string{"D3", "D4", "D5", "D6", "§5.10"},
+		Explain: "a random run of writers, readers and permits is",
+		prove:   func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
+	},
+	{
+		Topic: "history", Name: "with-cuts", Rules: []string{"D3", "D4", "D10", "D14", "§5.10"},
+		Explain: "a random run in which clients are cut off, for a while or for good, and answers are lost, is",
+		prove:   func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
+	},
+	{
+		Topic: "history", Name: "with-kills", Rules: []string{"D3", "D4", "D10", "D14", "§5.10"}, Needs: NeedServer, alone: true,
+		Explain: "a random run in which the store is killed, started and stalled is",
+		prove:   func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
+	},
+}
+
+// run is a random run on one name, and its record.
+type run struct {
+	e       *env
+	name    string
+	ttl     time.Duration
+	kinds   []kind
+	faulty  bool
+	ledger  ledger
+	waiting sync.Map // owner → *turn, for the observer
+
+	mu      sync.Mutex
+	now     int64
+	tickets int
+	ops     []porcupine.Operation
+}
+
+// turn is one Acquire or TryAcquire of a run.
+type turn struct {
+	r        *run
+	client   int
+	ticket   int
+	kind     kind
+	call     int64
+	joined   atomic.Int64 // when it was told that it stands in line
+	rejoined atomic.Bool
+}
+
+// randomRun lets clients take a name in random ways while trouble goes on, and
+// checks the record: against the rule, and with porcupine.
+func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
+	const clients = 4
+	r := &run{e: e, name: e.name("history"), ttl: e.ttl(), kinds: kinds, faulty: trouble != nil}
+	cs, links := make([]*locker.Client, clients), make([]Link, clients)
+	for i := range cs {
+		if trouble == nil {
+			cs[i] = e.client(locker.WithObserver(r.observe))
+		} else {
+			cs[i], links[i] = e.linked(locker.WithObserver(r.observe))
+		}
+	}
+	var over sync.WaitGroup
+	if trouble != nil {
+		over.Go(func() { trouble(r, links) })
+	}
+	e.each(2*clients, func(i int) {
+		for range rounds(10) {
+			r.turn(cs[i/2], i)
+		}
+	})
+	over.Wait()
+	e.ok(r.ledger.check(), "the history of %q", r.name)
+	e.ok(checkHistory(r.ops), "the history of %q", r.name)
+}
+
+// tick is the time of the record.
+func (r *run) tick() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now++
+	return r.now
+}
+
+// happened records a step.
+func (t *turn) happened(what stepKind, token uint64, from, to int64) {
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	t.r.ops = append(t.r.ops, porcupine.Operation{
+		ClientId: t.client, Input: step{what, t.ticket, token, t.kind}, Call: from, Return: to,
+	})
+}
+
+// observe takes down when turns join the line.
+func (r *run) observe(ev locker.Event) {
+	found, ok := r.waiting.Load(ev.Owner)
+	if !ok {
+		return
+	}
+	t := found.(*turn) //nolint:forcetypeassert // nothing else is stored
+	switch ev.Kind {
+	case locker.EventWaiting:
+		t.joined.Store(r.tick())
+	case locker.EventRejoined:
+		t.rejoined.Store(true)
+	}
+}
+
+func (r *run) newTurn(client int) *turn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tickets++
+	return &turn{r: r, client: client, ticket: r.tickets, kind: r.kinds[rand.IntN(len(r.kinds))]}
+}
+
+// turn takes the name, or fails to, holds it for a moment, and releases it.
+func (r *run) turn(c *locker.Client, client int) {
+	t := r.newTurn(client)
+	owner := fmt.Sprint(t.ticket)
+	r.waiting.Store(owner, t)
+	defer r.waiting.Delete(owner)
+	patient := patience
+	if r.faulty || rand.IntN(4) == 0 {
+		patient = rand.N(2 * r.ttl)
+	}
+	ctx, cancel := context.WithTimeout(r.e.ctx, patient)
+	defer cancel()
+	acquire := c.Acquire
+	try := rand.IntN(4) == 0
+	if try {
+		acquire = c.TryAcquire
+	}
+	t.call = r.tick()
+	k, err := acquire(ctx, r.name, t.kind.options(locker.WithOwner(owner), locker.WithTTL(r.ttl))...)
+	switch {
+	case err == nil:
+		t.holds(k)
+	case try && errors.Is(err, locker.ErrNotAcquired):
+		t.happened(isRefused, 0, t.call, r.tick())
+	default:
+		t.ghost(ctx)
+	}
+}
+
+// ghost records a ticket that may have stood in line, and left some time.
+// Where nothing fails it has left when Acquire returns, unless that took as
+// long as the core waits for it.
+func (t *turn) ghost(ctx context.Context) {
+	until := lastForAll
+	deadline, _ := ctx.Deadline()
+	if !t.r.faulty && time.Since(deadline) < slack/2 {
+		until = t.r.tick()
+	}
+	t.happened(joins, 0, t.call, until)
+	t.happened(leaves, 0, t.call, until)
+}
+
+// holds records a grant, holds for a moment, and releases.
+func (t *turn) holds(k *locker.Lock) {
+	r := t.r
+	en := r.ledger.granted(k, t.kind.shared, t.kind.limit)
+	returned := r.tick()
+	joinedBy := returned
+	if at := t.joined.Load(); at != 0 && !t.rejoined.Load() {
+		joinedBy = at
+	}
+	t.happened(joins, k.Token(), t.call, joinedBy)
+	t.happened(isGranted, k.Token(), t.call, returned)
+	if t.rejoined.Load() {
+		(&turn{r: r, client: t.client, ticket: -t.ticket, kind: t.kind, call: t.call}).leftBehind(returned)
+	}
+	if rand.IntN(3) == 0 {
+		time.Sleep(rand.N(3 * time.Millisecond))
+	}
+	held := t.call // at the latest known
+	for r.faulty && rand.IntN(4) > 0 {
+		if now := r.tick(); k.Err() == nil {
+			held = now
+		}
+		time.Sleep(rand.N(r.ttl / 8))
+	}
+	r.ledger.ends(en)
+	before := r.tick()
+	if k.Err() == nil {
+		held = before
+	}
+	if err := k.Release(r.e.ctx); err != nil {
+		t.happened(leaves, k.Token(), held, lastForAll)
+		return
+	}
+	t.happened(leaves, k.Token(), before, r.tick())
+}
+
+// leftBehind is the ticket of one that had to join again.
+func (t *turn) leftBehind(until int64) {
+	t.happened(joins, 0, t.call, until)
+	t.happened(leaves, 0, t.call, lastForAll)
+}
+
+// cutClients cuts some clients off for a part of a lease, or for longer than
+// one, and loses the answers of others.
+func cutClients(r *run, links []Link) {
+	defer func() {
+		for _, link := range links {
+			link.Heal()
+		}
+	}()
+	for _, part := range []float64{0.2, 1.5, 0.5} {
+		link := links[rand.IntN(len(links))]
+		if part == 0.5 {
+			link.DropReplies(true)
+		} else {
+			link.Cut()
+		}
+		sleepUnless(r.e.ctx, time.Duration(part*float64(r.ttl)))
+		link.Heal()
+		sleepUnless(r.e.ctx, r.ttl/8)
+	}
+}
+
+// killServer kills the store and stalls it.
+func killServer(r *run, _ []Link) {
+	s := r.e.server()
+	sleepUnless(r.e.ctx, r.ttl/4)
+	s.kill()
+	sleepUnless(r.e.ctx, r.ttl/4)
+	s.start()
+	sleepUnless(r.e.ctx, r.ttl/2)
+	s.pause()
+	sleepUnless(r.e.ctx, r.ttl*3/2)
+	s.resume()
+}
+
+func sleepUnless(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

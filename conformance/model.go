@@ -1,0 +1,136 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// The model of a line, as porcupine checks it. What a ticket does is three
+// steps, each of which happens at one instant of an interval that the client
+// saw: it joins, it is granted, it leaves. A TryAcquire that is refused is one
+// step. Of a ticket whose fate the client does not know (cancelled, cut off,
+// lost) the last step may happen at any time from then on, or never, which for
+// a checker is: at the end.
+//
+// See Herlihy and Wing, "Linearizability" (1990), and the checker's own
+// account: Athalye, "Testing distributed systems for linearizability" (2017).
+type step struct {
+	what   stepKind
+	ticket int
+	token  uint64 // of a join, if it is known
+	kind   kind
+}
+
+type stepKind string
+
+const (
+	joins      stepKind = "joins"
+	isGranted  stepKind = "is granted"
+	leaves     stepKind = "leaves"
+	isRefused  stepKind = "is refused"
+	lastForAll          = int64(1) << 62 // an end that was not seen
+)
+
+// lineState is a state of the model: the line, and the greatest token of those
+// that have joined.
+type lineState struct {
+	line []place
+	last uint64
+}
+
+type place struct {
+	ticket int
+	kind   kind
+}
+
+// lineSpec is the sequential specification.
+var lineSpec = porcupine.Model{
+	Init: func() any { return lineState{} },
+	Step: func(state, input, _ any) (bool, any) {
+		s, ok := state.(lineState).after(input.(step))
+		return ok, s
+	},
+	Equal: func(a, b any) bool {
+		x, y := a.(lineState), b.(lineState)
+		return x.last == y.last && slices.Equal(x.line, y.line)
+	},
+	Hash: func(state any) uint64 {
+		s := state.(lineState)
+		h := s.last
+		for _, p := range s.line {
+			h = h*1099511628211 + uint64(p.ticket) //nolint:gosec // not negative
+		}
+		return h
+	},
+}
+
+// after is the state after a step, if the step may happen.
+func (s lineState) after(st step) (lineState, bool) {
+	at := slices.IndexFunc(s.line, func(p place) bool { return p.ticket == st.ticket })
+	switch st.what {
+	case joins:
+		if st.token != 0 && st.token <= s.last {
+			return s, false
+		}
+		return lineState{append(slices.Clip(s.line), place{st.ticket, st.kind}), max(s.last, st.token)}, true
+	case isGranted:
+		return s, at >= 0 && grantable(s.line, at)
+	case leaves:
+		if at < 0 {
+			return s, false
+		}
+		return lineState{slices.Delete(slices.Clone(s.line), at, at+1), s.last}, true
+	case isRefused:
+		with := append(slices.Clip(s.line), place{st.ticket, st.kind})
+		return s, !grantable(with, len(with)-1)
+	}
+	return s, false
+}
+
+func grantable(line []place, i int) bool {
+	ts := make([]driver.Ticket, i+1)
+	for j, p := range line[:i+1] {
+		ts[j] = driver.Ticket{Shared: p.kind.shared, Limit: p.kind.limit}
+	}
+	return driver.Grantable(ts, i)
+}
+
+// checkBound is how long the checker may search. A history of this size takes
+// milliseconds when it is in order.
+const checkBound = 30 * time.Second
+
+// checkHistory asks porcupine whether the steps of one name can be put in an
+// order that the model allows.
+func checkHistory(ops []porcupine.Operation) error {
+	switch porcupine.CheckOperationsTimeout(lineSpec, ops, checkBound) {
+	case porcupine.Ok:
+		return nil
+	case porcupine.Unknown:
+		return fmt.Errorf("the checker found no order of %d steps that the model allows within %v:\n%s", len(ops), checkBound, tell(ops))
+	default:
+		return fmt.Errorf("no order of these %d steps is one that the model allows:\n%s", len(ops), tell(ops))
+	}
+}
+
+// tell prints a history in the order of calls.
+func tell(ops []porcupine.Operation) string {
+	ops = slices.Clone(ops)
+	slices.SortStableFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	var s strings.Builder
+	for _, op := range ops {
+		st := op.Input.(step)
+		end := fmt.Sprint(op.Return)
+		if op.Return == lastForAll {
+			end = "?"
+		}
+		fmt.Fprintf(&s, "  [%d, %s] client %d: ticket %d (token %d, %+v) %s\n",
+			op.Call, end, op.ClientId, st.ticket, st.token, st.kind, st.what)
+	}
+	return s.String()
+}
