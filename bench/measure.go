@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A result is one row: what one subject did.
+type result struct {
+	Store   string `json:"store"`
+	Subject string `json:"subject"`
+
+	CycleP50   time.Duration `json:"cycle_p50_ns,omitempty"` // acquire and release, alone
+	CycleP99   time.Duration `json:"cycle_p99_ns,omitempty"`
+	Cycles     float64       `json:"cycles_per_s,omitempty"`    // alone
+	Parallel   float64       `json:"parallel_per_s,omitempty"`  // 32 goroutines, one client, a name each
+	PerCycle   float64       `json:"requests_per_cycle"`        // alone
+	Grants     float64       `json:"grants_per_s,omitempty"`    // 16 clients on one name
+	HandoffP50 time.Duration `json:"handoff_p50_ns,omitempty"`  // release to another client's grant
+	HandoffP99 time.Duration `json:"handoff_p99_ns,omitempty"`  //
+	Jain       float64       `json:"jain,omitempty"`            // of the grants; 1 is even
+	PerGrant   []float64     `json:"requests_per_grant"`        // for each number of contenders
+	HeldHeap   float64       `json:"held_heap_bytes,omitempty"` // a lock, of many held by one client
+	HeldGo     int           `json:"held_goroutines,omitempty"` // for all of them
+	HeldReqs   float64       `json:"held_requests,omitempty"`   // sent in one TTL for all of them
+}
+
+// measure lets the subjects take turns, and takes medians.
+func measure(tb *bed, storeName string, subjects []subject, cfg config) []result {
+	rounds := make([][]result, len(subjects))
+	for round := range cfg.rounds {
+		for i, s := range subjects {
+			fmt.Fprintf(os.Stderr, "\r  round %d of %d: %-40s", round+1, cfg.rounds, s.name)
+			r := result{Store: storeName, Subject: s.name}
+			if s.uncontended {
+				alone(tb, s, cfg, &r)
+				parallel(tb, s, cfg, &r)
+			}
+			if s.contended {
+				r.PerGrant = make([]float64, len(cfg.many))
+				for j, n := range cfg.many {
+					if s.most == 0 || n <= s.most {
+						contended(tb, s, n, cfg, &r, j)
+					}
+				}
+			}
+			if s.held && round == 0 && cfg.held > 0 {
+				manyHeld(tb, s, cfg, &r)
+			}
+			rounds[i] = append(rounds[i], r)
+		}
+	}
+	fmt.Fprint(os.Stderr, "\r")
+	results := make([]result, len(subjects))
+	for i, rs := range rounds {
+		results[i] = medians(rs)
+	}
+	return results
+}
+
+var nameSeq atomic.Int64
+
+func newName() string { return fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), nameSeq.Add(1)) }
+
+// names makes n names that c is ready for.
+func names(tb *bed, c client, n int) []string {
+	ns := make([]string, n)
+	for i := range ns {
+		ns[i] = newName()
+		if p, ok := c.(prepared); ok {
+			tb.check(p.prepare(context.Background(), ns[i]))
+		}
+	}
+	return ns
+}
+
+func cycle(tb *bed, c client, name string) {
+	ctx := context.Background()
+	release, err := c.acquire(ctx, name)
+	tb.check(err)
+	tb.check(release(ctx))
+}
+
+// alone is one goroutine on one name.
+func alone(tb *bed, s subject, cfg config, r *result) {
+	var count atomic.Int64
+	c := s.open(tb, &count)
+	defer c.close()
+	name := names(tb, c, 1)[0]
+	for range 20 {
+		cycle(tb, c, name)
+	}
+	sent := count.Load()
+	var took []time.Duration
+	begun := time.Now()
+	for time.Since(begun) < cfg.slice {
+		t := time.Now()
+		cycle(tb, c, name)
+		took = append(took, time.Since(t))
+	}
+	r.Cycles = perSecond(len(took), time.Since(begun))
+	r.CycleP50, r.CycleP99 = percentile(took, 50), percentile(took, 99)
+	r.PerCycle = float64(count.Load()-sent) / float64(len(took))
+}
+
+// parallel is many goroutines of one client, a name each.
+func parallel(tb *bed, s subject, cfg config, r *result) {
+	var count atomic.Int64
+	c := s.open(tb, &count)
+	defer c.close()
+	ns := names(tb, c, cfg.parallel)
+	var done atomic.Int64
+	var group sync.WaitGroup
+	begun := time.Now()
+	for _, name := range ns {
+		group.Go(func() {
+			for time.Since(begun) < cfg.slice {
+				cycle(tb, c, name)
+				done.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	r.Parallel = perSecond(int(done.Load()), time.Since(begun))
+}
+
+// race is the state of many clients on one name.
+type race struct {
+	last   int // who released last; guarded by the lock under test
+	at     time.Time
+	counts []int
+	took   []time.Duration
+}
+
+// contended is many clients on one name. The figures but the requests are those
+// of cfg.contenders.
+func contended(tb *bed, s subject, n int, cfg config, r *result, column int) {
+	var count atomic.Int64
+	clients := make([]client, n)
+	for i := range clients {
+		clients[i] = s.open(tb, &count)
+		defer clients[i].close()
+	}
+	name := names(tb, clients[0], 1)[0]
+	x := &race{last: -1, counts: make([]int, n)}
+	sent := count.Load()
+	ctx, stop := context.WithTimeout(context.Background(), cfg.slice)
+	defer stop()
+	var group sync.WaitGroup
+	begun := time.Now()
+	for i, c := range clients {
+		group.Go(func() { x.contend(tb, ctx, c, i, name) })
+	}
+	<-ctx.Done()
+	took := time.Since(begun)
+	asked := count.Load() - sent
+	group.Wait()
+	grants := 0
+	for _, g := range x.counts {
+		grants += g
+	}
+	r.PerGrant[column] = float64(asked) / float64(max(1, grants))
+	if n == cfg.contenders {
+		r.Grants, r.Jain = perSecond(grants, took), jain(x.counts)
+		r.HandoffP50, r.HandoffP99 = percentile(x.took, 50), percentile(x.took, 99)
+	}
+}
+
+// contend acquires until ctx ends.
+func (x *race) contend(tb *bed, ctx context.Context, c client, me int, name string) {
+	for ctx.Err() == nil {
+		release, err := c.acquire(ctx, name)
+		if err != nil {
+			if ctx.Err() == nil {
+				tb.check(err)
+			}
+			return
+		}
+		if x.last >= 0 && x.last != me {
+			x.took = append(x.took, time.Since(x.at))
+		}
+		x.counts[me]++
+		x.last, x.at = me, time.Now()
+		tb.check(release(context.WithoutCancel(ctx)))
+	}
+}
+
+// manyHeld is one client that holds many locks at once.
+func manyHeld(tb *bed, s subject, cfg config, r *result) {
+	var count atomic.Int64
+	c := s.open(tb, &count)
+	defer c.close()
+	warm, err := c.acquire(context.Background(), newName())
+	tb.check(err)
+	before, goBefore := heap(), runtime.NumGoroutine()
+	releases := make([]func(context.Context) error, cfg.held)
+	ns := make([]string, cfg.held)
+	for i := range ns {
+		ns[i] = newName()
+	}
+	each(cfg.held, func(i int) {
+		release, err := c.acquire(context.Background(), ns[i])
+		tb.check(err)
+		releases[i] = release
+	})
+	r.HeldHeap = float64(heap()-before) / float64(cfg.held)
+	r.HeldGo = runtime.NumGoroutine() - goBefore
+	sent := count.Load()
+	time.Sleep(leaseTTL)
+	r.HeldReqs = float64(count.Load() - sent)
+	each(cfg.held, func(i int) { _ = releases[i](context.Background()) }) // a peer without renewal has lost it
+	_ = warm(context.Background())
+}
+
+// each runs f for 0 to n-1, 64 at a time.
+func each(n int, f func(i int)) {
+	var group sync.WaitGroup
+	var next atomic.Int64
+	for range 64 {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
+
+func percentile(ds []time.Duration, p int) time.Duration {
+	if len(ds) == 0 {
+		return 0
+	}
+	slices.Sort(ds)
+	return ds[(len(ds)-1)*p/100]
+}
+
+// jain is the fairness index of Jain, Chiu and Hawe (DEC-TR-301, 1984): 1 when
+// all got the same, 1/n when one got everything.
+func jain(counts []int) float64 {
+	var sum, squares float64
+	for _, c := range counts {
+		sum += float64(c)
+		squares += float64(c) * float64(c)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(counts)) * squares)
+}

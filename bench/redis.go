@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncpool "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker"
+	lockerredis "github.com/lockerproject/locker/driver/redis"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// stores are the tables, in order.
+var stores = []store{redisStore}
+
+var redisStore = store{name: "redis", title: "redis, one server, nothing on disk", subjects: func(tb *bed) []subject {
+	addr := testbed.Redis(tb).Addr()
+	return []subject{
+		{name: "raw SET NX PX + compare-and-delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
+			return &redisRaw{redisConn(tb, addr, n)}
+		}},
+		{name: "BLPOP/LPUSH (floor, not crash-safe)", contended: true, open: func(tb *bed, n *atomic.Int64) client {
+			return &redisFloor{redisConn(tb, addr, n)}
+		}},
+		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+			return openRedis(tb, redisConn(tb, addr, n))
+		}},
+		{name: "bsm/redislock", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+			c := redisConn(tb, addr, n)
+			return &redisLock{c, redislock.New(c)}
+		}},
+		{name: "redsync", uncontended: true, contended: true, open: func(tb *bed, n *atomic.Int64) client {
+			c := redisConn(tb, addr, n)
+			return &redSync{c, redsync.New(redsyncpool.NewPool(c))}
+		}},
+	}
+}}
+
+// counted counts the commands that a go-redis client sends.
+type counted struct{ n *atomic.Int64 }
+
+func (c counted) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c counted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c counted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+func redisConn(tb *bed, addr string, n *atomic.Int64) *redis.Client {
+	c := redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 64,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		},
+	})
+	c.AddHook(counted{n})
+	tb.check(c.Ping(context.Background()).Err())
+	return c
+}
+
+// oursRedis closes the connection that it was given.
+type oursRedis struct {
+	ours
+	c *redis.Client
+}
+
+func (o oursRedis) close() {
+	o.ours.close()
+	_ = o.c.Close()
+}
+
+func openRedis(tb *bed, c *redis.Client) client {
+	d, err := lockerredis.New(c)
+	tb.check(err)
+	return oursRedis{ours{locker.New(d)}, c}
+}
+
+// redisRaw is what every simple Redis lock does, without a library.
+type redisRaw struct{ c *redis.Client }
+
+var compareAndDelete = redis.NewScript(
+	`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
+
+func (r *redisRaw) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	value := fmt.Sprintf("%016x", rand.Uint64())
+	ok, err := r.c.SetNX(ctx, name, value, leaseTTL).Result()
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is taken", name)
+	}
+	return func(ctx context.Context) error {
+		return compareAndDelete.Run(ctx, r.c, []string{name}, value).Err()
+	}, err
+}
+
+func (r *redisRaw) close() { _ = r.c.Close() }
+
+// redisFloor hands one token around: the least that contention can cost. A
+// holder that dies takes the token with it.
+type redisFloor struct{ c *redis.Client }
+
+func (r *redisFloor) prepare(ctx context.Context, name string) error {
+	return r.c.LPush(ctx, name, "token").Err()
+}
+
+func (r *redisFloor) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	for ctx.Err() == nil {
+		err := r.c.BLPop(ctx, time.Second, name).Err()
+		if err == redis.Nil { //nolint:errorlint // go-redis returns it bare
+			continue
+		}
+		return func(ctx context.Context) error { return r.c.LPush(ctx, name, "token").Err() }, err
+	}
+	return nil, ctx.Err()
+}
+
+func (r *redisFloor) close() { _ = r.c.Close() }
+
+type redisLock struct {
+	c *redis.Client
+	l *redislock.Client
+}
+
+func (r *redisLock) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	l, err := r.l.Obtain(ctx, name, leaseTTL, &redislock.Options{
+		RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return l.Release, nil
+}
+
+func (r *redisLock) close() { _ = r.c.Close() }
+
+type redSync struct {
+	c *redis.Client
+	s *redsync.Redsync
+}
+
+func (r *redSync) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	m := r.s.NewMutex(name, redsync.WithExpiry(leaseTTL), redsync.WithTries(1_000_000),
+		redsync.WithRetryDelay(time.Millisecond))
+	if err := m.LockContext(ctx); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { _, err := m.UnlockContext(ctx); return err }, nil
+}
+
+func (r *redSync) close() { _ = r.c.Close() }
