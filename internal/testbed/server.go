@@ -111,9 +111,12 @@ func (s *Server) await() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	pause, limit := time.Millisecond, 100*time.Millisecond
-	for ; ; pause, limit = min(2*pause, 20*time.Millisecond), min(2*limit, 5*time.Second) {
+	for ; ; pause = min(2*pause, 20*time.Millisecond) {
 		try, cancelTry := context.WithTimeout(ctx, limit)
 		err := s.kind.ready(try, s.addr)
+		if try.Err() != nil { // or the machine is too busy for such haste
+			limit = min(2*limit, 5*time.Second)
+		}
 		cancelTry()
 		switch {
 		case err == nil:
