@@ -1,0 +1,259 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+const (
+	// patience is how long a ticket that does not stand in line yet is tried
+	// for while no server answers: an ensemble that has lost its leader has a
+	// new one by then.
+	patience = 5 * time.Second
+
+	retryFirst = 20 * time.Millisecond
+	retryMost  = time.Second
+)
+
+// Acquire implements driver.Driver.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := d.ready(ctx); err != nil {
+		return driver.Grant{}, err
+	}
+	j := &joining{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	j.lateMaybe = d.clearOfSuspicion(r.ID)
+	if t := d.ticketOf(r.Hold(0)); t != nil {
+		if j.lateMaybe {
+			d.suspect(j.parent, r.ID)
+		}
+		return d.await(ctx, t, r, j.began) // asked again
+	}
+	alone, err := j.join(ctx)
+	if j.lateMaybe {
+		d.suspect(j.parent, r.ID)
+	}
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if alone {
+		return d.grant(j.t, r, j.sent), nil // the create has proved the session alive
+	}
+	return d.await(ctx, j.t, r, j.began)
+}
+
+// ticketOf returns the ticket of that name and ID, if it is on the books.
+func (d *Driver) ticketOf(h driver.Hold) *ticket {
+	s := d.session()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.tickets[h.ID]; t != nil && t.hold.Name == h.Name && t.sess == s {
+		return t
+	}
+	return nil
+}
+
+// joining is a request on its way into the line.
+type joining struct {
+	d      *Driver
+	r      driver.Request
+	parent string
+	began  time.Time
+
+	t         *ticket
+	sent      time.Time // when the create was sent that has made t
+	unsure    bool      // a create may have been carried out
+	lateMaybe bool      // … or may still be: see suspect
+	checked   bool      // a request that does not wait has seen that it may be granted
+}
+
+// join puts a ticket in line; alone: nobody else stands there. A request that
+// does not wait, and would have to, gets ErrNotAcquired and none.
+func (j *joining) join(ctx context.Context) (alone bool, err error) {
+	for delay := retryFirst; ; {
+		alone, err = j.step(ctx)
+		switch {
+		case err == nil && j.t != nil:
+			return alone, nil
+		case err == nil:
+			continue // the line was not as thought
+		case final(err) || errors.Is(err, driver.ErrNotAcquired) || ctx.Err() != nil:
+			return false, err
+		case time.Since(j.began) > patience || !j.d.pause(ctx, delay):
+			return false, err
+		}
+		delay = min(2*delay, retryMost)
+	}
+}
+
+// step does one thing to get a ticket into line. Without an error and without
+// a ticket there is something else to do.
+func (j *joining) step(ctx context.Context) (alone bool, err error) {
+	d := j.d
+	if j.unsure {
+		if err := j.find(ctx); err != nil || j.t != nil {
+			return false, err
+		}
+		j.unsure = false
+	}
+	crowded := d.isCrowded(j.parent)
+	if crowded && !j.r.Wait && !j.checked {
+		return false, j.check(ctx)
+	}
+	j.sent = time.Now()
+	before := d.session()
+	data := newRecord(j.r, leaseOf(d.timeout()))
+	got, err := write(ctx, d, func() (taken, error) { return d.takeTicket(j.parent, j.r, data, !crowded) })
+	switch {
+	case err == nil:
+		return got.children == 1, j.made(ctx, got, before)
+	case errors.Is(err, zk.ErrNodeExists):
+		d.setCrowded(j.parent, true)
+		return false, nil
+	case errors.Is(err, zk.ErrNoNode) && crowded:
+		d.setCrowded(j.parent, false)
+		return false, nil
+	case errors.Is(err, zk.ErrNoNode):
+		_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.createPath(d.base) })
+		return false, err
+	case answered(err):
+		return false, err
+	}
+	j.unsure, j.lateMaybe = true, true
+	return false, err
+}
+
+// made registers the ticket of a create that was answered.
+func (j *joining) made(ctx context.Context, got taken, before *session) error {
+	now := j.d.session()
+	if now == nil || now != before {
+		// The connection got a session meanwhile: was it this one that created?
+		j.unsure = true
+		return nil
+	}
+	return j.adopt(got.path, got.czxid, now)
+}
+
+// adopt makes a node our ticket.
+func (j *joining) adopt(path string, czxid int64, s *session) error {
+	t := &ticket{hold: j.r.Hold(uint64(czxid)), path: path, sess: s}
+	d := j.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.over() {
+		return fmt.Errorf("%w while joining the line", errExpired)
+	}
+	d.tickets[j.r.ID] = t
+	j.t = t
+	return nil
+}
+
+// find looks for the node of a create whose answer did not come. It first has
+// the server catch up, so that the node is there if it ever will be, unless
+// the request is still held back on a connection that was given up: see
+// suspect.
+func (j *joining) find(ctx context.Context) error {
+	d := j.d
+	if err := d.sync(ctx); err != nil {
+		return err
+	}
+	v, err := d.list(ctx, j.parent)
+	if err != nil {
+		return err
+	}
+	for _, e := range v.entries {
+		if e.id != j.r.ID {
+			continue
+		}
+		path := j.parent + "/" + e.node
+		st, err := call(ctx, d, func() (*zk.Stat, error) { _, st, err := d.conn.Exists(path); return st, err })
+		if err != nil {
+			return err
+		}
+		if s := d.session(); s != nil && st.EphemeralOwner == s.id {
+			return j.adopt(path, st.Czxid, s)
+		}
+		// It is of a session that has ended, and goes with it.
+		if err := d.drop(ctx, path); err != nil && !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+	}
+	return nil
+}
+
+// check refuses a request that does not wait, and would have to, before it
+// disturbs the line.
+func (j *joining) check(ctx context.Context) error {
+	if err := j.d.sync(ctx); err != nil {
+		return err
+	}
+	v, err := j.d.list(ctx, j.parent)
+	if err != nil {
+		return err
+	}
+	if !v.admits(j.r) {
+		return driver.ErrNotAcquired
+	}
+	j.checked = true
+	return nil
+}
+
+// admits reports whether a ticket that joined now would be granted.
+func (v *view) admits(r driver.Request) bool {
+	line := append(v.tickets[:len(v.tickets):len(v.tickets)], r.Ticket(0))
+	return driver.Grantable(line, len(line)-1)
+}
+
+// grant makes t held and tells so.
+func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Grant {
+	lease := t.sess.lease()
+	g := driver.Grant{Token: t.hold.Token, Asked: asked}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.held = true
+	t.since = asked
+	if r.Renewed && r.TTL >= lease {
+		g.TTL = lease
+		t.capped = true
+	}
+	if !r.Renewed {
+		t.until = asked.Add(r.TTL)
+	}
+	if r.TTL > lease && !t.capped {
+		d.guard(t)
+	}
+	if t.watch == nil {
+		d.watchLater(t)
+	}
+	return g
+}
+
+// crowdedMost bounds the hints about lines.
+const crowdedMost = 4096
+
+// isCrowded tells whether the line had others when last seen. It is a hint
+// about which request to try first, and may be wrong.
+func (d *Driver) isCrowded(parent string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.crowded[parent]
+	return ok
+}
+
+func (d *Driver) setCrowded(parent string, yes bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !yes {
+		delete(d.crowded, parent)
+		return
+	}
+	if len(d.crowded) >= crowdedMost {
+		clear(d.crowded)
+	}
+	d.crowded[parent] = struct{}{}
+}

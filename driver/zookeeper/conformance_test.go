@@ -1,0 +1,52 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestConformance(t *testing.T) {
+	srv := testbed.Zookeeper(t, testbed.Faults())
+	conn := connect(t, srv.Addr())
+	openAt := func(ctx context.Context, url string) (driver.Driver, error) {
+		u, err := driver.ParseURL(url + "?prefix=conformance&session=" + session.String())
+		if err != nil {
+			return nil, err
+		}
+		return driver.Open(ctx, u)
+	}
+	conformance.Run(t, conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return openAt(ctx, srv.URL()) },
+		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+			p := srv.Proxy(t)
+			d, err := openAt(ctx, p.URL())
+			return d, p, err
+		},
+		Server: srv,
+		Keys:   func(context.Context) (int, error) { return count(conn, "/conformance") },
+	})
+}
+
+// count is how many nodes there are below path.
+func count(conn *zk.Conn, path string) (int, error) {
+	names, _, err := conn.Children(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return 0, nil
+	}
+	n := len(names)
+	for _, name := range names {
+		below, err := count(conn, path+"/"+name)
+		if err != nil {
+			return 0, err
+		}
+		n += below
+	}
+	return n, err
+}

@@ -1,0 +1,153 @@
+package zookeeper_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const session = 10 * time.Second
+
+// open opens a driver by URL, closed at the end of the test.
+func open(t testing.TB, url string) driver.Driver {
+	t.Helper()
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := driver.Open(t.Context(), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// place is a URL of the shared server with a prefix of its own.
+func place(t testing.TB) string {
+	return testbed.SharedZookeeper(t).URL() + "/t/" + rand.Text() + "?session=" + session.String()
+}
+
+// base is the node of a place.
+func base(url string) string {
+	path, _, _ := strings.Cut(url[strings.Index(url, "/t/"):], "?")
+	return path + "/locker"
+}
+
+func client(t testing.TB, url string) *locker.Client {
+	t.Helper()
+	c := locker.New(open(t, url))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// admin is a plain connection to the shared server.
+func admin(t testing.TB) *zk.Conn {
+	t.Helper()
+	return connect(t, testbed.SharedZookeeper(t).Addr())
+}
+
+func connect(t testing.TB, addrs ...string) *zk.Conn {
+	t.Helper()
+	conn, _, err := zk.Connect(addrs, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+func ctxFor(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestCycle(t *testing.T) {
+	url := place(t)
+	a, b := client(t, url), client(t, url)
+	ctx := ctxFor(t, 20*time.Second)
+	var last uint64
+	for i := range 20 {
+		c := []*locker.Client{a, b}[i%2]
+		k := must[*locker.Lock](t)(c.Acquire(ctx, "cycle"))
+		if k.Token() <= last {
+			t.Fatalf("token %d after %d", k.Token(), last)
+		}
+		last = k.Token()
+		if _, err := a.TryAcquire(ctx, "cycle", locker.WithOwner("other")); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Fatalf("second: %v", err)
+		}
+		if err := k.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, _, err := admin(t).Children(base(url)); err != nil || len(left) != 0 {
+		t.Fatalf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestHandOff(t *testing.T) {
+	url := place(t)
+	ctx := ctxFor(t, 20*time.Second)
+	clients := make([]*locker.Client, 5)
+	for i := range clients {
+		clients[i] = client(t, url)
+	}
+	first := must[*locker.Lock](t)(clients[0].Acquire(ctx, "x"))
+	order := make(chan int, len(clients))
+	for i := 1; i < len(clients); i++ {
+		go func() {
+			k, err := clients[i].Acquire(ctx, "x")
+			if err != nil {
+				t.Error(err)
+				order <- -1
+				return
+			}
+			order <- i
+			if err := k.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+		for {
+			l := must[locker.Line](t)(clients[0].Inspect(ctx, "x"))
+			if len(l.Tickets) == i+1 {
+				break
+			}
+		}
+	}
+	if err := first.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < len(clients); i++ {
+		if got := <-order; got != i {
+			t.Fatalf("place %d went to %d", i, got)
+		}
+	}
+}

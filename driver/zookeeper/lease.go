@@ -1,0 +1,173 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// RenewAll implements driver.BatchRenewer. One request shows that the session
+// is alive; and the watches on the tickets' nodes, which come before its
+// answer, that they are there.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	err := d.ready(ctx)
+	if err == nil {
+		if err = d.prove(ctx); errors.Is(err, zk.ErrNoNode) {
+			err = nil // the base is gone, and all below: the majority has answered
+		}
+	}
+	errs := make([]error, len(rs))
+	for i, r := range rs {
+		if errs[i] = err; err == nil {
+			errs[i] = d.renewed(ctx, r)
+		}
+	}
+	return errs
+}
+
+// renewed is one entry of a batch, after the session was seen alive.
+func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
+	t := d.ticketOf(r.Hold)
+	if t == nil {
+		return d.renewUnknown(ctx, r.Hold)
+	}
+	d.mu.Lock()
+	held, watch := t.held, t.watch
+	if held {
+		if r.TTL > t.sess.lease() && !t.capped {
+			d.guard(t)
+		}
+		if until := time.Now().Add(r.TTL); !t.until.IsZero() && until.After(t.until) {
+			t.until = until
+		}
+	}
+	d.mu.Unlock()
+	switch {
+	case !held:
+		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
+	case watch == nil || !fired(watch):
+		return nil
+	}
+	return d.watchOwn(ctx, t)
+}
+
+// renewUnknown answers for a ticket that is not ours: it was lost, or belongs
+// to another session, which alone can keep it alive.
+func (d *Driver) renewUnknown(ctx context.Context, h driver.Hold) error {
+	path, err := d.findTicket(ctx, h)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
+}
+
+// Release implements driver.Driver.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	if err := d.ready(ctx); err != nil {
+		return err
+	}
+	if t := d.ticketOf(h); t != nil {
+		d.forget(t)
+		err := d.drop(ctx, t.path)
+		if err != nil && !final(err) {
+			d.background(func() { d.dropUntilGone(t) })
+		}
+		return err
+	}
+	path, err := d.findTicket(ctx, h)
+	if err != nil {
+		return err
+	}
+	return d.drop(ctx, path)
+}
+
+// forget takes a ticket off the books, so that its end is no loss.
+func (d *Driver) forget(t *ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tickets[t.hold.ID] != t {
+		return
+	}
+	delete(d.tickets, t.hold.ID)
+	if t.gone != nil {
+		close(t.gone)
+	}
+}
+
+// dropUntilGone takes a ticket that is no longer ours off the store once that
+// can be reached: it would stand there for as long as the session lives, which
+// may be for ever.
+func (d *Driver) dropUntilGone(t *ticket) {
+	for delay := retryFirst; !t.sess.over(); delay = min(2*delay, retryMost) {
+		ctx, cancel := context.WithTimeout(context.Background(), choreBound)
+		err := d.drop(ctx, t.path)
+		cancel()
+		if err == nil || final(err) || !d.pause(context.Background(), delay) {
+			return
+		}
+	}
+}
+
+// findTicket looks in the line for a ticket that is not on the books; ErrLost:
+// it is not there.
+func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
+	if err := d.sync(ctx); err != nil {
+		return "", err
+	}
+	parent := d.parent(h.Name)
+	v, err := d.list(ctx, parent)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range v.entries {
+		if e.id == h.ID {
+			return parent + "/" + e.node, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no such ticket stands in line", driver.ErrLost)
+}
+
+// drop deletes a ticket's node, and the name's node with the last ticket.
+func (d *Driver) drop(ctx context.Context, path string) error {
+	parent := parentOf(path)
+	last := !d.isCrowded(parent)
+	left, err := d.dropNode(ctx, path, last)
+	if last && errors.Is(err, zk.ErrNotEmpty) {
+		d.setCrowded(parent, true)
+		last = false
+		left, err = d.dropNode(ctx, path, last)
+	}
+	if err == nil && !last && left == 0 {
+		d.tidy(ctx, parent)
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("%w: its node %s is not there", driver.ErrLost, path)
+	}
+	return err
+}
+
+func (d *Driver) dropNode(ctx context.Context, path string, last bool) (left int, err error) {
+	return write(ctx, d, func() (int, error) { return d.dropTicket(path, last) })
+}
+
+// tidy removes the node of a name whose line is empty. Whoever joins it in this
+// moment keeps it.
+func (d *Driver) tidy(ctx context.Context, parent string) {
+	d.setCrowded(parent, false)
+	_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.conn.Delete(parent, -1) })
+	if err != nil && !answered(err) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.tidyLater(parent)
+	}
+}

@@ -1,0 +1,204 @@
+package zookeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// view is a line as one listing shows it, in order. It is read only.
+type view struct {
+	entries []entry
+	tickets []driver.Ticket // what the grant rule looks at
+}
+
+// index returns where the ticket of that node stands; -1: not in line.
+func (v *view) index(node string) int {
+	return slices.IndexFunc(v.entries, func(e entry) bool { return e.node == node })
+}
+
+func (v *view) granted(i int) bool { return driver.Grantable(v.tickets, i) }
+
+// blocker returns the ticket whose end, or grant, entry i has to wait for:
+// until then it cannot be granted, so that one watch on it misses nothing and
+// wakes nobody else. -1 says that any of several may make way.
+//
+//   - An exclusive ticket waits for its predecessor.
+//   - A shared one behind an exclusive one waits for the nearest of these.
+//   - A shared one with limit L, with L or more shared ones ahead, waits
+//     for the nearest of these that is not granted and whose limit is L or
+//     more: that one's turn comes first, and it marks its node then. There is
+//     none ahead of the first in the queue, which waits for any to leave.
+func (v *view) blocker(i int) int {
+	t := v.entries[i]
+	if !t.shared {
+		return i - 1
+	}
+	for j := i - 1; j >= 0; j-- {
+		if !v.entries[j].shared {
+			return j
+		}
+	}
+	for j := i - 1; j >= 0; j-- {
+		if e := v.entries[j]; e.limit >= t.limit && j >= e.limit {
+			return j
+		}
+	}
+	return -1
+}
+
+// awaited reports whether somebody behind i may be waiting for i to mark its
+// node, see blocker.
+func (v *view) awaited(i int) bool {
+	return slices.ContainsFunc(v.entries[i+1:], func(e entry) bool { return e.limit > 0 && e.limit <= v.entries[i].limit })
+}
+
+// newView orders a listing. Foreign nodes are left out.
+func newView(entries []entry, order func(a, b entry) int) *view {
+	slices.SortFunc(entries, order)
+	v := &view{entries: entries, tickets: make([]driver.Ticket, len(entries))}
+	for i, e := range entries {
+		v.tickets[i] = driver.Ticket{Shared: e.shared, Limit: e.limit}
+	}
+	return v
+}
+
+func bySequence(a, b entry) int { return cmp.Compare(a.seq, b.seq) }
+func byCreation(a, b entry) int { return cmp.Compare(a.czxid, b.czxid) }
+
+// Sequences order a line up to this one. The server's counter has 31 bits:
+// what it does beyond depends on its version (it becomes negative, or stays
+// where it is), so that a line that comes near is ordered by czxid.
+const lastSequence = math.MaxInt32 - 1<<20
+
+// sequential reports whether the sequences tell the order of the line.
+func sequential(entries []entry) bool {
+	return !slices.ContainsFunc(entries, func(e entry) bool { return e.seq < 0 || e.seq > lastSequence })
+}
+
+// arrange makes a view of a listing.
+func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*view, error) {
+	entries := make([]entry, 0, len(nodes))
+	for _, n := range nodes {
+		if e, ok := parseEntry(n); ok {
+			entries = append(entries, e)
+		}
+	}
+	if sequential(entries) {
+		return newView(entries, bySequence), nil
+	}
+	stats, err := each(ctx, d, entries, func(e entry) (*zk.Stat, error) {
+		ok, st, err := d.conn.Exists(parent + "/" + e.node)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return st, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	there := entries[:0]
+	for i, e := range entries {
+		if stats[i] != nil {
+			e.czxid = stats[i].Czxid
+			there = append(there, e)
+		}
+	}
+	return newView(there, byCreation), nil
+}
+
+// each asks about every item, many at once, and returns the answers in order.
+func each[T, R any](ctx context.Context, d *Driver, items []T, ask func(T) (R, error)) ([]R, error) {
+	const atOnce = 32
+	answers, errs := make([]R, len(items)), make([]error, len(items))
+	slots := make(chan struct{}, atOnce)
+	var group sync.WaitGroup
+	for i, item := range items {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			answers[i], errs[i] = call(ctx, d, func() (R, error) { return ask(item) })
+		})
+	}
+	group.Wait()
+	return answers, errors.Join(errs...)
+}
+
+// listings shares listings among those who want one of the same line at the
+// same time: who asks while one is under way gets the next one, which is
+// sent after he asked. So a thousand waiters that join together cost a
+// few listings.
+type listings struct {
+	mu    sync.Mutex
+	lines map[string]*listing // under way, by parent
+}
+
+type listing struct {
+	done chan struct{}
+	view *view
+	err  error
+	next *listing // for those who ask meanwhile; nil: nobody has
+}
+
+// list returns the line below parent, at or after the time of the call; an
+// empty one if nobody is there.
+func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
+	l := d.joinListing(parent)
+	select {
+	case <-l.done:
+		return l.view, l.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (d *Driver) joinListing(parent string) *listing {
+	d.listings.mu.Lock()
+	defer d.listings.mu.Unlock()
+	current := d.listings.lines[parent]
+	if current == nil {
+		l := &listing{done: make(chan struct{})}
+		d.listings.lines[parent] = l
+		go d.runListings(parent, l)
+		return l
+	}
+	if current.next == nil {
+		current.next = &listing{done: make(chan struct{})}
+	}
+	return current.next
+}
+
+// runListings does l and those that were asked for meanwhile. It ends with the
+// connection at the latest.
+func (d *Driver) runListings(parent string, l *listing) {
+	for l != nil {
+		l.view, l.err = d.listNow(parent)
+		close(l.done)
+		d.listings.mu.Lock()
+		l = l.next
+		if l == nil {
+			delete(d.listings.lines, parent)
+		} else {
+			d.listings.lines[parent] = l
+		}
+		d.listings.mu.Unlock()
+	}
+}
+
+func (d *Driver) listNow(parent string) (*view, error) {
+	nodes, _, err := d.conn.Children(parent)
+	if errors.Is(err, zk.ErrNoNode) {
+		nodes, err = nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.arrange(context.Background(), parent, nodes)
+}

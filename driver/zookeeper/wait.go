@@ -1,0 +1,202 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// await waits for the grant of a ticket that stands in line.
+func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began time.Time) (driver.Grant, error) {
+	w := &waiter{d: d, t: t, r: r, parent: parentOf(t.path), node: nodeOf(t.path)}
+	for delay := retryFirst; ; {
+		if err := w.lost(); err != nil {
+			return driver.Grant{}, err
+		}
+		g, wake, err := w.look(ctx)
+		switch {
+		case err == nil && wake == nil:
+			return g, nil
+		case err == nil:
+			w.last, delay = nil, retryFirst
+			if err := w.sleep(ctx, wake); err != nil {
+				return driver.Grant{}, err
+			}
+			continue
+		case ctx.Err() != nil:
+			return driver.Grant{}, w.ended(ctx)
+		case final(err) || errors.Is(err, driver.ErrNotAcquired):
+			return driver.Grant{}, err
+		case !w.joined && time.Since(began) > patience:
+			return driver.Grant{}, err
+		}
+		w.last = err
+		if !d.pause(ctx, delay) {
+			return driver.Grant{}, w.ended(ctx)
+		}
+		delay = min(2*delay, retryMost)
+	}
+}
+
+// waiter is a ticket that waits.
+type waiter struct {
+	d            *Driver
+	t            *ticket
+	r            driver.Request
+	parent, node string
+
+	joined bool
+	gone   <-chan struct{} // closed when the ticket's node was deleted
+	last   error           // of the store, nil when it has answered since
+}
+
+// look looks at the line: the ticket is granted, or wake fires when it is time
+// to look again.
+func (w *waiter) look(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
+	d := w.d
+	v, err := d.list(ctx, w.parent)
+	if err != nil {
+		return g, nil, err
+	}
+	i := v.index(w.node)
+	if i < 0 {
+		d.forget(w.t)
+		return g, nil, fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, w.t.path)
+	}
+	d.setCrowded(w.parent, len(v.entries) > 1)
+	if err := w.dropGhosts(ctx, v); err != nil {
+		return g, nil, err
+	}
+	if v.granted(i) {
+		g, err = w.granted(ctx, v, i)
+		return g, nil, err
+	}
+	if !w.r.Wait {
+		return g, nil, w.refuse(ctx)
+	}
+	w.inLine()
+	wake, err = w.watch(ctx, v, i)
+	return g, wake, err
+}
+
+// inLine tells, once, that the ticket stands in line ungranted.
+func (w *waiter) inLine() {
+	if w.joined {
+		return
+	}
+	w.joined = true
+	w.d.mu.Lock()
+	if w.t.gone == nil {
+		w.t.gone = make(chan struct{})
+		w.t.since = time.Now()
+		w.d.watchLater(w.t)
+	}
+	w.gone = w.t.gone
+	w.d.mu.Unlock()
+	if w.r.Joined != nil {
+		w.r.Joined()
+	}
+}
+
+// watch sets the one watch that the ticket needs.
+func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, error) {
+	b := v.blocker(i)
+	if b < 0 {
+		return w.d.watchLine(ctx, w.parent, v)
+	}
+	turn := w.t.hold.Shared && v.entries[b].shared // it may mark its node
+	return w.d.watchNode(ctx, w.parent+"/"+v.entries[b].node, turn)
+}
+
+// granted makes the ticket held, when its session is sure to be alive.
+func (w *waiter) granted(ctx context.Context, v *view, i int) (driver.Grant, error) {
+	asked, err := w.d.alive(ctx, w.t.sess, w.r.TTL)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	g := w.d.grant(w.t, w.r, asked)
+	if err := w.lost(); err != nil {
+		return driver.Grant{}, err
+	}
+	if w.joined && v.awaited(i) {
+		w.d.background(w.mark)
+	}
+	return g, nil
+}
+
+// mark wakes the ticket that waits for this one's turn.
+func (w *waiter) mark() {
+	d, ctx := w.d, context.Background()
+	data := newRecord(w.r, w.t.sess.lease())
+	for delay := retryFirst; !w.t.sess.over(); delay = min(2*delay, retryMost) {
+		_, err := write(ctx, d, func() (*zk.Stat, error) { return d.conn.Set(w.t.path, data, -1) })
+		if err == nil || final(err) || !d.pause(ctx, delay) {
+			return
+		}
+	}
+}
+
+// refuse takes the ticket of a request that does not wait out of the line.
+func (w *waiter) refuse(ctx context.Context) error {
+	w.d.forget(w.t)
+	err := w.d.drop(ctx, w.t.path)
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		return driver.ErrNotAcquired
+	}
+	return err
+}
+
+// dropGhosts removes nodes of this ticket that came of a create which was
+// carried out after all.
+func (w *waiter) dropGhosts(ctx context.Context, v *view) error {
+	for _, e := range v.entries {
+		if e.id == w.r.ID && e.node != w.node {
+			if err := w.d.drop(ctx, w.parent+"/"+e.node); err != nil && !errors.Is(err, driver.ErrLost) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sleep waits for a wake, or for the end of the ticket or of the wait.
+func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
+	select {
+	case <-wake:
+		return nil
+	case <-w.gone:
+		return fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, w.t.path)
+	case <-w.t.sess.gone:
+		return w.lost()
+	case <-ctx.Done():
+		return w.ended(ctx)
+	case <-w.d.closing:
+		return driver.ErrClosed
+	}
+}
+
+// lost tells whether the ticket has gone with its session.
+func (w *waiter) lost() error {
+	if w.d.session(); w.t.sess.over() {
+		return errExpired
+	}
+	return nil
+}
+
+// ended is the error at ctx's end: why it ended, and the state of the store.
+func (w *waiter) ended(ctx context.Context) error {
+	select {
+	case <-w.d.closing:
+		return driver.ErrClosed
+	default:
+	}
+	if s := w.d.conn.State(); w.last == nil && s != zk.StateHasSession {
+		w.last = fmt.Errorf("%w (%v)", zk.ErrNoServer, s)
+	}
+	return errors.Join(context.Cause(ctx), w.last)
+}

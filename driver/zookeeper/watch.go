@@ -1,0 +1,145 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// watches are those that waiters have set. The client cannot take a watch
+// back, so a waiter that gives up leaves it, and the next one that waits for the
+// same node uses it: there is one a node at most, on the server and here, and
+// it goes with the node.
+//
+// A fired channel is closed after its event, so that any number may wait on it.
+type watches struct {
+	mu    sync.Mutex
+	nodes map[string]watch // by path; of the children with a slash behind
+	most  int              // size that brings on the next pruning
+}
+
+type watch struct {
+	fired   <-chan zk.Event
+	version int32 // of the node's data when it was set
+}
+
+func fired(ch <-chan zk.Event) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// get returns the watch on key that has not fired.
+func (w *watches) get(key string) (watch, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, ok := w.nodes[key]
+	if ok && fired(s.fired) {
+		delete(w.nodes, key)
+		ok = false
+	}
+	return s, ok
+}
+
+func (w *watches) put(key string, s watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes[key] = s
+	if len(w.nodes) <= w.most {
+		return
+	}
+	for k, s := range w.nodes {
+		if fired(s.fired) {
+			delete(w.nodes, k)
+		}
+	}
+	w.most = 2*len(w.nodes) + 64
+}
+
+// again is a channel that has fired: look again at once.
+var again = func() <-chan zk.Event {
+	ch := make(chan zk.Event)
+	close(ch)
+	return ch
+}()
+
+// watchNode returns a channel that fires when the node's data change or it is
+// deleted. With unmarked it has fired already if its data were changed before.
+func (d *Driver) watchNode(ctx context.Context, path string, unmarked bool) (<-chan zk.Event, error) {
+	if s, ok := d.watches.get(path); ok && (!unmarked || s.version == 0) {
+		return s.fired, nil
+	}
+	s, err := call(ctx, d, func() (watch, error) {
+		// Not ExistsW: of a node that is gone that would leave a watch for ever.
+		_, st, ch, err := d.conn.GetW(path)
+		if err != nil {
+			return watch{}, err
+		}
+		return watch{fired: ch, version: st.Version}, nil
+	})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return again, nil
+	case err != nil:
+		return nil, err
+	}
+	d.watches.put(path, s)
+	if unmarked && s.version != 0 {
+		return again, nil
+	}
+	return s.fired, nil
+}
+
+// watchLine returns a channel that fires when a ticket joins or leaves the line
+// below parent. It has fired already if v, the line as the caller has seen it,
+// is not the present one.
+func (d *Driver) watchLine(ctx context.Context, parent string, v *view) (<-chan zk.Event, error) {
+	type seen struct {
+		watch
+		nodes []string
+	}
+	if s, ok := d.watches.get(parent + "/"); ok {
+		return s.fired, nil
+	}
+	s, err := call(ctx, d, func() (seen, error) {
+		nodes, _, ch, err := d.conn.ChildrenW(parent)
+		return seen{watch{fired: ch}, nodes}, err
+	})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return again, nil
+	case err != nil:
+		return nil, err
+	}
+	d.watches.put(parent+"/", s.watch)
+	if !v.shows(s.nodes) {
+		return again, nil
+	}
+	return s.fired, nil
+}
+
+// shows reports whether the tickets among nodes are those of v.
+func (v *view) shows(nodes []string) bool {
+	there := make(map[string]bool, len(v.entries))
+	for _, e := range v.entries {
+		there[e.node] = true
+	}
+	n := 0
+	for _, node := range nodes {
+		if _, ok := parseEntry(node); ok {
+			if n++; !there[node] {
+				return false
+			}
+		}
+	}
+	return n == len(v.entries)
+}
+
+func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }
+func nodeOf(path string) string   { return path[strings.LastIndexByte(path, '/')+1:] }
