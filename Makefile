@@ -82,7 +82,7 @@ tools: $(TOOLS)/golangci-lint ## build the pinned tools of tools/go.mod
 
 $(TOOLS)/golangci-lint: tools/go.mod
 	@echo '==> building the tools (some minutes the first time)'; \
-	time GOTOOLCHAIN=local GOFLAGS= GOBIN=$(TOOLS) go -C tools install tool
+	time GOWORK=off GOFLAGS= GOBIN=$(TOOLS) go -C tools install tool
 
 .PHONY: clean
 clean: ## remove what was built (servers and tools included)

@@ -19,7 +19,7 @@ var redis = &kind{
 	command: func(n *node) *exec.Cmd {
 		args := []string{
 			"--port", strconv.Itoa(n.ports[0]), "--bind", "127.0.0.1", "--dir", n.dir,
-			"--save", "", "--maxclients", "20000",
+			"--save", "", "--maxclients", "19000", "--loglevel", "warning",
 			"--appendonly", yesNo(n.opts.durable), "--appendfsync", "always",
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
