@@ -9,4 +9,5 @@ package all
 
 import (
 	_ "github.com/lockerproject/locker/driver/memory" // memory://
+	_ "github.com/lockerproject/locker/driver/redis"  // redis:// rediss:// redis+sentinel:// redis+cluster://
 )
