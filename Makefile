@@ -64,8 +64,8 @@ examples: ## build and vet every example
 	fi
 
 .PHONY: bench
-bench: servers ## run the benchmarks of bench/ (FLAGS=-bench=Name for some)
-	@$(call in,bench,go test -run '^$$' -bench . -timeout 60m $(FLAGS) ./...)
+bench: servers ## measure against raw stores and peers (FLAGS='-stores redis')
+	@$(call in,bench,go run . $(FLAGS))
 
 .PHONY: servers
 servers: ## install the servers that the tests need (make servers SERVERS=etcd)
