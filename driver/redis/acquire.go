@@ -70,16 +70,15 @@ func (d *Driver) ask(ctx context.Context, r driver.Request, wait bool) (driver.G
 
 // join takes a ticket and waits for its grant.
 func (d *Driver) join(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	w := d.enter(r)
-	defer d.leave(w)
 	g, a, err := d.ask(ctx, r, true)
 	if err != nil || a.granted {
 		return g, err
 	}
+	w := d.enter(r, a)
+	defer d.leave(w)
 	if r.Joined != nil {
 		r.Joined()
 	}
-	d.joined(w, a)
 	return d.wait(ctx, w)
 }
 

@@ -17,7 +17,7 @@ type waiter struct {
 	id     string
 	shared bool
 	ttl    time.Duration
-	token  uint64 // guarded by Driver.mu until it has joined; 0 before
+	token  uint64
 	state  atomic.Int32
 	wake   chan struct{} // state has changed
 }
@@ -53,12 +53,11 @@ type room struct {
 	lastErr error         // of the last heartbeat
 }
 
-// enter makes a waiter, before its ticket joins: the grant may be told before
-// the request to join is answered.
-func (d *Driver) enter(r driver.Request) *waiter {
-	w := &waiter{id: r.ID, shared: r.Shared, ttl: r.TTL, wake: make(chan struct{}, 1)}
+// enter makes a waiter of a ticket that stands in line, and begins its
+// heartbeats. Its grant may have been told already.
+func (d *Driver) enter(r driver.Request, a answer) *waiter {
+	w := &waiter{id: r.ID, shared: r.Shared, ttl: r.TTL, token: a.token, wake: make(chan struct{}, 1)}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	rm := d.rooms[r.Name]
 	if rm == nil {
 		rm = &room{name: r.Name, waiters: make(map[string]*waiter), every: heartbeat}
@@ -68,15 +67,23 @@ func (d *Driver) enter(r driver.Request) *waiter {
 	w.room = rm
 	rm.waiters[w.id] = w
 	d.waiters[w.id] = w
+	if state, ok := d.early[w.id]; ok {
+		w.set(state)
+		delete(d.early, w.id)
+	}
+	d.mu.Unlock()
+	d.plan(rm, a.outlook)
 	return w
 }
 
-// joined begins a waiter's heartbeats: the store knows its ticket.
-func (d *Driver) joined(w *waiter, a answer) {
-	d.mu.Lock()
-	w.token = a.token
-	d.mu.Unlock()
-	d.plan(w.room, a.outlook)
+// tooEarly keeps a notice for a ticket that is not waiting here yet, or not
+// any more; with mu held. What is forgotten, a heartbeat finds out.
+func (d *Driver) tooEarly(id string, state int32) {
+	const most = 1000
+	if len(d.early) >= most {
+		clear(d.early)
+	}
+	d.early[id] = state
 }
 
 func (d *Driver) leave(w *waiter) {
@@ -164,16 +171,16 @@ func (d *Driver) hear(notice string) {
 	what := notice[1:]
 	switch notice[0] {
 	case noticeGranted, noticeGone:
-		d.mu.Lock()
-		w := d.waiters[what]
-		d.mu.Unlock()
-		if w == nil {
-			return
+		state := int32(granted)
+		if notice[0] == noticeGone {
+			state = gone
 		}
-		if notice[0] == noticeGranted {
-			w.set(granted)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if w := d.waiters[what]; w != nil {
+			w.set(state)
 		} else {
-			w.set(gone)
+			d.tooEarly(what, state)
 		}
 	case noticeLook:
 		if name, ok := d.keys.Name(what); ok {
@@ -263,9 +270,7 @@ func (d *Driver) beat(rm *room) {
 		if len(asked) == most {
 			break
 		}
-		if w.token != 0 {
-			asked = append(asked, w)
-		}
+		asked = append(asked, w)
 	}
 	d.mu.Unlock()
 
@@ -300,8 +305,8 @@ func (d *Driver) beatFailed(rm *room, err error) {
 func (d *Driver) ping(rm *room, asked []*waiter) (outlook, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), beatBound)
 	defer cancel()
-	args := make([]any, 0, 2+len(asked))
-	args = append(args, d.channel, liveness.Milliseconds())
+	args := make([]any, 0, 1+len(asked))
+	args = append(args, d.channel)
 	for _, w := range asked {
 		args = append(args, kind(w.shared)+w.id)
 	}

@@ -13,11 +13,10 @@ import (
 
 // Times of waiting tickets.
 const (
-	liveness  = 3 * time.Second        // a process that shows no life for so long is taken for dead
+	liveness  = 3 * time.Second        // a process that shows no life for so long is taken for dead; LIVENESS in the scripts
 	heartbeat = liveness / 3           // at the most, for each name it waits for
 	quickest  = 100 * time.Millisecond // heartbeat for short leases
 	grace     = 500 * time.Millisecond // life of a process that does not listen any more
-	strayTime = 5 * time.Second        // how long a request that was given up may take to arrive
 )
 
 // Notices to the channel of a process: one letter and what follows.
@@ -92,16 +91,26 @@ func parseOutlook(after, flags int64) outlook {
 // acquireCall asks for a ticket, or again for its grant.
 func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
 	key := d.keys.Main(r.Name)
-	c := redisline.NewCall(redisline.Acquire, []string{key, d.keys.Fence(key)}, nil,
-		millis(r.TTL), d.record(r), kind(r.Shared), r.Limit, wait, liveness.Milliseconds(), d.channel)
+	form := "x"
+	switch {
+	case r.Shared && wait:
+		form = "sw"
+	case r.Shared:
+		form = "s"
+	case wait:
+		form = "xw"
+	}
+	c := redisline.NewCall(redisline.Acquire, []string{key, d.keys.Fence(key)}, nil, millis(r.TTL), d.record(r), form)
 	c.SetArg(0, c.Ticket(r.ID, true))
 	c.Durable = d.durable
 	return c
 }
 
 func (d *Driver) releaseCall(h driver.Hold, strays int) *redisline.Call {
-	c := redisline.NewCall(redisline.Release, []string{d.keys.Main(h.Name)}, nil,
-		strays, strayTime.Milliseconds())
+	c := redisline.NewCall(redisline.Release, []string{d.keys.Main(h.Name)}, nil)
+	if strays > 0 {
+		c = redisline.NewCall(redisline.Release, []string{d.keys.Main(h.Name)}, nil, strays)
+	}
 	c.SetArg(0, c.Ticket(h.ID, false))
 	return c
 }

@@ -34,7 +34,12 @@ var ErrReplicas = errors.New("not enough replicas")
 
 // NewCall makes a call of a script.
 func NewCall(s *Script, keys []string, args ...any) *Call {
-	return &Call{script: s, keys: keys, args: args, done: make(chan struct{})}
+	return &Call{script: s, keys: keys, args: args}
+}
+
+func (c *Call) begin(ctx context.Context) {
+	c.ctx = ctx
+	c.done = make(chan struct{})
 }
 
 // Wait returns the script's answer, or ctx's end.

@@ -46,6 +46,9 @@ func NewPipe(client redis.UniversalClient) *Pipe {
 	p := &Pipe{client: client, lanes: make(map[any]*lane)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.only.pipe = p
+	if c, ok := client.(*redis.Client); ok {
+		p.only.near = near(c)
+	}
 	if c, ok := client.(*redis.ClusterClient); ok {
 		p.route = func(key string) any {
 			node, err := c.MasterForKey(p.ctx, key)
@@ -87,14 +90,27 @@ func (p *Pipe) Close(bound time.Duration) {
 
 // Do runs one script and waits for its answer or ctx's end.
 func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
-	p.Start(ctx, c)
+	l, ok := p.lane(c.keys[0])
+	if !ok {
+		return nil, ErrClosed
+	}
+	if !c.Durable && l.shortcut() {
+		answer, err := l.direct(ctx, c)
+		if err == nil {
+			return answer, nil
+		}
+	}
+	c.begin(ctx)
+	if !l.add(c) {
+		return nil, ErrClosed
+	}
 	return c.Wait()
 }
 
-// Start begins a call. Its script is not run any more when ctx ends before it
-// was sent.
+// Start begins a call, for whose answer Wait waits. Its script is not run any
+// more when ctx ends before it was sent.
 func (p *Pipe) Start(ctx context.Context, c *Call) {
-	c.ctx = ctx
+	c.begin(ctx)
 	l, ok := p.lane(c.keys[0])
 	if !ok || !l.add(c) {
 		c.finish(nil, ErrClosed)
@@ -114,117 +130,12 @@ func (p *Pipe) lane(key string) (*lane, bool) {
 	l := p.lanes[route]
 	if l == nil {
 		l = &lane{pipe: p}
+		if c, ok := route.(*redis.Client); ok {
+			l.near = near(c)
+		}
 		p.lanes[route] = l
 	}
 	return l, true
-}
-
-// lane is the queue to one server.
-type lane struct {
-	pipe *Pipe
-
-	mu      sync.Mutex
-	closed  bool
-	queue   []*Call
-	spare   []*Call // the other backing array of queue
-	workers int     // goroutines, idle ones included
-	idle    int
-	wake    chan struct{}
-	late    *time.Timer // fires when the queue has not moved for long
-}
-
-func (l *lane) add(c *Call) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	l.queue = append(l.queue, c)
-	if l.wake == nil {
-		l.wake = make(chan struct{}, most)
-		l.late = time.AfterFunc(hurry, l.stuck)
-		l.late.Stop()
-	}
-	switch {
-	case l.idle > 0:
-		l.idle--
-		l.wake <- struct{}{}
-	case l.workers < calm:
-		l.start()
-	case len(l.queue) == 1 && l.workers < most:
-		l.late.Reset(hurry)
-	}
-	return true
-}
-
-// start adds a worker; with mu held.
-func (l *lane) start() {
-	l.workers++
-	l.pipe.work.Go(l.run)
-}
-
-// stuck lets one more pipeline go when those under way take long.
-func (l *lane) stuck() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed && len(l.queue) > 0 && l.idle == 0 && l.workers < most {
-		l.start()
-		l.late.Reset(hurry)
-	}
-}
-
-func (l *lane) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	for _, c := range l.queue {
-		c.finish(nil, ErrClosed)
-	}
-	l.queue = nil
-	for range l.idle {
-		l.wake <- struct{}{}
-	}
-	l.idle = 0
-	if l.late != nil {
-		l.late.Stop()
-	}
-}
-
-// run is a worker: it sends what has queued up, until there is nothing for it
-// to do. As many as are allowed in calm stay.
-func (l *lane) run() {
-	var batch []*Call
-	for {
-		l.mu.Lock()
-		for len(l.queue) == 0 {
-			if l.closed || l.idle >= calm || l.workers > calm {
-				l.workers--
-				l.mu.Unlock()
-				return
-			}
-			l.idle++
-			l.mu.Unlock()
-			<-l.wake
-			l.mu.Lock()
-		}
-		batch = l.take(batch)
-		l.mu.Unlock()
-		l.pipe.send(batch)
-		clear(batch)
-	}
-}
-
-// take moves calls from the queue to batch; with mu held.
-func (l *lane) take(batch []*Call) []*Call {
-	n := min(len(l.queue), maxBatch)
-	batch = append(batch[:0], l.queue[:n]...)
-	rest := copy(l.queue, l.queue[n:])
-	clear(l.queue[rest:])
-	l.queue = l.queue[:rest]
-	if rest == 0 {
-		l.late.Stop()
-	}
-	return batch
 }
 
 // send runs a batch: by hash, and those whose scripts the server does not

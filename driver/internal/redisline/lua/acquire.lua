@@ -1,5 +1,6 @@
 -- KEYS: main key, fence key
--- ARGV: id, ttl ms, "channel limit grace blob", x|s, limit, wait 0|1, liveness ms, channel
+-- ARGV: id, ttl ms, "channel limit grace blob", and what is asked for: x exclusive
+-- or s shared, followed by w if the ticket is to wait in line
 -- Answers: the token, when granted; {token, after, flags} (see outlook) when in
 -- line; 0 when not granted and not to wait; -1 when the ticket was released
 -- before this request came.
@@ -11,13 +12,17 @@ local now = time[1] * 1000000 + time[2]
 -- The last token is kept for all names together: it outlives every line and
 -- costs one key. Where it is lost, the clock is ahead of it.
 local function number()
-  local last = tonumber(redis.call('GET', KEYS[2]) or 0)
-  local token = string.format('%.0f', last < now and now or last + 1)
-  redis.call('SET', KEYS[2], token)
+  local token = string.format('%.0f', now)
+  local last = redis.call('SET', KEYS[2], token, 'GET')
+  if last and tonumber(last) >= now then
+    token = string.format('%.0f', last + 1)
+    redis.call('SET', KEYS[2], token)
+  end
   return token
 end
 
-if ARGV[4] == 'x' and redis.call('EXISTS', key, key .. ':x', key .. ':s', key .. ':d') == 0 then
+local exclusive = ARGV[4] == 'x' or ARGV[4] == 'xw'
+if exclusive and redis.call('EXISTS', key, key .. ':x', key .. ':s', key .. ':d') == 0 then
   local token = number()
   redis.call('SET', key, 'locker ' .. id .. ' ' .. token .. ' ' .. token .. ' ' .. ARGV[3], 'PX', ARGV[2])
   return token
@@ -25,12 +30,13 @@ end
 
 --#include line.lua
 
-local D, ttl, limit, exclusive = key .. ':d', tonumber(ARGV[2]), tonumber(ARGV[5]), ARGV[4] == 'x'
+local D, ttl = key .. ':d', tonumber(ARGV[2])
+local chan, limit = string.match(ARGV[3], '^(%S+) (%d+) ')
+limit = tonumber(limit)
 local waiting = exclusive and X or S
 
 -- held answers for a ticket that holds: its lease begins anew.
-local function held()
-  local v = call('GET', key)
+local function held(v)
   if holds(v, id) then
     if call('PTTL', key) < ttl then call('PEXPIRE', key, ttl) end
     return string.match(v, '^locker %S+ (%d+) ')
@@ -44,13 +50,7 @@ local function held()
   end
 end
 
-local function line(token)
-  vouch(ARGV[8], ARGV[7])
-  return {token, outlook(ARGV[8])}
-end
-
-local function free()
-  local v = call('GET', key)
+local function free(v)
   if exclusive then return not v and call('EXISTS', X, S) == 0 end
   return (not v or v == MARK) and call('EXISTS', X) == 0 and
     (limit == 0 or call('ZCARD', H) + call('ZCARD', S) < limit)
@@ -68,18 +68,33 @@ local function grant(token)
   return token
 end
 
+-- line answers for a ticket that waits: its process is to look for itself if
+-- its ticket is the first.
+local function line(token, v)
+  vouch(chan, waiting)
+  local x, s = call('ZRANGE', X, 0, 0, 'WITHSCORES'), call('ZRANGE', S, 0, 0, 'WITHSCORES')
+  local head = (not x[1] or s[1] and tonumber(s[2]) < tonumber(x[2])) and s[1] or x[1]
+  local mine = head == id or string.match(call('HGET', T, head) or '', '^%d+ (%S+) ') == chan
+  local after, flags = rest(v)
+  return {token, after, flags + (mine and 1 or 0)}
+end
+
 if call('ZSCORE', D, id) then
   if tonumber(call('ZINCRBY', D, -1, id)) <= 0 then call('ZREM', D, id) end
   return -1
 end
-local token = held()
+local v = call('GET', key)
+local token = held(v) or nil
 if token then return token end
-token = call('ZSCORE', waiting, id)
-if token then vouch(ARGV[8], ARGV[7]) end
-settle()
-if token then return held() or line(int(tonumber(token))) end
-if free() then return grant(number()) end
-if ARGV[6] == '0' then return 0 end
+local again = call('ZSCORE', waiting, id)
+if again then vouch(chan, waiting) end
+if not v or v == MARK then
+  settle(v)
+  v = call('GET', key)
+end
+if again then return held(v) or line(int(tonumber(again)), v) end
+if free(v) then return grant(number()) end
+if #ARGV[4] == 1 then return 0 end
 token = number()
 call('ZADD', waiting, token, id)
 call('HSET', T, id, int(now) .. ' ' .. ARGV[3])
@@ -87,4 +102,4 @@ if not exclusive then
   local most = tonumber(call('HGET', T, '#') or -1)
   if most ~= 0 and (limit == 0 or limit > most) then call('HSET', T, '#', limit) end
 end
-return line(token)
+return line(token, v)

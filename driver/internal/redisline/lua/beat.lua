@@ -1,5 +1,5 @@
 -- KEYS: main key
--- ARGV: channel, liveness ms, "x" or "s" and id of some tickets of that process
+-- ARGV: channel, "x" or "s" and id of some tickets of that process
 -- Answers: {after, flags (see outlook), for each ticket: 0 gone, 1 waiting, 2 held}
 local key = KEYS[1]
 local time = redis.call('TIME')
@@ -10,23 +10,29 @@ local function waits(arg)
   return call('ZSCORE', string.sub(arg, 1, 1) == 'x' and X or S, string.sub(arg, 2))
 end
 
-local lives = call('ZSCORE', P, ARGV[1])
-for i = 3, #ARGV do lives = lives or waits(ARGV[i]) end
-if lives then
-  vouch(ARGV[1], ARGV[2])
+local set = call('ZSCORE', P, ARGV[1]) and X
+for i = 2, #ARGV do
+  if waits(ARGV[i]) then
+    set = string.sub(ARGV[i], 1, 1) == 'x' and X or S
+    break
+  end
+end
+if set then
+  vouch(ARGV[1], set)
 else
   call('ZREM', P, ARGV[1]) -- a replica must not say that a ticket is gone, and refuses to write
 end
-settle()
-local v = call('GET', key)
-local answer = {outlook(ARGV[1])}
-for i = 3, #ARGV do
+settle(call('GET', key))
+local v, t = call('GET', key), first()
+local answer = {rest(v)}
+if t and t.chan == ARGV[1] then answer[2] = answer[2] + 1 end
+for i = 2, #ARGV do
   local id, state = string.sub(ARGV[i], 2), 0
   if waits(ARGV[i]) then
     state = 1
   elseif holds(v, id) or v == MARK and call('ZSCORE', H, id) then
     state = 2
   end
-  answer[i] = state
+  answer[i + 1] = state
 end
 return answer

@@ -23,16 +23,15 @@ end
 local v = call('GET', key)
 local id, t, chan = string.match(v or '', '^locker (%S+) (%d+) %d+ (%S+) ')
 if id and t == token then
-  call('DEL', key)
   tell('l', chan, id, ' ' .. token .. ' x ' .. ARGV[2])
-  settle()
+  settle(false)
   return 1
 end
 if v == MARK then
   id, chan = take(H)
   if id then
     tell('l', chan, id, ' ' .. token .. ' s ' .. ARGV[2])
-    settle()
+    settle(v)
     return 1
   end
 end
@@ -40,7 +39,7 @@ for _, set in ipairs({X, S}) do
   id, chan = take(set)
   if id then
     tell('w', chan, id, '')
-    settle()
+    settle(v)
     return 1
   end
 end

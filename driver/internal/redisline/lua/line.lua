@@ -16,6 +16,7 @@
 -- command need not carry them.
 local X, S, H, E, T, P = key .. ':x', key .. ':s', key .. ':h', key .. ':e', key .. ':t', key .. ':p'
 local MARK = 'locker *'
+local LIVENESS = 3000 -- ms without a heartbeat, after which a waiting process is taken for dead
 local call = redis.call
 local looking = false -- somebody was granted who may be dead: the next waiter looks when the claim ends
 
@@ -40,11 +41,13 @@ local function mark()
   keep(H, d) keep(E, d) keep(T, d)
 end
 
--- vouch says that a process lives, for d milliseconds.
-local function vouch(chan, d)
-  d = tonumber(d)
-  call('ZADD', P, int(now + d * 1000), chan)
-  keep(X, d) keep(S, d) keep(T, d) keep(P, d)
+-- vouch says that a process lives, which waits in set. All keys of those who
+-- wait live for as long as the one in set does, since a line has all or none.
+local function vouch(chan, set)
+  local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
+  if new == 1 or call('PTTL', set) < LIVENESS then
+    for _, k in ipairs({X, S, T, P}) do keep(k, LIVENESS) end
+  end
 end
 
 local function ticket(id, token)
@@ -145,39 +148,32 @@ local function tidy()
   end
 end
 
--- settle grants whoever is to be granted now.
-local function settle()
-  local v = call('GET', key)
-  if v ~= MARK and call('EXISTS', H) == 1 then forget() end
+-- settle grants whoever is to be granted now. v is the value of the main key,
+-- or false when it is to go, or gone.
+local function settle(v)
+  local alone = call('EXISTS', H, S) == 0 -- with the first exclusive waiter
+  if not alone and v ~= MARK then forget() end
   if v and v ~= MARK then return end
   if v then expire() end
   local x = peek(X, 0)
-  admit(x and x.token)
-  if call('EXISTS', H) == 1 then
+  if not alone then admit(x and x.token) end
+  if not alone and call('EXISTS', H) == 1 then
     mark()
   elseif x then
     summon(x)
     call('ZREM', X, x.id)
     call('HDEL', T, x.id)
     call('SET', key, 'locker ' .. x.id .. ' ' .. int(x.token) .. ' ' .. int(now) .. ' ' .. x.rest, 'PX', ms(x.till))
-  elseif v then
+  else
     call('DEL', key)
   end
   tidy()
 end
 
--- outlook returns after how many milliseconds the line may move by itself (-1:
--- never), and what the process has to know: 1 its is the first waiter, 2
--- the holder is not one of ours.
-local function outlook(chan)
-  local flags, after, v = 0, -1, call('GET', key)
-  if v == MARK then
-    after = ms(tonumber(call('ZRANGE', E, 0, 0, 'WITHSCORES')[2]))
-  elseif v then
-    after = call('PTTL', key)
-    if string.sub(v, 1, 7) ~= 'locker ' then flags = 2 end
-  end
-  local t = first()
-  if t and t.chan == chan then flags = flags + 1 end
-  return after, flags
+-- rest returns after how many milliseconds the line may move by itself (-1:
+-- never), and 2 when the holder is not one of ours, else 0.
+local function rest(v)
+  if not v then return -1, 0 end
+  if v == MARK then return ms(tonumber(call('ZRANGE', E, 0, 0, 'WITHSCORES')[2])), 0 end
+  return call('PTTL', key), string.sub(v, 1, 7) == 'locker ' and 0 or 2
 end

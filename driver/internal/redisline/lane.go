@@ -1,0 +1,172 @@
+package redisline
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Where a server answers in tens of microseconds, waking another goroutine for
+// a request, and being woken by it, takes half as long as the request. So a
+// call that nothing is under way with is sent by its caller, who cannot give up
+// then: the shortcut ends after shortest, and the call is begun again behind
+// it.
+const (
+	shortest = 100 * time.Millisecond // go-redis does not watch contexts while it reads
+	swift    = 5 * time.Millisecond   // a server is quick
+	slow     = 25 * time.Millisecond  // and is not any more
+)
+
+// near is a client of one server that gives up early. Its pool is c's.
+func near(c *redis.Client) *redis.Client {
+	n := c.WithTimeout(shortest)
+	n.Options().MaxRetries = 0 // of the copy that WithTimeout has made
+	return n
+}
+
+// lane is the queue to one server.
+type lane struct {
+	pipe *Pipe
+	near *redis.Client // the server itself, for calls that take the shortcut; may be nil
+
+	mu      sync.Mutex
+	closed  bool
+	queue   []*Call
+	workers int // goroutines, idle ones included
+	idle    int
+	alone   int         // calls on the shortcut
+	quick   atomic.Bool // the server answers in no time: the shortcut may be taken
+	wake    chan struct{}
+	late    *time.Timer // fires when the queue has not moved for long
+}
+
+func (l *lane) add(c *Call) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.queue = append(l.queue, c)
+	if l.wake == nil {
+		l.wake = make(chan struct{}, most)
+		l.late = time.AfterFunc(hurry, l.stuck)
+		l.late.Stop()
+	}
+	switch {
+	case l.idle > 0:
+		l.idle--
+		l.wake <- struct{}{}
+	case l.workers < calm:
+		l.start()
+	case len(l.queue) == 1 && l.workers < most:
+		l.late.Reset(hurry)
+	}
+	return true
+}
+
+// start adds a worker; with mu held.
+func (l *lane) start() {
+	l.workers++
+	l.pipe.work.Go(l.run)
+}
+
+// stuck lets one more pipeline go when those under way take long.
+func (l *lane) stuck() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && len(l.queue) > 0 && l.idle == 0 && l.workers < most {
+		l.start()
+		l.late.Reset(hurry)
+	}
+}
+
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, c := range l.queue {
+		c.finish(nil, ErrClosed)
+	}
+	l.queue = nil
+	for range l.idle {
+		l.wake <- struct{}{}
+	}
+	l.idle = 0
+	if l.late != nil {
+		l.late.Stop()
+	}
+}
+
+// run is a worker: it sends what has queued up, until there is nothing for it
+// to do. As many as are allowed in calm stay.
+func (l *lane) run() {
+	var batch []*Call
+	for {
+		l.mu.Lock()
+		for len(l.queue) == 0 {
+			if l.closed || l.idle >= calm || l.workers > calm {
+				l.workers--
+				l.mu.Unlock()
+				return
+			}
+			l.idle++
+			l.mu.Unlock()
+			<-l.wake
+			l.mu.Lock()
+		}
+		batch = l.take(batch)
+		l.mu.Unlock()
+		begun := time.Now()
+		l.pipe.send(batch)
+		if len(batch) == 1 {
+			l.quick.Store(time.Since(begun) < swift)
+		}
+		clear(batch)
+	}
+}
+
+// take moves calls from the queue to batch; with mu held.
+func (l *lane) take(batch []*Call) []*Call {
+	n := min(len(l.queue), maxBatch)
+	batch = append(batch[:0], l.queue[:n]...)
+	rest := copy(l.queue, l.queue[n:])
+	clear(l.queue[rest:])
+	l.queue = l.queue[:rest]
+	if rest == 0 {
+		l.late.Stop()
+	}
+	return batch
+}
+
+// shortcut tells whether a call may be sent by its caller, who then calls
+// direct.
+func (l *lane) shortcut() bool {
+	if l.near == nil || !l.quick.Load() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.queue) > 0 || l.workers-l.idle+l.alone > 0 {
+		return false
+	}
+	l.alone++
+	return true
+}
+
+// direct sends a call from here. With any error the call has to be begun
+// again, which all scripts allow.
+func (l *lane) direct(ctx context.Context, c *Call) (any, error) {
+	begun := time.Now()
+	cmd := c.bySHA(ctx)
+	err := l.near.Process(ctx, cmd)
+	if err != nil || time.Since(begun) > slow {
+		l.quick.Store(false)
+	}
+	l.mu.Lock()
+	l.alone--
+	l.mu.Unlock()
+	return cmd.Val(), err
+}
