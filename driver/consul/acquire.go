@@ -1,0 +1,186 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Acquire implements driver.Driver. Uncontended it is one request: a
+// transaction that creates the ticket and returns the line as it then stands.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	ttl, err := d.sessionTTL(r.TTL)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	ctx, done := d.bind(ctx)
+	defer done()
+	t, line, err := d.join(ctx, r, ttl)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if standing(line, t.number) {
+		return d.grant(t), nil
+	}
+	if !r.Wait {
+		if err := d.remove(ctx, r.Hold(t.number)); err != nil && !errors.Is(err, driver.ErrLost) {
+			return driver.Grant{}, err
+		}
+		return driver.Grant{}, driver.ErrNotAcquired
+	}
+	return d.wait(ctx, t, r, line)
+}
+
+// sessionTTL is the TTL of the session for a lease.
+func (d *Driver) sessionTTL(ttl time.Duration) (time.Duration, error) {
+	if ttl > maxTTL {
+		return 0, fmt.Errorf("%w: TTL %v is more than Consul's longest session of %v", driver.ErrUnsupported, ttl, maxTTL)
+	}
+	return max(ttl, d.opts.minTTL), nil
+}
+
+// since is how recently a session must have been renewed to carry a new lease.
+// A lease that nobody renews starts with its own renewal; one that is renewed
+// anyway may begin a part of its TTL earlier.
+func since(r driver.Request, ttl time.Duration) time.Time {
+	now := time.Now()
+	if !r.Renewed {
+		return now
+	}
+	return now.Add(-ttl / fresh)
+}
+
+// join puts a ticket into the line. It tries again while an agent that can be
+// reached says that it cannot serve at the moment, and once its session turns
+// out to be gone. The line is nil when the ticket is known to be blocked.
+func (d *Driver) join(ctx context.Context, r driver.Request, ttl time.Duration) (*ticket, []entry, error) {
+	var last error
+	for delay := time.Duration(0); ; delay = backoff(delay) {
+		if delay > 0 && !sleep(ctx, delay) {
+			return nil, nil, ended(ctx, last)
+		}
+		t, line, err := d.joinOnce(ctx, r, ttl)
+		switch {
+		case err == nil:
+			return t, line, nil
+		case ctx.Err() != nil:
+			return nil, nil, ended(ctx, err)
+		case !passing(err) && !errors.Is(err, errSession):
+			return nil, nil, err
+		}
+		last = err
+	}
+}
+
+func (d *Driver) joinOnce(ctx context.Context, r driver.Request, ttl time.Duration) (*ticket, []entry, error) {
+	t, err := d.attach(ctx, &ticket{name: r.Name, id: r.ID, shared: r.Shared}, ttl, since(r, ttl))
+	if err != nil {
+		return nil, nil, err
+	}
+	key, lineKey := d.keys.ticket(r.Name, r.ID), d.keys.line(r.Name)
+	ops := []op{
+		keyOp(api.KVCheckNotExists, d.keys.barred(t.s.id, r.ID)),
+		lockOp(key, t.s.id, newValue(r, ttl)),
+		keyOp(api.KVGetTree, lineKey),
+	}
+	blocked := d.blocksLocally(r)
+	if blocked { // no need to read what may be a long line
+		ops = ops[:2]
+	}
+	pairs, err := d.store.commit(ctx, ops...)
+	if err != nil {
+		return nil, nil, d.notJoined(t, err)
+	}
+	if len(pairs) == 0 || pairs[0].Key != key {
+		return nil, nil, fmt.Errorf("the ACL token may not read %q", key)
+	}
+	d.mu.Lock()
+	t.number = pairs[0].CreateIndex
+	d.mu.Unlock()
+	if blocked {
+		return t, nil, nil
+	}
+	line, err := parseLine(pairs[1:])
+	return t, line, err
+}
+
+// notJoined settles a ticket whose creation was not confirmed.
+func (d *Driver) notJoined(t *ticket, err error) error {
+	if unknown(err) {
+		d.mu.Lock()
+		t.doubt = true
+		d.mu.Unlock()
+		return err
+	}
+	var refused *rollback
+	if errors.As(err, &refused) {
+		if _, barred := refused.failed(0); barred {
+			err = fmt.Errorf("%w: the ticket was released before", driver.ErrLost)
+		} else if what, _ := refused.failed(1); strings.Contains(what, "invalid session") {
+			d.bury(t.s)
+			return fmt.Errorf("%w: %w", errSession, err)
+		}
+	}
+	d.mu.Lock()
+	doubt := t.doubt || t.number > 0
+	d.mu.Unlock()
+	if !doubt {
+		d.detach(t)
+	}
+	return err
+}
+
+// standing tells whether the ticket with the number is granted in the line.
+func standing(line []entry, number uint64) bool {
+	for i, e := range line {
+		if e.CreateIndex == number {
+			return driver.Grantable(tickets(line[:i+1]), i)
+		}
+	}
+	return false
+}
+
+// grant makes the answer for a ticket that is granted: its lease counts from the
+// last renewal of the session.
+func (d *Driver) grant(t *ticket) driver.Grant {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.holdLocked(t)
+	return driver.Grant{Token: t.number, Asked: t.s.asked}
+}
+
+// wait waits in line until the ticket is granted.
+func (d *Driver) wait(ctx context.Context, t *ticket, r driver.Request, line []entry) (driver.Grant, error) {
+	w := &waiter{t: t, number: t.number, shared: r.Shared, limit: r.Limit, done: make(chan error, 1)}
+	l, err := d.enqueue(w, line)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	defer l.leave(w)
+	if r.Joined != nil {
+		r.Joined()
+	}
+	select {
+	case err := <-w.done:
+		if err != nil {
+			return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrLost, err)
+		}
+	case <-ctx.Done():
+		return driver.Grant{}, ended(ctx, l.trouble())
+	}
+	// The keeper has kept the session fresh; after an outage it may not be.
+	at := time.Now()
+	if r.Renewed {
+		at = at.Add(-max(r.TTL, d.opts.minTTL) / 2)
+	}
+	if err := d.ensure(ctx, t, at); err != nil {
+		return driver.Grant{}, err
+	}
+	return d.grant(t), nil
+}

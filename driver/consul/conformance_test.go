@@ -1,0 +1,89 @@
+package consul_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/hashicorp/go-cleanhttp"
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
+	_ "github.com/lockerproject/locker/driver/consul"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(goleak.IgnoreCurrent()); err != nil {
+			println(err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// newClient makes a client with connections of its own.
+func newClient(t testing.TB, addr string) *api.Client {
+	t.Helper()
+	transport := cleanhttp.DefaultPooledTransport()
+	t.Cleanup(transport.CloseIdleConnections)
+	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: transport}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// open opens a driver by URL, as a process of its own would.
+func open(ctx context.Context, url string) (driver.Driver, error) {
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Open(ctx, u)
+}
+
+// link is a testbed.Proxy as conformance wants it.
+type link struct{ *testbed.Proxy }
+
+func (l link) DropReplies(on bool) { l.Proxy.DropReplies(on) }
+
+// Sessions of one second, where Consul's default is ten, make the suite as much
+// shorter. The driver's rules do not change with it.
+const shortest = time.Second
+
+func harness(t *testing.T, srv *testbed.Server, prefix string) conformance.Harness {
+	params := "?prefix=" + prefix + "&min_ttl=" + shortest.String()
+	admin := newClient(t, srv.Addr())
+	return conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()+params) },
+		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+			p := srv.Proxy(t)
+			d, err := open(ctx, "consul://"+p.Addr()+params)
+			return d, link{p}, err
+		},
+		Keys: func(ctx context.Context) (int, error) {
+			keys, _, err := admin.KV().Keys(prefix+"/", "", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+			return len(keys), err
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	srv := testbed.Consul(t, testbed.Faults(), testbed.Args("-hcl", `session_ttl_min="1s"`))
+	h := harness(t, srv, "conformance")
+	conformance.Run(t, h)
+}
+
+func TestConformanceOutages(t *testing.T) {
+	srv := testbed.Consul(t, testbed.Faults(), testbed.Durable(), testbed.Args("-hcl", `session_ttl_min="1s"`))
+	h := harness(t, srv, "durable")
+	h.Server = srv
+	conformance.Run(t, h)
+}

@@ -1,0 +1,100 @@
+// Package consul is the driver for Consul. It registers the URL schemes consul
+// and consuls:
+//
+//	consul://127.0.0.1:8500
+//	consuls://:TOKEN@consul.example.com:8501?ca=/etc/ca.pem&cert=…&key=…&dc=dc1
+//
+// with the parameters prefix (default locker), token (or as the password), dc,
+// namespace, partition, ca, cert, key, insecure and min_ttl. What a URL leaves
+// out is taken from Consul's own CONSUL_* variables, as all its clients do. [New]
+// takes a client that is there already.
+//
+// # How it works
+//
+// A ticket is a key of the KV store, <prefix>/<bucket>/<name>/<id>, locked by a
+// session whose behaviour is "delete". Its number, and fencing token, is its
+// CreateIndex: the index of the Raft log entry that created it. A transaction
+// creates the ticket and returns the line as it stands at that same index, so
+// an uncontended Acquire is one request and a Release another.
+//
+// One session for each TTL in use carries all tickets of a driver. It is renewed
+// once for all of them and destroyed when it has been idle for ten seconds, and
+// by Close. Nothing else is left behind: all keys die with their sessions.
+//
+// A waiter watches one ticket ahead of it with a blocking query; all waiters of a
+// process for one name share it. A release wakes the next in line and nobody
+// else. (A semaphore of more than one permit watches its whole line: there,
+// anybody's leaving may be what is waited for.) Between processes of the same
+// Driver no query is needed. A process that waits for more than 48 names watches
+// the rest through 32 queries, so 10,000 waiters need some 80 connections;
+// agents allow 200 for each client address unless limits.http_max_conns_per_client
+// says otherwise.
+//
+// # What is believed
+//
+// That a ticket stands in line, and what is ahead of it, is believed from
+// transactions, which pass through Raft, and from reads in "consistent" mode. That
+// one ahead has gone is believed from blocking queries in "default" mode too, which
+// a deposed leader may answer: it is believed only at an index at which that
+// ticket had been created, and a key that has gone never comes back. That a
+// session or a ticket of our own is gone is asked again in consistent mode
+// before it is said, since a leader that was just started answers renewals
+// before it has read its log.
+//
+// # Leases
+//
+// Consul ends a session between one and two times its TTL after the last renewal,
+// and gives no TTL under 10 s (session_ttl_min; see [WithMinTTL]) nor over 24 h,
+// which is refused with ErrUnsupported. So after a crash the line moves on
+// 2 × max(TTL, 10 s) + 1 s after the last renewal at the latest, and as much
+// later as the servers are without a leader: a new one begins to count afresh.
+// A shorter lease, and a fixed one, is ended by the core at its time while the
+// process lives. Different TTLs mean different sessions: a program uses a few.
+//
+// A lease counts from the last renewal of its session, which is at most a
+// quarter of the TTL ago; for a fixed lease it is made anew. Renewing takes one
+// request for each session, and one read for every 64 tickets to see that they
+// are there. An extension beyond the session's TTL moves the ticket, with its
+// number, to a longer session.
+//
+// Sessions have no health checks: only the TTL ends them, not the failure of
+// the agent that was asked. They have no lock-delay either. It would guard a key
+// against its next holder, and here no key has a next holder; what it is meant
+// for is the fencing token's to do.
+//
+// # What loses a lock
+//
+// The session's end: by its TTL, by an operator (consul session destroy), or
+// because the node of the agent that created it left the cluster or was
+// deregistered. It is told at once. A Break by any locker: told at once. The
+// key's deletion by hand: seen at the next renewal, a third of the TTL later at
+// most; of a waiting ticket within a minute. In the first fifth of a second of
+// a session nothing is pushed; it is seen after that.
+//
+// A change of leader loses nothing; the loss of a majority of servers stops
+// everything until leases end by their holders' clocks. Restoring a snapshot
+// brings old sessions back: index, and so tokens, go on growing.
+//
+// # Access
+//
+// With ACLs the token needs, for the default prefix and the node of the agent:
+//
+//	key_prefix "locker/"  { policy = "write" }
+//	session_prefix ""     { policy = "write" }
+//
+// No rule may hide keys below the prefix from it: a driver that cannot see the
+// whole line cannot know who is first. Tokens are never printed.
+//
+// Errors of an agent that has no leader at the moment, or that limits rates, are
+// waited out within the caller's context, with growing delays.
+//
+// # Requests
+//
+//	uncontended acquire and release   2
+//	a fixed lease                     one more, for its renewal
+//	TryAcquire that is refused        2
+//	contended, from another process   at most 5 a grant, whatever the number of waiters
+//	contended, from the same process  2
+//
+// Tested on Consul 1.22.
+package consul

@@ -1,0 +1,198 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Times that the server fixes, unless it is configured otherwise.
+const (
+	minTTL = 10 * time.Second
+	maxTTL = 24 * time.Hour
+)
+
+// Driver is a driver.Driver on Consul. See the package comment.
+type Driver struct {
+	store store
+	keys  keyspace
+	opts  options
+	name  string // String
+
+	ctx    context.Context // ends when Close begins
+	cancel context.CancelFunc
+	work   sync.WaitGroup // whatever runs on the driver's account
+	owned  func()         // frees the client that the driver has opened; or nil
+
+	tell func(h driver.Hold, cause error) // of NotifyLoss; or nil
+
+	mu       sync.Mutex
+	closed   bool
+	classes  map[time.Duration]*class // of sessions, by TTL
+	sessions map[*session]struct{}
+	tickets  map[string]*ticket // that this driver knows of, by ID
+	lines    map[string]*line   // with local waiters, by name
+	keeper   *time.Timer        // next look at the sessions; or nil
+	keepAt   time.Time
+	watching int                // lines with a watch of their own
+	shared   map[string]*bucket // watches of many lines, by prefix
+}
+
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Lister       = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.LossNotifier = (*Driver)(nil)
+	_ driver.Bounder      = (*Driver)(nil)
+	_ fmt.Stringer        = (*Driver)(nil)
+)
+
+// Option changes how a driver uses Consul. A nil Option changes nothing.
+type Option func(*options)
+
+type options struct {
+	prefix     string
+	datacenter string
+	namespace  string
+	partition  string
+	minTTL     time.Duration
+}
+
+// WithPrefix sets what all keys begin with; "locker" unless set. Only lockers
+// may write below it.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithDatacenter sets the datacenter that keeps the locks; that of the client,
+// or else of its agent, unless set. Locks of two datacenters are different locks.
+func WithDatacenter(dc string) Option { return func(o *options) { o.datacenter = dc } }
+
+// WithNamespace sets the namespace (Consul Enterprise). Consul's transactions do
+// not take it from the client's configuration, so it has to be given here too.
+func WithNamespace(ns string) Option { return func(o *options) { o.namespace = ns } }
+
+// WithPartition sets the admin partition (Consul Enterprise), as WithNamespace.
+func WithPartition(p string) Option { return func(o *options) { o.partition = p } }
+
+// WithMinTTL tells the shortest TTL that the servers give a session, where
+// their session_ttl_min is not Consul's default of 10 s.
+func WithMinTTL(d time.Duration) Option { return func(o *options) { o.minTTL = d } }
+
+// New makes a driver that uses client and never closes it. It does not reach
+// the server.
+//
+// The client should keep as many idle connections per host as it has
+// concurrent callers (http.Transport.MaxIdleConnsPerHost), and its http.Client
+// should have no Timeout: waiting is done by blocking queries.
+func New(client *api.Client, opts ...Option) (*Driver, error) {
+	if client == nil {
+		return nil, errors.New("consul: New needs a client, got nil")
+	}
+	o := options{prefix: "locker", minTTL: minTTL}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if err := checkPrefix(o.prefix); err != nil {
+		return nil, fmt.Errorf("consul: %w", err)
+	}
+	if o.minTTL <= 0 || o.minTTL > maxTTL {
+		return nil, fmt.Errorf("consul: shortest TTL %v: want more than zero and at most %v", o.minTTL, maxTTL)
+	}
+	d := &Driver{
+		store: store{client: client, dc: o.datacenter, namespace: o.namespace, partition: o.partition},
+		keys:  keyspace{prefix: o.prefix}, opts: o, name: "consul",
+		classes:  make(map[time.Duration]*class),
+		sessions: make(map[*session]struct{}),
+		tickets:  make(map[string]*ticket),
+		lines:    make(map[string]*line),
+		shared:   make(map[string]*bucket),
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// String names the store and, when it was opened by URL, its address.
+func (d *Driver) String() string { return d.name }
+
+// Bounds implements driver.Bounder. A server ends a session between one and
+// two times its TTL after the last renewal.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	ends := 2*max(ttl, d.opts.minTTL) + time.Second
+	return driver.Bounds{MinTTL: d.opts.minTTL, Crash: ends, Liveness: ends}
+}
+
+// NotifyLoss implements driver.LossNotifier.
+func (d *Driver) NotifyLoss(tell func(h driver.Hold, cause error)) { d.tell = tell }
+
+// Close implements driver.Driver. It destroys the driver's sessions, and with
+// them whatever is left of its tickets.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	if d.keeper != nil {
+		d.keeper.Stop()
+	}
+	left := make([]*session, 0, len(d.sessions))
+	for s := range d.sessions {
+		left = append(left, s)
+	}
+	d.mu.Unlock()
+
+	d.cancel()
+	err := d.destroyAll(left)
+	d.work.Wait()
+	if d.owned != nil {
+		d.owned()
+	}
+	return err
+}
+
+// begin counts work that Close waits for; false: the driver is closed.
+func (d *Driver) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.beginLocked()
+}
+
+func (d *Driver) beginLocked() bool {
+	if d.closed {
+		return false
+	}
+	d.work.Add(1)
+	return true
+}
+
+// bind makes a context that ends with ctx and, for ErrClosed, with the driver.
+func (d *Driver) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.ctx, func() { cancel(driver.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// ended is the error of an operation whose context, from bind, has ended: its
+// cause, and the last that was heard of the store.
+func ended(ctx context.Context, last error) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, driver.ErrClosed) {
+		return driver.ErrClosed
+	}
+	if last == nil || errors.Is(last, cause) {
+		return cause
+	}
+	return errors.Join(cause, last)
+}

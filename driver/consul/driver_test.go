@@ -1,0 +1,414 @@
+package consul_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/hashicorp/go-cleanhttp"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/consul"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// counter counts requests.
+type counter struct {
+	http.RoundTripper
+	n atomic.Int64
+}
+
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.n.Add(1)
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// counted makes a driver whose requests are counted.
+func counted(t testing.TB, addr string, opts ...consul.Option) (*consul.Driver, *counter) {
+	t.Helper()
+	transport := cleanhttp.DefaultPooledTransport()
+	transport.MaxIdleConnsPerHost = 64
+	c := &counter{RoundTripper: transport}
+	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: c}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := consul.New(client, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+	})
+	return d, c
+}
+
+func acquire(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	k, err := l.Acquire(t.Context(), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func release(t testing.TB, k *locker.Lock) {
+	t.Helper()
+	if err := k.Release(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRequestsUncontended(t *testing.T) {
+	d, c := counted(t, testbed.SharedConsul(t).Addr())
+	l := locker.New(d)
+	release(t, acquire(t, l, t.Name())) // makes the session
+	const cycles = 500
+	before := c.n.Load()
+	for range cycles {
+		release(t, acquire(t, l, t.Name()))
+	}
+	if per := float64(c.n.Load()-before) / cycles; per > 2.2 {
+		t.Errorf("%.2f requests for an acquire and a release, want at most 2.2", per)
+	}
+}
+
+func TestRequestsContended(t *testing.T) {
+	const clients, each = 8, 20
+	addr := testbed.SharedConsul(t).Addr()
+	var counters []*counter
+	var group sync.WaitGroup
+	for range clients {
+		d, c := counted(t, addr)
+		counters = append(counters, c)
+		l := locker.New(d)
+		group.Go(func() {
+			for range each {
+				k, err := l.Acquire(t.Context(), t.Name())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := k.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	var sum int64
+	for _, c := range counters {
+		sum += c.n.Load()
+	}
+	const setUp = 5 * clients // sessions and letter boxes
+	if per := float64(sum-setUp) / (clients * each); per > 5.2 {
+		t.Errorf("%.2f requests a grant, want at most 5", per)
+	}
+}
+
+// Waiters of one process hand over among themselves without asking who is next.
+func TestRequestsLocalWaiters(t *testing.T) {
+	const waiters = 200
+	d, c := counted(t, testbed.SharedConsul(t).Addr())
+	l := locker.New(d)
+	k := acquire(t, l, t.Name())
+	granted := make(chan *locker.Lock, waiters)
+	var group sync.WaitGroup
+	for range waiters {
+		group.Go(func() { granted <- acquire(t, l, t.Name()) })
+	}
+	for {
+		line, err := l.Inspect(t.Context(), t.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(line.Tickets) == waiters+1 {
+			break
+		}
+	}
+	before := c.n.Load()
+	for range waiters {
+		release(t, k)
+		k = <-granted
+	}
+	if per := float64(c.n.Load()-before) / waiters; per > 1.2 {
+		t.Errorf("%.2f requests for a hand-over within the process, want about 1", per)
+	}
+	release(t, k)
+	group.Wait()
+}
+
+// Waiting for very many names takes few connections.
+func TestManyNames(t *testing.T) {
+	const names = 300
+	srv := testbed.SharedConsul(t)
+	var open, most atomic.Int64
+	transport := cleanhttp.DefaultPooledTransport()
+	transport.MaxIdleConnsPerHost = 16
+	transport.MaxConnsPerHost = 120
+	client, err := api.NewClient(&api.Config{Address: srv.Addr(), HttpClient: &http.Client{Transport: inFlight{transport, &open, &most}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := consul.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder, waiter := locker.New(first(counted(t, srv.Addr()))), locker.New(d)
+	defer transport.CloseIdleConnections()
+	defer waiter.Close()
+	var held []*locker.Lock
+	granted := make(chan *locker.Lock, names)
+	for i := range names {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		held = append(held, acquire(t, holder, name))
+		go func() { granted <- acquire(t, waiter, name) }()
+	}
+	for _, k := range held { // all wait
+		for {
+			line, err := holder.Inspect(t.Context(), k.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(line.Tickets) == 2 {
+				break
+			}
+		}
+	}
+	most.Store(0)
+	for _, k := range held {
+		begun := time.Now()
+		release(t, k)
+		next := <-granted
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Fatalf("the hand-over of %q took %v", k.Name(), took)
+		}
+		release(t, next)
+	}
+	if most.Load() > 100 {
+		t.Errorf("%d requests at once, want at most 48 + 32 and a few", most.Load())
+	}
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+// inFlight notes how many requests were under way at once.
+type inFlight struct {
+	http.RoundTripper
+	open, most *atomic.Int64
+}
+
+func (f inFlight) RoundTrip(r *http.Request) (*http.Response, error) {
+	n := f.open.Add(1)
+	defer f.open.Add(-1)
+	for {
+		most := f.most.Load()
+		if n <= most || f.most.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// An operator destroys the session: all its locks are lost, and it is told.
+func TestSessionDestroyed(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	d, _ := counted(t, srv.Addr())
+	l := locker.New(d)
+	k := acquire(t, l, t.Name())
+	other := locker.New(first(counted(t, srv.Addr())))
+	waits := acquire(t, other, t.Name()+"/other")
+	time.Sleep(400 * time.Millisecond) // until the letter box is open
+	rejoined := make(chan *locker.Lock, 1)
+	go func() { rejoined <- acquire(t, l, t.Name()+"/other") }()
+	admin := newClient(t, srv.Addr())
+	destroy(t, admin, sessionOf(t, admin, t.Name()))
+	begun := time.Now()
+	select {
+	case <-k.Done():
+	case <-time.After(2 * time.Second):
+		t.Fatal("the loss was not told")
+	}
+	if err := k.Err(); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Err: %v, want ErrLost", err)
+	}
+	t.Logf("told after %v", time.Since(begun))
+	release(t, waits)
+	release(t, <-rejoined) // in a new session
+	release(t, acquire(t, l, t.Name()))
+}
+
+// keysOf returns the tickets of a name.
+func keysOf(t testing.TB, client *api.Client, name string) api.KVPairs {
+	t.Helper()
+	kvs, _, err := client.KV().List("locker/", &api.QueryOptions{RequireConsistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := "/" + strings.ReplaceAll(name, "/", "=2F") + "/"
+	return slices.DeleteFunc(kvs, func(kv *api.KVPair) bool { return !strings.Contains(kv.Key, part) })
+}
+
+func sessionOf(t testing.TB, client *api.Client, name string) string {
+	t.Helper()
+	kvs := keysOf(t, client, name)
+	if len(kvs) != 1 {
+		t.Fatalf("%d keys of %q, want 1", len(kvs), name)
+	}
+	return kvs[0].Session
+}
+
+func destroy(t testing.TB, client *api.Client, session string) {
+	t.Helper()
+	if _, err := client.Session().Destroy(session, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An operator deletes the key by hand: it is seen at the next renewal.
+func TestKeyDeleted(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	l := locker.New(first(counted(t, srv.Addr())))
+	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
+	admin := newClient(t, srv.Addr())
+	for _, kv := range keysOf(t, admin, t.Name()) {
+		if _, err := admin.KV().Delete(kv.Key, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-k.Done():
+	case <-time.After(10*time.Second/3 + time.Second):
+		t.Fatal("the loss was not seen at the renewal")
+	}
+}
+
+// A crash within the bound that is stated, with Consul's own minimum.
+func TestCrashBound(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	p := srv.Proxy(t)
+	d, err := open(t.Context(), "consul://"+p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	crashed := locker.New(d)
+	defer crashed.Close()
+	defer p.Heal()
+	acquire(t, crashed, t.Name(), locker.WithTTL(10*time.Second))
+	p.Cut()
+	begun := time.Now()
+	l := locker.New(first(counted(t, srv.Addr())))
+	release(t, acquire(t, l, t.Name()))
+	took := time.Since(begun)
+	t.Logf("the next was granted %v after the crash", took)
+	if took > 21*time.Second || took < 10*time.Second {
+		t.Errorf("the next was granted %v after the crash, want at least 10 s and at most 21 s", took)
+	}
+}
+
+// A longer lease moves a ticket to a longer session, with its token.
+func TestExtendMovesSession(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	l := locker.New(first(counted(t, srv.Addr())))
+	admin := newClient(t, srv.Addr())
+	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
+	before := sessionOf(t, admin, t.Name())
+	if err := k.Extend(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	after := sessionOf(t, admin, t.Name())
+	entry, _, err := admin.Session().Info(after, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after == before || entry == nil || entry.TTL != "1h0m0s" {
+		t.Fatalf("the ticket is in session %+v, want one of an hour", entry)
+	}
+	destroy(t, admin, before)
+	if line, err := l.Inspect(t.Context(), t.Name()); err != nil || len(line.Tickets) != 1 || line.Tickets[0].Token != k.Token() {
+		t.Errorf("line %+v, %v: want token %d", line, err, k.Token())
+	}
+	release(t, k)
+	if err := acquire(t, l, t.Name()).Extend(t.Context(), 25*time.Hour); !errors.Is(err, locker.ErrUnsupported) {
+		t.Errorf("an extension of 25 h: %v, want ErrUnsupported", err)
+	}
+}
+
+// Nothing is left after Close, in whatever state it comes.
+func TestCloseLeavesNothing(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	d, _ := counted(t, srv.Addr(), consul.WithPrefix("team/"+strings.ToLower(t.Name())))
+	l := locker.New(d)
+	acquire(t, l, "a")
+	acquire(t, l, "b", locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	done := make(chan error, 1)
+	go func() { _, err := l.Acquire(t.Context(), "a"); done <- err }()
+	time.Sleep(300 * time.Millisecond)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, locker.ErrClosed) {
+		t.Errorf("a waiting Acquire: %v, want ErrClosed", err)
+	}
+	admin := newClient(t, srv.Addr())
+	keys, _, err := admin.KV().Keys("team/", "", &api.QueryOptions{RequireConsistent: true})
+	if err != nil || len(keys) > 0 {
+		t.Errorf("keys left: %v, %v", keys, err)
+	}
+	sessions, _, err := admin.Session().List(&api.QueryOptions{RequireConsistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sessions {
+		if strings.HasPrefix(s.Name, "team/") {
+			t.Errorf("session left: %+v", s)
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	if _, err := consul.New(nil); err == nil {
+		t.Error("New(nil) was accepted")
+	}
+	for url, part := range map[string]string{
+		"consul://a:1,b:2":                 "2 hosts",
+		"consul://a/x":                     "path",
+		"consul://secret@a":                "token",
+		"consul://:secret@a?token=secret2": "two tokens",
+		"consul://a?ca=/x":                 "consuls",
+		"consuls://a?cert=/x":              "key",
+		"consul://a?prefix=/a":             "prefix",
+		"consul://a?prefix=a%20b":          "prefix",
+		"consul://a?min_ttl=48h":           "48h",
+		"consul://a?nonsense=1":            "nonsense",
+	} {
+		_, err := open(t.Context(), url)
+		if err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want an error that names %q and no token", url, err, part)
+		}
+	}
+	d, err := open(t.Context(), "consul://:secret@127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if s := fmt.Sprint(d); s != "consul 127.0.0.1:8500" {
+		t.Errorf("String: %q", s)
+	}
+	_, err = d.Acquire(t.Context(), driver.Request{Name: "x", ID: "1", TTL: 25 * time.Hour})
+	if !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a TTL of 25 h: %v, want ErrUnsupported", err)
+	}
+}

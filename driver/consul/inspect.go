@@ -1,0 +1,102 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// readLine reads the line of a name as it is now.
+func (d *Driver) readLine(ctx context.Context, name string) ([]entry, error) {
+	pairs, _, err := d.store.list(ctx, d.keys.line(name))
+	if err != nil {
+		return nil, err
+	}
+	return parseLine(pairs)
+}
+
+// Inspect implements driver.Driver. Consul does not tell how old a session's
+// last renewal is: of leases of other processes Remaining is the whole TTL. The
+// times are by the clocks of those who joined.
+func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	ctx, done := d.bind(ctx)
+	defer done()
+	line, err := d.readLine(ctx, name)
+	if err != nil {
+		return nil, failure(ctx, err)
+	}
+	ts := tickets(line)
+	for i, granted := range driver.Granted(ts) {
+		if granted {
+			ts[i].Held = true
+			ts[i].Remaining = time.Duration(line[i].TTL) * time.Millisecond
+			d.refine(&ts[i])
+		}
+	}
+	return ts, nil
+}
+
+// refine adds what this driver knows of a held ticket of its own.
+func (d *Driver) refine(ticket *driver.Ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tickets[ticket.ID]
+	if t == nil || !t.held {
+		return
+	}
+	ticket.Since = t.since
+	ticket.Remaining = max(time.Until(t.s.asked.Add(t.s.ttl)), time.Millisecond)
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	ctx, done := d.bind(ctx)
+	defer done()
+	q := d.store.read(ctx)
+	q.RequireConsistent = true
+	keys, _, err := d.store.client.KV().Keys(d.keys.prefix+"/", "", q)
+	if err != nil {
+		return nil, failure(ctx, err)
+	}
+	var names []string
+	for _, key := range keys {
+		if name, ok := d.keys.nameOf(key); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// Break implements driver.Breaker. The ticket's driver hears of it by a letter.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	ctx, done := d.bind(ctx)
+	defer done()
+	line, err := d.readLine(ctx, name)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	i := slices.IndexFunc(line, func(e entry) bool { return e.CreateIndex == token })
+	if i < 0 {
+		return driver.ErrLost
+	}
+	e := line[i]
+	_, err = d.store.commit(ctx,
+		keyOp(api.KVGet, e.Key),
+		lockOp(d.keys.letterbox(e.Session), e.Session, []byte("broken "+e.ID)),
+		keyOp(api.KVDelete, e.Key))
+	var refused *rollback
+	if errors.As(err, &refused) {
+		return driver.ErrLost
+	}
+	if err != nil {
+		return failure(ctx, err)
+	}
+	d.left(name, token)
+	return nil
+}

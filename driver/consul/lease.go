@@ -1,0 +1,294 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// checkMost is how many tickets one request asks for.
+const checkMost = 64
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// RenewAll implements driver.BatchRenewer. It takes one request for each session,
+// and one for every 64 tickets, which asks whether they are still there.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	ctx, done := d.bind(ctx)
+	defer done()
+	errs := make([]error, len(rs))
+	bySession := make(map[*session][]int)
+	var others []int // to be renewed one by one
+	d.mu.Lock()
+	for i, r := range rs {
+		t := d.tickets[r.ID]
+		switch {
+		case t == nil || t.name != r.Name || r.TTL > t.s.ttl:
+			others = append(others, i)
+		case !t.held:
+			errs[i] = driver.ErrLost
+		default:
+			bySession[t.s] = append(bySession[t.s], i)
+		}
+	}
+	d.mu.Unlock()
+	var group sync.WaitGroup
+	for s, is := range bySession {
+		group.Go(func() { d.renewTogether(ctx, s, rs, is, errs) })
+	}
+	for _, i := range others {
+		errs[i] = d.renewAlone(ctx, rs[i])
+	}
+	group.Wait()
+	return errs
+}
+
+// renewTogether renews those of rs that share a session.
+func (d *Driver) renewTogether(ctx context.Context, s *session, rs []driver.Renewal, is []int, errs []error) {
+	alive, err := d.renewSession(ctx, s)
+	switch {
+	case err != nil:
+		err = failure(ctx, err)
+	case !alive:
+		err = fmt.Errorf("%w: %w", driver.ErrLost, errSession)
+	}
+	if err != nil {
+		for _, i := range is {
+			errs[i] = err
+		}
+		return
+	}
+	slots := make(chan struct{}, 8)
+	var group sync.WaitGroup
+	for chunk := range slices.Chunk(is, checkMost) {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			d.checkHolds(ctx, s, rs, chunk, errs)
+		})
+	}
+	group.Wait()
+}
+
+// checkHolds asks whether the tickets are still there: that a session lives
+// does not say so.
+func (d *Driver) checkHolds(ctx context.Context, s *session, rs []driver.Renewal, is []int, errs []error) {
+	keys := make([]string, len(is))
+	for n, i := range is {
+		keys[n] = d.keys.ticket(rs[i].Name, rs[i].ID)
+	}
+	missing, err := d.missing(ctx, s.id, keys)
+	if err != nil {
+		for _, i := range is {
+			errs[i] = failure(ctx, err)
+		}
+		return
+	}
+	for _, n := range missing {
+		i := is[n]
+		if t := d.ticketOf(rs[i].ID); t != nil && t.s == s {
+			d.detach(t)
+			d.left(t.name, t.number)
+		}
+		errs[i] = fmt.Errorf("%w: %w", driver.ErrLost, errGone)
+	}
+}
+
+// missing returns which keys the session does not lock. What an old leader
+// misses is asked again, exactly.
+func (d *Driver) missing(ctx context.Context, session string, keys []string) ([]int, error) {
+	at, err := d.store.checkSession(ctx, session, keys, false)
+	if err != nil || len(at) == 0 {
+		return nil, err
+	}
+	some := make([]string, len(at))
+	for i, n := range at {
+		some[i] = keys[n]
+	}
+	sure, err := d.store.checkSession(ctx, session, some, true)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range sure {
+		sure[i] = at[n]
+	}
+	return sure, nil
+}
+
+// renewAlone renews a ticket that needs a longer session than it has, or that
+// this driver does not know.
+func (d *Driver) renewAlone(ctx context.Context, r driver.Renewal) error {
+	ttl, err := d.sessionTTL(r.TTL)
+	if err != nil {
+		return err
+	}
+	t := d.ticketOf(r.ID)
+	if t == nil || t.name != r.Name {
+		return d.renewForeign(ctx, r)
+	}
+	err = d.move(ctx, t, ttl)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	return nil
+}
+
+// move gives a held ticket to a session of a longer TTL. The key stays, and so
+// does its number.
+func (d *Driver) move(ctx context.Context, t *ticket, ttl time.Duration) error {
+	now := time.Now()
+	// A ticket of the same key holds the place in the new session meanwhile.
+	place, err := d.attach(ctx, &ticket{name: t.name, id: "move " + t.id}, ttl, now)
+	if err != nil {
+		return err
+	}
+	defer d.detach(place)
+	key := d.keys.ticket(t.name, t.id)
+	p, err := d.store.get(ctx, key)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	old, held := t.s, t.held
+	d.mu.Unlock()
+	if p == nil || !held || p.Session != old.id {
+		return driver.ErrLost
+	}
+	check, unlock := keyOp(api.KVCheckSession, key), keyOp(api.KVUnlock, key)
+	check.KV.Session, unlock.KV.Session = old.id, old.id
+	_, err = d.store.commit(ctx, check, unlock, lockOp(key, place.s.id, p.Value))
+	var refused *rollback
+	if errors.As(err, &refused) {
+		if what, _ := refused.failed(2); strings.Contains(what, "invalid session") {
+			d.bury(place.s)
+			return err
+		}
+		return driver.ErrLost
+	}
+	if err != nil {
+		return err
+	}
+	d.moved(t, place.s)
+	return nil
+}
+
+// moved takes a ticket that was moved to another session over in the books.
+func (d *Driver) moved(t *ticket, to *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tickets[t.id] != t {
+		return
+	}
+	from := t.s
+	delete(from.tickets, t.id)
+	t.s = to
+	to.tickets[t.id] = t
+	d.settle(from)
+}
+
+// renewForeign renews a ticket that another driver has taken, as well as a
+// session's TTL allows.
+func (d *Driver) renewForeign(ctx context.Context, r driver.Renewal) error {
+	line, err := d.readLine(ctx, r.Name)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	i := slices.IndexFunc(line, func(e entry) bool { return e.ID == r.ID })
+	if i < 0 || !driver.Grantable(tickets(line[:i+1]), i) {
+		return driver.ErrLost
+	}
+	if time.Duration(line[i].TTL)*time.Millisecond < r.TTL {
+		return fmt.Errorf("%w: a longer lease for a ticket of another process", driver.ErrUnsupported)
+	}
+	alive, err := d.store.renewSession(ctx, line[i].Session)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	if !alive {
+		return driver.ErrLost
+	}
+	return nil
+}
+
+// Release implements driver.Driver: one request.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	ctx, done := d.bind(ctx)
+	defer done()
+	return d.remove(ctx, h)
+}
+
+// remove takes a ticket out of the store. ctx is from bind.
+func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
+	t := d.ticketOf(h.ID)
+	if t != nil && t.name != h.Name {
+		return driver.ErrLost
+	}
+	var err error
+	if t != nil && d.doubtful(t) {
+		err = d.bar(ctx, t)
+	} else {
+		key := d.keys.ticket(h.Name, h.ID)
+		_, err = d.store.commit(ctx, keyOp(api.KVGet, key), keyOp(api.KVDelete, key))
+	}
+	var refused *rollback
+	gone := errors.As(err, &refused)
+	if err != nil && !gone {
+		return failure(ctx, err)
+	}
+	if t != nil && d.detach(t) {
+		d.endWait(t, errReleased)
+		d.left(t.name, t.number)
+	}
+	if gone {
+		return driver.ErrLost
+	}
+	return nil
+}
+
+var errReleased = errors.New("the ticket was released while it waited")
+
+func (d *Driver) doubtful(t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.doubt
+}
+
+// bar removes a ticket whose creation was not answered, which may yet happen:
+// the request may lie with an agent that looks for a leader, or on a line that
+// is cut. A key that the transaction of Acquire checks for keeps the ticket from
+// being created afterwards. It dies with the session, which takes no new
+// tickets, so that it need not live long.
+func (d *Driver) bar(ctx context.Context, t *ticket) error {
+	d.mu.Lock()
+	s := t.s
+	s.retired = true
+	d.unuse(s)
+	d.mu.Unlock()
+	_, err := d.store.commit(ctx,
+		lockOp(d.keys.barred(s.id, t.id), s.id, nil),
+		keyOp(api.KVDelete, d.keys.ticket(t.name, t.id)))
+	var refused *rollback
+	if errors.As(err, &refused) {
+		d.bury(s) // without its session the ticket can neither be nor come
+	}
+	return err
+}
+
+// failure is the error of a request: the driver's end, if that was the cause.
+func failure(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ended(ctx, err)
+	}
+	return err
+}

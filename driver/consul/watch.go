@@ -1,0 +1,93 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// waitTime is how long a blocking query waits on the server. When it ends
+	// without news, the line is read again: what was changed by hand shows then.
+	waitTime = time.Minute
+	// waitSlack is what the server may add (a sixteenth) and the network take.
+	waitSlack = 10 * time.Second
+	// readBound is how long an ordinary read may take.
+	readBound = 10 * time.Second
+	// localWait is how long a ticket of this same process is not watched: its
+	// release is known without.
+	localWait = time.Second
+)
+
+var errGone = errors.New("the ticket was deleted from consul")
+
+// watchOne waits until the ticket at s has gone, or for a while.
+//
+// The query is in Consul's default mode, so an old leader may answer it. That is
+// safe: that a ticket has gone is believed only at an index at which it had
+// been created, and from there on it stays gone.
+func (l *line) watchOne(ctx context.Context, s spot, local bool) error {
+	if local && !sleep(ctx, localWait) {
+		return nil
+	}
+	gone, err := l.waitGone(ctx, s)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answered()
+	if !gone {
+		l.stale = true // no news for long, a change of the ticket, or the past
+		return nil
+	}
+	waiting := len(l.waiters)
+	l.view.remove(s.number)
+	l.dispatch()
+	l.stale = l.stale || len(l.waiters) == waiting // there are others ahead, or were
+	return nil
+}
+
+func (l *line) waitGone(ctx context.Context, s spot) (bool, error) {
+	if !l.d.ownWatch() {
+		return l.d.waitShared(ctx, l.name, s)
+	}
+	defer l.d.endOwnWatch()
+	ctx, cancel := context.WithTimeout(ctx, waitTime+waitSlack)
+	defer cancel()
+	q := l.d.store.read(ctx)
+	q.WaitIndex, q.WaitTime = s.modify, waitTime
+	kv, meta, err := l.d.store.client.KV().Get(s.key, q)
+	if err != nil {
+		return false, err
+	}
+	return (kv == nil || kv.Session == "") && meta.LastIndex >= s.number, nil
+}
+
+// watchAll waits until the line has changed since index, or for a while.
+func (l *line) watchAll(ctx context.Context, index uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTime+waitSlack)
+	defer cancel()
+	q := l.d.store.read(ctx)
+	q.WaitIndex, q.WaitTime = index, waitTime
+	pairs, now, err := l.d.store.listWith(l.prefix, q)
+	if err != nil {
+		return err
+	}
+	entries, err := parseLine(pairs)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answered()
+	if now <= index { // no news, or the past
+		l.stale = true
+		return nil
+	}
+	l.view.replace(entries, now, false)
+	for _, w := range l.waiters {
+		l.stale = l.stale || !l.view.has(w.number)
+	}
+	return nil
+}
