@@ -66,13 +66,15 @@ func parseLine(v any) ([]driver.Ticket, bool) {
 
 // parseHolder reads the value of the main key.
 func parseHolder(value string) driver.Ticket {
-	part := strings.SplitN(value, " ", 4)
-	if len(part) == 4 && part[0] == "locker" {
-		token, err1 := strconv.ParseUint(part[2], 10, 64)
-		t, err2 := parseRecord(part[3])
-		if err1 == nil && err2 == nil {
-			t.ID, t.Token, t.Held = part[1], token, true
-			return t
+	const head = len("locker ") // or "locker?": a claim
+	if strings.HasPrefix(value, "locker") && len(value) > head {
+		if part := strings.SplitN(value[head:], " ", 3); len(part) == 3 {
+			token, err1 := strconv.ParseUint(part[1], 10, 64)
+			t, err2 := parseRecord(part[2])
+			if err1 == nil && err2 == nil {
+				t.ID, t.Token, t.Held = part[0], token, true
+				return t
+			}
 		}
 	}
 	return driver.Ticket{Owner: Foreign, Held: true}

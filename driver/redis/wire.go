@@ -65,7 +65,7 @@ func parseRecord(s string) (t driver.Ticket, err error) {
 	if len(part) < 6 {
 		return t, fmt.Errorf("redis: not a ticket's record: %q", s)
 	}
-	since, err1 := strconv.ParseInt(part[0], 10, 64)
+	since, err1 := strconv.ParseInt(strings.TrimPrefix(part[0], "?"), 10, 64)
 	limit, err2 := strconv.Atoi(part[2])
 	n, err3 := strconv.Atoi(part[4])
 	if err := errors.Join(err1, err2, err3); err != nil || n < 0 || n > len(part[5]) {

@@ -38,12 +38,22 @@ local waiting = exclusive and X or S
 -- held answers for a ticket that holds: its lease begins anew.
 local function held(v)
   if holds(v, id) then
-    if call('PTTL', key) < ttl then call('PEXPIRE', key, ttl) end
-    return string.match(v, '^locker %S+ (%d+) ')
+    if string.sub(v, 7, 7) == '?' then
+      call('SET', key, 'locker ' .. string.sub(v, 8), 'PX', ttl)
+    elseif call('PTTL', key) < ttl then
+      call('PEXPIRE', key, ttl)
+    end
+    return string.match(v, '^.......%S+ (%d+) ')
   end
   local token = v == MARK and call('ZSCORE', H, id)
   if token then
-    local till = math.max(now + ttl * 1000, tonumber(call('ZSCORE', E, id)))
+    local rec = call('HGET', T, id)
+    local till = now + ttl * 1000
+    if string.sub(rec, 1, 1) == '?' then
+      call('HSET', T, id, string.sub(rec, 2))
+    else
+      till = math.max(till, tonumber(call('ZSCORE', E, id)))
+    end
     call('ZADD', E, int(till), id)
     mark()
     return int(tonumber(token))
@@ -72,7 +82,7 @@ end
 -- its ticket is the first.
 local function line(token, v)
   vouch(chan, waiting)
-  local x, s = call('ZRANGE', X, 0, 0, 'WITHSCORES'), call('ZRANGE', S, 0, 0, 'WITHSCORES')
+  local x, s = call('ZRANGE', X, '0', '0', 'WITHSCORES'), call('ZRANGE', S, '0', '0', 'WITHSCORES')
   local head = (not x[1] or s[1] and tonumber(s[2]) < tonumber(x[2])) and s[1] or x[1]
   local mine = head == id or string.match(call('HGET', T, head) or '', '^%d+ (%S+) ') == chan
   local after, flags = rest(v)

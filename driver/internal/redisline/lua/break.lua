@@ -13,7 +13,7 @@ end
 local function take(set)
   local id = call('ZRANGEBYSCORE', set, token, token)[1]
   if not id then return nil end
-  local chan = string.match(call('HGET', T, id) or '', '^%d+ (%S+) ')
+  local chan = string.match(call('HGET', T, id) or '', '^%??%d+ (%S+) ')
   call('ZREM', set, id)
   call('ZREM', E, id)
   call('HDEL', T, id)
@@ -21,7 +21,7 @@ local function take(set)
 end
 
 local v = call('GET', key)
-local id, t, chan = string.match(v or '', '^locker (%S+) (%d+) %d+ (%S+) ')
+local id, t, chan = string.match(v or '', '^locker[ ?](%S+) (%d+) %d+ (%S+) ')
 if id and t == token then
   tell('l', chan, id, ' ' .. token .. ' x ' .. ARGV[2])
   settle(false)

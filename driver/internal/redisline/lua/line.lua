@@ -2,9 +2,11 @@
 --   key  the main key of the name
 --   now  the server's time in microseconds
 --
--- The main key holds the record of the exclusive holder or, while shared
--- tickets hold, MARK. Whoever else uses SET NX on it is kept out by both. It is
--- the truth: without MARK in it nobody holds shared, whatever else is there.
+-- The main key holds "locker id token since channel limit grace blob" of the
+-- exclusive holder or, while shared tickets hold, MARK. Whoever else uses SET NX
+-- on it is kept out by both. It is the truth: without MARK in it nobody holds
+-- shared, whatever else is there. A holder who has waited and does not know of
+-- the grant yet has only a claim: "locker?id …", and in T "?since …".
 --
 --   X  waiting, exclusive: ticket -> token    H  holding, shared: ticket -> token
 --   S  waiting, shared:    ticket -> token    E  holding, shared: ticket -> end of the lease
@@ -22,7 +24,9 @@ local looking = false -- somebody was granted who may be dead: the next waiter l
 
 local function int(n) return string.format('%.0f', n) end
 
-local function holds(v, id) return v and string.sub(v, 1, #id + 8) == 'locker ' .. id .. ' ' end
+local function ours(v) return v and string.sub(v, 1, 6) == 'locker' end
+
+local function holds(v, id) return ours(v) and string.sub(v, 8, #id + 8) == id .. ' ' end
 
 local function ms(t) return math.max(1, math.ceil((t - now) / 1000)) end
 
@@ -35,7 +39,7 @@ end
 
 -- mark writes the main key for those who hold shared.
 local function mark()
-  local last = call('ZREVRANGE', E, 0, 0, 'WITHSCORES')
+  local last = call('ZREVRANGE', E, '0', '0', 'WITHSCORES')
   local d = ms(tonumber(last[2]))
   call('SET', key, MARK, 'PX', d)
   keep(H, d) keep(E, d) keep(T, d)
@@ -80,7 +84,7 @@ end
 local function doubt(t)
   local till = int(now + t.grace)
   looking = true
-  for _, chan in ipairs(call('ZRANGE', P, 0, -1)) do
+  for _, chan in ipairs(call('ZRANGE', P, '0', '-1')) do
     local heard = call('PUBSUB', 'NUMSUB', chan)
     if tonumber(heard[2]) == 0 and tonumber(call('ZSCORE', P, chan)) > tonumber(till) then
       call('ZADD', P, till, chan)
@@ -98,7 +102,7 @@ end
 
 -- forget drops what is left of shared holders whose mark is gone.
 local function forget()
-  for _, id in ipairs(call('ZRANGE', H, 0, -1)) do call('HDEL', T, id) end
+  for _, id in ipairs(call('ZRANGE', H, '0', '-1')) do call('HDEL', T, id) end
   call('DEL', H, E)
 end
 
@@ -123,7 +127,7 @@ local function admit(below)
       call('ZREM', S, t.id)
       call('ZADD', H, int(t.token), t.id)
       call('ZADD', E, int(t.till), t.id)
-      call('HSET', T, t.id, int(now) .. ' ' .. t.rest)
+      call('HSET', T, t.id, '?' .. int(now) .. ' ' .. t.rest)
     else
       waiting = waiting + 1
       if most > 0 and ahead + 1 >= most then return waiting end
@@ -132,7 +136,7 @@ local function admit(below)
 end
 
 local function first()
-  local x, s = peek(X, 0), peek(S, 0)
+  local x, s = peek(X, '0'), peek(S, '0')
   if x and s then return x.token < s.token and x or s end
   return x or s
 end
@@ -155,7 +159,7 @@ local function settle(v)
   if not alone and v ~= MARK then forget() end
   if v and v ~= MARK then return end
   if v then expire() end
-  local x = peek(X, 0)
+  local x = peek(X, '0')
   if not alone then admit(x and x.token) end
   if not alone and call('EXISTS', H) == 1 then
     mark()
@@ -163,7 +167,7 @@ local function settle(v)
     summon(x)
     call('ZREM', X, x.id)
     call('HDEL', T, x.id)
-    call('SET', key, 'locker ' .. x.id .. ' ' .. int(x.token) .. ' ' .. int(now) .. ' ' .. x.rest, 'PX', ms(x.till))
+    call('SET', key, 'locker?' .. x.id .. ' ' .. int(x.token) .. ' ' .. int(now) .. ' ' .. x.rest, 'PX', ms(x.till))
   else
     call('DEL', key)
   end
@@ -174,6 +178,6 @@ end
 -- never), and 2 when the holder is not one of ours, else 0.
 local function rest(v)
   if not v then return -1, 0 end
-  if v == MARK then return ms(tonumber(call('ZRANGE', E, 0, 0, 'WITHSCORES')[2])), 0 end
-  return call('PTTL', key), string.sub(v, 1, 7) == 'locker ' and 0 or 2
+  if v == MARK then return ms(tonumber(call('ZRANGE', E, '0', '0', 'WITHSCORES')[2])), 0 end
+  return call('PTTL', key), ours(v) and 0 or 2
 end

@@ -3,7 +3,7 @@
 -- Answers: 1 when the ticket was there, else 0.
 local key, id = KEYS[1], ARGV[1]
 local v = redis.call('GET', key)
-local found = v and string.sub(v, 1, #id + 8) == 'locker ' .. id .. ' '
+local found = v and string.sub(v, 8, #id + 8) == id .. ' ' and string.sub(v, 1, 6) == 'locker'
 if found and not ARGV[2] and redis.call('EXISTS', key .. ':x', key .. ':s') == 0 then
   redis.call('DEL', key)
   return 1
