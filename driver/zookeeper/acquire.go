@@ -85,10 +85,19 @@ func (j *joining) join(ctx context.Context) (alone bool, err error) {
 		case final(err) || errors.Is(err, driver.ErrNotAcquired) || ctx.Err() != nil:
 			return false, err
 		case time.Since(j.began) > patience || !j.d.pause(ctx, delay):
-			return false, err
+			return false, explain(err)
 		}
 		delay = min(2*delay, retryMost)
 	}
+}
+
+// explain says what "could not connect to a server" may mean: a server that
+// has lost the majority, or serves readers only, accepts no session.
+func explain(err error) error {
+	if errors.Is(err, zk.ErrNoServer) {
+		return fmt.Errorf("%w: all are down, cut off, or have no quorum", err)
+	}
+	return err
 }
 
 // step does one thing to get a ticket into line. Without an error and without

@@ -16,7 +16,10 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testbed.RunChild()
+	goleak.VerifyTestMain(m)
+}
 
 const session = 10 * time.Second
 

@@ -252,7 +252,7 @@ func final(err error) bool {
 }
 
 // errClosedConn says that the user's connection was closed under the driver.
-var errClosedConn = errors.New("the ZooKeeper connection has been closed")
+var errClosedConn = fmt.Errorf("%w: its ZooKeeper connection was closed", driver.ErrClosed)
 
 // sync makes the server that we are connected to catch up with what has
 // happened.

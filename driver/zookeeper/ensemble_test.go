@@ -1,0 +1,198 @@
+package zookeeper_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// lineOf waits until the line of name, as c sees it, has n tickets.
+func lineOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket {
+	t.Helper()
+	ctx := ctxFor(t, 30*time.Second)
+	for {
+		l, err := c.Inspect(ctx, name)
+		if err == nil && len(l.Tickets) == n {
+			return l.Tickets
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the line of %s is %v (error %v), want %d tickets", name, l.Tickets, err, n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestLeaderDies kills the leader of an ensemble while a lock is held and a
+// line waits: nobody loses anything, and the line goes on in order.
+func TestLeaderDies(t *testing.T) {
+	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
+	at := e.URL() + "?session=" + session.String()
+	ctx := ctxFor(t, 90*time.Second)
+	holder := client(t, at)
+	k := must[*locker.Lock](t)(holder.Acquire(ctx, "x"))
+
+	const waiters = 4
+	var inside atomic.Int64
+	type grant struct {
+		i     int
+		token uint64
+	}
+	grants := make(chan grant, waiters)
+	var group sync.WaitGroup
+	for i := range waiters {
+		c := client(t, at)
+		group.Go(func() {
+			k, err := c.Acquire(ctx, "x")
+			if err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+				grants <- grant{i: -1}
+				return
+			}
+			if inside.Add(1) != 1 {
+				t.Error("two holders")
+			}
+			grants <- grant{i, k.Token()}
+			time.Sleep(20 * time.Millisecond)
+			inside.Add(-1)
+			if err := k.Release(ctx); err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		})
+		lineOf(t, holder, "x", i+2)
+	}
+	before := lineOf(t, holder, "x", waiters+1)
+	leader := e.Leader()
+	leader.Kill()
+	killed := time.Now()
+	e.Leader()
+	t.Logf("a new leader after %v", time.Since(killed).Round(time.Millisecond))
+	after := lineOf(t, holder, "x", waiters+1)
+	for i := range before {
+		if before[i].Token != after[i].Token {
+			t.Errorf("place %d was %d and is %d after the election", i, before[i].Token, after[i].Token)
+		}
+	}
+	if err := k.Err(); err != nil {
+		t.Fatalf("the holder: %v", err)
+	}
+	if len(grants) > 0 {
+		t.Fatal("a waiter was granted while the lock was held")
+	}
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	last := k.Token()
+	for i := range waiters {
+		g := <-grants
+		if g.i != i || g.token <= last {
+			t.Errorf("grant %d went to waiter %d with token %d after %d", i, g.i, g.token, last)
+		}
+		last = g.token
+	}
+	group.Wait()
+	leader.Start()
+	k = must[*locker.Lock](t)(holder.Acquire(ctx, "x"))
+	if k.Token() <= last {
+		t.Errorf("token %d after %d, in another epoch", k.Token(), last)
+	}
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoQuorum has one member of three left: it serves nobody, and that is
+// said.
+func TestNoQuorum(t *testing.T) {
+	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
+	c := client(t, e.URL()+"?session="+session.String())
+	ctx := ctxFor(t, 60*time.Second)
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.Members[0].Kill()
+	e.Members[1].Kill()
+	begun := time.Now()
+	_, err := c.Acquire(ctx, "x")
+	if err == nil || errors.Is(err, locker.ErrNotAcquired) || time.Since(begun) > 11*time.Second {
+		t.Fatalf("without a quorum: %v after %v", err, time.Since(begun))
+	}
+	t.Logf("%v, after %v", err, time.Since(begun).Round(time.Millisecond))
+}
+
+// TestElectionUnderLoad kills the leader, and later the next one, while many
+// clients take turns: requests are cut off in every state. At no time do two
+// hold the lock, tokens grow, and the line goes on.
+func TestElectionUnderLoad(t *testing.T) {
+	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
+	at := e.URL() + "?session=" + session.String()
+	ctx := ctxFor(t, 2*time.Minute)
+	var inside, last, grants atomic.Int64
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for i := range 6 {
+		c := client(t, at)
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				k, err := c.Acquire(ctx, "x")
+				if err != nil {
+					t.Logf("client %d: %v", i, err) // an election may take longer than patience lasts
+					continue
+				}
+				if inside.Add(1) != 1 && k.Err() == nil {
+					t.Error("two holders")
+				}
+				if was := last.Swap(int64(k.Token())); was >= int64(k.Token()) {
+					t.Errorf("token %d after %d", k.Token(), was)
+				}
+				grants.Add(1)
+				inside.Add(-1)
+				if err := k.Release(ctx); err != nil && !errors.Is(err, locker.ErrLost) {
+					t.Logf("client %d: %v", i, err)
+				}
+			}
+		})
+	}
+	more := func() {
+		t.Helper()
+		for want := grants.Load() + 50; grants.Load() < want; time.Sleep(time.Millisecond) {
+			if ctx.Err() != nil {
+				t.Fatalf("no more than %d grants", grants.Load())
+			}
+		}
+	}
+	more()
+	for range 2 {
+		leader := e.Leader()
+		leader.Kill()
+		more()
+		leader.Start()
+		more()
+	}
+	close(stop)
+	group.Wait()
+	t.Logf("%d grants", grants.Load())
+	c := client(t, at)
+	lineOf(t, c, "x", 0)
+	conn := connect(t, e.Addrs()...)
+	for { // what the driver was not told about in time, it tidies up later
+		names, _, err := conn.Children("/locker")
+		if err == nil && len(names) == 0 {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("left behind: %v, %v", names, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

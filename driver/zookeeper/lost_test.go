@@ -1,0 +1,170 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// through is a place behind a proxy of its own.
+func through(t testing.TB) (url string, p *testbed.Proxy, direct string) {
+	t.Helper()
+	direct = place(t)
+	p = testbed.SharedZookeeper(t).Proxy(t)
+	return p.URL() + direct[len(testbed.SharedZookeeper(t).URL()):], p, direct
+}
+
+func request(name, id string) driver.Request {
+	return driver.Request{Name: name, ID: id, TTL: locker.DefaultTTL, Renewed: true, Wait: true}
+}
+
+// nodes lists the children of a name; none if it is not there.
+func nodes(t testing.TB, conn *zk.Conn, path string) []string {
+	t.Helper()
+	names, _, err := conn.Children(path)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// TestCreateReplyLost loses the answer to the create: the ticket is found
+// again, and does not queue twice; also when it has to wait.
+func TestCreateReplyLost(t *testing.T) {
+	url, p, direct := through(t)
+	ctx := ctxFor(t, 30*time.Second)
+	d := open(t, url)
+	conn := admin(t)
+	warm := request("warm", "warm-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, warm))
+	if err := d.Release(ctx, warm.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+
+	lost := p.LoseReply("lost-1_x_")
+	r := request("x", "lost-1")
+	g = must[driver.Grant](t)(d.Acquire(ctx, r))
+	<-lost
+	names := nodes(t, conn, base(direct)+"/x")
+	if len(names) != 1 {
+		t.Fatalf("nodes %v, want one", names)
+	}
+	_, st, err := conn.Exists(base(direct) + "/x/" + names[0])
+	if err != nil || uint64(st.Czxid) != g.Token {
+		t.Fatalf("token %d of a node created by %d (error %v)", g.Token, st.Czxid, err)
+	}
+
+	other := open(t, direct)
+	blocked := p.LoseReply("lost-2_x_")
+	r2 := request("x", "lost-2")
+	joined, granted := make(chan struct{}), make(chan driver.Grant, 1)
+	r2.Joined = func() { close(joined) }
+	go func() {
+		g, err := d.Acquire(ctx, r2)
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- g
+	}()
+	<-blocked
+	<-joined
+	if names := nodes(t, conn, base(direct)+"/x"); len(names) != 2 {
+		t.Fatalf("nodes %v, want two", names)
+	}
+	if err := other.Release(ctx, r.Hold(0)); err != nil { // by name and ID, from another process
+		t.Fatal(err)
+	}
+	g2 := <-granted
+	if g2.Token <= g.Token {
+		t.Fatalf("token %d after %d", g2.Token, g.Token)
+	}
+	if err := d.Release(ctx, r2.Hold(g2.Token)); err != nil {
+		t.Fatal(err)
+	}
+	empty(t, conn, direct)
+}
+
+// empty waits until nothing is left below a place.
+func empty(t testing.TB, conn *zk.Conn, url string) {
+	t.Helper()
+	ctx := ctxFor(t, 30*time.Second)
+	for {
+		n, err := count(conn, base(url))
+		if err == nil && n == 0 {
+			return
+		}
+		if ctx.Err() != nil {
+			names, _, _ := conn.Children(base(url))
+			t.Fatalf("%d nodes are left (error %v): %v", n, err, names)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestLateCreate holds a create back until its caller, and the core's undo, have
+// given up: when it arrives after all, the node that nobody knows of is
+// removed, and blocks nobody for long.
+func TestLateCreate(t *testing.T) {
+	url, p, direct := through(t)
+	ctx := ctxFor(t, 60*time.Second)
+	c, conn := client(t, url), admin(t)
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "warm"))
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		p.Cut()
+		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		if _, err := c.Acquire(short, "x"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("behind a cut: %v", err)
+		}
+		cancel()
+		p.Heal()
+	}
+	other := client(t, direct)
+	k = must[*locker.Lock](t)(other.Acquire(ctx, "x"))
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	empty(t, conn, direct)
+}
+
+// TestReleaseReplyLost loses the answer to a release: it has been done once,
+// and is not an error.
+func TestReleaseReplyLost(t *testing.T) {
+	url, p, direct := through(t)
+	ctx := ctxFor(t, 30*time.Second)
+	c := client(t, url)
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
+	lost := p.LoseReply("_x_0000000000")
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-lost
+	empty(t, admin(t), direct)
+}
+
+// TestReleaseNotAnswered gives a release up: the ticket does not stay, though
+// the session lives.
+func TestReleaseNotAnswered(t *testing.T) {
+	url, p, direct := through(t)
+	ctx := ctxFor(t, 60*time.Second)
+	d := open(t, url)
+	r := request("x", "given-up-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, r))
+	p.Cut()
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	if err := d.Release(short, r.Hold(g.Token)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrLost) {
+		t.Fatalf("release behind a cut: %v", err)
+	}
+	p.Heal()
+	empty(t, admin(t), direct)
+}

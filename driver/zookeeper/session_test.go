@@ -1,0 +1,196 @@
+package zookeeper_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// own makes a driver on a connection of the user's.
+func own(t testing.TB, timeout time.Duration, opts ...zookeeper.Option) (*zk.Conn, *zookeeper.Driver) {
+	t.Helper()
+	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, timeout, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := zookeeper.New(conn, events, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close(); conn.Close() })
+	return conn, d
+}
+
+// TestOwnConnection gives the driver a connection: it is not closed, its events
+// are passed on, and its end is the end of all locks, told at once.
+func TestOwnConnection(t *testing.T) {
+	prefix := base(place(t))
+	ctx := ctxFor(t, 30*time.Second)
+	events := make(chan zk.Event, 100)
+	conn, d := own(t, session, nil, zookeeper.WithPrefix(prefix), zookeeper.WithEvents(func(ev zk.Event) { events <- ev }))
+	c := locker.New(d)
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
+	for ev := range events {
+		if ev.State == zk.StateHasSession {
+			break
+		}
+	}
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if ok, _, err := conn.Exists("/"); err != nil || !ok {
+		t.Fatalf("the user's connection after Close: %v", err)
+	}
+
+	conn, d = own(t, session, zookeeper.WithPrefix(prefix))
+	c = locker.New(d)
+	defer c.Close()
+	k = must[*locker.Lock](t)(c.Acquire(ctx, "x"))
+	w := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(ctx, "x")
+		w <- err
+	}()
+	lineOf(t, c, "x", 2)
+	closed := time.Now()
+	conn.Close()
+	<-k.Done()
+	if took := time.Since(closed); took > 2*time.Second || !errors.Is(k.Err(), locker.ErrLost) {
+		t.Fatalf("told of the end of the connection after %v: %v", took, k.Err())
+	}
+	if err := <-w; err == nil {
+		t.Fatal("a waiter was granted on a closed connection")
+	}
+}
+
+// TestNegotiated asks for a session that the server does not give: the lease
+// is what it gives.
+func TestNegotiated(t *testing.T) {
+	ctx := ctxFor(t, 30*time.Second)
+	_, d := own(t, time.Minute, zookeeper.WithPrefix(base(place(t))))
+	r := request("x", "negotiated-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, r))
+	if want := 9 * time.Second; g.TTL != want { // the testbed's longest session is 10 s
+		t.Errorf("lease %v, want %v", g.TTL, want)
+	}
+	if b := d.Bounds(0); b.Crash != 16*time.Second {
+		t.Errorf("crash bound %v", b.Crash)
+	}
+	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLongFixedLease holds a fixed lease that is longer than the session: it
+// lasts, since the session is kept alive, and its loss is told before the
+// session can have ended.
+func TestLongFixedLease(t *testing.T) {
+	url, p, direct := through(t)
+	url = strings.Replace(url, "session="+session.String(), "session=2s", 1)
+	ctx := ctxFor(t, time.Minute)
+	c := client(t, url)
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "x", locker.WithTTL(20*time.Second), locker.WithoutRenewal()))
+	next := make(chan time.Time, 1)
+	other := client(t, direct)
+	go func() {
+		k, err := other.Acquire(ctx, "x")
+		next <- time.Now()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = k.Release(ctx)
+	}()
+	lineOf(t, other, "x", 2)
+	select {
+	case <-k.Done():
+		t.Fatal("a fixed lease of 20 s did not outlive a session of 2 s that was kept alive")
+	case <-time.After(5 * time.Second):
+	}
+	p.Cut()
+	<-k.Done()
+	told := time.Now()
+	if !errors.Is(k.Err(), locker.ErrLost) {
+		t.Fatal(k.Err())
+	}
+	if at := <-next; at.Before(told) {
+		t.Fatalf("the next was granted %v before the loss was told", told.Sub(at))
+	}
+	p.Heal()
+	empty(t, admin(t), direct)
+}
+
+// TestAuth opens by URL with a user: what is made below the chroot is that
+// user's alone, and nobody is told the password.
+func TestAuth(t *testing.T) {
+	ctx := ctxFor(t, 30*time.Second)
+	at := place(t)
+	secret := "s3cret:pass"
+	with := func(user string) string { return strings.Replace(at, "://", "://"+user+"@", 1) }
+	u := strings.ReplaceAll(with("ann:"+strings.ReplaceAll(secret, ":", "%3A")), " ", "")
+	ann := client(t, u)
+	k := must[*locker.Lock](t)(ann.Acquire(ctx, "x"))
+	again := client(t, u)
+	if _, err := again.TryAcquire(ctx, "x"); !errors.Is(err, locker.ErrNotAcquired) {
+		t.Fatalf("the same user: %v", err)
+	}
+	for _, url := range []string{at, with("bob:other")} {
+		_, err := client(t, url).Acquire(ctx, "x")
+		if !errors.Is(err, zk.ErrNoAuth) || strings.Contains(err.Error(), "s3cret") {
+			t.Fatalf("another user: %v", err)
+		}
+	}
+	acl, _, err := admin(t).GetACL(base(at))
+	if err == nil && (len(acl) != 1 || acl[0].Scheme != "digest" || !strings.HasPrefix(acl[0].ID, "ann:")) {
+		t.Fatalf("ACL %v", acl)
+	}
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for raw, want := range map[string]string{
+		"zookeeper://":                           "no host",
+		"zookeeper://h?session=0":                "session",
+		"zookeeper://h?session=48h":              "24h",
+		"zookeeper://h?prefix=/":                 "prefix",
+		"zookeeper://h?prefix=..":                "prefix",
+		"zookeeper://h?nonsense=1":               "known: prefix, session",
+		"zookeeper://h/a/../b":                   "..",
+		"zookeeper://h/a%00b":                    "refuses",
+		"zookeeper://h/zookeeper?prefix=quota":   "own",
+		"zookeeper://:pw0rd@h":                   "user",
+		"zookeeper://u:pw0rd@h?session=nonsense": "session",
+	} {
+		u, err := driver.ParseURL(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := driver.Open(t.Context(), u)
+		if err == nil {
+			_ = d.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pw0rd") {
+			t.Errorf("%s: %v, want %q in it", raw, err, want)
+		}
+	}
+	d := open(t, "zookeeper://u:pw0rd@127.0.0.1,[::1]:2182/a//b/?prefix=p")
+	if s := d.(*zookeeper.Driver).String(); s != "zookeeper 127.0.0.1:2181,[::1]:2182/a/b/p" {
+		t.Error(s)
+	}
+	if _, err := zookeeper.New(nil, nil); err == nil {
+		t.Error("New took no connection")
+	}
+}
