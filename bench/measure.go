@@ -146,6 +146,7 @@ func contended(tb *bed, s subject, n int, cfg config, r *result, column int) {
 	for i := range clients {
 		clients[i] = s.open(tb, &count)
 		defer clients[i].close()
+		cycle(tb, clients[i], names(tb, clients[i], 1)[0]) // sessions and connections are there
 	}
 	name := names(tb, clients[0], 1)[0]
 	x := &race{last: -1, counts: make([]int, n)}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,14 +14,12 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncpool "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/lockerproject/locker"
 	lockerredis "github.com/lockerproject/locker/driver/redis"
 	"github.com/lockerproject/locker/internal/testbed"
 )
-
-// stores are the tables, in order.
-var stores = []store{redisStore}
 
 var redisStore = store{name: "redis", title: "redis, one server, nothing on disk", subjects: func(tb *bed) []subject {
 	addr := testbed.Redis(tb).Addr()
@@ -31,7 +31,10 @@ var redisStore = store{name: "redis", title: "redis, one server, nothing on disk
 			return &redisFloor{redisConn(tb, addr, n)}
 		}},
 		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
-			return openRedis(tb, redisConn(tb, addr, n))
+			c := redisConn(tb, addr, n)
+			d, err := lockerredis.New(c)
+			tb.check(err)
+			return closing{ours{locker.New(d)}, c.Close}
 		}},
 		{name: "bsm/redislock", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
 			c := redisConn(tb, addr, n)
@@ -44,52 +47,55 @@ var redisStore = store{name: "redis", title: "redis, one server, nothing on disk
 	}
 }}
 
-// counted counts the commands that a go-redis client sends.
-type counted struct{ n *atomic.Int64 }
-
-func (c counted) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c counted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (c counted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.n.Add(int64(len(cmds)))
-		return next(ctx, cmds)
-	}
-}
-
 func redisConn(tb *bed, addr string, n *atomic.Int64) *redis.Client {
 	c := redis.NewClient(&redis.Options{
-		Addr: addr, PoolSize: 64,
+		Addr: addr, PoolSize: 64, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, addr)
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return &countedRESP{Conn: conn, n: n}, err
 		},
 	})
-	c.AddHook(counted{n})
 	tb.check(c.Ping(context.Background()).Err())
 	return c
 }
 
-// oursRedis closes the connection that it was given.
-type oursRedis struct {
-	ours
-	c *redis.Client
+// countedRESP counts the commands written to a connection, however many share a
+// write: arrays of bulk strings, by the protocol.
+type countedRESP struct {
+	net.Conn
+	n *atomic.Int64
+
+	line []byte // of a header, so far
+	args int    // bulk strings still to come
+	skip int    // bytes of one still to come, with its line end
 }
 
-func (o oursRedis) close() {
-	o.ours.close()
-	_ = o.c.Close()
+func (c *countedRESP) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		if c.skip > 0 {
+			k := min(c.skip, len(rest))
+			c.skip, rest = c.skip-k, rest[k:]
+			continue
+		}
+		c.line = append(c.line, rest[0])
+		rest = rest[1:]
+		if c.line[len(c.line)-1] == '\n' {
+			c.header(string(c.line))
+			c.line = c.line[:0]
+		}
+	}
+	return c.Conn.Write(b)
 }
 
-func openRedis(tb *bed, c *redis.Client) client {
-	d, err := lockerredis.New(c)
-	tb.check(err)
-	return oursRedis{ours{locker.New(d)}, c}
+func (c *countedRESP) header(line string) {
+	k, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+	if line[0] == '*' {
+		c.n.Add(1)
+		c.args = k
+		return
+	}
+	c.args--
+	c.skip = k + len("\r\n")
 }
 
 // redisRaw is what every simple Redis lock does, without a library.

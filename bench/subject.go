@@ -15,6 +15,9 @@ type store struct {
 	subjects func(tb *bed) []subject // starts the server
 }
 
+// stores are the tables, in order.
+var stores = []store{redisStore, etcdStore, zookeeperStore, consulStore, postgresStore}
+
 // A subject is one way to lock.
 type subject struct {
 	name string
@@ -53,3 +56,14 @@ func (o ours) acquire(ctx context.Context, name string) (func(context.Context) e
 }
 
 func (o ours) close() { _ = o.l.Close() } // what it cannot release ends by itself
+
+// closing is ours, with the connection that it was given.
+type closing struct {
+	ours
+	conn func() error
+}
+
+func (c closing) close() {
+	c.ours.close()
+	_ = c.conn()
+}
