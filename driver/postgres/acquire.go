@@ -1,0 +1,109 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Acquire implements driver.Driver.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if d.ctx.Err() != nil {
+		return driver.Grant{}, driver.ErrClosed
+	}
+	d.maybeSweep()
+	w := d.line.add(r)
+	g, standing, err := d.join(ctx, r, w)
+	if !standing {
+		d.line.remove(w, err == nil)
+		if err == nil {
+			d.listenSoon()
+		}
+		return g, d.ended(ctx, err)
+	}
+	if r.Joined != nil {
+		r.Joined()
+	}
+	d.listenSoon()
+	select {
+	case o := <-w.news:
+		return d.taken(ctx, r, o)
+	case <-ctx.Done():
+		d.line.remove(w, false)
+		return driver.Grant{}, errors.Join(context.Cause(ctx), d.line.lastFault())
+	case <-d.ctx.Done():
+		d.line.remove(w, false)
+		return driver.Grant{}, driver.ErrClosed
+	}
+}
+
+// join asks for a ticket until it is granted, refused, or stands in line.
+func (d *Driver) join(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, standing bool, err error) {
+	for {
+		var (
+			rep   reply
+			asked time.Time
+		)
+		err = d.retry(ctx, true, func() (err error) {
+			rep, err = d.call(ctx, &asked, d.w.acquire, []byte(r.Name), r.ID, w.process, r.Shared, permits(r),
+				micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note))
+			return err
+		})
+		if err != nil {
+			return g, false, err
+		}
+		switch rep.words[0] {
+		case "n":
+			return g, false, driver.ErrNotAcquired
+		case "g":
+			token, err := rep.number(1)
+			return driver.Grant{Token: token, Asked: asked}, false, err
+		case "w":
+			due, err := rep.number(2)
+			if err == nil && !d.line.stands(w, time.Duration(due)*time.Microsecond) { //nolint:gosec // an hour at most
+				err = driver.ErrLost
+			}
+			return g, err == nil, err
+		case "p":
+			if err := d.register(ctx, w.process, asked); err != nil {
+				return g, false, err
+			}
+			d.line.rejoin(w)
+		default:
+			return g, false, errReply
+		}
+	}
+}
+
+// taken makes a grant of what a waiter was told.
+//
+// Who grants a waiting ticket gives it a lease of its TTL that ends sooner if
+// the ticket's process falls silent, so that one that has died does not hold
+// the line for a TTL. Its end is known from the last beat. A core that renews
+// lengthens that by renewing now, while its caller works already; for others,
+// and when little of it is left, it is lengthened before the grant is told.
+func (d *Driver) taken(ctx context.Context, r driver.Request, o outcome) (driver.Grant, error) {
+	if o.err != nil {
+		return driver.Grant{}, o.err
+	}
+	if r.Renewed && time.Until(o.until) >= min(r.TTL*2/3, d.opts.liveness/2) {
+		return driver.Grant{Token: o.token, Asked: o.until.Add(-r.TTL)}, nil
+	}
+	asked := time.Now()
+	if err := d.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {
+		d.line.letGo(r.ID)
+		return driver.Grant{}, err
+	}
+	return driver.Grant{Token: o.token, Asked: asked}, nil
+}
+
+// ended is the error of a request; of one that was ended by Close it is
+// ErrClosed.
+func (d *Driver) ended(ctx context.Context, err error) error {
+	if err != nil && d.ctx.Err() != nil && ctx.Err() == nil {
+		return driver.ErrClosed
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
+	_ "github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestConformance(t *testing.T) {
+	srv := testbed.Postgres(t, testbed.Faults(), testbed.Args("-c", "max_connections=500"))
+	conformance.Run(t, conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()) },
+		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+			p := srv.Proxy(t)
+			d, err := open(ctx, p.URL())
+			return d, p, err
+		},
+		Server: srv,
+		Keys:   func(ctx context.Context) (int, error) { return rows(ctx, srv.URL()) },
+	})
+}
+
+func open(ctx context.Context, url string) (driver.Driver, error) {
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Open(ctx, u)
+}
+
+// rows counts what the tables hold.
+func rows(ctx context.Context, url string) (n int, err error) {
+	c, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close(ctx)
+	err = c.QueryRow(ctx, `SELECT (SELECT count(*) FROM locker_tickets)`).Scan(&n)
+	return n, err
+}

@@ -1,0 +1,2 @@
+// Package postgres takes locker's tickets in a PostgreSQL database.
+package postgres

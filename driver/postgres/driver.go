@@ -1,0 +1,274 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+func init() {
+	driver.Register("postgres", openURL)
+	driver.Register("postgresql", openURL)
+}
+
+// Defaults and bounds.
+const (
+	DefaultPrefix   = "locker"
+	DefaultSchema   = "public"
+	DefaultLiveness = 4 * time.Second
+
+	leastLiveness = 100 * time.Millisecond
+	mostLiveness  = time.Hour
+	minTTL        = 10 * time.Millisecond
+	crashSlack    = 500 * time.Millisecond // timers, the poller, a commit
+)
+
+// Option changes how New works with a database.
+type Option func(*options)
+
+type options struct {
+	prefix, schema string
+	liveness       time.Duration
+	listen, create bool
+}
+
+// WithPrefix sets what the names of the tables, functions and channels begin
+// with; "locker" unless it is given. At most 40 bytes.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithSchema sets the database schema that holds them; "public" unless it is
+// given.
+func WithSchema(schema string) Option { return func(o *options) { o.schema = schema } }
+
+// WithLiveness sets how long a waiter may be silent before its place in line is
+// lost; 4 s unless it is given. An outage that is shorter costs no place. A
+// process that waits sends a beat every quarter of it.
+func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness = d } }
+
+// WithoutListen keeps the driver from opening a connection of its own to LISTEN
+// on. Grants are polled for, then. Behind a pooler in transaction mode this
+// happens by itself; the option saves the attempt.
+func WithoutListen() Option { return func(o *options) { o.listen = false } }
+
+// WithoutCreate keeps the driver from creating its tables and functions when
+// they are not there; see Schema.
+func WithoutCreate() Option { return func(o *options) { o.create = false } }
+
+func newOptions(opts []Option) (options, error) {
+	o := options{
+		prefix: DefaultPrefix, schema: DefaultSchema, liveness: DefaultLiveness,
+		listen: true, create: true,
+	}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if o.liveness < leastLiveness || o.liveness > mostLiveness {
+		return o, fmt.Errorf("liveness %v: want %v to %v", o.liveness, leastLiveness, mostLiveness)
+	}
+	return o, nil
+}
+
+// Driver takes tickets in a PostgreSQL database. See the package comment.
+type Driver struct {
+	opts   options
+	w      *wire
+	pool   *pgxpool.Pool
+	owned  bool // the pool is ours to close
+	mode   pgx.QueryExecMode
+	strict atomic.Bool    // the database's default isolation has to be overridden
+	side   chan *pgx.Conn // the one connection beside the pool, for when that is exhausted
+	create chan struct{}  // held while the schema is being created
+
+	registering chan struct{} // held while the process is being made known
+
+	line  line
+	tell  func(driver.Hold, error)
+	swept atomic.Int64 // when the last sweep began, in Unix seconds
+
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	closed sync.Once
+	work   sync.WaitGroup
+}
+
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Lister       = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.LossNotifier = (*Driver)(nil)
+	_ driver.Bounder      = (*Driver)(nil)
+	_ fmt.Stringer        = (*Driver)(nil)
+)
+
+// New makes a driver over a pool, which it does not close. It does not reach
+// the database.
+func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
+	if pool == nil {
+		return nil, errors.New("postgres: New: the pool is nil")
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: New: %w", err)
+	}
+	w, err := newWire(o.schema, o.prefix)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: New: %w", err)
+	}
+	d := &Driver{
+		opts: o, w: w, pool: pool,
+		mode: pgx.QueryExecModeExec, side: make(chan *pgx.Conn, 1), create: make(chan struct{}, 1),
+		registering: make(chan struct{}, 1),
+	}
+	if pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		d.mode = pgx.QueryExecModeSimpleProtocol
+	}
+	d.side <- nil // none is open yet
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	d.line.init(o.liveness)
+	return d, nil
+}
+
+// Schema returns the SQL that creates what the driver needs, for those whose
+// program may not do so itself. It may be run again. The program's user needs
+// SELECT, INSERT, UPDATE and DELETE on both tables, USAGE, SELECT and UPDATE
+// on the sequence, and USAGE on the schema.
+func Schema(opts ...Option) (string, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return "", fmt.Errorf("postgres: Schema: %w", err)
+	}
+	w, err := newWire(o.schema, o.prefix)
+	if err != nil {
+		return "", fmt.Errorf("postgres: Schema: %w", err)
+	}
+	return "BEGIN;\n\n" + w.schema + "\nCOMMIT;\n", nil
+}
+
+// passed are the parameters of a URL that pgx reads.
+var passed = []string{
+	"application_name", "connect_timeout", "options", "search_path", "sslcert", "sslkey", "sslmode", "sslpassword",
+	"sslrootcert", "sslsni", "target_session_attrs", "pool_max_conns", "pool_min_conns", "pool_max_conn_lifetime",
+	"pool_max_conn_idle_time", "pool_health_check_period", "default_query_exec_mode",
+}
+
+func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
+	opts := []Option{
+		WithPrefix(u.Param("prefix", DefaultPrefix)), WithSchema(u.Param("schema", DefaultSchema)),
+		WithLiveness(u.Duration("liveness", DefaultLiveness)),
+	}
+	if !u.Bool("listen", true) {
+		opts = append(opts, WithoutListen())
+	}
+	if !u.Bool("create", true) {
+		opts = append(opts, WithoutCreate())
+	}
+	query := url.Values{}
+	for _, name := range passed {
+		if v := u.Param(name, ""); v != "" {
+			query.Set(name, v)
+		}
+	}
+	u.Duration("ttl", time.Second) // the core's
+	if err := u.Done(); err != nil {
+		return nil, err
+	}
+	dsn := url.URL{Scheme: "postgres", Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query.Encode()}
+	if u.HasUser {
+		dsn.User = url.User(u.User)
+		if u.Password != "" {
+			dsn.User = url.UserPassword(u.User, u.Password)
+		}
+	}
+	c, err := pgxpool.ParseConfig(dsn.String())
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(errText(err), dsn.String(), u.Redacted()))
+	}
+	if c.ConnConfig.RuntimeParams["application_name"] == "" {
+		c.ConnConfig.RuntimeParams["application_name"] = "locker"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	d, err := New(pool, opts...)
+	if err != nil {
+		pool.Close()
+		return nil, errors.Unwrap(err)
+	}
+	d.owned = true
+	return d, nil
+}
+
+// errText is what pgx says is wrong with a configuration. It redacts passwords.
+func errText(err error) string { return err.Error() }
+
+// String names the store.
+func (d *Driver) String() string {
+	c := d.pool.Config().ConnConfig
+	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
+}
+
+// Bounds implements driver.Bounder.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{
+		MinTTL: minTTL,
+		Crash:  ttl + crashSlack,
+		// The last beat, and until somebody looks.
+		Liveness: d.opts.liveness + d.opts.liveness/4 + crashSlack,
+	}
+}
+
+// NotifyLoss implements driver.LossNotifier.
+func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+
+// Close implements driver.Driver.
+func (d *Driver) Close() error {
+	d.closed.Do(d.shutDown)
+	return nil
+}
+
+const closeBound = 2 * time.Second
+
+func (d *Driver) shutDown() {
+	d.line.mu.Lock() // under which goroutines are started
+	d.stop()
+	d.line.mu.Unlock()
+	d.work.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	defer cancel()
+	if process, ok := d.line.unregister(true); ok {
+		_ = d.exec(ctx, d.w.leave, process) // if not reached, it expires
+	}
+	select {
+	case c := <-d.side:
+		if c != nil {
+			_ = c.Close(ctx)
+		}
+	case <-ctx.Done():
+	}
+	if !d.owned {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.pool.Close() // waits for requests that are under way: they end with their contexts
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,386 @@
+-- The tables and functions of github.com/lockerproject/locker/driver/postgres,
+-- version 1. It may be run again, and by several at once.
+--
+-- A line is the rows of one name in tickets, in the order of slot. Whoever
+-- changes a line holds the transaction-level advisory lock of its name, so that
+-- tickets become visible in the order of their numbers.
+
+SELECT pg_catalog.pg_advisory_xact_lock({schema_key});
+
+DO $locker$ BEGIN
+	IF to_regnamespace({schema_text}) IS NULL THEN
+		CREATE SCHEMA {schema};
+	END IF;
+END $locker$;
+
+CREATE TABLE IF NOT EXISTS {tickets} (
+	name       bytea       NOT NULL, -- bytes: a name may hold what text does not
+	slot       bigint      NOT NULL, -- the token; 0 for an exclusive holder, so that the primary key allows one
+	token      bigint      NOT NULL,
+	id         text        NOT NULL COLLATE "C",
+	process    bigint      NOT NULL, -- whom to notify; the life of a waiter
+	queued     boolean     NOT NULL, -- whether it ever waited
+	held       boolean     NOT NULL,
+	claim      boolean     NOT NULL, -- granted while it waited, not renewed since
+	shared     boolean     NOT NULL,
+	permits    bigint      NOT NULL, -- how many shared tickets at once; the greatest bigint: any number
+	ttl        bigint      NOT NULL, -- in microseconds
+	since      timestamptz NOT NULL,
+	expires_at timestamptz,          -- of a holder
+	owner      bytea       NOT NULL,
+	note       bytea       NOT NULL,
+	PRIMARY KEY (name, slot),
+	CHECK (slot = CASE WHEN held AND NOT shared THEN 0 ELSE token END),
+	CHECK (token > 0 AND held = (expires_at IS NOT NULL))
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+	autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000);
+
+-- None of these has an entry for an exclusive ticket that was granted at once.
+CREATE UNIQUE INDEX IF NOT EXISTS {tickets_id} ON {tickets} (id) WHERE slot <> 0;
+CREATE INDEX IF NOT EXISTS {tickets_process} ON {tickets} (process, held) WHERE queued;
+CREATE INDEX IF NOT EXISTS {tickets_permits} ON {tickets} (name, permits) WHERE shared;
+
+CREATE TABLE IF NOT EXISTS {processes} (
+	id          bigint      PRIMARY KEY,
+	beat        bigint      NOT NULL,
+	alive_until timestamptz NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+CREATE SEQUENCE IF NOT EXISTS {token};
+
+-- Takes the lock of a name for the rest of the transaction. What follows has to
+-- see what others committed before: in stricter isolation it would not.
+CREATE OR REPLACE FUNCTION {enter}(p_name bytea) RETURNS void LANGUAGE plpgsql AS $locker$
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'the lines of locker need READ COMMITTED' USING ERRCODE = 'LK001';
+	END IF;
+	PERFORM pg_advisory_xact_lock(hashtextextended(encode(p_name, 'hex'), {line_seed}));
+END $locker$;
+
+-- The next number: that of the sequence, which never goes back but for the loss
+-- of committed transactions (a crash with synchronous_commit off, a failover to
+-- a replica that lags, a restored backup). So that numbers grow then too, the
+-- sequence is kept near the clock, in microseconds.
+CREATE OR REPLACE FUNCTION {number}() RETURNS bigint LANGUAGE plpgsql AS $locker$
+DECLARE
+	n bigint := nextval({token_text});
+	near bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 10000;
+BEGIN
+	-- The lock is given back at once, not with the transaction: whoever does not
+	-- get it waits for that long, and finds the sequence moved.
+	FOR i IN 1..3 LOOP
+		EXIT WHEN n >= near;
+		IF pg_try_advisory_lock({token_key}) THEN
+			PERFORM setval({token_text}, near + 10000) FROM {token} WHERE last_value < near;
+			PERFORM pg_advisory_unlock({token_key});
+		ELSE
+			PERFORM pg_sleep(0.001);
+		END IF;
+		n := nextval({token_text});
+	END LOOP;
+	RETURN n;
+END $locker$;
+
+-- Walks the line of a name from its head as far as it matters: removes dead
+-- tickets, grants those that are to be granted, and notifies their processes.
+-- The caller holds the lock of the name. With p_dry it changes nothing and
+-- reports due = -infinity when there is something to do.
+--
+--   ahead    live tickets passed
+--   blocked  whether an exclusive one ended the walk
+--   due      when the first of those may die
+--   mine     grants to p_process, which is not notified
+CREATE OR REPLACE FUNCTION {walk}(p_name bytea, p_permits bigint, p_process bigint, p_dry boolean,
+	OUT ahead bigint, OUT blocked boolean, OUT due timestamptz, OUT mine text)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $locker$
+DECLARE
+	t       record;
+	ends    timestamptz;
+	most    bigint;
+	other   bigint; -- the one process, beside p_process, that was granted something
+	payload text;
+BEGIN
+	ahead := 0;
+	blocked := false;
+	due := 'infinity';
+	mine := '';
+	FOR t IN
+		SELECT k.slot, k.token, k.id, k.process, k.held, k.shared, k.permits, k.ttl, k.expires_at, p.beat, p.alive_until
+		FROM {tickets} k LEFT JOIN {processes} p ON p.id = k.process AND NOT k.held
+		WHERE k.name = p_name ORDER BY k.slot
+	LOOP
+		ends := CASE WHEN t.held THEN t.expires_at ELSE coalesce(t.alive_until, '-infinity') END;
+		IF ends <= clock_timestamp() THEN
+			IF p_dry THEN
+				due := '-infinity';
+				EXIT;
+			END IF;
+			CONTINUE WHEN {bury}(p_name, t.slot, t.token, t.held, t.process);
+			-- Renewed just now, or kept by a transaction that it guards: look again soon.
+			ends := clock_timestamp() + interval '50 ms';
+		END IF;
+		IF t.shared AND most IS NULL THEN
+			SELECT greatest(max(k.permits), p_permits) INTO most FROM {tickets} k WHERE k.name = p_name AND k.shared;
+		END IF;
+		IF NOT t.held AND t.alive_until > clock_timestamp()
+			AND (CASE WHEN t.shared THEN ahead < t.permits ELSE ahead = 0 END)
+		THEN
+			IF p_dry THEN
+				due := '-infinity';
+				EXIT;
+			END IF;
+			ends := least(clock_timestamp() + t.ttl * interval '1 microsecond', t.alive_until);
+			UPDATE {tickets} k SET slot = CASE WHEN k.shared THEN k.slot ELSE 0 END,
+				held = true, claim = true, since = clock_timestamp(), expires_at = ends
+			WHERE k.name = p_name AND k.slot = t.slot;
+			IF t.process = p_process THEN
+				mine := mine || format(E'\ng %s %s %s', t.id, t.token, t.beat);
+			ELSIF other IS NULL THEN
+				other := t.process;
+				payload := format('g %s %s %s', t.id, t.token, t.beat);
+			ELSE -- many at once: each process looks for itself
+				payload := 'r';
+				PERFORM {tell}(t.process, payload);
+			END IF;
+		END IF;
+		due := least(due, ends);
+		ahead := ahead + 1;
+		IF NOT t.shared THEN
+			blocked := true;
+			EXIT;
+		END IF;
+		EXIT WHEN ahead >= most;
+	END LOOP;
+	IF other IS NOT NULL THEN
+		PERFORM {tell}(other, payload);
+	END IF;
+END $locker$;
+
+-- Removes a ticket that looks dead; false if it is not, or cannot be removed
+-- now. A process that let its tickets die is removed first: that is what
+-- tells it, whatever it was about to say.
+CREATE OR REPLACE FUNCTION {bury}(p_name bytea, p_slot bigint, p_token bigint, p_held boolean, p_process bigint)
+RETURNS boolean LANGUAGE plpgsql AS $locker$
+BEGIN
+	IF p_held THEN
+		PERFORM FROM {tickets} WHERE name = p_name AND slot = p_slot AND token = p_token
+			AND expires_at <= clock_timestamp() FOR UPDATE SKIP LOCKED;
+		IF NOT FOUND THEN
+			RETURN false;
+		END IF;
+	ELSE
+		DELETE FROM {processes} WHERE id = p_process AND alive_until <= clock_timestamp();
+		IF EXISTS (SELECT FROM {processes} WHERE id = p_process) THEN
+			RETURN false;
+		END IF;
+	END IF;
+	DELETE FROM {tickets} WHERE name = p_name AND slot = p_slot AND token = p_token;
+	RETURN true;
+END $locker$;
+
+-- Sends a notice to the program that a process is an incarnation of.
+CREATE OR REPLACE FUNCTION {tell}(p_process bigint, p_payload text) RETURNS void LANGUAGE sql AS $locker$
+	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload)
+$locker$;
+
+-- Takes a ticket. The answer's first line is one of
+--
+--   g TOKEN     granted
+--   w TOKEN DUE in line; DUE in microseconds: when to look again
+--   n           not granted, and not to wait
+--   p           to wait, but the process has to be registered first
+--
+-- and others are grants to p_process, as everywhere: g ID TOKEN BEAT.
+CREATE OR REPLACE FUNCTION {acquire}(p_name bytea, p_id text, p_process bigint, p_shared boolean, p_permits bigint,
+	p_ttl bigint, p_wait boolean, p_owner bytea, p_note bytea)
+RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+DECLARE
+	old  record;
+	l    record;
+	num  bigint;
+	mine text := '';
+BEGIN
+	PERFORM {enter}(p_name);
+	IF EXISTS (SELECT FROM {tickets} WHERE name = p_name) THEN
+		SELECT k.token, k.held INTO old FROM (
+			SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
+			UNION ALL
+			SELECT * FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name) k;
+		IF FOUND AND old.held THEN -- asked before, and answered in vain
+			UPDATE {tickets} SET claim = false,
+				expires_at = greatest(expires_at, clock_timestamp() + p_ttl * interval '1 microsecond')
+			WHERE name = p_name AND slot IN (0, old.token) AND id = p_id AND expires_at > clock_timestamp();
+			IF FOUND THEN
+				RETURN 'g ' || old.token;
+			END IF;
+			old.held := NULL;
+		END IF;
+		SELECT * INTO l FROM {walk}(p_name, p_permits, p_process, false);
+		mine := l.mine;
+		IF NOT old.held THEN
+			-- It may have been granted by this very walk, or have died.
+			SELECT k.token, k.held INTO old FROM {tickets} k
+				WHERE k.name = p_name AND k.slot IN (0, old.token) AND k.id = p_id;
+			IF FOUND AND old.held THEN
+				UPDATE {tickets} SET claim = false, expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
+				WHERE name = p_name AND slot IN (0, old.token) AND id = p_id;
+				RETURN 'g ' || old.token || mine;
+			ELSIF FOUND THEN
+				RETURN format('w %s %s', old.token, {micros}(l.due)) || mine;
+			END IF;
+		END IF;
+		IF l.blocked OR l.ahead >= (CASE WHEN p_shared THEN p_permits ELSE 1 END) THEN
+			IF NOT p_wait THEN
+				RETURN 'n' || mine;
+			END IF;
+			IF NOT EXISTS (SELECT FROM {processes} WHERE id = p_process AND alive_until > clock_timestamp()) THEN
+				RETURN 'p' || mine;
+			END IF;
+			num := {number}();
+			INSERT INTO {tickets} VALUES (p_name, num, num, p_id, p_process, true, false, false, p_shared, p_permits,
+				p_ttl, clock_timestamp(), NULL, p_owner, p_note);
+			RETURN format('w %s %s', num, {micros}(l.due)) || mine;
+		END IF;
+	END IF;
+	num := {number}();
+	INSERT INTO {tickets} VALUES (p_name, CASE WHEN p_shared THEN num ELSE 0 END, num, p_id, p_process, false, true, false,
+		p_shared, p_permits, p_ttl, clock_timestamp(), clock_timestamp() + p_ttl * interval '1 microsecond', p_owner, p_note);
+	RETURN 'g ' || num || mine;
+END $locker$;
+
+-- Microseconds from now, and a bound for what is far.
+CREATE OR REPLACE FUNCTION {micros}(p_at timestamptz) RETURNS bigint LANGUAGE sql AS $locker$
+	SELECT CASE WHEN p_at > clock_timestamp() + interval '1 hour' THEN 3600000000
+		WHEN p_at <= clock_timestamp() THEN 0
+		ELSE ceil(extract(epoch FROM p_at - clock_timestamp()) * 1000000)::bigint END
+$locker$;
+
+-- Removes a ticket and grants whoever is next. "r", or "l" if it was not
+-- there or its lease was over; then grants to p_process.
+CREATE OR REPLACE FUNCTION {release}(p_name bytea, p_id text, p_process bigint)
+RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+DECLARE
+	live boolean;
+	l    record;
+BEGIN
+	PERFORM {enter}(p_name);
+	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
+		RETURNING expires_at > clock_timestamp() INTO live;
+	IF NOT FOUND THEN
+		DELETE FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name
+			RETURNING NOT held OR expires_at > clock_timestamp() INTO live;
+		IF NOT FOUND THEN
+			RETURN 'l';
+		END IF;
+	END IF;
+	IF EXISTS (SELECT FROM {tickets} WHERE name = p_name) THEN
+		SELECT * INTO l FROM {walk}(p_name, 0, p_process, false);
+		RETURN CASE WHEN live THEN 'r' ELSE 'l' END || l.mine;
+	END IF;
+	RETURN CASE WHEN live THEN 'r' ELSE 'l' END;
+END $locker$;
+
+-- Removes a ticket by its number, whoever's it is, and tells its process.
+CREATE OR REPLACE FUNCTION {break}(p_name bytea, p_token bigint, p_process bigint)
+RETURNS text LANGUAGE plpgsql AS $locker$
+DECLARE
+	gone record;
+	l    record;
+BEGIN
+	PERFORM {enter}(p_name);
+	DELETE FROM {tickets} k WHERE k.name = p_name AND k.slot IN (0, p_token) AND k.token = p_token
+		RETURNING k.id, k.process, CASE WHEN k.held THEN k.expires_at > clock_timestamp() ELSE EXISTS (
+			SELECT FROM {processes} p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END AS live INTO gone;
+	IF NOT FOUND THEN
+		RETURN 'l';
+	END IF;
+	PERFORM {tell}(gone.process, format('l %s %s %s', gone.id, p_token, encode(p_name, 'hex')));
+	SELECT * INTO l FROM {walk}(p_name, 0, p_process, false);
+	RETURN CASE WHEN gone.live THEN 'r' ELSE 'l' END || l.mine;
+END $locker$;
+
+-- Renews leases; answers with the positions of those that were there. An
+-- entry that is not held any more is left out.
+CREATE OR REPLACE FUNCTION {renew}(p_names bytea[], p_slots bigint[], p_tokens bigint[], p_ids text[], p_ttls bigint[])
+RETURNS SETOF bigint LANGUAGE sql
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $locker$
+	UPDATE {tickets} k SET claim = false,
+		expires_at = greatest(k.expires_at, clock_timestamp() + r.ttl * interval '1 microsecond')
+	FROM unnest(p_names, p_slots, p_tokens, p_ids, p_ttls) WITH ORDINALITY AS r(name, slot, token, id, ttl, i)
+	WHERE k.name = r.name AND k.slot = r.slot AND k.token = r.token AND k.id = r.id
+		AND k.held AND k.expires_at > clock_timestamp()
+	RETURNING r.i
+$locker$;
+
+-- Says that a process lives, with p_new that it is there. The answer is the
+-- number of the beat, or 0 for a process that has died.
+CREATE OR REPLACE FUNCTION {beat}(p_process bigint, p_life bigint, p_new boolean) RETURNS bigint LANGUAGE plpgsql AS $locker$
+DECLARE
+	n bigint;
+BEGIN
+	UPDATE {processes} SET beat = beat + 1, alive_until = clock_timestamp() + p_life * interval '1 microsecond'
+		WHERE id = p_process AND alive_until > clock_timestamp() RETURNING beat INTO n;
+	IF NOT FOUND AND p_new THEN
+		INSERT INTO {processes} VALUES (p_process, 1, clock_timestamp() + p_life * interval '1 microsecond')
+			ON CONFLICT DO NOTHING RETURNING beat INTO n;
+	END IF;
+	RETURN coalesce(n, 0);
+END $locker$;
+
+-- Looks, without changing anything, when the heads of lines may die: for each
+-- name the microseconds until then, -1 if there is something to do, and whether
+-- the first who waits is p_process.
+CREATE OR REPLACE FUNCTION {look}(p_names bytea[], p_process bigint)
+RETURNS TABLE (i bigint, due bigint, first boolean) LANGUAGE sql SET enable_seqscan = off AS $locker$
+	SELECT n.i, CASE WHEN w.due = '-infinity' THEN -1 ELSE {micros}(w.due) END,
+		p_process IS NOT DISTINCT FROM (
+			SELECT k.process FROM {tickets} k WHERE k.name = n.name AND NOT k.held ORDER BY k.slot LIMIT 1)
+	FROM unnest(p_names) WITH ORDINALITY AS n(name, i), {walk}(n.name, 0, p_process, true) w
+$locker$;
+
+-- Does what look found to do. The answer is "r" and grants to p_process.
+CREATE OR REPLACE FUNCTION {poke}(p_name bytea, p_process bigint) RETURNS text LANGUAGE plpgsql AS $locker$
+DECLARE
+	l record;
+BEGIN
+	PERFORM {enter}(p_name);
+	SELECT * INTO l FROM {walk}(p_name, 0, p_process, false);
+	RETURN 'r' || l.mine;
+END $locker$;
+
+-- Removes what the dead left on names that nobody uses: at most p_most lines.
+CREATE OR REPLACE FUNCTION {sweep}(p_most bigint) RETURNS bigint LANGUAGE plpgsql AS $locker$
+DECLARE
+	n    bytea;
+	done bigint := 0;
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RETURN 0; -- see enter
+	END IF;
+	FOR n IN SELECT DISTINCT name FROM {tickets} WHERE expires_at < clock_timestamp() - interval '1 second' LIMIT p_most LOOP
+		IF pg_try_advisory_xact_lock(hashtextextended(encode(n, 'hex'), {line_seed})) THEN
+			PERFORM {walk}(n, 0, 0, false);
+			done := done + 1;
+		END IF;
+	END LOOP;
+	DELETE FROM {processes} WHERE id IN (SELECT id FROM {processes}
+		WHERE alive_until < clock_timestamp() - interval '1 minute' FOR UPDATE SKIP LOCKED);
+	RETURN done;
+END $locker$;
+
+-- Guards the transaction that calls it: true if the ticket is held, and then
+-- nobody else is granted the name until that transaction has ended.
+CREATE OR REPLACE FUNCTION {guard}(p_name bytea, p_token bigint) RETURNS boolean LANGUAGE plpgsql AS $locker$
+BEGIN
+	PERFORM FROM {tickets} WHERE name = p_name AND slot IN (0, p_token) AND token = p_token
+		AND held AND expires_at > clock_timestamp() FOR KEY SHARE;
+	IF NOT FOUND AND current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'the lock is not in the snapshot of this transaction' USING ERRCODE = '40001',
+			HINT = 'Acquire the lock before the transaction begins, or use READ COMMITTED.';
+	END IF;
+	RETURN FOUND;
+END $locker$;

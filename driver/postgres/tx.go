@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// AcquireTx waits until no other transaction holds name, and holds it until tx
+// ends, by commit or rollback. It needs no table and writes nothing: it is a
+// transaction-level advisory lock on 64 bits of a hash of the name, so that
+// PostgreSQL finds deadlocks and frees it with the transaction whatever
+// happens. Two names whose hashes collide wait for each other, no more.
+//
+// It excludes other AcquireTx of the name with the same schema and prefix in
+// the same database, and nothing else: a lock of Acquire does not see it. It
+// waits inside the database: a ctx that ends meanwhile costs the connection,
+// and so the transaction.
+func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), $2::bigint))",
+		d.mode, []byte(name), d.w.txSeed)
+	if err != nil {
+		return fmt.Errorf("postgres: acquire %q in a transaction: %w", name, err)
+	}
+	return nil
+}
+
+// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that
+// another transaction holds name.
+func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
+	var ok bool
+	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), $2::bigint))",
+		d.mode, []byte(name), d.w.txSeed).Scan(&ok)
+	if err == nil && !ok {
+		err = driver.ErrNotAcquired
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: try to acquire %q in a transaction: %w", name, err)
+	}
+	return nil
+}
+
+// Guard ties tx to a lock that is held under the same schema and prefix, in the
+// same database: when it returns nil, nobody else is granted the lock before tx
+// has ended, even if its lease ends meanwhile. So what tx writes is written by
+// the holder, or not at all. An error that wraps driver.ErrLost says that the
+// lock is not held any more: roll back.
+//
+// It locks the ticket's row FOR KEY SHARE: renewals go on, and a release or
+// the next grant waits for the end of tx. End tx before the lock is released.
+// In REPEATABLE READ and SERIALIZABLE the lock has to be acquired before the
+// transaction's first statement; a serialization failure (40001) says that it
+// was not.
+//
+// A *locker.Lock is such a lock.
+func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
+	Name() string
+	Token() uint64
+},
+) error {
+	var held bool
+	err := tx.QueryRow(ctx, d.w.guard, d.mode, []byte(lock.Name()), int64(lock.Token())). //nolint:gosec // tokens are bigints
+												Scan(&held)
+	if err == nil && !held {
+		err = driver.ErrLost
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: guard a transaction by %q: %w", lock.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package postgres
+
+import (
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// version is part of the functions' names, so that drivers of several
+// versions may share the tables.
+const version = "1"
+
+// anyNumber is how the tables store that a ticket has no limit.
+const anyNumber = math.MaxInt64
+
+// wire is what is said to the database: statements that name the objects of
+// one schema and prefix.
+type wire struct {
+	schema  string // text of the whole schema
+	channel string // prefix of the notification channels
+
+	acquire, release, breaks, renew, beat, claims, queued, leave,
+	look, poke, sweep, guard, inspect, list string
+
+	txSeed int64 // of the keys of AcquireTx
+}
+
+// Longest prefix, so that every identifier stays within PostgreSQL's 63 bytes.
+const longestPrefix = 40
+
+func newWire(schema, prefix string) (*wire, error) {
+	if err := checkIdentifier("prefix", prefix, longestPrefix); err != nil {
+		return nil, err
+	}
+	if err := checkIdentifier("schema", schema, 63); err != nil {
+		return nil, err
+	}
+	q := func(name string) string { return pgx.Identifier{schema, prefix + "_" + name}.Sanitize() }
+	bare := func(name string) string { return pgx.Identifier{prefix + "_" + name}.Sanitize() }
+	f := func(name string) string { return q(name + version) }
+	token := q("token")
+	channel := prefix + "_"
+	pairs := []string{
+		"{schema}", pgx.Identifier{schema}.Sanitize(),
+		"{schema_text}", literal(pgx.Identifier{schema}.Sanitize()),
+		"{schema_key}", key(schema, prefix, "schema"),
+		"{token_key}", key(schema, prefix, "token"),
+		"{line_seed}", key(schema, prefix, "line"),
+		"{tickets}", q("tickets"),
+		"{tickets_id}", bare("tickets_id"),
+		"{tickets_process}", bare("tickets_process"),
+		"{tickets_permits}", bare("tickets_permits"),
+		"{processes}", q("processes"),
+		"{token}", token,
+		"{token_text}", literal(token),
+		"{channel_text}", literal(channel),
+	}
+	for _, name := range []string{
+		"enter", "number", "walk", "bury", "tell", "micros", "acquire", "release",
+		"break", "renew", "beat", "look", "poke", "sweep", "guard",
+	} {
+		pairs = append(pairs, "{"+name+"}", f(name))
+	}
+	seed, _ := strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
+	return &wire{
+		schema:  strings.NewReplacer(pairs...).Replace(schemaSQL),
+		channel: channel,
+		acquire: "SELECT " + f("acquire") + "($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea)",
+		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint)",
+		breaks:  "SELECT " + f("break") + "($1::bytea,$2::bigint,$3::bigint)",
+		renew:   "SELECT " + f("renew") + "($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
+		beat:    "SELECT " + f("beat") + "($1::bigint,$2::bigint,$3::boolean)",
+		claims: "SELECT id, name, token, held, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint FROM " +
+			q("tickets") + " WHERE process = $1::bigint AND queued AND held AND claim",
+		queued: "SELECT id, name, token, held, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint FROM " +
+			q("tickets") + " WHERE process = $1::bigint AND queued AND (claim OR NOT held)",
+		leave: "DELETE FROM " + q("processes") + " WHERE id = $1::bigint",
+		look:  "SELECT i, due, first FROM " + f("look") + "($1::bytea[],$2::bigint)",
+		poke:  "SELECT " + f("poke") + "($1::bytea,$2::bigint)",
+		sweep: "SELECT " + f("sweep") + "($1::bigint)",
+		guard: "SELECT " + f("guard") + "($1::bytea,$2::bigint)",
+		inspect: `SELECT k.id, k.token, k.owner, k.note, k.shared, k.permits, k.held,
+	(extract(epoch FROM k.since) * 1000000)::bigint,
+	CASE WHEN k.held THEN (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
+FROM ` + q("tickets") + ` k WHERE k.name = $1::bytea AND ` + live(q("processes")) + ` ORDER BY k.token`,
+		list:   "SELECT DISTINCT k.name FROM " + q("tickets") + " k WHERE " + live(q("processes")),
+		txSeed: seed,
+	}, nil
+}
+
+// live is the condition that a ticket k stands in line.
+func live(processes string) string {
+	return `CASE WHEN k.held THEN k.expires_at > clock_timestamp() ELSE EXISTS (
+	SELECT FROM ` + processes + ` p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END`
+}
+
+func checkIdentifier(what, s string, longest int) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("%s is empty: want 1 to %d bytes", what, longest)
+	case len(s) > longest:
+		return fmt.Errorf("%s of %d bytes: want at most %d", what, len(s), longest)
+	case !utf8.ValidString(s) || strings.ContainsAny(s, "\x00$\\{}"):
+		return fmt.Errorf("%s %q: want UTF-8 without NUL, $, \\, { and }", what, s)
+	}
+	return nil
+}
+
+// literal quotes text that holds no backslash.
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// key is a number of a schema's and prefix's own, for an advisory lock or as
+// the seed of a hash.
+func key(schema, prefix, what string) string {
+	h := fnv.New64a()
+	for _, s := range []string{"locker", schema, prefix, what} {
+		_, _ = h.Write([]byte(s))
+		_, _ = h.Write([]byte{0})
+	}
+	return strconv.FormatInt(int64(h.Sum64()), 10) //nolint:gosec // any 64 bits will do
+}
+
+// micros rounds up: a lease is never shorter than asked.
+func micros(d time.Duration) int64 {
+	us := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		us++
+	}
+	return us
+}
+
+// permits is a limit as the tables store it.
+func permits(r driver.Request) int64 {
+	if r.Limit == 0 {
+		return anyNumber
+	}
+	return int64(r.Limit)
+}
+
+// slot is where a held ticket's row is.
+func slot(h driver.Hold) int64 {
+	if h.Shared {
+		return int64(h.Token) //nolint:gosec // tokens are bigints
+	}
+	return 0
+}
+
+// A grant is news of a ticket that waited. Its lease started after the beat
+// was sent.
+type grant struct {
+	id    string
+	token uint64
+	beat  int64
+}
+
+// A reply is what a function of the schema answers: words, and then grants
+// that the process has to deliver to itself.
+type reply struct {
+	words  []string
+	grants []grant
+}
+
+var errReply = errors.New("the database's answer is not one of this version of the schema")
+
+func parseReply(s string) (reply, error) {
+	first, rest, _ := strings.Cut(s, "\n")
+	r := reply{words: strings.Fields(first)}
+	if len(r.words) == 0 {
+		return r, fmt.Errorf("%w: %q", errReply, s)
+	}
+	for rest != "" {
+		var line string
+		line, rest, _ = strings.Cut(rest, "\n")
+		g, ok := parseGrant(strings.Fields(line))
+		if !ok {
+			return r, fmt.Errorf("%w: %q", errReply, line)
+		}
+		r.grants = append(r.grants, g)
+	}
+	return r, nil
+}
+
+// parseGrant reads "g ID TOKEN BEAT".
+func parseGrant(words []string) (grant, bool) {
+	if len(words) != 4 || words[0] != "g" {
+		return grant{}, false
+	}
+	token, err1 := strconv.ParseUint(words[2], 10, 63)
+	beat, err2 := strconv.ParseInt(words[3], 10, 64)
+	return grant{id: words[1], token: token, beat: beat}, err1 == nil && err2 == nil
+}
+
+// parseLoss reads "l ID TOKEN HEXNAME".
+func parseLoss(words []string) (driver.Hold, bool) {
+	if len(words) != 4 || words[0] != "l" {
+		return driver.Hold{}, false
+	}
+	token, err1 := strconv.ParseUint(words[2], 10, 63)
+	name, err2 := hex.DecodeString(words[3])
+	return driver.Hold{Name: string(name), ID: words[1], Token: token}, err1 == nil && err2 == nil
+}
+
+// number is a word that is a number.
+func (r reply) number(i int) (uint64, error) {
+	if i >= len(r.words) {
+		return 0, fmt.Errorf("%w: %q", errReply, r.words)
+	}
+	n, err := strconv.ParseUint(r.words[i], 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q", errReply, r.words)
+	}
+	return n, nil
+}
