@@ -96,7 +96,7 @@ func provesCancelWaiting(e *env) {
 	a.cancel(errChanged)
 	e.is(a.ended(2*slack, "it was cancelled"), context.Canceled, "the cancelled Acquire")
 	e.is(a.err, errChanged, "the cancelled Acquire")
-	if line := e.awaitLine(name, 3); line[1].Held {
+	if line := e.leaves(name, 3); line[1].Held {
 		e.failf("the line is %s, want the first holding", show(line))
 	}
 	e.holds(k, "after a waiter was cancelled")
@@ -104,7 +104,7 @@ func provesCancelWaiting(e *env) {
 	k = b.granted(patience, "the waiter ahead was cancelled and the holder released")
 	c.cancel(nil)
 	e.is(c.ended(2*slack, "it was cancelled"), context.Canceled, "the cancelled Acquire")
-	e.awaitLine(name, 1)
+	e.leaves(name, 1)
 	e.release(k)
 	e.empty(name)
 }
@@ -165,7 +165,7 @@ func provesDeadline(e *env) {
 	defer cancel()
 	p := e.acquireUnder(ctx, cs[1], name)
 	e.is(p.ended(wait+2*slack, "it began"), context.DeadlineExceeded, "Acquire past its deadline")
-	e.awaitLine(name, 1)
+	e.leaves(name, 1)
 	e.holds(k, "after a waiter gave up")
 	e.release(k)
 	e.empty(name)
@@ -182,10 +182,10 @@ func provesWaitLimit(e *env) {
 	if took := p.at.Sub(begun); took < wait {
 		e.failf("Acquire with a wait limit of %v gave up after %v", wait, took)
 	}
-	e.awaitLine(name, 1)
+	e.leaves(name, 1)
 	p = e.acquire(cs[1], name, locker.WithWait(0))
 	e.is(p.ended(2*slack, "it began"), locker.ErrNotAcquired, "Acquire that must not wait")
-	e.awaitLine(name, 1)
+	e.leaves(name, 1)
 	e.release(k)
 	e.release(e.take(cs[1], name, locker.WithWait(0)))
 	e.empty(name)

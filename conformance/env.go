@@ -262,6 +262,13 @@ func (e *env) awaitLine(name string, n int) (line []locker.Ticket) {
 	return e.line(name)
 }
 
+// leaves waits until those whose Acquire has failed have left the line, and n
+// tickets remain.
+func (e *env) leaves(name string, n int) (line []locker.Ticket) {
+	e.awaitLineWithin(slack, name, n)
+	return e.line(name)
+}
+
 func (e *env) awaitLineWithin(d time.Duration, name string, n int) {
 	e.eventually(d, "inspecting "+name, func() error {
 		if line := e.line(name); len(line) != n {

@@ -126,7 +126,7 @@ func provesWaiterInCut(e *env) {
 	k := e.take(e.client(), name)
 	p := e.queue(c, name, 2)
 	link.Cut()
-	e.sleep(2 * slack)
+	e.sleep(4 * slack)
 	p.waits("its context lives, and a way to the store may come back")
 	p.cancel(errChanged)
 	err := p.ended(3*slack, "it was cancelled")

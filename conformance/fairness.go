@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,37 +87,67 @@ func provesFIFO(e *env) {
 	e.empty(name)
 }
 
+// provesEvenShare lets each holder release only when all others stand in line:
+// what the scheduler does to a contender is not the lock's fault.
 func provesEvenShare(e *env) {
 	const contenders, least = 8, 0.99
 	name := e.name("even")
-	cs := e.clients(4)
-	k := e.takeNow(cs[0], name)
-	var (
-		grants [contenders]int // guarded by the lock itself, and by mu for the race detector
-		mu     sync.Mutex
-		left   atomic.Int64
-		ready  sync.WaitGroup
-	)
+	var left atomic.Int64
+	var q inLine
+	cs := e.clients(4, locker.WithObserver(q.observe))
+	k := e.take(e.control(), name)
 	left.Store(int64(contenders * rounds(24)))
-	ready.Go(func() {
+	var grants [contenders]int // guarded by the lock, and by mu for the race detector
+	var mu sync.Mutex
+	var first sync.WaitGroup
+	first.Go(func() {
 		e.awaitLine(name, contenders+1)
 		e.release(k)
 	})
 	e.each(contenders, func(i int) {
 		for left.Load() > 0 {
-			k := e.take(cs[i%4], name)
+			k := e.take(cs[i%4], name, locker.WithOwner(fmt.Sprint(i)))
 			if left.Add(-1) >= 0 {
 				mu.Lock()
 				grants[i]++
 				mu.Unlock()
 			}
+			for begun := time.Now(); q.len() < contenders-1 && left.Load() > 0 && time.Since(begun) < slack/10; {
+				e.sleep(50 * time.Microsecond)
+			}
 			e.release(k)
 		}
 	})
-	ready.Wait()
+	first.Wait()
 	if index := jain(grants[:]); index < least {
 		e.failf("the Jain index of grants %v is %.4f, want at least %v", grants, index, least)
 	}
+}
+
+// inLine is the owners that wait, by what their clients' observers were told.
+type inLine struct {
+	mu     sync.Mutex
+	owners map[string]bool
+}
+
+func (q *inLine) observe(ev locker.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch ev.Kind {
+	case locker.EventWaiting:
+		if q.owners == nil {
+			q.owners = make(map[string]bool)
+		}
+		q.owners[ev.Owner] = true
+	case locker.EventAcquired:
+		delete(q.owners, ev.Owner)
+	}
+}
+
+func (q *inLine) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.owners)
 }
 
 // jain is the fairness index of Jain, Chiu and Hawe (1984): 1 when all have

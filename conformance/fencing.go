@@ -183,7 +183,9 @@ func provesTokensAfterTries(e *env) {
 	for range 3 {
 		k := e.take(cs[0], ts.name)
 		ts.next(k, "to a holder")
-		e.refused(cs[1], ts.name)
+		for range 3 {
+			e.refused(cs[1], ts.name)
+		}
 		p := e.queue(cs[1], ts.name, 2)
 		p.cancel(nil)
 		_ = p.ended(patience, "it was cancelled")

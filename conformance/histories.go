@@ -46,6 +46,8 @@ type run struct {
 	faulty  bool
 	ledger  ledger
 	waiting sync.Map // owner → *turn, for the observer
+	holder  atomic.Int64
+	out     [processesOfRun]atomic.Bool // who is cut off: its holders hold on
 
 	mu      sync.Mutex
 	now     int64
@@ -64,10 +66,13 @@ type turn struct {
 	rejoined atomic.Bool
 }
 
+// processesOfRun is how many clients a run has, each with two goroutines.
+const processesOfRun = 4
+
 // randomRun lets clients take a name in random ways while trouble goes on, and
 // checks the record: against the rule, and with porcupine.
 func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
-	const clients = 4
+	const clients = processesOfRun
 	r := &run{e: e, name: e.name("history"), ttl: e.ttl(), kinds: kinds, faulty: trouble != nil}
 	cs, links := make([]*locker.Client, clients), make([]Link, clients)
 	for i := range cs {
@@ -190,10 +195,13 @@ func (t *turn) holds(k *locker.Lock) {
 		time.Sleep(rand.N(3 * time.Millisecond))
 	}
 	held := t.call // at the latest known
-	for r.faulty && rand.IntN(4) > 0 {
-		if now := r.tick(); k.Err() == nil {
-			held = now
+	r.holder.Store(int64(t.client / 2))
+	for out := &r.out[t.client/2]; r.faulty && (rand.IntN(4) > 0 || out.Load()); {
+		now := r.tick()
+		if k.Err() != nil {
+			break
 		}
+		held = now
 		time.Sleep(rand.N(r.ttl / 8))
 	}
 	r.ledger.ends(en)
@@ -214,23 +222,26 @@ func (t *turn) leftBehind(until int64) {
 	t.happened(leaves, 0, t.call, lastForAll)
 }
 
-// cutClients cuts some clients off for a part of a lease, or for longer than
-// one, and loses the answers of others.
+// cutClients cuts holders off for a part of a lease, or for longer than one,
+// and loses the answers of others.
 func cutClients(r *run, links []Link) {
 	defer func() {
 		for _, link := range links {
 			link.Heal()
 		}
 	}()
-	for _, part := range []float64{0.2, 1.5, 0.5} {
-		link := links[rand.IntN(len(links))]
+	for _, part := range []float64{1.3, 0.2, 0.5} {
+		sleepUnless(r.e.ctx, rand.N(r.ttl/8))
+		who := r.holder.Load()
+		r.out[who].Store(true)
 		if part == 0.5 {
-			link.DropReplies(true)
+			links[who].DropReplies(true)
 		} else {
-			link.Cut()
+			links[who].Cut()
 		}
 		sleepUnless(r.e.ctx, time.Duration(part*float64(r.ttl)))
-		link.Heal()
+		links[who].Heal()
+		r.out[who].Store(false)
 		sleepUnless(r.e.ctx, r.ttl/8)
 	}
 }
@@ -238,14 +249,23 @@ func cutClients(r *run, links []Link) {
 // killServer kills the store and stalls it.
 func killServer(r *run, _ []Link) {
 	s := r.e.server()
-	sleepUnless(r.e.ctx, r.ttl/4)
-	s.kill()
-	sleepUnless(r.e.ctx, r.ttl/4)
-	s.start()
-	sleepUnless(r.e.ctx, r.ttl/2)
-	s.pause()
-	sleepUnless(r.e.ctx, r.ttl*3/2)
-	s.resume()
+	for _, trouble := range []func(){
+		func() { s.kill(); sleepUnless(r.e.ctx, r.ttl/4); s.start() },
+		func() { s.pause(); sleepUnless(r.e.ctx, r.ttl*5/4); s.resume() },
+		func() { s.kill(); s.start() },
+	} {
+		sleepUnless(r.e.ctx, r.ttl/4)
+		r.allOut(true)
+		trouble()
+		sleepUnless(r.e.ctx, r.ttl/4)
+		r.allOut(false)
+	}
+}
+
+func (r *run) allOut(out bool) {
+	for i := range r.out {
+		r.out[i].Store(out)
+	}
 }
 
 func sleepUnless(ctx context.Context, d time.Duration) {

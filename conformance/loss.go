@@ -80,18 +80,20 @@ func cutHolder(e *env, cut func(Link)) {
 	e.empty(name)
 }
 
-// provesLateGrant holds the way to the driver's answer to the bound that the
-// trust window counts from: Grant.Asked is not before the lease began by more
-// than the hand-off takes, and the lease lasts.
+// provesLateGrant lets a waiter wait for longer than the lease it asks for.
 func provesLateGrant(e *env) {
 	name := e.name("late")
 	ttl := e.ttl()
 	cs := e.clients(2)
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
+	token := e.line(name)[1].Token
 	e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
 	e.release(k)
 	next := p.granted(patience, "the holder released")
+	if next.Token() != token {
+		e.failf("a waiter stood in line as %d and got token %d", token, next.Token())
+	}
 	behind := e.queue(cs[0], name, 2)
 	e.sleep(ttl/2 - time.Since(p.at))
 	e.holds(next, "half a TTL after a grant that it had waited for")

@@ -299,7 +299,7 @@ func provesRestartWhileWaiting(e *env) {
 	before := e.line(name)
 	begun := time.Now()
 	s.kill()
-	e.sleep(slack / 2)
+	e.sleep(2 * slack)
 	s.start()
 	out := time.Since(begun)
 	e.worksAgain(append(cs, e.control())...)

@@ -83,13 +83,13 @@ func provesReentryByContext(e *env) {
 	name := e.name("context")
 	cs := e.clients(2)
 	outer := e.take(cs[0], name)
+	e.refused(cs[0], name) // outside the context it is somebody else
 	p := e.queue(cs[1], name, 2)
 	inner := e.reenters(outer.Context(e.ctx), cs[0], outer)
 	innermost := e.reenters(inner.Context(e.ctx), cs[0], outer)
 	if line := e.awaitLine(name, 2); line[0].Token != outer.Token() {
 		e.failf("the line is %s, want ticket %d first", show(line), outer.Token())
 	}
-	e.refused(cs[0], name) // outside the context it is somebody else
 	for _, k := range []*locker.Lock{innermost, inner} {
 		e.release(k)
 		p.waits("the outer handle is held")

@@ -1,0 +1,308 @@
+package mutant
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Liveness is how long a waiter may be silent before its ticket is dropped.
+const Liveness = 3 * time.Second
+
+// Store is the server.
+type Store struct {
+	bug Bug
+
+	mu      sync.Mutex
+	changed chan struct{} // closed, and replaced, when up, paused or a link changes
+	up      bool
+	paused  bool
+
+	lines  map[string]*line
+	tokens map[string]uint64 // by name, for the bugs; the rule needs one counter
+	idleAt map[string]time.Time
+	last   uint64
+	xs     int // exclusive requests
+	clis   []*Driver
+}
+
+// New returns a store with a bug.
+func New(bug Bug) *Store {
+	return &Store{
+		bug: bug, up: true, changed: make(chan struct{}),
+		lines: make(map[string]*line), tokens: make(map[string]uint64), idleAt: make(map[string]time.Time),
+	}
+}
+
+type line struct {
+	s       *Store
+	name    string
+	tickets []*ticket
+	timer   *time.Timer
+	pollAt  time.Time // for the bugs that grant late
+	free    time.Time
+	stuck   bool // until the next release, for the bugs that forget to look
+	used    bool
+}
+
+type ticket struct {
+	d       *Driver
+	r       driver.Request
+	token   uint64
+	held    bool
+	acked   bool // the holder knows of its grant
+	since   time.Time
+	until   time.Time // of the lease
+	joined  time.Time
+	touched time.Time // last sign of life of a waiter
+	done    chan struct{}
+}
+
+func (s *Store) has(b Bug) bool { return s.bug == b }
+
+// change wakes everybody who waits for the way to be open. With mu held.
+func (s *Store) change() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Kill ends the server. What it holds is kept.
+func (s *Store) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = false
+	s.mark()
+	s.change()
+}
+
+// Start starts it again.
+func (s *Store) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = true
+	if s.has(StartsEmpty) {
+		clear(s.lines)
+	}
+	if s.has(TokensOnRestart) {
+		s.last = 0
+	}
+	for _, ln := range s.lines {
+		for _, t := range ln.tickets {
+			t.touched = time.Now()
+		}
+	}
+	s.change()
+}
+
+// Pause stops the server in mid-air.
+func (s *Store) Pause() { s.setPaused(true) }
+
+// Resume undoes Pause.
+func (s *Store) Resume() { s.setPaused(false) }
+
+func (s *Store) setPaused(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = on
+	if !on {
+		for _, ln := range s.lines {
+			for _, t := range ln.tickets {
+				t.touched = time.Now()
+			}
+			ln.settle()
+		}
+	} else {
+		s.mark()
+	}
+	s.change()
+}
+
+// mark makes all clients ones that were cut off, for NeverReconnects.
+func (s *Store) mark() {
+	for _, d := range s.clis {
+		d.wasCut = true
+	}
+}
+
+// Keys counts what the store holds.
+func (s *Store) Keys(context.Context) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, ln := range s.lines {
+		ln.settle()
+	}
+	for _, ln := range s.lines {
+		n += 1 + len(ln.tickets)
+	}
+	if s.has(KeysStay) {
+		n += len(s.idleAt)
+	}
+	return n, nil
+}
+
+// key is the line that a name has; the bugs take several names for one.
+func (s *Store) key(name string) string {
+	cut := func(sep string) string { k, _, _ := strings.Cut(name, sep); return k }
+	switch s.bug {
+	case FoldsCase:
+		return strings.ToLower(name)
+	case TrimsBlanks:
+		return strings.TrimRight(name, " ")
+	case CutsAtSlash:
+		return cut("/")
+	case CutsAtNUL:
+		return cut("\x00")
+	case CutsNames:
+		return name[:min(len(name), 255)]
+	case FoldsAccents:
+		return strings.ReplaceAll(name, "e\u0301", "é")
+	case HashTags:
+		if _, rest, ok := strings.Cut(name, "{"); ok {
+			if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+				return tag
+			}
+		}
+	}
+	return name
+}
+
+var errName = errors.New("mutant: no such name is possible")
+
+func (s *Store) line(name string) (*line, error) {
+	if s.has(RefusesNUL) && strings.Contains(name, "\x00") || s.has(RefusesLong) && len(name) > 255 {
+		return nil, errName
+	}
+	key := s.key(name)
+	ln := s.lines[key]
+	if ln == nil {
+		ln = &line{s: s, name: key}
+		s.lines[key] = ln
+	}
+	ln.settle()
+	s.lines[key] = ln // settle may have forgotten it
+	return ln, nil
+}
+
+// number numbers a ticket.
+func (s *Store) number(ln *line, t *ticket) uint64 {
+	counter := &s.last
+	switch {
+	case s.has(TokensAlike):
+		return 7
+	case s.has(TokensShared) && t.r.Shared:
+		if len(ln.tickets) > 0 {
+			return ln.tickets[0].token
+		}
+	case s.has(TokensPerProcess):
+		counter = &t.d.tokens
+	case s.has(TokensRestart):
+		if at, ok := s.idleAt[ln.name]; ok && time.Since(at) >= time.Second {
+			s.tokens[ln.name] = 0
+		}
+		s.tokens[ln.name]++
+		return s.tokens[ln.name]
+	}
+	*counter++
+	return *counter
+}
+
+// settle drops what is over, grants whom that lets through, and sets the
+// timer for the next time. With mu held.
+func (ln *line) settle() {
+	if ln.s.paused || !ln.s.up {
+		return
+	}
+	now := time.Now()
+	ln.expire(now)
+	ln.grant(now)
+	ln.arm(now)
+	if len(ln.tickets) == 0 && ln.s.lines[ln.name] == ln {
+		delete(ln.s.lines, ln.name)
+		if ln.used {
+			ln.s.idleAt[ln.name] = now
+		}
+	}
+}
+
+func (ln *line) expire(now time.Time) {
+	for _, t := range slices.Clone(ln.tickets) {
+		if over, at := ln.over(t); over && !now.Before(at) {
+			ln.remove(t)
+			if t.held && ln.s.has(TokensBackOnExpiry) {
+				ln.s.last = t.token - 1
+			}
+		}
+	}
+}
+
+// over is when a ticket goes by itself, if it does.
+func (ln *line) over(t *ticket) (bool, time.Time) {
+	s := ln.s
+	if t.held {
+		if s.has(ExpiresLate) {
+			return true, t.until.Add(3 * time.Second)
+		}
+		return !s.has(NeverExpires) && !(s.has(DeadStay) && !t.acked), t.until
+	}
+	switch {
+	case s.has(DeadStay), s.has(DeadOneByOne):
+		return false, time.Time{}
+	case s.has(WaitersDropped):
+		return true, t.joined.Add(Liveness)
+	}
+	return true, t.touched.Add(Liveness)
+}
+
+func (ln *line) arm(now time.Time) {
+	next := ln.pollAt
+	for _, t := range ln.tickets {
+		if over, at := ln.over(t); over && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if ln.free.After(now) && (next.IsZero() || ln.free.Before(next)) {
+		next = ln.free
+	}
+	if ln.timer != nil {
+		ln.timer.Stop()
+	}
+	if next.IsZero() {
+		return
+	}
+	ln.timer = time.AfterFunc(max(next.Sub(now), time.Microsecond), func() {
+		ln.s.mu.Lock()
+		defer ln.s.mu.Unlock()
+		if ln.s.lines[ln.name] == ln {
+			ln.settle()
+		}
+	})
+}
+
+// remove takes a ticket out of the line.
+func (ln *line) remove(t *ticket) {
+	ln.tickets = slices.DeleteFunc(ln.tickets, func(o *ticket) bool { return o == t })
+	switch {
+	case t.held:
+		if ln.s.has(TryAfterRelease) {
+			ln.free = time.Now().Add(50 * time.Millisecond)
+		}
+	case !ln.s.has(ReleaseSilent):
+		close(t.done)
+	}
+}
+
+// find returns the live ticket of a hold.
+func (ln *line) find(h driver.Hold) *ticket {
+	for _, t := range ln.tickets {
+		if t.r.ID == h.ID && (!t.held || time.Now().Before(t.until) || !ln.s.has(NeverExpires)) {
+			return t
+		}
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/conformance/internal/mutant"
+	"github.com/lockerproject/locker/driver"
+)
+
+// A case that no broken driver fails proves nothing. So each case has at least
+// one mutant here that it must disprove, and each mutant the cases that must
+// catch it.
+var mutants = map[mutant.Bug]string{
+	mutant.Permissive: `exclusion/counter exclusion/mutex exclusion/mixed fairness/first-come-first-served
+		reentry/by-context reentry/by-owner reentry/any-order reentry/many-at-once reentry/not-after-loss
+		errors/say-what options/group history/mutex history/mixed`,
+	mutant.TwoHolders:       `exclusion/counter exclusion/mutex exclusion/readers-and-writers exclusion/mixed history/mutex`,
+	mutant.SharedIgnoresX:   `exclusion/writer-alone exclusion/readers-and-writers exclusion/line-obeys-rule reentry/writer-reads`,
+	mutant.LimitOffByOne:    `exclusion/permits exclusion/permits-all-used exclusion/line-obeys-rule options/limits`,
+	mutant.ReadersExclude:   `exclusion/readers-share fairness/readers-together reentry/upgrade inspect/readers`,
+	mutant.LastInFirstOut:   `fairness/first-come-first-served fairness/even-share inspect/long-line history/mutex`,
+	mutant.ReaderPasses:     `fairness/writer-not-overtaken fairness/try-behind-writer exclusion/line-obeys-rule`,
+	mutant.PermitPasses:     `exclusion/line-obeys-rule`,
+	mutant.TryJumps:         `fairness/try-behind-writer`,
+	mutant.TryAfterRelease:  `fairness/try-in-hand-off fairness/try-behind-permits`,
+	mutant.SameProcess:      `reentry/by-context reentry/by-owner`,
+	mutant.OwnerIsTicket:    `reentry/not-across-processes`,
+	mutant.QueuesTwice:      `ownership/acquire-asked-again`,
+	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
+	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-told cancellation/writer-leaves`,
+	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
+	mutant.NeverJoined:      `fairness/joined-is-told`,
+	mutant.JoinedTwice:      `fairness/joined-is-told`,
+	mutant.OneReaderAtATime: `fairness/readers-together exclusion/line-obeys-rule`,
+
+	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease expiry/nobody-renews expiry/crashed-holder
+		expiry/crashed-reader expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss
+		loss/all-handles-end options/lease-lengths`,
+	mutant.ExpiresEarly: `expiry/fixed-lease expiry/short-lease expiry/extended-lease reentry/lengthens
+		loss/told-before-next loss/late-grant history/with-cuts`,
+	mutant.ExpiresLate:      `expiry/crashed-holder expiry/crashed-reader`,
+	mutant.LeaseFromJoining: `loss/late-grant`,
+	mutant.LongOverflows:    `options/lease-lengths`,
+	mutant.RenewNothing:     `expiry/renewed-lease expiry/extended-lease reentry/lengthens cancellation/acquisition-only loss/short-cut`,
+	mutant.RenewShortens:    `ownership/renew-never-shortens expiry/extended-lease`,
+	mutant.RenewAddsUp:      `expiry/crashed-after-renewals`,
+	mutant.RenewRevives:     `ownership/renew-does-not-revive ownership/stale-handle ownership/stranger-cannot-renew`,
+	mutant.RenewWaiter:      `ownership/waiter-cannot-renew`,
+	mutant.RenewAnybody:     `ownership/stranger-cannot-renew ownership/stale-handle ownership/stale-reader`,
+	mutant.ReleaseNothing: `cancellation/before cancellation/release-anyway ownership/handle-once close/releases close/twice
+		inspect/empty options/invalid reentry/any-order`,
+	mutant.ReleaseAnybody:  `ownership/stranger-cannot-release ownership/stale-handle ownership/stale-reader ownership/release-asked-again`,
+	mutant.ReleaseByToken:  `ownership/waiter-released cancellation/answer-lost cancellation/any-moment`,
+	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/deadline cancellation/wait-limit close/unblocks-waiters`,
+	mutant.ReleaseSilent:   `ownership/waiter-released`,
+
+	mutant.TokensAlike:        `fencing/after-release fencing/shared exclusion/mutex`,
+	mutant.TokensPerProcess:   `fencing/after-reconnect fencing/after-release history/mutex`,
+	mutant.TokensRestart:      `fencing/after-idle`,
+	mutant.TokensBackOnExpiry: `fencing/after-expiry fencing/after-loss`,
+	mutant.TokensBackOnBreak:  `fencing/after-break`,
+	mutant.TokensBackOnTry:    `fencing/after-tries`,
+	mutant.TokensAtGrant:      `fencing/after-waiting expiry/patient-waiter`,
+	mutant.TokensShared:       `fencing/shared`,
+	mutant.TokensOnRestart:    `outage/tokens-after-restart`,
+
+	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-joins-again`,
+	mutant.DeadOneByOne:   `expiry/crashed-waiters`,
+	mutant.WaitersDropped: `expiry/patient-waiter`,
+	mutant.FailsInOutage:  `errors/waiter-in-a-cut outage/restart-while-waiting`,
+	mutant.SilentOutage:   `outage/cancel-while-down`,
+
+	mutant.AssumesSuccess: `loss/answers-lost loss/told-before-next errors/release-unreached cancellation/cut-while-asking
+		outage/release-while-down outage/stall-while-held`,
+	mutant.LostIfUnknown:   `errors/unknown-is-not-lost cancellation/driver-returns`,
+	mutant.IgnoresContext:  `cancellation/driver-returns errors/no-way-to-store outage/stalled outage/close-while-down`,
+	mutant.NeverReconnects: `outage/waiter-keeps-place outage/cut-and-back outage/down-at-start outage/stalled`,
+
+	mutant.FoldsCase:    `names/distinct names/lines-apart`,
+	mutant.TrimsBlanks:  `names/distinct names/lines-apart`,
+	mutant.CutsAtSlash:  `names/distinct names/lines-apart`,
+	mutant.CutsAtNUL:    `names/distinct names/lines-apart`,
+	mutant.HashTags:     `names/distinct names/lines-apart`,
+	mutant.CutsNames:    `names/distinct`,
+	mutant.RefusesNUL:   `names/distinct names/any-string`,
+	mutant.RefusesLong:  `names/any-string names/invalid`,
+	mutant.FoldsAccents: `names/distinct`,
+
+	mutant.Unordered:      `inspect/line inspect/long-line`,
+	mutant.NoNotes:        `inspect/line options/nil options/awkward-texts`,
+	mutant.CutsTexts:      `options/awkward-texts`,
+	mutant.NoRemaining:    `inspect/remaining`,
+	mutant.WrongSince:     `inspect/since`,
+	mutant.ListsIdle:      `inspect/list`,
+	mutant.ShowsTen:       `inspect/long-line`,
+	mutant.BreakNothing:   `loss/break-told loss/break-waiter loss/break-unknown`,
+	mutant.BreakAnything:  `loss/break-unknown`,
+	mutant.BreakNotPushed: `loss/break-told`,
+
+	mutant.CloseHangs:      `close/driver-unblocks`,
+	mutant.SecondCloseErrs: `close/twice`,
+	mutant.WorksClosed:     `close/after`,
+	mutant.CloseTakesAll:   `close/others-untouched`,
+	mutant.KeysStay:        `leaks/keys`,
+	mutant.GoroutineStays:  `leaks/goroutines`,
+	mutant.StartsEmpty:     `outage/restart-while-held outage/restart-while-waiting history/with-kills`,
+}
+
+// inBubble runs a case on a store with a bug, in no time.
+func inBubble(t *testing.T, c conformance.Case, bug mutant.Bug) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := mutant.New(bug)
+		err = c.Run(t.Context(), conformance.Harness{
+			Open: func(context.Context) (driver.Driver, error) { return s.Open(), nil },
+			OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
+				d := s.Open()
+				return d, d, nil
+			},
+			Server: s,
+			Keys:   s.Keys,
+		})
+		if bug != mutant.None {
+			time.Sleep(2 * time.Hour) // what the bug has left behind ends
+		}
+	})
+	return err
+}
+
+// TestNoBug runs all cases on the store that has no bug.
+func TestNoBug(t *testing.T) {
+	for _, c := range conformance.Cases() {
+		t.Run(c.String(), func(t *testing.T) {
+			if err := inBubble(t, c, mutant.None); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A random case may need some luck to meet the bug.
+const tries = 8
+
+func TestMutants(t *testing.T) {
+	cases := make(map[string]conformance.Case)
+	for _, c := range conformance.Cases() {
+		cases[c.String()] = c
+	}
+	catches := make(map[string]int)
+	for bug, caught := range mutants {
+		for _, name := range strings.Fields(caught) {
+			c, ok := cases[name]
+			if !ok {
+				t.Errorf("there is no case %s to catch %q", name, bug)
+				continue
+			}
+			catches[name]++
+			t.Run(fmt.Sprintf("%s/%s", bug, name), func(t *testing.T) {
+				for range tries {
+					if err := inBubble(t, c, bug); err != nil {
+						t.Logf("caught: %.300v", err)
+						return
+					}
+				}
+				t.Errorf("%s does not notice a driver with the bug %q", name, bug)
+			})
+		}
+	}
+	for name := range cases {
+		if catches[name] == 0 {
+			t.Errorf("no mutant shows that %s proves anything", name)
+		}
+	}
+}
