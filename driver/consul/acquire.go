@@ -26,7 +26,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, err
 	}
 	if standing(line, t.number) {
-		return d.grant(t), nil
+		return d.grant(t)
 	}
 	if !r.Wait {
 		if err := d.remove(ctx, r.Hold(t.number)); err != nil && !errors.Is(err, driver.ErrLost) {
@@ -46,15 +46,25 @@ func (d *Driver) sessionTTL(ttl time.Duration) (time.Duration, error) {
 }
 
 // since is how recently a session must have been renewed to carry a new lease.
-// A lease that nobody renews starts with its own renewal; one that is renewed
-// anyway may begin a part of its TTL earlier.
-func since(r driver.Request, ttl time.Duration) time.Time {
+// A lease that nobody renews begins with a renewal of its own; one that is
+// renewed anyway may have begun a part of its TTL earlier.
+func (d *Driver) since(r driver.Request, part time.Duration) time.Time {
 	now := time.Now()
 	if !r.Renewed {
 		return now
 	}
-	return now.Add(-ttl / fresh)
+	age := max(r.TTL, d.opts.minTTL) / part
+	if r.TTL <= d.opts.minTTL {
+		// Perhaps the caller asked for less than Consul can give, and counts
+		// that from the renewal.
+		age = min(age, shortLead)
+	}
+	return now.Add(-age)
 }
+
+// shortLead is how long before its grant a lease may have begun whose TTL may
+// be shorter than the session's.
+const shortLead = 100 * time.Millisecond
 
 // join puts a ticket into the line. It tries again while an agent that can be
 // reached says that it cannot serve at the moment, and once its session turns
@@ -79,7 +89,7 @@ func (d *Driver) join(ctx context.Context, r driver.Request, ttl time.Duration) 
 }
 
 func (d *Driver) joinOnce(ctx context.Context, r driver.Request, ttl time.Duration) (*ticket, []entry, error) {
-	t, err := d.attach(ctx, &ticket{name: r.Name, id: r.ID, shared: r.Shared}, ttl, since(r, ttl))
+	t, err := d.attach(ctx, &ticket{name: r.Name, id: r.ID, shared: r.Shared}, ttl, d.since(r, fresh))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,11 +158,14 @@ func standing(line []entry, number uint64) bool {
 
 // grant makes the answer for a ticket that is granted: its lease counts from the
 // last renewal of the session.
-func (d *Driver) grant(t *ticket) driver.Grant {
+func (d *Driver) grant(t *ticket) (driver.Grant, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.tickets[t.id] != t {
+		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrLost, errSession)
+	}
 	d.holdLocked(t)
-	return driver.Grant{Token: t.number, Asked: t.s.asked}
+	return driver.Grant{Token: t.number, Asked: t.s.asked}, nil
 }
 
 // wait waits in line until the ticket is granted.
@@ -174,13 +187,9 @@ func (d *Driver) wait(ctx context.Context, t *ticket, r driver.Request, line []e
 	case <-ctx.Done():
 		return driver.Grant{}, ended(ctx, l.trouble())
 	}
-	// The keeper has kept the session fresh; after an outage it may not be.
-	at := time.Now()
-	if r.Renewed {
-		at = at.Add(-max(r.TTL, d.opts.minTTL) / 2)
-	}
-	if err := d.ensure(ctx, t, at); err != nil {
+	// The keeper has kept the session fresh enough, unless there was an outage.
+	if err := d.ensure(ctx, t, d.since(r, 2)); err != nil {
 		return driver.Grant{}, err
 	}
-	return d.grant(t), nil
+	return d.grant(t)
 }

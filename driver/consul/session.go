@@ -147,6 +147,7 @@ func (d *Driver) createSession(ctx context.Context, c *class, ttl time.Duration)
 	}
 	d.sessions[s] = struct{}{}
 	c.use = s
+	d.classes[ttl] = c
 	d.planKeeper(asked.Add(idleFor))
 	return nil
 }
@@ -180,10 +181,11 @@ func (d *Driver) renewSession(ctx context.Context, s *session) (alive bool, err 
 func (d *Driver) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	for delay := time.Duration(0); ; {
 		d.mu.Lock()
-		s, asked := t.s, t.s.asked
+		s := t.s
+		usable := s.ended || !s.asked.Before(since)
 		d.mu.Unlock()
-		if !asked.Before(since) {
-			return nil
+		if usable {
+			return nil // or lost, as grant finds
 		}
 		alive, err := d.renewSession(ctx, s)
 		switch {
@@ -231,6 +233,7 @@ func (d *Driver) forget(s *session) {
 func (d *Driver) unuse(s *session) {
 	if c := d.classes[s.ttl]; c != nil && c.use == s {
 		c.use = nil
+		delete(d.classes, s.ttl)
 	}
 }
 
@@ -291,7 +294,7 @@ func (d *Driver) settle(s *session) {
 
 // holdLocked notes that a ticket is granted. With mu held.
 func (d *Driver) holdLocked(t *ticket) {
-	if !t.held && d.tickets[t.id] == t {
+	if !t.held {
 		t.held = true
 		t.since = time.Now()
 		t.w = nil

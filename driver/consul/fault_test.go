@@ -1,0 +1,342 @@
+package consul_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/hashicorp/go-cleanhttp"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/consul"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// tampered is a way to Consul on which a test may answer requests itself: with
+// nil it lets them pass.
+type tampered struct {
+	http.RoundTripper
+	answer atomic.Pointer[func(r *http.Request) (*http.Response, error)]
+}
+
+func (w *tampered) RoundTrip(r *http.Request) (*http.Response, error) {
+	if answer := w.answer.Load(); answer != nil {
+		if resp, err := (*answer)(r); resp != nil || err != nil {
+			return resp, err
+		}
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+func (w *tampered) with(answer func(r *http.Request) (*http.Response, error)) {
+	w.answer.Store(&answer)
+}
+
+func reply(r *http.Request, status int, body string, header ...string) (*http.Response, error) {
+	resp := &http.Response{
+		StatusCode: status, Request: r, Header: make(http.Header),
+		Body: io.NopCloser(strings.NewReader(body)),
+	}
+	for i := 0; i < len(header); i += 2 {
+		resp.Header.Set(header[i], header[i+1])
+	}
+	return resp, nil
+}
+
+func tamper(t testing.TB, addr string) (*consul.Driver, *tampered) {
+	t.Helper()
+	transport := cleanhttp.DefaultPooledTransport()
+	w := &tampered{RoundTripper: transport}
+	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: w}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := consul.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = d.Close()
+		transport.CloseIdleConnections()
+	})
+	return d, w
+}
+
+// A ticket whose creation arrives after its caller has given up, and after it
+// has been released, does not come to stand in line.
+func TestLateCreation(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	for _, busy := range []bool{false, true} {
+		t.Run(fmt.Sprintf("session in use %v", busy), func(t *testing.T) {
+			d, w := tamper(t, addr)
+			l := locker.New(d)
+			release(t, acquire(t, l, t.Name())) // makes the session
+			if busy {
+				defer release(t, acquire(t, l, t.Name()+"/other"))
+			}
+			var late *http.Request
+			var body []byte
+			var once sync.Once
+			w.with(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path != "/v1/txn" {
+					return nil, nil
+				}
+				first := false
+				once.Do(func() { first = true })
+				if !first {
+					return nil, nil
+				}
+				body, _ = io.ReadAll(r.Body)
+				late = r.Clone(context.Background())
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := l.Acquire(ctx, t.Name()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("Acquire: %v, want DeadlineExceeded", err)
+			}
+			if !bytes.Contains(body, []byte(`"lock"`)) {
+				t.Fatalf("held back %s, want the transaction that creates the ticket", body)
+			}
+			late.Body = io.NopCloser(bytes.NewReader(body))
+			resp, err := w.RoundTripper.RoundTrip(late)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusConflict {
+				t.Errorf("the late transaction was answered with %s, want 409", resp.Status)
+			}
+			if kvs := keysOf(t, newClient(t, addr), t.Name()); len(kvs) > 0 {
+				t.Errorf("a ticket stands in line: %s", kvs[0].Key)
+			}
+			release(t, acquire(t, l, t.Name()))
+		})
+	}
+}
+
+// That the holder has gone is not believed of a server that does not know of
+// it yet.
+func TestServerFromThePast(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	l := locker.New(first(counted(t, addr)))
+	k := acquire(t, l, t.Name())
+	d, w := tamper(t, addr)
+	var lies atomic.Int64
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, t.Name()) && r.URL.Query().Has("index") {
+			if lies.Add(1) <= 5 {
+				return reply(r, http.StatusNotFound, "", "X-Consul-Index", "1", "X-Consul-LastContact", "0")
+			}
+		}
+		return nil, nil
+	})
+	other := locker.New(d)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := other.Acquire(ctx, t.Name()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Acquire of a held lock: %v, want DeadlineExceeded", err)
+	}
+	if lies.Load() == 0 {
+		t.Fatal("no blocking query was asked")
+	}
+	release(t, k)
+}
+
+// A leader that has not read its log yet does not know the session. That is no
+// loss.
+func TestServerNotReady(t *testing.T) {
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	l := locker.New(d)
+	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
+	defer release(t, k)
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") {
+			return reply(r, http.StatusNotFound, "Session id not found")
+		}
+		return nil, nil
+	})
+	err := d.Renew(t.Context(), driver.Hold{Name: t.Name(), ID: idOf(t, d, t.Name()), Token: k.Token()}, 10*time.Second)
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew: %v, want an error that is not ErrLost", err)
+	}
+	w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
+	if err := k.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func idOf(t testing.TB, d driver.Driver, name string) string {
+	t.Helper()
+	line, err := d.Inspect(t.Context(), name)
+	if err != nil || len(line) == 0 {
+		t.Fatalf("line %v, %v", line, err)
+	}
+	return line[0].ID
+}
+
+// A rate limit and an election are waited out, not hammered at.
+func TestAgentBusy(t *testing.T) {
+	for status, body := range map[int]string{
+		http.StatusTooManyRequests:     "rate limit exceeded, try again later or against a different server",
+		http.StatusInternalServerError: "No cluster leader",
+	} {
+		d, w := tamper(t, testbed.SharedConsul(t).Addr())
+		var asked atomic.Int64
+		w.with(func(r *http.Request) (*http.Response, error) {
+			if asked.Add(1) <= 4 {
+				return reply(r, status, body)
+			}
+			return nil, nil
+		})
+		l := locker.New(d)
+		begun := time.Now()
+		release(t, acquire(t, l, t.Name()))
+		if took := time.Since(begun); took < 300*time.Millisecond {
+			t.Errorf("status %d: 4 refusals were over after %v", status, took)
+		}
+	}
+}
+
+// The leader is killed while a lock is held and a line waits: the holder keeps
+// it, the waiters keep their places, and tokens go on growing.
+func TestLeaderKilled(t *testing.T) {
+	cluster := testbed.ConsulCluster(t)
+	leader := cluster.Leader()
+	var clients []*locker.Client
+	for i := range 4 {
+		followers := cluster.Followers()
+		clients = append(clients, locker.New(first(counted(t, followers[i%len(followers)].Addr()))))
+	}
+	k := acquire(t, clients[0], t.Name())
+	type grant struct {
+		i int
+		k *locker.Lock
+	}
+	granted := make(chan grant, 3)
+	for i, l := range clients[1:] {
+		go func() {
+			k, err := l.Acquire(context.Background(), t.Name())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			granted <- grant{i, k}
+		}()
+		awaitLine(t, clients[0], t.Name(), i+2)
+	}
+	leader.Kill()
+	begun := time.Now()
+	awaitLine(t, clients[0], t.Name(), 4)
+	t.Logf("a new leader answers after %v", time.Since(begun))
+	if err := k.Err(); err != nil {
+		t.Fatalf("the holder: %v", err)
+	}
+	last := k.Token()
+	for i := range 3 {
+		select {
+		case g := <-granted:
+			t.Fatalf("waiter %d was granted while the lock is held", g.i)
+		default:
+		}
+		release(t, k)
+		select {
+		case g := <-granted:
+			if g.i != i || g.k.Token() <= last {
+				t.Fatalf("waiter %d was granted with token %d, want waiter %d and more than %d", g.i, g.k.Token(), i, last)
+			}
+			k, last = g.k, g.k.Token()
+		case <-time.After(10 * time.Second):
+			t.Fatalf("waiter %d was not granted", i)
+		}
+	}
+	release(t, k)
+	k = acquire(t, clients[0], t.Name())
+	if k.Token() <= last {
+		t.Errorf("token %d after %d", k.Token(), last)
+	}
+	release(t, k)
+}
+
+// awaitLine waits until the line has n tickets, whatever the store says
+// meanwhile.
+func awaitLine(t testing.TB, l *locker.Client, name string, n int) {
+	t.Helper()
+	var line locker.Line
+	var err error
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if line, err = l.Inspect(context.Background(), name); err == nil && len(line.Tickets) == n {
+			return
+		}
+	}
+	t.Fatalf("the line of %q has not come to have %d tickets: %+v, %v", name, n, line, err)
+}
+
+// Leaders are killed one after the other under load. The fencing token of each
+// grant is larger than any before, and no two hold at once.
+func TestLeadersKilledUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	cluster := testbed.ConsulCluster(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var holder *locker.Lock
+	var tokens []uint64
+	var group sync.WaitGroup
+	for i := range 6 {
+		l := locker.New(first(counted(t, cluster.Members[i%3].Addr())))
+		group.Go(func() {
+			for ctx.Err() == nil {
+				k, err := l.Acquire(ctx, t.Name(), locker.WithTTL(10*time.Second))
+				if err != nil {
+					time.Sleep(50 * time.Millisecond) // its agent may be the one that is down
+					continue
+				}
+				mu.Lock()
+				if holder != nil && holder.Err() == nil {
+					t.Errorf("tokens %d and %d are held at once", holder.Token(), k.Token())
+				}
+				holder = k
+				tokens = append(tokens, k.Token())
+				mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+				mu.Lock()
+				if holder == k {
+					holder = nil
+				}
+				mu.Unlock()
+				_ = k.Release(context.Background())
+			}
+		})
+	}
+	for range 2 {
+		time.Sleep(time.Second)
+		leader := cluster.Leader()
+		leader.Kill()
+		time.Sleep(4 * time.Second)
+		leader.Start()
+	}
+	time.Sleep(time.Second)
+	cancel()
+	group.Wait()
+	t.Logf("%d grants", len(tokens))
+	if len(tokens) < 100 {
+		t.Errorf("only %d grants", len(tokens))
+	}
+	if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != len(tokens) {
+		t.Errorf("tokens do not grow: %v", tokens)
+	}
+}

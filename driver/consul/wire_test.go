@@ -1,0 +1,55 @@
+package consul
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestNamesAreKeys(t *testing.T) {
+	k := keyspace{prefix: "locker"}
+	names := []string{
+		"a", "A", "a ", " a", "a/b", "a/", "/", "..", ".", "...", "../..", "a.b", "a=2Fb", "=", "==", "~", "%2e%2e", "a%20b",
+		"{}", "\x00", "a\x00", "ä", "日本", "?", "#", "+", "foo", "foobar", "00", strings.Repeat("é", 256), k.line("a"),
+	}
+	seen := make(map[string]string)
+	for _, name := range names {
+		key := k.ticket(name, "id-1")
+		if back, ok := k.nameOf(key); !ok || back != name {
+			t.Errorf("nameOf(%q) = %q, %v: want %q", key, back, ok, name)
+		}
+		if other, taken := seen[key]; taken {
+			t.Errorf("%q and %q have the same key", name, other)
+		}
+		seen[key] = name
+		for _, other := range names {
+			if other != name && strings.HasPrefix(key, k.line(other)) {
+				t.Errorf("a ticket of %q stands in the line of %q", name, other)
+			}
+		}
+		for part := range strings.SplitSeq(key, "/") {
+			if part == "" || part == "." || part == ".." {
+				t.Errorf("%q has the part %q, which paths lose", key, part)
+			}
+		}
+	}
+	if _, ok := k.nameOf(k.barred("s", "id")); ok {
+		t.Error("an internal key was taken for a ticket")
+	}
+}
+
+func FuzzEscape(f *testing.F) {
+	f.Add("a/b", "a=2Fb")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if !utf8.ValidString(a) {
+			t.Skip()
+		}
+		if back, ok := unescape(escape(a)); !ok || back != a {
+			t.Errorf("%q became %q", a, back)
+		}
+		if a != b && escape(a) == escape(b) {
+			t.Errorf("%q and %q are the same", a, b)
+		}
+		unescape(b) // must not panic
+	})
+}
