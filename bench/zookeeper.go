@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -95,7 +96,7 @@ func (r *zkLock) acquire(ctx context.Context, name string) (func(context.Context
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, l.Unlock()
+		return nil, errors.Join(ctx.Err(), l.Unlock())
 	}
 	return func(context.Context) error { return l.Unlock() }, nil
 }
