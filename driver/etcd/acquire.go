@@ -1,0 +1,306 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Acquire implements driver.Driver.
+//
+// A request that waits puts its ticket and reads the line in one transaction,
+// whose answer tells whether it is granted. One that does not wait puts its
+// ticket only on condition that it will be granted, so that a refusal leaves
+// none.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	const tries = 3 // of which each finds that its lease has just ended
+	for try := 1; ; try++ {
+		g, err := d.acquire(ctx, r)
+		if try == tries || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return g, err
+		}
+	}
+}
+
+func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if t, again := d.again(r); again {
+		return d.resume(ctx, t, r)
+	}
+	if d.ctx.Err() != nil {
+		return driver.Grant{}, driver.ErrClosed
+	}
+	l, err := d.attach(ctx, r.TTL, !r.Renewed)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return driver.Grant{}, driver.ErrClosed // Close revokes the lease
+	}
+	t := d.enroll(r, l)
+	d.mu.Unlock()
+	d.put(ctx, t, r)
+	if err := d.await(ctx, t); err != nil {
+		return driver.Grant{}, err
+	}
+	return d.answer(ctx, t, r)
+}
+
+// again returns the ticket of a request that is asked again.
+func (d *Driver) again(r driver.Request) (*ticket, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.find(driver.Hold{Name: r.Name, ID: r.ID})
+	return t, t != nil
+}
+
+// resume answers for a ticket that was asked for before.
+func (d *Driver) resume(ctx context.Context, t *ticket, r driver.Request) (driver.Grant, error) {
+	if err := d.await(ctx, t); err != nil {
+		return driver.Grant{}, err
+	}
+	d.mu.Lock()
+	s := t.state
+	d.mu.Unlock()
+	if s == waiting && r.Wait || s == held {
+		return d.answer(ctx, t, r)
+	}
+	// It was given up, or waits though it must not: it leaves the line for good.
+	err := d.Release(ctx, driver.Hold{Name: r.Name, ID: r.ID})
+	switch {
+	case err != nil && !errors.Is(err, driver.ErrLost):
+		return driver.Grant{}, err
+	case s == waiting:
+		return driver.Grant{}, driver.ErrNotAcquired
+	}
+	d.mu.Lock()
+	if d.tickets[t.id] == t {
+		delete(d.tickets, t.id) // the line keeps it, for its lease to end
+	}
+	d.mu.Unlock()
+	return d.acquire(ctx, r)
+}
+
+// put sends the ticket to the store. It goes on for a while when ctx ends, so
+// that the answer is seldom lost: a put of which nobody knows whether it will
+// still arrive costs the lease (see doom).
+func (d *Driver) put(ctx context.Context, t *ticket, r driver.Request) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.cancelPut = cancel
+	if t.watch = t.line.watch; t.watch != nil {
+		t.watch.view.begin()
+	}
+	started := d.spawnLocked(func() {
+		defer cancel()
+		defer context.AfterFunc(d.ctx, cancel)()
+		if r.Wait {
+			d.join(ctx, t, r)
+		} else {
+			d.try(ctx, t, r)
+		}
+	})
+	if !started {
+		cancel()
+		d.settlePut(t, driver.ErrClosed)
+	}
+}
+
+// await waits for the answer to a put.
+func (d *Driver) await(ctx context.Context, t *ticket) error {
+	select {
+	case <-t.answered:
+		return nil
+	case <-ctx.Done():
+		time.AfterFunc(answerBound, t.cancelPut)
+		return d.unanswered(ctx)
+	case <-d.ctx.Done():
+		return driver.ErrClosed
+	}
+}
+
+// A line with more tickets of a class than this is not read with each put: what
+// is missing is read when a ticket is about to be granted.
+const shortLine = 64
+
+// join puts a ticket that will wait, and reads the line with it.
+func (d *Driver) join(ctx context.Context, t *ticket, r driver.Request) {
+	resp, err := d.commit(ctx, nil, append([]clientv3.Op{t.putOp(r)}, d.readingOps(t)...), nil)
+	d.mu.Lock()
+	defer d.unlock()
+	if err == nil {
+		d.joined(t, resp)
+	}
+	d.settlePut(t, err)
+}
+
+// readingOps read as much of a line as is of use to a ticket that joins. To an
+// exclusive one the classes are all the same.
+func (d *Driver) readingOps(t *ticket) []clientv3.Op {
+	d.mu.Lock()
+	limit := int64(shortLine)
+	if t.watch != nil && len(t.watch.view.places) > shortLine {
+		limit = 1 // more would not be all either
+	}
+	d.mu.Unlock()
+	if t.shared {
+		return lineOps(t.line.prefix, limit)
+	}
+	return []clientv3.Op{classRange(t.line.prefix, "", limit)}
+}
+
+// free are the conditions under which a ticket is granted: that the line is
+// empty or, for a reader, that it has no exclusive ticket. For a permit it
+// is also that no shared ticket is newer than since.
+func (t *ticket) free(since int64) []clientv3.Cmp {
+	p := t.line.prefix
+	switch {
+	case !t.shared:
+		return []clientv3.Cmp{noneSince(p, "", 0)}
+	case t.limit > 0:
+		return []clientv3.Cmp{noneSince(p, exclusiveClass, 0), noneSince(p, sharedClass, since)}
+	}
+	return []clientv3.Cmp{noneSince(p, exclusiveClass, 0)}
+}
+
+// joined takes the answer of a join: it tells the number, and whether the
+// ticket is granted at once. With mu held.
+func (d *Driver) joined(t *ticket, resp *clientv3.TxnResponse) {
+	var line [][]*mvccpb.KeyValue
+	counts, whole := make([]int64, 0, 2), true
+	for _, op := range resp.Responses[1:] {
+		rr := op.GetResponseRange()
+		line, counts, whole = append(line, rr.Kvs), append(counts, rr.Count), whole && !rr.More
+	}
+	t.rev = resp.Header.Revision
+	ln := t.line
+	unnoticed := ln.watch != nil && ln.watch != t.watch // deletions since the request
+	if atOnce(t, counts) {
+		d.granted(t)
+	} else {
+		d.wait(t)
+	}
+	if ln.watch == nil {
+		return
+	}
+	ln.watch.view.add(t.place())
+	if whole && !unnoticed {
+		ln.watch.view.merge(ln.prefix, t.rev, line...)
+	}
+	ln.settle()
+}
+
+// atOnce reports whether a ticket that has just joined is granted, of how many
+// tickets its readingOps counted, with itself: all others are ahead of it.
+func atOnce(t *ticket, counts []int64) bool {
+	if !t.shared {
+		return counts[0] == 1
+	}
+	return counts[0] == 0 && (t.limit == 0 || counts[1] <= int64(t.limit))
+}
+
+func (t *ticket) place() place { return place{rev: t.rev, key: t.key, shared: t.shared} }
+
+func (t *ticket) putOp(r driver.Request) clientv3.Op {
+	return clientv3.OpPut(t.key, encodeRecord(r, time.Now()), clientv3.WithLease(t.lease.id))
+}
+
+// granted makes a ticket a holder's. With mu held.
+func (d *Driver) granted(t *ticket) {
+	if t.state == waiting {
+		t.waited = true
+		delete(t.line.waiters, t.rev)
+		t.lease.waiting--
+		t.line.rest()
+		close(t.ended)
+	}
+	t.state, t.since = held, time.Now()
+	d.losses.held(d)
+}
+
+// try puts a ticket only if it will be granted.
+//
+// Whether the line is empty, or has no exclusive ticket, is a condition of the
+// transaction. How many readers there are is not anything that a transaction
+// can compare, but whether there is a new one is: so a permit is put on
+// condition that none has joined since they were counted. The first count is a
+// guess, of none, and a refused guess counts them.
+func (d *Driver) try(ctx context.Context, t *ticket, r driver.Request) {
+	for since := int64(0); ; {
+		resp, err := d.commit(ctx, t.free(since), []clientv3.Op{t.putOp(r)}, lineOps(t.line.prefix, 1))
+		if err == nil && !resp.Succeeded {
+			x, s := resp.Responses[0].GetResponseRange(), resp.Responses[1].GetResponseRange()
+			if t.limit > 0 && x.Count == 0 && s.Count < int64(t.limit) {
+				since = resp.Header.Revision
+				continue
+			}
+			err = driver.ErrNotAcquired
+		}
+		d.mu.Lock()
+		if err == nil {
+			t.rev = resp.Header.Revision
+			if w := t.line.watch; w != nil {
+				w.view.add(t.place())
+			}
+			d.granted(t)
+		}
+		d.settlePut(t, err)
+		d.unlock()
+		return
+	}
+}
+
+// settlePut takes the answer to a put. With mu held.
+func (d *Driver) settlePut(t *ticket, err error) {
+	defer close(t.answered)
+	if t.watch != nil {
+		t.watch.view.end()
+		t.watch = nil
+	}
+	t.putErr = err
+	switch {
+	case err == nil:
+		if t.adrift {
+			d.doom(t)
+		}
+	case isRefusal(err):
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			d.leaseOver(t.lease, errLeaseOver)
+		}
+		d.forget(t)
+	default:
+		t.unknown = true
+		d.doom(t)
+	}
+}
+
+// isRefusal reports whether the store has said that a put was not done.
+func isRefusal(err error) bool {
+	return errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, rpctypes.ErrLeaseNotFound) ||
+		errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, driver.ErrClosed)
+}
+
+// answer tells what has become of a ticket whose put was answered.
+func (d *Driver) answer(ctx context.Context, t *ticket, r driver.Request) (driver.Grant, error) {
+	d.mu.Lock()
+	s, err := t.state, t.putErr
+	d.mu.Unlock()
+	switch {
+	case err != nil:
+		return driver.Grant{}, d.explain(ctx, err)
+	case s == waiting:
+		return d.waitFor(ctx, t, r)
+	case s == held:
+		return d.grantOf(ctx, t)
+	default:
+		return driver.Grant{}, driver.ErrLost
+	}
+}

@@ -1,0 +1,60 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
+	_ "github.com/lockerproject/locker/driver/etcd"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) {
+	testbed.RunChild()
+	goleak.VerifyTestMain(m)
+}
+
+func open(ctx context.Context, url string) (driver.Driver, error) {
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Open(ctx, u)
+}
+
+func TestConformance(t *testing.T) {
+	srv := testbed.Etcd(t, testbed.Faults())
+	conformance.Run(t, conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()) },
+		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+			p := srv.Proxy(t)
+			d, err := open(ctx, p.URL())
+			return d, p, err
+		},
+		Server: srv,
+		Keys:   func(ctx context.Context) (int, error) { return keys(ctx, srv.Addr()) },
+	})
+}
+
+// keys counts the keys and the leases of a server.
+func keys(ctx context.Context, addr string) (int, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	resp, err := c.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, err
+	}
+	leases, err := c.Leases(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("leases: %w", err)
+	}
+	return int(resp.Count) + len(leases.Leases), nil
+}

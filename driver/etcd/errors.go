@@ -1,0 +1,70 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Causes of a loss. Both are driver.ErrLost.
+var (
+	errDeleted   = fmt.Errorf("%w: its key was deleted", driver.ErrLost)
+	errLeaseOver = fmt.Errorf("%w: its lease in the store is over", driver.ErrLost)
+)
+
+// explain is the error of a request: when it was ctx that ended it, with the
+// cause of that, and what can be said of the store.
+func (d *Driver) explain(ctx context.Context, err error) error {
+	switch {
+	case d.ctx.Err() != nil:
+		return driver.ErrClosed
+	case ctx.Err() == nil:
+		return err
+	case isContextError(err):
+		return d.unanswered(ctx)
+	}
+	return errors.Join(context.Cause(ctx), err)
+}
+
+// unanswered is the error of a request that ctx ended before the answer came.
+func (d *Driver) unanswered(ctx context.Context) error {
+	return errors.Join(context.Cause(ctx), d.silence())
+}
+
+// silence describes a store that does not answer.
+func (d *Driver) silence() error {
+	return fmt.Errorf("%s has not answered (connection: %s)",
+		d, strings.ToLower(d.client.ActiveConnection().GetState().String()))
+}
+
+// stopped is the error of a wait that ctx ended, with the store's last error.
+func (d *Driver) stopped(ctx context.Context) error {
+	if d.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	d.mu.Lock()
+	last := d.storeErr
+	d.mu.Unlock()
+	state := d.client.ActiveConnection().GetState()
+	if last != nil && isContextError(last) ||
+		last == nil && (state == connectivity.Connecting || state == connectivity.TransientFailure) {
+		last = d.silence() // a watch does not tell that it is being made anew
+	}
+	return errors.Join(context.Cause(ctx), last)
+}
+
+// isContextError reports whether err says no more than that a context ended.
+func isContextError(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	code := status.Code(err)
+	return code == codes.Canceled || code == codes.DeadlineExceeded
+}

@@ -1,0 +1,308 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Release implements driver.Driver.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return driver.ErrClosed
+	}
+	t := d.find(h)
+	d.mu.Unlock()
+	if t == nil {
+		return d.releaseStranger(ctx, h)
+	}
+	select {
+	case <-t.answered:
+	case <-ctx.Done():
+		return d.abandon(ctx, t)
+	}
+	d.mu.Lock()
+	if t.state == gone {
+		d.mu.Unlock()
+		return driver.ErrLost
+	}
+	if t.state != doomed {
+		d.unseat(t)
+		t.state = leaving
+	}
+	d.mu.Unlock()
+	return d.remove(ctx, t)
+}
+
+// abandon gives up a ticket whose put is still under way. When that is
+// answered, the ticket is doomed.
+func (d *Driver) abandon(ctx context.Context, t *ticket) error {
+	d.mu.Lock()
+	t.adrift = true
+	select {
+	case <-t.answered: // just now
+		if t.state != gone {
+			d.doom(t)
+		}
+	default:
+	}
+	d.unlock()
+	return d.unanswered(ctx)
+}
+
+// remove deletes a ticket that nobody wants any more. When the answer does not
+// come the ticket is doomed: the lease may be shared with tickets that go on
+// for long, so waiting for its end will not do.
+func (d *Driver) remove(ctx context.Context, t *ticket) error {
+	was, err := d.erase(ctx, t)
+	switch {
+	case err != nil:
+		d.mu.Lock()
+		d.doom(t)
+		d.unlock()
+		return d.explain(ctx, err)
+	case !was:
+		return driver.ErrLost
+	}
+	return nil
+}
+
+// erase deletes a ticket and takes it off the books. It reports whether it was
+// there.
+func (d *Driver) erase(ctx context.Context, t *ticket) (was bool, err error) {
+	cmps, ops := t.deletion()
+	resp, err := d.commit(ctx, cmps, ops, nil)
+	if err != nil {
+		return false, err
+	}
+	d.mu.Lock()
+	defer d.unlock()
+	if w := t.line.watch; w != nil {
+		w.view.remove(t.key, resp.Header.Revision)
+		t.line.settle()
+	}
+	if !t.unknown { // else the put may still arrive
+		d.forget(t)
+	}
+	return resp.Succeeded, nil
+}
+
+// releaseStranger releases a ticket that is not of this driver's making.
+func (d *Driver) releaseStranger(ctx context.Context, h driver.Hold) error {
+	kv, _, err := d.lookUp(ctx, h)
+	if err != nil {
+		return err
+	}
+	return d.deleteKey(ctx, string(kv.Key), kv.CreateRevision)
+}
+
+// deleteKey deletes a ticket by its number.
+func (d *Driver) deleteKey(ctx context.Context, key string, rev int64) error {
+	resp, err := d.commit(ctx, []clientv3.Cmp{standing(key, rev)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	if err != nil {
+		return d.explain(ctx, err)
+	}
+	if !resp.Succeeded {
+		return driver.ErrLost
+	}
+	return nil
+}
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// renewal is one entry of a batch whose ticket is of this driver's making.
+type renewal struct {
+	t   *ticket
+	ttl time.Duration
+	err *error
+}
+
+// RenewAll implements driver.BatchRenewer: two requests for each lease, however
+// many tickets are on it. One keeps the lease alive, the other finds out which
+// tickets are still there.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs := make([]error, len(rs))
+	byLease := make(map[*lease][]renewal)
+	var strangers []int
+	d.mu.Lock()
+	for i, r := range rs {
+		switch t := d.find(r.Hold); {
+		case d.closed:
+			errs[i] = driver.ErrClosed
+		case t == nil:
+			strangers = append(strangers, i)
+		case t.state != held:
+			errs[i] = driver.ErrLost
+		default:
+			byLease[t.lease] = append(byLease[t.lease], renewal{t, r.TTL, &errs[i]})
+		}
+	}
+	d.mu.Unlock()
+	leases := make([]*lease, 0, len(byLease))
+	for l := range byLease {
+		leases = append(leases, l)
+	}
+	each(leases, func(l *lease) { d.renewLease(ctx, l, byLease[l]) })
+	each(strangers, func(i int) { errs[i] = d.renewStranger(ctx, rs[i]) })
+	return errs
+}
+
+// renewLease renews tickets that share a lease.
+func (d *Driver) renewLease(ctx context.Context, l *lease, rs []renewal) {
+	fail := func(err error) {
+		for _, r := range rs {
+			*r.err = err
+		}
+	}
+	if err := d.keepAlive(ctx, l); err != nil {
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			err = errLeaseOver
+		}
+		fail(err)
+		return
+	}
+	there, err := d.present(ctx, l, rs)
+	if err != nil {
+		fail(d.explain(ctx, err))
+		return
+	}
+	for _, r := range rs {
+		d.mu.Lock()
+		short := r.ttl > l.ttl
+		again := r.t.unsure
+		if !there(r.t) {
+			*r.err = driver.ErrLost
+			if r.t.state == held {
+				d.forget(r.t)
+			}
+		}
+		d.unlock()
+		if *r.err == nil && (short || again) {
+			*r.err = d.move(ctx, r.t, r.ttl)
+		}
+	}
+}
+
+// manyTickets is from where on it is cheaper to ask for all the tickets of a
+// lease than for some of them by key. A transaction has at most 128 parts.
+const manyTickets = 100
+
+// present finds out which of the tickets stand in line.
+func (d *Driver) present(ctx context.Context, l *lease, rs []renewal) (there func(*ticket) bool, err error) {
+	if len(rs) > manyTickets {
+		return d.presentOn(ctx, l)
+	}
+	ops := make([]clientv3.Op, len(rs))
+	for i, r := range rs {
+		ops[i] = clientv3.OpGet(r.t.key, clientv3.WithKeysOnly())
+	}
+	resp, err := d.commit(ctx, nil, ops, nil)
+	if err != nil {
+		return nil, err
+	}
+	revs := make(map[string]int64, len(rs))
+	for _, r := range resp.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			revs[string(kv.Key)] = kv.CreateRevision
+		}
+	}
+	return func(t *ticket) bool { return revs[t.key] == t.rev }, nil
+}
+
+// presentOn finds out which tickets are on a lease. A key there is that of the
+// ticket: it is not put again before this driver has learned of its end.
+func (d *Driver) presentOn(ctx context.Context, l *lease) (there func(*ticket) bool, err error) {
+	resp, err := d.client.TimeToLive(clientv3.WithRequireLeader(ctx), l.id, clientv3.WithAttachedKeys())
+	if err != nil {
+		return nil, err
+	}
+	keys := make(map[string]struct{}, len(resp.Keys))
+	for _, key := range resp.Keys {
+		keys[string(key)] = struct{}{}
+	}
+	return func(t *ticket) bool { _, ok := keys[t.key]; return ok }, nil
+}
+
+// move puts a ticket on a lease of at least ttl.
+func (d *Driver) move(ctx context.Context, t *ticket, ttl time.Duration) error {
+	began := time.Now()
+	l, err := d.attach(ctx, max(ttl, t.ttl), t.lease.fixed)
+	if err != nil {
+		return err
+	}
+	if l.startedBefore(d, began) {
+		if err := d.keepAlive(ctx, l); err != nil {
+			d.mu.Lock()
+			d.detach(l)
+			d.unlock()
+			return err
+		}
+	}
+	resp, err := d.commit(ctx, []clientv3.Cmp{standing(t.key, t.rev)},
+		[]clientv3.Op{clientv3.OpPut(t.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(l.id))}, nil)
+	d.mu.Lock()
+	defer d.unlock()
+	if t.state != held {
+		d.detach(l)
+		return driver.ErrLost
+	}
+	old := t.lease
+	t.lease = l
+	t.unsure = err != nil
+	switch {
+	case err != nil:
+		// On the one or on the other: a fixed one must not be revoked.
+		old.tickets--
+		return d.explain(ctx, err)
+	case !resp.Succeeded:
+		d.detach(old)
+		d.forget(t)
+		return driver.ErrLost
+	}
+	d.detach(old)
+	return nil
+}
+
+// renewStranger renews a ticket that is not of this driver's making.
+func (d *Driver) renewStranger(ctx context.Context, r driver.Renewal) error {
+	kv, isHeld, err := d.lookUp(ctx, r.Hold)
+	if err != nil {
+		return err
+	}
+	if !isHeld {
+		return driver.ErrLost
+	}
+	ttl, err := d.ping(ctx, clientv3.LeaseID(kv.Lease))
+	if err != nil {
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return errLeaseOver
+		}
+		return d.explain(ctx, err)
+	}
+	if seconds(r.TTL) <= ttl {
+		return nil
+	}
+	l, err := d.client.Grant(clientv3.WithRequireLeader(ctx), seconds(r.TTL))
+	if err != nil {
+		return d.explain(ctx, err)
+	}
+	resp, err := d.commit(ctx, []clientv3.Cmp{standing(string(kv.Key), kv.CreateRevision)},
+		[]clientv3.Op{clientv3.OpPut(string(kv.Key), "", clientv3.WithIgnoreValue(), clientv3.WithLease(l.ID))}, nil)
+	if err != nil {
+		return d.explain(ctx, err)
+	}
+	if !resp.Succeeded {
+		return driver.ErrLost
+	}
+	return nil
+}

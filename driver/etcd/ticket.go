@@ -1,0 +1,205 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// state is what a ticket of this driver is:
+//
+//	joining ──► waiting ──► held ──► leaving ──► gone
+//	   │           └──────────┴───────────────────┘  the store has lost it
+//	   └──► doomed ──► gone
+//
+// A ticket is doomed when nobody wants it any more and the store has not said
+// that it is gone: the answer to its put, or to its deletion, never came.
+type state uint8
+
+const (
+	joining state = iota
+	waiting
+	held
+	leaving
+	doomed
+	gone
+)
+
+// ticket is one ticket that this driver has put in a line. Driver.mu guards
+// what is not constant.
+type ticket struct {
+	line   *line
+	id     string
+	slot   int
+	key    string
+	shared bool
+	limit  int
+	ttl    time.Duration // as asked for
+
+	answered chan struct{} // closed when the put was answered, or given up
+	ended    chan struct{} // of a waiter: closed when it is granted, or lost
+
+	state     state
+	rev       int64     // number; 0 until the put was answered
+	lease     *lease    // on which the key lives
+	since     time.Time // of the grant
+	waited    bool      // before the grant
+	watch     *watch    // of the line, when the put was sent
+	putErr    error
+	cancelPut context.CancelFunc
+	unsure    bool // the key may be on another lease, since a move was not answered
+	adrift    bool // nobody waits for the answer to the put
+	unknown   bool // the put was never answered
+}
+
+func (t *ticket) hold() driver.Hold {
+	return driver.Hold{Name: t.line.name, ID: t.id, Token: uint64(t.rev), Shared: t.shared}
+}
+
+// line is a name in which this driver has a ticket, or which it watches.
+type line struct {
+	d      *Driver
+	name   string
+	prefix string
+
+	slots []*ticket // by slot; nil: free
+	free  []int     // of slots
+	used  int       // slots that are not free
+
+	waiters map[int64]*ticket // by number
+	watch   *watch            // while somebody waits, and a little longer
+}
+
+// enroll makes a ticket of a request, in a slot of its line. With mu held.
+func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
+	ln := d.lines[r.Name]
+	if ln == nil {
+		ln = &line{d: d, name: r.Name, prefix: d.linePrefix(r.Name)}
+		d.lines[r.Name] = ln
+	}
+	t := &ticket{
+		line: ln, id: r.ID, shared: r.Shared, limit: r.Limit, ttl: r.TTL,
+		lease: l, answered: make(chan struct{}),
+	}
+	if n := len(ln.free); n > 0 {
+		t.slot = ln.free[n-1]
+		ln.free = ln.free[:n-1]
+		ln.slots[t.slot] = t
+	} else {
+		t.slot = len(ln.slots)
+		ln.slots = append(ln.slots, t)
+	}
+	ln.used++
+	t.key = d.slotKey(ln.prefix, t.shared, t.slot)
+	d.tickets[t.id] = t
+	return t
+}
+
+// forget takes a ticket that is not in the store off the books: its slot is
+// free again. With mu held.
+func (d *Driver) forget(t *ticket) {
+	if t.state == gone {
+		return
+	}
+	d.unseat(t)
+	if t.state == doomed {
+		t.lease.doomed--
+	} else {
+		d.detach(t.lease)
+	}
+	t.state = gone
+	if d.tickets[t.id] == t {
+		delete(d.tickets, t.id)
+	}
+	ln := t.line
+	ln.slots[t.slot] = nil
+	ln.free = append(ln.free, t.slot)
+	ln.used--
+	ln.close()
+}
+
+// unseat takes a ticket off those who wait, and tells it. With mu held.
+func (d *Driver) unseat(t *ticket) {
+	if t.state != waiting {
+		return
+	}
+	delete(t.line.waiters, t.rev)
+	t.lease.waiting--
+	t.line.rest()
+	close(t.ended)
+}
+
+// doom gives up on a ticket of which the store has not said whether it is in
+// line. Its lease takes no more tickets: it is revoked when the last has left,
+// and until then every keep-alive deletes what is doomed. With mu held.
+func (d *Driver) doom(t *ticket) {
+	if t.state == doomed || t.state == gone {
+		return
+	}
+	d.unseat(t)
+	t.state = doomed
+	t.lease.doomed++
+	d.retire(t.lease)
+	d.detach(t.lease)
+}
+
+// lose takes a ticket off the books that the store has lost. With mu held; the
+// holder is told when mu ends.
+func (d *Driver) lose(t *ticket, cause error) {
+	if t.state == held {
+		d.notices = append(d.notices, notice{t.hold(), cause})
+	}
+	d.forget(t)
+}
+
+// find returns the ticket of a hold. With mu held.
+func (d *Driver) find(h driver.Hold) *ticket {
+	t := d.tickets[h.ID]
+	if t == nil || t.line.name != h.Name || t.state == gone ||
+		h.Token != 0 && t.rev != 0 && h.Token != uint64(t.rev) {
+		return nil
+	}
+	return t
+}
+
+// close takes a line off the books that nothing refers to. With mu held.
+func (ln *line) close() {
+	if ln.used == 0 && ln.watch == nil && ln.d.lines[ln.name] == ln {
+		delete(ln.d.lines, ln.name)
+	}
+}
+
+// own returns the ticket behind a key of the line, if it is one of this
+// driver's. With mu held.
+func (ln *line) own(key string) *ticket {
+	slot, ok := ln.d.ownSlot(ln.prefix, key)
+	if !ok || slot >= len(ln.slots) || ln.slots[slot] == nil || ln.slots[slot].key != key {
+		return nil
+	}
+	return ln.slots[slot]
+}
+
+// deleted takes notice of a deletion. With mu held; a loss is told when mu
+// ends.
+func (d *Driver) deleted(ln *line, key string, at int64) {
+	if ln.watch != nil {
+		ln.watch.view.remove(key, at)
+	}
+	t := ln.own(key)
+	if t != nil && (t.state == waiting || t.state == held) && t.rev < at {
+		d.lose(t, errDeleted)
+	}
+}
+
+// deletion is the release of a ticket: of a known number, only if it is still
+// that ticket.
+func (t *ticket) deletion() ([]clientv3.Cmp, []clientv3.Op) {
+	cmp := standing(t.key, t.rev)
+	if t.rev == 0 {
+		cmp = clientv3.Compare(clientv3.CreateRevision(t.key), ">", 0)
+	}
+	return []clientv3.Cmp{cmp}, []clientv3.Op{clientv3.OpDelete(t.key)}
+}
