@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +47,7 @@ type room struct {
 	timer   *time.Timer // for the next heartbeat
 	due     time.Time
 	beating bool
-	again   bool          // another heartbeat is wanted at once
+	again   time.Time     // when, besides, one was wanted meanwhile; zero: no
 	all     bool          // the next heartbeat asks after all tickets
 	every   time.Duration // between heartbeats
 	retry   time.Duration // after a failed one
@@ -183,15 +185,25 @@ func (d *Driver) hear(notice string) {
 			d.tooEarly(what, state)
 		}
 	case noticeLook:
-		if name, ok := d.keys.Name(what); ok {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			if rm := d.rooms[name]; rm != nil {
-				d.beatAt(rm, time.Now())
-			}
-		}
+		d.hearLook(what)
 	case noticeLost:
 		d.hearLoss(what)
+	}
+}
+
+// hearLook sets a heartbeat for when a claim ends that may be a dead
+// process's: "ms key".
+func (d *Driver) hearLook(s string) {
+	after, key, _ := strings.Cut(s, " ")
+	ms, err := strconv.Atoi(after)
+	name, ok := d.keys.Name(key)
+	if err != nil || !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if rm := d.rooms[name]; rm != nil {
+		d.beatAt(rm, time.Now().Add(time.Duration(ms+1)*time.Millisecond))
 	}
 }
 
@@ -229,7 +241,9 @@ func (d *Driver) beatAt(rm *room, t time.Time) {
 		return
 	}
 	if rm.beating {
-		rm.again = rm.again || !t.After(time.Now())
+		if rm.again.IsZero() || t.Before(rm.again) {
+			rm.again = t
+		}
 		return
 	}
 	if !rm.due.IsZero() && !t.Before(rm.due) {
@@ -254,12 +268,13 @@ func (d *Driver) beat(rm *room) {
 	}
 	defer d.work.Done()
 	d.mu.Lock()
+	rm.due = time.Time{}
 	if rm.beating || len(rm.waiters) == 0 {
-		rm.again = rm.beating
+		d.beatAt(rm, time.Now())
 		d.mu.Unlock()
 		return
 	}
-	rm.beating, rm.again, rm.due = true, false, time.Time{}
+	rm.beating, rm.again = true, time.Time{}
 	most := sample
 	if rm.all {
 		most = len(rm.waiters)
@@ -278,18 +293,15 @@ func (d *Driver) beat(rm *room) {
 
 	d.mu.Lock()
 	rm.beating = false
-	again := rm.again
+	if !rm.again.IsZero() {
+		d.beatAt(rm, rm.again)
+	}
 	d.mu.Unlock()
 	if err != nil {
 		d.beatFailed(rm, err)
 		return
 	}
 	d.plan(rm, o)
-	if again {
-		d.mu.Lock()
-		d.beatAt(rm, time.Now())
-		d.mu.Unlock()
-	}
 }
 
 // beatFailed sets the next heartbeat after one without an answer.

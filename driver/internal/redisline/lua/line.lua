@@ -20,7 +20,6 @@ local X, S, H, E, T, P = key .. ':x', key .. ':s', key .. ':h', key .. ':e', key
 local MARK = 'locker *'
 local LIVENESS = 3000 -- ms without a heartbeat, after which a waiting process is taken for dead
 local call = redis.call
-local looking = false -- somebody was granted who may be dead: the next waiter looks when the claim ends
 
 local function int(n) return string.format('%.0f', n) end
 
@@ -79,18 +78,16 @@ end
 
 -- doubt shortens the life of the processes that do not listen: they have died,
 -- or are connecting again just now. All at once, so that however many have
--- died delay the line by one grace. grace is 0 where this server does not know
--- all who listen.
+-- died delay the line by one grace, after which the others are to look. grace
+-- is 0 where this server does not know all who listen.
 local function doubt(t)
-  local till = int(now + t.grace)
-  looking = true
+  t.till = math.min(t.till, now + t.grace)
+  local look = 'n' .. int(t.grace / 1000) .. ' ' .. key
   for _, chan in ipairs(call('ZRANGE', P, '0', '-1')) do
-    local heard = call('PUBSUB', 'NUMSUB', chan)
-    if tonumber(heard[2]) == 0 and tonumber(call('ZSCORE', P, chan)) > tonumber(till) then
-      call('ZADD', P, till, chan)
+    if call('PUBLISH', chan, look) == 0 and tonumber(call('ZSCORE', P, chan)) > t.till then
+      call('ZADD', P, int(t.till), chan)
     end
   end
-  t.till = math.min(t.till, now + t.grace)
 end
 
 -- summon tells a ticket's process that it is granted. The claim that it has to
@@ -135,20 +132,11 @@ local function admit(below)
   end
 end
 
-local function first()
-  local x, s = peek(X, '0'), peek(S, '0')
-  if x and s then return x.token < s.token and x or s end
-  return x or s
-end
-
 -- tidy leaves nothing of a line in which nobody waits.
 local function tidy()
   if call('EXISTS', X, S) == 0 then
     call('DEL', P)
     if call('EXISTS', H) == 0 then call('DEL', T) end
-  elseif looking then
-    local t = first()
-    if t then call('PUBLISH', t.chan, 'n' .. key) end
   end
 end
 

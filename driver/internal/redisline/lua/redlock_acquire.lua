@@ -1,0 +1,131 @@
+-- KEYS: main key, fences
+-- ARGV: id, number, ttl ms, form, bucket, round, "channel limit ownerlength blob"
+-- form is three letters: x exclusive or s shared; w hold or else wait in line, j wait
+-- in line and do not hold, t hold or else leave nothing; n for a new number, k for one that
+-- is kept: the ticket has it on a majority.
+-- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
+-- it may hold)} it is in line; {3, now} it is not; {0, now, floor} the number is too
+-- small; {-1, now} the ticket was released before this request came.
+local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local exclusive, mode, new = string.sub(form, 1, 1) == 'x', string.sub(form, 2, 2), string.sub(form, 3, 3) == 'n'
+local record = ARGV[6] .. ' ' .. time[1] .. string.format('%06d', time[2]) .. ' ' .. ARGV[7]
+
+-- The fences are the largest numbers that ever held here, for many names
+-- together: they outlive every line and cost one key. Where one is lost, the
+-- clock is ahead of it.
+local fence = tonumber(redis.call('HGET', KEYS[2], ARGV[5]) or nil)
+
+local function refused(top)
+  local floor = math.max(fence or now, top)
+  if new then
+    if number <= floor then return floor end
+  elseif fence and number < fence then
+    return floor
+  end
+end
+
+if exclusive and mode ~= 'j' and redis.call('EXISTS', key, key .. ':rx', key .. ':rs', key .. ':rd') == 0 then
+  local floor = refused(0)
+  if floor then return {0, now, floor} end
+  redis.call('HSET', KEYS[2], ARGV[5], ARGV[2])
+  redis.call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
+  return {1, now}
+end
+
+--#include redlock_line.lua
+
+local W = exclusive and X or S
+local limit = tonumber(string.match(ARGV[7], '^%S+ (%d+) '))
+
+-- drop takes the ticket out, so that it is asked for anew.
+local function drop(v)
+  if holds(v, id) then
+    call('DEL', key)
+    v = false
+  elseif v == MARK and call('ZREM', H, id) == 1 then
+    call('ZREM', E, id)
+    v = mark()
+  end
+  if call('ZREM', X, id) + call('ZREM', S, id) > 0 then call('HDEL', T, id) end
+  return v
+end
+
+-- mine tells how the ticket stands here: its number, and whether it holds.
+local function mine(v)
+  if holds(v, id) then return tonumber(string.match(v, '^redlock %S+ (%d+) ')), true end
+  local n = v == MARK and call('ZSCORE', H, id)
+  if n then return tonumber(n), true end
+  n = call('ZSCORE', W, id)
+  return n and tonumber(n), false
+end
+
+local function taken()
+  return call('ZCOUNT', X, number, number) + call('ZCOUNT', S, number, number) > 0
+end
+
+local function hold(v, ahead)
+  if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
+  if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end
+  if exclusive then
+    if v then ttl = math.max(ttl, call('PTTL', key)) end
+    call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
+  else
+    local till = math.max(now + ttl * 1000, tonumber(call('ZSCORE', E, id) or 0))
+    call('ZADD', H, ARGV[2], id)
+    call('ZADD', E, int(till), id)
+    call('HSET', T, id, record)
+    mark()
+  end
+  if call('EXISTS', X, S) == 0 then
+    call('DEL', P)
+    if exclusive then call('DEL', T) end
+  end
+  local answer = {1, now}
+  for _, a in ipairs(ahead or {}) do table.insert(answer, a) end
+  return answer
+end
+
+if call('SISMEMBER', D, id) == 1 then return {-1, now} end
+local v = current()
+local known, held = mine(v)
+if known and known ~= number then
+  v, known, held = drop(v), nil, false
+  dead = true
+end
+if not known then
+  local x, s = call('ZREVRANGE', X, 0, 0, 'WITHSCORES')[2], call('ZREVRANGE', S, 0, 0, 'WITHSCORES')[2]
+  local floor = refused(math.max(tonumber(x or 0), tonumber(s or 0)))
+  if not floor and taken() then floor = math.max(fence or now, tonumber(x or 0), tonumber(s or 0)) end
+  if floor then
+    if dead then announce(v) end
+    return {0, now, floor}
+  end
+end
+local ok, ahead
+if held then
+  ok, ahead = true, {}
+  if limit > 1 then
+    local _, list = may(v, exclusive, number, limit)
+    ahead = list or {}
+  end
+else
+  ok, ahead = may(v, exclusive, number, limit)
+end
+if ok and mode ~= 'j' then
+  local answer = hold(v, ahead)
+  if dead then announce(current()) end
+  return answer
+end
+if held then return {1, now} end
+if mode == 't' then
+  if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
+  announce(v)
+  return {3, now}
+end
+queue(exclusive, id, number, record)
+if dead then announce(v, id) end
+local chan = string.match(ARGV[7], '^%S+')
+local after, flags = outlook(v, chan)
+return {2, now, after, flags + (ok and 4 or 0)}

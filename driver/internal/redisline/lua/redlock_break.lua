@@ -1,0 +1,42 @@
+-- KEYS: main key
+-- ARGV: token, name
+-- Answers: 1 when a ticket with that token was there, else 0.
+local key, token = KEYS[1], ARGV[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--#include redlock_line.lua
+
+local function take(set)
+  local id = call('ZRANGEBYSCORE', set, token, token)[1]
+  if not id then return nil end
+  local chan = string.match(call('HGET', T, id) or '', '^%S+ %d+ (%S+) ')
+  call('ZREM', set, id)
+  call('ZREM', E, id)
+  call('HDEL', T, id)
+  return id, chan or ''
+end
+
+local v, found = current(), false
+local id, t, chan = string.match(v or '', '^redlock (%S+) (%d+) %S+ %d+ (%S+) ')
+if id and t == token then
+  call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' x ' .. ARGV[2])
+  call('DEL', key)
+  v, found = false, true
+end
+if v == MARK then
+  id, chan = take(H)
+  if id then
+    call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' s ' .. ARGV[2])
+    v, found = mark(), true
+  end
+end
+for _, set in ipairs({X, S}) do
+  id, chan = take(set)
+  if id then
+    call('PUBLISH', chan, 'w' .. id)
+    found = true
+  end
+end
+call('ZREM', X, '') -- a replica must not say that there is none, and refuses to write
+if found or dead then announce(v) end
+return found and 1 or 0

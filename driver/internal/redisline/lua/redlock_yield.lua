@@ -1,0 +1,28 @@
+-- KEYS: main key
+-- ARGV: id, round
+-- A ticket that holds here since that round, and not on a majority, waits again.
+-- Answers: 1 when it might hold, else 0.
+local key, id, round = KEYS[1], ARGV[1], ARGV[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--#include redlock_line.lua
+
+local v = current()
+if holds(v, id) then
+  local number, rec = string.match(v, '^redlock %S+ (%d+) (.*)$')
+  if string.match(rec, '^%S+') ~= round then return 0 end
+  call('DEL', key)
+  queue(true, id, tonumber(number), rec)
+  announce(false, id)
+  return may(false, true, tonumber(number)) and 1 or 0
+end
+local number = v == MARK and call('ZSCORE', H, id)
+local rec = number and call('HGET', T, id)
+if not rec or string.match(rec, '^%S+') ~= round then return 0 end
+call('ZREM', H, id)
+call('ZREM', E, id)
+v = mark()
+queue(false, id, tonumber(number), rec)
+announce(v, id)
+local limit = tonumber(string.match(rec, '^%S+ %d+ %S+ (%d+) '))
+return may(v, false, tonumber(number), limit) and 1 or 0
