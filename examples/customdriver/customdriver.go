@@ -1,0 +1,236 @@
+// Package customdriver is a driver in one file, for reading before you write
+// your own. Its store is a map; yours is a server, and where this one locks a
+// mutex, yours sends one request that the store executes as a whole (a script,
+// a transaction, a compare-and-swap).
+//
+// The D-numbers are the rules of package driver. The test proves all of them
+// with one call.
+package customdriver
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Store is what a server would be.
+type Store struct {
+	mu    sync.Mutex
+	last  uint64 // the last number given; it never goes back (D3)
+	lines map[string]*line
+}
+
+// line is the tickets of one name, in the order of their numbers.
+type line struct {
+	tickets []*ticket
+	changed chan struct{} // closed, and replaced, when a ticket leaves
+}
+
+type ticket struct {
+	driver.Ticket
+	until time.Time // end of the lease; zero while waiting
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store { return &Store{lines: make(map[string]*line)} }
+
+// update runs f on the line of name, without the tickets whose lease is over,
+// and forgets a line that is empty afterwards (D18). Every method is one call
+// of it: that is what makes each of them happen at one instant.
+func (s *Store) update(name string, f func(ln *line)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ln := s.lines[name]
+	if ln == nil {
+		ln = &line{changed: make(chan struct{})}
+		s.lines[name] = ln
+	}
+	now := time.Now()
+	ln.remove(func(t *ticket) bool { return t.Held && !now.Before(t.until) })
+	f(ln)
+	if len(ln.tickets) == 0 {
+		delete(s.lines, name)
+	}
+}
+
+// remove takes tickets out of the line and wakes all who wait in it. A server
+// had better wake only those whom that lets through.
+func (ln *line) remove(which func(*ticket) bool) (removed bool) {
+	before := len(ln.tickets)
+	ln.tickets = slices.DeleteFunc(ln.tickets, which)
+	if len(ln.tickets) == before {
+		return false
+	}
+	close(ln.changed)
+	ln.changed = make(chan struct{})
+	return true
+}
+
+func (ln *line) find(id string) int {
+	return slices.IndexFunc(ln.tickets, func(t *ticket) bool { return t.ID == id })
+}
+
+// view is the line as the grant rule and Inspect see it.
+func (ln *line) view() []driver.Ticket {
+	var ts []driver.Ticket
+	for _, t := range ln.tickets {
+		v := t.Ticket
+		if v.Held {
+			v.Remaining = time.Until(t.until)
+		}
+		ts = append(ts, v)
+	}
+	return ts
+}
+
+// Driver is one process's connection to a Store.
+type Driver struct {
+	s       *Store
+	close   sync.Once
+	closing chan struct{}
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New returns a driver. A real one is given the client that the user has.
+func New(s *Store) *Driver { return &Driver{s: s, closing: make(chan struct{})} }
+
+// Acquire implements driver.Driver: join the line, and look at it again each
+// time that it changes.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	for joined := false; ; joined = true {
+		a := d.look(r, joined)
+		if a.err != nil || a.grant.Token != 0 {
+			return a.grant, a.err
+		}
+		if !joined && r.Joined != nil {
+			r.Joined() // it stands in line, and has to wait (D7)
+		}
+		expiry := time.NewTimer(a.wait)
+		select {
+		case <-a.changed:
+		case <-expiry.C: // a lease ahead ends by itself, and nobody tells (D10)
+		case <-d.closing:
+		case <-ctx.Done():
+			expiry.Stop()
+			return driver.Grant{}, context.Cause(ctx) // the core removes the ticket (D9)
+		}
+		expiry.Stop()
+	}
+}
+
+// answer is how a ticket stands: granted, in error, or to be looked at again.
+type answer struct {
+	grant   driver.Grant
+	err     error
+	changed <-chan struct{}
+	wait    time.Duration
+}
+
+func (d *Driver) look(r driver.Request, joined bool) (a answer) {
+	if d.closed() {
+		return answer{err: driver.ErrClosed} // D17
+	}
+	asked := time.Now() // before anything is asked of the store (D11)
+	d.s.update(r.Name, func(ln *line) {
+		i := ln.find(r.ID)
+		if i < 0 && joined {
+			a.err = driver.ErrLost // somebody took it out of the line (D8)
+			return
+		}
+		if i < 0 { // else it is asked again, and must not queue twice (D1)
+			d.s.last++
+			t := &ticket{Ticket: r.Ticket(d.s.last)}
+			t.Since = asked
+			ln.tickets = append(ln.tickets, t)
+			i = len(ln.tickets) - 1
+		}
+		t := ln.tickets[i]
+		switch {
+		case t.Held:
+			a.grant = driver.Grant{Token: t.Token, Asked: asked}
+		case driver.Grantable(ln.view(), i): // D4, D5
+			t.Held, t.Since, t.until = true, time.Now(), time.Now().Add(r.TTL)
+			a.grant = driver.Grant{Token: t.Token, Asked: asked}
+		case !r.Wait:
+			ln.remove(func(o *ticket) bool { return o == t })
+			a.err = driver.ErrNotAcquired // and no ticket is left (D6)
+		}
+		a.changed, a.wait = ln.changed, ln.soonest()
+	})
+	return a
+}
+
+// soonest is when the next lease ends.
+func (ln *line) soonest() time.Duration {
+	next := time.Hour
+	for _, t := range ln.tickets {
+		if t.Held {
+			next = min(next, time.Until(t.until))
+		}
+	}
+	return next
+}
+
+// Renew implements driver.Driver. It never shortens, and never brings back
+// what is gone (D12).
+func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) error {
+	if d.closed() {
+		return driver.ErrClosed
+	}
+	err := driver.ErrLost
+	d.s.update(h.Name, func(ln *line) {
+		if i := ln.find(h.ID); i >= 0 && ln.tickets[i].Held {
+			if until := time.Now().Add(ttl); until.After(ln.tickets[i].until) {
+				ln.tickets[i].until = until
+			}
+			err = nil
+		}
+	})
+	return err
+}
+
+// Release implements driver.Driver. The ID is what says whose ticket it is (D13).
+func (d *Driver) Release(_ context.Context, h driver.Hold) error {
+	if d.closed() {
+		return driver.ErrClosed
+	}
+	err := driver.ErrLost
+	d.s.update(h.Name, func(ln *line) {
+		if ln.remove(func(t *ticket) bool { return t.ID == h.ID }) {
+			err = nil
+		}
+	})
+	return err
+}
+
+// Inspect implements driver.Driver.
+func (d *Driver) Inspect(_ context.Context, name string) (tickets []driver.Ticket, err error) {
+	if d.closed() {
+		return nil, driver.ErrClosed
+	}
+	d.s.update(name, func(ln *line) { tickets = ln.view() })
+	return tickets, nil
+}
+
+// Bounds implements driver.Bounder: a lease ends when it says, and a process
+// that dies takes this store along.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds { return driver.Bounds{Crash: ttl} }
+
+// Close implements driver.Driver. The core has released what was held.
+func (d *Driver) Close() error {
+	d.close.Do(func() { close(d.closing) })
+	return nil
+}
+
+func (d *Driver) closed() bool {
+	select {
+	case <-d.closing:
+		return true
+	default:
+		return false
+	}
+}
