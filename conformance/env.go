@@ -347,7 +347,7 @@ func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) 
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("Acquire returned (error %v) where it had to wait; line %s", p.err, show(line))
+			return fmt.Errorf("Acquire returned where it had to wait (error: %w); line %s", p.err, show(line))
 		default:
 			return fmt.Errorf("want %d tickets and the last waiting: %s", n, show(line))
 		}
@@ -366,7 +366,7 @@ func (p *pending) waits(why string) {
 
 // granted waits at most d for the grant.
 func (p *pending) granted(d time.Duration, after string) *locker.Lock {
-	p.ended(d, after)
+	_ = p.ended(d, after)
 	p.e.ok(p.err, "acquire %q, %s", p.name, after)
 	return p.lock
 }

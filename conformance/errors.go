@@ -72,8 +72,6 @@ func provesUnknownIsNotLost(e *env) {
 	name := e.name("unknown")
 	d := e.driver()
 	h := e.grant(d, e.request(name))
-	other := e.request(name)
-	other.Wait = false
 	for _, bound := range []time.Duration{0, time.Microsecond} {
 		ctx, cancel := context.WithTimeout(e.ctx, bound)
 		defer cancel()

@@ -1,10 +1,13 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 )
 
 var expiry = []Case{
@@ -42,6 +45,16 @@ var expiry = []Case{
 		Topic: "expiry", Name: "renewed-lease", Rules: []string{"D12", "§5.3"},
 		Explain: "a renewed lease outlives many TTLs, and nobody else gets in",
 		prove:   provesRenewedLease,
+	},
+	{
+		Topic: "expiry", Name: "renewed-together", Rules: []string{"D12", "D14", "§5.3"},
+		Explain: "many locks of one process are renewed together, and each gets its own answer",
+		prove:   provesRenewedTogether,
+	},
+	{
+		Topic: "expiry", Name: "short-again-and-again", Rules: []string{"D11", "§5.3"},
+		Explain: "short leases are granted again and again without the ticket being lost on the way",
+		prove:   provesShortAgain,
 	},
 	{
 		Topic: "expiry", Name: "extended-lease", Rules: []string{"D12", "§5.3"},
@@ -155,6 +168,55 @@ func provesRenewedLease(e *env) {
 	e.release(k)
 	e.release(readers)
 	e.release(p.granted(patience, "the holder released"))
+	e.empty(name)
+}
+
+// provesRenewedTogether removes one of many tickets behind the core's back:
+// its next renewal, and nobody else's, is told.
+func provesRenewedTogether(e *env) {
+	n := rounds(32)
+	c, w := e.wired()
+	locks, holds := make([]*locker.Lock, n), make([]driver.Hold, n)
+	for i := range n {
+		locks[i] = e.take(c, e.name(fmt.Sprint("together-", i)), locker.WithTTL(shortTTL))
+		holds[i] = w.lastGrant()
+	}
+	e.sleep(shortTTL / 2)
+	gone := n / 3
+	e.drop(w.d, holds[gone])
+	e.eventually(shortTTL+slack, "waiting for a renewal to be told", func() error {
+		if locks[gone].Err() == nil {
+			return errors.New("a lock whose ticket is gone from the store is held")
+		}
+		return nil
+	})
+	e.sleep(2 * shortTTL)
+	for i, k := range locks {
+		if i != gone {
+			e.holds(k, "after two TTLs of renewals, beside one that was lost")
+			e.oneTicket(k)
+			e.release(k)
+		}
+	}
+}
+
+func provesShortAgain(e *env) {
+	var lost atomic.Int64
+	c := e.client(locker.WithObserver(func(ev locker.Event) {
+		if ev.Kind == locker.EventRejoined || ev.Kind == locker.EventLost {
+			lost.Add(1)
+		}
+	}))
+	held := e.take(c, e.name("session"), locker.WithTTL(shortTTL)) // what a session store shares is as old as this
+	name := e.name("short")
+	for range 8 {
+		e.release(e.takeNow(c, name, locker.WithTTL(shortTTL)))
+		e.sleep(shortTTL * 3 / 8)
+	}
+	if n := lost.Load(); n > 0 {
+		e.failf("%d tickets of leases of %v were lost though all were released or renewed in time", n, shortTTL)
+	}
+	e.release(held)
 	e.empty(name)
 }
 

@@ -7,8 +7,6 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var errNotJoined = errors.New("Joined was not called")
-
 var fencing = []Case{
 	{
 		Topic: "fencing", Name: "after-release", Rules: []string{"D3", "§5.6"},

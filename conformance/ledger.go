@@ -52,13 +52,6 @@ func (l *ledger) ends(en *entry) {
 	}
 }
 
-// len is the number of grants.
-func (l *ledger) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.entries)
-}
-
 // check holds every grant against the rule of driver.Grantable: a ticket that
 // is ahead (its token is smaller) and ends after this one's grant was in the
 // line, holding or still waiting for its turn, when this one was granted.

@@ -46,6 +46,9 @@ var mutants = map[mutant.Bug]string{
 		loss/told-before-next loss/late-grant history/with-cuts`,
 	mutant.ExpiresLate:      `expiry/crashed-holder expiry/crashed-reader`,
 	mutant.LeaseFromJoining: `loss/late-grant`,
+	mutant.AskedLate:        `expiry/crashed-holder`,
+	mutant.AskedLongAgo:     `expiry/short-again-and-again`,
+	mutant.BatchReversed:    `expiry/renewed-together`,
 	mutant.LongOverflows:    `options/lease-lengths`,
 	mutant.RenewNothing:     `expiry/renewed-lease expiry/extended-lease reentry/lengthens cancellation/acquisition-only loss/short-cut`,
 	mutant.RenewShortens:    `ownership/renew-never-shortens expiry/extended-lease`,
@@ -55,7 +58,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewAnybody:     `ownership/stranger-cannot-renew ownership/stale-handle ownership/stale-reader`,
 	mutant.ReleaseNothing: `cancellation/before cancellation/release-anyway ownership/handle-once close/releases close/twice
 		inspect/empty options/invalid reentry/any-order`,
-	mutant.ReleaseAnybody:  `ownership/stranger-cannot-release ownership/stale-handle ownership/stale-reader ownership/release-asked-again`,
+	mutant.ReleaseAnybody: `ownership/stranger-cannot-release ownership/stale-handle ownership/stale-reader ownership/release-asked-again
+		ownership/release-delayed`,
 	mutant.ReleaseByToken:  `ownership/waiter-released cancellation/answer-lost cancellation/any-moment`,
 	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/deadline cancellation/wait-limit close/unblocks-waiters`,
 	mutant.ReleaseSilent:   `ownership/waiter-released`,

@@ -29,6 +29,11 @@ var ownership = []Case{
 		prove:   func(e *env) { staleHandle(e, locker.Shared()) },
 	},
 	{
+		Topic: "ownership", Name: "release-delayed", Rules: []string{"D13", "§5.4"}, Needs: NeedLink,
+		Explain: "a release that is held up on the wire until the next holds does it no harm",
+		prove:   provesReleaseDelayed,
+	},
+	{
 		Topic: "ownership", Name: "release-asked-again", Rules: []string{"D13", "D14", "§5.4"},
 		Explain: "a release whose answer was lost is asked again without harm to the next holder",
 		prove:   provesReleaseAskedAgain,
@@ -139,6 +144,27 @@ func staleHandle(e *env, opts ...locker.Option) {
 		e.failf("the new holder has token %d, after %d", h.Token, old.Token)
 	}
 	e.drop(d, h)
+	e.empty(name)
+}
+
+func provesReleaseDelayed(e *env) {
+	name := e.name("delayed")
+	ttl := e.ttl()
+	c, link := e.linked()
+	k := e.take(c, name, locker.WithTTL(ttl))
+	p := e.queue(e.client(), name, 2)
+	link.Cut()
+	if err := k.Release(e.ctx); err == nil {
+		e.failf("release without a way to the store: got no error")
+	}
+	next := p.granted(e.bounds(ttl).Crash+slack, "the holder, cut off, released")
+	link.Heal()
+	e.worksAgain(c)
+	e.sleep(slack / 2)
+	e.holds(next, "after the release of the holder before it arrived late")
+	e.oneTicket(next)
+	e.ok(next.Extend(e.within(patience), time.Minute), "extend")
+	e.release(next)
 	e.empty(name)
 }
 

@@ -2,11 +2,14 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
+
+var errNotJoined = errors.New("the driver has not called Joined")
 
 // request is a request at the seam, of a ticket of its own.
 func (e *env) request(name string) driver.Request {

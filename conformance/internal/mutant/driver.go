@@ -38,6 +38,7 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
 )
 
 // Open returns a client.
@@ -99,6 +100,9 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 // ask sends a request, which f executes with the store locked.
 func (d *Driver) ask(ctx context.Context, f func() error) error {
 	if err := d.gate(ctx, false); err != nil {
+		if ctx.Err() != nil {
+			go d.late(f)
+		}
 		return d.unknown(err)
 	}
 	if ctx.Err() != nil {
@@ -111,6 +115,16 @@ func (d *Driver) ask(ctx context.Context, f func() error) error {
 		return d.unknown(lost)
 	}
 	return err
+}
+
+// late executes a request that nobody waits for any more, when it gets
+// through: so does a network that was only slow.
+func (d *Driver) late(f func() error) {
+	if d.gate(context.Background(), false) == nil {
+		d.s.mu.Lock()
+		defer d.s.mu.Unlock()
+		_ = f()
+	}
 }
 
 func (d *Driver) unknown(err error) error {
@@ -178,13 +192,13 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 	if ln.grantable(t) && (!ln.free.After(now) || !r.Wait) {
 		ln.hold(t, now)
 	} else if !r.Wait {
-		return nil, s.refuse(ln, t)
+		return nil, s.refuse(ln)
 	}
 	ln.settle()
 	return t, nil
 }
 
-func (s *Store) refuse(ln *line, t *ticket) error {
+func (s *Store) refuse(ln *line) error {
 	if !s.has(RefusedLeavesOne) {
 		ln.tickets = ln.tickets[:len(ln.tickets)-1]
 	}
@@ -316,6 +330,12 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 		}
 		t.acked = true
 		g = driver.Grant{Token: t.token, Asked: asked}
+		switch {
+		case d.s.has(AskedLate):
+			g.Asked = asked.Add(t.r.TTL / 2)
+		case d.s.has(AskedLongAgo):
+			g.Asked = asked.Add(-2 * time.Second)
+		}
 		ln.settle()
 		return nil
 	})
@@ -368,6 +388,28 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 		t.until = until
 	}
 	return nil
+}
+
+// RenewAll implements driver.BatchRenewer.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs := make([]error, len(rs))
+	err := d.ask(ctx, func() error {
+		answers := make([]error, len(rs))
+		for i, r := range rs {
+			answers[i] = d.renew(r.Hold, r.TTL)
+		}
+		errs = answers
+		return nil
+	})
+	for i := range errs {
+		if err != nil {
+			errs[i] = err
+		}
+	}
+	if d.s.has(BatchReversed) {
+		slices.Reverse(errs)
+	}
+	return errs
 }
 
 // Release implements driver.Driver.
