@@ -65,6 +65,9 @@ func (d *Driver) ask(ctx context.Context, r driver.Request, wait bool) (driver.G
 		return driver.Grant{}, answer{}, err
 	}
 	a, err := parseAcquire(v)
+	if err == nil && a.granted {
+		err = c.Acked()
+	}
 	return driver.Grant{Token: a.token, Asked: asked}, a, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,12 +76,16 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return func(o *options) { o.replicas, o.replicaTimeout = n, timeout }
 }
 
-// New makes a Driver over a client: of one server (also through Sentinel), a
-// Cluster, or a Ring. The client stays the caller's to close, after the Driver.
-// New does not reach the server.
+// New makes a Driver over a client: of one server, also through Sentinel, or of a
+// Cluster. A Ring is refused: it moves names to other servers when one is down,
+// and with them goes the knowledge of who holds them. The client stays the
+// caller's to close, after the Driver. New does not reach the server.
 func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	if isNil(client) {
 		return nil, errors.New("redis: New: the client is nil")
+	}
+	if _, ring := client.(*redis.Ring); ring {
+		return nil, fmt.Errorf("redis: New: %w: a Ring; want a client of one server, of Sentinel, or of a Cluster", driver.ErrUnsupported)
 	}
 	o := options{prefix: DefaultPrefix}
 	for _, opt := range opts {
@@ -124,12 +129,11 @@ func (o options) check() error {
 
 func newDriver(client redis.UniversalClient, o options) *Driver {
 	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	_, single := client.(*redis.Client)
-	_, cluster := client.(*redis.ClusterClient)
+	_, _ = rand.Read(id[:])             // never fails, by its documentation
+	_, single := client.(*redis.Client) // what it is not may be a Cluster in disguise
 	d := &Driver{
 		client: client, name: describe(client), single: single,
-		keys:    redisline.Keys{Prefix: o.prefix, Slots: cluster},
+		keys:    redisline.Keys{Prefix: o.prefix, Slots: !single},
 		durable: o.replicas > 0,
 		pipe:    redisline.NewPipe(client),
 		closing: make(chan struct{}),
@@ -148,9 +152,12 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 func describe(client redis.UniversalClient) string {
 	switch c := client.(type) {
 	case *redis.Client:
+		if c.Options().Addr == "FailoverClient" { // what go-redis puts there
+			return fmt.Sprintf("redis sentinel/%d", c.Options().DB)
+		}
 		return fmt.Sprintf("redis %s/%d", c.Options().Addr, c.Options().DB)
 	case *redis.ClusterClient:
-		return fmt.Sprintf("redis cluster %v", c.Options().Addrs)
+		return "redis cluster " + strings.Join(c.Options().Addrs, ",")
 	default:
 		return "redis"
 	}
@@ -182,8 +189,10 @@ func (d *Driver) Close() error {
 	}
 	d.closed = true
 	close(d.closing)
-	for _, r := range d.rooms {
-		r.timer.Stop()
+	for _, rm := range d.rooms {
+		if rm.timer != nil {
+			rm.timer.Stop()
+		}
 	}
 	d.mu.Unlock()
 	d.listener.Close()
@@ -224,3 +233,15 @@ func (d *Driver) isClosed() bool {
 		return false
 	}
 }
+
+// ErrReplicas says that fewer replicas than WithReplicas asks for have
+// acknowledged a grant or a renewal in time.
+var ErrReplicas = redisline.ErrReplicas
+
+// ACLCommands are the commands that a user of Redis needs the right to, beside
+// the keys and the channels that begin with the prefix: ~locker:* &locker:*.
+// wait is for WithReplicas, scan for listing; a Cluster needs cluster|slots
+// and command besides.
+const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore " +
+	"publish subscribe unsubscribe ping select scan wait"

@@ -153,8 +153,6 @@ func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Clie
 		switch c := d.client.(type) {
 		case *redis.ClusterClient:
 			done <- c.ForEachMaster(ctx, f)
-		case *redis.Ring:
-			done <- c.ForEachShard(ctx, f)
 		case *redis.Client:
 			done <- f(ctx, c)
 		default:

@@ -32,7 +32,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
 	c := d.renewCall([]driver.Renewal{{Hold: h, TTL: ttl}})
 	v, err := d.do(ctx, c)
-	return renewed(1, v, err)[0]
+	return renewed(c, 1, v, err)[0]
 }
 
 // perRequest is how many leases one request renews, where all are on one server.
@@ -56,17 +56,18 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		if errors.Is(err, redisline.ErrClosed) {
 			err = driver.ErrClosed
 		}
-		errs = append(errs, renewed(min(size, len(rs)-i*size), v, err)...)
+		errs = append(errs, renewed(c, min(size, len(rs)-i*size), v, err)...)
 	}
 	return errs
 }
 
 // renewed is what the answer to n renewals means for each.
-func renewed(n int, v any, err error) []error {
+func renewed(c *redisline.Call, n int, v any, err error) []error {
 	var held []int64
 	if err == nil {
 		held, err = ints("renew", v, n)
 	}
+	acked := c.Acked()
 	errs := make([]error, n)
 	for i := range errs {
 		switch {
@@ -74,6 +75,8 @@ func renewed(n int, v any, err error) []error {
 			errs[i] = err
 		case held[i] == 0:
 			errs[i] = driver.ErrLost
+		default:
+			errs[i] = acked
 		}
 	}
 	return errs

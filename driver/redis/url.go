@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,5 +34,8 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	d := newDriver(redis.NewUniversalClient(client), o)
 	d.owned = true
+	if client.MasterName != "" {
+		d.name = fmt.Sprintf("redis sentinel %s/%s/%d", strings.Join(client.Addrs, ","), client.MasterName, client.DB)
+	}
 	return d, nil
 }

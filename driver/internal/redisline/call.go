@@ -11,7 +11,7 @@ import (
 
 // A Call is one run of a script. It is used once.
 type Call struct {
-	// Durable calls fail with ErrReplicas unless enough replicas have them.
+	// Durable has the call wait for replicas; Acked tells what came of it.
 	Durable bool
 
 	script *Script
@@ -21,13 +21,16 @@ type Call struct {
 	cmd    *redis.Cmd
 	ackErr error
 
-	sent  atomic.Int32 // how often it was written to a connection
-	given atomic.Bool  // its caller has gone
+	// How often it was written to a connection, and gone when its caller has
+	// gone: from then on a Ticket that is to be sent once is not sent any more.
+	sent atomic.Int64
 
 	done   chan struct{} // closed when answer and err are there
 	answer any
 	err    error
 }
+
+const gone = 1 << 32
 
 // ErrReplicas says that too few replicas have acknowledged a write in time.
 var ErrReplicas = errors.New("not enough replicas")
@@ -53,7 +56,7 @@ func (c *Call) Wait() (any, error) {
 	case <-c.done:
 		return c.answer, c.err
 	default:
-		c.given.Store(true)
+		c.sent.Or(gone)
 		return nil, context.Cause(c.ctx)
 	}
 }
@@ -61,7 +64,7 @@ func (c *Call) Wait() (any, error) {
 // Sent returns how often the call was written to a connection so far, if it
 // has a Ticket among its arguments. go-redis sends a command again after some
 // errors.
-func (c *Call) Sent() int { return int(c.sent.Load()) }
+func (c *Call) Sent() int { return int(c.sent.Load() &^ gone) }
 
 // Unanswered tells whether requests of a call that has failed may still be on
 // their way to the server.
@@ -70,20 +73,21 @@ func (c *Call) Unanswered(err error) bool {
 		return false
 	}
 	var timeout interface{ Timeout() bool }
-	return c.given.Load() || errors.As(err, &timeout) && timeout.Timeout() ||
+	return c.sent.Load()&gone != 0 || errors.As(err, &timeout) && timeout.Timeout() ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 func (c *Call) finish(answer any, err error) {
-	if err == nil && c.Durable {
-		err = c.checkAcks()
-	}
 	c.answer, c.err = answer, err
 	close(c.done)
 }
 
-func (c *Call) checkAcks() error {
+// Acked returns ErrReplicas unless enough replicas have what a durable call, now
+// answered, has written.
+func (c *Call) Acked() error {
 	switch {
+	case !c.Durable:
+		return nil
 	case c.ackErr != nil:
 		return fmt.Errorf("%w: %w", ErrReplicas, c.ackErr)
 	case c.Sent() > 1:
@@ -99,7 +103,7 @@ func (c *Call) bySHA(ctx context.Context) *redis.Cmd {
 }
 
 func (c *Call) byText(ctx context.Context) *redis.Cmd {
-	c.sent.Store(0) // the server has refused it
+	c.sent.And(gone) // the server has refused what was sent
 	return c.command(ctx, "eval", c.script.source)
 }
 
@@ -115,8 +119,8 @@ func (c *Call) command(ctx context.Context, verb, script string) *redis.Cmd {
 }
 
 // Ticket makes a ticket's ID an argument of the call that counts how often it
-// is sent. With once, it is sent empty when it is sent again for a
-// caller who has gone: the script then does nothing.
+// is sent. With once, it is sent empty when its caller has gone: the script
+// then does nothing.
 func (c *Call) Ticket(id string, once bool) any { return &ticketArg{c, id, once} }
 
 type ticketArg struct {
@@ -127,11 +131,15 @@ type ticketArg struct {
 
 // MarshalBinary is how go-redis writes the argument.
 func (t *ticketArg) MarshalBinary() ([]byte, error) {
-	if t.call.sent.Load() > 0 && t.once && t.call.given.Load() {
-		return nil, nil
+	for {
+		n := t.call.sent.Load()
+		if t.once && n&gone != 0 {
+			return nil, nil
+		}
+		if t.call.sent.CompareAndSwap(n, n+1) {
+			return []byte(t.id), nil
+		}
 	}
-	t.call.sent.Add(1)
-	return []byte(t.id), nil
 }
 
 // String is for the hooks of tracers.

@@ -5,7 +5,7 @@
 -- line; 0 when not granted and not to wait; -1 when the ticket was released
 -- before this request came.
 local key, id = KEYS[1], ARGV[1]
-if id == '' then return -1 end -- a request that its caller has given up was sent again
+if id == '' then return -1 end -- its caller has given up before it was sent
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 

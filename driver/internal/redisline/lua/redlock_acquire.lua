@@ -1,15 +1,16 @@
 -- KEYS: main key, fences
 -- ARGV: id, number, ttl ms, form, bucket, round, "channel limit ownerlength blob"
 -- form is three letters: x exclusive or s shared; w hold or else wait in line, j wait
--- in line and do not hold, t hold or else leave nothing; n for a new number, k for one that
--- is kept: the ticket has it on a majority.
+-- in line and do not hold, t hold or else leave nothing; n for a number that was guessed,
+-- r for one that is larger than all that a majority has answered, k for one that is
+-- kept: the ticket has it on a majority.
 -- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
 -- it may hold)} it is in line; {3, now} it is not; {0, now, floor} the number is too
 -- small; {-1, now} the ticket was released before this request came.
 local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local exclusive, mode, new = string.sub(form, 1, 1) == 'x', string.sub(form, 2, 2), string.sub(form, 3, 3) == 'n'
+local exclusive, mode, origin = string.sub(form, 1, 1) == 'x', string.sub(form, 2, 2), string.sub(form, 3, 3)
 local record = ARGV[6] .. ' ' .. time[1] .. string.format('%06d', time[2]) .. ' ' .. ARGV[7]
 
 -- The fences are the largest numbers that ever held here, for many names
@@ -17,13 +18,20 @@ local record = ARGV[6] .. ' ' .. time[1] .. string.format('%06d', time[2]) .. ' 
 -- clock is ahead of it.
 local fence = tonumber(redis.call('HGET', KEYS[2], ARGV[5]) or nil)
 
+-- refused returns the floor when the number is too small. top is the largest in
+-- line: guessed numbers keep the order of arrival by it, and the others were
+-- chosen after an answer of a majority, so they do by that.
 local function refused(top)
   local floor = math.max(fence or now, top)
-  if new then
-    if number <= floor then return floor end
-  elseif fence and number < fence then
-    return floor
+  local small
+  if origin == 'n' then
+    small = number <= floor
+  elseif origin == 'r' then
+    small = fence and number <= fence
+  else
+    small = fence and number < fence
   end
+  return small and floor
 end
 
 if exclusive and mode ~= 'j' and redis.call('EXISTS', key, key .. ':rx', key .. ':rs', key .. ':rd') == 0 then

@@ -1,0 +1,273 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/redis"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// TestSentinelFailover: a lock that a replica has acknowledged outlives the
+// primary, its waiter keeps waiting, and tokens go on growing.
+func TestSentinelFailover(t *testing.T) {
+	s := testbed.RedisSentinel(t)
+	url := s.URL() + "?replicas=1"
+	holder, waiter := process(t, url), process(t, url)
+	name := newName()
+	k := take(t, holder, name, locker.WithTTL(30*time.Second))
+	got := acquiring(t, waiter, name, locker.WithTTL(30*time.Second))
+	await(t, holder, name, 2)
+
+	s.Leader().Kill()
+	until(t, func() error {
+		_, err := holder.Inspect(t.Context(), name)
+		return err
+	})
+	if err := k.Err(); err != nil {
+		t.Fatalf("the holder after the failover: %v", err)
+	}
+	if _, err := waiter.TryAcquire(t.Context(), name); !errors.Is(err, locker.ErrNotAcquired) {
+		t.Fatalf("acquired after the failover what is held: %v", err)
+	}
+	select {
+	case <-got:
+		t.Fatal("the waiter was granted beside the holder")
+	default:
+	}
+	// The one replica is the primary now, and has none: a grant cannot be made safe.
+	free, err := holder.Acquire(t.Context(), newName())
+	if !errors.Is(err, redis.ErrReplicas) {
+		t.Errorf("acquired without a replica: %v, %v", free, err)
+	}
+	t.Log(err)
+
+	s.Members[0].Start() // comes back as a replica
+	plain := process(t, s.URL())
+	until(t, func() error {
+		info := dial(t, s.Leader().Addr()).Info(t.Context(), "replication").Val()
+		if !strings.Contains(info, "connected_slaves:1") {
+			return errors.New("no replica")
+		}
+		return nil
+	})
+	if err := k.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next, took := within(t, got, 5*time.Second)
+	t.Logf("granted %v after the release", took)
+	if next.Token() <= k.Token() {
+		t.Errorf("token %d after %d", next.Token(), k.Token())
+	}
+	release(t, next)
+	release(t, take(t, plain, name))
+}
+
+// TestReplicas: a grant that too few replicas acknowledge is not one, and is
+// given back.
+func TestReplicas(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	d, err := redis.New(dial(t, srv.Addr()), redis.WithReplicas(1, 50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := locker.New(d)
+	t.Cleanup(func() { _ = l.Close() })
+	name := newName()
+	_, err = l.Acquire(t.Context(), name)
+	if !errors.Is(err, redis.ErrReplicas) || !strings.Contains(err.Error(), "0 of 1") {
+		t.Errorf("acquired without a replica: %v", err)
+	}
+	if line, err := l.Inspect(t.Context(), name); err != nil || len(line.Tickets) != 0 {
+		t.Errorf("the line is %+v, %v", line, err)
+	}
+}
+
+// TestCluster: names spread over the masters, and what stays is one key for
+// each slot in use at the most.
+func TestCluster(t *testing.T) {
+	cluster := testbed.RedisCluster(t)
+	l, other := process(t, cluster.URL()), process(t, cluster.URL())
+	var names []string
+	for i := range 30 {
+		name := newName()
+		if i%5 == 0 {
+			name = "}{" + name // as hard as it gets for a hash tag
+		}
+		names = append(names, name)
+		k := take(t, l, name)
+		got := acquiring(t, other, name)
+		await(t, l, name, 2)
+		release(t, k)
+		k, _ = within(t, got, time.Second)
+		if i == 0 {
+			if list, err := l.List(t.Context()); err != nil || len(list) != 1 || list[0] != name {
+				t.Errorf("list: %q, %v", list, err)
+			}
+		}
+		release(t, k)
+	}
+	total := 0
+	for _, m := range cluster.Members {
+		keys, err := dial(t, m.Addr()).Keys(t.Context(), "*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(keys) == 0 {
+			t.Errorf("%s was never asked", m.Addr())
+		}
+		for _, key := range keys {
+			if !strings.HasPrefix(key, "locker:fence:{") {
+				t.Errorf("%q stays", key)
+			}
+		}
+		total += len(keys)
+	}
+	if total > len(names) {
+		t.Errorf("%d keys stay of %d names", total, len(names))
+	}
+}
+
+// TestRing: a Ring is no place for locks.
+func TestRing(t *testing.T) {
+	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	if _, err := redis.New(ring); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a driver on a Ring: %v", err)
+	}
+}
+
+// TestACL: a user with no more rights than the package comment names can do all.
+func TestACL(t *testing.T) {
+	srv := testbed.Redis(t)
+	admin := dial(t, srv.Addr())
+	rules := []any{"ACL", "SETUSER", "app", "on", ">secret", "resetkeys", "resetchannels", "~locker:*", "&locker:*", "-@all"}
+	for _, c := range strings.Fields(redis.ACLCommands) {
+		rules = append(rules, "+"+c)
+	}
+	if err := admin.Do(t.Context(), rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	url := "redis://app:secret@" + srv.Addr()
+	l, other := process(t, url), process(t, url)
+	for _, opts := range [][]locker.Option{nil, {locker.Limit(2)}} {
+		name := newName()
+		k := take(t, l, name, append(opts, locker.WithTTL(600*time.Millisecond))...)
+		got := acquiring(t, other, name)
+		await(t, l, name, 2)
+		if err := k.Extend(t.Context(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		release(t, k)
+		k, _ = within(t, got, time.Second)
+		if err := other.Break(t.Context(), name, k.Token()); err != nil {
+			t.Fatal(err)
+		}
+		<-k.Done()
+	}
+	log, err := admin.Do(t.Context(), "ACL", "LOG").Slice()
+	if err != nil || len(log) != 0 {
+		t.Errorf("the server has refused: %v, %v", log, err)
+	}
+	denied := process(t, "redis://app:secret@"+srv.Addr()+"?prefix=other")
+	begun := time.Now()
+	if _, err := denied.Acquire(t.Context(), newName()); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("acquired under a prefix that is not allowed: %v", err)
+	} else if time.Since(begun) > 2*time.Second {
+		t.Errorf("refused after %v: %v", time.Since(begun), err)
+	}
+}
+
+// TestContextEndsWhileCut: go-redis does not watch a context while it reads;
+// the driver returns all the same, and one dead connection does not hold up
+// others.
+func TestContextEndsWhileCut(t *testing.T) {
+	srv := testbed.Redis(t)
+	p := srv.Proxy(t)
+	l := process(t, p.URL())
+	name := newName()
+	for range 10 {
+		release(t, take(t, l, name)) // the server is known to be quick
+	}
+	p.Cut()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		begun := time.Now()
+		_, err := l.TryAcquire(ctx, newName())
+		cancel()
+		// The core may wait for a second for the undoing of each.
+		if took := time.Since(begun); err == nil || took > 1500*time.Millisecond {
+			t.Errorf("acquired through a cut: %v after %v", err, took)
+		}
+	}
+	p.Heal()
+	until(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		k, err := l.TryAcquire(ctx, name)
+		if err == nil {
+			err = k.Release(ctx)
+		}
+		return err
+	})
+	// All that was sent during the cut has arrived, and left nothing.
+	c := dial(t, srv.Addr())
+	until(t, func() error {
+		keys, err := c.Keys(t.Context(), "*").Result()
+		if len(keys) > 1 {
+			return fmt.Errorf("%q, %w", keys, err)
+		}
+		return err
+	})
+}
+
+// TestLateRequest: an Acquire that arrives after its own Release makes no
+// ticket, however often it was sent.
+func TestLateRequest(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	p := srv.Proxy(t)
+	late, err := open(t.Context(), p.URL(), "late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	warm := driver.Request{Name: newName(), ID: "warm-1", TTL: time.Minute}
+	if _, err := late.Acquire(t.Context(), warm); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Release(t.Context(), warm.Hold(0)); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: newName(), ID: "late-1", TTL: time.Minute}
+	p.Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := late.Acquire(ctx, r); err == nil || errors.Is(err, driver.ErrNotAcquired) {
+		t.Fatalf("acquired through a cut: %v", err)
+	}
+	p.Heal()
+	until(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := late.Release(ctx, r.Hold(0))
+		if errors.Is(err, driver.ErrLost) {
+			return nil
+		}
+		return err
+	})
+	time.Sleep(100 * time.Millisecond) // for what is still on its way
+	if line, err := late.Inspect(t.Context(), r.Name); err != nil || len(line) != 0 {
+		t.Errorf("a request that was given up has made a ticket: %+v, %v", line, err)
+	}
+}
