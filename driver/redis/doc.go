@@ -1,2 +1,84 @@
-// Package redis keeps locks in Redis or Valkey.
+// Package redis keeps locks in Redis or Valkey, 6.2 or newer: one server, one
+// under Sentinel, or a Cluster.
+//
+//	l, err := locker.Open(ctx, "redis://localhost:6379")
+//
+//	d, err := redis.New(client) // a client of go-redis that you have already
+//	l := locker.New(d)
+//
+// # What the store holds
+//
+// The exclusive holder of a name is the plain string key prefix:{name} (see
+// [Driver.Key]), set as by SET key value NX PX ms. Programs that lock with SET
+// NX PX on that key, bsm/redislock and go-redsync among them, are kept out by
+// our holders, exclusive or shared, and we by theirs. Nobody tells of their
+// releases: the process of the first waiter looks every 5 to 200 ms. They do
+// not stand in line; while one of ours waits, a release hands the key over
+// without a gap for them.
+//
+// Who waits, or holds with others, is kept in a few keys beside it, in the same
+// hash slot. They go with the last of these, or by themselves some seconds after all
+// processes that knew of them have died. What stays is prefix:fence, the last
+// token: one key, and on a Cluster one for each hash slot in use.
+//
+// # What is guaranteed
+//
+// A fencing token is the server's time in microseconds when the ticket joined
+// the line, or one more than the last token if that is more. So tokens grow through
+// release, expiry, restart and loss of all data, as long as the server's clock,
+// or after a failover the new primary's, is not behind the last token that was lost.
+//
+// Only the server's clock decides when a lease ends. The line moves in
+// scripts: a release grants whoever is next and tells that process alone, on
+// its own channel. A waiter that is granted confirms that it lives; until then
+// it holds a claim for as long as its process would have been taken for alive
+// anyway. So dead waiters, however many, delay the line by 3 s in all, and by
+// half a second on a single server when their connections are closed.
+//
+// # What loses a lock
+//
+//   - No renewal for TTL: the process is dead, paused or cut off.
+//   - A failover to a replica that does not have it yet: replication is
+//     asynchronous. [WithReplicas] (replicas=n in the URL) reports a grant only
+//     when n replicas have it; choose n so that whichever is promoted is among
+//     them. Without it, a grant in the last moments before a failover may be given again.
+//   - A restart of a server that does not keep its data (appendonly no), and
+//     with appendfsync everysec a power cut within a second of the grant.
+//   - Eviction: use a maxmemory-policy that spares locks (noeviction), or a
+//     server of their own.
+//   - DEL by an operator. The line moves on within a second; the holder
+//     finds out at its next renewal. Client.Break tells it at once.
+//
+// # Numbers
+//
+// Acquire and release are one request each, token included. A contended grant
+// takes three however many wait: join, confirm, release. Requests of concurrent
+// callers share round trips. Renewals go out together, 100 leases to a request
+// (on a Cluster one, in pipelines). A process that waits sends one heartbeat a
+// second for each name it waits for, more often for TTLs below a second, and
+// holds one connection for its subscription, which a process that only acquires what is
+// free opens too, so that it can be told of a break.
+//
+// The shortest TTL is a millisecond. After a crash the next waiter is granted
+// within what is left of the TTL (at least a second) and 0.2 s.
+//
+// A client of the user should have its default ReadTimeout or a short one: it
+// bounds how long a request to a dead server occupies a connection. Callers
+// return when their context ends, whatever the client does; on a server that
+// answers within milliseconds, at most 0.1 s later.
+//
+// # URLs
+//
+//	redis://[user[:password]@]host[:6379][/database]     rediss:// with TLS
+//	redis+sentinel://[…@]host[:26379][,host…]/name[/database]
+//	redis+cluster://[…@]host[:6379][,host…]
+//
+// Parameters: prefix; replicas and replica_timeout (default 1s); dial_timeout
+// (5s), read_timeout (3s; for writing too), pool_size; tls, ca, cert, key (files) and
+// skip_verify; sentinel_user and sentinel_password.
+//
+// # Rights
+//
+// With access control lists the user needs the keys ~prefix:*, the channels
+// &prefix:* and the commands of [ACLCommands].
 package redis
