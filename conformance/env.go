@@ -26,6 +26,10 @@ const (
 	shortTTL = time.Second
 	// caseBound ends a case that hangs.
 	caseBound = 4 * time.Minute
+	// waiterTTL is the lease that waiters ask for where it is about waiters
+	// that die: longer than their silence may be on a store that has
+	// heartbeats, and no longer than need be on one where it is the same.
+	waiterTTL = 5 * time.Second
 	// storeBound is how long a store that cannot be reached may take to be an
 	// error.
 	storeBound = 10 * time.Second
@@ -128,6 +132,9 @@ func (e *env) bounds(ttl time.Duration) driver.Bounds {
 
 // ttl is a short lease that the store itself can give.
 func (e *env) ttl() time.Duration { return max(shortTTL, e.bounds(shortTTL).MinTTL) }
+
+// liveness is how long waiters that ask for waiterTTL may delay the line.
+func (e *env) liveness() time.Duration { return e.bounds(waiterTTL).Liveness }
 
 func (e *env) onClose(f func()) {
 	e.mu.Lock()
@@ -361,6 +368,16 @@ func (p *pending) waits(why string) {
 	case <-p.done:
 		p.e.failf("Acquire of %q returned (error %v) though %s", p.name, p.err, why)
 	default:
+	}
+}
+
+// returned tells whether Acquire has returned.
+func (p *pending) returned() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -140,15 +140,16 @@ func provesNoWayToStore(e *env) {
 	name := e.name("no-way")
 	c, link := e.linked()
 	e.release(e.take(c, name))
+	ttl := e.ttl() // of what may arrive late, when its removal has come and gone
 	link.Cut()
 	e.each(3, func(i int) {
 		var err error
 		begun := time.Now()
 		switch i {
 		case 0:
-			_, err = c.Acquire(e.ctx, name)
+			_, err = c.Acquire(e.ctx, name, locker.WithTTL(ttl))
 		case 1:
-			_, err = c.TryAcquire(e.ctx, name)
+			_, err = c.TryAcquire(e.ctx, name, locker.WithTTL(ttl))
 		case 2:
 			_, err = c.Inspect(e.ctx, name)
 		}
@@ -160,12 +161,7 @@ func provesNoWayToStore(e *env) {
 		}
 	})
 	link.Heal()
-	e.eventually(patience, "acquiring when the way is open again", func() error {
-		k, err := c.TryAcquire(e.within(patience), name)
-		if err == nil {
-			e.release(k)
-		}
-		return err
-	})
+	e.worksAgain(c)
+	e.awaitLineWithin(e.bounds(ttl).Crash+e.outlives(), name, 0)
 	e.empty(name)
 }

@@ -249,9 +249,9 @@ func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
 	for i := range n {
 		var c *locker.Client
 		c, links[i] = e.linked()
-		e.queue(c, name, i+2)
+		e.queue(c, name, i+2, locker.WithTTL(waiterTTL))
 	}
-	live = e.queue(e.client(), name, n+2)
+	live = e.queue(e.client(), name, n+2, locker.WithTTL(waiterTTL))
 	for _, link := range links {
 		link.Cut()
 	}
@@ -261,7 +261,7 @@ func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
 func provesCrashedWaiters(e *env) {
 	k, live, name := crashWaiters(e, 3)
 	e.release(k)
-	bound := e.bounds(locker.DefaultTTL).Liveness + slack
+	bound := e.liveness() + slack
 	next := live.granted(bound, "the holder released and three waiters ahead were dead")
 	e.holds(next, "after waiters ahead died")
 	e.release(next)
@@ -270,7 +270,7 @@ func provesCrashedWaiters(e *env) {
 
 func provesCrashedWaitersLeave(e *env) {
 	k, live, name := crashWaiters(e, 2)
-	e.awaitLineWithin(e.bounds(locker.DefaultTTL).Liveness+slack, name, 2)
+	e.awaitLineWithin(e.liveness()+slack, name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
 	e.release(k)
@@ -283,12 +283,12 @@ func provesCrashedWaitersLeave(e *env) {
 
 func provesPatientWaiter(e *env) {
 	name := e.name("patient")
-	waits := min(max(e.bounds(locker.DefaultTTL).Liveness*3/2, shortTTL), patience)
+	waits := min(max(e.liveness()*3/2, shortTTL), patience)
 	cs := e.clients(3)
 	k := e.take(cs[0], name)
-	p := e.queue(cs[1], name, 2)
+	p := e.queue(cs[1], name, 2, locker.WithTTL(waiterTTL))
 	before := e.line(name)[1]
-	e.queue(cs[2], name, 3)
+	e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
 	e.sleep(waits)
 	line := e.line(name)
 	if len(line) != 3 || line[1].Token != before.Token {

@@ -239,7 +239,7 @@ func provesTryInHandOff(e *env) {
 	name := e.name("hand-off")
 	cs := e.clients(3)
 	for range rounds(12) {
-		k := e.takeNow(cs[0], name)
+		k := e.take(cs[0], name)
 		w := e.queue(cs[1], name, 2)
 		var jumped atomic.Bool
 		e.each(2, func(i int) {
@@ -247,11 +247,12 @@ func provesTryInHandOff(e *env) {
 				e.release(k)
 				return
 			}
-			for range 10 {
+			for begun := time.Now(); !w.returned() && time.Since(begun) < slack; {
 				if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
-					jumped.Store(true)
+					jumped.Store(!w.returned())
 					e.release(k)
 				}
+				e.sleep(100 * time.Microsecond)
 			}
 		})
 		k = w.granted(patience, "the holder released")

@@ -143,11 +143,11 @@ func provesWaiterKeepsPlace(e *env) {
 	name := e.name("place")
 	c, link := e.linked()
 	k := e.take(e.client(), name)
-	w := e.queue(c, name, 2)
-	x := e.queue(e.client(), name, 3)
+	w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
+	x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
 	before := e.line(name)
 	link.Cut()
-	e.sleep(min(e.bounds(locker.DefaultTTL).Liveness/4, 2*time.Second))
+	e.sleep(min(e.liveness()/4, 2*time.Second))
 	link.Heal()
 	e.sleep(slack)
 	if after := e.line(name); len(after) != 3 || after[1].Token != before[1].Token {
@@ -170,11 +170,11 @@ func provesWaiterJoinsAgain(e *env) {
 		}
 	}))
 	k := e.take(e.client(), name)
-	w := e.queue(c, name, 2)
-	x := e.queue(e.client(), name, 3)
+	w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
+	x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
 	first := e.line(name)[1].Token
 	link.Cut()
-	e.awaitLineWithin(e.bounds(locker.DefaultTTL).Liveness+slack, name, 2)
+	e.awaitLineWithin(e.liveness()+slack, name, 2)
 	link.Heal()
 	e.eventually(e.outlives(), "waiting for a waiter to join again", func() error {
 		if line := e.line(name); len(line) != 3 || line[2].Token <= first {
@@ -211,14 +211,15 @@ func provesCutAndBack(e *env) {
 
 // failsSoon calls everything that asks the store, each on a client of its own.
 func (e *env) failsSoon(cs []*locker.Client, name string) {
+	ttl := locker.WithTTL(e.ttl()) // of what may arrive late, when its removal has come and gone
 	e.each(3, func(i int) {
 		var err error
 		begun := time.Now()
 		switch i {
 		case 0:
-			_, err = cs[0].Acquire(e.ctx, name)
+			_, err = cs[0].Acquire(e.ctx, name, ttl)
 		case 1:
-			_, err = cs[1].TryAcquire(e.ctx, name)
+			_, err = cs[1].TryAcquire(e.ctx, name, ttl)
 		case 2:
 			_, err = cs[2].Inspect(e.ctx, name)
 		}
@@ -239,15 +240,24 @@ func provesDownAtStart(e *env) {
 	name := e.name("down")
 	cs := e.clients(3)
 	s := e.server()
+	e.control()
 	s.kill()
-	e.failsSoon(cs, name)
-	if d, err := e.h.Open(e.ctx); err == nil { // may fail, or come to nothing later
-		fresh := e.clientOf(d)
-		e.failsSoon([]*locker.Client{fresh, fresh, fresh}, name)
-		cs = append(cs, fresh)
-	}
+	var fresh *locker.Client
+	e.each(2, func(i int) {
+		if i == 0 {
+			e.failsSoon(cs, name)
+			return
+		}
+		if d, err := e.h.Open(e.ctx); err == nil { // may fail, or come to nothing later
+			fresh = e.clientOf(d)
+			e.failsSoon([]*locker.Client{fresh, fresh, fresh}, name)
+		}
+	})
 	s.start()
 	e.worksAgain(cs...)
+	if fresh != nil {
+		e.worksAgain(fresh)
+	}
 	e.worksAgain(e.control())
 	e.empty(name)
 }
@@ -261,7 +271,7 @@ func provesStalled(e *env) {
 	e.failsSoon(cs, name)
 	s.resume()
 	e.worksAgain(append(cs, e.control())...)
-	e.awaitLineWithin(e.outlives(), name, 0)
+	e.awaitLineWithin(e.bounds(e.ttl()).Crash+e.outlives(), name, 0)
 	e.empty(name)
 }
 
@@ -421,7 +431,7 @@ func provesCloseWhileDown(e *env) {
 	e.control()
 	e.take(cs[0], held, locker.WithTTL(e.ttl()))
 	k := e.take(cs[1], waited)
-	p := e.queue(cs[0], waited, 2)
+	p := e.queue(cs[0], waited, 2, locker.WithTTL(waiterTTL))
 	s.kill()
 	begun := time.Now()
 	_ = cs[0].Close() // says that it could not release

@@ -100,9 +100,6 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 // ask sends a request, which f executes with the store locked.
 func (d *Driver) ask(ctx context.Context, f func() error) error {
 	if err := d.gate(ctx, false); err != nil {
-		if ctx.Err() != nil {
-			go d.late(f)
-		}
 		return d.unknown(err)
 	}
 	if ctx.Err() != nil {
@@ -113,6 +110,16 @@ func (d *Driver) ask(ctx context.Context, f func() error) error {
 	d.s.mu.Unlock()
 	if lost := d.gate(ctx, true); lost != nil {
 		return d.unknown(lost)
+	}
+	return err
+}
+
+// askLate is ask for a request that shares nothing with its caller: one that
+// is held up on the way is executed though nobody waits for it any more.
+func (d *Driver) askLate(ctx context.Context, f func() error) error {
+	err := d.ask(ctx, f)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errReset) {
+		go d.late(f)
 	}
 	return err
 }
@@ -355,7 +362,7 @@ func (s *Store) lease(ttl time.Duration) time.Duration {
 
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	return d.ask(ctx, func() error { return d.renew(h, ttl) })
+	return d.askLate(ctx, func() error { return d.renew(h, ttl) })
 }
 
 func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
@@ -414,7 +421,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 
 // Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	return d.ask(ctx, func() error { return d.release(h) })
+	return d.askLate(ctx, func() error { return d.release(h) })
 }
 
 func (d *Driver) release(h driver.Hold) error {
