@@ -57,8 +57,23 @@ func newLease(c *Client, r *request, req driver.Request, g driver.Grant, now tim
 	}
 	l.handles = l.single[:0]
 	k := l.addHandle(&l.first, r)
-	l.renewedAt(g.Asked, r.ttl, now)
+	l.renewedAt(startOf(r, req, g, now), r.ttl, now)
 	return l, k
+}
+
+// startOf is from when the caller's lease counts. Where the store's is longer
+// (a session that began some time ago, a long minimum), the caller's, whose end
+// the core keeps itself, may begin later, up to now: it is over before the
+// store's is.
+func startOf(r *request, req driver.Request, g driver.Grant, now time.Time) time.Time {
+	given := req.TTL
+	if g.TTL > 0 {
+		given = min(given, g.TTL)
+	}
+	if spare := given - r.ttl; spare > 0 {
+		return g.Asked.Add(min(spare, max(0, now.Sub(g.Asked))))
+	}
+	return g.Asked
 }
 
 // addHandle makes k a handle. With Client.mu held, or before l is shared.

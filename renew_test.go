@@ -197,6 +197,35 @@ func (*sessions) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{MinTTL: time.Minute, Crash: max(ttl, time.Minute)}
 }
 
+// The lease of a shared session began before the acquisition; a caller who wants
+// a shorter one gets all of it, if the session's is long enough.
+func TestShortLeaseOnAnOldSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sessions{stub: newStub()}
+		age := 20 * time.Second
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.Asked = g.Asked.Add(-age)
+			return g, err
+		}
+		l := locker.New(s, locker.WithGrace(0))
+		defer l.Close()
+		trusted := func() time.Duration {
+			begun := time.Now()
+			k := acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+			<-k.Done()
+			return time.Since(begun)
+		}
+		if d := trusted(); d != 2*time.Second {
+			t.Errorf("trusted for %v of 2s", d)
+		}
+		age = 59 * time.Second // of the session's minute
+		if d := trusted(); d != time.Second {
+			t.Errorf("trusted for %v, the session has 1s left", d)
+		}
+	})
+}
+
 func TestExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.New(), locker.WithGrace(0))
