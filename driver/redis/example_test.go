@@ -29,8 +29,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer lock.Release(ctx)
 	fmt.Println("token", lock.Token())
+	if err := lock.Release(ctx); err != nil {
+		log.Print(err)
+	}
 }
 
 // Behind Sentinel a lock survives a failover when a replica has it.

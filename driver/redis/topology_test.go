@@ -271,3 +271,54 @@ func TestLateRequest(t *testing.T) {
 		t.Errorf("a request that was given up has made a ticket: %+v, %v", line, err)
 	}
 }
+
+// TestReplicaSaysNothing: a former primary that a failover has made a replica
+// may not know what the present one has granted, so it has no say.
+func TestReplicaSaysNothing(t *testing.T) {
+	srv := testbed.Redis(t)
+	d, err := open(t.Context(), srv.URL(), "replica")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	held := driver.Request{Name: newName(), ID: "held-1", TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	if err := dial(t, srv.Addr()).SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	unknown := driver.Hold{Name: newName(), ID: "unknown-1"}
+	again := held
+	again.ID = "again-1"
+	for verb, f := range map[string]func() error{
+		"acquire": func() error { _, err := d.Acquire(t.Context(), again); return err },
+		"release": func() error { return d.Release(t.Context(), unknown) },
+		"renew":   func() error { return d.Renew(t.Context(), unknown, time.Minute) },
+		"break":   func() error { return d.(driver.Breaker).Break(t.Context(), unknown.Name, 1) },
+	} {
+		err := f()
+		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("%s: a replica has said %v", verb, err)
+		}
+	}
+}
+
+// TestClockSetBack: tokens go on growing when the server's clock is behind the
+// last one.
+func TestClockSetBack(t *testing.T) {
+	srv := testbed.Redis(t)
+	l := process(t, srv.URL())
+	last := uint64(time.Now().Add(time.Hour).UnixMicro())
+	if err := dial(t, srv.Addr()).Set(t.Context(), "locker:fence", last, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range [][]locker.Option{nil, {locker.Shared()}, nil} {
+		k := take(t, l, newName(), opts...)
+		if k.Token() <= last {
+			t.Errorf("token %d after %d", k.Token(), last)
+		}
+		last = k.Token()
+		release(t, k)
+	}
+}

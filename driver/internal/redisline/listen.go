@@ -133,7 +133,7 @@ func (l *Listener) listen(ctx context.Context, first bool) (stood bool, err erro
 	l.mu.Lock()
 	l.sub = sub
 	l.mu.Unlock()
-	defer sub.Close() //nolint:errcheck // it is of no use any more
+	defer sub.Close()
 	if err := sub.Subscribe(ctx, l.channel); err != nil {
 		return false, err
 	}

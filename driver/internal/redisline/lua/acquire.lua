@@ -104,7 +104,10 @@ if not v or v == MARK then
 end
 if again then return held(v) or line(int(tonumber(again)), v) end
 if free(v) then return grant(number()) end
-if #ARGV[4] == 1 then return 0 end
+if #ARGV[4] == 1 then
+  call('HDEL', T, '') -- a replica must not say that it is held, and refuses to write
+  return 0
+end
 token = number()
 call('ZADD', waiting, token, id)
 call('HSET', T, id, int(now) .. ' ' .. ARGV[3])
