@@ -1,0 +1,290 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Bounds of one acquisition.
+const (
+	takeBound = 10 * time.Second // for the statements that take a ticket, with or without their caller
+	takeTries = 20               // as often may a line change while a ticket is being taken
+)
+
+var errRestless = errors.New("the line changed faster than a ticket could be taken")
+
+// A ticket is one that was taken.
+type ticket struct {
+	token   uint64
+	asked   time.Time // before the statement that took it
+	granted bool
+}
+
+// Acquire implements driver.Driver.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if ctx.Err() != nil {
+		return driver.Grant{}, context.Cause(ctx)
+	}
+	d.sweepLater()
+	t, err := d.take(ctx, r)
+	if err != nil {
+		return driver.Grant{}, d.failed(ctx, err)
+	}
+	if t.granted {
+		return driver.Grant{Token: t.token, Asked: t.asked}, nil
+	}
+	g, err := d.settle(ctx, r, t)
+	return g, d.failed(ctx, err)
+}
+
+// take takes a ticket. A statement that does so is not given up with ctx: it
+// would leave a ticket of which nobody knows. It goes on by itself, within a
+// bound, and Release of the ticket waits for it.
+func (d *Driver) take(ctx context.Context, r driver.Request) (ticket, error) {
+	var (
+		t    ticket
+		err  error
+		done = make(chan struct{})
+	)
+	d.mu.Lock()
+	d.pending[r.ID] = done
+	d.mu.Unlock()
+	began := d.begin(func() {
+		alone, cancel := context.WithTimeout(d.ctx, takeBound)
+		defer cancel()
+		t, err = d.takeNow(alone, r)
+		d.mu.Lock()
+		if err == nil && !t.granted {
+			d.queued[r.ID] = t.token
+		}
+		if d.pending[r.ID] == done {
+			delete(d.pending, r.ID)
+		}
+		d.mu.Unlock()
+		close(done)
+	})
+	if !began {
+		return t, driver.ErrClosed
+	}
+	select {
+	case <-done:
+		return t, err
+	case <-ctx.Done():
+		return ticket{}, context.Cause(ctx)
+	}
+}
+
+// answered waits until no statement that takes the ticket is under way.
+func (d *Driver) answered(ctx context.Context, id string) error {
+	d.mu.Lock()
+	done := d.pending[id]
+	d.mu.Unlock()
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// takeNow asks again, for the same ticket, when the connection broke.
+func (d *Driver) takeNow(ctx context.Context, r driver.Request) (t ticket, err error) {
+	for range 3 {
+		if r.Wait {
+			t, err = d.takeWaiting(ctx, r)
+		} else {
+			t, err = d.takeOrNot(ctx, r)
+		}
+		if !broken(err) {
+			break
+		}
+	}
+	return t, err
+}
+
+// takeWaiting takes the gate of a free line, or a place behind it.
+func (d *Driver) takeWaiting(ctx context.Context, r driver.Request) (ticket, error) {
+	knocked := d.poller.watches(r.Name) // then the line has a gate, most likely
+	for range takeTries {
+		if !knocked {
+			t, err := d.enter(ctx, "knock", r)
+			if err != nil || t.granted {
+				return t, err
+			}
+		}
+		if t, ok, err := d.queue(ctx, r); err != nil || ok {
+			return t, err
+		}
+		knocked = false
+	}
+	return ticket{}, errRestless
+}
+
+// takeOrNot takes a ticket only when it looks as if it would be granted.
+func (d *Driver) takeOrNot(ctx context.Context, r driver.Request) (ticket, error) {
+	for range takeTries {
+		t, err := d.enter(ctx, "enter", r)
+		if number(err) != errDuplicate {
+			return t, err
+		}
+		free, again, err := d.room(ctx, r)
+		switch {
+		case err != nil:
+			return ticket{}, err
+		case again:
+			continue
+		case !free:
+			return ticket{}, driver.ErrNotAcquired
+		}
+		return d.takeWaiting(ctx, r)
+	}
+	return ticket{}, errRestless
+}
+
+// room tells whether one more ticket would be granted now; again, that dead ones
+// were removed. A line in which the ticket stands already has room for it.
+func (d *Driver) room(ctx context.Context, r driver.Request) (free, again bool, err error) {
+	most := 1
+	if r.Shared {
+		most = readersMost
+		if r.Limit > 0 {
+			most = min(r.Limit, readersMost)
+		}
+	}
+	rows, err := d.head(ctx, r.Name, most)
+	if err != nil {
+		return false, false, err
+	}
+	if anyDead(rows) {
+		if n, err := d.bury(ctx, r.Name); err != nil || n > 0 {
+			return false, true, err
+		}
+	}
+	free = len(rows) == 0 || r.Shared && (r.Limit == 0 || len(rows) < r.Limit)
+	for _, t := range rows {
+		if t.id == r.ID {
+			return true, false, nil
+		}
+		free = free && t.shared
+	}
+	return free, false, nil
+}
+
+// enter sends a statement that takes the gate of a free line. A ticket without a
+// number means that the line has one.
+func (d *Driver) enter(ctx context.Context, statement string, r driver.Request) (ticket, error) {
+	v := valuesOf(r, d.opts.liveness)
+	for range 2 {
+		asked := time.Now()
+		res, err := d.exec(ctx, statement, v)
+		if err != nil {
+			return ticket{}, err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return ticket{}, err
+		}
+		switch n {
+		case 1:
+			token, err := res.LastInsertId()
+			return ticket{token: uint64(token), asked: asked, granted: true}, err //nolint:gosec // counts from 1
+		case 2:
+			return ticket{}, nil
+		}
+		if err := d.migrate(ctx, errors.New("the slots are not there")); err != nil {
+			return ticket{}, err
+		}
+	}
+	return ticket{}, fmt.Errorf("table %s does not have its rows", d.w.slots)
+}
+
+// queue takes a place behind the gate; false when there is no gate.
+func (d *Driver) queue(ctx context.Context, r driver.Request) (ticket, bool, error) {
+	asked := time.Now()
+	res, err := d.exec(ctx, "queue", valuesOf(r, d.opts.liveness))
+	if number(err) == errDuplicate {
+		return d.standing(ctx, r)
+	}
+	if err != nil {
+		return ticket{}, false, err
+	}
+	n, err := res.RowsAffected()
+	if err != nil || n == 0 {
+		return ticket{}, false, err
+	}
+	token, err := res.LastInsertId()
+	return ticket{token: uint64(token), asked: asked}, true, err //nolint:gosec // counts from 1
+}
+
+// standing finds the ticket that an earlier request of the same ID took. One that
+// is held is renewed, so that its lease counts from now.
+func (d *Driver) standing(ctx context.Context, r driver.Request) (ticket, bool, error) {
+	token, err := d.find(ctx, r.Name, r.ID)
+	if err != nil || token == 0 {
+		return ticket{}, false, err
+	}
+	t := ticket{token: token, asked: time.Now()}
+	err = d.Renew(ctx, r.Hold(token), r.TTL)
+	t.granted = err == nil
+	if errors.Is(err, driver.ErrLost) {
+		err = nil // it waits
+	}
+	return t, true, err
+}
+
+// settle claims what a ticket behind the gate is due, or waits for it.
+func (d *Driver) settle(ctx context.Context, r driver.Request, t ticket) (driver.Grant, error) {
+	s := seat{token: t.token, shared: r.Shared, permits: r.Limit}
+	v, err := d.look(ctx, r.Name, s)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if v == granted {
+		asked := time.Now()
+		held, err := d.claim(ctx, []uint64{t.token}, r.TTL)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		if held[t.token] {
+			return driver.Grant{Token: t.token, Asked: asked}, nil
+		}
+		return driver.Grant{}, driver.ErrLost
+	}
+	if !r.Wait {
+		if err := d.Release(ctx, r.Hold(t.token)); err != nil && !errors.Is(err, driver.ErrLost) {
+			return driver.Grant{}, err
+		}
+		return driver.Grant{}, driver.ErrNotAcquired
+	}
+	if r.Joined != nil {
+		r.Joined()
+	}
+	return d.poller.wait(ctx, &waiter{
+		seat: s, name: r.Name, id: r.ID, ttl: r.TTL, news: make(chan outcome, 1),
+	})
+}
+
+// claim makes holders of tickets that were seen to be next, and returns those
+// that are.
+func (d *Driver) claim(ctx context.Context, tokens []uint64, ttl time.Duration) (map[uint64]bool, error) {
+	v := values{tokens: tokens, ttl: ttl}
+	n, err := d.change(ctx, "claim", v)
+	if err != nil {
+		return nil, err
+	}
+	if n < int64(len(tokens)) {
+		return d.tokens(ctx, "holding", v)
+	}
+	all := make(map[uint64]bool, len(tokens))
+	for _, t := range tokens {
+		all[t] = true
+	}
+	return all, nil
+}

@@ -1,0 +1,2 @@
+// Package mysql keeps locks as rows in MySQL or MariaDB.
+package mysql

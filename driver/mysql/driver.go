@@ -1,0 +1,237 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+func init() { driver.Register("mysql", openURL) }
+
+// Defaults and bounds.
+const (
+	DefaultPrefix   = "locker"
+	DefaultLiveness = 4 * time.Second
+
+	leastLiveness = 100 * time.Millisecond
+	mostLiveness  = time.Hour
+	minTTL        = 10 * time.Millisecond
+	crashSlack    = 500 * time.Millisecond // the poller's longest interval, and a few commits
+)
+
+// Option changes how New works with a database.
+type Option func(*options)
+
+type options struct {
+	prefix   string
+	liveness time.Duration
+	create   bool
+	address  string
+}
+
+// WithPrefix sets what the names of the tables begin with, "locker" unless it is
+// given: 1 to 40 letters, digits, _, $ or -.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithLiveness sets how long a waiter may be silent before its place in line is
+// lost; 4 s unless it is given. An outage that is shorter costs no place. A
+// process that waits sends a beat every quarter of it.
+func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness = d } }
+
+// WithoutCreate keeps the driver from creating its tables when they are not
+// there; see Schema.
+func WithoutCreate() Option { return func(o *options) { o.create = false } }
+
+func newOptions(opts []Option) (options, error) {
+	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if o.liveness < leastLiveness || o.liveness > mostLiveness {
+		return o, fmt.Errorf("liveness %v: want %v to %v", o.liveness, leastLiveness, mostLiveness)
+	}
+	return o, nil
+}
+
+// Driver takes tickets in a MySQL or MariaDB database. See the package comment.
+type Driver struct {
+	opts  options
+	w     *wire
+	db    *sql.DB
+	owned bool // db is ours to close
+
+	migrating chan struct{} // held while the tables are being made
+	poller    poller
+	sweeping  atomic.Bool // a sweep is planned
+
+	mu      sync.Mutex
+	pending map[string]chan struct{} // by ID: a ticket is being taken, and not answered for
+	queued  map[string]uint64        // by ID: numbers of tickets that stand behind a gate
+	broom   *time.Timer
+
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	closed sync.Once
+	work   sync.WaitGroup
+}
+
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Lister       = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.Bounder      = (*Driver)(nil)
+	_ fmt.Stringer        = (*Driver)(nil)
+)
+
+// New makes a driver over a database, which it does not close. It does not
+// reach it. db has to be one of github.com/go-sql-driver/mysql that names a
+// database; the driver sets nothing in its sessions.
+func New(db *sql.DB, opts ...Option) (*Driver, error) {
+	if db == nil {
+		return nil, errors.New("mysql: New: the database is nil")
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, fmt.Errorf("mysql: New: %w", err)
+	}
+	w, err := newWire(o.prefix)
+	if err != nil {
+		return nil, fmt.Errorf("mysql: New: %w", err)
+	}
+	d := &Driver{
+		opts: o, w: w, db: db, migrating: make(chan struct{}, 1),
+		pending: make(map[string]chan struct{}), queued: make(map[string]uint64),
+	}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	d.poller.init(d)
+	return d, nil
+}
+
+// openURL opens mysql://user:pass@host:3306/db. Parameters: prefix, liveness,
+// create (false: as WithoutCreate), tls (false, true, skip-verify, preferred),
+// pool (most connections at once, 16).
+func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
+	opts := []Option{
+		WithPrefix(u.Param("prefix", DefaultPrefix)),
+		WithLiveness(u.Duration("liveness", DefaultLiveness)),
+	}
+	if !u.Bool("create", true) {
+		opts = append(opts, WithoutCreate())
+	}
+	tls := u.Param("tls", "false")
+	pool := u.Int("pool", 16, 1)
+	u.Param("ttl", "") // the core's
+	if err := u.Done(); err != nil {
+		return nil, err
+	}
+	switch tls {
+	case "false", "true", "skip-verify", "preferred":
+	default:
+		return nil, fmt.Errorf("parameter tls=%q: want false, true, skip-verify or preferred", tls)
+	}
+	name := strings.TrimPrefix(u.Path, "/")
+	if len(u.Hosts) != 1 || name == "" || strings.Contains(name, "/") {
+		return nil, fmt.Errorf("want mysql://user:password@host:3306/database with one host, got %s", u.Redacted())
+	}
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Passwd = u.User, u.Password
+	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.HostsWithPort("3306")[0], name
+	cfg.TLSConfig = tls
+	cfg.Timeout = dialBound
+	cfg.RejectReadOnly = true // a connection to a demoted primary is given up
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(pool)
+	db.SetMaxIdleConns(pool)
+	db.SetConnMaxIdleTime(time.Minute)
+	opts = append(opts, func(o *options) { o.address = cfg.Addr + "/" + name })
+	d, err := New(db, opts...)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	d.owned = true
+	return d, nil
+}
+
+// dialBound is how long a connection may take.
+const dialBound = 5 * time.Second
+
+// Schema returns the SQL that makes the tables, for those who may not let the
+// driver do so.
+func (d *Driver) Schema() string { return d.w.schema() }
+
+// String names the store: its address where the driver opened it, and the
+// prefix where it is not the usual one.
+func (d *Driver) String() string {
+	s := "mysql"
+	if d.opts.address != "" {
+		s += " " + d.opts.address
+	}
+	if d.opts.prefix != DefaultPrefix {
+		s += " " + d.opts.prefix
+	}
+	return s
+}
+
+// Bounds implements driver.Bounder.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{MinTTL: minTTL, Crash: ttl + crashSlack, Liveness: d.opts.liveness + crashSlack}
+}
+
+// Close implements driver.Driver.
+func (d *Driver) Close() error {
+	var err error
+	d.closed.Do(func() {
+		d.mu.Lock()
+		d.stop()
+		if d.broom != nil {
+			d.broom.Stop()
+		}
+		d.mu.Unlock()
+		d.work.Wait()
+		if d.owned {
+			err = d.db.Close()
+		}
+	})
+	return err
+}
+
+// begin starts a goroutine that Close waits for; false when Close has begun.
+func (d *Driver) begin(f func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		return false
+	}
+	d.work.Go(f)
+	return true
+}
+
+// failed is the error to tell of a request: that of ctx where ctx has ended, and
+// ErrClosed after Close.
+func (d *Driver) failed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case d.ctx.Err() != nil:
+		return driver.ErrClosed
+	case ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)):
+		return errors.Join(context.Cause(ctx), err)
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Inspect implements driver.Driver.
+func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	var line []driver.Ticket
+	err := d.query(ctx, d.w.render("inspect", values{name: name}), func(rows *sql.Rows) error {
+		var (
+			t           driver.Ticket
+			since, left int64
+		)
+		err := rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
+		t.Since = time.UnixMicro(since)
+		if t.Held {
+			t.Remaining = time.Duration(left) * time.Microsecond
+		}
+		line = append(line, t)
+		return err
+	})
+	if err != nil {
+		return nil, d.failed(ctx, err)
+	}
+	return line, nil
+}
+
+// List implements driver.Lister. It reads the whole table.
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	names, err := d.names(ctx, "list")
+	return names, d.failed(ctx, err)
+}
+
+func (d *Driver) names(ctx context.Context, statement string) (names []string, err error) {
+	err = d.query(ctx, d.w.render(statement, values{}), func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		names = append(names, name)
+		return err
+	})
+	return names, err
+}
+
+// Break implements driver.Breaker.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	h := driver.Hold{Name: name, Token: token}
+	err := d.query(ctx, d.w.render("numbered", valuesOfHold(h)), func(rows *sql.Rows) error {
+		return rows.Scan(&h.ID)
+	})
+	if err != nil {
+		return d.failed(ctx, err)
+	}
+	if h.ID == "" {
+		return driver.ErrLost
+	}
+	gone, err := d.remove(ctx, h, false)
+	d.poller.nudge(name)
+	if err == nil && !gone {
+		err = driver.ErrLost
+	}
+	return d.failed(ctx, err)
+}

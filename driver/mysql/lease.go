@@ -1,0 +1,141 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// batch is how many leases one statement renews.
+const batch = 500
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// RenewAll implements driver.BatchRenewer: one statement for each 500 leases of
+// one TTL.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs := make([]error, len(rs))
+	order := make([]int, len(rs)) // by TTL, then as the rows lie: so that no two batches wait for each other
+	for i := range rs {
+		order[i] = i
+		if rs[i].Token == 0 {
+			rs[i].Token, errs[i] = d.find(ctx, rs[i].Name, rs[i].ID)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(rs[a].TTL, rs[b].TTL), cmp.Compare(rs[a].Token, rs[b].Token))
+	})
+	for len(order) > 0 {
+		n := 1
+		for n < min(batch, len(order)) && rs[order[n]].TTL == rs[order[0]].TTL {
+			n++
+		}
+		d.renewSome(ctx, rs, order[:n], errs)
+		order = order[n:]
+	}
+	return errs
+}
+
+func (d *Driver) renewSome(ctx context.Context, rs []driver.Renewal, which []int, errs []error) {
+	v := values{ttl: rs[which[0]].TTL}
+	for _, i := range which {
+		v.tokens = append(v.tokens, rs[i].Token)
+		v.ids = append(v.ids, rs[i].ID)
+		v.names = append(v.names, rs[i].Name)
+	}
+	n, err := d.change(ctx, "renew", v)
+	if err == nil && n == int64(len(which)) {
+		return
+	}
+	var there map[uint64]bool
+	if err == nil {
+		// A lease that lasts longer already is a row that did not change.
+		there, err = d.tokens(ctx, "renewed", v)
+	}
+	for _, i := range which {
+		switch {
+		case errs[i] != nil:
+		case err != nil:
+			errs[i] = d.failed(ctx, err)
+		case !there[rs[i].Token]:
+			errs[i] = driver.ErrLost
+		}
+	}
+}
+
+// find returns the number of a ticket, or 0 when it does not stand in line.
+func (d *Driver) find(ctx context.Context, name, id string) (token uint64, err error) {
+	err = d.query(ctx, d.w.render("find", values{name: name, id: id}), func(rows *sql.Rows) error {
+		return rows.Scan(&token)
+	})
+	return token, err
+}
+
+// Release implements driver.Driver.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	if err := d.answered(ctx, h.ID); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	token, queued := d.queued[h.ID]
+	d.mu.Unlock()
+	if h.Token == 0 {
+		if h.Token = token; !queued {
+			var err error
+			if h.Token, err = d.find(ctx, h.Name, h.ID); err != nil {
+				return d.failed(ctx, err)
+			}
+		}
+	}
+	if h.Token == 0 {
+		return driver.ErrLost
+	}
+	gone, err := d.remove(ctx, h, queued)
+	if err != nil {
+		return d.failed(ctx, err)
+	}
+	if queued {
+		d.mu.Lock()
+		delete(d.queued, h.ID)
+		d.mu.Unlock()
+	}
+	d.poller.nudge(h.Name)
+	if !gone {
+		return driver.ErrLost
+	}
+	return nil
+}
+
+// remove takes a ticket out of its line; false when it does not stand there.
+func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (bool, error) {
+	v := valuesOfHold(h)
+	steps := []string{"leave", "vacate", "unqueue"}
+	if queued {
+		steps = steps[2:]
+	}
+	for _, step := range steps {
+		n, err := d.change(ctx, step, v)
+		if err != nil {
+			return false, err
+		}
+		if n == 0 {
+			continue
+		}
+		if step != "leave" && !d.poller.watches(h.Name) {
+			// What does not succeed here is left to the sweep.
+			_ = d.closeGate(ctx, h.Name)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+func sorted(set map[uint64]bool) []uint64 { return slices.Sorted(maps.Keys(set)) }

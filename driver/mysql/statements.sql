@@ -1,0 +1,129 @@
+-- Statements by name. Values are put in as numbers and as hexadecimal literals,
+-- which no character set or SQL mode reads in another way, so that each is one
+-- round trip whatever the DSN. Each locks rows that exist, by a unique key: in no
+-- isolation level does one hold a gap that another one needs in turn.
+
+-- enter: take the gate of a line that nobody stands in, and be granted.
+INSERT INTO {tickets} (gate, name, id, owner, note, shared, permits, held, since, expires)
+SELECT {name}, {name}, {id}, {owner}, {note}, {shared}, {permits}, 1,
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
+FROM {slots} WHERE slot = {slot} FOR UPDATE
+
+-- knock: enter, or tell whoever stands at the gate that others will come. One row
+-- is affected in the first case, two are in the second.
+INSERT INTO {tickets} (gate, name, id, owner, note, shared, permits, held, since, expires)
+SELECT {name}, {name}, {id}, {owner}, {note}, {shared}, {permits}, 1,
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
+FROM {slots} WHERE slot = {slot} FOR UPDATE
+ON DUPLICATE KEY UPDATE {tickets}.knocks = {tickets}.knocks + 1
+
+-- queue: stand in line behind a gate where somebody has knocked. No row: there is
+-- none.
+INSERT INTO {tickets} (name, id, owner, note, shared, permits, held, since, expires)
+SELECT {name}, {id}, {owner}, {note}, {shared}, {permits}, 0,
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
+FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.gate = {name}
+WHERE s.slot = {slot} AND g.knocks > 0 FOR UPDATE
+
+-- head: the first tickets of a line.
+SELECT {key}, token, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
+  TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
+FROM {tickets} WHERE name = {name} ORDER BY token LIMIT {most}
+
+-- find: the number of a ticket.
+SELECT token FROM {tickets} WHERE id = {id} AND name = {name}
+
+-- claim: hold tickets that were seen to be next. What is ahead of a ticket only ever
+-- goes away, so what was seen once is true for ever.
+UPDATE {tickets} SET held = 1, since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
+WHERE token IN ({tokens}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
+
+-- holding: which of these tickets are held, and not over.
+SELECT token FROM {tickets} WHERE token IN ({tokens}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
+
+-- beat: show that the process of these waiters lives.
+UPDATE {tickets} SET expires = UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
+WHERE token IN ({tokens}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
+
+-- standing: which of these tickets are in line.
+SELECT token FROM {tickets} WHERE token IN ({tokens}) AND expires > UTC_TIMESTAMP(6)
+
+-- renew: lengthen leases that are not over; never shorten one.
+UPDATE {tickets} SET expires = GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
+WHERE token IN ({tokens}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
+
+-- renewed: which of these leases are not over.
+SELECT token FROM {tickets}
+WHERE token IN ({tokens}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
+
+-- leave: release a ticket at a gate where nobody has knocked, and the gate with it.
+DELETE FROM {tickets} WHERE gate = {name} AND token = {token} AND id = {id} AND knocks = 0
+
+-- vacate: release a ticket at the gate, and leave the gate for the others.
+UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
+  expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
+WHERE gate = {name} AND token = {token} AND id = {id}
+
+-- unqueue: release a ticket behind the gate.
+DELETE FROM {tickets} WHERE token = {token} AND id = {id} AND name = {name} AND gate IS NULL
+
+-- close: take away a gate that nobody stands at and nobody behind. It locks the gate first.
+DELETE g FROM {tickets} AS g LEFT JOIN {tickets} AS t ON t.name = {name}
+WHERE g.gate = {name} AND g.name IS NULL AND t.token IS NULL
+
+-- dead: tickets of a line that are over.
+SELECT token FROM {tickets} WHERE name = {name} AND expires <= UTC_TIMESTAMP(6) ORDER BY token LIMIT 1000
+
+-- bury: lock the ones of them that no transaction guards.
+SELECT token FROM {tickets} FORCE INDEX (line)
+WHERE name = {name} AND token IN ({tokens}) AND expires <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
+
+-- buried: remove them, but leave a gate where somebody has knocked.
+DELETE FROM {tickets} WHERE token IN ({tokens}) AND (gate IS NULL OR knocks = 0)
+
+-- vacated: turn the rest, which stand at a gate, into mere gates.
+UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
+  expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
+WHERE token IN ({tokens})
+
+-- inspect: the line as people see it.
+SELECT token, id, owner, note, shared, permits, held,
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
+FROM {tickets} WHERE name = {name} AND expires > UTC_TIMESTAMP(6) ORDER BY token
+
+-- list: the names of all lines.
+SELECT DISTINCT name FROM {tickets} WHERE name IS NOT NULL AND expires > UTC_TIMESTAMP(6)
+
+-- numbered: the ID of a live ticket.
+SELECT id FROM {tickets} WHERE name = {name} AND token = {token} AND expires > UTC_TIMESTAMP(6)
+
+-- stale: names whose dead nobody has buried, and gates that nobody stands at.
+SELECT DISTINCT COALESCE(name, gate) FROM {tickets}
+WHERE name IS NULL OR expires < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND LIMIT 500
+
+-- guard: lock the place in line, which renewals do not touch.
+SELECT token FROM {tickets} FORCE INDEX (line) WHERE name = {name} AND token = {token} LOCK IN SHARE MODE
+
+-- txseen: whether there is a row to lock for a name.
+SELECT 1 FROM {tx} WHERE name = {name}
+
+-- txmake: make it.
+INSERT IGNORE INTO {tx} (name) VALUES ({name})
+
+-- txlock: lock it.
+SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE
+
+-- txtry: lock it now.
+SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE NOWAIT
+
+-- txenter: make it and hold it, in one.
+INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
+
+-- txany: whether there are any.
+SELECT name FROM {tx} LIMIT 1
+
+-- txidle: rows that nobody holds.
+SELECT name FROM {tx} LIMIT 500 FOR UPDATE SKIP LOCKED
+
+-- txsweep: remove them.
+DELETE FROM {tx} WHERE name IN ({names})

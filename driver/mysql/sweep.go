@@ -1,0 +1,76 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// sweepEvery is how long after it was used a driver looks for what others have
+// left: tickets of processes that died, gates that nobody closed, rows of
+// AcquireTx.
+const sweepEvery = 15 * time.Second
+
+// sweepLater sweeps in the background in a while, unless that is planned.
+func (d *Driver) sweepLater() {
+	if d.sweeping.Swap(true) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		return
+	}
+	d.broom = time.AfterFunc(sweepEvery, func() {
+		d.begin(func() {
+			d.sweeping.Store(false)
+			ctx, cancel := context.WithTimeout(d.ctx, takeBound)
+			defer cancel()
+			_ = d.sweep(ctx) // the next one does what this one could not
+		})
+	})
+}
+
+func (d *Driver) sweep(ctx context.Context) error {
+	stale, err := d.names(ctx, "stale")
+	if err != nil {
+		return err
+	}
+	for _, name := range stale {
+		if _, err := d.bury(ctx, name); err != nil {
+			return err
+		}
+	}
+	rows, err := d.names(ctx, "txany")
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	return d.retry(ctx, func() error { return d.sweepTx(ctx) })
+}
+
+// sweepTx removes the rows that no transaction holds.
+func (d *Driver) sweepTx(ctx context.Context) error {
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	rows, err := tx.QueryContext(ctx, d.w.render("txidle", values{}))
+	if err != nil {
+		return err
+	}
+	var names []string
+	err = each(rows, func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		names = append(names, name)
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, d.w.render("txsweep", values{names: names})); err != nil {
+		return err
+	}
+	return tx.Commit()
+}

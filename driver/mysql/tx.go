@@ -1,0 +1,120 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// AcquireTx waits until no other transaction holds name, and holds it until tx
+// ends, by commit or rollback. It locks a row that is made for the name; rows
+// that nobody locks are swept away.
+//
+// It excludes other AcquireTx of the name with the same prefix in the same
+// database, and nothing else: a lock of Acquire does not see it. It waits inside
+// the database, up to innodb_lock_wait_timeout at a time, and then waits on; a
+// ctx that ends meanwhile costs the connection, and so the transaction. A
+// deadlock (1213) has rolled tx back, as any in it would.
+func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
+	if err := d.acquireTx(ctx, tx, name, "txlock"); err != nil {
+		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
+	}
+	return nil
+}
+
+// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that
+// another transaction holds name.
+func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
+	if err := d.acquireTx(ctx, tx, name, "txtry"); err != nil {
+		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
+	}
+	return nil
+}
+
+func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name, statement string) error {
+	d.sweepLater()
+	d.makeRow(ctx, name)
+	for {
+		found, err := d.lockRow(ctx, tx, name, statement)
+		switch {
+		case err == nil && !found: // nobody could make it, or the sweep took it
+			_, err = tx.ExecContext(ctx, d.w.render("txenter", values{name: name}))
+			if err == nil {
+				return nil
+			}
+		case err == nil:
+			return nil
+		}
+		switch {
+		case statement == "txtry" && (number(err) == errNowait || number(err) == errLockTimeout):
+			return driver.ErrNotAcquired
+		case number(err) != errLockTimeout || ctx.Err() != nil:
+			return err
+		}
+	}
+}
+
+func (d *Driver) lockRow(ctx context.Context, tx *sql.Tx, name, statement string) (found bool, err error) {
+	rows, err := tx.QueryContext(ctx, d.w.render(statement, values{name: name}))
+	if err != nil {
+		return false, err
+	}
+	err = each(rows, func(*sql.Rows) error {
+		found = true
+		return nil
+	})
+	return found, err
+}
+
+// makeRow makes the row of a name beside the transaction: to look for one that is
+// not there would lock the gap where it belongs. Where the pool has no connection
+// left, the transaction makes the row itself.
+func (d *Driver) makeRow(ctx context.Context, name string) {
+	if s := d.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	v := values{name: name}
+	seen := false
+	err := d.query(ctx, d.w.render("txseen", v), func(*sql.Rows) error {
+		seen = true
+		return nil
+	})
+	if err == nil && !seen {
+		_, _ = d.exec(ctx, "txmake", v) // see above
+	}
+}
+
+// Guard ties tx to a lock that is held under the same prefix, in the same
+// database: when it returns nil, nobody else is granted the lock before tx has
+// ended, even if its lease ends meanwhile. So what tx writes is written by the
+// holder, or not at all. An error that wraps driver.ErrLost says that the lock is
+// not held any more: roll back.
+//
+// It locks the ticket's place in line in share mode: renewals go on, and a
+// release or the next grant waits for the end of tx. End tx before the lock is
+// released.
+//
+// A *locker.Lock is such a lock.
+func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
+	Name() string
+	Token() uint64
+},
+) error {
+	v := values{name: lock.Name(), token: lock.Token()}
+	rows, err := tx.QueryContext(ctx, d.w.render("guard", v))
+	if err == nil {
+		var there map[uint64]bool
+		if there, err = scanTokens(rows); err == nil && !there[v.token] {
+			err = driver.ErrLost
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("mysql: guard a transaction by %q: %w", v.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package mysql
+
+import (
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+//go:embed schema.sql
+var schemaText string
+
+//go:embed statements.sql
+var statementsText string
+
+// slots is how many rows order the numbers of all names. Every client of one
+// database has to agree on it, and on slotOf.
+const slots = 256
+
+// slotOf is the slot of a name: FNV-1a, 64 bits.
+func slotOf(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails, by its documentation
+	return h.Sum64() % slots
+}
+
+// A statement is text with holes: parts[0] hole[0] parts[1] …
+type statement struct {
+	parts []string
+	holes []string
+}
+
+// wire has the statements for one set of tables.
+type wire struct {
+	tickets, slots, tx string // quoted
+	statements         map[string]statement
+}
+
+var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,40}$`)
+
+func newWire(prefix string) (*wire, error) {
+	if !goodPrefix.MatchString(prefix) {
+		return nil, fmt.Errorf("prefix %q: want 1 to 40 letters, digits, _, $ or -", prefix)
+	}
+	w := &wire{
+		tickets: "`" + prefix + "_tickets`", slots: "`" + prefix + "_slots`", tx: "`" + prefix + "_tx`",
+		statements: make(map[string]statement),
+	}
+	for _, block := range strings.Split(statementsText, "\n\n")[1:] {
+		block = strings.TrimPrefix(strings.TrimSpace(block), "-- ")
+		name, _, _ := strings.Cut(block, ":")
+		w.statements[name] = cut(w.tables(withoutComments(block)))
+	}
+	return w, nil
+}
+
+func withoutComments(block string) string {
+	lines := strings.Split(block, "\n")[1:] // the first is a comment's
+	kept := lines[:0]
+	for _, l := range lines {
+		if !strings.HasPrefix(l, "--") {
+			kept = append(kept, strings.TrimSpace(l))
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+func (w *wire) tables(s string) string {
+	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx).Replace(s)
+}
+
+func cut(text string) (s statement) {
+	for {
+		before, rest, ok := strings.Cut(text, "{")
+		s.parts = append(s.parts, before)
+		if !ok {
+			return s
+		}
+		hole, after, _ := strings.Cut(rest, "}")
+		s.holes = append(s.holes, hole)
+		text = after
+	}
+}
+
+// schema is the text that makes the tables.
+func (w *wire) schema() string {
+	var all strings.Builder
+	for i := range slots {
+		if i > 0 {
+			all.WriteByte(',')
+		}
+		fmt.Fprintf(&all, "(%d)", i)
+	}
+	return strings.Replace(w.tables(schemaText), "{allslots}", all.String(), 1)
+}
+
+// values fill the holes of a statement.
+type values struct {
+	name, id    string
+	owner, note string
+	shared      bool
+	permits     int
+	ttl, life   time.Duration
+	token       uint64
+	tokens      []uint64
+	ids, names  []string
+	key, most   int
+}
+
+func valuesOf(r driver.Request, life time.Duration) values {
+	return values{
+		name: r.Name, id: r.ID, owner: r.Owner, note: r.Note,
+		shared: r.Shared, permits: r.Limit, ttl: r.TTL, life: life,
+	}
+}
+
+func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
+
+// gateIdle is how long a gate that nobody stands at is left alone before the
+// sweep looks at it.
+const gateIdle = 10 * time.Second
+
+func (w *wire) render(name string, v values) string {
+	s, ok := w.statements[name]
+	if !ok {
+		panic("mysql: no statement " + name)
+	}
+	b := make([]byte, 0, 1024)
+	for i, hole := range s.holes {
+		b = append(b, s.parts[i]...)
+		b = v.fill(b, hole)
+	}
+	return string(append(b, s.parts[len(s.holes)]...))
+}
+
+func (v *values) fill(b []byte, hole string) []byte {
+	switch hole {
+	case "name":
+		return literal(b, v.name)
+	case "id":
+		return literal(b, v.id)
+	case "owner":
+		return literal(b, v.owner)
+	case "note":
+		return literal(b, v.note)
+	case "slot":
+		return strconv.AppendUint(b, slotOf(v.name), 10)
+	case "shared":
+		if v.shared {
+			return append(b, '1')
+		}
+		return append(b, '0')
+	case "permits":
+		return strconv.AppendInt(b, int64(v.permits), 10)
+	case "ttl":
+		return micros(b, v.ttl)
+	case "life":
+		return micros(b, v.life)
+	case "idle":
+		return micros(b, gateIdle)
+	case "token":
+		return strconv.AppendUint(b, v.token, 10)
+	case "tokens":
+		return list(b, v.tokens, func(b []byte, t uint64) []byte { return strconv.AppendUint(b, t, 10) })
+	case "ids":
+		return list(b, v.ids, literal)
+	case "names":
+		return list(b, v.names, literal)
+	case "key":
+		return strconv.AppendInt(b, int64(v.key), 10)
+	case "most":
+		return strconv.AppendInt(b, int64(v.most), 10)
+	}
+	panic("mysql: no value " + hole)
+}
+
+// literal appends bytes as no server can misread them.
+func literal(b []byte, s string) []byte {
+	b = append(b, "x'"...)
+	b = hex.AppendEncode(b, []byte(s))
+	return append(b, '\'')
+}
+
+// micros appends a duration, rounded up: a lease is never shorter than asked.
+func micros(b []byte, d time.Duration) []byte {
+	n := d.Microseconds()
+	if time.Duration(n)*time.Microsecond < d {
+		n++
+	}
+	return strconv.AppendInt(b, n, 10)
+}
+
+func list[T any](b []byte, all []T, one func([]byte, T) []byte) []byte {
+	for i, x := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = one(b, x)
+	}
+	return b
+}
