@@ -188,7 +188,7 @@ func (j *joining) find(ctx context.Context) error {
 			return j.adopt(path, st.Czxid, s)
 		}
 		// It is of a session that has ended, and goes with it.
-		if err := d.drop(ctx, path); err != nil && !errors.Is(err, driver.ErrLost) {
+		if err := d.drop(ctx, path, plain); err != nil && !errors.Is(err, driver.ErrLost) {
 			return err
 		}
 	}
@@ -210,12 +210,6 @@ func (j *joining) check(ctx context.Context) error {
 	}
 	j.checked = true
 	return nil
-}
-
-// admits reports whether a ticket that joined now would be granted.
-func (v *view) admits(r driver.Request) bool {
-	line := append(v.tickets[:len(v.tickets):len(v.tickets)], r.Ticket(0))
-	return driver.Grantable(line, len(line)-1)
 }
 
 // grant makes t held and tells so.

@@ -1,14 +1,18 @@
 package zookeeper_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -35,7 +39,170 @@ func mntr(t testing.TB, srv *testbed.Server) map[string]int {
 	return counts
 }
 
-func TestXContended(t *testing.T) {
-	srv := testbed.Zookeeper(t, testbed.Faults())
-	_ = srv
+// counted returns what the server counted while f ran.
+func counted(t testing.TB, srv *testbed.Server, f func()) map[string]int {
+	t.Helper()
+	before := mntr(t, srv)
+	f()
+	after := mntr(t, srv)
+	for k := range after {
+		after[k] -= before[k]
+	}
+	return after
+}
+
+// TestRequests counts what reaches the server. A session as long as can be
+// keeps pings out of the figures.
+func TestRequests(t *testing.T) {
+	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	at := srv.URL() + "?session=10m"
+	ctx := ctxFor(t, time.Minute)
+	a, b := client(t, at), client(t, at)
+	cycle := func(name string) {
+		k := must[*locker.Lock](t)(a.Acquire(ctx, name))
+		if err := k.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle("x")
+	const n = 50
+	got := counted(t, srv, func() {
+		for i := range n {
+			cycle(fmt.Sprint("x", i%7)) // also names that were not used before
+		}
+	})
+	if r := got["packets_received"]; r != 2*n+1 { // and mntr's own
+		t.Errorf("%d requests for %d uncontended cycles, want 2 each", r, n)
+	}
+	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
+	got = counted(t, srv, func() {
+		for range n {
+			if _, err := b.TryAcquire(ctx, "x"); !errors.Is(err, locker.ErrNotAcquired) {
+				t.Fatal(err)
+			}
+		}
+	})
+	if r := got["packets_received"]; r > 2*n+3 {
+		t.Errorf("%d requests for %d refused attempts, want 2 each", r, n)
+	}
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoHerd has a hundred wait, on ten connections: one watch each waits for
+// the one ahead, one for the ticket itself, and a release wakes one of them.
+func TestNoHerd(t *testing.T) {
+	for _, mode := range []struct {
+		name string
+		opts []locker.Option
+	}{{"exclusive", nil}, {"semaphore", []locker.Option{locker.Limit(3)}}} {
+		t.Run(mode.name, func(t *testing.T) { noHerd(t, mode.opts) })
+	}
+}
+
+func noHerd(t *testing.T, opts []locker.Option) {
+	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	at := srv.URL() + "?session=10m"
+	ctx, cancel := context.WithCancel(ctxFor(t, 2*time.Minute))
+	clients := make([]*locker.Client, 10)
+	for i := range clients {
+		clients[i] = client(t, at)
+	}
+	holders := 1
+	if opts != nil {
+		holders = 3
+	}
+	var held []*locker.Lock
+	for i := range holders {
+		held = append(held, must[*locker.Lock](t)(clients[i].Acquire(ctx, "x", opts...)))
+	}
+	granted := make(chan *locker.Lock, 100)
+	var group sync.WaitGroup
+	for i := range 100 {
+		group.Go(func() {
+			k, err := clients[i%len(clients)].Acquire(ctx, "x", opts...)
+			if err == nil {
+				granted <- k
+			}
+		})
+		if i < 5 || i == 99 {
+			lineOf(t, clients[0], "x", i+1+holders)
+		}
+	}
+	settle(t, srv)
+	watches := mntr(t, srv)["watch_count"]
+	if watches > 2*100+holders+1 {
+		t.Errorf("%d watches for 100 waiters", watches)
+	}
+	const releases = 20
+	got := counted(t, srv, func() {
+		for range releases {
+			if err := held[0].Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+			held = append(held[1:], <-granted)
+		}
+	})
+	sent, received := got["packets_sent"], got["packets_received"]
+	events := sent - received // all that is sent and is no answer
+	t.Logf("%d watches; a release costs %.1f requests and %.1f events",
+		watches, float64(received)/releases, float64(events)/releases)
+	// The one that is woken and the releaser, which watches its own node; a
+	// semaphore wakes also the one after, which is now at the head. And mntr.
+	if most := (holders+3)/2*releases + 4; events > most {
+		t.Errorf("%d events for %d releases with 100 waiters, want %d at most", events, releases, most)
+	}
+	if most := 3*releases + 4; received > most {
+		t.Errorf("%d requests for %d releases with 100 waiters, want %d at most", received, releases, most)
+	}
+	cancel()
+	group.Wait()
+	close(granted)
+	for k := range granted {
+		held = append(held, k)
+	}
+	for _, k := range held {
+		if err := k.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	lineOf(t, clients[0], "x", 0)
+	settle(t, srv)
+	if n := mntr(t, srv)["watch_count"]; n > 0 {
+		t.Errorf("%d watches are left when nobody waits", n)
+	}
+}
+
+// settle waits until the server has had nothing to do for a while.
+func settle(t testing.TB, srv *testbed.Server) {
+	t.Helper()
+	for quiet := 0; quiet < 4; {
+		if got := counted(t, srv, func() { time.Sleep(50 * time.Millisecond) }); got["packets_received"] <= 1 {
+			quiet++
+		} else {
+			quiet = 0
+		}
+	}
+}
+
+// TestWatchesDoNotGrow gives up waiting for the same lock again and again.
+func TestWatchesDoNotGrow(t *testing.T) {
+	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	at := srv.URL() + "?session=10m"
+	ctx := ctxFor(t, time.Minute)
+	a, b := client(t, at), client(t, at)
+	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
+	for range 30 {
+		if _, err := b.Acquire(ctx, "x", locker.WithWait(10*time.Millisecond)); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+	}
+	settle(t, srv)
+	if n := mntr(t, srv)["watch_count"]; n > 2 { // the holder's own, and one that waiters left on it
+		t.Errorf("%d watches on a lock that is held and that nobody waits for", n)
+	}
+	if err := k.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
 }

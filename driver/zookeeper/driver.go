@@ -165,6 +165,7 @@ func (d *Driver) start(conn *zk.Conn, events <-chan zk.Event) {
 	if events != nil {
 		d.work.Go(func() { d.listen(events) })
 	}
+	d.session() // if there is one already, its timeout is known from now on
 	d.sweepAfter(sweepFirst)
 }
 

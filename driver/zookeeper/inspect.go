@@ -143,7 +143,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	}
 	for _, p := range line {
 		if uint64(p.stat.Czxid) == token {
-			return d.drop(ctx, d.parent(name)+"/"+p.node)
+			return d.drop(ctx, d.parent(name)+"/"+p.node, plain)
 		}
 	}
 	return fmt.Errorf("%w: no ticket %d stands in line", driver.ErrLost, token)

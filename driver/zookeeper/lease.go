@@ -78,7 +78,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	}
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
-		err := d.drop(ctx, t.path)
+		err := d.drop(ctx, t.path, d.leaving(t))
 		if err != nil && !final(err) {
 			d.background(func() { d.dropUntilGone(t) })
 		}
@@ -88,7 +88,17 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if err != nil {
 		return err
 	}
-	return d.drop(ctx, path)
+	return d.drop(ctx, path, plain)
+}
+
+// leaving tells how a ticket leaves the line.
+func (d *Driver) leaving(t *ticket) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t.held && !t.hold.Shared {
+		return passing
+	}
+	return plain
 }
 
 // forget takes a ticket off the books, so that its end is no loss.
@@ -110,7 +120,7 @@ func (d *Driver) forget(t *ticket) {
 func (d *Driver) dropUntilGone(t *ticket) {
 	for delay := retryFirst; !t.sess.over(); delay = min(2*delay, retryMost) {
 		ctx, cancel := context.WithTimeout(context.Background(), choreBound)
-		err := d.drop(ctx, t.path)
+		err := d.drop(ctx, t.path, d.leaving(t))
 		cancel()
 		if err == nil || final(err) || !d.pause(context.Background(), delay) {
 			return
@@ -138,36 +148,24 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 }
 
 // drop deletes a ticket's node, and the name's node with the last ticket.
-func (d *Driver) drop(ctx context.Context, path string) error {
-	parent := parentOf(path)
-	last := !d.isCrowded(parent)
-	left, err := d.dropNode(ctx, path, last)
-	if last && errors.Is(err, zk.ErrNotEmpty) {
-		d.setCrowded(parent, true)
-		last = false
-		left, err = d.dropNode(ctx, path, last)
+func (d *Driver) drop(ctx context.Context, path string, how int) error {
+	parent, err := parentOf(path), zk.ErrNotEmpty
+	if !d.isCrowded(parent) {
+		_, err = write(ctx, d, func() (struct{}, error) { return struct{}{}, d.dropLast(path) })
 	}
-	if err == nil && !last && left == 0 {
-		d.tidy(ctx, parent)
+	if errors.Is(err, zk.ErrNotEmpty) {
+		var left int
+		left, err = write(ctx, d, func() (int, error) { return d.dropTicket(path, how) })
+		switch {
+		case err != nil:
+		case left == 0:
+			d.tidy(ctx, parent)
+		default:
+			d.setCrowded(parent, true)
+		}
 	}
 	if errors.Is(err, zk.ErrNoNode) {
 		return fmt.Errorf("%w: its node %s is not there", driver.ErrLost, path)
 	}
 	return err
-}
-
-func (d *Driver) dropNode(ctx context.Context, path string, last bool) (left int, err error) {
-	return write(ctx, d, func() (int, error) { return d.dropTicket(path, last) })
-}
-
-// tidy removes the node of a name whose line is empty. Whoever joins it in this
-// moment keeps it.
-func (d *Driver) tidy(ctx context.Context, parent string) {
-	d.setCrowded(parent, false)
-	_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.conn.Delete(parent, -1) })
-	if err != nil && !answered(err) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.tidyLater(parent)
-	}
 }

@@ -16,7 +16,6 @@ import (
 // view is a line as one listing shows it, in order. It is read only.
 type view struct {
 	entries []entry
-	tickets []driver.Ticket // what the grant rule looks at
 }
 
 // index returns where the ticket of that node stands; -1: not in line.
@@ -24,7 +23,28 @@ func (v *view) index(node string) int {
 	return slices.IndexFunc(v.entries, func(e entry) bool { return e.node == node })
 }
 
-func (v *view) granted(i int) bool { return driver.Grantable(v.tickets, i) }
+// granted is driver.Grantable.
+func (v *view) granted(i int) bool {
+	if !v.entries[i].shared {
+		return i == 0 // as the rule has it, and lines are mostly these
+	}
+	return driver.Grantable(v.tickets(i+1), i)
+}
+
+// admits reports whether a ticket that joined now would be granted.
+func (v *view) admits(r driver.Request) bool {
+	n := len(v.entries)
+	return driver.Grantable(append(v.tickets(n), r.Ticket(0)), n)
+}
+
+// tickets are the first n as the grant rule looks at them.
+func (v *view) tickets(n int) []driver.Ticket {
+	tickets := make([]driver.Ticket, n, n+1)
+	for i, e := range v.entries[:n] {
+		tickets[i] = driver.Ticket{Shared: e.shared, Limit: e.limit}
+	}
+	return tickets
+}
 
 // blocker returns the ticket whose end, or grant, entry i has to wait for:
 // until then it cannot be granted, so that one watch on it misses nothing and
@@ -63,11 +83,7 @@ func (v *view) awaited(i int) bool {
 // newView orders a listing. Foreign nodes are left out.
 func newView(entries []entry, order func(a, b entry) int) *view {
 	slices.SortFunc(entries, order)
-	v := &view{entries: entries, tickets: make([]driver.Ticket, len(entries))}
-	for i, e := range entries {
-		v.tickets[i] = driver.Ticket{Shared: e.shared, Limit: e.limit}
-	}
-	return v
+	return &view{entries: entries}
 }
 
 func bySequence(a, b entry) int { return cmp.Compare(a.seq, b.seq) }

@@ -90,7 +90,7 @@ func TestBlocker(t *testing.T) {
 			if b := v.blocker(i); b >= 0 {
 				w.blocker = v.entries[b].node
 				if b >= i || v.entries[i].shared && v.entries[b].shared && v.granted(b) {
-					t.Fatalf("%v: %d waits for %d", v.tickets, i, b)
+					t.Fatalf("%v: %d waits for %d", v.entries, i, b)
 				}
 			}
 			watches = append(watches, w)
@@ -106,8 +106,20 @@ func TestBlocker(t *testing.T) {
 					continue
 				}
 				if b >= 0 && !(v.entries[b].shared && v.granted(b)) {
-					t.Fatalf("%v: %d can be granted, and was not woken by %d", v.tickets, i, b)
+					t.Fatalf("%v: %d can be granted, and was not woken by %d", v.entries, i, b)
 				}
+			}
+		}
+	}
+}
+
+// TestGranted holds the view to the rule.
+func TestGranted(t *testing.T) {
+	for range 1000 {
+		v := randomView(1 + rand.IntN(8))
+		for i, want := range driver.Granted(v.tickets(len(v.entries))) {
+			if v.granted(i) != want {
+				t.Fatalf("%v: %d: want %v", v.entries, i, want)
 			}
 		}
 	}
@@ -122,7 +134,7 @@ func TestMarkers(t *testing.T) {
 				continue
 			}
 			if b := v.blocker(i); b >= 0 && v.entries[i].shared && v.entries[b].shared && !v.awaited(b) {
-				t.Fatalf("%v: nobody would tell %d of the turn of %d", v.tickets, i, b)
+				t.Fatalf("%v: nobody would tell %d of the turn of %d", v.entries, i, b)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began t
 		if err := w.lost(); err != nil {
 			return driver.Grant{}, err
 		}
-		g, wake, err := w.look(ctx)
+		g, wake, err := w.step(ctx)
 		switch {
 		case err == nil && wake == nil:
 			return g, nil
@@ -51,8 +51,31 @@ type waiter struct {
 	parent, node string
 
 	joined bool
+	ahead  string          // path of the one waited for, if nothing is to wait for once it has held the lock
+	headed bool            // it has held the lock, and released it
 	gone   <-chan struct{} // closed when the ticket's node was deleted
 	last   error           // of the store, nil when it has answered since
+}
+
+// step looks whether the ticket is granted; else wake fires when it is time to
+// look again.
+func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
+	if !w.headed {
+		return w.look(ctx)
+	}
+	// What is left to know is whether our own node is there. The watch on it has
+	// fired before that on the one ahead, if it has been deleted before.
+	if !w.watched() {
+		ok, err := call(ctx, w.d, func() (bool, error) { ok, _, err := w.d.conn.Exists(w.t.path); return ok, err })
+		switch {
+		case err != nil:
+			return g, nil, err
+		case !ok:
+			return g, nil, w.deleted()
+		}
+	}
+	g, err = w.granted(ctx)
+	return g, nil, err
 }
 
 // look looks at the line: the ticket is granted, or wake fires when it is time
@@ -65,15 +88,16 @@ func (w *waiter) look(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	}
 	i := v.index(w.node)
 	if i < 0 {
-		d.forget(w.t)
-		return g, nil, fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, w.t.path)
+		return g, nil, w.deleted()
 	}
 	d.setCrowded(w.parent, len(v.entries) > 1)
 	if err := w.dropGhosts(ctx, v); err != nil {
 		return g, nil, err
 	}
 	if v.granted(i) {
-		g, err = w.granted(ctx, v, i)
+		if g, err = w.granted(ctx); err == nil && w.joined && v.awaited(i) {
+			d.background(w.mark)
+		}
 		return g, nil, err
 	}
 	if !w.r.Wait {
@@ -105,28 +129,56 @@ func (w *waiter) inLine() {
 
 // watch sets the one watch that the ticket needs.
 func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, error) {
+	w.ahead = ""
 	b := v.blocker(i)
 	if b < 0 {
 		return w.d.watchLine(ctx, w.parent, v)
 	}
-	turn := w.t.hold.Shared && v.entries[b].shared // it may mark its node
-	return w.d.watchNode(ctx, w.parent+"/"+v.entries[b].node, turn)
+	ahead := v.entries[b]
+	path := w.parent + "/" + ahead.node
+	turn := w.t.hold.Shared && ahead.shared // it may mark its node
+	wake, err := w.d.watchNode(ctx, path, turn)
+	if err != nil || ahead.shared || w.r.Shared && w.r.Limit > 0 {
+		return wake, err
+	}
+	// Behind an exclusive ticket that has held the lock nothing else is to wait
+	// for, and it tells so (see passing): then only our own node needs a watch.
+	w.ahead = path
+	if len(wake) == 0 && !w.watched() {
+		err = w.d.watchOwn(ctx, w.t)
+		if errors.Is(err, driver.ErrLost) {
+			err = w.deleted()
+		}
+	}
+	return wake, err
+}
+
+// watched reports whether a watch shows that the ticket's own node is there.
+func (w *waiter) watched() bool {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	return w.t.watch != nil && !fired(w.t.watch)
+}
+
+// woken is told what has happened to the node of the ticket ahead.
+func (w *waiter) woken(ev zk.Event) {
+	w.headed = ev.Type == zk.EventNodeDataChanged && ev.Path == w.ahead
+}
+
+// deleted takes the ticket off the books, since its node is not there.
+func (w *waiter) deleted() error {
+	w.d.forget(w.t)
+	return fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, w.t.path)
 }
 
 // granted makes the ticket held, when its session is sure to be alive.
-func (w *waiter) granted(ctx context.Context, v *view, i int) (driver.Grant, error) {
+func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 	asked, err := w.d.alive(ctx, w.t.sess, w.r.TTL)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	g := w.d.grant(w.t, w.r, asked)
-	if err := w.lost(); err != nil {
-		return driver.Grant{}, err
-	}
-	if w.joined && v.awaited(i) {
-		w.d.background(w.mark)
-	}
-	return g, nil
+	return g, w.lost()
 }
 
 // mark wakes the ticket that waits for this one's turn.
@@ -144,7 +196,7 @@ func (w *waiter) mark() {
 // refuse takes the ticket of a request that does not wait out of the line.
 func (w *waiter) refuse(ctx context.Context) error {
 	w.d.forget(w.t)
-	err := w.d.drop(ctx, w.t.path)
+	err := w.d.drop(ctx, w.t.path, plain)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		return driver.ErrNotAcquired
 	}
@@ -156,7 +208,7 @@ func (w *waiter) refuse(ctx context.Context) error {
 func (w *waiter) dropGhosts(ctx context.Context, v *view) error {
 	for _, e := range v.entries {
 		if e.id == w.r.ID && e.node != w.node {
-			if err := w.d.drop(ctx, w.parent+"/"+e.node); err != nil && !errors.Is(err, driver.ErrLost) {
+			if err := w.d.drop(ctx, w.parent+"/"+e.node, plain); err != nil && !errors.Is(err, driver.ErrLost) {
 				return err
 			}
 		}
@@ -167,10 +219,11 @@ func (w *waiter) dropGhosts(ctx context.Context, v *view) error {
 // sleep waits for a wake, or for the end of the ticket or of the wait.
 func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 	select {
-	case <-wake:
+	case ev := <-wake:
+		w.woken(ev)
 		return nil
 	case <-w.gone:
-		return fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, w.t.path)
+		return w.deleted()
 	case <-w.t.sess.gone:
 		return w.lost()
 	case <-ctx.Done():

@@ -187,7 +187,7 @@ func (d *Driver) takeTicket(parent string, r driver.Request, data []byte, fresh 
 		return taken{}, err
 	}
 	if len(res) != len(ops) || res[len(res)-1].Stat == nil {
-		return taken{}, errors.New("zookeeper: the server's answer to a transaction is incomplete")
+		return taken{}, errIncomplete
 	}
 	st := res[len(res)-1].Stat
 	return taken{path: res[len(res)-2].String, czxid: st.Mzxid, children: int(st.NumChildren)}, nil
@@ -200,26 +200,46 @@ type taken struct {
 	children int // of the parent, the ticket among them
 }
 
-// dropTicket deletes the node of a ticket, with its parent (last) or counting
-// the children that the parent has left. ErrNotEmpty says that it was not the
-// last.
-func (d *Driver) dropTicket(path string, last bool) (children int, err error) {
-	parent := path[:strings.LastIndexByte(path, '/')]
-	ops := []any{&zk.DeleteRequest{Path: path, Version: -1}}
-	if last {
-		ops = append(ops, &zk.DeleteRequest{Path: parent, Version: -1})
-	} else {
-		ops = append(ops, &zk.SetDataRequest{Path: parent, Data: []byte{}, Version: -1})
+// How the node of a ticket is deleted.
+const (
+	// plain: the ticket waited, or it is not known whether it did.
+	plain = iota
+	// passing: the ticket held the lock alone. Its data are changed in the same
+	// transaction, so that the watch of the next one fires with that and not
+	// with the deletion: it tells, without a request, that all that were ahead
+	// have gone. A holder's place is never behind another's, so that this
+	// remains true however late the request arrives.
+	passing
+)
+
+// dropTicket deletes the node of a ticket and counts the children that its
+// parent has left.
+func (d *Driver) dropTicket(path string, how int) (left int, err error) {
+	ops := make([]any, 0, 3)
+	if how == passing {
+		ops = append(ops, &zk.SetDataRequest{Path: path, Data: []byte{}, Version: -1})
 	}
+	ops = append(ops,
+		&zk.DeleteRequest{Path: path, Version: -1},
+		&zk.SetDataRequest{Path: parentOf(path), Data: []byte{}, Version: -1})
 	res, err := d.conn.Multi(ops...)
-	if err != nil || last {
+	if err != nil {
 		return 0, err
 	}
-	if len(res) != len(ops) || res[1].Stat == nil {
-		return 0, errors.New("zookeeper: the server's answer to a transaction is incomplete")
+	if len(res) != len(ops) || res[len(res)-1].Stat == nil {
+		return 0, errIncomplete
 	}
-	return int(res[1].Stat.NumChildren), nil
+	return int(res[len(res)-1].Stat.NumChildren), nil
 }
+
+// dropLast deletes the node of a ticket and its parent. ErrNotEmpty says that
+// there are others, and that nothing was done.
+func (d *Driver) dropLast(path string) error {
+	_, err := d.conn.Multi(&zk.DeleteRequest{Path: path, Version: -1}, &zk.DeleteRequest{Path: parentOf(path), Version: -1})
+	return err
+}
+
+var errIncomplete = errors.New("the server's answer to a transaction is incomplete")
 
 // showAlive is a request that a majority has to confirm. A read, or a sync,
 // would not do: a server that is cut off from the others answers those for a

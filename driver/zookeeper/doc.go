@@ -1,0 +1,92 @@
+// Package zookeeper keeps locks in Apache ZooKeeper.
+//
+//	l, err := locker.Open(ctx, "zookeeper://zk1:2181,zk2:2181,zk3:2181/app")
+//
+//	d, err := zookeeper.New(conn, events) // what zk.Connect has returned
+//	l := locker.New(d)
+//
+// It is tested on ZooKeeper 3.8, alone and as an ensemble of three, and asks for
+// nothing that 3.4 does not have.
+//
+// # What the store holds
+//
+// A name in use is a node below the prefix, and its children are the line: one
+// ephemeral sequential node a ticket. The name's node is made with the first
+// ticket and removed with the last, in the same transactions, so that an empty
+// line is nothing. What processes leave that die is removed when the next one
+// leaves the line or, of names that nobody comes back to, by a sweep that one of all
+// drivers on a prefix does every ten minutes or so. The prefix itself stays.
+//
+// The nodes are the driver's: deleting a ticket's node by hand breaks the lock
+// as Client.Break does, but writing into it may pass a lock on that is held.
+//
+// # What is guaranteed
+//
+// The fencing token is the czxid of the ticket's node: the number of the
+// transaction that made it. So tokens grow over all names, restarts, elections, and the
+// removal of idle names; they go back only when the ensemble's data do.
+//
+// The sequence of the node orders the line and, where the server's counter of
+// 31 bits comes to its end in a line that was not empty for that long, the czxid
+// does.
+//
+// A ticket's ID is in the name of its node, so that one whose create was not
+// answered is found again. A create that arrives after it was given up makes a
+// node that is looked for, and removed, within a second or so.
+//
+// # Sessions and leases
+//
+// All tickets of a driver live as long as the session of its connection, which
+// the client keeps alive by itself. Its timeout is the session parameter of the URL, or
+// what was given to zk.Connect, within the limits of the server (2 to 20 ticks
+// unless they are set otherwise).
+//
+// A lease is nine tenths of the session, counted from a request that a majority
+// has confirmed; a read or a sync is not taken for a sign of life, since a server that is cut off
+// from the others answers those for a while. A TTL that is shorter is ended by
+// the core. A longer one is renewed as one of a session's length; a fixed one, or
+// one that was extended, lasts as long as it says, and the driver asks for signs of life
+// meanwhile and tells the loss if there is none.
+//
+// Any TTL from a millisecond may be asked for. When a process dies, its locks
+// pass on, and its waiters leave their lines, when the session ends: after its
+// timeout and up to one tick more. [Driver.Bounds] says one and a half sessions
+// and a second, since a tick may be half a session.
+//
+// # What loses a lock
+//
+//   - The end of the session: the process was dead, paused or cut off for
+//     longer than its timeout. It is told as soon as a server says so, and by the
+//     core's clock before that.
+//   - The end of the connection: zk.Conn.Close on the user's.
+//   - Client.Break, or the deletion of the node. It is told at once when the lock has
+//     been held for a tenth of a second.
+//   - A server that dies with signs of life that it has not passed on to the leader, which
+//     it does twice a tick, when at the same time the client reaches no other.
+//
+// An election loses nothing: the new leader gives every session its full
+// timeout again. While there is no leader nothing is granted.
+//
+// # Numbers
+//
+// Acquire and release are one request each, token included: transactions. A
+// contended grant takes five in all (join, list, two watches, release), however
+// many wait, and on its way from the holder to the next none but the release; a
+// semaphore's takes a few more. A ticket that waits has one watch on the one ahead that it
+// waits for, so that a release wakes the next one only (of a semaphore also the
+// one that is then first in the queue), and one on its own node. A refused
+// TryAcquire is two reads. Renewals of all leases that are due are one request.
+//
+// The driver runs one goroutine, and others while there is something to tidy
+// up. The client has three.
+//
+// # URLs
+//
+//	zookeeper://[user:password@]host[:2181][,host…][/chroot]
+//
+// Parameters: prefix (locker), session (10s). The chroot and the prefix are
+// created. With a user the connection authenticates by digest, and all nodes
+// that it creates below are open to that user alone; otherwise to everybody, see
+// [WithACL]. Servers that serve readers only, for want of a majority, are not
+// used.
+package zookeeper
