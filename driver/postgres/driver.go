@@ -87,6 +87,7 @@ type Driver struct {
 	pool   *pgxpool.Pool
 	owned  bool // the pool is ours to close
 	mode   pgx.QueryExecMode
+	plain  atomic.Bool    // prepared statements do not outlive a transaction here
 	strict atomic.Bool    // the database's default isolation has to be overridden
 	side   chan *pgx.Conn // the one connection beside the pool, for when that is exhausted
 	create chan struct{}  // held while the schema is being created
@@ -129,11 +130,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 	}
 	d := &Driver{
 		opts: o, w: w, pool: pool,
-		mode: pgx.QueryExecModeExec, side: make(chan *pgx.Conn, 1), create: make(chan struct{}, 1),
+		mode: pool.Config().ConnConfig.DefaultQueryExecMode, side: make(chan *pgx.Conn, 1), create: make(chan struct{}, 1),
 		registering: make(chan struct{}, 1),
-	}
-	if pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
-		d.mode = pgx.QueryExecModeSimpleProtocol
 	}
 	d.side <- nil // none is open yet
 	d.ctx, d.stop = context.WithCancel(context.Background())

@@ -19,6 +19,7 @@ const (
 	lookMost   = 1000             // names in one look
 	stagger    = 150 * time.Millisecond
 	pollLeast  = 2 * time.Millisecond
+	pollFirst  = 100 * time.Millisecond // by then there is a connection to LISTEN on
 	pollMost   = 250 * time.Millisecond
 )
 
@@ -56,13 +57,13 @@ func (d *Driver) register(ctx context.Context, then int64, asked time.Time) erro
 		process = d.line.current()
 	}
 	err := d.retry(ctx, true, func() error {
-		alive, err := d.beat(ctx, process, true)
+		alive, _, err := d.beat(ctx, process, true)
 		if err == nil && !alive { // it was tried before, long ago
 			d.line.mu.Lock()
 			d.line.next()
 			process = d.line.process
 			d.line.mu.Unlock()
-			_, err = d.beat(ctx, process, true)
+			_, _, err = d.beat(ctx, process, true)
 		}
 		return err
 	})
@@ -73,15 +74,18 @@ func (d *Driver) register(ctx context.Context, then int64, asked time.Time) erro
 }
 
 // beat says that an incarnation lives; false if the database has given it up.
-func (d *Driver) beat(ctx context.Context, process int64, first bool) (alive bool, err error) {
+// It returns what was granted to the incarnation before.
+func (d *Driver) beat(ctx context.Context, process int64, first bool) (alive bool, claims []row, err error) {
 	var n int64
 	var sent time.Time
-	err = d.query(ctx, true, &sent, func(rows pgx.Rows) error { return rows.Scan(&n) },
-		d.w.beat, process, micros(d.opts.liveness), first)
+	err = d.query(ctx, true, &sent, func(r pgx.Rows) (err error) {
+		n, claims, err = scanRow(r, claims)
+		return err
+	}, d.w.beat, process, micros(d.opts.liveness), first)
 	if err == nil && n > 0 {
 		d.line.heard(process, n, sent)
 	}
-	return n > 0, err
+	return n > 0, claims, err
 }
 
 // keep starts the keeper unless it runs.
@@ -93,6 +97,9 @@ func (d *Driver) keep() {
 	}
 	d.line.keeping = true
 	k := &keeper{d: d, nextBeat: time.Now().Add(d.beatEvery()), poll: pollLeast}
+	if d.opts.listen {
+		k.nextPoll = time.Now().Add(pollFirst)
+	}
 	d.work.Go(k.run)
 }
 
@@ -192,7 +199,8 @@ func (k *keeper) beat() {
 	}
 	ctx, cancel := k.bound()
 	defer cancel()
-	alive, err := d.beat(ctx, process, false)
+	asked := time.Now()
+	alive, claims, err := d.beat(ctx, process, false)
 	switch {
 	case err != nil:
 		d.line.unheard(err)
@@ -202,10 +210,11 @@ func (k *keeper) beat() {
 		d.line.died(process)
 		return
 	}
+	if k.settle(ctx, claims, process, asked, false) {
+		signal(d.line.kick) // it should have been told: is the listener dead?
+	}
 	if k.beats++; k.beats%checkEvery == 0 {
 		k.compare(true)
-	} else if k.compare(false) {
-		signal(d.line.kick) // it should have been told: is the listener dead?
 	}
 }
 
@@ -222,9 +231,8 @@ func (k *keeper) compare(all bool) (news bool) {
 	defer cancel()
 	var rows []row
 	var asked time.Time
-	err := d.query(ctx, true, &asked, func(r pgx.Rows) error {
-		t, err := scanRow(r)
-		rows = append(rows, t)
+	err := d.query(ctx, true, &asked, func(r pgx.Rows) (err error) {
+		_, rows, err = scanRow(r, rows)
 		return err
 	}, sql, process)
 	if err != nil {
@@ -232,26 +240,37 @@ func (k *keeper) compare(all bool) (news bool) {
 		d.line.missed()
 		return false
 	}
-	orphans, news := d.line.compare(rows, process, asked, all)
+	return k.settle(ctx, rows, process, asked, all)
+}
+
+// settle sets the books right, and gives back tickets that nobody waits for:
+// those of requests whose answers were lost.
+func (k *keeper) settle(ctx context.Context, rows []row, process int64, asked time.Time, all bool) (news bool) {
+	orphans, news := k.d.line.compare(rows, process, asked, all)
 	for _, o := range orphans {
-		_, _ = d.call(ctx, nil, d.w.release, []byte(o.name), o.id, process) // else next time
+		_, _ = k.d.call(ctx, nil, k.d.w.release, []byte(o.name), o.id, process) // else next time
 	}
 	return news
 }
 
-func scanRow(r pgx.Rows) (row, error) {
+// scanRow reads a number and appends the ticket beside it, if there is one.
+func scanRow(r pgx.Rows, to []row) (int64, []row, error) {
 	var (
-		t     row
+		n     int64
+		id    *string
 		name  []byte
-		token int64
+		token *int64
+		held  *bool
 		left  *int64
 	)
-	err := r.Scan(&t.id, &name, &token, &t.held, &left)
-	t.name, t.token = string(name), uint64(token) //nolint:gosec // the schema has them positive
+	if err := r.Scan(&n, &id, &name, &token, &held, &left); err != nil || id == nil {
+		return n, to, err
+	}
+	t := row{id: *id, name: string(name), token: uint64(*token), held: *held} //nolint:gosec // the schema has them positive
 	if left != nil {
 		t.left = time.Duration(*left) * time.Microsecond
 	}
-	return t, err
+	return n, append(to, t), nil
 }
 
 // look looks at the lines that are due, and for grants if it has to.

@@ -94,6 +94,8 @@ func (d *Driver) query(ctx context.Context, urgent bool, asked *time.Time, scan 
 	switch code(err) {
 	case codeIsolation:
 		d.strict.Store(true)
+	case "26000", "42P05": // no such prepared statement, or there is: a pooler
+		d.plain.Store(true)
 	case "42883", "42P01", "3F000": // no such function, table, schema
 		if err := d.createSchema(ctx, err); err != nil {
 			return err
@@ -107,7 +109,7 @@ func (d *Driver) query(ctx context.Context, urgent bool, asked *time.Time, scan 
 func (d *Driver) queryOnce(ctx context.Context, urgent bool, asked *time.Time, scan func(pgx.Rows) error,
 	sql string, args ...any,
 ) error {
-	all := append([]any{d.mode}, args...)
+	all := append([]any{d.execMode()}, args...)
 	return d.with(ctx, urgent, func(c *pgx.Conn) error {
 		if asked != nil {
 			*asked = time.Now()
@@ -119,6 +121,17 @@ func (d *Driver) queryOnce(ctx context.Context, urgent bool, asked *time.Time, s
 			return collect(ctx, tx, scan, sql, all)
 		})
 	})
+}
+
+// execMode is how pgx runs statements: prepared and kept, which is fastest,
+// unless the pool's user or a pooler on the way wants it otherwise.
+func (d *Driver) execMode() pgx.QueryExecMode {
+	switch {
+	case d.mode == pgx.QueryExecModeSimpleProtocol, d.mode == pgx.QueryExecModeCacheStatement && !d.plain.Load():
+		return d.mode
+	default:
+		return pgx.QueryExecModeExec // one round trip, nothing kept
+	}
 }
 
 func collect(ctx context.Context, q interface {

@@ -30,8 +30,7 @@ CREATE TABLE IF NOT EXISTS {tickets} (
 	owner      bytea       NOT NULL,
 	note       bytea       NOT NULL,
 	PRIMARY KEY (name, slot),
-	CHECK (slot = CASE WHEN held AND NOT shared THEN 0 ELSE token END),
-	CHECK (token > 0 AND held = (expires_at IS NOT NULL))
+	CHECK ((slot = 0) = (held AND NOT shared))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
 	autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000);
 
@@ -48,14 +47,14 @@ CREATE TABLE IF NOT EXISTS {processes} (
 
 CREATE SEQUENCE IF NOT EXISTS {token};
 
--- Takes the lock of a name for the rest of the transaction. What follows has to
--- see what others committed before: in stricter isolation it would not.
-CREATE OR REPLACE FUNCTION {enter}(p_name bytea) RETURNS void LANGUAGE plpgsql AS $locker$
+-- The key of a name's lock. Who takes it has to see what others committed before:
+-- in stricter isolation it would not, so that is refused.
+CREATE OR REPLACE FUNCTION {key}(p_name bytea) RETURNS bigint LANGUAGE plpgsql AS $locker$
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RAISE EXCEPTION 'the lines of locker need READ COMMITTED' USING ERRCODE = 'LK001';
 	END IF;
-	PERFORM pg_advisory_xact_lock(hashtextextended(encode(p_name, 'hex'), {line_seed}));
+	RETURN hashtextextended(encode(p_name, 'hex'), {line_seed});
 END $locker$;
 
 -- The next number: that of the sequence, which never goes back but for the loss
@@ -72,7 +71,9 @@ BEGIN
 	FOR i IN 1..3 LOOP
 		EXIT WHEN n >= near;
 		IF pg_try_advisory_lock({token_key}) THEN
-			PERFORM setval({token_text}, near + 10000) FROM {token} WHERE last_value < near;
+			IF coalesce(pg_sequence_last_value({token_text}), 0) < near THEN
+				PERFORM setval({token_text}, near + 10000);
+			END IF;
 			PERFORM pg_advisory_unlock({token_key});
 		ELSE
 			PERFORM pg_sleep(0.001);
@@ -198,57 +199,57 @@ CREATE OR REPLACE FUNCTION {acquire}(p_name bytea, p_id text, p_process bigint, 
 	p_ttl bigint, p_wait boolean, p_owner bytea, p_note bytea)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 DECLARE
-	old  record;
-	l    record;
-	num  bigint;
-	mine text := '';
+	old record;
+	l   record;
+	num bigint;
 BEGIN
-	PERFORM {enter}(p_name);
-	IF EXISTS (SELECT FROM {tickets} WHERE name = p_name) THEN
-		SELECT k.token, k.held INTO old FROM (
-			SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
-			UNION ALL
-			SELECT * FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name) k;
-		IF FOUND AND old.held THEN -- asked before, and answered in vain
-			UPDATE {tickets} SET claim = false,
-				expires_at = greatest(expires_at, clock_timestamp() + p_ttl * interval '1 microsecond')
-			WHERE name = p_name AND slot IN (0, old.token) AND id = p_id AND expires_at > clock_timestamp();
-			IF FOUND THEN
-				RETURN 'g ' || old.token;
-			END IF;
-			old.held := NULL;
-		END IF;
-		SELECT * INTO l FROM {walk}(p_name, p_permits, p_process, false);
-		mine := l.mine;
-		IF NOT old.held THEN
-			-- It may have been granted by this very walk, or have died.
-			SELECT k.token, k.held INTO old FROM {tickets} k
-				WHERE k.name = p_name AND k.slot IN (0, old.token) AND k.id = p_id;
-			IF FOUND AND old.held THEN
-				UPDATE {tickets} SET claim = false, expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
-				WHERE name = p_name AND slot IN (0, old.token) AND id = p_id;
-				RETURN 'g ' || old.token || mine;
-			ELSIF FOUND THEN
-				RETURN format('w %s %s', old.token, {micros}(l.due)) || mine;
-			END IF;
-		END IF;
-		IF l.blocked OR l.ahead >= (CASE WHEN p_shared THEN p_permits ELSE 1 END) THEN
-			IF NOT p_wait THEN
-				RETURN 'n' || mine;
-			END IF;
-			IF NOT EXISTS (SELECT FROM {processes} WHERE id = p_process AND alive_until > clock_timestamp()) THEN
-				RETURN 'p' || mine;
-			END IF;
-			num := {number}();
-			INSERT INTO {tickets} VALUES (p_name, num, num, p_id, p_process, true, false, false, p_shared, p_permits,
-				p_ttl, clock_timestamp(), NULL, p_owner, p_note);
-			RETURN format('w %s %s', num, {micros}(l.due)) || mine;
+	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
+	num := {number}();
+	INSERT INTO {tickets}
+		SELECT p_name, CASE WHEN p_shared THEN num ELSE 0 END, num, p_id, p_process, false, true, false,
+			p_shared, p_permits, p_ttl, clock_timestamp(), clock_timestamp() + p_ttl * interval '1 microsecond', p_owner, p_note
+		WHERE NOT EXISTS (SELECT FROM {tickets} WHERE name = p_name);
+	IF FOUND THEN
+		RETURN 'g ' || num;
+	END IF;
+
+	SELECT k.token, k.held INTO old FROM (
+		SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
+		UNION ALL
+		SELECT * FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name) k;
+	IF old.held THEN -- asked before, and answered in vain
+		UPDATE {tickets} SET claim = false,
+			expires_at = greatest(expires_at, clock_timestamp() + p_ttl * interval '1 microsecond')
+		WHERE name = p_name AND slot IN (0, old.token) AND id = p_id AND expires_at > clock_timestamp();
+		IF FOUND THEN
+			RETURN 'g ' || old.token;
 		END IF;
 	END IF;
-	num := {number}();
-	INSERT INTO {tickets} VALUES (p_name, CASE WHEN p_shared THEN num ELSE 0 END, num, p_id, p_process, false, true, false,
-		p_shared, p_permits, p_ttl, clock_timestamp(), clock_timestamp() + p_ttl * interval '1 microsecond', p_owner, p_note);
-	RETURN 'g ' || num || mine;
+	SELECT * INTO l FROM {walk}(p_name, p_permits, p_process, false);
+	IF NOT old.held THEN
+		-- It may have been granted by this very walk, or have died.
+		SELECT k.token, k.held INTO old FROM {tickets} k
+			WHERE k.name = p_name AND k.slot IN (0, old.token) AND k.id = p_id;
+		IF old.held THEN
+			UPDATE {tickets} SET claim = false, expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
+			WHERE name = p_name AND slot IN (0, old.token) AND id = p_id;
+			RETURN 'g ' || old.token || l.mine;
+		ELSIF FOUND THEN
+			RETURN format('w %s %s', old.token, {micros}(l.due)) || l.mine;
+		END IF;
+	END IF;
+	IF NOT l.blocked AND l.ahead < (CASE WHEN p_shared THEN p_permits ELSE 1 END) THEN
+		INSERT INTO {tickets} VALUES (p_name, CASE WHEN p_shared THEN num ELSE 0 END, num, p_id, p_process, false, true, false,
+			p_shared, p_permits, p_ttl, clock_timestamp(), clock_timestamp() + p_ttl * interval '1 microsecond', p_owner, p_note);
+		RETURN 'g ' || num || l.mine;
+	ELSIF NOT p_wait THEN
+		RETURN 'n' || l.mine;
+	ELSIF NOT EXISTS (SELECT FROM {processes} WHERE id = p_process AND alive_until > clock_timestamp()) THEN
+		RETURN 'p' || l.mine;
+	END IF;
+	INSERT INTO {tickets} VALUES (p_name, num, num, p_id, p_process, true, false, false, p_shared, p_permits,
+		p_ttl, clock_timestamp(), NULL, p_owner, p_note);
+	RETURN format('w %s %s', num, {micros}(l.due)) || l.mine;
 END $locker$;
 
 -- Microseconds from now, and a bound for what is far.
@@ -264,19 +265,20 @@ CREATE OR REPLACE FUNCTION {release}(p_name bytea, p_id text, p_process bigint)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 DECLARE
 	live boolean;
+	more boolean;
 	l    record;
 BEGIN
-	PERFORM {enter}(p_name);
+	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
 	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
-		RETURNING expires_at > clock_timestamp() INTO live;
-	IF NOT FOUND THEN
+		RETURNING expires_at > clock_timestamp(), EXISTS (SELECT FROM {tickets} WHERE name = p_name AND slot > 0)
+		INTO live, more;
+	IF live IS NULL THEN
 		DELETE FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name
-			RETURNING NOT held OR expires_at > clock_timestamp() INTO live;
-		IF NOT FOUND THEN
-			RETURN 'l';
-		END IF;
+			RETURNING NOT held OR expires_at > clock_timestamp(), true INTO live, more;
 	END IF;
-	IF EXISTS (SELECT FROM {tickets} WHERE name = p_name) THEN
+	IF live IS NULL THEN
+		RETURN 'l';
+	ELSIF more THEN
 		SELECT * INTO l FROM {walk}(p_name, 0, p_process, false);
 		RETURN CASE WHEN live THEN 'r' ELSE 'l' END || l.mine;
 	END IF;
@@ -290,7 +292,7 @@ DECLARE
 	gone record;
 	l    record;
 BEGIN
-	PERFORM {enter}(p_name);
+	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
 	DELETE FROM {tickets} k WHERE k.name = p_name AND k.slot IN (0, p_token) AND k.token = p_token
 		RETURNING k.id, k.process, CASE WHEN k.held THEN k.expires_at > clock_timestamp() ELSE EXISTS (
 			SELECT FROM {processes} p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END AS live INTO gone;
@@ -347,7 +349,7 @@ CREATE OR REPLACE FUNCTION {poke}(p_name bytea, p_process bigint) RETURNS text L
 DECLARE
 	l record;
 BEGIN
-	PERFORM {enter}(p_name);
+	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
 	SELECT * INTO l FROM {walk}(p_name, 0, p_process, false);
 	RETURN 'r' || l.mine;
 END $locker$;

@@ -21,7 +21,7 @@ import (
 // and so the transaction.
 func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), $2::bigint))",
-		d.mode, []byte(name), d.w.txSeed)
+		d.txMode(), []byte(name), d.w.txSeed)
 	if err != nil {
 		return fmt.Errorf("postgres: acquire %q in a transaction: %w", name, err)
 	}
@@ -33,7 +33,7 @@ func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	var ok bool
 	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), $2::bigint))",
-		d.mode, []byte(name), d.w.txSeed).Scan(&ok)
+		d.txMode(), []byte(name), d.w.txSeed).Scan(&ok)
 	if err == nil && !ok {
 		err = driver.ErrNotAcquired
 	}
@@ -62,8 +62,8 @@ func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
 },
 ) error {
 	var held bool
-	err := tx.QueryRow(ctx, d.w.guard, d.mode, []byte(lock.Name()), int64(lock.Token())). //nolint:gosec // tokens are bigints
-												Scan(&held)
+	err := tx.QueryRow(ctx, d.w.guard, d.txMode(), []byte(lock.Name()), int64(lock.Token())). //nolint:gosec // tokens are bigints
+													Scan(&held)
 	if err == nil && !held {
 		err = driver.ErrLost
 	}
@@ -71,4 +71,13 @@ func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
 		return fmt.Errorf("postgres: guard a transaction by %q: %w", lock.Name(), err)
 	}
 	return nil
+}
+
+// txMode is how statements run in the user's transaction: a prepared statement
+// that a pooler lost would abort it.
+func (d *Driver) txMode() pgx.QueryExecMode {
+	if d.mode == pgx.QueryExecModeSimpleProtocol {
+		return d.mode
+	}
+	return pgx.QueryExecModeExec
 }

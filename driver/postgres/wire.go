@@ -70,11 +70,12 @@ func newWire(schema, prefix string) (*wire, error) {
 		"{channel_text}", literal(channel),
 	}
 	for _, name := range []string{
-		"enter", "number", "walk", "bury", "tell", "micros", "acquire", "release",
+		"key", "number", "walk", "bury", "tell", "micros", "acquire", "release",
 		"break", "renew", "beat", "look", "poke", "sweep", "guard",
 	} {
 		pairs = append(pairs, "{"+name+"}", f(name))
 	}
+	const row = ", k.id, k.name, k.token, k.held, (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint"
 	seed, _ := strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
 	return &wire{
 		schema:  strings.NewReplacer(pairs...).Replace(schemaSQL),
@@ -83,16 +84,15 @@ func newWire(schema, prefix string) (*wire, error) {
 		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint)",
 		breaks:  "SELECT " + f("break") + "($1::bytea,$2::bigint,$3::bigint)",
 		renew:   "SELECT " + f("renew") + "($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
-		beat:    "SELECT " + f("beat") + "($1::bigint,$2::bigint,$3::boolean)",
-		claims: "SELECT id, name, token, held, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint FROM " +
-			q("tickets") + " WHERE process = $1::bigint AND queued AND held AND claim",
-		queued: "SELECT id, name, token, held, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint FROM " +
-			q("tickets") + " WHERE process = $1::bigint AND queued AND (claim OR NOT held)",
-		leave: "DELETE FROM " + q("processes") + " WHERE id = $1::bigint",
-		look:  "SELECT i, due, first FROM " + f("look") + "($1::bytea[],$2::bigint)",
-		poke:  "SELECT " + f("poke") + "($1::bytea,$2::bigint)",
-		sweep: "SELECT " + f("sweep") + "($1::bigint)",
-		guard: "SELECT " + f("guard") + "($1::bytea,$2::bigint)",
+		beat: "SELECT b.n" + row + " FROM " + f("beat") + "($1::bigint,$2::bigint,$3::boolean) AS b(n) LEFT JOIN " +
+			q("tickets") + " k ON k.process = $1::bigint AND k.queued AND k.held AND k.claim",
+		claims: "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND k.held AND k.claim",
+		queued: "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND (k.claim OR NOT k.held)",
+		leave:  "DELETE FROM " + q("processes") + " WHERE id = $1::bigint",
+		look:   "SELECT i, due, first FROM " + f("look") + "($1::bytea[],$2::bigint)",
+		poke:   "SELECT " + f("poke") + "($1::bytea,$2::bigint)",
+		sweep:  "SELECT " + f("sweep") + "($1::bigint)",
+		guard:  "SELECT " + f("guard") + "($1::bytea,$2::bigint)",
 		inspect: `SELECT k.id, k.token, k.owner, k.note, k.shared, k.permits, k.held,
 	(extract(epoch FROM k.since) * 1000000)::bigint,
 	CASE WHEN k.held THEN (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
