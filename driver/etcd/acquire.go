@@ -37,6 +37,7 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 	l, err := d.attach(ctx, r.TTL, !r.Renewed)
 	if err != nil {
+		d.neverPut(r.ID)
 		return driver.Grant{}, err
 	}
 	d.mu.Lock()
@@ -51,6 +52,18 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, err
 	}
 	return d.answer(ctx, t, r)
+}
+
+// neverPut notes the ID of a ticket that was not put at all, so that its release
+// need not ask a store that cannot be reached.
+func (d *Driver) neverPut(id string) {
+	const most = 10000 // that their callers have not released: none do that
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unborn == nil || len(d.unborn) >= most {
+		d.unborn = make(map[string]struct{})
+	}
+	d.unborn[id] = struct{}{}
 }
 
 // again returns the ticket of a request that is asked again.
@@ -120,7 +133,11 @@ func (d *Driver) await(ctx context.Context, t *ticket) error {
 	case <-t.answered:
 		return nil
 	case <-ctx.Done():
-		time.AfterFunc(answerBound, t.cancelPut)
+		d.mu.Lock()
+		if t.cancelPut != nil {
+			time.AfterFunc(answerBound, t.cancelPut)
+		}
+		d.mu.Unlock()
 		return d.unanswered(ctx)
 	case <-d.ctx.Done():
 		return driver.ErrClosed
@@ -265,7 +282,7 @@ func (d *Driver) settlePut(t *ticket, err error) {
 		t.watch.view.end()
 		t.watch = nil
 	}
-	t.putErr = err
+	t.putErr, t.cancelPut = err, nil
 	switch {
 	case err == nil:
 		if t.adrift {

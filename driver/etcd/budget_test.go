@@ -167,7 +167,7 @@ func TestFasterThanConcurrencyMutex(t *testing.T) {
 		return mus[i].Unlock(ctx)
 	})
 	t.Logf("%d contenders: %.0f grants/s, concurrency.Mutex %.0f", contenders, ours, theirs)
-	if ours < 5*theirs {
+	if ours < 5*theirs && !racing {
 		t.Errorf("%.0f grants/s, want at least five times the %.0f of concurrency.Mutex", ours, theirs)
 	}
 }

@@ -36,8 +36,9 @@ type Driver struct {
 	// is never held over a request.
 	mu       sync.Mutex
 	closed   bool
-	tickets  map[string]*ticket // by ID
-	lines    map[string]*line   // by name; those with a ticket of ours or a watch
+	tickets  map[string]*ticket  // by ID
+	lines    map[string]*line    // by name; those with a ticket of ours or a watch
+	unborn   map[string]struct{} // IDs of tickets that were never put
 	leases   map[clientv3.LeaseID]*lease
 	pools    map[int64]*pool // by TTL in seconds
 	shortest time.Duration   // the shortest lease the server is known to give
@@ -58,6 +59,8 @@ var (
 // Times that bound what the driver does on its own account.
 const (
 	answerBound = 10 * time.Second       // one request
+	insistBound = 4 * time.Second        // asking again where there is no server
+	retryPause  = 50 * time.Millisecond  // the pause before that
 	closeBound  = 2 * time.Second        // revoking the leases at Close
 	retryFirst  = 20 * time.Millisecond  // between two tries
 	retryMost   = 500 * time.Millisecond // the same, at the most

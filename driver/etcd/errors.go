@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -38,11 +40,23 @@ func (d *Driver) unanswered(ctx context.Context) error {
 	return errors.Join(context.Cause(ctx), d.silence())
 }
 
-// silence describes a store that does not answer.
+// silence describes a store that does not answer: by the reason why there is
+// no connection, if there is none.
 func (d *Driver) silence() error {
-	return fmt.Errorf("%s has not answered (connection: %s)",
-		d, strings.ToLower(d.client.ActiveConnection().GetState().String()))
+	conn := d.client.ActiveConnection()
+	if conn.GetState() != connectivity.Ready {
+		ctx, cancel := d.bounded(probeBound)
+		defer cancel()
+		_, err := etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(d.prefix)})
+		if status.Code(err) == codes.Unavailable {
+			return err
+		}
+	}
+	return fmt.Errorf("%s has not answered (connection: %s)", d, strings.ToLower(conn.GetState().String()))
 }
+
+// probeBound is for a request that is answered by the client itself.
+const probeBound = 100 * time.Millisecond
 
 // stopped is the error of a wait that ctx ended, with the store's last error.
 func (d *Driver) stopped(ctx context.Context) error {

@@ -19,8 +19,13 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrClosed
 	}
 	t := d.find(h)
+	_, unborn := d.unborn[h.ID]
+	delete(d.unborn, h.ID)
 	d.mu.Unlock()
-	if t == nil {
+	switch {
+	case unborn:
+		return driver.ErrLost
+	case t == nil:
 		return d.releaseStranger(ctx, h)
 	}
 	select {

@@ -114,13 +114,21 @@ func (d *Driver) freshen(ctx context.Context, p *pool, secs int64) (*lease, erro
 // grantLease asks for a lease, with one ticket counted on it, for a pool or for
 // a fixed ticket. One whose answer is lost ends by itself.
 func (d *Driver) grantLease(ctx context.Context, secs int64, p *pool) (*lease, error) {
-	sent := time.Now()
-	resp, err := d.client.Grant(clientv3.WithRequireLeader(ctx), secs)
+	var (
+		sent time.Time
+		resp *etcdserverpb.LeaseGrantResponse
+	)
+	err := d.insist(ctx, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		resp, err = etcdserverpb.NewLeaseClient(d.client.ActiveConnection()).
+			LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{TTL: secs})
+		return err
+	})
 	if err != nil {
 		return nil, d.explain(ctx, err)
 	}
 	l := &lease{
-		id: resp.ID, seconds: secs, fixed: p == nil, tickets: 1,
+		id: clientv3.LeaseID(resp.ID), seconds: secs, fixed: p == nil, tickets: 1,
 		ttl: time.Duration(resp.TTL) * time.Second, sent: sent,
 	}
 	d.mu.Lock()
@@ -278,24 +286,20 @@ func (d *Driver) sweep(ctx context.Context, l *lease) {
 	each(ts, func(t *ticket) { _, _ = d.erase(ctx, t) }) // again at the next keep-alive
 }
 
-// ping sends one keep-alive. The client's KeepAliveOnce will not do: it tries
-// again without a pause as long as no server is there.
+// ping sends one keep-alive.
 func (d *Driver) ping(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
-	const tries = 20
-	for try := 1; ; try++ {
+	err = d.insist(ctx, func(ctx context.Context) (err error) {
 		ttl, err = d.pingOnce(ctx, id)
-		if err == nil && ttl <= 0 {
-			return 0, rpctypes.ErrLeaseNotFound
-		}
-		if err == nil || status.Code(err) != codes.Unavailable || try == tries || !d.pause(ctx, retryFirst) {
-			break
-		}
+		return err
+	})
+	if err == nil && ttl <= 0 {
+		return 0, rpctypes.ErrLeaseNotFound
 	}
-	return ttl, rpctypes.Error(err)
+	return ttl, err
 }
 
 func (d *Driver) pingOnce(ctx context.Context, id clientv3.LeaseID) (int64, error) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := etcdserverpb.NewLeaseClient(d.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
@@ -309,6 +313,20 @@ func (d *Driver) pingOnce(ctx context.Context, id clientv3.LeaseID) (int64, erro
 		return 0, err
 	}
 	return resp.TTL, nil
+}
+
+// insist asks again, for a while, as long as there is no server, or no leader.
+// The client's own way to do so is for leases either to try without a pause
+// or to go on for longer than an acquisition may take, and loses the reason.
+func (d *Driver) insist(ctx context.Context, ask func(context.Context) error) error {
+	ctx = clientv3.WithRequireLeader(ctx)
+	until := time.Now().Add(insistBound)
+	for {
+		err := ask(ctx)
+		if err == nil || status.Code(err) != codes.Unavailable || time.Now().After(until) || !d.pause(ctx, retryPause) {
+			return rpctypes.Error(err)
+		}
+	}
 }
 
 // keeper keeps the leases of waiting tickets alive; the core renews those of

@@ -122,7 +122,7 @@ func (v *view) merge(line string, at int64, classes ...[]*mvccpb.KeyValue) {
 	})
 	for _, kvs := range classes {
 		for _, kv := range kvs {
-			if key := string(kv.Key); v.deleted[key] <= at && isTicket(line, key) {
+			if key := string(kv.Key); isTicket(line, key) {
 				v.add(place{rev: kv.CreateRevision, key: key, shared: isShared(line, key)})
 			}
 		}
