@@ -93,11 +93,10 @@ func (d *Driver) joinOnce(ctx context.Context, r driver.Request, ttl time.Durati
 	if err != nil {
 		return nil, nil, err
 	}
-	key, lineKey := d.keys.ticket(r.Name, r.ID), d.keys.line(r.Name)
 	ops := []op{
-		keyOp(api.KVCheckNotExists, d.keys.barred(t.s.id, r.ID)),
-		lockOp(key, t.s.id, newValue(r, ttl)),
-		keyOp(api.KVGetTree, lineKey),
+		keyOp(api.KVCheckNotExists, d.keys.barred(t.home.id, r.ID)),
+		lockOp(t.key, t.home.id, newValue(r, ttl)),
+		keyOp(api.KVGetTree, d.keys.line(r.Name)),
 	}
 	blocked := d.blocksLocally(r)
 	if blocked { // no need to read what may be a long line
@@ -107,17 +106,32 @@ func (d *Driver) joinOnce(ctx context.Context, r driver.Request, ttl time.Durati
 	if err != nil {
 		return nil, nil, d.notJoined(t, err)
 	}
-	if len(pairs) == 0 || pairs[0].Key != key {
-		return nil, nil, fmt.Errorf("the ACL token may not read %q", key)
+	if len(pairs) == 0 || pairs[0].Key != t.key {
+		return nil, nil, fmt.Errorf("the ACL token may not read %q", t.key)
 	}
-	d.mu.Lock()
-	t.number = pairs[0].CreateIndex
-	d.mu.Unlock()
+	if err := d.numbered(t, pairs[0]); err != nil {
+		return nil, nil, err
+	}
 	if blocked {
 		return t, nil, nil
 	}
 	line, err := parseLine(pairs[1:])
 	return t, line, err
+}
+
+// numbered notes the number of a ticket that was created, now or by an earlier
+// request that was not answered.
+func (d *Driver) numbered(t *ticket, p pair) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	again := t.doubt || t.number > 0
+	if !again && p.CreateIndex != p.ModifyIndex {
+		// It would have somebody else's place in line.
+		t.doubt = true
+		return fmt.Errorf("key %q was there before its ticket", t.key)
+	}
+	t.number, t.modify = p.CreateIndex, p.ModifyIndex
+	return nil
 }
 
 // notJoined settles a ticket whose creation was not confirmed.

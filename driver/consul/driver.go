@@ -36,9 +36,10 @@ type Driver struct {
 	closed   bool
 	classes  map[time.Duration]*class // of sessions, by TTL
 	sessions map[*session]struct{}
-	tickets  map[string]*ticket // that this driver knows of, by ID
-	lines    map[string]*line   // with local waiters, by name
-	keeper   *time.Timer        // next look at the sessions; or nil
+	tickets  map[string]*ticket  // that this driver knows of, by ID
+	own      map[string]struct{} // their keys
+	lines    map[string]*line    // with local waiters, by name
+	keeper   *time.Timer         // next look at the sessions; or nil
 	keepAt   time.Time
 	watching int                // lines with a watch of their own
 	shared   map[string]*bucket // watches of many lines, by prefix
@@ -89,7 +90,8 @@ func WithMinTTL(d time.Duration) Option { return func(o *options) { o.minTTL = d
 //
 // The client should keep as many idle connections per host as it has
 // concurrent callers (http.Transport.MaxIdleConnsPerHost), and its http.Client
-// should have no Timeout: waiting is done by blocking queries.
+// should have no Timeout: waiting is done by blocking queries. Without
+// compression (http.Transport.DisableCompression) contended locks are faster.
 func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("consul: New needs a client, got nil")
@@ -112,6 +114,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		classes:  make(map[time.Duration]*class),
 		sessions: make(map[*session]struct{}),
 		tickets:  make(map[string]*ticket),
+		own:      make(map[string]struct{}),
 		lines:    make(map[string]*line),
 		shared:   make(map[string]*bucket),
 	}

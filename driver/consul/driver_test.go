@@ -37,6 +37,7 @@ func counted(t testing.TB, addr string, opts ...consul.Option) (*consul.Driver, 
 	t.Helper()
 	transport := cleanhttp.DefaultPooledTransport()
 	transport.MaxIdleConnsPerHost = 64
+	transport.DisableCompression = true
 	c := &counter{RoundTripper: transport}
 	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: c}})
 	if err != nil {

@@ -87,7 +87,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	}
 	e := line[i]
 	_, err = d.store.commit(ctx,
-		keyOp(api.KVGet, e.Key),
+		indexOp(e.pair),
 		lockOp(d.keys.letterbox(e.Session), e.Session, []byte("broken "+e.ID)),
 		keyOp(api.KVDelete, e.Key))
 	var refused *rollback

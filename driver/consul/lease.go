@@ -28,7 +28,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	ctx, done := d.bind(ctx)
 	defer done()
 	errs := make([]error, len(rs))
-	bySession := make(map[*session][]int)
+	bySession := make(map[*session][]renewal)
 	var others []int // to be renewed one by one
 	d.mu.Lock()
 	for i, r := range rs {
@@ -39,13 +39,13 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		case !t.held:
 			errs[i] = driver.ErrLost
 		default:
-			bySession[t.s] = append(bySession[t.s], i)
+			bySession[t.s] = append(bySession[t.s], renewal{i, t})
 		}
 	}
 	d.mu.Unlock()
 	var group sync.WaitGroup
-	for s, is := range bySession {
-		group.Go(func() { d.renewTogether(ctx, s, rs, is, errs) })
+	for s, batch := range bySession {
+		group.Go(func() { d.renewTogether(ctx, s, batch, errs) })
 	}
 	for _, i := range others {
 		errs[i] = d.renewAlone(ctx, rs[i])
@@ -54,8 +54,14 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// renewTogether renews those of rs that share a session.
-func (d *Driver) renewTogether(ctx context.Context, s *session, rs []driver.Renewal, is []int, errs []error) {
+// A renewal is a ticket to be renewed, and the place of its answer.
+type renewal struct {
+	i int
+	t *ticket
+}
+
+// renewTogether renews tickets that share a session.
+func (d *Driver) renewTogether(ctx context.Context, s *session, batch []renewal, errs []error) {
 	alive, err := d.renewSession(ctx, s)
 	switch {
 	case err != nil:
@@ -64,18 +70,18 @@ func (d *Driver) renewTogether(ctx context.Context, s *session, rs []driver.Rene
 		err = fmt.Errorf("%w: %w", driver.ErrLost, errSession)
 	}
 	if err != nil {
-		for _, i := range is {
-			errs[i] = err
+		for _, r := range batch {
+			errs[r.i] = err
 		}
 		return
 	}
-	slots := make(chan struct{}, 8)
+	atOnce := make(chan struct{}, 8)
 	var group sync.WaitGroup
-	for chunk := range slices.Chunk(is, checkMost) {
-		slots <- struct{}{}
+	for chunk := range slices.Chunk(batch, checkMost) {
+		atOnce <- struct{}{}
 		group.Go(func() {
-			defer func() { <-slots }()
-			d.checkHolds(ctx, s, rs, chunk, errs)
+			defer func() { <-atOnce }()
+			d.checkHolds(ctx, s, chunk, errs)
 		})
 	}
 	group.Wait()
@@ -83,25 +89,27 @@ func (d *Driver) renewTogether(ctx context.Context, s *session, rs []driver.Rene
 
 // checkHolds asks whether the tickets are still there: that a session lives
 // does not say so.
-func (d *Driver) checkHolds(ctx context.Context, s *session, rs []driver.Renewal, is []int, errs []error) {
-	keys := make([]string, len(is))
-	for n, i := range is {
-		keys[n] = d.keys.ticket(rs[i].Name, rs[i].ID)
+func (d *Driver) checkHolds(ctx context.Context, s *session, batch []renewal, errs []error) {
+	keys := make([]string, len(batch))
+	for n, r := range batch {
+		keys[n] = r.t.key
 	}
 	missing, err := d.missing(ctx, s.id, keys)
 	if err != nil {
-		for _, i := range is {
-			errs[i] = failure(ctx, err)
+		for _, r := range batch {
+			errs[r.i] = failure(ctx, err)
 		}
 		return
 	}
 	for _, n := range missing {
-		i := is[n]
-		if t := d.ticketOf(rs[i].ID); t != nil && t.s == s {
-			d.detach(t)
-			d.left(t.name, t.number)
+		r := batch[n]
+		if d.sessionOf(r.t) != s {
+			continue // it was moved to a longer one meanwhile
 		}
-		errs[i] = fmt.Errorf("%w: %w", driver.ErrLost, errGone)
+		if d.detach(r.t) {
+			d.left(r.t.name, r.t.number)
+		}
+		errs[r.i] = fmt.Errorf("%w: %w", driver.ErrLost, errGone)
 	}
 }
 
@@ -154,20 +162,19 @@ func (d *Driver) move(ctx context.Context, t *ticket, ttl time.Duration) error {
 		return err
 	}
 	defer d.detach(place)
-	key := d.keys.ticket(t.name, t.id)
-	p, err := d.store.get(ctx, key)
+	p, err := d.store.get(ctx, t.key)
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
-	old, held := t.s, t.held
+	old, held, number := t.s, t.held, t.number
 	d.mu.Unlock()
-	if p == nil || !held || p.Session != old.id {
+	if p == nil || !held || p.Session != old.id || p.CreateIndex != number {
 		return driver.ErrLost
 	}
-	check, unlock := keyOp(api.KVCheckSession, key), keyOp(api.KVUnlock, key)
-	check.KV.Session, unlock.KV.Session = old.id, old.id
-	_, err = d.store.commit(ctx, check, unlock, lockOp(key, place.s.id, p.Value))
+	unlock := keyOp(api.KVUnlock, t.key)
+	unlock.KV.Session = old.id
+	pairs, err := d.store.commit(ctx, indexOp(*p), unlock, lockOp(t.key, place.s.id, p.Value))
 	var refused *rollback
 	if errors.As(err, &refused) {
 		if what, _ := refused.failed(2); strings.Contains(what, "invalid session") {
@@ -179,12 +186,12 @@ func (d *Driver) move(ctx context.Context, t *ticket, ttl time.Duration) error {
 	if err != nil {
 		return err
 	}
-	d.moved(t, place.s)
+	d.moved(t, place.s, pairs[len(pairs)-1].ModifyIndex)
 	return nil
 }
 
 // moved takes a ticket that was moved to another session over in the books.
-func (d *Driver) moved(t *ticket, to *session) {
+func (d *Driver) moved(t *ticket, to *session, modify uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.tickets[t.id] != t {
@@ -192,7 +199,7 @@ func (d *Driver) moved(t *ticket, to *session) {
 	}
 	from := t.s
 	delete(from.tickets, t.id)
-	t.s = to
+	t.s, t.modify = to, modify
 	to.tickets[t.id] = t
 	d.settle(from)
 }
@@ -236,10 +243,9 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	}
 	var err error
 	if t != nil && d.doubtful(t) {
-		err = d.bar(ctx, t)
+		err = d.bar(ctx, t, h)
 	} else {
-		key := d.keys.ticket(h.Name, h.ID)
-		_, err = d.store.commit(ctx, keyOp(api.KVGet, key), keyOp(api.KVDelete, key))
+		err = d.deleteTicket(ctx, t, h)
 	}
 	var refused *rollback
 	gone := errors.As(err, &refused)
@@ -256,6 +262,42 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
+// deleteTicket fails with a rollback if the ticket is not there. The key may be another ticket's by the time that the request arrives,
+// so it goes by the index.
+func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) error {
+	if t != nil {
+		d.mu.Lock()
+		p := pair{Key: t.key, ModifyIndex: t.modify}
+		d.mu.Unlock()
+		err := d.deletePair(ctx, p)
+		var refused *rollback
+		if !errors.As(err, &refused) || strings.Contains(refused.Error(), "doesn't exist") {
+			return err
+		}
+	}
+	// It is not known to this driver, or was changed since.
+	line, err := d.readLine(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(line, func(e entry) bool { return e.ID == h.ID })
+	if i < 0 {
+		return &rollback{}
+	}
+	return d.deletePair(ctx, line[i].pair)
+}
+
+func (d *Driver) deletePair(ctx context.Context, p pair) error {
+	_, err := d.store.commit(ctx, indexOp(p), keyOp(api.KVDelete, p.Key))
+	return err
+}
+
+func (d *Driver) sessionOf(t *ticket) *session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.s
+}
+
 var errReleased = errors.New("the ticket was released while it waited")
 
 func (d *Driver) doubtful(t *ticket) bool {
@@ -269,19 +311,24 @@ func (d *Driver) doubtful(t *ticket) bool {
 // is cut. A key that the transaction of Acquire checks for keeps the ticket from
 // being created afterwards. It dies with the session, which takes no new
 // tickets, so that it need not live long.
-func (d *Driver) bar(ctx context.Context, t *ticket) error {
+func (d *Driver) bar(ctx context.Context, t *ticket, h driver.Hold) error {
 	d.mu.Lock()
-	s := t.s
+	s := t.home
 	s.retired = true
 	d.unuse(s)
+	moved := t.s != s
 	d.mu.Unlock()
 	_, err := d.store.commit(ctx,
 		lockOp(d.keys.barred(s.id, t.id), s.id, nil),
-		keyOp(api.KVDelete, d.keys.ticket(t.name, t.id)))
+		keyOp(api.KVDelete, t.key)) // which stays this ticket's: the session is retired
 	var refused *rollback
-	if errors.As(err, &refused) {
-		d.bury(s) // without its session the ticket can neither be nor come
+	switch {
+	case !errors.As(err, &refused):
+		return err
+	case moved: // its first session has ended
+		return d.deleteTicket(ctx, t, h)
 	}
+	d.bury(s) // without its session the ticket can neither be nor come
 	return err
 }
 

@@ -78,7 +78,7 @@ func (d *Driver) checkSession(ctx context.Context, s *session) error {
 	for chunk := range slices.Chunk(ts, checkMost) {
 		keys := make([]string, len(chunk))
 		for i, t := range chunk {
-			keys[i] = d.keys.ticket(t.name, t.id)
+			keys[i] = t.key
 		}
 		missing, err := d.missing(ctx, s.id, keys)
 		if err != nil {

@@ -22,6 +22,7 @@ type line struct {
 	view    view
 	waiters []*waiter          // by number
 	stale   bool               // the view has to be read again
+	behind  bool               // more may have gone than the view knows
 	err     error              // the last that the store failed with; nil since it answered
 	stop    context.CancelFunc // interrupts what the goroutine waits for
 }
@@ -84,7 +85,7 @@ func (d *Driver) enqueue(w *waiter, known []entry) (*line, error) {
 	if known != nil {
 		l.view.replace(known, w.number, false)
 	}
-	l.view.add(spot{number: w.number, modify: w.number, key: d.keys.ticket(name, w.t.id), shared: w.shared, limit: w.limit})
+	l.view.add(spot{number: w.number, modify: w.number, key: w.t.key, shared: w.shared, limit: w.limit})
 	i, _ := slices.BinarySearchFunc(l.waiters, w.number, byNumber)
 	l.waiters = slices.Insert(l.waiters, i, w)
 	if i == 0 {
@@ -224,13 +225,15 @@ func (l *line) next(cancel context.CancelFunc) (step func(context.Context) error
 	if l.stale || first.number > l.view.complete {
 		return l.read, true
 	}
+	if l.behind {
+		return l.prune, true
+	}
 	t := l.view.blocker(first.number)
 	if t.whole {
 		index := l.view.complete
 		return func(ctx context.Context) error { return l.watchAll(ctx, index) }, true
 	}
-	id, _ := unescape(t.key[len(l.prefix):])
-	local := l.d.tickets[id] != nil
+	_, local := l.d.own[t.key]
 	return func(ctx context.Context) error { return l.watchOne(ctx, t.spot, local) }, true
 }
 
@@ -245,12 +248,31 @@ func (l *line) failed(err error) {
 // answered notes that the store has answered. With mu held.
 func (l *line) answered() { l.err = nil }
 
+// prune finds out who has gone, which is less to read than the line.
+func (l *line) prune(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readBound)
+	defer cancel()
+	keys, index, err := l.d.store.keysBelow(ctx, l.prefix)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answered()
+	l.behind = false
+	l.view.prune(keys, index)
+	for _, w := range l.waiters {
+		l.stale = l.stale || !l.view.has(w.number) // to be read exactly
+	}
+	return nil
+}
+
 // read reads the whole line. Whoever waited before and does not stand in it has
 // lost the ticket.
 func (l *line) read(ctx context.Context) error {
 	l.mu.Lock()
 	before := slices.Clone(l.waiters)
-	l.stale = false
+	l.stale, l.behind = false, false
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readBound)
 	defer cancel()

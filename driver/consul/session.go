@@ -27,6 +27,8 @@ type session struct {
 
 	asked    time.Time          // before the last successful renewal, or the creation, was sent
 	tickets  map[string]*ticket // by ID
+	slots    map[string]*slots  // by name
+	turn     int                // of the next name that has no slots
 	waiting  int                // tickets that are joining or waiting
 	idle     time.Time          // since when there are no tickets
 	retired  bool
@@ -51,7 +53,11 @@ type ticket struct {
 	id   string
 
 	s      *session
+	home   *session // whose slot it has
+	slot   int
+	key    string
 	number uint64
+	modify uint64 // of its key, as far as is known
 	shared bool
 	held   bool
 	since  time.Time // of the grant
@@ -97,8 +103,11 @@ func (d *Driver) attached(t *ticket, ttl time.Duration, since time.Time) (*ticke
 	if c.use == nil || c.use.asked.Before(since) {
 		return nil, c, nil
 	}
-	t.s = c.use
+	t.s, t.home = c.use, c.use
+	t.slot = t.s.takeSlot(t.name)
+	t.key = d.keys.ticket(t.name, t.s.id, t.slot)
 	d.tickets[t.id] = t
+	d.own[t.key] = struct{}{}
 	t.s.tickets[t.id] = t
 	t.s.waiting++
 	if !t.s.post {
@@ -138,7 +147,7 @@ func (d *Driver) createSession(ctx context.Context, c *class, ttl time.Duration)
 	if err != nil {
 		return err
 	}
-	s := &session{id: id, ttl: ttl, created: asked, asked: asked, idle: asked, tickets: make(map[string]*ticket)}
+	s := &session{id: id, ttl: ttl, created: asked, asked: asked, idle: asked, tickets: make(map[string]*ticket), slots: make(map[string]*slots)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -214,6 +223,8 @@ func (d *Driver) bury(s *session) {
 	for _, t := range s.tickets {
 		lost = append(lost, t)
 		delete(d.tickets, t.id)
+		delete(d.own, t.key)
+		t.home.freeSlot(t.name, t.slot)
 	}
 	clear(s.tickets)
 	d.mu.Unlock()
@@ -268,6 +279,8 @@ func (d *Driver) detach(t *ticket) bool {
 		return false
 	}
 	delete(d.tickets, t.id)
+	delete(d.own, t.key)
+	t.home.freeSlot(t.name, t.slot)
 	s := t.s
 	delete(s.tickets, t.id)
 	if !t.held {

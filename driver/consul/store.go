@@ -38,12 +38,18 @@ type kvOp struct {
 	Key       string
 	Value     []byte `json:",omitempty"`
 	Session   string `json:",omitempty"`
+	Index     uint64 `json:",omitempty"`
 	Namespace string `json:",omitempty"`
 	Partition string `json:",omitempty"`
 }
 
 func lockOp(key, session string, value []byte) op {
 	return op{kvOp{Verb: api.KVLock, Key: key, Session: session, Value: value}}
+}
+
+// indexOp makes a transaction fail unless the key is as it was read.
+func indexOp(p pair) op {
+	return op{kvOp{Verb: api.KVCheckIndex, Key: p.Key, Index: p.ModifyIndex}}
 }
 
 func keyOp(verb api.KVOp, key string) op { return op{kvOp{Verb: verb, Key: key}} }
@@ -159,6 +165,16 @@ func (s *store) listWith(prefix string, q *api.QueryOptions) ([]pair, uint64, er
 		pairs[i] = pairOf(kv)
 	}
 	return pairs, meta.LastIndex, nil
+}
+
+// keysBelow reads the keys below a prefix, at the index that it returns or
+// later. They may be those of the past.
+func (s *store) keysBelow(ctx context.Context, prefix string) ([]string, uint64, error) {
+	keys, meta, err := s.client.KV().Keys(prefix, "", s.read(ctx))
+	if err != nil {
+		return nil, 0, err
+	}
+	return keys, meta.LastIndex, nil
 }
 
 func pairOf(kv *api.KVPair) pair {

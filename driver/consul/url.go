@@ -46,6 +46,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	transport := cleanhttp.DefaultPooledTransport()
 	transport.MaxIdleConnsPerHost = 256
+	transport.DisableCompression = true // a line is a few kilobytes: packing them takes longer than sending
 	cfg.Transport = transport
 	client, err := api.NewClient(cfg)
 	if err != nil {

@@ -83,6 +83,25 @@ func (v *view) remove(number uint64) {
 	}
 }
 
+// prune takes out the tickets that had gone at the given index or later, at which
+// the keys below the line's prefix were read. Of tickets that were created after
+// it that says nothing.
+func (v *view) prune(keys []string, index uint64) {
+	there := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		there[key] = struct{}{}
+	}
+	var gone []uint64
+	for _, s := range v.spots[v.head:] {
+		if _, ok := there[s.key]; !ok && !s.gone && s.number <= index {
+			gone = append(gone, s.number)
+		}
+	}
+	for _, number := range gone {
+		v.remove(number)
+	}
+}
+
 // find returns where a number stands, or would.
 func (v *view) find(number uint64) int {
 	return sort.Search(len(v.spots), func(i int) bool { return v.spots[i].number >= number })

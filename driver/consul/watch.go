@@ -44,7 +44,7 @@ func (l *line) watchOne(ctx context.Context, s spot, local bool) error {
 	waiting := len(l.waiters)
 	l.view.remove(s.number)
 	l.dispatch()
-	l.stale = l.stale || len(l.waiters) == waiting // there are others ahead, or were
+	l.behind = l.behind || len(l.waiters) == waiting // there are others ahead, or were
 	return nil
 }
 
@@ -61,7 +61,10 @@ func (l *line) waitGone(ctx context.Context, s spot) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return (kv == nil || kv.Session == "") && meta.LastIndex >= s.number, nil
+	if kv == nil || kv.Session == "" {
+		return meta.LastIndex >= s.number, nil
+	}
+	return kv.CreateIndex > s.number, nil // the key is another ticket's now
 }
 
 // watchAll waits until the line has changed since index, or for a while.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,12 +15,13 @@ import (
 
 // Keys, below the prefix:
 //
-//	<bucket>/<name>/<id>    a ticket, locked by its holder's or waiter's session
-//	~/<session>             a session's letter box (letterbox.go)
-//	~/<session>/<id>        a ticket that must not be created any more (lease.go)
+//	<bucket>/<name>/<session>-<slot>    a ticket, locked by its session
+//	~/<session>                         a session's letter box (letterbox.go)
+//	~/<session>/<id>                    a ticket that must not be created any more (lease.go)
 //
 // All of them are locked by a session of behaviour "delete" and die with it.
-// The bucket, a hash of the name, lets many names be watched at once.
+// The bucket, a hash of the name, lets many names be watched at once. A ticket's
+// ID is in its value; its key is used again (slots.go).
 const (
 	buckets  = 32
 	internal = "~"
@@ -38,7 +40,9 @@ func (k keyspace) bucket(name string) string {
 // from foobar, and the escaping keeps it apart from foo/bar.
 func (k keyspace) line(name string) string { return k.bucket(name) + escape(name) + "/" }
 
-func (k keyspace) ticket(name, id string) string { return k.line(name) + escape(id) }
+func (k keyspace) ticket(name, session string, slot int) string {
+	return k.line(name) + session + "-" + strconv.Itoa(slot)
+}
 
 func (k keyspace) letterbox(session string) string {
 	return k.prefix + "/" + internal + "/" + session

@@ -14,7 +14,7 @@ func TestNamesAreKeys(t *testing.T) {
 	}
 	seen := make(map[string]string)
 	for _, name := range names {
-		key := k.ticket(name, "id-1")
+		key := k.ticket(name, "9c3e", 1)
 		if back, ok := k.nameOf(key); !ok || back != name {
 			t.Errorf("nameOf(%q) = %q, %v: want %q", key, back, ok, name)
 		}
