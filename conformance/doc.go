@@ -13,5 +13,51 @@
 // wherever it is kept. It works at the public contract, with several drivers
 // that are opened separately and stand for several processes, and at the seam
 // where the rule is about the seam. All its lock names are random, so that it
-// can share a store with other tests.
+// can share a store with other tests. See examples/customdriver for a driver
+// in one file that passes.
+//
+// # What to give it
+//
+// Open is enough to begin with. The rest of [Harness] makes faults possible: a
+// way to the store that can be cut (OpenLink), the store itself, to be killed
+// and stopped (Server), and a count of what it holds (Keys). What cannot be
+// run for want of them is listed in the log, one line a case.
+//
+// Without OpenLink the suite cuts drivers off between core and driver. That is
+// a crash only to a store whose leases end by themselves; a driver with
+// sessions or heartbeats goes on sending those, and has to give OpenLink.
+//
+// # What it proves
+//
+// Each case is a sub-test topic/name, and logs the rules that it proves: D1 to
+// D19 are the sentences of package driver, §5.1 to §5.10 the chapters below.
+//
+//   - exclusion (§5.1): who holds at once is what the grant rule allows, at every instant.
+//   - fairness (§5.2): grants follow the line; nobody jumps it, and nobody polls.
+//   - expiry (§5.3): leases end when they should, of the living and the dead, and not before.
+//   - ownership (§5.4): only a ticket's ID moves it; requests may come twice, late, or from strangers.
+//   - reentry (§5.5): handles on one ticket, and what does not re-enter.
+//   - fencing (§5.6): tokens grow through everything that can happen to a name.
+//   - loss (§5.7): a holder knows before the next is granted; breaks are told.
+//   - cancellation (§5.8): an Acquire that fails at any stage leaves an empty line.
+//   - leaks (§5.8): no key and no goroutine stays behind.
+//   - names, options, errors, close, inspect (§5.9): what their names say.
+//   - outage (§5.9): the store down or stalled, at the start, while held, while waited for, and back.
+//   - history (§5.10): random runs, with cuts, crashes and kills, checked by
+//     porcupine against a model of the line.
+//
+// # Time
+//
+// Upper bounds are those that the driver states ([driver.Bounder]) and those
+// of the contract, plus one second for a loaded machine. Leases are of a
+// second where the store can give that. A few cases run at a time; the ones
+// that break the store, or count what others change, run alone at the end.
+// A driver that touches no network can set Bubble, and no time passes at all.
+// With -short random cases repeat less.
+//
+// # Who proves the suite
+//
+// Cases return errors rather than failing a testing.T, so that they can be run
+// on drivers that are broken on purpose: some eighty of them stand in this
+// package's tests, and each case must notice at least one.
 package conformance

@@ -174,8 +174,14 @@ func (e *env) each(n int, f func(i int)) {
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() {
-			defer func() { failed[i] = recover() }()
+			failed[i] = failure{errGoexit} // unless f returns, or panics
+			defer func() {
+				if p := recover(); p != nil {
+					failed[i] = p
+				}
+			}()
 			f(i)
+			failed[i] = nil
 		})
 	}
 	group.Wait()

@@ -48,6 +48,7 @@ type run struct {
 	waiting sync.Map // owner → *turn, for the observer
 	holder  atomic.Int64
 	out     [processesOfRun]atomic.Bool // who is cut off: its holders hold on
+	dead    [processesOfRun]atomic.Bool // who is cut off for good
 
 	mu      sync.Mutex
 	now     int64
@@ -88,6 +89,9 @@ func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
 	}
 	e.each(2*clients, func(i int) {
 		for range rounds(10) {
+			if r.dead[i/2].Load() {
+				return
+			}
 			r.turn(cs[i/2], i)
 		}
 	})
@@ -223,13 +227,8 @@ func (t *turn) leftBehind(until int64) {
 }
 
 // cutClients cuts holders off for a part of a lease, or for longer than one,
-// and loses the answers of others.
+// loses the answers of others, and lets one die.
 func cutClients(r *run, links []Link) {
-	defer func() {
-		for _, link := range links {
-			link.Heal()
-		}
-	}()
 	for _, part := range []float64{1.3, 0.2, 0.5} {
 		sleepUnless(r.e.ctx, rand.N(r.ttl/8))
 		who := r.holder.Load()
@@ -244,6 +243,11 @@ func cutClients(r *run, links []Link) {
 		r.out[who].Store(false)
 		sleepUnless(r.e.ctx, r.ttl/8)
 	}
+	who := r.holder.Load()
+	r.dead[who].Store(true)
+	r.out[who].Store(true)
+	links[who].Cut()
+	sleepUnless(r.e.ctx, r.ttl)
 }
 
 // killServer kills the store and stalls it.

@@ -3,6 +3,8 @@ package conformance_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -157,6 +159,11 @@ func TestMutants(t *testing.T) {
 		cases[c.String()] = c
 	}
 	catches := make(map[string]int)
+	var table strings.Builder
+	for _, bug := range slices.Sorted(maps.Keys(mutants)) {
+		fmt.Fprintf(&table, "\n  %-75s %s", bug, strings.Join(strings.Fields(mutants[bug]), " "))
+	}
+	t.Logf("%d drivers that are broken on purpose, and the cases that notice:%s", len(mutants), table.String())
 	for bug, caught := range mutants {
 		for _, name := range strings.Fields(caught) {
 			c, ok := cases[name]

@@ -1,0 +1,92 @@
+package conformance_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/conformance/internal/mutant"
+	"github.com/lockerproject/locker/driver"
+)
+
+// inChild makes this test binary run one of the tests below as a driver author
+// would see it fail.
+const inChild = "LOCKER_CONFORMANCE_CHILD"
+
+// TestChildBroken is not for running by itself.
+func TestChildBroken(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		return
+	}
+	s := mutant.New(mutant.TokensPerProcess)
+	conformance.Run(t, conformance.Harness{
+		Open:   func(context.Context) (driver.Driver, error) { return s.Open(), nil },
+		Bubble: os.Getenv(inChild) == "bubble",
+	})
+}
+
+// TestChildNoStore is a harness that gives up in Open, as harnesses do.
+func TestChildNoStore(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		return
+	}
+	conformance.Run(t, conformance.Harness{
+		Open: func(context.Context) (driver.Driver, error) {
+			t.Errorf("no store here")
+			t.FailNow()
+			return nil, nil
+		},
+	})
+}
+
+// child runs a test in a process of its own, and returns what it printed.
+func child(t *testing.T, how string, args ...string) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), exe, append(args, "-test.timeout=60s")...)
+	cmd.Env = append(os.Environ(), inChild+"="+how)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Fatalf("a suite on a broken driver passes:\n%s", out)
+	}
+	return string(out)
+}
+
+func wants(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			t.Errorf("want %q in:\n%s", text, out)
+		}
+	}
+}
+
+func TestRunReports(t *testing.T) {
+	out := child(t, "bubble", "-test.run=^TestChildBroken$", "-test.v")
+	wants(t, out,
+		"--- FAIL: TestChildBroken/fencing/after-reconnect",
+		"--- PASS: TestChildBroken/inspect/empty",
+		"D3, §5.6: a process that begins anew gets greater tokens",
+		"disproved: token 1 was granted to a new process, after token 2",
+		"leaks/keys: not run: the harness has no Keys",
+	)
+}
+
+func TestRunObeysFilter(t *testing.T) {
+	out := child(t, "real", "-test.run=^TestChildBroken$/^fencing$/^after-reconnect$", "-test.v")
+	wants(t, out, "--- FAIL: TestChildBroken/fencing/after-reconnect")
+	if strings.Contains(out, "inspect/empty (") {
+		t.Errorf("a case ran that was not asked for:\n%s", out)
+	}
+}
+
+func TestRunOutlivesFailNow(t *testing.T) {
+	out := child(t, "real", "-test.run=^TestChildNoStore$", "-test.v")
+	wants(t, out, "no store here", "--- FAIL: TestChildNoStore/exclusion/counter", "--- FAIL: TestChildNoStore/leaks/goroutines")
+}
