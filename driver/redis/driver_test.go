@@ -474,23 +474,65 @@ func TestKeyDeleted(t *testing.T) {
 // than a short lease; the lease does not.
 func TestShortLeaseAfterWait(t *testing.T) {
 	srv := testbed.SharedRedis(t)
-	for _, opts := range [][]locker.Option{nil, {locker.Limit(1)}} {
-		l := process(t, srv.URL())
-		name := newName()
-		k := take(t, l, name)
-		short := append(opts, locker.WithTTL(300*time.Millisecond), locker.WithoutRenewal())
-		first := acquiring(t, l, name, short...)
-		await(t, l, name, 2)
-		second := acquiring(t, l, name, locker.WithTTL(300*time.Millisecond))
-		await(t, l, name, 3)
-		release(t, k)
-		if a, _ := within(t, first, load); a == nil {
-			t.Fatal("not granted")
+	for _, shared := range []bool{false, true} {
+		d, err := open(t.Context(), srv.URL(), redis.DefaultPrefix)
+		if err != nil {
+			t.Fatal(err)
 		}
-		// Its process is to look after its first waiter, each TTL at the least.
-		next, took := within(t, second, 800*time.Millisecond+load)
-		t.Logf("the lease of 300ms ended after %v", took)
-		release(t, next)
+		defer d.Close()
+		r := driver.Request{Name: newName(), ID: "short-1", Shared: shared, TTL: 300 * time.Millisecond, Wait: true}
+		holder := driver.Request{Name: r.Name, ID: "holder-1", TTL: time.Minute}
+		if _, err := d.Acquire(t.Context(), holder); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		r.Joined = func() { got <- d.Release(t.Context(), holder.Hold(0)) }
+		if _, err := d.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+		line, err := d.Inspect(t.Context(), r.Name)
+		if err != nil || len(line) != 1 || line[0].Remaining > r.TTL {
+			t.Errorf("the line is %+v, %v; want a lease of %v", line, err, r.TTL)
+		}
+		left, err := dial(t, srv.Addr()).PTTL(t.Context(), d.(*redis.Driver).Key(r.Name)).Result()
+		if err != nil || left > r.TTL {
+			t.Errorf("the key lives for %v, %v; want %v", left, err, r.TTL)
+		}
+	}
+}
+
+// TestLeaseEnd: the first waiter's process looks when the lease ends, not at
+// its next heartbeat.
+func TestLeaseEnd(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	d, err := open(t.Context(), srv.URL(), redis.DefaultPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, shared := range []bool{false, true} {
+		// Heartbeats are a second apart: the next one after the end is far.
+		dead := driver.Request{Name: newName(), ID: "dead-1", Shared: shared, TTL: 1200 * time.Millisecond}
+		begun := time.Now()
+		if _, err := d.Acquire(t.Context(), dead); err != nil {
+			t.Fatal(err)
+		}
+		r := driver.Request{Name: dead.Name, ID: "next-1", TTL: time.Minute, Wait: true}
+		g, err := d.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(begun)
+		t.Logf("a lease of %v ended after %v", dead.TTL, took)
+		if took < dead.TTL || took > dead.TTL+200*time.Millisecond+load {
+			t.Errorf("a lease of %v ended after %v", dead.TTL, took)
+		}
+		if err := d.Release(t.Context(), r.Hold(g.Token)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

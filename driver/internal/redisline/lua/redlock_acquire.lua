@@ -6,7 +6,8 @@
 -- kept: the ticket has it on a majority.
 -- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
 -- it may hold)} it is in line; {3, now} it is not; {0, now, floor} the number is too
--- small; {-1, now} the ticket was released before this request came.
+-- small; {4, now, number} the ticket is known by that number, and this one was guessed;
+-- {-1, now} the ticket was released before this request came.
 local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -99,6 +100,7 @@ if call('SISMEMBER', D, id) == 1 then return {-1, now} end
 local v = current()
 local known, held = mine(v)
 if known and known ~= number then
+  if origin == 'n' then return {4, now, known} end
   v, known, held = drop(v), nil, false
   dead = true
 end
