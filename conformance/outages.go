@@ -1,11 +1,9 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,52 +71,6 @@ var outages = []Case{
 		Explain: "tokens go on growing after the store was killed and started again",
 		prove:   provesTokensAfterRestart,
 	},
-}
-
-// server is the harness's, put right when the case ends.
-type server struct {
-	s  Server
-	mu sync.Mutex
-
-	down, paused bool
-}
-
-func (e *env) server() *server {
-	s := &server{s: e.h.Server}
-	e.onHeal(func() { s.resume(); s.start() })
-	return s
-}
-
-func (s *server) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down = true
-	s.s.Kill()
-}
-
-func (s *server) start() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.down {
-		s.s.Start()
-		s.down = false
-	}
-}
-
-func (s *server) pause() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paused = true
-	s.s.Pause()
-}
-
-func (s *server) resume() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.paused {
-		s.s.Resume()
-		s.paused = false
-	}
 }
 
 // worksAgain waits until a client has got over an outage.
@@ -361,106 +313,4 @@ func provesStallWhileHeld(e *env) {
 	e.release(kept)
 	e.drain(long, []*pending{p})
 	e.empty(short)
-}
-
-func provesCancelWhileDown(e *env) {
-	name := e.name("cancel")
-	cs := e.clients(2)
-	s := e.server()
-	k := e.take(cs[0], name)
-	p := e.queue(cs[1], name, 2)
-	s.kill()
-	e.sleep(3 * slack)
-	p.waits("its context lives")
-	p.cancel(errChanged)
-	err := p.ended(3*slack, "it was cancelled")
-	e.is(err, context.Canceled, "a waiter that was cancelled while the store was down")
-	e.is(err, errChanged, "a waiter that was cancelled while the store was down")
-	if !saysMore(err) {
-		e.failf("a waiter that was cancelled while the store was down says %q, and nothing of the store", err)
-	}
-	s.start()
-	e.worksAgain(append(cs, e.control())...)
-	e.awaitLineWithin(e.outlives(), name, 1)
-	e.release(k)
-	e.empty(name)
-}
-
-// saysMore tells whether an error has a cause beside those of its context.
-func saysMore(err error) bool {
-	switch x := err.(type) { //nolint:errorlint // takes the tree apart
-	case interface{ Unwrap() []error }:
-		for _, e := range x.Unwrap() {
-			if saysMore(e) {
-				return true
-			}
-		}
-		return false
-	case interface{ Unwrap() error }:
-		return saysMore(x.Unwrap())
-	}
-	return err != nil && err != context.Canceled && err != context.DeadlineExceeded && err != errChanged //nolint:errorlint // leaves
-}
-
-func provesReleaseWhileDown(e *env) {
-	name := e.name("release")
-	ttl := e.ttl()
-	cs := e.clients(2)
-	s := e.server()
-	e.control()
-	k := e.take(cs[0], name, locker.WithTTL(ttl))
-	s.kill()
-	begun := time.Now()
-	err := k.Release(e.ctx)
-	if err == nil || errors.Is(err, locker.ErrReleased) {
-		e.failf("release while the store was down: got error %v", err)
-	}
-	if took := time.Since(begun); took > storeBound+slack {
-		e.failf("release while the store was down took %v", took)
-	}
-	s.start()
-	e.worksAgain(append(cs, e.control())...)
-	e.release(e.acquire(cs[1], name).granted(e.bounds(ttl).Crash+e.outlives(), "the release that did not arrive"))
-	e.empty(name)
-}
-
-func provesCloseWhileDown(e *env) {
-	held, waited := e.name("held"), e.name("waited")
-	cs := e.clients(2)
-	s := e.server()
-	e.control()
-	e.take(cs[0], held, locker.WithTTL(e.ttl()))
-	k := e.take(cs[1], waited)
-	p := e.queue(cs[0], waited, 2, locker.WithTTL(waiterTTL))
-	s.kill()
-	begun := time.Now()
-	_ = cs[0].Close() // says that it could not release
-	if took := time.Since(begun); took > 2*storeBound {
-		e.failf("Close while the store was down took %v", took)
-	}
-	e.is(p.ended(2*slack, "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
-	s.start()
-	e.worksAgain(cs[1], e.control())
-	e.awaitLineWithin(e.outlives(), waited, 1)
-	e.release(k)
-	e.empty(waited)
-}
-
-func provesTokensAfterRestart(e *env) {
-	ts := e.tokens("restart")
-	cs := e.clients(2)
-	s := e.server()
-	for range 2 {
-		for i := range 5 {
-			ts.cycle(cs[i%2], "before a restart")
-		}
-		k := e.take(cs[0], ts.name, locker.Shared())
-		ts.next(k, "before a restart")
-		s.kill()
-		s.start()
-		e.worksAgain(append(cs, e.control())...)
-		ts.cycle(cs[1], "after a restart, beside a holder", locker.Shared())
-		e.release(k)
-		ts.cycle(e.client(), "after a restart, to a new process")
-	}
 }

@@ -1,0 +1,110 @@
+package mutant
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Break implements driver.Breaker.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	var broken *ticket
+	err := d.ask(ctx, func() error {
+		ln, err := d.s.line(name)
+		if err != nil {
+			return err
+		}
+		defer ln.settle()
+		if d.s.has(BreakNothing) {
+			return nil
+		}
+		i := slices.IndexFunc(ln.tickets, func(t *ticket) bool { return t.token == token })
+		if i < 0 && d.s.has(BreakAnything) && len(ln.tickets) > 0 {
+			i = 0
+		}
+		if i < 0 {
+			return driver.ErrLost
+		}
+		broken = ln.tickets[i]
+		ln.remove(broken)
+		if d.s.has(TokensBackOnBreak) {
+			d.s.last = token - 1
+		}
+		return nil
+	})
+	if broken != nil && broken.held && broken.d.tell != nil && !d.s.has(BreakNotPushed) && !broken.d.isCut() {
+		broken.d.tell(broken.r.Hold(broken.token), errBroken)
+	}
+	return err
+}
+
+func (d *Driver) isCut() bool {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	return d.cut || d.drop
+}
+
+// Inspect implements driver.Driver.
+func (d *Driver) Inspect(ctx context.Context, name string) (tickets []driver.Ticket, err error) {
+	err = d.ask(ctx, func() error {
+		tickets = nil
+		ln, err := d.s.line(name)
+		if err != nil {
+			return err
+		}
+		defer ln.settle()
+		for _, t := range ln.tickets {
+			tickets = append(tickets, d.s.show(t))
+		}
+		return nil
+	})
+	if d.s.has(Unordered) {
+		slices.Reverse(tickets)
+	}
+	if d.s.has(ShowsTen) {
+		tickets = tickets[:min(len(tickets), 10)]
+	}
+	return tickets, err
+}
+
+func (s *Store) show(t *ticket) driver.Ticket {
+	v := t.r.Ticket(t.token)
+	v.Held, v.Since = t.held, t.since
+	if t.held {
+		v.Remaining = time.Until(t.until)
+	}
+	switch s.bug {
+	case NoNotes:
+		v.Note = ""
+	case CutsTexts:
+		v.Owner, _, _ = strings.Cut(v.Owner, "\x00")
+		v.Note, _, _ = strings.Cut(v.Note, "\x00")
+	case NoRemaining:
+		v.Remaining = 0
+	case WrongSince:
+		v.Since = time.Unix(1, 0)
+	}
+	return v
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(ctx context.Context) (names []string, err error) {
+	err = d.ask(ctx, func() error {
+		for _, ln := range d.s.lines {
+			ln.settle()
+		}
+		for name := range d.s.lines {
+			names = append(names, name)
+		}
+		if d.s.has(ListsIdle) {
+			for name := range d.s.idleAt {
+				names = append(names, name)
+			}
+		}
+		return nil
+	})
+	return names, err
+}

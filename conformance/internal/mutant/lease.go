@@ -1,0 +1,98 @@
+package mutant
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.askLate(ctx, func() error { return d.renew(h, ttl) })
+}
+
+func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
+	s := d.s
+	ln, err := s.line(h.Name)
+	if err != nil {
+		return err
+	}
+	defer ln.settle()
+	t := ln.find(h)
+	switch {
+	case s.has(BreakNotPushed) && t == nil:
+		return nil
+	case s.has(RenewAnybody) && t == nil && len(ln.tickets) > 0:
+		t = ln.tickets[0]
+	case s.has(RenewRevives) && t == nil:
+		t = &ticket{d: d, r: driver.Request{Name: h.Name, ID: h.ID, Shared: h.Shared}, token: h.Token, held: true, done: make(chan struct{})}
+		ln.tickets = append([]*ticket{t}, ln.tickets...)
+	}
+	if t == nil || !t.held && !s.has(RenewWaiter) {
+		return driver.ErrLost
+	}
+	until := time.Now().Add(s.lease(ttl))
+	switch {
+	case s.has(RenewNothing):
+		return nil
+	case s.has(RenewAddsUp):
+		t.until = t.until.Add(ttl)
+	case until.After(t.until) || s.has(RenewShortens):
+		t.until = until
+	}
+	return nil
+}
+
+// RenewAll implements driver.BatchRenewer.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs := make([]error, len(rs))
+	err := d.ask(ctx, func() error {
+		answers := make([]error, len(rs))
+		for i, r := range rs {
+			answers[i] = d.renew(r.Hold, r.TTL)
+		}
+		errs = answers
+		return nil
+	})
+	for i := range errs {
+		if err != nil {
+			errs[i] = err
+		}
+	}
+	if d.s.has(BatchReversed) {
+		slices.Reverse(errs)
+	}
+	return errs
+}
+
+// Release implements driver.Driver.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	return d.askLate(ctx, func() error { return d.release(h) })
+}
+
+func (d *Driver) release(h driver.Hold) error {
+	s := d.s
+	ln, err := s.line(h.Name)
+	if err != nil {
+		return err
+	}
+	t := ln.find(h)
+	if s.has(ReleaseAnybody) && t == nil && len(ln.tickets) > 0 {
+		t = ln.tickets[0]
+	}
+	switch {
+	case t == nil,
+		s.has(ReleaseByToken) && h.Token == 0,
+		s.has(ReleaseHeldOnly) && !t.held:
+		ln.settle()
+		return driver.ErrLost
+	case s.has(ReleaseNothing):
+		return nil
+	}
+	ln.remove(t)
+	ln.stuck = !t.held && s.has(NoSettleOnCancel)
+	ln.settle()
+	return nil
+}

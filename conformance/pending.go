@@ -1,0 +1,98 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// pending is an Acquire under way.
+type pending struct {
+	e      *env
+	name   string
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	lock   *locker.Lock
+	err    error
+	at     time.Time // when it returned
+}
+
+// acquire begins to acquire in the background.
+func (e *env) acquire(l locker.Locker, name string, opts ...locker.Option) *pending {
+	return e.acquireUnder(e.ctx, l, name, opts...)
+}
+
+func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) *pending {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p := &pending{e: e, name: name, cancel: cancel, done: make(chan struct{})}
+	e.onHeal(func() { cancel(nil) })
+	e.group.Go(func() {
+		defer close(p.done)
+		p.lock, p.err = l.Acquire(ctx, name, opts...)
+		p.at = time.Now()
+	})
+	return p
+}
+
+// queue begins to acquire and waits until the ticket stands in line, as the
+// n-th.
+func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
+	p := e.acquire(l, name, opts...)
+	e.eventually(patience, "waiting for a ticket in the line of "+name, func() error {
+		line := e.line(name)
+		if len(line) == n && !line[n-1].Held {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("Acquire returned where it had to wait (error: %w); line %s", p.err, show(line))
+		default:
+			return fmt.Errorf("want %d tickets and the last waiting: %s", n, show(line))
+		}
+	})
+	return p
+}
+
+// waits fails when the Acquire has returned.
+func (p *pending) waits(why string) {
+	select {
+	case <-p.done:
+		p.e.failf("Acquire of %q returned (error %v) though %s", p.name, p.err, why)
+	default:
+	}
+}
+
+// returned tells whether Acquire has returned.
+func (p *pending) returned() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// granted waits at most d for the grant.
+func (p *pending) granted(d time.Duration, after string) *locker.Lock {
+	_ = p.ended(d, after)
+	p.e.ok(p.err, "acquire %q, %s", p.name, after)
+	return p.lock
+}
+
+// ended waits at most d for Acquire to return.
+func (p *pending) ended(d time.Duration, after string) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-p.done:
+	case <-t.C:
+		line := "?"
+		if l, err := p.e.control().Inspect(p.e.within(slack), p.name); err == nil {
+			line = show(l.Tickets)
+		}
+		p.e.failf("Acquire of %q had not returned %v after %s; line %s", p.name, d, after, line)
+	}
+	return p.err
+}

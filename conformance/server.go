@@ -1,0 +1,49 @@
+package conformance
+
+import "sync"
+
+// server is the harness's, put right when the case ends.
+type server struct {
+	s  Server
+	mu sync.Mutex
+
+	down, paused bool
+}
+
+func (e *env) server() *server {
+	s := &server{s: e.h.Server}
+	e.onHeal(func() { s.resume(); s.start() })
+	return s
+}
+
+func (s *server) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	s.s.Kill()
+}
+
+func (s *server) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		s.s.Start()
+		s.down = false
+	}
+}
+
+func (s *server) pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = true
+	s.s.Pause()
+}
+
+func (s *server) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused {
+		s.s.Resume()
+		s.paused = false
+	}
+}
