@@ -572,6 +572,9 @@ func TestRetriedRelease(t *testing.T) {
 	}
 	defer d.Close()
 	r := driver.Request{Name: newName(), ID: "retried-1", TTL: 10 * time.Second}
+	if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("release of nothing: %v", err) // and the server knows the script now
+	}
 	if _, err := d.Acquire(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}

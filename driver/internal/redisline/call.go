@@ -103,8 +103,19 @@ func (c *Call) bySHA(ctx context.Context) *redis.Cmd {
 }
 
 func (c *Call) byText(ctx context.Context) *redis.Cmd {
-	c.sent.And(gone) // the server has refused what was sent
 	return c.command(ctx, "eval", c.script.source)
+}
+
+// refused tells whether the server did not know the script by its hash: then it
+// has done nothing, and the last sending does not count.
+func (c *Call) refused(err error) bool {
+	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return false
+	}
+	if c.Sent() > 0 {
+		c.sent.Add(-1)
+	}
+	return true
 }
 
 func (c *Call) command(ctx context.Context, verb, script string) *redis.Cmd {

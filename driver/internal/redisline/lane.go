@@ -162,7 +162,9 @@ func (l *lane) direct(ctx context.Context, c *Call) (any, error) {
 	begun := time.Now()
 	cmd := c.bySHA(ctx)
 	err := l.near.Process(ctx, cmd)
-	if err != nil || time.Since(begun) > slow {
+	switch {
+	case c.refused(err):
+	case err != nil, time.Since(begun) > slow:
 		l.quick.Store(false)
 	}
 	l.mu.Lock()

@@ -152,7 +152,7 @@ func (p *Pipe) send(batch []*Call) {
 	p.exec(live, (*Call).bySHA)
 	var unknown []*Call
 	for _, c := range live {
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+		if c.refused(c.cmd.Err()) {
 			unknown = append(unknown, c)
 		}
 	}
