@@ -42,6 +42,7 @@ type lease struct {
 	storeUntil time.Time     // by when the store's lease is over, if it ends by itself
 	renewAt    time.Time     // next renewal
 	renewing   bool          // a renewal is under way
+	claimed    bool          // a claim is held, and not yet the whole lease
 	ending     bool          // lost here, still to be removed from the store
 	due        time.Time     // place in the schedule
 	index      int           // place in the heap; -1: not in it
@@ -57,8 +58,23 @@ func newLease(c *Client, r *request, req driver.Request, g driver.Grant, now tim
 	}
 	l.handles = l.single[:0]
 	k := l.addHandle(&l.first, r)
-	l.renewedAt(startOf(r, req, g, now), r.ttl, now)
+	if g.Claim > 0 {
+		l.claim(g, now)
+	} else {
+		l.renewedAt(startOf(r, req, g, now), r.ttl, now)
+	}
 	return l, k
+}
+
+// claim begins a lease with a claim, to be renewed at once.
+func (l *lease) claim(g driver.Grant, now time.Time) {
+	l.renewedAt(g.Asked, min(g.Claim, l.ttl), now)
+	l.claimed, l.renewAt = true, now
+}
+
+// wantsRenewal is whether the next renewal may be sent. With Client.mu held.
+func (l *lease) wantsRenewal() bool {
+	return (l.renewers > 0 || l.claimed) && !l.renewing && l.renewAt.Before(l.validUntil)
 }
 
 // startOf is from when the caller's lease counts. Where the store's is longer

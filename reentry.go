@@ -159,6 +159,7 @@ func (c *Client) extend(ctx context.Context, l *lease, ttl time.Duration) error 
 	case l.state != held:
 		return ErrReleased
 	case err == nil:
+		l.claimed = l.claimed && ttl < l.ttl
 		l.renewedAt(asked, ttl, time.Now())
 		c.plan(l)
 	}

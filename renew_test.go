@@ -370,3 +370,38 @@ func TestLossPushedByTheStore(t *testing.T) {
 		want(t, operator.Break(ctx, "a", k.Token()), locker.ErrLost)
 	})
 }
+
+// A store that grants a claim first is asked for the whole lease at once, for
+// a fixed lease too; a claim that cannot be renewed is trusted no longer than
+// it lasts.
+func TestClaimIsRenewedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.Claim = time.Second
+			return g, err
+		}
+		l := locker.New(s, locker.WithGrace(0))
+		defer l.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second), locker.WithoutRenewal())
+		synctest.Wait()
+		if n := len(s.renewals()); n != 1 || time.Since(begun) != 0 {
+			t.Errorf("%d renewals after %v, want 1 at once", n, time.Since(begun))
+		}
+		<-k.Done()
+		if d := time.Since(begun); d != 9*time.Second || len(s.renewals()) != 1 {
+			t.Errorf("a fixed lease of 9s ended after %v, %d renewals", d, len(s.renewals()))
+		}
+
+		s.set(func(s *stub) {
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		begun = time.Now()
+		<-acquire(t, l, "b", locker.WithTTL(9*time.Second)).Done()
+		if d := time.Since(begun); d != time.Second {
+			t.Errorf("a claim of 1s was trusted for %v", d)
+		}
+	})
+}

@@ -29,7 +29,7 @@ func (c *Client) plan(l *lease) {
 	switch {
 	case l.ending:
 		l.due = l.storeUntil
-	case l.renewers > 0 && !l.renewing && l.renewAt.Before(l.validUntil):
+	case l.wantsRenewal():
 		l.due = l.renewAt
 	default:
 		l.due = l.validUntil
@@ -133,8 +133,7 @@ func (c *Client) collect(now time.Time) (todo chores) {
 		case !now.Before(l.validUntil):
 			todo.lost = append(todo.lost, l)
 			todo.handles = append(todo.handles, c.expireLocked(l))
-		case l.renewers > 0 && !l.renewing && l.due.Equal(l.renewAt) &&
-			(isDue || len(todo.renew) > 0 && l.renewAt.Sub(now) <= l.ttl/slack):
+		case l.wantsRenewal() && (isDue || len(todo.renew) > 0 && l.renewAt.Sub(now) <= l.ttl/slack):
 			l.renewing = true
 			todo.renew = append(todo.renew, l)
 			c.plan(l)
@@ -202,6 +201,7 @@ func (c *Client) settle(l *lease, asked time.Time, took time.Duration, err error
 	}
 	kind := EventRenewed
 	if err == nil {
+		l.claimed = false
 		l.renewedAt(asked, l.ttl, asked.Add(took))
 	} else {
 		kind = EventRenewFailed

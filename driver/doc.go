@@ -64,7 +64,9 @@
 // D11. Grant.Asked is a reading of the monotonic clock taken before the
 // request that started the present lease was sent. Someone who waited learns
 // of the grant later than it was made: the driver makes sure that the lease
-// runs for Grant.TTL from Asked at least.
+// runs for its TTL from Asked at least, by a request of its own or by
+// counting from one that the store had executed before it granted. Where it
+// grants a shorter claim first, Grant.Claim says so and the core renews at once.
 //
 // D12. Renew makes the lease end no earlier than ttl after the store executes
 // it. It never shortens: a renewal that arrives late, after one for longer,

@@ -68,6 +68,12 @@ type Grant struct {
 	Token uint64        // the ticket's number, the fencing token (D3)
 	Asked time.Time     // from when the lease counts, by the monotonic clock (D11)
 	TTL   time.Duration // length of the lease if the store gave less than asked; else 0
+
+	// Claim is the length of a first, shorter lease, by which a store may grant
+	// a waiter that it does not hear from meanwhile: were it dead, the line
+	// would stand still for no longer. It counts from Asked. The core
+	// renews it at once. 0: the lease has its whole length.
+	Claim time.Duration
 }
 
 // A Hold names a ticket in Renew and Release.
