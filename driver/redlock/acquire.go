@@ -1,0 +1,275 @@
+package redlock
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
+)
+
+// ticket is what this process knows of one that it has asked for.
+type ticket struct {
+	r      driver.Request
+	key    string
+	bucket string
+	record string
+	number uint64       // final once it stands in line, or holds, on a majority
+	round  int64        // of the last question; one goroutine at a time asks
+	lease  atomic.Int64 // what the last renewal asked for
+}
+
+func (d *Driver) newTicket(r driver.Request) *ticket {
+	t := &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: d.record(r)}
+	t.lease.Store(int64(r.TTL))
+	return t
+}
+
+func (t *ticket) ttl() time.Duration { return time.Duration(t.lease.Load()) }
+
+// Acquire implements driver.Driver. Without contention it is one request to each
+// node, all at once, and with contention two: to join and, when granted, to
+// confirm.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if d.isClosed() {
+		return driver.Grant{}, driver.ErrClosed
+	}
+	d.listenForLoss()
+	t := d.newTicket(r)
+	if !r.Wait {
+		return d.try(ctx, t, splits)
+	}
+	if d.listening() < d.quorum {
+		// Nobody joins without ears for the grant. Perhaps none are needed.
+		g, err := d.try(ctx, t, 0)
+		if err != driver.ErrNotAcquired { //nolint:errorlint // it is returned as it is
+			return g, err
+		}
+		if err := d.await(ctx); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	return d.join(ctx, t)
+}
+
+// splits is how often one who cannot wait asks again when nobody got a majority.
+const splits = 5
+
+// try asks for a grant now.
+func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, error) {
+	number, origin := d.numbers.guess(), byte(guessed)
+	for {
+		v, err := d.vote(ctx, t, number, orLeave, origin)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		switch v.verdict {
+		case granted:
+			return d.grant(t, v), nil
+		case gone:
+			return driver.Grant{}, driver.ErrLost
+		case unreachable:
+			return driver.Grant{}, v.failure()
+		case notNow:
+			return driver.Grant{}, d.leave(ctx, t, v)
+		case tooSmall, familiar:
+			number, origin = v.next()
+			continue
+		}
+		// Split: several ask at once and none has a majority.
+		err = d.leave(ctx, t, v)
+		if again--; again < 0 || err != driver.ErrNotAcquired { //nolint:errorlint // it is returned as it is
+			return driver.Grant{}, err
+		}
+		if !d.pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)) { //nolint:gosec // no secret
+			return driver.Grant{}, context.Cause(ctx)
+		}
+		number, origin = v.next()
+	}
+}
+
+// pause waits for a moment; false: something has ended.
+func (d *Driver) pause(ctx context.Context, moment time.Duration) bool {
+	t := time.NewTimer(moment)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-d.closing:
+	}
+	return false
+}
+
+// leave takes back what the nodes have given that were too few. It waits for
+// those that have answered; the others follow.
+func (d *Driver) leave(ctx context.Context, t *ticket, v *vote) error {
+	sure, perhaps := v.given()
+	for _, n := range d.nodes {
+		if perhaps&(1<<n.index) != 0 {
+			d.release(n, t.key, t.r.ID, t.ttl())
+		}
+	}
+	err := d.ask(ctx, newPoll(func(int, any, error) bool { return false }), func(n *node) *call {
+		if sure&(1<<n.index) == 0 {
+			return nil
+		}
+		return d.releaseCall(n, t.key, t.r.ID)
+	})
+	if err != nil {
+		return err
+	}
+	return driver.ErrNotAcquired
+}
+
+// join takes a ticket and waits for its grant.
+func (d *Driver) join(ctx context.Context, t *ticket) (driver.Grant, error) {
+	w := d.register(t)
+	defer d.depart(w)
+	number, origin := d.numbers.guess(), byte(guessed)
+	for {
+		v, err := d.vote(ctx, t, number, orWait, origin)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		switch v.verdict {
+		case granted:
+			return d.grant(t, v), nil
+		case inQueue:
+			t.number = number
+			d.yield(w, v)
+			d.enter(w, v)
+			if t.r.Joined != nil {
+				t.r.Joined()
+			}
+			return d.wait(ctx, w)
+		case tooSmall, familiar:
+			number, origin = v.next()
+		case gone:
+			return driver.Grant{}, driver.ErrLost
+		default:
+			return driver.Grant{}, v.failure()
+		}
+	}
+}
+
+// grant notes that a ticket holds.
+func (d *Driver) grant(t *ticket, v *vote) driver.Grant {
+	t.number = v.number
+	d.mu.Lock()
+	d.held[t.r.ID] = t
+	d.mu.Unlock()
+	v.repairLate()
+	return driver.Grant{Token: v.number, Asked: v.asked}
+}
+
+// repair asks one node, in the background, to take part in a grant that a
+// majority has made: it was down, or somebody's release came late there. The
+// request goes out before the release of the ticket, or not at all.
+func (d *Driver) repair(n *node, t *ticket) {
+	c := d.acquireCall(t, t.number, t.round, orLeave, kept)
+	c.done = func(any, error) {}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.held[t.r.ID] == t {
+		n.add(c)
+	}
+}
+
+// yield takes back a hold that has no majority: the ticket waits again there,
+// and whoever is first is told.
+func (d *Driver) yield(w *waiter, v *vote) {
+	sure, perhaps := v.given()
+	for _, n := range d.nodes {
+		if (sure|perhaps)&(1<<n.index) != 0 {
+			d.yieldOn(n, w, v.round)
+		}
+	}
+}
+
+func (d *Driver) yieldOn(n *node, w *waiter, round int64) {
+	n.add(&call{
+		script: redisline.RedlockYield,
+		keys:   []string{w.t.key},
+		args:   []any{w.t.r.ID, round},
+		id:     w.t.r.ID,
+		done: func(v any, err error) {
+			if err == nil && v == int64(1) {
+				d.ready(w, n.index, false)
+			}
+		},
+	})
+}
+
+// listenForLoss begins to listen, in the background, once there may be
+// something to lose.
+func (d *Driver) listenForLoss() {
+	d.mu.Lock()
+	wanted := d.tell != nil
+	d.mu.Unlock()
+	if wanted {
+		for _, n := range d.nodes {
+			n.listener.Start()
+		}
+	}
+}
+
+// listening counts the nodes that can tell this process of a grant.
+func (d *Driver) listening() int {
+	up := 0
+	for _, n := range d.nodes {
+		if n.listener.Up() {
+			up++
+		}
+	}
+	return up
+}
+
+// await waits until a majority can tell this process of a grant, and a moment
+// longer for the others.
+func (d *Driver) await(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	results := make(chan error, len(d.nodes))
+	for _, n := range d.nodes {
+		if !d.begin() {
+			return driver.ErrClosed
+		}
+		go func() {
+			defer d.work.Done()
+			results <- n.listener.Await(ctx, d.closing)
+		}()
+	}
+	errs := make([]error, len(d.nodes))
+	up, failed := 0, 0
+	moment := time.NewTimer(time.Hour)
+	defer moment.Stop()
+	for up+failed < len(d.nodes) {
+		select {
+		case err := <-results:
+			if err == nil {
+				up++
+			} else {
+				errs[failed] = err
+				failed++
+			}
+		case <-moment.C:
+			return nil
+		}
+		if up == d.quorum {
+			moment.Reset(50 * time.Millisecond)
+		}
+		if failed > len(d.nodes)-d.quorum {
+			if d.isClosed() {
+				return driver.ErrClosed
+			}
+			if ctx.Err() != nil {
+				return d.deaf(context.Cause(ctx))
+			}
+			return d.deaf(nil)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package redlock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
+)
+
+// Driver keeps locks on a majority of independent Redis servers. Make it with
+// [New] or by URL.
+type Driver struct {
+	nodes   []*node
+	owned   []*redis.Client // opened by URL: Close closes them
+	quorum  int
+	timeout time.Duration // of one request to one node
+	drift   float64       // part of a lease by which clocks may drift apart
+	keys    redisline.Keys
+	channel string
+	numbers *numbers
+	blank   []*call // as many as nodes
+
+	cancel   context.CancelFunc // of the nodes' requests
+	closing  chan struct{}      // Close has begun
+	aborting chan struct{}      // Close waits for nothing any more
+	work     sync.WaitGroup     // heartbeats, late undoing
+
+	mu      sync.Mutex
+	closed  bool
+	tell    func(driver.Hold, error)
+	rooms   map[string]*room
+	waiters map[string]*waiter // by ticket ID
+	held    map[string]*ticket // by ticket ID
+	losses  map[string]uint64  // by ticket ID: nodes that told of a break
+}
+
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Lister       = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.LossNotifier = (*Driver)(nil)
+	_ driver.Bounder      = (*Driver)(nil)
+	_ fmt.Stringer        = (*Driver)(nil)
+)
+
+// What holds unless an Option says otherwise.
+const (
+	DefaultPrefix  = "locker"
+	DefaultTimeout = time.Second
+	DefaultDrift   = 0.01
+)
+
+// fewest is the smallest number of nodes that survives the loss of one, and
+// most is what a set of nodes is kept in.
+const (
+	fewest = 3
+	most   = 64
+)
+
+// An Option changes a Driver. A nil Option does nothing.
+type Option func(*options)
+
+type options struct {
+	prefix  string
+	timeout time.Duration
+	drift   float64
+}
+
+// WithPrefix sets what the names of all keys and channels begin with: 1 to 128
+// bytes without braces, blanks and control characters. Drivers with different
+// prefixes do not see each other's locks.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithNodeTimeout sets how long one node has to answer one request. Nobody
+// waits so long while a majority answers: it is how soon a lack of one is
+// noticed. It should be small beside the TTLs in use; the default is a second.
+func WithNodeTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// WithDrift sets by which part of a lease the clocks of a node and a holder may
+// drift apart: 0 to 0.5, the default is 0.01. Nodes keep a lease for so much longer,
+// and two milliseconds.
+func WithDrift(part float64) Option { return func(o *options) { o.drift = part } }
+
+// New makes a Driver over the clients of 3 to 64 servers, which know nothing of
+// each other: no replicas, no Cluster. The clients stay the caller's to close,
+// after the Driver. New reaches no server.
+func New(clients []redis.UniversalClient, opts ...Option) (*Driver, error) {
+	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, drift: DefaultDrift}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	nodes, err := single(clients)
+	if err == nil {
+		err = o.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redlock: New: %w", err)
+	}
+	return newDriver(nodes, o), nil
+}
+
+// single returns the clients as what they have to be: of one server each.
+func single(clients []redis.UniversalClient) ([]*redis.Client, error) {
+	if err := checkCount(len(clients)); err != nil {
+		return nil, err
+	}
+	nodes := make([]*redis.Client, len(clients))
+	at := make(map[string]int)
+	for i, u := range clients {
+		c, ok := u.(*redis.Client)
+		switch {
+		case u == nil || ok && c == nil:
+			return nil, fmt.Errorf("client %d is nil", i+1)
+		case !ok:
+			return nil, fmt.Errorf("client %d is a %T: want a *redis.Client of one independent server", i+1, u)
+		}
+		o := c.Options()
+		address := fmt.Sprintf("%s/%d", o.Addr, o.DB)
+		if before, ok := at[address]; ok && o.Addr != "FailoverClient" {
+			return nil, fmt.Errorf("clients %d and %d are of the same server %s", before+1, i+1, address)
+		}
+		at[address] = i
+		nodes[i] = c
+	}
+	return nodes, nil
+}
+
+func checkCount(n int) error {
+	if n < fewest {
+		return fmt.Errorf("%d nodes: want at least %d, so that one may fail (for one server use redis://)", n, fewest)
+	}
+	if n > most {
+		return fmt.Errorf("%d nodes: want at most %d", n, most)
+	}
+	return nil
+}
+
+func (o options) check() error {
+	if err := redisline.CheckPrefix(o.prefix); err != nil {
+		return err
+	}
+	if o.timeout < time.Millisecond {
+		return fmt.Errorf("node timeout %v: want at least 1ms", o.timeout)
+	}
+	if !(o.drift >= 0 && o.drift <= 0.5) {
+		return fmt.Errorf("drift %v: want a part of a lease, 0 to 0.5", o.drift)
+	}
+	return nil
+}
+
+func newDriver(clients []*redis.Client, o options) *Driver {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	d := &Driver{
+		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift,
+		keys:     redisline.Keys{Prefix: o.prefix},
+		numbers:  newNumbers(len(clients)),
+		blank:    make([]*call, len(clients)),
+		closing:  make(chan struct{}),
+		aborting: make(chan struct{}),
+		rooms:    make(map[string]*room),
+		waiters:  make(map[string]*waiter),
+		held:     make(map[string]*ticket),
+		losses:   make(map[string]uint64),
+	}
+	d.channel = d.keys.Channel(hex.EncodeToString(id[:]))
+	ctx, cancel := context.WithCancel(context.Background())
+	d.cancel = cancel
+	for i, c := range clients {
+		n := newNode(i, c, o.timeout)
+		n.ctx = ctx
+		n.listener = redisline.NewListener(c, d.channel,
+			func(notice string) { d.hear(i, notice) }, d.recheck)
+		d.nodes = append(d.nodes, n)
+	}
+	return d
+}
+
+// String names the store.
+func (d *Driver) String() string {
+	addrs := make([]string, len(d.nodes))
+	for i, n := range d.nodes {
+		addrs[i] = n.addr
+	}
+	return "redlock " + strings.Join(addrs, ",")
+}
+
+// Key returns the key that the exclusive holder of a name sets on each node,
+// for programs that use Redlock with SET NX PX themselves.
+func (d *Driver) Key(name string) string { return d.keys.Main(name) }
+
+// NotifyLoss implements driver.LossNotifier: Break tells at once.
+func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tell = tell
+}
+
+// Bounds implements driver.Bounder. The first waiter's process looks when the
+// lease ends on a majority of nodes, as it knows it from its last heartbeat.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	lease := time.Duration(d.millis(ttl)) * time.Millisecond
+	return driver.Bounds{
+		MinTTL:   time.Millisecond,
+		Crash:    max(lease, heartbeat) + 300*time.Millisecond,
+		Liveness: liveness + 300*time.Millisecond,
+	}
+}
+
+// Close implements driver.Driver. What was asked of nodes before, releases
+// above all, still reaches those that answer.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	close(d.closing)
+	for _, r := range d.rooms {
+		r.stop()
+	}
+	d.mu.Unlock()
+	for _, n := range d.nodes {
+		n.close()
+	}
+	d.drain(d.timeout)
+	close(d.aborting)
+	d.cancel()
+	var listeners sync.WaitGroup
+	for _, n := range d.nodes {
+		listeners.Go(n.listener.Close)
+	}
+	listeners.Wait()
+	errs := make([]error, 0, len(d.owned))
+	for _, c := range d.owned {
+		errs = append(errs, c.Close()) // ends the requests that are under way
+	}
+	d.drain(d.timeout + slack)
+	d.work.Wait()
+	return errors.Join(errs...)
+}
+
+// drain waits until the nodes have run what was asked of them, no longer than bound.
+func (d *Driver) drain(bound time.Duration) {
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	for _, n := range d.nodes {
+		select {
+		case <-n.ended:
+		case <-t.C:
+			return
+		}
+	}
+}
+
+// begin counts background work that Close waits for.
+func (d *Driver) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.work.Add(1)
+	return true
+}
+
+func (d *Driver) isClosed() bool {
+	select {
+	case <-d.closing:
+		return true
+	default:
+		return false
+	}
+}

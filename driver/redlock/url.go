@@ -1,0 +1,76 @@
+package redlock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
+)
+
+func init() { driver.Register("redlock", open) }
+
+// open makes a Driver with clients of its own. It reaches no node.
+//
+//	redlock://[user[:password]@]host[:6379],host[:6379],host[:6379][,…][/db]
+func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
+	o := options{
+		prefix:  u.Param("prefix", DefaultPrefix),
+		timeout: u.Duration("node_timeout", DefaultTimeout),
+		drift:   DefaultDrift,
+	}
+	var errs []error
+	if s := u.Param("drift", ""); s != "" {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("parameter drift=%q: want a number, such as 0.01", s))
+		}
+		o.drift = f
+	}
+	hosts := u.HostsWithPort("6379")
+	errs = append(errs, checkCount(len(hosts)))
+	for i, h := range hosts {
+		if slices.Contains(hosts[:i], h) {
+			errs = append(errs, fmt.Errorf("host %q is given twice: want independent servers", h))
+		}
+	}
+	one := *u
+	one.Hosts = u.Hosts[:min(1, len(u.Hosts))]
+	client, err := redisline.ClientOptions(&one, 0)
+	if err := errors.Join(append(errs, err, o.check())...); err != nil {
+		return nil, err
+	}
+	var clients []*redis.Client
+	for _, h := range hosts {
+		clients = append(clients, redis.NewClient(nodeOptions(client, h, o)))
+	}
+	d := newDriver(clients, o)
+	d.owned = clients
+	return d, nil
+}
+
+// nodeOptions is how to reach one of the nodes.
+func nodeOptions(common *redis.UniversalOptions, host string, o options) *redis.Options {
+	s := common.Simple()
+	s.Addr = host
+	s.MaxRetries = -1
+	s.DialTimeout = min(s.DialTimeout, o.timeout)
+	s.DialerRetries = 1
+	if s.TLSConfig != nil {
+		s.TLSConfig = withServerName(s.TLSConfig, host)
+	}
+	return s
+}
+
+func withServerName(c *tls.Config, host string) *tls.Config {
+	c = c.Clone()
+	c.ServerName, _, _ = net.SplitHostPort(host)
+	return c
+}
