@@ -136,6 +136,56 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// TestClusterFailover: a lock that a replica has outlives its master, and so
+// does the line; other masters' locks are not held up meanwhile.
+func TestClusterFailover(t *testing.T) {
+	cluster := testbed.RedisCluster(t, testbed.Replicas(1))
+	url := cluster.URL() + "?replicas=1"
+	holder, waiter := process(t, url), process(t, cluster.URL())
+	name, elsewhere := newName(), newName()
+	c := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = c.Close() })
+	d, err := redis.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master := func(name string) string {
+		m, err := c.MasterForKey(t.Context(), d.Key(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Options().Addr
+	}
+	for master(elsewhere) == master(name) {
+		elsewhere = newName()
+	}
+	k := take(t, holder, name, locker.WithTTL(time.Minute))
+	got := acquiring(t, waiter, name, locker.WithTTL(time.Minute))
+	await(t, holder, name, 2)
+	for _, m := range cluster.Members {
+		if m.Addr() == master(name) {
+			m.Kill()
+			break
+		}
+	}
+	begun := time.Now()
+	release(t, take(t, waiter, elsewhere))
+	t.Logf("elsewhere: %v", time.Since(begun))
+	// A handle is released once: when there is somebody to tell.
+	until(t, func() error {
+		_, err := holder.Inspect(t.Context(), name)
+		return err
+	})
+	t.Logf("failed over within %v", time.Since(begun))
+	release(t, k)
+	next, took := within(t, got, 10*time.Second)
+	t.Logf("granted %v after the release", took)
+	if next.Token() <= k.Token() {
+		t.Errorf("token %d after %d", next.Token(), k.Token())
+	}
+	release(t, next)
+}
+
 // TestRing: a Ring is no place for locks.
 func TestRing(t *testing.T) {
 	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})

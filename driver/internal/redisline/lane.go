@@ -162,6 +162,7 @@ func (l *lane) direct(ctx context.Context, c *Call) (any, error) {
 	begun := time.Now()
 	cmd := c.bySHA(ctx)
 	err := l.near.Process(ctx, cmd)
+	l.pipe.doubt(err)
 	switch {
 	case c.refused(err):
 	case err != nil, time.Since(begun) > slow:

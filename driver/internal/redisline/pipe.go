@@ -31,6 +31,7 @@ type Pipe struct {
 
 	client redis.UniversalClient
 	route  func(key string) any // calls with different routes do not wait for each other; may be nil
+	reload func()               // asks the Cluster anew who serves what; nil where there is none
 	ctx    context.Context      //nolint:containedctx // of the pipe's own requests: ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -50,6 +51,7 @@ func NewPipe(client redis.UniversalClient) *Pipe {
 		p.only.near = near(c)
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
+		p.reload = func() { c.ReloadState(p.ctx) }
 		p.route = func(key string) any {
 			node, err := c.MasterForKey(p.ctx, key)
 			if err != nil {
@@ -158,7 +160,17 @@ func (p *Pipe) send(batch []*Call) {
 	}
 	p.exec(unknown, (*Call).byText)
 	for _, c := range live {
+		p.doubt(c.cmd.Err())
 		c.finish(c.cmd.Result())
+	}
+}
+
+// doubt has a Cluster's map read anew after an error that is not a server's
+// answer: go-redis waits up to ten seconds with that.
+func (p *Pipe) doubt(err error) {
+	var answer redis.Error
+	if err != nil && p.reload != nil && !errors.As(err, &answer) {
+		p.reload()
 	}
 }
 
