@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -180,35 +179,39 @@ func (d *Driver) room(ctx context.Context, r driver.Request) (free, again bool, 
 // enter sends a statement that takes the gate of a free line. A ticket without a
 // number means that the line has one.
 func (d *Driver) enter(ctx context.Context, statement string, r driver.Request) (ticket, error) {
-	v := valuesOf(r, d.opts.liveness)
-	for range 2 {
+	for try := 0; ; try++ {
+		v, err := d.valuesOf(ctx, r)
+		if err != nil {
+			return ticket{}, err
+		}
 		asked := time.Now()
 		res, err := d.exec(ctx, statement, v)
+		if number(err) == errNull && try < 2 {
+			if err := d.restart(ctx, try, err); err != nil {
+				return ticket{}, err
+			}
+			continue
+		}
 		if err != nil {
 			return ticket{}, err
 		}
 		n, err := res.RowsAffected()
-		if err != nil {
+		if err != nil || n != 1 {
 			return ticket{}, err
 		}
-		switch n {
-		case 1:
-			token, err := res.LastInsertId()
-			return ticket{token: uint64(token), asked: asked, granted: true}, err //nolint:gosec // counts from 1
-		case 2:
-			return ticket{}, nil
-		}
-		if err := d.migrate(ctx, errors.New("the slots are not there")); err != nil {
-			return ticket{}, err
-		}
+		token, err := res.LastInsertId()
+		return ticket{token: uint64(token), asked: asked, granted: true}, err //nolint:gosec // counts from 1
 	}
-	return ticket{}, fmt.Errorf("table %s does not have its rows", d.w.slots)
 }
 
 // queue takes a place behind the gate; false when there is no gate.
 func (d *Driver) queue(ctx context.Context, r driver.Request) (ticket, bool, error) {
+	v, err := d.valuesOf(ctx, r)
+	if err != nil {
+		return ticket{}, false, err
+	}
 	asked := time.Now()
-	res, err := d.exec(ctx, "queue", valuesOf(r, d.opts.liveness))
+	res, err := d.exec(ctx, "queue", v)
 	if number(err) == errDuplicate {
 		return d.standing(ctx, r)
 	}
@@ -216,8 +219,11 @@ func (d *Driver) queue(ctx context.Context, r driver.Request) (ticket, bool, err
 		return ticket{}, false, err
 	}
 	n, err := res.RowsAffected()
-	if err != nil || n == 0 {
+	if err != nil {
 		return ticket{}, false, err
+	}
+	if n == 0 { // no gate, or it is this very ticket's
+		return d.standing(ctx, r)
 	}
 	token, err := res.LastInsertId()
 	return ticket{token: uint64(token), asked: asked}, true, err //nolint:gosec // counts from 1

@@ -73,6 +73,7 @@ type Driver struct {
 
 	migrating chan struct{} // held while the tables are being made
 	poller    poller
+	clock     clock
 	sweeping  atomic.Bool // a sweep is planned
 
 	mu      sync.Mutex

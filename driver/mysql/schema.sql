@@ -1,14 +1,15 @@
 -- The lines of locker. One row of {tickets} is one ticket; its number is the
 -- place in line and the fencing token.
 --
--- gate  the name, on the one row of a line that stands at its gate: the first
---       that came, or the mere place that it left (then name is NULL). While a
---       line has tickets it has a gate, so a free name is one that can be inserted.
--- sole  the name, on an exclusive holder: two of one name cannot be.
--- line  the line of a name in order.
+-- place  the name, for the one row of a line that stands at its gate: the first
+--        that came, or the mere gate that it left (then name is NULL). While a line
+--        has tickets it has a gate, so a free name is one that can be inserted.
+--        Those behind have a byte 255, which no name begins with, and their ID.
+-- sole   the name, on an exclusive holder: two of one name cannot be.
+-- line   the line of a name in order.
 CREATE TABLE IF NOT EXISTS {tickets} (
+  place VARBINARY(512) NOT NULL,
   token BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
-  gate VARBINARY(512) NULL,
   name VARBINARY(512) NULL,
   id VARBINARY(64) NULL,
   owner VARBINARY(2048) NOT NULL,
@@ -20,9 +21,8 @@ CREATE TABLE IF NOT EXISTS {tickets} (
   since DATETIME(6) NOT NULL,
   expires DATETIME(6) NOT NULL,
   sole VARBINARY(512) GENERATED ALWAYS AS (IF(held = 1 AND shared = 0, name, NULL)) STORED,
-  PRIMARY KEY (token),
-  UNIQUE KEY gate (gate),
-  UNIQUE KEY id (id),
+  PRIMARY KEY (place),
+  UNIQUE KEY token (token),
   UNIQUE KEY sole (sole),
   UNIQUE KEY line (name, token)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema 1';

@@ -3,27 +3,32 @@
 -- round trip whatever the DSN. Each locks rows that exist, by a unique key: in no
 -- isolation level does one hold a gap that another one needs in turn.
 
--- enter: take the gate of a line that nobody stands in, and be granted.
-INSERT INTO {tickets} (gate, name, id, owner, note, shared, permits, held, since, expires)
-SELECT {name}, {name}, {id}, {owner}, {note}, {shared}, {permits}, 1,
-  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-FROM {slots} WHERE slot = {slot} FOR UPDATE
+-- clock: the time that deadlines are told in.
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+
+-- enter: take the gate of a line that nobody stands in, and be granted. What comes
+-- after its deadline, when its sender has given up, does nothing.
+INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
+VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
+  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} FOR UPDATE),
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 
 -- knock: enter, or tell whoever stands at the gate that others will come. One row
 -- is affected in the first case, two are in the second.
-INSERT INTO {tickets} (gate, name, id, owner, note, shared, permits, held, since, expires)
-SELECT {name}, {name}, {id}, {owner}, {note}, {shared}, {permits}, 1,
-  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-FROM {slots} WHERE slot = {slot} FOR UPDATE
+INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
+VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
+  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} FOR UPDATE),
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 ON DUPLICATE KEY UPDATE {tickets}.knocks = {tickets}.knocks + 1
 
--- queue: stand in line behind a gate where somebody has knocked. No row: there is
--- none.
-INSERT INTO {tickets} (name, id, owner, note, shared, permits, held, since, expires)
-SELECT {name}, {id}, {owner}, {note}, {shared}, {permits}, 0,
+-- queue: stand in line behind a gate that is somebody else's, where somebody has knocked. No row: there
+-- is none, or it is too late.
+INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
+SELECT {seat}, {name}, {id}, {owner}, {note}, {shared}, {permits}, 0,
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
-FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.gate = {name}
-WHERE s.slot = {slot} AND g.knocks > 0 FOR UPDATE
+FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
+WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline}
+  AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id}) FOR UPDATE
 
 -- head: the first tickets of a line.
 SELECT {key}, token, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
@@ -31,7 +36,7 @@ SELECT {key}, token, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
 FROM {tickets} WHERE name = {name} ORDER BY token LIMIT {most}
 
 -- find: the number of a ticket.
-SELECT token FROM {tickets} WHERE id = {id} AND name = {name}
+SELECT token FROM {tickets} WHERE place IN ({seat}, {name}) AND id = {id} AND name = {name}
 
 -- claim: hold tickets that were seen to be next. What is ahead of a ticket only ever
 -- goes away, so what was seen once is true for ever.
@@ -57,19 +62,19 @@ SELECT token FROM {tickets}
 WHERE token IN ({tokens}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
 
 -- leave: release a ticket at a gate where nobody has knocked, and the gate with it.
-DELETE FROM {tickets} WHERE gate = {name} AND token = {token} AND id = {id} AND knocks = 0
+DELETE FROM {tickets} WHERE place = {name} AND token = {token} AND id = {id} AND knocks = 0
 
 -- vacate: release a ticket at the gate, and leave the gate for the others.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
   expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
-WHERE gate = {name} AND token = {token} AND id = {id}
+WHERE place = {name} AND token = {token} AND id = {id}
 
 -- unqueue: release a ticket behind the gate.
-DELETE FROM {tickets} WHERE token = {token} AND id = {id} AND name = {name} AND gate IS NULL
+DELETE FROM {tickets} WHERE place = {seat} AND token = {token} AND name = {name}
 
 -- close: take away a gate that nobody stands at and nobody behind. It locks the gate first.
 DELETE g FROM {tickets} AS g LEFT JOIN {tickets} AS t ON t.name = {name}
-WHERE g.gate = {name} AND g.name IS NULL AND t.token IS NULL
+WHERE g.place = {name} AND g.name IS NULL AND t.token IS NULL
 
 -- dead: tickets of a line that are over.
 SELECT token FROM {tickets} WHERE name = {name} AND expires <= UTC_TIMESTAMP(6) ORDER BY token LIMIT 1000
@@ -79,7 +84,7 @@ SELECT token FROM {tickets} FORCE INDEX (line)
 WHERE name = {name} AND token IN ({tokens}) AND expires <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
 
 -- buried: remove them, but leave a gate where somebody has knocked.
-DELETE FROM {tickets} WHERE token IN ({tokens}) AND (gate IS NULL OR knocks = 0)
+DELETE FROM {tickets} WHERE token IN ({tokens}) AND (place <> name OR knocks = 0)
 
 -- vacated: turn the rest, which stand at a gate, into mere gates.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
@@ -98,7 +103,7 @@ SELECT DISTINCT name FROM {tickets} WHERE name IS NOT NULL AND expires > UTC_TIM
 SELECT id FROM {tickets} WHERE name = {name} AND token = {token} AND expires > UTC_TIMESTAMP(6)
 
 -- stale: names whose dead nobody has buried, and gates that nobody stands at.
-SELECT DISTINCT COALESCE(name, gate) FROM {tickets}
+SELECT DISTINCT COALESCE(name, place) FROM {tickets}
 WHERE name IS NULL OR expires < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND LIMIT 500
 
 -- guard: lock the place in line, which renewals do not touch.

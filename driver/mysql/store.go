@@ -16,6 +16,7 @@ import (
 // Error numbers, of MySQL and MariaDB alike where not said otherwise.
 const (
 	errDuplicate    = 1062
+	errNull         = 1048
 	errNoTable      = 1146
 	errLockTimeout  = 1205 // on MariaDB also NOWAIT
 	errDeadlock     = 1213

@@ -111,13 +111,7 @@ type values struct {
 	tokens      []uint64
 	ids, names  []string
 	key, most   int
-}
-
-func valuesOf(r driver.Request, life time.Duration) values {
-	return values{
-		name: r.Name, id: r.ID, owner: r.Owner, note: r.Note,
-		shared: r.Shared, permits: r.Limit, ttl: r.TTL, life: life,
-	}
+	deadline    time.Time // by the database's clock
 }
 
 func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
@@ -143,6 +137,8 @@ func (v *values) fill(b []byte, hole string) []byte {
 	switch hole {
 	case "name":
 		return literal(b, v.name)
+	case "seat":
+		return literal(b, "\xff"+v.id)
 	case "id":
 		return literal(b, v.id)
 	case "owner":
@@ -172,6 +168,8 @@ func (v *values) fill(b []byte, hole string) []byte {
 		return list(b, v.ids, literal)
 	case "names":
 		return list(b, v.names, literal)
+	case "deadline":
+		return v.deadline.UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
 	case "key":
 		return strconv.AppendInt(b, int64(v.key), 10)
 	case "most":
