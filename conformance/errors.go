@@ -3,6 +3,8 @@ package conformance
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +32,11 @@ var failures = []Case{
 		Topic: "errors", Name: "waiter-in-a-cut", Rules: []string{"D7", "D14", "D16", "§5.9"}, Needs: NeedLink,
 		Explain: "a waiter that is cut off waits on until its context ends, and then says why",
 		prove:   provesWaiterInCut,
+	},
+	{
+		Topic: "errors", Name: "driver-in-a-cut", Rules: []string{"D14", "D16", "D17", "§5.9"}, Needs: NeedLink,
+		Explain: "with the way to the store cut every method of the driver returns soon after its context ends, and does not guess",
+		prove:   provesDriverInCut,
 	},
 	{
 		Topic: "errors", Name: "no-way-to-store", Rules: []string{"D7", "D16", "§5.9"}, Needs: NeedLink,
@@ -164,4 +171,42 @@ func provesNoWayToStore(e *env) {
 	e.worksAgain(c)
 	e.awaitLineWithin(e.bounds(ttl).Crash+e.outlives(), name, 0)
 	e.empty(name)
+}
+
+func provesDriverInCut(e *env) {
+	name := e.name("driver-in-a-cut")
+	d, link, err := e.h.OpenLink(e.ctx)
+	e.ok(err, "open with a link")
+	e.onClose(func() { _ = d.Close() })
+	e.onHeal(link.Heal)
+	h := e.grant(d, e.request(name))
+	try := e.request(name)
+	try.Wait = false
+	link.Cut()
+	calls := map[string]func(ctx context.Context) error{
+		"Acquire":                 func(ctx context.Context) error { _, err := d.Acquire(ctx, e.request(name)); return err },
+		"Acquire without waiting": func(ctx context.Context) error { _, err := d.Acquire(ctx, try); return err },
+		"Renew":                   func(ctx context.Context) error { return d.Renew(ctx, h, time.Minute) },
+		"Inspect":                 func(ctx context.Context) error { _, err := d.Inspect(ctx, name); return err },
+		"Release":                 func(ctx context.Context) error { return d.Release(ctx, h) },
+	}
+	verbs := slices.Sorted(maps.Keys(calls))
+	const bound = slack / 2
+	e.each(len(verbs), func(i int) {
+		ctx, cancel := context.WithTimeout(e.ctx, bound)
+		defer cancel()
+		begun := time.Now()
+		err := calls[verbs[i]](ctx)
+		if took := time.Since(begun); took > bound+2*slack {
+			e.failf("%s took %v without an answer, and its context %v", verbs[i], took, bound)
+		}
+		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
+			e.failf("%s, which got no answer: got error %v", verbs[i], err)
+		}
+	})
+	begun := time.Now()
+	_ = d.Close() // may say that it could not take leave
+	if took := time.Since(begun); took > storeBound {
+		e.failf("Close without a way to the store took %v", took)
+	}
 }

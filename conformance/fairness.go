@@ -56,6 +56,11 @@ var fairness = []Case{
 		prove:   provesPromptHandOff,
 	},
 	{
+		Topic: "fairness", Name: "many-waits", Rules: []string{"D13", "D16", "§5.2"},
+		Explain: "a process that waits for a hundred names goes on acquiring, renewing and releasing others",
+		prove:   provesManyWaits,
+	},
+	{
 		Topic: "fairness", Name: "joined-is-told", Rules: []string{"D7", "§5.2"},
 		Explain: "whoever has to wait is told once that it stands in line, and who has not is not",
 		prove:   provesJoinedIsTold,
@@ -297,4 +302,38 @@ func provesPromptHandOff(e *env) {
 	}
 	e.release(k)
 	e.empty(name)
+}
+
+// provesManyWaits finds drivers in which each waiter uses up something that
+// others need: a connection of a pool, the turn of a loop.
+func provesManyWaits(e *env) {
+	n := rounds(100)
+	cs := e.clients(2)
+	own := e.take(cs[1], e.name("own"), locker.WithTTL(shortTTL))
+	ns, held, ps := make([]string, n), make([]*locker.Lock, n), make([]*pending, n)
+	e.each(n, func(i int) {
+		ns[i] = e.name(fmt.Sprint("wait-", i))
+		held[i] = e.take(cs[0], ns[i])
+	})
+	for i := range ps {
+		ps[i] = e.acquire(cs[1], ns[i])
+	}
+	for _, name := range ns {
+		e.awaitLine(name, 2)
+	}
+	for range 3 {
+		e.release(e.takeNow(cs[1], e.name("beside")))
+		e.sleep(shortTTL / 2)
+	}
+	e.holds(own, "renewed beside %d waits", n)
+	begun := time.Now()
+	e.each(n, func(i int) { e.release(held[i]) })
+	for _, p := range ps {
+		k := p.granted(patience, "the holder released")
+		if took := p.at.Sub(begun); took > 3*slack {
+			e.failf("with %d waits a grant took %v", n, took)
+		}
+		e.release(k)
+	}
+	e.release(own)
 }

@@ -84,8 +84,10 @@ var mutants = map[mutant.Bug]string{
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/told-before-next errors/release-unreached cancellation/cut-while-asking
 		outage/release-while-down outage/stall-while-held`,
-	mutant.LostIfUnknown:   `errors/unknown-is-not-lost cancellation/driver-returns`,
-	mutant.IgnoresContext:  `cancellation/driver-returns errors/no-way-to-store outage/stalled outage/close-while-down`,
+	mutant.LostIfUnknown: `errors/unknown-is-not-lost cancellation/driver-returns errors/driver-in-a-cut`,
+	mutant.IgnoresContext: `cancellation/driver-returns errors/no-way-to-store errors/driver-in-a-cut
+		outage/stalled outage/close-while-down`,
+	mutant.FewConnections:  `fairness/many-waits`,
 	mutant.NeverReconnects: `outage/waiter-keeps-place outage/cut-and-back outage/down-at-start outage/stalled`,
 
 	mutant.FoldsCase:    `names/distinct names/lines-apart`,

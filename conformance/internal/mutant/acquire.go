@@ -82,6 +82,14 @@ func (s *Store) refuse(ln *line) error {
 // wait shows that the waiter lives, until it is granted or gone.
 func (d *Driver) wait(ctx context.Context, t *ticket) error {
 	var last error
+	if d.s.has(FewConnections) {
+		select {
+		case d.conns <- struct{}{}:
+			defer func() { <-d.conns }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	for {
 		beat := time.NewTimer(Liveness / 4)
 		select {

@@ -71,6 +71,7 @@ const (
 	AssumesSuccess  Bug = "a request without an answer is taken for done"
 	LostIfUnknown   Bug = "a request without an answer is ErrLost"
 	IgnoresContext  Bug = "calls return half a minute after their context ended"
+	FewConnections  Bug = "each waiter keeps one of four connections"
 	NeverReconnects Bug = "a client that was cut off once stays so"
 
 	// Of names.

@@ -21,6 +21,7 @@ var (
 type Driver struct {
 	s       *Store
 	closing chan struct{}
+	conns   chan struct{} // those in use, for FewConnections
 	tell    func(driver.Hold, error)
 
 	// guarded by s.mu
@@ -44,7 +45,7 @@ var (
 func (s *Store) Open() *Driver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &Driver{s: s, closing: make(chan struct{})}
+	d := &Driver{s: s, closing: make(chan struct{}), conns: make(chan struct{}, 4)}
 	s.clis = append(s.clis, d)
 	return d
 }
@@ -98,6 +99,14 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 
 // ask sends a request, which f executes with the store locked.
 func (d *Driver) ask(ctx context.Context, f func() error) error {
+	if d.s.has(FewConnections) {
+		select {
+		case d.conns <- struct{}{}:
+			defer func() { <-d.conns }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	if err := d.gate(ctx, false); err != nil {
 		return d.unknown(err)
 	}
