@@ -35,6 +35,14 @@ func countKeys(ctx context.Context, c goredis.Cmdable, prefix string) (int, erro
 	return n, it.Err()
 }
 
+// notShort leaves out, with -short, what takes long and says little more.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out with -short")
+	}
+}
+
 func TestConformance(t *testing.T) {
 	srv := testbed.Redis(t, testbed.Durable(), testbed.Faults())
 	c := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
@@ -53,6 +61,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceCluster(t *testing.T) {
+	notShort(t)
 	cluster := testbed.RedisCluster(t)
 	c := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = c.Close() })

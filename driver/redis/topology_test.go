@@ -19,6 +19,7 @@ import (
 // TestSentinelFailover: a lock that a replica has acknowledged outlives the
 // primary, its waiter keeps waiting, and tokens go on growing.
 func TestSentinelFailover(t *testing.T) {
+	notShort(t)
 	s := testbed.RedisSentinel(t)
 	url := s.URL() + "?replicas=1"
 	holder, waiter := process(t, url), process(t, url)
@@ -139,6 +140,7 @@ func TestCluster(t *testing.T) {
 // TestClusterFailover: a lock that a replica has outlives its master, and so
 // does the line; other masters' locks are not held up meanwhile.
 func TestClusterFailover(t *testing.T) {
+	notShort(t)
 	cluster := testbed.RedisCluster(t, testbed.Replicas(1))
 	url := cluster.URL() + "?replicas=1"
 	holder, waiter := process(t, url), process(t, cluster.URL())

@@ -20,9 +20,17 @@ const (
 	slow     = 25 * time.Millisecond  // and is not any more
 )
 
-// near is a client of one server that gives up early. Its pool is c's.
+// near is a client of one server that gives up early. Its pool is c's. With TLS
+// there is none: go-redis does not watch contexts while it dials, either.
 func near(c *redis.Client) *redis.Client {
-	n := c.WithTimeout(shortest)
+	bound := c.Options().ReadTimeout
+	if c.Options().TLSConfig != nil {
+		return nil
+	}
+	if bound <= 0 || bound > shortest {
+		bound = shortest
+	}
+	n := c.WithTimeout(bound)
 	n.Options().MaxRetries = 0 // of the copy that WithTimeout has made
 	return n
 }

@@ -65,6 +65,21 @@ local function ticket(id, number)
   return {id = id, number = tonumber(number), rec = rec, chan = chan, limit = tonumber(limit), till = till}
 end
 
+-- bury takes the tickets of the dead out of the line before one of them shows
+-- life again: others may have seen that its tickets were gone.
+local function bury(chan)
+  if tonumber(call('ZSCORE', P, chan) or 0) > now then return end
+  for _, set in ipairs({X, S}) do
+    for _, id in ipairs(call('ZRANGE', set, 0, -1)) do
+      if not ticket(id, 0) then
+        call('ZREM', set, id)
+        call('HDEL', T, id)
+        dead = true
+      end
+    end
+  end
+end
+
 -- peek returns the live ticket at a place of X or S, if its number is below;
 -- dead ones there leave the line.
 local function peek(set, at, below)
@@ -171,6 +186,7 @@ end
 local function queue(exclusive, id, number, rec)
   local set = exclusive and X or S
   local chan, limit = string.match(rec, '^%S+ %d+ (%S+) (%d+) ')
+  bury(chan)
   call('ZADD', set, int(number), id)
   call('HSET', T, id, rec)
   if not exclusive then
