@@ -17,7 +17,7 @@ type ticket struct {
 	bucket string
 	record string
 	number uint64       // final once it stands in line, or holds, on a majority
-	round  int64        // of the last question; one goroutine at a time asks
+	round  atomic.Int64 // of the last question; one goroutine at a time asks
 	lease  atomic.Int64 // what the last renewal asked for
 }
 
@@ -124,15 +124,23 @@ func (d *Driver) leave(ctx context.Context, t *ticket, v *vote) error {
 	return driver.ErrNotAcquired
 }
 
+// patience is for how many timeouts a join is asked again of nodes that are
+// silent: they may be slow, and where nobody listens an error comes at once.
+const patience = 2
+
 // join takes a ticket and waits for its grant.
 func (d *Driver) join(ctx context.Context, t *ticket) (driver.Grant, error) {
 	w := d.register(t)
 	defer d.depart(w)
 	number, origin := d.numbers.guess(), byte(guessed)
+	begun := time.Now()
 	for {
 		v, err := d.vote(ctx, t, number, orWait, origin)
 		if err != nil {
 			return driver.Grant{}, err
+		}
+		if v.verdict == unreachable && v.silent() && time.Since(begun) < patience*d.timeout {
+			continue // it may stand in line already
 		}
 		switch v.verdict {
 		case granted:
@@ -169,7 +177,7 @@ func (d *Driver) grant(t *ticket, v *vote) driver.Grant {
 // majority has made: it was down, or somebody's release came late there. The
 // request goes out before the release of the ticket, or not at all.
 func (d *Driver) repair(n *node, t *ticket) {
-	c := d.acquireCall(t, t.number, t.round, orLeave, kept)
+	c := d.acquireCall(t, t.number, t.round.Load(), orLeave, kept)
 	c.done = func(any, error) {}
 	d.mu.Lock()
 	defer d.mu.Unlock()

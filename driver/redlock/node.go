@@ -213,6 +213,12 @@ func unsent(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
 }
 
+// isTimeout tells whether a node did not answer in time.
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout() && !unsent(err)
+}
+
 // stray notes that a request which puts a ticket here may still be on its way.
 func (n *node) stray(id string) {
 	now := time.Now()

@@ -254,7 +254,7 @@ func (d *Driver) sight(rm *room, node int, begun time.Time) (lapsed bool) {
 func (d *Driver) hearOf(n *node, w *waiter, state int64, lapsed bool) {
 	d.mu.Lock()
 	current := d.waiters[w.t.r.ID] == w && !w.asking
-	round := w.t.round
+	round := w.t.round.Load()
 	if current && state == isGone {
 		w.absent |= 1 << n.index
 		if lapsed {

@@ -43,9 +43,8 @@ type vote struct {
 
 // vote asks all nodes for a ticket.
 func (d *Driver) vote(ctx context.Context, t *ticket, number uint64, mode, origin byte) (*vote, error) {
-	t.round++
 	v := &vote{
-		d: d, t: t, number: number, round: t.round, mode: mode,
+		d: d, t: t, number: number, round: t.round.Add(1), mode: mode,
 		answers: make([]answer, len(d.nodes)), heard: make([]bool, len(d.nodes)), errs: make([]error, len(d.nodes)),
 	}
 	v.poll = newPoll(v.take)
@@ -212,4 +211,16 @@ func (v *vote) failure() error {
 		return driver.ErrClosed
 	}
 	return v.d.unreached(v.errs, func(i int) bool { return v.heard[i] })
+}
+
+// silent tells whether a node may have taken the request, and has not answered.
+func (v *vote) silent() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, err := range v.errs {
+		if !v.heard[i] && (err == nil || isTimeout(err)) {
+			return true
+		}
+	}
+	return false
 }
