@@ -53,18 +53,8 @@ func (d *Driver) since(r driver.Request, part time.Duration) time.Time {
 	if !r.Renewed {
 		return now
 	}
-	age := max(r.TTL, d.opts.minTTL) / part
-	if r.TTL <= d.opts.minTTL {
-		// Perhaps the caller asked for less than Consul can give, and counts
-		// that from the renewal.
-		age = min(age, shortLead)
-	}
-	return now.Add(-age)
+	return now.Add(-max(r.TTL, d.opts.minTTL) / part)
 }
-
-// shortLead is how long before its grant a lease may have begun whose TTL may
-// be shorter than the session's.
-const shortLead = 100 * time.Millisecond
 
 // join puts a ticket into the line. It tries again while an agent that can be
 // reached says that it cannot serve at the moment, and once its session turns

@@ -11,9 +11,12 @@
 //
 // # How it works
 //
-// A ticket is a key of the KV store, <prefix>/<bucket>/<name>/<id>, locked by a
-// session whose behaviour is "delete". Its number, and fencing token, is its
-// CreateIndex: the index of the Raft log entry that created it. A transaction
+// A ticket is a key of the KV store, <prefix>/<bucket>/<name>/<session>-<slot>,
+// locked by a session whose behaviour is "delete". Its number, and fencing token,
+// is its CreateIndex: the index of the Raft log entry that created it. Its ID is in
+// the value, and the key is used again: Consul keeps a tombstone of every different
+// key that is deleted for a quarter of an hour, and goes through them
+// whenever their prefix is read. A transaction
 // creates the ticket and returns the line as it stands at that same index, so
 // an uncontended Acquire is one request and a Release another.
 //
@@ -36,7 +39,8 @@
 // transactions, which pass through Raft, and from reads in "consistent" mode. That
 // one ahead has gone is believed from blocking queries in "default" mode too, which
 // a deposed leader may answer: it is believed only at an index at which that
-// ticket had been created, and a key that has gone never comes back. That a
+// ticket had been created, or of a later one in its key; what has gone never
+// comes back with the same index. That a
 // session or a ticket of our own is gone is asked again in consistent mode
 // before it is said, since a leader that was just started answers renewals
 // before it has read its log.
@@ -93,8 +97,11 @@
 //	uncontended acquire and release   2
 //	a fixed lease                     one more, for its renewal
 //	TryAcquire that is refused        2
-//	contended, from another process   at most 5 a grant, whatever the number of waiters
+//	contended, from another process   5 a grant, whatever the number of waiters
 //	contended, from the same process  2
+//
+// A contended Acquire reads the whole line, once. A session costs four more,
+// once: its creation, two for its letter box, its end.
 //
 // Tested on Consul 1.22.
 package consul

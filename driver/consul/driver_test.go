@@ -413,3 +413,26 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("a TTL of 25 h: %v, want ErrUnsupported", err)
 	}
 }
+
+// A lease shorter than Consul's shortest session is ended by the core, and works
+// on a session that was renewed a while ago.
+func TestShortLease(t *testing.T) {
+	l := locker.New(first(counted(t, testbed.SharedConsul(t).Addr())), locker.WithObserver(func(e locker.Event) {
+		if e.Kind == locker.EventRejoined {
+			t.Errorf("joined again: %v", e.Err)
+		}
+	}))
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		release(t, acquire(t, l, t.Name(), locker.WithTTL(500*time.Millisecond)))
+	}
+	k := acquire(t, l, t.Name(), locker.WithTTL(500*time.Millisecond), locker.WithoutRenewal())
+	begun := time.Now()
+	next := acquire(t, l, t.Name())
+	if took := time.Since(begun); took < 400*time.Millisecond || took > 1500*time.Millisecond {
+		t.Errorf("a fixed lease of 500 ms ended after %v", took)
+	}
+	if err := k.Err(); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Err: %v, want ErrLost", err)
+	}
+	release(t, next)
+}

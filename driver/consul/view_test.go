@@ -137,3 +137,19 @@ func TestViewForgets(t *testing.T) {
 		t.Errorf("%d spots are kept of an empty line", len(v.spots))
 	}
 }
+
+// A bucket that was read before a ticket was created does not say that it has gone.
+func TestBucketFromThePast(t *testing.T) {
+	b := &bucket{index: 9, keys: map[string]struct{}{"there": {}}}
+	for _, c := range []struct {
+		key    string
+		number uint64
+		gone   bool
+	}{{"there", 5, false}, {"missing", 5, true}, {"missing", 10, false}} {
+		sub := &subscriber{key: c.key, number: c.number, news: make(chan error, 1)}
+		b.tell(sub)
+		if gone := len(sub.news) == 1; gone != c.gone {
+			t.Errorf("ticket %d at %q: gone %v, want %v", c.number, c.key, gone, c.gone)
+		}
+	}
+}
