@@ -65,6 +65,7 @@ func (d *Driver) join(ctx context.Context, r driver.Request, w *waiter) (g drive
 			if err == nil && !d.line.stands(w, time.Duration(due)*time.Microsecond) { //nolint:gosec // an hour at most
 				err = driver.ErrLost
 			}
+			d.keep()
 			return g, err == nil, err
 		case "p":
 			if err := d.register(ctx, w.process, asked); err != nil {
@@ -89,6 +90,7 @@ func (d *Driver) taken(ctx context.Context, r driver.Request, o outcome) (driver
 		return driver.Grant{}, o.err
 	}
 	if r.Renewed && time.Until(o.until) >= min(r.TTL*2/3, d.opts.liveness/2) {
+		d.line.refresh(r.ID)
 		return driver.Grant{Token: o.token, Asked: o.until.Add(-r.TTL)}, nil
 	}
 	asked := time.Now()

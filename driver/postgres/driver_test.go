@@ -529,3 +529,30 @@ func TestURL(t *testing.T) {
 		t.Errorf("String is %q", s)
 	}
 }
+
+// The answer to a process's first beat may be lost, while the database has it.
+func TestFirstBeatUnanswered(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	prefix := unique()
+	holder, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	lh := newLocker(t, holder)
+	k, err := lh.Acquire(t.Context(), "a")
+	ok(t, err)
+	proxy := srv.Proxy(t)
+	d, _ := newDriver(t, proxy.URL(), postgres.WithPrefix(prefix), postgres.WithoutListen())
+	l := newLocker(t, d)
+	is(t, func() error { _, err := l.TryAcquire(t.Context(), "a"); return err }(), locker.ErrNotAcquired)
+	lost := proxy.LoseReply(prefix + "_beat")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-lost; cancel() }()
+	if k, err := l.Acquire(ctx, "a"); err == nil {
+		_ = k.Release(t.Context())
+		t.Fatal("acquired what is held")
+	}
+	w := async(t, l, "a")
+	queued(t, lh, "a", 2)
+	time.Sleep(postgres.DefaultLiveness + time.Second)
+	queued(t, lh, "a", 2)
+	ok(t, k.Release(t.Context()))
+	ok(t, got(t, w).Release(t.Context()))
+}

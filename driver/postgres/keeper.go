@@ -96,7 +96,10 @@ func (d *Driver) keep() {
 		return
 	}
 	d.line.keeping = true
-	k := &keeper{d: d, nextBeat: time.Now().Add(d.beatEvery()), poll: pollLeast}
+	k := &keeper{d: d, nextBeat: time.Now(), poll: pollLeast}
+	if d.line.registered {
+		k.nextBeat = k.nextBeat.Add(d.beatEvery())
+	}
 	if d.opts.listen {
 		k.nextPoll = time.Now().Add(pollFirst)
 	}
@@ -192,15 +195,17 @@ func (k *keeper) beat() {
 	d := k.d
 	k.nextBeat = time.Now().Add(d.beatEvery())
 	d.line.mu.Lock()
-	process, registered := d.line.process, d.line.registered
+	process, registered, waits := d.line.process, d.line.registered, len(d.line.waiters) > 0
 	d.line.mu.Unlock()
-	if !registered {
+	if !registered && !waits {
 		return
 	}
+	// Not registered, and yet there are tickets: the answer to the first beat
+	// was lost.
 	ctx, cancel := k.bound()
 	defer cancel()
 	asked := time.Now()
-	alive, claims, err := d.beat(ctx, process, false)
+	alive, claims, err := d.beat(ctx, process, !registered)
 	switch {
 	case err != nil:
 		d.line.unheard(err)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,12 +15,40 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
+// errReleased answers a renewal that a release overtook.
+var errReleased = errors.New("the lock is being released")
+
+// releasedSoon puts off the first renewal of a ticket that was just handed
+// over, for a small part of the time that is left: most are released sooner,
+// and their release would wait for the renewal's commit. It reports whether
+// that happened.
+func (d *Driver) releasedSoon(ctx context.Context, id string) bool {
+	released := d.line.renewing(id)
+	if released == nil {
+		return false
+	}
+	t := time.NewTimer(min(d.opts.liveness/20, 100*time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-released:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	d.line.renewed(id)
+	return false
+}
+
 // mostAtOnce is the number of leases that one statement renews.
 const mostAtOnce = 5000
 
 // RenewAll implements driver.BatchRenewer.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
+	if len(rs) == 1 && d.releasedSoon(ctx, rs[0].ID) {
+		errs[0] = errReleased
+		return errs
+	}
 	for from := 0; from < len(rs); from += mostAtOnce {
 		to := min(from+mostAtOnce, len(rs))
 		d.renewSome(ctx, rs[from:to], errs[from:to])
@@ -69,6 +98,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
+	d.line.releasing(h.ID)
 	var rep reply
 	err := d.retry(ctx, false, func() (err error) {
 		rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current())

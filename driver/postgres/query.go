@@ -90,18 +90,20 @@ func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 // to the moment before it is sent. When the schema is not there it is created,
 // and the statement tried again.
 func (d *Driver) query(ctx context.Context, urgent bool, asked *time.Time, scan func(pgx.Rows) error, sql string, args ...any) error {
-	err := d.queryOnce(ctx, urgent, asked, scan, sql, args...)
-	switch code(err) {
-	case codeIsolation:
-		d.strict.Store(true)
-	case "26000", "42P05": // no such prepared statement, or there is: a pooler
-		d.plain.Store(true)
-	case "42883", "42P01", "3F000": // no such function, table, schema
-		if err := d.createSchema(ctx, err); err != nil {
+	for range 3 { // of these, each once
+		err := d.queryOnce(ctx, urgent, asked, scan, sql, args...)
+		switch code(err) {
+		case codeIsolation:
+			d.strict.Store(true)
+		case "26000", "42P05": // no such prepared statement, or there is: a pooler
+			d.plain.Store(true)
+		case "42883", "42P01", "3F000": // no such function, table, schema
+			if err := d.createSchema(ctx, err); err != nil {
+				return err
+			}
+		default:
 			return err
 		}
-	default:
-		return err
 	}
 	return d.queryOnce(ctx, urgent, asked, scan, sql, args...)
 }
