@@ -1,5 +1,5 @@
-// Package redis keeps locks in Redis or Valkey, 6.2 or newer: one server, one
-// under Sentinel, or a Cluster.
+// Package redis keeps locks in Redis or Valkey: one server, one under Sentinel,
+// or a Cluster. It is tested on Redis 7.0, and uses no command newer than 6.2.
 //
 //	l, err := locker.Open(ctx, "redis://localhost:6379")
 //

@@ -1,0 +1,127 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) {
+	testbed.RegisterChild("hold", childHolds)
+	testbed.RegisterChild("wait", childWaits)
+	testbed.RunChild()
+	goleak.VerifyTestMain(m,
+		// go-redis's own, which dials a server that is down once a second until
+		// a second after its pool was closed.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// newName returns a lock name that nobody else uses.
+func newName() string { return fmt.Sprintf("test-%016x", rand.Uint64()) }
+
+// dial is a client of the server itself.
+func dial(t *testing.T, addr string) *goredis.Client {
+	t.Helper()
+	c := goredis.NewClient(&goredis.Options{Addr: addr})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// process opens a Locker as a process of its own would.
+func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Client {
+	t.Helper()
+	l, err := locker.Open(t.Context(), url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// take acquires what is to be had soon.
+func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	k, err := l.Acquire(t.Context(), name, append(opts, locker.WithWait(20*time.Second))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func release(t *testing.T, k *locker.Lock) {
+	t.Helper()
+	if err := k.Release(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// acquiring acquires in the background.
+func acquiring(t *testing.T, l *locker.Client, name string, opts ...locker.Option) <-chan *locker.Lock {
+	t.Helper()
+	got := make(chan *locker.Lock, 1)
+	go func() {
+		k, err := l.Acquire(t.Context(), name, opts...)
+		if err != nil {
+			t.Errorf("acquire %q: %v", name, err)
+		}
+		got <- k
+	}()
+	return got
+}
+
+// await waits until n tickets stand in line.
+func await(t *testing.T, l *locker.Client, name string, n int) {
+	t.Helper()
+	until(t, func() error {
+		line, err := l.Inspect(t.Context(), name)
+		if err != nil || len(line.Tickets) != n {
+			return fmt.Errorf("the line is %+v, %w; want %d tickets", line.Tickets, err, n)
+		}
+		return nil
+	})
+}
+
+// until waits until f returns nil.
+func until(t *testing.T, f func() error) {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal(err)
+		}
+	}
+}
+
+// within fails unless got comes in time; it returns how long that took.
+func within(t *testing.T, got <-chan *locker.Lock, bound time.Duration) (*locker.Lock, time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	select {
+	case k := <-got:
+		took := time.Since(begun)
+		if k == nil {
+			t.FailNow()
+		}
+		if took > bound {
+			t.Errorf("granted after %v, want %v at most", took, bound)
+		}
+		return k, took
+	case <-time.After(bound + 20*time.Second):
+		t.Fatalf("not granted within %v", bound+20*time.Second)
+		return nil, 0
+	}
+}
+
+// load is what a busy machine may add to a bound.
+const load = 300 * time.Millisecond

@@ -1,0 +1,171 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/redis"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// childHolds acquires LOCK with a TTL of 2 s, and holds until it is killed.
+func childHolds() {
+	l, err := locker.Open(context.Background(), os.Getenv("URL"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	k, err := l.Acquire(context.Background(), os.Getenv("LOCK"), locker.WithTTL(2*time.Second))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("held", k.Token())
+	<-k.Done()
+	fmt.Println("ended", k.Err())
+}
+
+// childWaits waits for LOCK for ever.
+func childWaits() {
+	l, err := locker.Open(context.Background(), os.Getenv("URL"), locker.WithObserver(func(e locker.Event) {
+		if e.Kind == locker.EventWaiting {
+			fmt.Println("waiting")
+		}
+	}))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if k, err := l.Acquire(context.Background(), os.Getenv("LOCK")); err == nil {
+		fmt.Println("held", k.Token())
+	}
+	select {}
+}
+
+func child(t *testing.T, what, url, name string) *testbed.Process {
+	t.Helper()
+	return testbed.Child(t, what, "URL="+url, "LOCK="+name)
+}
+
+// TestHolderKilled: from SIGKILL to the next grant it takes what is left of
+// the lease, and 0.2 s at most.
+func TestHolderKilled(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	name := newName()
+	p := child(t, "hold", srv.URL(), name)
+	p.WaitLine("held")
+	l := process(t, srv.URL())
+	got := acquiring(t, l, name)
+	await(t, l, name, 2)
+	c := dial(t, srv.Addr())
+	d, _ := redis.New(c)
+	time.Sleep(1200 * time.Millisecond) // past a renewal, so that the waiter's first knowledge is old
+	p.Kill()
+	left, err := c.PTTL(t.Context(), d.Key(name)).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, took := within(t, got, left+200*time.Millisecond+load)
+	t.Logf("SIGKILL to grant: %v, of which %v was left of the lease", took, left)
+	release(t, k)
+}
+
+// TestHolderStopped: a holder that is frozen finds out, when it goes on, that
+// it has lost the lock before it touches anything.
+func TestHolderStopped(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	name := newName()
+	p := child(t, "hold", srv.URL(), name)
+	p.WaitLine("held")
+	l := process(t, srv.URL())
+	got := acquiring(t, l, name)
+	await(t, l, name, 2)
+	p.Pause()
+	k, took := within(t, got, 2200*time.Millisecond+load)
+	t.Logf("SIGSTOP to grant: %v", took)
+	p.Resume()
+	if end := p.WaitLine("ended "); !strings.Contains(end, "lost") {
+		t.Errorf("the holder ended with %q", end)
+	}
+	if err := k.Err(); err != nil {
+		t.Error(err)
+	}
+	release(t, k)
+}
+
+// waitersAhead queues n children and then a waiter of this process, behind a
+// holder of this process.
+func waitersAhead(t *testing.T, url, name string, n int) (*locker.Lock, []*testbed.Process, <-chan *locker.Lock) {
+	t.Helper()
+	l := process(t, url)
+	k := take(t, l, name)
+	var list []*testbed.Process
+	for range n {
+		p := child(t, "wait", url, name)
+		p.WaitLine("waiting")
+		list = append(list, p)
+	}
+	got := acquiring(t, l, name)
+	await(t, l, name, n+2)
+	return k, list, got
+}
+
+// TestWaitersKilled: five dead processes ahead delay the line by a grace, not
+// by five; in a Cluster, where nobody knows who listens, by one liveness.
+func TestWaitersKilled(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	name := newName()
+	k, list, got := waitersAhead(t, srv.URL(), name, 5)
+	for _, p := range list {
+		p.Kill()
+	}
+	release(t, k)
+	next, took := within(t, got, 700*time.Millisecond+load)
+	t.Logf("5 killed waiters delayed the line by %v", took)
+	release(t, next)
+}
+
+// TestWaitersStopped: five frozen processes ahead, whose connections stand,
+// delay the line by one liveness in all.
+func TestWaitersStopped(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	name := newName()
+	k, list, got := waitersAhead(t, srv.URL(), name, 5)
+	for _, p := range list {
+		p.Pause()
+	}
+	release(t, k)
+	next, took := within(t, got, 3200*time.Millisecond+load)
+	t.Logf("5 frozen waiters delayed the line by %v", took)
+	release(t, next)
+}
+
+// TestDeadLineVanishes: when all who knew of a line are dead, nothing of it
+// stays, though nobody asks for the name ever again.
+func TestDeadLineVanishes(t *testing.T) {
+	srv := testbed.Redis(t)
+	c := dial(t, srv.Addr())
+	name := newName()
+	list := []*testbed.Process{child(t, "hold", srv.URL(), name)}
+	list[0].WaitLine("held")
+	for range 2 {
+		p := child(t, "wait", srv.URL(), name)
+		p.WaitLine("waiting")
+		list = append(list, p)
+	}
+	for _, p := range list {
+		p.Kill()
+	}
+	until(t, func() error {
+		n, err := countKeys(context.Background(), c, redis.DefaultPrefix)
+		if n != 0 {
+			return fmt.Errorf("%d keys, %w", n, err)
+		}
+		return err
+	})
+}
