@@ -111,9 +111,9 @@ func grantable(line []place, i int) bool {
 	return driver.Grantable(ts, i)
 }
 
-// checkBound is how many steps the checker may try, some seconds' worth. A
-// history that is in order takes a thousandth of it.
-const checkBound = 2_000_000
+// checkBound is how many steps the checker may try, some seconds' worth.
+// Histories that were in order have taken a hundredth of it at the most.
+const checkBound = 5_000_000
 
 // checkHistory asks porcupine whether the steps of one name can be put in an
 // order that the model allows.
