@@ -162,21 +162,6 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// begin counts work that Close waits for; false: the driver is closed.
-func (d *Driver) begin() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.beginLocked()
-}
-
-func (d *Driver) beginLocked() bool {
-	if d.closed {
-		return false
-	}
-	d.work.Add(1)
-	return true
-}
-
 // bind makes a context that ends with ctx and, for ErrClosed, with the driver.
 func (d *Driver) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)

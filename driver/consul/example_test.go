@@ -46,6 +46,8 @@ func Example_url() {
 		log.Print(err)
 		return
 	}
-	defer lock.Release(ctx)
 	fmt.Println("fencing token", lock.Token())
+	if err := lock.Release(ctx); err != nil {
+		log.Print(err)
+	}
 }

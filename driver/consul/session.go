@@ -149,11 +149,12 @@ func (d *Driver) createSession(ctx context.Context, c *class, ttl time.Duration)
 	}
 	s := &session{id: id, ttl: ttl, created: asked, asked: asked, idle: asked, tickets: make(map[string]*ticket), slots: make(map[string]*slots)}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.closed {
-		d.destroyLocked(s)
+		d.mu.Unlock()
+		_ = d.destroy(s) // not reached: it ends by its TTL
 		return driver.ErrClosed
 	}
+	defer d.mu.Unlock()
 	d.sessions[s] = struct{}{}
 	c.use = s
 	d.classes[ttl] = c
@@ -293,7 +294,7 @@ func (d *Driver) detach(t *ticket) bool {
 // settle decides what becomes of a session that a ticket has left. With mu
 // held.
 func (d *Driver) settle(s *session) {
-	if len(s.tickets) > 0 || s.ended {
+	if len(s.tickets) > 0 || s.ended || d.closed { // Close destroys them all
 		return
 	}
 	s.idle = time.Now()
