@@ -245,36 +245,43 @@ func (d *Driver) standing(ctx context.Context, r driver.Request) (ticket, bool, 
 	return t, true, err
 }
 
-// settle claims what a ticket behind the gate is due, or waits for it.
+// settle claims what a ticket behind the gate is due, or waits for it. It stands in
+// line: where it may wait, a database that cannot be reached is waited for too.
 func (d *Driver) settle(ctx context.Context, r driver.Request, t ticket) (driver.Grant, error) {
-	s := seat{token: t.token, shared: r.Shared, permits: r.Limit}
-	v, err := d.look(ctx, r.Name, s)
-	if err != nil {
+	w := &waiter{
+		seat: seat{token: t.token, shared: r.Shared, permits: r.Limit},
+		name: r.Name, id: r.ID, ttl: r.TTL, news: make(chan outcome, 1),
+	}
+	held, err := d.settleNow(ctx, w)
+	switch {
+	case held:
+		return driver.Grant{Token: t.token, Asked: w.claimed}, nil
+	case r.Wait && (err == nil || !errors.Is(err, driver.ErrLost) && ctx.Err() == nil):
+		if r.Joined != nil {
+			r.Joined()
+		}
+		return d.poller.wait(ctx, w)
+	case err != nil:
 		return driver.Grant{}, err
 	}
-	if v == granted {
-		asked := time.Now()
-		held, err := d.claim(ctx, []uint64{t.token}, r.TTL)
-		if err != nil {
-			return driver.Grant{}, err
-		}
-		if held[t.token] {
-			return driver.Grant{Token: t.token, Asked: asked}, nil
-		}
-		return driver.Grant{}, driver.ErrLost
+	if err := d.Release(ctx, r.Hold(t.token)); err != nil && !errors.Is(err, driver.ErrLost) {
+		return driver.Grant{}, err
 	}
-	if !r.Wait {
-		if err := d.Release(ctx, r.Hold(t.token)); err != nil && !errors.Is(err, driver.ErrLost) {
-			return driver.Grant{}, err
-		}
-		return driver.Grant{}, driver.ErrNotAcquired
+	return driver.Grant{}, driver.ErrNotAcquired
+}
+
+// settleNow looks once, and claims what is due.
+func (d *Driver) settleNow(ctx context.Context, w *waiter) (held bool, err error) {
+	v, err := d.look(ctx, w.name, w.seat)
+	if err != nil || v != granted {
+		return false, err
 	}
-	if r.Joined != nil {
-		r.Joined()
+	w.claimed = time.Now()
+	tokens, err := d.claim(ctx, []uint64{w.token}, w.ttl)
+	if err == nil && !tokens[w.token] {
+		err = driver.ErrLost
 	}
-	return d.poller.wait(ctx, &waiter{
-		seat: s, name: r.Name, id: r.ID, ttl: r.TTL, news: make(chan outcome, 1),
-	})
+	return err == nil, err
 }
 
 // claim makes holders of tickets that were seen to be next, and returns those

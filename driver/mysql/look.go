@@ -51,7 +51,7 @@ func (p *poller) readings() []reading {
 	defer p.mu.Unlock()
 	lines := make([]reading, 0, len(p.lines))
 	for _, l := range p.lines {
-		most := l.most
+		most := max(l.most, ranks)
 		for _, w := range l.order {
 			most = max(most, w.enough())
 			if !w.shared {
@@ -88,6 +88,21 @@ func (l *reading) judge() (ready []*waiter, more bool) {
 	return ready, more
 }
 
+// ranks is how many tickets of a line are read at least, to see how far ahead the
+// holder is.
+const ranks = 3
+
+// patience is by how much longer than usual the poller may rest: whoever has others
+// between itself and the holder need not see every hand-off.
+func (l *reading) patience() time.Duration {
+	for i, r := range l.rows[:min(ranks, len(l.rows))] {
+		if l.seats[0].shared || r.token >= l.seats[0].token {
+			return time.Duration(max(i, 1))
+		}
+	}
+	return ranks + 1
+}
+
 // noted takes down what was read of a line and returns when to read it again.
 func (p *poller) noted(l *reading, unsure bool) time.Duration {
 	now := time.Now()
@@ -109,7 +124,7 @@ func (p *poller) noted(l *reading, unsure bool) time.Duration {
 		return 0
 	}
 	w.most = 0
-	next := min(max(now.Sub(w.moved)/pollShare, pollLeast), pollMost)
+	next := min(max(now.Sub(w.moved)/pollShare, pollLeast)*l.patience(), pollMost)
 	for _, r := range l.rows {
 		if r.left > 0 {
 			next = min(next, max(r.left, pollLeast)) // then it is dead, if it is not renewed

@@ -82,6 +82,9 @@ func (d *Driver) change(ctx context.Context, name string, v values) (int64, erro
 func (d *Driver) query(ctx context.Context, query string, scan func(*sql.Rows) error) error {
 	return d.retry(ctx, func() error {
 		rows, err := d.db.QueryContext(ctx, query)
+		if broken(err) { // nothing was read yet
+			rows, err = d.db.QueryContext(ctx, query)
+		}
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 // How often the poller asks. A line that moved a moment ago is likely to move
 // again soon, so the time between two looks is an eighth of the time since
 // something changed: a hand-off is noticed at most that much later than at once.
+// Who is not next may look less often.
 const (
 	pollShare = 8
 	pollLeast = time.Millisecond
