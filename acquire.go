@@ -168,13 +168,24 @@ func (c *Client) adopt(a *attempt, req driver.Request, g driver.Grant) (*Lock, e
 
 // undo removes a ticket that a failed acquisition may have left. It waits for
 // that briefly and goes on in the background when the store does not answer;
-// what it does not reach expires.
+// what it does not reach expires. A ticket that is not there may be yet to
+// come, by a request that overtook nobody: it is looked for once more.
 func (c *Client) undo(h driver.Hold) {
 	done := make(chan struct{})
 	c.work.Go(func() {
-		defer close(done)
 		ctx, cancel := context.WithTimeout(c.finishing, undoBound)
 		defer cancel()
+		err := c.remove(ctx, h)
+		close(done)
+		if !errors.Is(err, driver.ErrLost) {
+			return
+		}
+		late := time.NewTimer(undoLate)
+		defer late.Stop()
+		select {
+		case <-late.C:
+		case <-c.closing:
+		}
 		_ = c.remove(ctx, h) // not there: as wanted; not reached: expires
 	})
 	t := time.NewTimer(undoWait)

@@ -165,6 +165,29 @@ func TestLostAnswerIsUndone(t *testing.T) {
 	})
 }
 
+// A request that was given up may reach the store after its undoing did.
+func TestLateRequestIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(_ context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			time.AfterFunc(time.Second, func() { _, _ = next(context.Background(), r) })
+			return driver.Grant{}, errDown
+		}
+		l := locker.New(s)
+		defer l.Close()
+		_, err := l.Acquire(context.Background(), "a")
+		want(t, err, errDown)
+		time.Sleep(2 * time.Second)
+		if n := s.lineLen(t, "a"); n != 1 {
+			t.Fatalf("line of %d, want the late ticket", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := s.lineLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets left", n)
+		}
+	})
+}
+
 // The caller does not wait for an undoing that the store does not answer.
 func TestUndoingGoesOnInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

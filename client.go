@@ -21,6 +21,7 @@ const (
 	releaseBound = 5 * time.Second        // a release, with its retries
 	undoWait     = time.Second            // how long a failed acquisition waits for its undoing
 	undoBound    = 30 * time.Second       // undoing in the background
+	undoLate     = 3 * time.Second        // when a ticket that was not there is looked for again
 	retryFirst   = 20 * time.Millisecond  // between two tries of a request whose answer never came
 	retryMost    = 500 * time.Millisecond // the same, at the most
 )

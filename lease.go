@@ -66,10 +66,15 @@ func newLease(c *Client, r *request, req driver.Request, g driver.Grant, now tim
 	return l, k
 }
 
-// claim begins a lease with a claim, to be renewed at once.
+// claim begins a lease with a claim: it is renewed when a third of it is over,
+// as every lease is, so that a short hold does without. A fixed lease is to end
+// at its TTL, and gets that at once.
 func (l *lease) claim(g driver.Grant, now time.Time) {
 	l.renewedAt(g.Asked, min(g.Claim, l.ttl), now)
-	l.claimed, l.renewAt = true, now
+	l.claimed = true
+	if l.renewers == 0 {
+		l.renewAt = now
+	}
 }
 
 // wantsRenewal is whether the next renewal may be sent. With Client.mu held.

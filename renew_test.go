@@ -371,37 +371,45 @@ func TestLossPushedByTheStore(t *testing.T) {
 	})
 }
 
-// A store that grants a claim first is asked for the whole lease at once, for
-// a fixed lease too; a claim that cannot be renewed is trusted no longer than
-// it lasts.
-func TestClaimIsRenewedAtOnce(t *testing.T) {
+// A store that grants a claim first is asked for the whole lease in time: for a
+// fixed one at once. A claim that cannot be renewed is trusted no longer than it
+// lasts, and a short hold does without the request.
+func TestClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
 			g, err := next(ctx, r)
-			g.Claim = time.Second
+			g.Claim = 3 * time.Second
 			return g, err
 		}
 		l := locker.New(s, locker.WithGrace(0))
 		defer l.Close()
 		begun := time.Now()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second), locker.WithoutRenewal())
-		synctest.Wait()
-		if n := len(s.renewals()); n != 1 || time.Since(begun) != 0 {
-			t.Errorf("%d renewals after %v, want 1 at once", n, time.Since(begun))
-		}
 		<-k.Done()
-		if d := time.Since(begun); d != 9*time.Second || len(s.renewals()) != 1 {
-			t.Errorf("a fixed lease of 9s ended after %v, %d renewals", d, len(s.renewals()))
+		if at := s.renewals(); time.Since(begun) != 9*time.Second || len(at) != 1 || !at[0].Equal(begun) {
+			t.Errorf("a fixed lease of 9s ended after %v, renewed at %v", time.Since(begun), at)
 		}
+
+		begun = time.Now()
+		k = acquire(t, l, "b", locker.WithTTL(9*time.Second))
+		time.Sleep(999 * time.Millisecond)
+		if n := len(s.renewals()); n != 1 {
+			t.Errorf("%d renewals of a short hold", n-1)
+		}
+		time.Sleep(10 * time.Second)
+		if at := s.renewals()[1:]; len(at) != 4 || at[0].Sub(begun) != time.Second || at[1].Sub(begun) != 4*time.Second {
+			t.Errorf("renewals %v after %v, want after 1s and every 3s then", at, begun)
+		}
+		release(t, k)
 
 		s.set(func(s *stub) {
 			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
 		})
 		begun = time.Now()
-		<-acquire(t, l, "b", locker.WithTTL(9*time.Second)).Done()
-		if d := time.Since(begun); d != time.Second {
-			t.Errorf("a claim of 1s was trusted for %v", d)
+		<-acquire(t, l, "c", locker.WithTTL(9*time.Second)).Done()
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("a claim of 3s was trusted for %v", d)
 		}
 	})
 }

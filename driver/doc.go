@@ -66,7 +66,7 @@
 // of the grant later than it was made: the driver makes sure that the lease
 // runs for its TTL from Asked at least, by a request of its own or by
 // counting from one that the store had executed before it granted. Where it
-// grants a shorter claim first, Grant.Claim says so and the core renews at once.
+// grants a shorter claim first, Grant.Claim says so and the core renews in time.
 //
 // D12. Renew makes the lease end no earlier than ttl after the store executes
 // it. It never shortens: a renewal that arrives late, after one for longer,

@@ -72,7 +72,8 @@ type Grant struct {
 	// Claim is the length of a first, shorter lease, by which a store may grant
 	// a waiter that it does not hear from meanwhile: were it dead, the line
 	// would stand still for no longer. It counts from Asked. The core
-	// renews it at once. 0: the lease has its whole length.
+	// renews it, for the whole TTL, well before it ends. 0: the lease has its
+	// whole length.
 	Claim time.Duration
 }
 

@@ -13,7 +13,8 @@ func TestConformance(t *testing.T) {
 	space := memory.New()
 	defer space.Close()
 	conformance.Run(t, conformance.Harness{
-		Open: func(context.Context) (driver.Driver, error) { return space.Join(), nil },
+		Open:   func(context.Context) (driver.Driver, error) { return space.Join(), nil },
+		Bubble: true,
 		Keys: func(ctx context.Context) (int, error) {
 			names, err := space.List(ctx)
 			return len(names), err

@@ -9,8 +9,9 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
-// Acquire implements driver.Driver. Without contention it is one request, with
-// contention two: to join and, when granted, to confirm.
+// Acquire implements driver.Driver, in one request. Who has waited and is granted
+// has a claim that is confirmed by a request more: by the core, or here when
+// the wait was long.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if d.isClosed() {
 		return driver.Grant{}, driver.ErrClosed
@@ -77,7 +78,7 @@ func (d *Driver) join(ctx context.Context, r driver.Request) (driver.Grant, erro
 	if err != nil || a.granted {
 		return g, err
 	}
-	w := d.enter(r, a)
+	w := d.enter(r, a, g.Asked)
 	defer d.leave(w)
 	if r.Joined != nil {
 		r.Joined()

@@ -36,7 +36,7 @@ type Driver struct {
 	tell    func(driver.Hold, error)
 	rooms   map[string]*room
 	waiters map[string]*waiter // by ticket ID
-	early   map[string]int32   // notices to tickets that are not waiters
+	early   map[string]verdict // notices to tickets that are not waiters
 	unknown map[string]stray   // tickets whose Acquire was not answered
 }
 
@@ -139,7 +139,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 		closing: make(chan struct{}),
 		rooms:   make(map[string]*room),
 		waiters: make(map[string]*waiter),
-		early:   make(map[string]int32),
+		early:   make(map[string]verdict),
 		unknown: make(map[string]stray),
 	}
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout

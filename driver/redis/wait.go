@@ -20,7 +20,9 @@ type waiter struct {
 	shared bool
 	ttl    time.Duration
 	token  uint64
+	joined time.Time // before the request that took the ticket was sent
 	state  atomic.Int32
+	claim  atomic.Int64  // milliseconds that a grant stands before it is confirmed; 0: not told
 	wake   chan struct{} // state has changed
 }
 
@@ -30,6 +32,18 @@ const (
 	granted
 	gone
 )
+
+// verdict is what a waiter has been told, and for how many milliseconds a grant
+// stands before it is confirmed (0: not told).
+type verdict struct {
+	state int32
+	claim int64
+}
+
+func (w *waiter) told(v verdict) {
+	w.claim.Store(v.claim)
+	w.set(v.state)
+}
 
 func (w *waiter) set(state int32) {
 	w.state.Store(state)
@@ -57,8 +71,11 @@ type room struct {
 
 // enter makes a waiter of a ticket that stands in line, and begins its
 // heartbeats. Its grant may have been told already.
-func (d *Driver) enter(r driver.Request, a answer) *waiter {
-	w := &waiter{id: r.ID, shared: r.Shared, ttl: r.TTL, token: a.token, wake: make(chan struct{}, 1)}
+func (d *Driver) enter(r driver.Request, a answer, joined time.Time) *waiter {
+	w := &waiter{
+		id: r.ID, shared: r.Shared, ttl: r.TTL, token: a.token,
+		joined: joined, wake: make(chan struct{}, 1),
+	}
 	d.mu.Lock()
 	rm := d.rooms[r.Name]
 	if rm == nil {
@@ -69,8 +86,8 @@ func (d *Driver) enter(r driver.Request, a answer) *waiter {
 	w.room = rm
 	rm.waiters[w.id] = w
 	d.waiters[w.id] = w
-	if state, ok := d.early[w.id]; ok {
-		w.set(state)
+	if v, ok := d.early[w.id]; ok {
+		w.told(v)
 		delete(d.early, w.id)
 	}
 	d.mu.Unlock()
@@ -80,12 +97,12 @@ func (d *Driver) enter(r driver.Request, a answer) *waiter {
 
 // tooEarly keeps a notice for a ticket that is not waiting here yet, or not
 // any more; with mu held. What is forgotten, a heartbeat finds out.
-func (d *Driver) tooEarly(id string, state int32) {
+func (d *Driver) tooEarly(id string, v verdict) {
 	const most = 1000
 	if len(d.early) >= most {
 		clear(d.early)
 	}
-	d.early[id] = state
+	d.early[id] = v
 }
 
 func (d *Driver) leave(w *waiter) {
@@ -117,6 +134,9 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 		case gone:
 			return driver.Grant{}, driver.ErrLost
 		case granted:
+			if g, ok := d.claimed(w); ok {
+				return g, nil
+			}
 			g, err := d.confirm(ctx, w)
 			if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisline.ErrReplicas) {
 				return g, err
@@ -142,6 +162,18 @@ func (w *waiter) later(d time.Duration) {
 
 func isContextEnd(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+}
+
+// claimed answers with the claim of a ticket that has not waited long: the
+// server granted it after it had taken the ticket, so that the claim counts
+// from when that was asked for at the earliest. Not where replicas have to
+// acknowledge the grant first, nor for a lease that is shorter than the claim.
+func (d *Driver) claimed(w *waiter) (driver.Grant, bool) {
+	claim := time.Duration(w.claim.Load()) * time.Millisecond
+	if d.durable || w.ttl < claim || time.Since(w.joined) > claim/2 {
+		return driver.Grant{}, false
+	}
+	return driver.Grant{Token: w.token, Asked: w.joined, Claim: claim}, true
 }
 
 // confirm begins the lease of a ticket that was granted. ErrLost says that the
@@ -172,22 +204,26 @@ func (d *Driver) hear(notice string) {
 	}
 	what := notice[1:]
 	switch notice[0] {
-	case noticeGranted, noticeGone:
-		state := int32(granted)
-		if notice[0] == noticeGone {
-			state = gone
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if w := d.waiters[what]; w != nil {
-			w.set(state)
-		} else {
-			d.tooEarly(what, state)
-		}
+	case noticeGranted:
+		ms, id, _ := strings.Cut(what, " ")
+		claim, _ := strconv.ParseInt(ms, 10, 64) // not told: to be confirmed first
+		d.hearVerdict(id, verdict{granted, claim})
+	case noticeGone:
+		d.hearVerdict(what, verdict{state: gone})
 	case noticeLook:
 		d.hearLook(what)
 	case noticeLost:
 		d.hearLoss(what)
+	}
+}
+
+func (d *Driver) hearVerdict(id string, v verdict) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.waiters[id]; w != nil {
+		w.told(v)
+	} else {
+		d.tooEarly(id, v)
 	}
 }
 

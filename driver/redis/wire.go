@@ -21,7 +21,7 @@ const (
 
 // Notices to the channel of a process: one letter and what follows.
 const (
-	noticeGranted = 'g' // id
+	noticeGranted = 'g' // ms id
 	noticeLook    = 'n' // ms, main key: look after that, somebody who may be dead was granted
 	noticeLost    = 'l' // id token x|s name: a holder's ticket was broken
 	noticeGone    = 'w' // id: a waiter's ticket was broken

@@ -90,11 +90,13 @@ local function doubt(t)
   end
 end
 
--- summon tells a ticket's process that it is granted. The claim that it has to
--- confirm stands for as long as the process is taken for alive: a process that
--- has died holds the line for no longer than its waiting would have.
+-- summon tells a ticket's process that it is granted, and for how many
+-- milliseconds: the claim that it has to confirm stands for as long as the
+-- process is taken for alive. A process that has died holds the line for no
+-- longer than its waiting would have.
 local function summon(t)
-  if call('PUBLISH', t.chan, 'g' .. t.id) == 0 and t.grace > 0 then doubt(t) end
+  local notice = 'g' .. int((t.till - now) / 1000) .. ' ' .. t.id
+  if call('PUBLISH', t.chan, notice) == 0 and t.grace > 0 then doubt(t) end
 end
 
 -- forget drops what is left of shared holders whose mark is gone.
