@@ -1,2 +1,99 @@
-// Package redlock keeps locks on a majority of independent Redis servers.
+// Package redlock keeps locks on a majority of independent Redis servers, with
+// the algorithm that is published as Redlock ("Distributed Locks with Redis",
+// redis.io), and with what it lacks: a line in order of arrival, shared locks and
+// semaphores, and fencing tokens.
+//
+//	redlock://[user:password@]host1,host2,host3[,…][/db]
+//
+// takes 3 to 64 servers that know nothing of each other, with one user,
+// password and database number for all. Beside prefix, tls, ca, cert, key, skip_verify,
+// dial_timeout, read_timeout and pool_size, which are as for driver/redis, a URL
+// has node_timeout (see [WithNodeTimeout]) and drift (see [WithDrift]). An odd
+// number is best: of four nodes only one may fail, as of three. Tested with
+// Redis 7.0; the scripts use no command newer than 6.2.
+//
+// # A grant
+//
+// A request goes to all nodes at once and is decided by the first majority of
+// answers: nobody waits for a slow node while a majority is quick. The exclusive
+// holder has on each node the plain key prefix:{name}, set as by SET NX PX, so that
+// it and other Redlock clients (go-redsync is tested) keep each other out. The lease counts
+// from before the first request was sent, and nodes keep it for TTL + 1 % (the drift)
+// + 2 ms, so that a holder has all of TTL. A grant without a majority is taken
+// back on all nodes, also on those that have not answered: the requests to
+// one node are run in their order, and where one may still be on its way over a
+// broken connection, its ticket is struck there for five seconds. A node that is not
+// reached by a release is asked again each second for as long as the lease may last there.
+//
+// A renewal counts when a majority has it. On a node that lacks a lease which a
+// majority has renewed (it was down, or has lost its data) the lease is set again.
+// A lease without a majority is lost, never repaired.
+//
+// # The line
+//
+// Each node keeps a line of its own for each name, sorted by numbers that the
+// clients choose, so that all sort it alike. It is Lamport's bakery: a ticket's number
+// is larger than that of any ticket which stood in line when it came.
+//
+//   - A client guesses the number: the nodes' time in microseconds. A node takes
+//     a guess only if it is larger than all numbers in its line and than its fence, the
+//     largest number that ever held there (kept per node for 1024 sets of names).
+//     Without contention this is the only round.
+//   - If a majority does not take it, their answers hold the largest numbers that they have;
+//     the client takes a larger one than all. That one a node takes out of order too,
+//     unless it is at or below the fence, or another ticket has it.
+//   - A ticket stands in line when a majority has it. It may hold on a node when
+//     the grant rule says so of that node's line and the key is free. It is granted
+//     when it holds on a majority; if it got fewer, it gives them back and waits on.
+//   - A node tells the process of a ticket when it may hold there (PUBLISH), and
+//     the client asks for the grant when a majority has told.
+//
+// Why that is safe: two majorities share a node. Two exclusive holders would
+// both have that node's key. A later ticket sees on the shared node the number of
+// an earlier one, so its own is larger, and there the earlier one is ahead; no node lets a ticket
+// hold past one that is ahead. Two tickets of one number would both have been
+// taken by one node, which takes a number once. A number that is small and arrives
+// late is refused where a larger one has held, so tokens grow. For a limit the
+// holders that each node knows of are counted together by the client: a ticket that
+// is on a majority is known to all but a minority of those that answer.
+//
+// Why it moves: all give way to the smallest number, which never gives way for
+// good, so those who each got a few nodes settle at once and without chance.
+// Only TryAcquire, which cannot wait, asks again after a random moment, five times
+// at most, when several tries split the nodes.
+//
+// # What it costs
+//
+// An uncontended acquire and its release are one request each to every node. A
+// contended grant takes two, and one notice of each node. A waiting process sends each node one heartbeat a
+// second for each name that it waits for.
+//
+// A process that dies while it holds: the next is granted when the lease has ended on a
+// majority of nodes, within TTL + 1 % + 0.3 s (a second at least). Waiters that have died leave
+// within 3.3 s, all together. The shortest lease is 1 ms, though one that is
+// not many times the way to the slowest node of the fastest majority will be over
+// when its grant arrives.
+//
+// # What it does not promise
+//
+// Redlock rests on time (Kleppmann, "How to do distributed locking", 2016):
+//
+//   - A node whose clock jumps ends leases early; a majority that does at about the
+//     same time gives a lock away while it is held. Slew clocks, do not step them. What was
+//     measured here is servers on one clock.
+//   - Nodes that lose data when they restart (no appendonly, or not appendfsync always) forget
+//     leases. One at a time is repaired at the next renewal, after TTL/3 at most. A
+//     majority of the nodes that hold a lease, restarted within that time, can grant it again.
+//     Keep such a node down for as long as the longest TTL, or keep its data.
+//   - A holder that is paused (garbage collection, a suspended machine) may go on
+//     for a moment after its lease has ended: its context ends as soon as it runs again,
+//     not before.
+//
+// The fencing token covers all three where the resource checks it: whoever was
+// granted later has a larger one. Tokens keep growing through the loss of data on
+// every node, as long as the nodes' clocks do not go back further than they
+// were down: a node without a fence takes its clock for one.
+//
+// Other Redlock clients have no line: they try, and may win between a release
+// and the grant of who waits. There is no token for them.
 package redlock
