@@ -30,9 +30,10 @@
 //
 // Only the server's clock decides when a lease ends. The line moves in
 // scripts: a release grants whoever is next and tells that process alone, on
-// its own channel. A waiter that is granted confirms that it lives; until then
-// it holds a claim for as long as its process would have been taken for alive
-// anyway. So dead waiters, however many, delay the line by 3 s in all, and by
+// its own channel. A waiter that is granted holds a claim, for as long as its
+// process would have been taken for alive anyway, until it confirms that it
+// lives: at once when it has waited for more than half of that, else when it
+// holds for longer than a third. So dead waiters, however many, delay the line by 3 s in all, and by
 // half a second on a single server when their connections are closed.
 //
 // # What loses a lock
@@ -52,7 +53,8 @@
 // # Numbers
 //
 // Acquire and release are one request each, token included. A contended grant
-// takes three however many wait: join, confirm, release. Requests of concurrent
+// takes two however many wait, to join and to release, and a third, to confirm,
+// when the wait or the hold is long. Requests of concurrent
 // callers share round trips. Renewals go out together, 100 leases to a request
 // (on a Cluster one, in pipelines). A process that waits sends one heartbeat a
 // second for each name it waits for, more often for TTLs below a second, and
