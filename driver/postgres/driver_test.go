@@ -493,6 +493,9 @@ func TestTokensGrowAfterLoss(t *testing.T) {
 	if again.Token() <= k.Token() {
 		t.Errorf("token %d after %d", again.Token(), k.Token())
 	}
+	if behind := time.Since(time.UnixMicro(int64(again.Token()))); behind > 5*time.Second {
+		t.Errorf("token %d is %v behind the clock", again.Token(), behind)
+	}
 	// The clock goes back: the sequence does not.
 	_, err = p.Exec(t.Context(), fmt.Sprintf("SELECT setval('%s_token', %d)", prefix, again.Token()+uint64(time.Hour.Microseconds())))
 	ok(t, err)
@@ -530,29 +533,82 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// The answer to a process's first beat may be lost, while the database has it.
-func TestFirstBeatUnanswered(t *testing.T) {
+// A lease that is over is not renewed, though nobody has taken its row away;
+// nor is a ticket that waits.
+func TestRenewOfWhatIsNotHeld(t *testing.T) {
+	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
+	r := driver.Request{Name: "a", ID: "one", TTL: 20 * time.Millisecond}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	time.Sleep(30 * time.Millisecond)
+	is(t, d.Renew(t.Context(), r.Hold(g.Token), time.Minute), driver.ErrLost)
+
+	l := newLocker(t, d)
+	k, err := l.Acquire(t.Context(), "b")
+	ok(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := driver.Request{Name: "b", ID: "two", TTL: time.Second, Shared: true, Wait: true}
+	standing := make(chan struct{})
+	w.Joined = func() { close(standing) }
+	done := make(chan error, 1)
+	go func() { _, err := d.Acquire(ctx, w); done <- err }()
+	<-standing
+	line, err := l.Inspect(t.Context(), "b")
+	ok(t, err)
+	is(t, d.Renew(t.Context(), w.Hold(line.Tickets[1].Token), time.Minute), driver.ErrLost)
+	cancel()
+	is(t, <-done, context.Canceled)
+	ok(t, d.Release(t.Context(), w.Hold(0)))
+	ok(t, k.Release(t.Context()))
+}
+
+// Who waited trusts its lease no longer than the store keeps it, though the
+// store keeps it for less than a TTL until it is renewed.
+func TestHandedOverAndCutOff(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	prefix := unique()
 	holder, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
-	lh := newLocker(t, holder)
-	k, err := lh.Acquire(t.Context(), "a")
-	ok(t, err)
+	third, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
 	proxy := srv.Proxy(t)
-	d, _ := newDriver(t, proxy.URL(), postgres.WithPrefix(prefix), postgres.WithoutListen())
-	l := newLocker(t, d)
-	is(t, func() error { _, err := l.TryAcquire(t.Context(), "a"); return err }(), locker.ErrNotAcquired)
-	lost := proxy.LoseReply(prefix + "_beat")
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-lost; cancel() }()
-	if k, err := l.Acquire(ctx, "a"); err == nil {
-		_ = k.Release(t.Context())
-		t.Fatal("acquired what is held")
+	p := newPool(t, proxy.URL(), nil)
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { proxy.Heal(); ok(t, d.Close()) })
+	request := func(id string) driver.Request {
+		return driver.Request{Name: "a", ID: id, TTL: 30 * time.Second, Renewed: true, Wait: true}
 	}
-	w := async(t, l, "a")
-	queued(t, lh, "a", 2)
-	time.Sleep(postgres.DefaultLiveness + time.Second)
-	queued(t, lh, "a", 2)
-	ok(t, k.Release(t.Context()))
-	ok(t, got(t, w).Release(t.Context()))
+	one := request("one")
+	g, err := holder.Acquire(t.Context(), one)
+	ok(t, err)
+	acquire := func(d *postgres.Driver, id string) <-chan driver.Grant {
+		c := make(chan driver.Grant, 1)
+		r := request(id)
+		standing := make(chan struct{})
+		r.Joined = func() { close(standing) }
+		go func() {
+			g, err := d.Acquire(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			c <- g
+		}()
+		<-standing
+		return c
+	}
+	two := acquire(d, "two")
+	three := acquire(third, "three")
+	ok(t, holder.Release(t.Context(), one.Hold(g.Token)))
+	mine := <-two
+	proxy.Cut()
+	until := mine.Asked.Add(30 * time.Second)
+	if left := time.Until(until); left < postgres.DefaultLiveness/2 {
+		t.Errorf("the lease has only %v left when it is told", left)
+	}
+	<-three
+	if early := time.Until(until); early > 0 {
+		t.Errorf("the next was granted %v before the holder knew of its loss", early)
+	}
+	if late := -time.Until(until); late > 2500*time.Millisecond {
+		t.Errorf("the next was granted %v after the lease of one that was cut off", late)
+	}
 }
