@@ -2,8 +2,8 @@ package consul_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
@@ -17,16 +17,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(goleak.IgnoreCurrent()); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newClient makes a client with connections of its own.
 func newClient(t testing.TB, addr string) *api.Client {
@@ -52,8 +43,6 @@ func open(ctx context.Context, url string) (driver.Driver, error) {
 // link is a testbed.Proxy as conformance wants it.
 type link struct{ *testbed.Proxy }
 
-func (l link) DropReplies(on bool) { l.Proxy.DropReplies(on) }
-
 // Sessions of one second, where Consul's default is ten, make the suite as much
 // shorter. The driver's rules do not change with it.
 const shortest = time.Second
@@ -76,14 +65,9 @@ func harness(t *testing.T, srv *testbed.Server, prefix string) conformance.Harne
 }
 
 func TestConformance(t *testing.T) {
-	srv := testbed.Consul(t, testbed.Faults(), testbed.Args("-hcl", `session_ttl_min="1s"`))
+	srv := testbed.Consul(t, testbed.Faults(), testbed.Durable(),
+		testbed.Args("-hcl", fmt.Sprintf("session_ttl_min=%q", shortest)))
 	h := harness(t, srv, "conformance")
-	conformance.Run(t, h)
-}
-
-func TestConformanceOutages(t *testing.T) {
-	srv := testbed.Consul(t, testbed.Faults(), testbed.Durable(), testbed.Args("-hcl", `session_ttl_min="1s"`))
-	h := harness(t, srv, "durable")
 	h.Server = srv
 	conformance.Run(t, h)
 }

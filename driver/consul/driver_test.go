@@ -74,7 +74,7 @@ func release(t testing.TB, k *locker.Lock) {
 
 func TestRequestsUncontended(t *testing.T) {
 	d, c := counted(t, testbed.SharedConsul(t).Addr())
-	l := locker.New(d)
+	l := newLocker(t, d)
 	release(t, acquire(t, l, t.Name())) // makes the session
 	const cycles = 500
 	before := c.n.Load()
@@ -94,7 +94,7 @@ func TestRequestsContended(t *testing.T) {
 	for range clients {
 		d, c := counted(t, addr)
 		counters = append(counters, c)
-		l := locker.New(d)
+		l := newLocker(t, d)
 		group.Go(func() {
 			for range each {
 				k, err := l.Acquire(t.Context(), t.Name())
@@ -123,7 +123,7 @@ func TestRequestsContended(t *testing.T) {
 func TestRequestsLocalWaiters(t *testing.T) {
 	const waiters = 200
 	d, c := counted(t, testbed.SharedConsul(t).Addr())
-	l := locker.New(d)
+	l := newLocker(t, d)
 	k := acquire(t, l, t.Name())
 	granted := make(chan *locker.Lock, waiters)
 	var group sync.WaitGroup
@@ -167,7 +167,7 @@ func TestManyNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holder, waiter := locker.New(first(counted(t, srv.Addr()))), locker.New(d)
+	holder, waiter := newLocker(t, first(counted(t, srv.Addr()))), newLocker(t, d)
 	defer transport.CloseIdleConnections()
 	defer waiter.Close()
 	var held []*locker.Lock
@@ -227,9 +227,9 @@ func (f inFlight) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestSessionDestroyed(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	d, _ := counted(t, srv.Addr())
-	l := locker.New(d)
+	l := newLocker(t, d)
 	k := acquire(t, l, t.Name())
-	other := locker.New(first(counted(t, srv.Addr())))
+	other := newLocker(t, first(counted(t, srv.Addr())))
 	waits := acquire(t, other, t.Name()+"/other")
 	time.Sleep(400 * time.Millisecond) // until the letter box is open
 	rejoined := make(chan *locker.Lock, 1)
@@ -281,7 +281,7 @@ func destroy(t testing.TB, client *api.Client, session string) {
 // An operator deletes the key by hand: it is seen at the next renewal.
 func TestKeyDeleted(t *testing.T) {
 	srv := testbed.SharedConsul(t)
-	l := locker.New(first(counted(t, srv.Addr())))
+	l := newLocker(t, first(counted(t, srv.Addr())))
 	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
 	admin := newClient(t, srv.Addr())
 	for _, kv := range keysOf(t, admin, t.Name()) {
@@ -304,13 +304,13 @@ func TestCrashBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crashed := locker.New(d)
+	crashed := newLocker(t, d)
 	defer crashed.Close()
 	defer p.Heal()
 	acquire(t, crashed, t.Name(), locker.WithTTL(10*time.Second))
 	p.Cut()
 	begun := time.Now()
-	l := locker.New(first(counted(t, srv.Addr())))
+	l := newLocker(t, first(counted(t, srv.Addr())))
 	release(t, acquire(t, l, t.Name()))
 	took := time.Since(begun)
 	t.Logf("the next was granted %v after the crash", took)
@@ -322,7 +322,7 @@ func TestCrashBound(t *testing.T) {
 // A longer lease moves a ticket to a longer session, with its token.
 func TestExtendMovesSession(t *testing.T) {
 	srv := testbed.SharedConsul(t)
-	l := locker.New(first(counted(t, srv.Addr())))
+	l := newLocker(t, first(counted(t, srv.Addr())))
 	admin := newClient(t, srv.Addr())
 	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
 	before := sessionOf(t, admin, t.Name())
@@ -351,7 +351,7 @@ func TestExtendMovesSession(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	d, _ := counted(t, srv.Addr(), consul.WithPrefix("team/"+strings.ToLower(t.Name())))
-	l := locker.New(d)
+	l := newLocker(t, d)
 	acquire(t, l, "a")
 	acquire(t, l, "b", locker.WithTTL(time.Minute), locker.WithoutRenewal())
 	done := make(chan error, 1)
@@ -417,7 +417,7 @@ func TestBadInput(t *testing.T) {
 // A lease shorter than Consul's shortest session is ended by the core, and works
 // on a session that was renewed a while ago.
 func TestShortLease(t *testing.T) {
-	l := locker.New(first(counted(t, testbed.SharedConsul(t).Addr())), locker.WithObserver(func(e locker.Event) {
+	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())), locker.WithObserver(func(e locker.Event) {
 		if e.Kind == locker.EventRejoined {
 			t.Errorf("joined again: %v", e.Err)
 		}
@@ -435,4 +435,12 @@ func TestShortLease(t *testing.T) {
 		t.Errorf("Err: %v, want ErrLost", err)
 	}
 	release(t, next)
+}
+
+// newLocker makes a Locker that ends with the test.
+func newLocker(t testing.TB, d driver.Driver, opts ...locker.ClientOption) *locker.Client {
+	t.Helper()
+	l := locker.New(d, opts...)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }

@@ -80,7 +80,7 @@ func TestLateCreation(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("session in use %v", busy), func(t *testing.T) {
 			d, w := tamper(t, addr)
-			l := locker.New(d)
+			l := newLocker(t, d)
 			release(t, acquire(t, l, t.Name())) // makes the session
 			if busy {
 				defer release(t, acquire(t, l, t.Name()+"/other"))
@@ -131,7 +131,7 @@ func TestLateCreation(t *testing.T) {
 func TestLateRelease(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	d, w := tamper(t, addr)
-	l := locker.New(d)
+	l := newLocker(t, d)
 	k := acquire(t, l, t.Name())
 	key := keysOf(t, newClient(t, addr), t.Name())[0].Key
 	var late *http.Request
@@ -172,7 +172,7 @@ func TestLateRelease(t *testing.T) {
 // it yet.
 func TestServerFromThePast(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
-	l := locker.New(first(counted(t, addr)))
+	l := newLocker(t, first(counted(t, addr)))
 	k := acquire(t, l, t.Name())
 	d, w := tamper(t, addr)
 	var lies atomic.Int64
@@ -184,7 +184,7 @@ func TestServerFromThePast(t *testing.T) {
 		}
 		return nil, nil
 	})
-	other := locker.New(d)
+	other := newLocker(t, d)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := other.Acquire(ctx, t.Name()); !errors.Is(err, context.DeadlineExceeded) {
@@ -200,7 +200,7 @@ func TestServerFromThePast(t *testing.T) {
 // loss.
 func TestServerNotReady(t *testing.T) {
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
-	l := locker.New(d)
+	l := newLocker(t, d)
 	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
 	defer release(t, k)
 	w.with(func(r *http.Request) (*http.Response, error) {
@@ -242,7 +242,7 @@ func TestAgentBusy(t *testing.T) {
 			}
 			return nil, nil
 		})
-		l := locker.New(d)
+		l := newLocker(t, d)
 		begun := time.Now()
 		release(t, acquire(t, l, t.Name()))
 		if took := time.Since(begun); took < 300*time.Millisecond {
@@ -259,7 +259,7 @@ func TestLeaderKilled(t *testing.T) {
 	var clients []*locker.Client
 	for i := range 4 {
 		followers := cluster.Followers()
-		clients = append(clients, locker.New(first(counted(t, followers[i%len(followers)].Addr()))))
+		clients = append(clients, newLocker(t, first(counted(t, followers[i%len(followers)].Addr()))))
 	}
 	k := acquire(t, clients[0], t.Name())
 	type grant struct {
@@ -338,7 +338,7 @@ func TestLeadersKilledUnderLoad(t *testing.T) {
 	var tokens []uint64
 	var group sync.WaitGroup
 	for i := range 6 {
-		l := locker.New(first(counted(t, cluster.Members[i%3].Addr())))
+		l := newLocker(t, first(counted(t, cluster.Members[i%3].Addr())))
 		group.Go(func() {
 			for ctx.Err() == nil {
 				k, err := l.Acquire(ctx, t.Name(), locker.WithTTL(10*time.Second))
