@@ -146,7 +146,7 @@ func (d *Driver) await(ctx context.Context, t *ticket) error {
 
 // A line with more tickets of a class than this is not read with each put: what
 // is missing is read when a ticket is about to be granted.
-const shortLine = 64
+const shortLine = 512
 
 // join puts a ticket that will wait, and reads the line with it.
 func (d *Driver) join(ctx context.Context, t *ticket, r driver.Request) {

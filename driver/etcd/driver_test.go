@@ -40,6 +40,14 @@ func newDriver(t *testing.T, client *clientv3.Client, opts ...etcd.Option) *etcd
 	return d
 }
 
+// newLocker makes a Locker that is closed with the test, and its driver with it.
+func newLocker(t *testing.T, d driver.Driver) *locker.Client {
+	t.Helper()
+	l := locker.New(d)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 func request(name, id string, ttl time.Duration) driver.Request {
 	return driver.Request{Name: name, ID: id, Owner: "me", TTL: ttl, Renewed: true, Wait: true}
 }
@@ -76,7 +84,7 @@ func TestOneClientManyLockers(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	prefix := etcd.WithPrefix(randomPrefix())
-	ls := []*locker.Client{locker.New(newDriver(t, client, prefix)), locker.New(newDriver(t, client, prefix))}
+	ls := []*locker.Client{newLocker(t, newDriver(t, client, prefix)), newLocker(t, newDriver(t, client, prefix))}
 	var (
 		wg  sync.WaitGroup
 		reg register
@@ -104,7 +112,7 @@ func TestOneClientManyLockers(t *testing.T) {
 func TestRefusedTryWritesNothing(t *testing.T) {
 	srv := testbed.Etcd(t, testbed.Faults()) // nobody else writes
 	client := newClient(t, srv.Addr())
-	l := locker.New(newDriver(t, client))
+	l := newLocker(t, newDriver(t, client))
 	hold := func(name string, opts ...locker.Option) {
 		t.Helper()
 		if _, err := l.Acquire(t.Context(), name, opts...); err != nil {
@@ -151,7 +159,7 @@ func TestTriedPermits(t *testing.T) {
 		held int
 	)
 	for range 12 {
-		l := locker.New(newDriver(t, newClient(t, srv.Addr()), prefix))
+		l := newLocker(t, newDriver(t, newClient(t, srv.Addr()), prefix))
 		wg.Go(func() {
 			_, err := l.TryAcquire(t.Context(), "permits", locker.Limit(5))
 			mu.Lock()
@@ -175,7 +183,7 @@ func TestGuard(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	d := newDriver(t, client, etcd.WithPrefix(randomPrefix()))
-	l := locker.New(d)
+	l := newLocker(t, d)
 	key := randomPrefix()
 	write := func(guard clientv3.Cmp, value string) bool {
 		t.Helper()
@@ -496,7 +504,7 @@ func TestNamespacedClient(t *testing.T) {
 	client.KV = namespace.NewKV(client.KV, ns)
 	client.Watcher = namespace.NewWatcher(client.Watcher, ns)
 	client.Lease = namespace.NewLease(client.Lease, ns)
-	a, b := locker.New(newDriver(t, client)), locker.New(newDriver(t, client))
+	a, b := newLocker(t, newDriver(t, client)), newLocker(t, newDriver(t, client))
 	k, err := a.Acquire(t.Context(), "spaced")
 	if err != nil {
 		t.Fatal(err)

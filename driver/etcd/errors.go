@@ -21,6 +21,10 @@ var (
 	errLeaseOver = fmt.Errorf("%w: its lease in the store is over", driver.ErrLost)
 )
 
+// errUnsettled is the renewal of a ticket that is being released: the store has
+// not said that it is gone.
+var errUnsettled = errors.New("etcd: the release of this ticket has not been answered yet")
+
 // explain is the error of a request: when it was ctx that ended it, with the
 // cause of that, and what can be said of the store.
 func (d *Driver) explain(ctx context.Context, err error) error {

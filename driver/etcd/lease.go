@@ -146,6 +146,8 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 			errs[i] = driver.ErrClosed
 		case t == nil:
 			strangers = append(strangers, i)
+		case t.state == leaving || t.state == doomed:
+			errs[i] = errUnsettled
 		case t.state != held:
 			errs[i] = driver.ErrLost
 		default:

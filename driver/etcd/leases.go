@@ -398,11 +398,14 @@ func (d *Driver) dueLeases() (due []*lease, next time.Time, more bool) {
 }
 
 func (d *Driver) keepWaiting(l *lease) {
-	ctx, cancel := d.bounded(min(max(l.ttl/3, time.Second), answerBound))
+	d.mu.Lock()
+	ttl := l.ttl
+	d.mu.Unlock()
+	ctx, cancel := d.bounded(min(max(ttl/3, time.Second), answerBound))
 	defer cancel()
 	if err := d.keepAlive(ctx, l); err != nil {
 		d.mu.Lock()
-		l.retryAt = time.Now().Add(min(max(l.ttl/30, retryFirst), retryMost))
+		l.retryAt = time.Now().Add(min(max(ttl/30, retryFirst), retryMost))
 		d.mu.Unlock()
 	}
 }

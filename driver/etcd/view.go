@@ -17,6 +17,7 @@ import (
 // view that lags delays a grant and never makes a false one.
 type view struct {
 	snap   int64            // all live tickets created up to here are in places
+	latest int64            // the store's latest revision that is known of
 	places []place          // in order of rev
 	revs   map[string]int64 // key → rev of each place
 
@@ -47,6 +48,7 @@ func (v *view) end() {
 
 // add puts a ticket in its place, unless it is known to have left since.
 func (v *view) add(p place) {
+	v.latest = max(v.latest, p.rev)
 	if v.deleted[p.key] > p.rev {
 		return
 	}
@@ -64,6 +66,7 @@ func (v *view) add(p place) {
 // remove takes a key out that was deleted at a revision. A ticket that took
 // the key's place after that stays.
 func (v *view) remove(key string, at int64) {
+	v.latest = max(v.latest, at)
 	if v.requests > 0 {
 		v.deleted[key] = max(at, v.deleted[key])
 	}
@@ -98,7 +101,7 @@ func (v *view) has(key string, rev int64) bool { return v.revs[key] == rev }
 
 // reset forgets all; the store's revision has gone back.
 func (v *view) reset() {
-	v.snap, v.places = 0, nil
+	v.snap, v.latest, v.places = 0, 0, nil
 	clear(v.revs)
 }
 
@@ -127,7 +130,7 @@ func (v *view) merge(line string, at int64, classes ...[]*mvccpb.KeyValue) {
 			}
 		}
 	}
-	v.snap = at
+	v.snap, v.latest = at, max(v.latest, at)
 }
 
 // front returns the tickets that may be granted: those up to and with the first

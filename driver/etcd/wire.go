@@ -172,8 +172,9 @@ func unescape(s string) (name string, ok bool) {
 
 // classRange reads one class of a line: no more than limit tickets of it (0:
 // all), without their values. The answer counts the whole class.
-func classRange(line, class string, limit int64) clientv3.Op {
-	return clientv3.OpGet(line+class, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(limit))
+func classRange(line, class string, limit int64, opts ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(line+class, append(opts,
+		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(limit))...)
 }
 
 // lineOps reads a line, at most limit tickets (0: all) of each class.
