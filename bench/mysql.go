@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/lockerproject/locker"
+	lockermysql "github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+var mysqlStore = store{name: "mysql", title: "mariadb, durable", subjects: func(tb *bed) []subject {
+	addr := testbed.MariaDB(tb, testbed.Durable(), testbed.Args("--max-connections=2000")).Addr()
+	var none atomic.Int64
+	admin := myPool(tb, addr, &none, 1)
+	_, err := admin.ExecContext(context.Background(), "CREATE TABLE raw (name VARBINARY(512) PRIMARY KEY)")
+	tb.check(err)
+	tb.check(admin.Close())
+	return []subject{
+		{name: "raw insert + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
+			return &myRaw{myPool(tb, addr, n, 32)}
+		}},
+		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+			p := myPool(tb, addr, n, 32)
+			d, err := lockermysql.New(p)
+			tb.check(err)
+			return closing{ours{locker.New(d)}, p.Close}
+		}},
+		{name: "GET_LOCK, a connection each", uncontended: true, contended: true, open: func(tb *bed, n *atomic.Int64) client {
+			return &myNamed{myPool(tb, addr, n, 32)}
+		}},
+	}
+}}
+
+var dialers atomic.Int64
+
+// myPool counts packets: each statement is one.
+func myPool(tb *bed, addr string, n *atomic.Int64, conns int) *sql.DB {
+	network := fmt.Sprintf("counted%d", dialers.Add(1))
+	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		return &countedConn{c, n}, err
+	})
+	cfg := mysql.NewConfig()
+	cfg.Net, cfg.Addr, cfg.User, cfg.DBName, cfg.InterpolateParams = network, addr, "root", "locker", true
+	connector, err := mysql.NewConnector(cfg)
+	tb.check(err)
+	p := sql.OpenDB(connector)
+	p.SetMaxOpenConns(conns)
+	p.SetMaxIdleConns(conns)
+	tb.check(p.PingContext(context.Background()))
+	return p
+}
+
+type myRaw struct{ p *sql.DB }
+
+func (r *myRaw) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	_, err := r.p.ExecContext(ctx, "INSERT INTO raw VALUES (?)", name)
+	return func(ctx context.Context) error {
+		_, err := r.p.ExecContext(ctx, "DELETE FROM raw WHERE name = ?", name)
+		return err
+	}, err
+}
+
+func (r *myRaw) close() { _ = r.p.Close() }
+
+type myNamed struct{ p *sql.DB }
+
+func (r *myNamed) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	c, err := r.p.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var got sql.NullInt64
+	err = c.QueryRowContext(ctx, "SELECT GET_LOCK(?, 10)", name).Scan(&got)
+	if err == nil && got.Int64 != 1 {
+		err = fmt.Errorf("%s is taken", name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return func(ctx context.Context) error {
+		_, err := c.ExecContext(ctx, "DO RELEASE_LOCK(?)", name)
+		return errors.Join(err, c.Close())
+	}, nil
+}
+
+func (r *myNamed) close() { _ = r.p.Close() }
