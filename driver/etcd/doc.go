@@ -26,9 +26,10 @@
 // Requests, of which none depends on the number of waiters:
 //
 //   - 2 for each acquire and release, also under contention: the put of the
-//     ticket with a look at the line, and its deletion. The first time that a
-//     process waits for a name it also opens a watch and reads the line; the
-//     watch stays for two seconds after the last wait.
+//     ticket with a look at the line, and its deletion. 1 more, a read, where
+//     more than sixteen others are ahead. A process that has not just waited for
+//     the name, or now stands behind another ticket than then, also opens a
+//     watch and reads the line; the watch stays for two seconds after the last wait.
 //   - 1 for a refused TryAcquire: it puts a ticket on condition that it is
 //     granted. A permit (Limit) that others hold too takes 2 to get.
 //   - 2 for each renewal of any number of locks of one TTL, which share a lease:
@@ -38,9 +39,12 @@
 //     that has waited.
 //
 // A process that waits keeps the leases of its waiting tickets alive, all
-// that share one with a request every TTL/3. A release is told to each process
-// that waits for the name, in one message; what it frees for a ticket of the
-// same process is handed over without.
+// that share one with a request every TTL/3. A release is told, in one message
+// each, to the processes whose first waiter is near the front of the line; those
+// further back watch only the ticket ahead of theirs. What a release frees
+// for a ticket of the same process is handed over without. The line of somebody
+// who waits is read again after one second, two, four and so on up to thirty,
+// which is when a waiter learns that its ticket was deleted by hand.
 //
 // # What loses a lock
 //
