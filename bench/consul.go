@@ -44,7 +44,7 @@ func (t countedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func consulConn(tb *bed, addr string, n *atomic.Int64) *api.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 64
+	transport.MaxIdleConnsPerHost, transport.DisableCompression = 64, true
 	c, err := api.NewClient(&api.Config{
 		Address: addr, HttpClient: &http.Client{Transport: countedTransport{transport, n}},
 	})

@@ -8,6 +8,12 @@
 package all
 
 import (
-	_ "github.com/lockerproject/locker/driver/memory" // memory://
-	_ "github.com/lockerproject/locker/driver/redis"  // redis:// rediss:// redis+sentinel:// redis+cluster://
+	_ "github.com/lockerproject/locker/driver/consul"    // consul:// consuls://
+	_ "github.com/lockerproject/locker/driver/etcd"      // etcd:// etcds://
+	_ "github.com/lockerproject/locker/driver/memory"    // memory://
+	_ "github.com/lockerproject/locker/driver/mysql"     // mysql://
+	_ "github.com/lockerproject/locker/driver/postgres"  // postgres:// postgresql://
+	_ "github.com/lockerproject/locker/driver/redis"     // redis:// rediss:// redis+sentinel:// redis+cluster://
+	_ "github.com/lockerproject/locker/driver/redlock"   // redlock://
+	_ "github.com/lockerproject/locker/driver/zookeeper" // zookeeper://
 )

@@ -1,0 +1,19 @@
+package all_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/lockerproject/locker/driver"
+	_ "github.com/lockerproject/locker/driver/all"
+)
+
+func TestSchemes(t *testing.T) {
+	want := []string{
+		"consul", "consuls", "etcd", "etcds", "memory", "mysql", "postgres", "postgresql",
+		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "zookeeper",
+	}
+	if got := driver.Schemes(); !slices.Equal(got, want) {
+		t.Errorf("schemes %q, want %q", got, want)
+	}
+}
