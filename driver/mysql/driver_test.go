@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -265,6 +266,7 @@ func killAll(t *testing.T, db *sql.DB) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID()")
 	must(t, err)
+	defer rows.Close()
 	var ids []int64
 	for rows.Next() {
 		var id int64
@@ -275,6 +277,63 @@ func killAll(t *testing.T, db *sql.DB) {
 	for _, id := range ids {
 		_, _ = db.ExecContext(t.Context(), fmt.Sprint("KILL ", id)) // it may be gone
 	}
+}
+
+// Two tickets of a name must not be numbered in one order and become visible in the
+// other: while somebody who takes one has not committed, nobody else takes one.
+func TestNumbersBecomeVisibleInOrder(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, _, prefix := fresh(t, db)
+		k := take(t, l, "held") // a gate, to queue behind
+		for _, name := range []string{"free", "held"} {
+			want := 0
+			ctx, cancel := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			wait := func(taken *atomic.Bool) {
+				if k, err := l.Acquire(ctx, name); err == nil {
+					taken.Store(true)
+					_ = k.Release(context.Background())
+				}
+			}
+			if name == "held" { // somebody here waits, so that others queue without knocking
+				want = 2
+				group.Go(func() { wait(new(atomic.Bool)) })
+				time.Sleep(300 * time.Millisecond)
+			}
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			var slot int
+			must(t, tx.QueryRowContext(t.Context(), fmt.Sprintf("SELECT slot FROM %s_slots WHERE slot = %d LOCK IN SHARE MODE",
+				prefix, mysql.SlotOf(name))).Scan(&slot))
+			var taken atomic.Bool
+			group.Go(func() { wait(&taken) })
+			time.Sleep(300 * time.Millisecond)
+			line, err := l.Inspect(t.Context(), name)
+			must(t, err)
+			if len(line.Tickets) != want || taken.Load() {
+				t.Errorf("%s: the line is %+v while the slot is locked, want %d", name, line.Tickets, want)
+			}
+			must(t, tx.Rollback())
+			cancel()
+			group.Wait()
+		}
+		must(t, k.Release(t.Context()))
+	})
+}
+
+// A lease that is over is not renewed, even if nobody has removed it yet.
+func TestLateRenewal(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		_, d, _ := fresh(t, connect(t, srv, ""))
+		r := driver.Request{Name: "a", ID: "late-1", TTL: 100 * time.Millisecond}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		time.Sleep(200 * time.Millisecond)
+		if err := d.Renew(t.Context(), r.Hold(g.Token), time.Minute); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("a renewal after the end of the lease: %v", err)
+		}
+	})
 }
 
 func TestTokensGrowOverRestarts(t *testing.T) {

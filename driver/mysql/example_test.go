@@ -29,7 +29,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Release(ctx)
+	defer func() { _ = k.Release(ctx) }()
 }
 
 // What the transaction writes is written by the holder of the lock, or not at all.
@@ -44,7 +44,7 @@ func ExampleDriver_Guard() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	if err := d.Guard(ctx, tx, k); err != nil {
 		log.Fatal(err)
 	}

@@ -94,10 +94,10 @@ const ranks = 3
 
 // patience is by how much longer than usual the poller may rest: whoever has others
 // between itself and the holder need not see every hand-off.
-func (l *reading) patience() time.Duration {
+func (l *reading) patience() int {
 	for i, r := range l.rows[:min(ranks, len(l.rows))] {
 		if l.seats[0].shared || r.token >= l.seats[0].token {
-			return time.Duration(max(i, 1))
+			return max(i, 1)
 		}
 	}
 	return ranks + 1
@@ -124,7 +124,7 @@ func (p *poller) noted(l *reading, unsure bool) time.Duration {
 		return 0
 	}
 	w.most = 0
-	next := min(max(now.Sub(w.moved)/pollShare, pollLeast)*l.patience(), pollMost)
+	next := min(time.Duration(l.patience())*max(now.Sub(w.moved)/pollShare, pollLeast), pollMost)
 	for _, r := range l.rows {
 		if r.left > 0 {
 			next = min(next, max(r.left, pollLeast)) // then it is dead, if it is not renewed
