@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -233,6 +234,7 @@ func TestSilentNodeIsUndone(t *testing.T) {
 	cs := clients(t, nodes)
 	c := client(t, nodes.URL())
 	release(t, take(t, c, "a"))
+	eventually(t, "released on all nodes", func() bool { return heldOn(t, cs, "a") == 0 })
 	silent := nodes.Members[1]
 	silent.Pause()
 	release(t, take(t, c, "b", locker.WithTTL(time.Minute)))
@@ -447,6 +449,31 @@ func TestSplitTries(t *testing.T) {
 	t.Logf("nobody got it in %d of %d rounds", none, rounds)
 	if none > rounds/3 {
 		t.Errorf("nobody got what was free in %d of %d rounds", none, rounds)
+	}
+}
+
+// A holder that some nodes do not know of counts all the same: of three permits
+// one is held on each of three different majorities.
+func TestPermitsOnDifferentMajorities(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	for _, holders := range [][][]int{{{0, 1}, {3, 4}}, {{0, 1}, {2, 3}}, {{1, 2}, {0, 4}}} {
+		var locks []*locker.Lock
+		name := fmt.Sprint("permits", holders)
+		for _, missing := range holders {
+			ways := nodes.Proxies(t)
+			for _, i := range missing {
+				ways.Proxies[i].Refuse()
+			}
+			locks = append(locks, take(t, client(t, ways.URL()), name, locker.Limit(2)))
+		}
+		c := client(t, nodes.URL())
+		if k, err := c.TryAcquire(t.Context(), name, locker.Limit(2)); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Fatalf("a third of two permits: %v, %v", k, err)
+		}
+		got := queue(t, c, name, 3, locker.Limit(2))
+		release(t, locks[0])
+		release(t, granted(t, got))
+		release(t, locks[1])
 	}
 }
 

@@ -1,0 +1,155 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestGuessesGrow(t *testing.T) {
+	g := newNumbers(3)
+	last := g.guess()
+	g.learn(1, time.Now(), time.Now().Add(-time.Hour).UnixMicro())
+	for range 100 {
+		n := g.guess()
+		if n <= last {
+			t.Fatalf("guessed %d after %d", n, last)
+		}
+		last = n
+	}
+	if floor := last + 1000; g.above(floor) <= floor || g.guess() <= floor {
+		t.Error("a number is not above the floor that was told")
+	}
+}
+
+func TestGuessFollowsTheFastestNode(t *testing.T) {
+	g := newNumbers(3)
+	ahead := time.Now().Add(time.Hour)
+	g.learn(0, time.Now(), time.Now().UnixMicro())
+	g.learn(2, time.Now(), ahead.UnixMicro())
+	if n := g.guess(); n < uint64(ahead.UnixMicro()) { //nolint:gosec // positive
+		t.Errorf("guessed %d, a node's clock says %d", n, ahead.UnixMicro())
+	}
+	// One answer that took long does not make it jump.
+	before := g.guess()
+	g.learn(2, time.Now(), ahead.Add(800*time.Millisecond).UnixMicro())
+	if n := g.guess(); n-before > 200_000 {
+		t.Errorf("guessed %d after %d: one slow answer was believed", n, before)
+	}
+}
+
+// oneNode asks one node for tickets, as the driver does.
+type oneNode struct {
+	t *testing.T
+	d *Driver
+}
+
+func newOneNode(t *testing.T) oneNode {
+	c := redis.NewClient(&redis.Options{Addr: testbed.SharedRedis(t).Addr()})
+	d := newDriver([]*redis.Client{c}, options{prefix: "one", timeout: time.Second, drift: DefaultDrift})
+	t.Cleanup(func() { _, _ = d.Close(), c.Close() })
+	return oneNode{t, d}
+}
+
+func (o oneNode) ticket(name, id string) *ticket {
+	return o.d.newTicket(driver.Request{Name: name, ID: id, TTL: time.Minute})
+}
+
+func (o oneNode) ask(tk *ticket, number uint64, mode, origin byte) answer {
+	o.t.Helper()
+	var v any
+	var err error
+	p := newPoll(func(_ int, reply any, failed error) bool {
+		v, err = reply, failed
+		return true
+	})
+	o.check(o.d.ask(context.Background(), p, func(*node) *call { return o.d.acquireCall(tk, number, 1, mode, origin) }))
+	o.check(err)
+	a, err := parseAcquire(v)
+	o.check(err)
+	return a
+}
+
+func (o oneNode) release(tk *ticket) {
+	o.t.Helper()
+	o.check(o.d.Release(context.Background(), tk.r.Hold(0)))
+}
+
+func (o oneNode) check(err error) {
+	o.t.Helper()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// The rules of numbers on one node; see lua/redlock_acquire.lua.
+func TestNumbersOnOneNode(t *testing.T) {
+	o := newOneNode(t)
+	name := fmt.Sprintf("numbers-%d", time.Now().UnixNano())
+	n := uint64(time.Now().Add(time.Second).UnixMicro()) //nolint:gosec // positive
+	a, b, c := o.ticket(name, "a"), o.ticket(name, "b"), o.ticket(name, "c")
+	want := func(got answer, what int64, when string) answer {
+		t.Helper()
+		if got.what != what {
+			t.Fatalf("%s: answer %d (%+v), want %d", when, got.what, got, what)
+		}
+		return got
+	}
+	want(o.ask(a, n, orWait, guessed), holds, "a free name")
+	if got := want(o.ask(b, n, orWait, guessed), refused, "a guess that has held"); got.floor != n {
+		t.Fatalf("floor %d, want %d", got.floor, n)
+	}
+	want(o.ask(b, n-1, orWait, above), refused, "a number below one that has held")
+	want(o.ask(b, n, orWait, above), refused, "a number that has held")
+	want(o.ask(b, n+10, orWait, guessed), inLine, "a larger guess")
+	want(o.ask(c, n+5, orWait, guessed), refused, "a guess below the last in line")
+	want(o.ask(c, n+10, orWait, above), refused, "a number that another has")
+	want(o.ask(c, n+5, orWait, above), inLine, "a number above what a majority knew, late")
+	o.release(a)
+	want(o.ask(b, n+10, orWait, kept), inLine, "the second in line")
+	want(o.ask(c, n+5, orWait, kept), holds, "the first in line")
+	if got := want(o.ask(c, n+99, orWait, guessed), known, "asked again"); got.floor != n+5 {
+		t.Fatalf("it is known as %d, want %d", got.floor, n+5)
+	}
+	o.release(c)
+	want(o.ask(b, n+10, justJoin, kept), inLine, "who does not want to hold yet")
+	want(o.ask(b, n+10, orWait, kept), holds, "the only one in line")
+	o.release(b)
+	want(o.ask(a, n+10, orLeave, guessed), refused, "a guess that has held, after all have gone")
+	want(o.ask(a, n+11, orLeave, guessed), holds, "a guess above")
+	o.release(a)
+}
+
+// A ticket that gives back what is no majority lets the one ahead of it go first.
+func TestYieldOnOneNode(t *testing.T) {
+	o := newOneNode(t)
+	name := fmt.Sprintf("yield-%d", time.Now().UnixNano())
+	n := uint64(time.Now().Add(time.Second).UnixMicro()) //nolint:gosec // positive
+	late, early := o.ticket(name, "late"), o.ticket(name, "early")
+	if a := o.ask(late, n+9, orWait, above); a.what != holds {
+		t.Fatalf("a free name: %+v", a)
+	}
+	if a := o.ask(early, n+20, orWait, above); a.what != inLine || a.ready {
+		t.Fatalf("behind one that holds: %+v", a)
+	}
+	w := &waiter{t: late, wake: make(chan struct{}, 1)}
+	o.d.yieldOn(o.d.nodes[0], w, 7) // of another round
+	if a := o.ask(early, n+20, orWait, kept); a.what != inLine || a.ready {
+		t.Fatalf("a yield of another round was obeyed: %+v", a)
+	}
+	o.d.yieldOn(o.d.nodes[0], w, 1)
+	if a := o.ask(early, n+20, orWait, kept); a.what != inLine {
+		t.Fatalf("behind one that waits: %+v", a)
+	}
+	if a := o.ask(late, n+9, orWait, kept); a.what != holds {
+		t.Fatalf("the first in line: %+v", a)
+	}
+	o.release(late)
+	o.release(early)
+}
