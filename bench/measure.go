@@ -156,7 +156,7 @@ func contended(tb *bed, s subject, n int, cfg config, r *result, column int) {
 	var group sync.WaitGroup
 	begun := time.Now()
 	for i, c := range clients {
-		group.Go(func() { x.contend(tb, ctx, c, i, name) })
+		group.Go(func() { x.contend(ctx, tb, c, i, name) })
 	}
 	<-ctx.Done()
 	took := time.Since(begun)
@@ -174,7 +174,7 @@ func contended(tb *bed, s subject, n int, cfg config, r *result, column int) {
 }
 
 // contend acquires until ctx ends.
-func (x *race) contend(tb *bed, ctx context.Context, c client, me int, name string) {
+func (x *race) contend(ctx context.Context, tb *bed, c client, me int, name string) {
 	for ctx.Err() == nil {
 		release, err := c.acquire(ctx, name)
 		if err != nil {

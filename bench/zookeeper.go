@@ -39,7 +39,7 @@ var zookeeperStore = store{name: "zookeeper", title: "zookeeper, one server, fsy
 func zkConn(tb *bed, addr string, n *atomic.Int64) (*zk.Conn, <-chan zk.Event) {
 	c, events, err := zk.Connect([]string{addr}, leaseTTL, zk.WithLogInfo(false), zk.WithLogger(quiet{}),
 		zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
-			conn, err := net.DialTimeout(network, address, timeout)
+			conn, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), network, address)
 			return &countedConn{conn, n}, err
 		}))
 	tb.check(err)
