@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -140,8 +141,8 @@ func TestYieldOnOneNode(t *testing.T) {
 	}
 	w := &waiter{t: late, wake: make(chan struct{}, 1)}
 	o.d.yieldOn(o.d.nodes[0], w, 7) // of another round
-	if a := o.ask(early, n+20, orWait, kept); a.what != inLine || a.ready {
-		t.Fatalf("a yield of another round was obeyed: %+v", a)
+	if line, err := o.d.Inspect(context.Background(), name); err != nil || len(line) != 2 || !line[0].Held {
+		t.Fatalf("after a yield of another round the line is %+v, %v", line, err)
 	}
 	o.d.yieldOn(o.d.nodes[0], w, 1)
 	if a := o.ask(early, n+20, orWait, kept); a.what != inLine {
@@ -152,4 +153,24 @@ func TestYieldOnOneNode(t *testing.T) {
 	}
 	o.release(late)
 	o.release(early)
+}
+
+// A request that comes after its ticket was released does nothing, where it was
+// known to be still on its way.
+func TestStrayOnOneNode(t *testing.T) {
+	o := newOneNode(t)
+	name := fmt.Sprintf("stray-%d", time.Now().UnixNano())
+	n := uint64(time.Now().Add(time.Second).UnixMicro()) //nolint:gosec // positive
+	tk := o.ticket(name, "stray")
+	o.d.nodes[0].stray("stray")
+	if err := o.d.Release(context.Background(), tk.r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+		t.Fatalf("release of what is not there: %v", err)
+	}
+	if a := o.ask(tk, n, orWait, guessed); a.what != released {
+		t.Fatalf("a request that came late: %+v", a)
+	}
+	if a := o.ask(o.ticket(name, "other"), n, orLeave, guessed); a.what != holds {
+		t.Fatalf("another ticket: %+v", a)
+	}
+	o.release(o.ticket(name, "other"))
 }
