@@ -21,7 +21,11 @@ func waitAt(t *testing.T, d driver.Driver, r driver.Request) <-chan driver.Grant
 			granted <- g
 		}
 	}()
-	<-joined
+	select {
+	case <-joined:
+	case <-granted:
+		t.Fatalf("%q was granted at once", r.Name)
+	}
 	return granted
 }
 
