@@ -2,14 +2,11 @@ package etcd_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc"
 
 	"github.com/lockerproject/locker"
@@ -53,31 +50,6 @@ func (c *requests) locker(t *testing.T, addr string) *locker.Client {
 	return l
 }
 
-// contend runs n contenders for a while and returns how many grants there
-// were a second.
-func contend(t *testing.T, n int, cycle func(i int) error) float64 {
-	t.Helper()
-	const lasts = 700 * time.Millisecond
-	var (
-		wg     sync.WaitGroup
-		grants atomic.Int64
-	)
-	begun := time.Now()
-	for i := range n {
-		wg.Go(func() {
-			for time.Since(begun) < lasts {
-				if err := cycle(i); err != nil {
-					t.Error(err)
-					return
-				}
-				grants.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	return float64(grants.Load()) / time.Since(begun).Seconds()
-}
-
 // An uncontended cycle is two requests, one under contention three at most.
 func TestRequestsPerCycle(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
@@ -104,17 +76,25 @@ func TestRequestsPerCycle(t *testing.T) {
 		ls = append(ls, c.locker(t, srv.Addr()))
 	}
 	c.unary.Store(0)
-	var grants atomic.Int64
-	rate := contend(t, contenders, func(i int) error {
-		grants.Add(1)
-		k, err := ls[i].Acquire(ctx, t.Name())
-		if err != nil {
-			return err
-		}
-		return k.Release(ctx)
-	})
-	per := float64(c.unary.Load()) / float64(grants.Load())
-	t.Logf("%d contenders: %.0f grants/s, %.2f requests a grant", contenders, rate, per)
+	const grants = 40 // each
+	var wg sync.WaitGroup
+	for _, l := range ls {
+		wg.Go(func() {
+			for range grants {
+				k, err := l.Acquire(ctx, t.Name())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := k.Release(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	per := float64(c.unary.Load()) / (contenders * grants)
+	t.Logf("%d contenders: %.2f requests a grant", contenders, per)
 	if per > 3 {
 		t.Errorf("%.2f requests a grant under contention, want at most 3", per)
 	}

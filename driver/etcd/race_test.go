@@ -1,6 +1,0 @@
-//go:build race
-
-package etcd_test
-
-// The race detector slows the client down, and not the server.
-const racing = true
