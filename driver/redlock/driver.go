@@ -27,7 +27,6 @@ type Driver struct {
 	keys    redisline.Keys
 	channel string
 	numbers *numbers
-	blank   []*call // as many as nodes
 
 	cancel   context.CancelFunc // of the nodes' requests
 	closing  chan struct{}      // Close has begun
@@ -167,7 +166,6 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift,
 		keys:     redisline.Keys{Prefix: o.prefix},
 		numbers:  newNumbers(len(clients)),
-		blank:    make([]*call, len(clients)),
 		closing:  make(chan struct{}),
 		aborting: make(chan struct{}),
 		rooms:    make(map[string]*room),

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisline"
 )
@@ -301,5 +299,3 @@ func (d *Driver) hearLoss(node int, s string) {
 		tell(driver.Hold{Name: part[3], ID: part[0], Token: token, Shared: part[2] == "s"}, errBroken)
 	}
 }
-
-var _ = redis.Nil

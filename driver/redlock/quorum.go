@@ -20,12 +20,12 @@ type poll struct {
 	take    func(node int, v any, err error) (enough bool) // with mu held; also for answers that come late
 }
 
-// ask puts a question to all nodes at once, or to those for which make has a
+// ask puts a question to all nodes at once, or to those for which form has a
 // call. It returns when take has enough, when all have answered, or with an
 // error when the time is over for a node to answer in, or ctx's. The
 // answers that have not come by then are taken as they come.
-func (d *Driver) ask(ctx context.Context, p *poll, make func(n *node) *call) error {
-	calls := d.calls(make)
+func (d *Driver) ask(ctx context.Context, p *poll, form func(n *node) *call) error {
+	calls := d.calls(form)
 	p.pending = 0
 	for _, c := range calls {
 		if c != nil {
@@ -70,10 +70,10 @@ func newPoll(take func(node int, v any, err error) bool) *poll {
 	return &poll{done: make(chan struct{}), take: take}
 }
 
-func (d *Driver) calls(make func(n *node) *call) []*call {
-	calls := append([]*call(nil), d.blank...)
+func (d *Driver) calls(form func(n *node) *call) []*call {
+	calls := make([]*call, len(d.nodes))
 	for i, n := range d.nodes {
-		calls[i] = make(n)
+		calls[i] = form(n)
 	}
 	return calls
 }
@@ -100,7 +100,11 @@ func (e *quorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d nodes answered, %d are needed", e.answered, e.nodes, e.quorum)
 	for i, err := range e.errs {
-		b.WriteString([]string{"; ", " ("}[min(1, max(0, 1-i))])
+		if i == 0 {
+			b.WriteString(" (")
+		} else {
+			b.WriteString("; ")
+		}
 		b.WriteString(err.Error())
 	}
 	if len(e.errs) > 0 {

@@ -1,7 +1,7 @@
 package redlock
 
 import (
-	"fmt"
+	"errors"
 	"math/bits"
 	"slices"
 	"time"
@@ -113,6 +113,8 @@ func (d *Driver) beatAt(rm *room, t time.Time) {
 	rm.timer.Reset(time.Until(t))
 }
 
+var errNoPulse = errors.New("no answer since the last heartbeat")
+
 // sample is how many tickets a heartbeat asks after. In a room with more, each
 // has its turn by chance; after a break of a connection all are asked after.
 const sample = 16
@@ -141,7 +143,7 @@ func (d *Driver) beat(rm *room) {
 			rm.under[i] = true
 			nodes = append(nodes, n)
 		} else if rm.errs[i] == nil {
-			rm.errs[i] = fmt.Errorf("no answer since the last heartbeat")
+			rm.errs[i] = errNoPulse
 		}
 	}
 	d.plan(rm)
