@@ -112,7 +112,7 @@ func (d *Driver) put(ctx context.Context, t *ticket, r driver.Request) {
 	if t.watch = t.line.watch; t.watch != nil {
 		t.watch.view.begin()
 	}
-	started := d.spawnLocked(func() {
+	started := d.spawn(func() {
 		defer cancel()
 		defer context.AfterFunc(d.ctx, cancel)()
 		if r.Wait {

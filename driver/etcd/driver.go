@@ -188,14 +188,8 @@ func (d *Driver) Close() error {
 }
 
 // spawn starts a goroutine that Close waits for; it reports false after Close.
+// With mu held.
 func (d *Driver) spawn(f func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.spawnLocked(f)
-}
-
-// spawnLocked is spawn with mu held.
-func (d *Driver) spawnLocked(f func()) bool {
 	if d.closed {
 		return false
 	}

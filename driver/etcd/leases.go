@@ -151,7 +151,7 @@ func (d *Driver) detach(l *lease) {
 		return
 	}
 	l.over = true
-	d.spawnLocked(func() { d.revoke(l) })
+	d.spawn(func() { d.revoke(l) })
 }
 
 // startedBefore reports whether a lease was last started anew before a moment.
@@ -343,7 +343,7 @@ func (d *Driver) keep(l *lease) {
 		return
 	}
 	if !d.keeper.running {
-		d.keeper.running = d.spawnLocked(d.keepWaiters)
+		d.keeper.running = d.spawn(d.keepWaiters)
 		return
 	}
 	select {

@@ -55,7 +55,7 @@ func (d *Driver) beginLossWatch() {
 	}
 	switch {
 	case long:
-		w.running = d.spawnLocked(d.watchLosses)
+		w.running = d.spawn(d.watchLosses)
 	case short:
 		w.timer = time.AfterFunc(lossDelay, d.beginLossWatch)
 	}

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+
 	"github.com/lockerproject/locker/driver"
 )
 
@@ -47,7 +48,7 @@ func (d *Driver) wait(t *ticket) {
 	d.keep(t.lease)
 	if ln.watch == nil {
 		ln.watch = newWatch(ln)
-		d.spawnLocked(ln.watch.run)
+		d.spawn(ln.watch.run)
 	}
 	ln.watch.idle.Stop()
 	ln.watch.look()
