@@ -485,7 +485,7 @@ func TestNewRefuses(t *testing.T) {
 	three := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:3"})
 	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"127.0.0.1:4"}})
 	for _, c := range []goredis.UniversalClient{one, two, three, cluster} {
-		defer c.Close() //nolint:errcheck // it has reached nobody
+		defer c.Close()
 	}
 	type list = []goredis.UniversalClient
 	var null *goredis.Client

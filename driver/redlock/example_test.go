@@ -21,7 +21,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	l := locker.New(d)
-	defer l.Close() //nolint:errcheck // of an example
+	defer l.Close()
 
 	ctx := context.Background()
 	err = locker.Do(ctx, l, "orders/42", func(ctx context.Context) error {
@@ -38,6 +38,6 @@ func Example_url() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // of an example
+	defer l.Close()
 	fmt.Println("three nodes, of which one may fail")
 }
