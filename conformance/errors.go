@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -127,9 +128,16 @@ func provesReleaseUnreached(e *env) {
 
 func provesWaiterInCut(e *env) {
 	name := e.name("in-a-cut")
-	c, link := e.linked()
+	var told atomic.Bool
+	c, link := e.linked(locker.WithObserver(func(locker.Event) { told.Store(true) }))
 	k := e.take(e.client(), name)
 	p := e.queue(c, name, 2)
+	e.eventually(patience, "waiting until the client knows that it waits", func() error {
+		if !told.Load() {
+			return errNotJoined
+		}
+		return nil
+	})
 	link.Cut()
 	e.sleep(4 * slack)
 	p.waits("its context lives, and a way to the store may come back")
