@@ -120,7 +120,7 @@ func (j *joining) step(ctx context.Context) (alone bool, err error) {
 	got, err := write(ctx, d, func() (taken, error) { return d.takeTicket(j.parent, j.r, data, !crowded) })
 	switch {
 	case err == nil:
-		return got.children == 1, j.made(ctx, got, before)
+		return got.children == 1, j.made(got, before)
 	case errors.Is(err, zk.ErrNodeExists):
 		d.setCrowded(j.parent, true)
 		return false, nil
@@ -138,7 +138,7 @@ func (j *joining) step(ctx context.Context) (alone bool, err error) {
 }
 
 // made registers the ticket of a create that was answered.
-func (j *joining) made(ctx context.Context, got taken, before *session) error {
+func (j *joining) made(got taken, before *session) error {
 	now := j.d.session()
 	if now == nil || now != before {
 		// The connection got a session meanwhile: was it this one that created?
