@@ -48,9 +48,6 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	t := d.enroll(r, l)
 	d.mu.Unlock()
 	d.put(ctx, t, r)
-	if err := d.await(ctx, t); err != nil {
-		return driver.Grant{}, err
-	}
 	return d.answer(ctx, t, r)
 }
 
@@ -101,43 +98,32 @@ func (d *Driver) resume(ctx context.Context, t *ticket, r driver.Request) (drive
 	return d.acquire(ctx, r)
 }
 
-// put sends the ticket to the store. It goes on for a while when ctx ends, so
-// that the answer is seldom lost: a put of which nobody knows whether it will
-// still arrive costs the lease (see doom).
+// put sends the ticket to the store. When ctx ends it waits for the answer a
+// little longer: a put of which nobody knows whether it will still arrive costs
+// the lease (see doom).
 func (d *Driver) put(ctx context.Context, t *ticket, r driver.Request) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	t.cancelPut = cancel
 	if t.watch = t.line.watch; t.watch != nil {
 		t.watch.view.begin()
 	}
-	started := d.spawn(func() {
-		defer cancel()
-		defer context.AfterFunc(d.ctx, cancel)()
-		if r.Wait {
-			d.join(ctx, t, r)
-		} else {
-			d.try(ctx, t, r)
-		}
-	})
-	if !started {
-		cancel()
-		d.settlePut(t, driver.ErrClosed)
+	d.mu.Unlock()
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(putGrace, cancel) })()
+	if r.Wait {
+		d.join(longer, t, r)
+	} else {
+		d.try(longer, t, r)
 	}
 }
 
-// await waits for the answer to a put.
+// await waits for the answer to a put that is under way elsewhere.
 func (d *Driver) await(ctx context.Context, t *ticket) error {
 	select {
 	case <-t.answered:
 		return nil
 	case <-ctx.Done():
-		d.mu.Lock()
-		if t.cancelPut != nil {
-			time.AfterFunc(answerBound, t.cancelPut)
-		}
-		d.mu.Unlock()
 		return d.unanswered(ctx)
 	case <-d.ctx.Done():
 		return driver.ErrClosed
@@ -282,7 +268,7 @@ func (d *Driver) settlePut(t *ticket, err error) {
 		t.watch.view.end()
 		t.watch = nil
 	}
-	t.putErr, t.cancelPut = err, nil
+	t.putErr = err
 	switch {
 	case err == nil:
 		if t.adrift {

@@ -59,6 +59,7 @@ var (
 // Times that bound what the driver does on its own account.
 const (
 	answerBound = 10 * time.Second       // one request
+	putGrace    = 250 * time.Millisecond // a put whose context has ended
 	insistBound = 4 * time.Second        // asking again where there is no server
 	retryPause  = 50 * time.Millisecond  // the pause before that
 	closeBound  = 2 * time.Second        // revoking the leases at Close

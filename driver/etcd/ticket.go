@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"context"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -42,17 +41,16 @@ type ticket struct {
 	answered chan struct{} // closed when the put was answered, or given up
 	ended    chan struct{} // of a waiter: closed when it is granted, or lost
 
-	state     state
-	rev       int64     // number; 0 until the put was answered
-	lease     *lease    // on which the key lives
-	since     time.Time // of the grant
-	waited    bool      // before the grant
-	watch     *watch    // of the line, when the put was sent
-	putErr    error
-	cancelPut context.CancelFunc
-	unsure    bool // the key may be on another lease, since a move was not answered
-	adrift    bool // nobody waits for the answer to the put
-	unknown   bool // the put was never answered
+	state   state
+	rev     int64     // number; 0 until the put was answered
+	lease   *lease    // on which the key lives
+	since   time.Time // of the grant
+	waited  bool      // before the grant
+	watch   *watch    // of the line, when the put was sent
+	putErr  error
+	unsure  bool // the key may be on another lease, since a move was not answered
+	adrift  bool // nobody waits for the answer to the put
+	unknown bool // the put was never answered
 }
 
 func (t *ticket) hold() driver.Hold {
