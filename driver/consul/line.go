@@ -229,12 +229,19 @@ func (l *line) next(cancel context.CancelFunc) (step func(context.Context) error
 		return l.prune, true
 	}
 	t := l.view.blocker(first.number)
-	if t.whole {
+	if t.whole || t.shared && l.mayOvertake() {
 		index := l.view.complete
 		return func(ctx context.Context) error { return l.watchAll(ctx, index) }, true
 	}
 	_, local := l.d.own[t.key]
 	return func(ctx context.Context) error { return l.watchOne(ctx, t.spot, local) }, true
+}
+
+// mayOvertake tells whether a waiter may be granted while the first one is held up
+// by shared tickets only: one with a wider limit than a single permit. With mu
+// held.
+func (l *line) mayOvertake() bool {
+	return slices.ContainsFunc(l.waiters[1:], func(w *waiter) bool { return w.shared && w.limit != 1 })
 }
 
 // failed notes an outage: what happened meanwhile has to be read.
