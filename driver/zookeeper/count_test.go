@@ -193,10 +193,19 @@ func TestWatchesDoNotGrow(t *testing.T) {
 	ctx := ctxFor(t, time.Minute)
 	a, b := client(t, at), client(t, at)
 	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
-	for range 30 {
-		if _, err := b.Acquire(ctx, "x", locker.WithWait(10*time.Millisecond)); !errors.Is(err, locker.ErrNotAcquired) {
+	wait := func() {
+		if _, err := b.Acquire(ctx, "x", locker.WithWait(20*time.Millisecond)); !errors.Is(err, locker.ErrNotAcquired) {
 			t.Fatal(err)
 		}
+	}
+	wait()
+	got := counted(t, srv, func() {
+		for range 30 {
+			wait()
+		}
+	})
+	if r := got["packets_received"]; r > 30*4+2 { // join, list, watch itself, leave
+		t.Errorf("%d requests for 30 waits: the watch on the holder was not used again", r)
 	}
 	settle(t, srv)
 	if n := mntr(t, srv)["watch_count"]; n > 2 { // the holder's own, and one that waiters left on it

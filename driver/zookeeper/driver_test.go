@@ -153,4 +153,53 @@ func TestHandOff(t *testing.T) {
 			t.Fatalf("place %d went to %d", i, got)
 		}
 	}
+	lineOf(t, clients[0], "x", 0)
+	if err := clients[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left := nodes(t, admin(t), base(url)); len(left) != 0 {
+		t.Fatalf("the last one of a crowd has left %v", left)
+	}
+}
+
+// TestCancelledInLine has a waiter leave: the one behind it goes on waiting for
+// the holder.
+func TestCancelledInLine(t *testing.T) {
+	url := place(t)
+	ctx := ctxFor(t, 20*time.Second)
+	a, b, c := client(t, url), client(t, url), client(t, url)
+	held := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
+	short, cancel := context.WithCancel(ctx)
+	left := make(chan error, 1)
+	go func() {
+		_, err := b.Acquire(short, "x")
+		left <- err
+	}()
+	lineOf(t, a, "x", 2)
+	granted := make(chan *locker.Lock, 1)
+	go func() {
+		k, err := c.Acquire(ctx, "x")
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- k
+	}()
+	lineOf(t, a, "x", 3)
+	time.Sleep(300 * time.Millisecond) // all watches are set
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	lineOf(t, a, "x", 2)
+	select {
+	case <-granted:
+		t.Fatal("granted while another holds")
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := (<-granted).Release(ctx); err != nil {
+		t.Fatal(err)
+	}
 }

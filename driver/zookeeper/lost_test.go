@@ -3,6 +3,9 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -53,8 +57,8 @@ func TestCreateReplyLost(t *testing.T) {
 	g = must[driver.Grant](t)(d.Acquire(ctx, r))
 	<-lost
 	names := nodes(t, conn, base(direct)+"/x")
-	if len(names) != 1 {
-		t.Fatalf("nodes %v, want one", names)
+	if len(names) != 1 || !strings.HasSuffix(names[0], "_0000000000") {
+		t.Fatalf("nodes %v, want the first that was created, alone", names)
 	}
 	_, st, err := conn.Exists(base(direct) + "/x/" + names[0])
 	if err != nil || uint64(st.Czxid) != g.Token {
@@ -108,32 +112,69 @@ func empty(t testing.TB, conn *zk.Conn, url string) {
 	}
 }
 
-// TestLateCreate holds a create back until its caller, and the core's undo, have
-// given up: when it arrives after all, the node that nobody knows of is
-// removed, and blocks nobody for long.
+// TestLateCreate holds a create back on a connection that the client gives up,
+// until the caller and the core's undo have given up too: when it arrives after
+// all, the node that nobody knows of is removed, and blocks nobody for long.
 func TestLateCreate(t *testing.T) {
-	url, p, direct := through(t)
+	srv := testbed.SharedZookeeper(t)
+	at := place(t)
+	p := srv.Proxy(t)
 	ctx := ctxFor(t, 60*time.Second)
-	c, conn := client(t, url), admin(t)
-	k := must[*locker.Lock](t)(c.Acquire(ctx, "warm"))
-	if err := k.Release(ctx); err != nil {
+	var dials atomic.Int64
+	conn, events, err := zk.Connect([]string{srv.Addr()}, 3*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}),
+		zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
+			if dials.Add(1) == 1 {
+				address = p.Addr()
+			}
+			return net.DialTimeout(network, address, timeout)
+		}))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		p.Cut()
-		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		if _, err := c.Acquire(short, "x"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("behind a cut: %v", err)
+	defer conn.Close()
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at))))
+	defer d.Close()
+	warm := request("warm", "warm-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, warm))
+	if err := d.Release(ctx, warm.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+
+	p.Cut()
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	r := request("x", "late-1")
+	if _, err := d.Acquire(short, r); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("behind a cut: %v", err)
+	}
+	for { // until the client has another connection
+		err := d.Release(ctx, r.Hold(0))
+		if errors.Is(err, driver.ErrLost) {
+			break
 		}
-		cancel()
-		p.Heal()
+		if err == nil || ctx.Err() != nil {
+			t.Fatalf("undo: %v", err)
+		}
 	}
-	other := client(t, direct)
-	k = must[*locker.Lock](t)(other.Acquire(ctx, "x"))
+	p.Heal()
+	// Whether the server still takes the request depends on its version. This is
+	// what it makes if it does: a node of the same session.
+	for _, path := range []string{base(at) + "/x", base(at) + "/x/late-1_x_"} {
+		flags := int32(0)
+		if strings.HasSuffix(path, "_") {
+			flags = zk.FlagEphemeralSequential
+		}
+		if _, err := conn.Create(path, []byte{}, flags, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			t.Fatal(err)
+		}
+	}
+	look := admin(t)
+	other := client(t, at)
+	k := must[*locker.Lock](t)(other.Acquire(ctx, "x"))
 	if err := k.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	empty(t, conn, direct)
+	empty(t, look, at)
 }
 
 // TestReleaseReplyLost loses the answer to a release: it has been done once,
@@ -165,6 +206,29 @@ func TestReleaseNotAnswered(t *testing.T) {
 	if err := d.Release(short, r.Hold(g.Token)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrLost) {
 		t.Fatalf("release behind a cut: %v", err)
 	}
+	p.Reset() // the request is gone
 	p.Heal()
 	empty(t, admin(t), direct)
+}
+
+// TestDeletedByHand deletes the node of a lock that is held: the holder is told
+// long before it would renew.
+func TestDeletedByHand(t *testing.T) {
+	url := place(t)
+	ctx := ctxFor(t, 30*time.Second)
+	c, conn := client(t, url), admin(t)
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
+	path := base(url) + "/x/" + nodes(t, conn, base(url)+"/x")[0]
+	if err := conn.Delete(path, -1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-k.Done():
+	case <-time.After(time.Second):
+		t.Fatal("the holder was not told")
+	}
+	if !errors.Is(k.Err(), locker.ErrLost) || !errors.Is(k.Release(ctx), locker.ErrLost) {
+		t.Fatal(k.Err())
+	}
+	empty(t, conn, url)
 }

@@ -90,6 +90,11 @@ func TestNegotiated(t *testing.T) {
 	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
 		t.Fatal(err)
 	}
+	_, d = own(t, 3*time.Second, zookeeper.WithPrefix(base(place(t))))
+	g = must[driver.Grant](t)(d.Acquire(ctx, r))
+	if want := 2700 * time.Millisecond; g.TTL != want {
+		t.Errorf("lease %v, want %v", g.TTL, want)
+	}
 }
 
 // TestLongFixedLease holds a fixed lease that is longer than the session: it
