@@ -1,5 +1,6 @@
 // Package redis keeps locks in Redis or Valkey: one server, one under Sentinel,
-// or a Cluster. It is tested on Redis 7.0, and uses no command newer than 6.2.
+// or a Cluster. It is tested on Redis 6.2 and 7.0 and on
+// Valkey 8.1, and uses no command newer than Redis 6.2.
 //
 //	l, err := locker.Open(ctx, "redis://localhost:6379")
 //
