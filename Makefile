@@ -47,7 +47,7 @@ RACE_SKIP ?= ^TestConformance|Leader|TestRequests
 .PHONY: race
 race: servers gcc ## run the short tests under the race detector
 	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1; \
-	$(call in,.,go test -race -short -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) ./...)
+	$(call in,.,go test -race -short -p 1 -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) ./...)
 
 .PHONY: lint
 lint: tools ## golangci-lint, with .golangci.yml
