@@ -38,11 +38,11 @@ test: servers ## run all tests against real servers (what CI runs)
 	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,. $(MODULES),go test -timeout $(TIMEOUT) $(FLAGS) ./...)
 
-# The suite on the slow stores is left out: it takes minutes for each, and runs
-# the core's code and the drivers' that the other tests run. So are elections,
-# which want the machine to themselves, and counts of requests a second, which the
-# race detector slows. `make test` has them all; here: make race RACE_SKIP=none
-RACE_SKIP ?= ^TestConformance|Leader|TestRequests
+# The suite on every store is left out: it takes minutes for each, and runs the
+# core's code and the drivers' that the other tests run. All of it:
+# make race RACE_SKIP=none. One package at a time, since elections and counts by the second
+# want the machine to themselves.
+RACE_SKIP ?= ^TestConformance
 
 .PHONY: race
 race: servers gcc ## run the short tests under the race detector
