@@ -152,8 +152,10 @@ func TestNoBug(t *testing.T) {
 	}
 }
 
-// A random case may need some luck to meet the bug.
-const tries = 8
+// A random case may need some luck to meet the bug: one run in three does. What
+// is asserted is that the case can notice it, so the number only has to be
+// large; the first catch ends it.
+const tries = 64
 
 func TestMutants(t *testing.T) {
 	cases := make(map[string]conformance.Case)
