@@ -1,7 +1,7 @@
 // Bench measures, in one run and interleaved, what a lock costs: the store
 // used raw, this library, and the libraries people come from.
 //
-//	go run . [-stores redis,etcd] [-rounds 3] [-slice 1s] [-json file]
+//	go run . [-stores redis,etcd] [-rounds 7] [-slice 300ms] [-json file]
 //
 // All subjects of a store take turns on one server on loopback, so that what the machine does
 // meanwhile meets all of them. Figures are medians of the rounds; compare them
@@ -34,9 +34,9 @@ func main() {
 	}
 	var (
 		which   = flag.String("stores", strings.Join(names, ","), "which stores")
-		rounds  = flag.Int("rounds", 3, "rounds; figures are their medians")
-		slice   = flag.Duration("slice", time.Second, "how long each subject runs in each round")
-		held    = flag.Int("held", 10_000, "locks held at once; 0: not measured")
+		rounds  = flag.Int("rounds", 7, "rounds; figures are their medians")
+		slice   = flag.Duration("slice", 300*time.Millisecond, "how long each subject runs in each round")
+		held    = flag.Int("held", 10_000, "locks held, and waiters, at once; 0: not measured")
 		jsonOut = flag.String("json", "", "write the figures to this file, too")
 	)
 	flag.Parse()

@@ -29,39 +29,64 @@ type result struct {
 	HeldHeap   float64       `json:"held_heap_bytes,omitempty"` // a lock, of many held by one client
 	HeldGo     int           `json:"held_goroutines,omitempty"` // for all of them
 	HeldReqs   float64       `json:"held_requests,omitempty"`   // sent in one TTL for all of them
+	WaitBytes  float64       `json:"waiting_bytes,omitempty"`   // a waiter, of many of one client; heap and stacks
+	WaitGo     int           `json:"waiting_goroutines,omitempty"`
+
+	rounds []result // that the figures are the medians of
 }
 
-// measure lets the subjects take turns, and takes medians.
+// measure lets the subjects take turns, and takes medians. A store that has just
+// been started is slow: the first turns are not counted. Each round begins with
+// another subject, so that none always follows the same one.
 func measure(tb *bed, storeName string, subjects []subject, cfg config) []result {
-	rounds := make([][]result, len(subjects))
+	results := make([]result, len(subjects))
+	for i, s := range subjects {
+		results[i] = result{Store: storeName, Subject: s.name}
+		fmt.Fprintf(os.Stderr, "\r  warming up: %-40s", s.name)
+		uncontended(tb, s, cfg, &result{})
+	}
 	for round := range cfg.rounds {
-		for i, s := range subjects {
+		for i := range subjects {
+			s, m := subjects[(i+round)%len(subjects)], &results[(i+round)%len(subjects)]
 			fmt.Fprintf(os.Stderr, "\r  round %d of %d: %-40s", round+1, cfg.rounds, s.name)
-			r := result{Store: storeName, Subject: s.name}
-			if s.uncontended {
-				alone(tb, s, cfg, &r)
-				parallel(tb, s, cfg, &r)
-			}
-			if s.contended {
-				r.PerGrant = make([]float64, len(cfg.many))
-				for j, n := range cfg.many {
-					if s.most == 0 || n <= s.most {
-						contended(tb, s, n, cfg, &r, j)
-					}
-				}
-			}
-			if s.held && round == 0 && cfg.held > 0 {
-				manyHeld(tb, s, cfg, &r)
-			}
-			rounds[i] = append(rounds[i], r)
+			var r result
+			uncontended(tb, s, cfg, &r)
+			contended(tb, s, cfg, &r)
+			m.rounds = append(m.rounds, r)
+		}
+	}
+	for i, s := range subjects {
+		results[i].takeMedians()
+		if s.held && cfg.held > 0 {
+			fmt.Fprintf(os.Stderr, "\r  %d held: %-40s", cfg.held, s.name)
+			manyHeld(tb, s, cfg, &results[i])
+		}
+		if s.waiting && cfg.held > 0 {
+			fmt.Fprintf(os.Stderr, "\r  %d waiting: %-40s", cfg.held, s.name)
+			manyWaiting(tb, s, cfg, &results[i])
 		}
 	}
 	fmt.Fprint(os.Stderr, "\r")
-	results := make([]result, len(subjects))
-	for i, rs := range rounds {
-		results[i] = medians(rs)
-	}
 	return results
+}
+
+func uncontended(tb *bed, s subject, cfg config, r *result) {
+	if s.uncontended {
+		alone(tb, s, cfg, r)
+		parallel(tb, s, cfg, r)
+	}
+}
+
+func contended(tb *bed, s subject, cfg config, r *result) {
+	if !s.contended {
+		return
+	}
+	r.PerGrant = make([]float64, len(cfg.many))
+	for column, n := range cfg.many {
+		if s.most == 0 || n <= s.most {
+			contend(tb, s, n, cfg, r, column)
+		}
+	}
 }
 
 var nameSeq atomic.Int64
@@ -138,9 +163,9 @@ type race struct {
 	took   []time.Duration
 }
 
-// contended is many clients on one name. The figures but the requests are those
+// contend is many clients on one name. The figures but the requests are those
 // of cfg.contenders.
-func contended(tb *bed, s subject, n int, cfg config, r *result, column int) {
+func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
 	var count atomic.Int64
 	clients := make([]client, n)
 	for i := range clients {
@@ -156,7 +181,7 @@ func contended(tb *bed, s subject, n int, cfg config, r *result, column int) {
 	var group sync.WaitGroup
 	begun := time.Now()
 	for i, c := range clients {
-		group.Go(func() { x.contend(ctx, tb, c, i, name) })
+		group.Go(func() { x.enter(ctx, tb, c, i, name) })
 	}
 	<-ctx.Done()
 	took := time.Since(begun)
@@ -173,8 +198,8 @@ func contended(tb *bed, s subject, n int, cfg config, r *result, column int) {
 	}
 }
 
-// contend acquires until ctx ends.
-func (x *race) contend(ctx context.Context, tb *bed, c client, me int, name string) {
+// enter acquires until ctx ends.
+func (x *race) enter(ctx context.Context, tb *bed, c client, me int, name string) {
 	for ctx.Err() == nil {
 		release, err := c.acquire(ctx, name)
 		if err != nil {
@@ -219,6 +244,40 @@ func manyHeld(tb *bed, s subject, cfg config, r *result) {
 	_ = warm(context.Background())
 }
 
+// manyWaiting is one client that waits many times for one name.
+func manyWaiting(tb *bed, s subject, cfg config, r *result) {
+	var count atomic.Int64
+	c := s.open(tb, &count)
+	defer c.close()
+	name := newName()
+	release, err := c.acquire(context.Background(), name)
+	tb.check(err)
+	ctx, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	wait := func() { // its answer is that it waits no more
+		group.Go(func() {
+			if release, err := c.acquire(ctx, name); err == nil {
+				_ = release(context.WithoutCancel(ctx))
+			}
+		})
+	}
+	wait() // what the first brings with it is there
+	time.Sleep(time.Second)
+	before, goBefore := inUse(), runtime.NumGoroutine()
+	for range cfg.held {
+		wait()
+	}
+	for sent := int64(-1); sent != count.Load(); { // until all are in line
+		sent = count.Load()
+		time.Sleep(leaseTTL / 20)
+	}
+	r.WaitBytes = float64(inUse()-before) / float64(cfg.held)
+	r.WaitGo = runtime.NumGoroutine() - goBefore
+	stop()
+	group.Wait()
+	_ = release(context.Background())
+}
+
 // each runs f for 0 to n-1, 64 at a time.
 func each(n int, f func(i int)) {
 	var group sync.WaitGroup
@@ -239,6 +298,14 @@ func heap() uint64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// inUse is heap and stacks.
+func inUse() uint64 {
+	heap()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
 }
 
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }

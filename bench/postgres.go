@@ -24,7 +24,7 @@ var postgresStore = store{name: "postgres", title: "postgres, durable", subjects
 		{name: "raw insert + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &pgRaw{pgPool(tb, url, n, 32)}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			p := pgPool(tb, url, n, 32)
 			d, err := lockerpg.New(p)
 			tb.check(err)

@@ -30,7 +30,7 @@ var redisStore = store{name: "redis", title: "redis, one server, nothing on disk
 		{name: "BLPOP/LPUSH (floor, not crash-safe)", contended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &redisFloor{redisConn(tb, addr, n)}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			c := redisConn(tb, addr, n)
 			d, err := lockerredis.New(c)
 			tb.check(err)

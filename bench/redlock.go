@@ -21,7 +21,7 @@ var redlockStore = store{name: "redlock", title: "redlock, five servers, nothing
 		{name: "raw on one server", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &redisRaw{redisConn(tb, addrs[0], n)}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			cs := redisConns(tb, addrs, n)
 			nodes := make([]redis.UniversalClient, len(cs))
 			for i, c := range cs {

@@ -23,7 +23,7 @@ var zookeeperStore = store{name: "zookeeper", title: "zookeeper, one server, fsy
 			c, _ := zkConn(tb, addr, n)
 			return &zkRaw{c: c}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			c, events := zkConn(tb, addr, n)
 			d, err := lockerzk.New(c, events)
 			tb.check(err)
