@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-var consulStore = store{name: "consul", title: "consul, one agent in development mode", subjects: func(tb *bed) []subject {
-	addr := testbed.Consul(tb).Addr()
+var consulStore = store{name: "consul", title: "consul, one server, fsync on", subjects: func(tb *bed) []subject {
+	addr := testbed.Consul(tb, testbed.Durable()).Addr()
 	return []subject{
 		{name: "raw acquire + release", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return newConsulRaw(tb, consulConn(tb, addr, n))

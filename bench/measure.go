@@ -18,19 +18,19 @@ type result struct {
 
 	CycleP50   time.Duration `json:"cycle_p50_ns,omitempty"` // acquire and release, alone
 	CycleP99   time.Duration `json:"cycle_p99_ns,omitempty"`
-	Cycles     float64       `json:"cycles_per_s,omitempty"`    // alone
-	Parallel   float64       `json:"parallel_per_s,omitempty"`  // 32 goroutines, one client, a name each
-	PerCycle   float64       `json:"requests_per_cycle"`        // alone
-	Grants     float64       `json:"grants_per_s,omitempty"`    // 16 clients on one name
-	HandoffP50 time.Duration `json:"handoff_p50_ns,omitempty"`  // release to another client's grant
-	HandoffP99 time.Duration `json:"handoff_p99_ns,omitempty"`  //
-	Jain       float64       `json:"jain,omitempty"`            // of the grants; 1 is even
-	PerGrant   []float64     `json:"requests_per_grant"`        // for each number of contenders
-	HeldHeap   float64       `json:"held_heap_bytes,omitempty"` // a lock, of many held by one client
-	HeldGo     int           `json:"held_goroutines,omitempty"` // for all of them
-	HeldReqs   float64       `json:"held_requests,omitempty"`   // sent in one TTL for all of them
-	WaitBytes  float64       `json:"waiting_bytes,omitempty"`   // a waiter, of many of one client; heap and stacks
-	WaitGo     int           `json:"waiting_goroutines,omitempty"`
+	Cycles     float64       `json:"cycles_per_s,omitempty"`        // alone
+	Parallel   float64       `json:"parallel_per_s,omitempty"`      // 32 goroutines, one client, a name each
+	PerCycle   float64       `json:"requests_per_cycle"`            // alone
+	Grants     float64       `json:"grants_per_s,omitempty"`        // 16 clients on one name
+	HandoffP50 time.Duration `json:"handoff_p50_ns,omitempty"`      // release to another client's grant
+	HandoffP99 time.Duration `json:"handoff_p99_ns,omitempty"`      //
+	Jain       float64       `json:"jain,omitempty"`                // of the grants; 1 is even
+	PerGrant   []float64     `json:"requests_per_grant"`            // for each number of contenders
+	HeldHeap   float64       `json:"held_heap_bytes,omitempty"`     // a lock, of many held by one client
+	HeldGo     int           `json:"held_goroutines,omitempty"`     // for all of them
+	HeldReqs   float64       `json:"held_requests,omitempty"`       // sent in one TTL for all of them
+	WaitHeap   float64       `json:"waiting_heap_bytes,omitempty"`  // a waiter, of many of one client
+	WaitStack  float64       `json:"waiting_stack_bytes,omitempty"` // its goroutine
 
 	rounds []result // that the figures are the medians of
 }
@@ -157,7 +157,12 @@ func parallel(tb *bed, s subject, cfg config, r *result) {
 
 // race is the state of many clients on one name.
 type race struct {
-	last   int // who released last; guarded by the lock under test
+	given    atomic.Int64
+	turns    chan struct{} // a value for each of the first grants
+	measured atomic.Bool   // the figures below are taken
+
+	// Guarded by the lock under test.
+	last   int // who released last
 	at     time.Time
 	counts []int
 	took   []time.Duration
@@ -174,26 +179,31 @@ func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
 		cycle(tb, clients[i], names(tb, clients[i], 1)[0]) // sessions and connections are there
 	}
 	name := names(tb, clients[0], 1)[0]
-	x := &race{last: -1, counts: make([]int, n)}
-	sent := count.Load()
-	ctx, stop := context.WithTimeout(context.Background(), cfg.slice)
+	x := &race{last: -1, counts: make([]int, n), turns: make(chan struct{}, n)}
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var group sync.WaitGroup
-	begun := time.Now()
 	for i, c := range clients {
 		group.Go(func() { x.enter(ctx, tb, c, i, name) })
 	}
-	<-ctx.Done()
-	took := time.Since(begun)
-	asked := count.Load() - sent
-	group.Wait()
-	grants := 0
-	for _, g := range x.counts {
-		grants += g
+	settled := time.After(cfg.slice + 3*time.Second)
+	for range n { // until as many grants have been given: all are in line
+		select {
+		case <-x.turns:
+		case <-settled:
+		}
 	}
+	sent, given := count.Load(), x.given.Load()
+	x.measured.Store(true)
+	begun := time.Now()
+	time.Sleep(cfg.slice)
+	x.measured.Store(false)
+	took, asked, grants := time.Since(begun), count.Load()-sent, x.given.Load()-given
+	stop()
+	group.Wait()
 	r.PerGrant[column] = float64(asked) / float64(max(1, grants))
 	if n == cfg.contenders {
-		r.Grants, r.Jain = perSecond(grants, took), jain(x.counts)
+		r.Grants, r.Jain = perSecond(int(grants), took), jain(x.counts)
 		r.HandoffP50, r.HandoffP99 = percentile(x.took, 50), percentile(x.took, 99)
 	}
 }
@@ -208,13 +218,25 @@ func (x *race) enter(ctx context.Context, tb *bed, c client, me int, name string
 			}
 			return
 		}
+		x.granted(me)
+		tb.check(release(context.WithoutCancel(ctx)))
+	}
+}
+
+// granted notes a grant, while holding.
+func (x *race) granted(me int) {
+	x.given.Add(1)
+	select {
+	case x.turns <- struct{}{}:
+	default:
+	}
+	if x.measured.Load() {
+		x.counts[me]++
 		if x.last >= 0 && x.last != me {
 			x.took = append(x.took, time.Since(x.at))
 		}
-		x.counts[me]++
-		x.last, x.at = me, time.Now()
-		tb.check(release(context.WithoutCancel(ctx)))
 	}
+	x.last, x.at = me, time.Now()
 }
 
 // manyHeld is one client that holds many locks at once.
@@ -263,16 +285,17 @@ func manyWaiting(tb *bed, s subject, cfg config, r *result) {
 	}
 	wait() // what the first brings with it is there
 	time.Sleep(time.Second)
-	before, goBefore := inUse(), runtime.NumGoroutine()
+	before, stackBefore := heap(), stacks()
 	for range cfg.held {
 		wait()
 	}
-	for sent := int64(-1); sent != count.Load(); { // until all are in line
-		sent = count.Load()
+	for joining := true; joining; { // afterwards only what keeps them in line is sent
+		sent := count.Load()
 		time.Sleep(leaseTTL / 20)
+		joining = count.Load()-sent > int64(cfg.held/50)
 	}
-	r.WaitBytes = float64(inUse()-before) / float64(cfg.held)
-	r.WaitGo = runtime.NumGoroutine() - goBefore
+	r.WaitHeap = float64(heap()-before) / float64(cfg.held)
+	r.WaitStack = float64(stacks()-stackBefore) / float64(cfg.held)
 	stop()
 	group.Wait()
 	_ = release(context.Background())
@@ -300,12 +323,11 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// inUse is heap and stacks.
-func inUse() uint64 {
-	heap()
+// stacks is those of all goroutines.
+func stacks() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc + m.StackInuse
+	return m.StackInuse
 }
 
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }

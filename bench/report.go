@@ -48,7 +48,7 @@ func median[T cmp.Ordered](rs []result, of func(result) T) T {
 // their ratios to the first row that has the figure: the store used raw.
 func printTable(w io.Writer, rs []result) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tcycle p50\tp99\tcycles/s\treq\t32 names/s\t16 clients: grants/s\thand-off p50\tp99\tJain\treq/grant 2|16|256\theld: B, goroutines, req/TTL\twaiting: B")
+	fmt.Fprintln(t, "\tcycle p50\tp99\tcycles/s\treq\t32 names/s\t16 clients: grants/s\thand-off p50\tp99\tJain\treq/grant 2|16|256\theld: B, goroutines, req/TTL\twaiting: heap B, stack B")
 	for _, r := range rs {
 		fmt.Fprintln(t, strings.Join([]string{
 			r.Subject,
@@ -56,7 +56,7 @@ func printTable(w io.Writer, rs []result) {
 			some("%.0f", r.Parallel) + ratio(rs, r, parallelCycles),
 			some("%.0f", r.Grants) + ratio(rs, r, grants),
 			duration(r.HandoffP50) + ratio(rs, r, handoff), duration(r.HandoffP99),
-			some("%.3f", r.Jain), perGrant(r.PerGrant), heldText(r), some("%.0f", r.WaitBytes),
+			some("%.3f", r.Jain), perGrant(r.PerGrant), heldText(r), waitText(r),
 		}, "\t"))
 	}
 	_ = t.Flush() // as with every print
@@ -104,4 +104,11 @@ func heldText(r result) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f, %d, %.0f", r.HeldHeap, r.HeldGo, r.HeldReqs)
+}
+
+func waitText(r result) string {
+	if r.WaitHeap == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f, %.0f", r.WaitHeap, r.WaitStack)
 }

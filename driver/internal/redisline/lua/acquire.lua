@@ -7,14 +7,15 @@
 local key, id = KEYS[1], ARGV[1]
 if id == '' then return -1 end -- its caller has given up before it was sent
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 
 -- The last token is kept for all names together: it outlives every line and
--- costs one key. Where it is lost, the clock is ahead of it.
+-- costs one key. Where it is lost, the clock is ahead of it. Tokens have
+-- 16 digits, so that they are in order as strings, too.
 local function number()
-  local token = string.format('%.0f', now)
+  local us = time[2]
+  local token = time[1] .. (#us == 6 and us or string.sub('00000' .. us, -6))
   local last = redis.call('SET', KEYS[2], token, 'GET')
-  if last and tonumber(last) >= now then
+  if last and last >= token then
     token = string.format('%.0f', last + 1)
     redis.call('SET', KEYS[2], token)
   end
@@ -28,6 +29,7 @@ if exclusive and redis.call('EXISTS', key, key .. ':x', key .. ':s', key .. ':d'
   return token
 end
 
+local now = time[1] * 1000000 + time[2]
 --#include line.lua
 
 local D, ttl = key .. ':d', tonumber(ARGV[2])
