@@ -61,7 +61,9 @@ type Bounds struct {
 	Liveness time.Duration
 }
 
-// Bounder states the bounds for a lock of the given TTL.
+// Bounder states the bounds for a lock of the given TTL. It computes them, or
+// knows them: the core asks at any time, also under a lock of its own, so
+// that Bounds asks no store and tells of no loss.
 //
 // Without it the core assumes DefaultBounds.
 type Bounder interface {
