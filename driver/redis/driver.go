@@ -2,8 +2,6 @@ package redis
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -128,8 +126,6 @@ func (o options) check() error {
 }
 
 func newDriver(client redis.UniversalClient, o options) *Driver {
-	var id [8]byte
-	_, _ = rand.Read(id[:])             // never fails, by its documentation
 	_, single := client.(*redis.Client) // what it is not may be a Cluster in disguise
 	d := &Driver{
 		client: client, name: describe(client), single: single,
@@ -143,7 +139,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 		unknown: make(map[string]stray),
 	}
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout
-	d.channel = d.keys.Channel(hex.EncodeToString(id[:]))
+	d.channel = d.keys.Channel()
 	d.listener = redisline.NewListener(client, d.channel, d.hear, d.recheck)
 	return d
 }
@@ -190,9 +186,7 @@ func (d *Driver) Close() error {
 	d.closed = true
 	close(d.closing)
 	for _, rm := range d.rooms {
-		if rm.timer != nil {
-			rm.timer.Stop()
-		}
+		rm.alarm.Stop()
 	}
 	d.mu.Unlock()
 	d.listener.Close()

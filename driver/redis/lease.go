@@ -20,7 +20,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	n, ok := v.(int64)
 	switch {
 	case !ok:
-		return unexpected("release", v)
+		return redisline.Unexpected("release", v)
 	case n == 0 && c.Sent() < 2:
 		return driver.ErrLost
 	default: // also: not there, but perhaps because an earlier sending removed it
@@ -65,7 +65,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 func renewed(c *redisline.Call, n int, v any, err error) []error {
 	var held []int64
 	if err == nil {
-		held, err = ints("renew", v, n)
+		held, err = redisline.Ints("renew", v, n)
 	}
 	acked := c.Acked()
 	errs := make([]error, n)
@@ -88,7 +88,7 @@ func renewed(c *redisline.Call, n int, v any, err error) []error {
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
 		MinTTL:   time.Millisecond,
-		Crash:    max(ttl, heartbeat) + 200*time.Millisecond,
-		Liveness: liveness + 200*time.Millisecond,
+		Crash:    max(ttl, redisline.Heartbeat) + 200*time.Millisecond,
+		Liveness: redisline.Liveness + 200*time.Millisecond,
 	}
 }

@@ -58,8 +58,7 @@ func (w *waiter) set(state int32) {
 type room struct {
 	name    string
 	waiters map[string]*waiter
-	timer   *time.Timer // for the next heartbeat
-	due     time.Time
+	alarm   redisline.Alarm // for the next heartbeat
 	beating bool
 	again   time.Time     // when, besides, one was wanted meanwhile; zero: no
 	all     bool          // the next heartbeat asks after all tickets
@@ -79,10 +78,10 @@ func (d *Driver) enter(r driver.Request, a answer, joined time.Time) *waiter {
 	d.mu.Lock()
 	rm := d.rooms[r.Name]
 	if rm == nil {
-		rm = &room{name: r.Name, waiters: make(map[string]*waiter), every: heartbeat}
+		rm = &room{name: r.Name, waiters: make(map[string]*waiter), every: redisline.Heartbeat}
 		d.rooms[r.Name] = rm
 	}
-	rm.every = min(rm.every, max(quickest, r.TTL))
+	rm.every = min(rm.every, max(redisline.Quickest, r.TTL))
 	w.room = rm
 	rm.waiters[w.id] = w
 	d.waiters[w.id] = w
@@ -113,9 +112,7 @@ func (d *Driver) leave(w *waiter) {
 	delete(rm.waiters, w.id)
 	if len(rm.waiters) == 0 && d.rooms[rm.name] == rm {
 		delete(d.rooms, rm.name)
-		if rm.timer != nil {
-			rm.timer.Stop()
-		}
+		rm.alarm.Stop()
 	}
 }
 
@@ -243,33 +240,23 @@ func (d *Driver) hearLook(s string) {
 	}
 }
 
-// sample is how many tickets a heartbeat asks after. In a room with more, each
-// has its turn by chance; after a break of the connection all are asked after.
-const sample = 16
-
 // plan sets the next heartbeat of a room after what the store has said.
-func (d *Driver) plan(rm *room, o outlook) {
+func (d *Driver) plan(rm *room, o redisline.Outlook) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	rm.lastErr, rm.retry = nil, 0
 	after := rm.every
-	if o.first && o.after >= 0 {
-		after = min(after, o.after+time.Millisecond)
+	if o.Look && o.After >= 0 {
+		after = min(after, o.After+time.Millisecond)
 	}
-	if o.first && o.foreign {
-		rm.poll = min(max(2*rm.poll, pollFirst), pollMost)
+	if o.Look && o.Foreign {
+		rm.poll = min(max(2*rm.poll, redisline.PollFirst), redisline.PollMost)
 		after = min(after, rm.poll)
 	} else {
 		rm.poll = 0
 	}
 	d.beatAt(rm, time.Now().Add(after))
 }
-
-// Intervals at which the first waiter's process asks after a foreign holder.
-const (
-	pollFirst = 5 * time.Millisecond
-	pollMost  = 200 * time.Millisecond
-)
 
 // beatAt sets the next heartbeat, unless an earlier one is set; with mu held.
 func (d *Driver) beatAt(rm *room, t time.Time) {
@@ -282,15 +269,7 @@ func (d *Driver) beatAt(rm *room, t time.Time) {
 		}
 		return
 	}
-	if !rm.due.IsZero() && !t.Before(rm.due) {
-		return
-	}
-	rm.due = t
-	if rm.timer == nil {
-		rm.timer = time.AfterFunc(time.Until(t), func() { d.beat(rm) })
-		return
-	}
-	rm.timer.Reset(time.Until(t))
+	rm.alarm.Set(t, func() { d.beat(rm) })
 }
 
 // beatBound is when a heartbeat without an answer is given up.
@@ -304,14 +283,14 @@ func (d *Driver) beat(rm *room) {
 	}
 	defer d.work.Done()
 	d.mu.Lock()
-	rm.due = time.Time{}
+	rm.alarm.Rung()
 	if rm.beating || len(rm.waiters) == 0 {
 		d.beatAt(rm, time.Now())
 		d.mu.Unlock()
 		return
 	}
 	rm.beating, rm.again = true, time.Time{}
-	most := sample
+	most := redisline.Sample
 	if rm.all {
 		most = len(rm.waiters)
 	}
@@ -350,24 +329,24 @@ func (d *Driver) beatFailed(rm *room, err error) {
 }
 
 // ping sends a heartbeat and tells waiters what has become of them.
-func (d *Driver) ping(rm *room, asked []*waiter) (outlook, error) {
+func (d *Driver) ping(rm *room, asked []*waiter) (redisline.Outlook, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), beatBound)
 	defer cancel()
 	args := make([]any, 0, 1+len(asked))
 	args = append(args, d.channel)
 	for _, w := range asked {
-		args = append(args, kind(w.shared)+w.id)
+		args = append(args, redisline.Kind(w.shared)+w.id)
 	}
 	v, err := d.do(ctx, redisline.NewCall(redisline.Beat, []string{d.keys.Main(rm.name)}, args...))
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("redis: no answer within %v", beatBound)
 	}
 	if err != nil {
-		return outlook{}, err
+		return redisline.Outlook{}, err
 	}
-	reply, err := ints("beat", v, 2+len(asked))
+	reply, err := redisline.Ints("beat", v, 2+len(asked))
 	if err != nil {
-		return outlook{}, err
+		return redisline.Outlook{}, err
 	}
 	for i, w := range asked {
 		switch reply[2+i] {
@@ -377,7 +356,7 @@ func (d *Driver) ping(rm *room, asked []*waiter) (outlook, error) {
 			w.set(granted)
 		}
 	}
-	return parseOutlook(reply[0], reply[1]), nil
+	return redisline.ParseOutlook(reply[0], reply[1]), nil
 }
 
 // recheck asks after all tickets: notices may have been missed.

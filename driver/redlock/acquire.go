@@ -22,7 +22,7 @@ type ticket struct {
 }
 
 func (d *Driver) newTicket(r driver.Request) *ticket {
-	t := &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: d.record(r)}
+	t := &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: redisline.Record(d.channel, r)}
 	t.lease.Store(int64(r.TTL))
 	return t
 }

@@ -2,8 +2,6 @@ package redlock
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -160,8 +158,6 @@ func (o options) check() error {
 }
 
 func newDriver(clients []*redis.Client, o options) *Driver {
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
 	d := &Driver{
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift,
 		keys:     redisline.Keys{Prefix: o.prefix},
@@ -173,7 +169,7 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		held:     make(map[string]*ticket),
 		losses:   make(map[string]uint64),
 	}
-	d.channel = d.keys.Channel(hex.EncodeToString(id[:]))
+	d.channel = d.keys.Channel()
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	for i, c := range clients {
@@ -212,8 +208,8 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	lease := time.Duration(d.millis(ttl)) * time.Millisecond
 	return driver.Bounds{
 		MinTTL:   time.Millisecond,
-		Crash:    max(lease, heartbeat) + 300*time.Millisecond,
-		Liveness: liveness + 300*time.Millisecond,
+		Crash:    max(lease, redisline.Heartbeat) + 300*time.Millisecond,
+		Liveness: redisline.Liveness + 300*time.Millisecond,
 	}
 }
 
@@ -228,7 +224,7 @@ func (d *Driver) Close() error {
 	d.closed = true
 	close(d.closing)
 	for _, r := range d.rooms {
-		r.stop()
+		r.alarm.Stop()
 	}
 	d.mu.Unlock()
 	for _, n := range d.nodes {

@@ -3,7 +3,6 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -16,7 +15,7 @@ import (
 
 // Foreign is the owner that Inspect shows for a holder that is not of this
 // library: another client, which sets the keys itself. It has no token.
-const Foreign = "(another client of Redis)"
+const Foreign = redisline.Foreign
 
 // Inspect implements driver.Driver. A ticket is in the line when it is on a
 // majority, as far as the nodes that answer can tell.
@@ -102,30 +101,20 @@ func (d *Driver) mergeTicket(votes []driver.Ticket, least int) driver.Ticket {
 
 // parseLine reads the answer of redlock_inspect.lua.
 func (d *Driver) parseLine(v any) ([]driver.Ticket, error) {
-	list, ok := v.([]any)
-	if !ok || len(list) != 5 {
-		return nil, unexpected("inspect", v)
+	view, err := redisline.ParseView(v, mark, form)
+	if err != nil {
+		return nil, err
 	}
-	text, _ := list[0].(string)
-	now, err := strconv.ParseInt(text, 10, 64)
-	holders, ok1 := list[3].([]any)
-	waiters, ok2 := list[4].([]any)
-	pttl, ok3 := list[2].(int64)
-	if err != nil || !ok1 || !ok2 || !ok3 {
-		return nil, unexpected("inspect", v)
-	}
-	var line []driver.Ticket
-	if value, held := list[1].(string); held && value != "redlock *" {
-		t := parseHolder(value)
-		t.Remaining = d.remaining(time.Duration(pttl) * time.Millisecond)
+	line := view.Tickets
+	if view.Taken {
+		t := parseHolder(view.Value)
+		t.Remaining = view.Left
 		line = append(line, t)
 	}
-	for _, e := range append(holders, waiters...) {
-		t, ok := d.parseTicket(e, now)
-		if !ok {
-			return nil, unexpected("inspect", v)
+	for i := range line {
+		if line[i].Held {
+			line[i].Remaining = d.remaining(line[i].Remaining)
 		}
-		line = append(line, t)
 	}
 	return line, nil
 }
@@ -137,51 +126,11 @@ func (d *Driver) remaining(left time.Duration) time.Duration {
 
 // parseHolder reads the value of the main key.
 func parseHolder(value string) driver.Ticket {
-	part := strings.SplitN(value, " ", 4)
-	if len(part) == 4 && part[0] == "redlock" {
-		token, err1 := strconv.ParseUint(part[2], 10, 64)
-		t, err2 := parseRecord(part[3])
-		if err1 == nil && err2 == nil {
-			t.ID, t.Token, t.Held = part[1], token, true
-			return t
-		}
+	rest, ours := strings.CutPrefix(value, "redlock ")
+	if t, ok := form.ParseHolder(rest); ours && ok {
+		return t
 	}
 	return driver.Ticket{ID: value, Owner: Foreign, Held: true}
-}
-
-// parseTicket reads {id, number, end of the lease or x or s, record}.
-func (d *Driver) parseTicket(e any, now int64) (t driver.Ticket, ok bool) {
-	list, _ := e.([]any)
-	var part [4]string
-	if len(list) != len(part) {
-		return t, false
-	}
-	for i := range part {
-		if part[i], ok = list[i].(string); !ok {
-			return t, false
-		}
-	}
-	token, err := strconv.ParseUint(part[1], 10, 64)
-	if err != nil {
-		return t, false
-	}
-	if t, err = parseRecord(part[3]); err != nil {
-		return t, false
-	}
-	t.ID, t.Token = part[0], token
-	switch part[2] {
-	case "x":
-	case "s":
-		t.Shared = true
-	default:
-		till, err := strconv.ParseInt(part[2], 10, 64)
-		if err != nil {
-			return t, false
-		}
-		t.Shared, t.Held = true, true
-		t.Remaining = d.remaining(time.Duration(till-now) * time.Microsecond)
-	}
-	return t, true
 }
 
 // List implements driver.Lister. It scans the whole key space of each node.
@@ -269,33 +218,26 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return err
 }
 
-// errBroken is the cause of a loss that Break tells of.
-var errBroken = errors.New("the lock was broken")
-
 // hearLoss passes on that a ticket of this process was broken, when so many
-// nodes have told of it that it holds on no majority: "id token x|s name".
+// nodes have told of it that it holds on no majority.
 func (d *Driver) hearLoss(node int, s string) {
-	part := strings.SplitN(s, " ", 4)
-	if len(part) != 4 {
-		return
-	}
-	token, err := strconv.ParseUint(part[1], 10, 64)
-	if err != nil {
+	h, ok := redisline.ParseLoss(s)
+	if !ok {
 		return
 	}
 	d.mu.Lock()
 	var tell func(driver.Hold, error)
-	if _, ok := d.held[part[0]]; ok {
-		told := d.losses[part[0]] | 1<<node
-		d.losses[part[0]] = told
+	if _, held := d.held[h.ID]; held {
+		told := d.losses[h.ID] | 1<<node
+		d.losses[h.ID] = told
 		if bits.OnesCount64(told) > len(d.nodes)-d.quorum {
 			tell = d.tell
-			delete(d.losses, part[0])
-			delete(d.held, part[0])
+			delete(d.losses, h.ID)
+			delete(d.held, h.ID)
 		}
 	}
 	d.mu.Unlock()
 	if tell != nil {
-		tell(driver.Hold{Name: part[3], ID: part[0], Token: token, Shared: part[2] == "s"}, errBroken)
+		tell(h, redisline.ErrBroken)
 	}
 }

@@ -155,7 +155,7 @@ func (b *renewal) call(*node) *call {
 func (b *renewal) take(node int, v any, err error) bool {
 	var held []int64
 	if err == nil {
-		held, err = ints("renew", v, len(b.rs))
+		held, err = redisline.Ints("renew", v, len(b.rs))
 	}
 	if err != nil {
 		b.errs[node] = err

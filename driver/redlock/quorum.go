@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
 // poll is one question to all nodes.
@@ -211,6 +212,6 @@ func isOne(script string) func(any) (bool, error) {
 		case int64(0):
 			return false, nil
 		}
-		return false, unexpected(script, v)
+		return false, redisline.Unexpected(script, v)
 	}
 }

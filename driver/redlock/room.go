@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
 // room is where this process's waiters for one name wait. They share the
@@ -14,8 +16,7 @@ type room struct {
 	name, key string
 	waiters   map[string]*waiter
 	away      map[*waiter]struct{} // those that some nodes do not know
-	timer     *time.Timer          // for the next heartbeat
-	due       time.Time            // of the next heartbeat; zero: none is set
+	alarm     redisline.Alarm      // for the next heartbeat
 	last      time.Time            // of the last one
 	all       bool                 // the next one asks after all tickets
 	every     time.Duration
@@ -30,35 +31,27 @@ type room struct {
 
 func newRoom(name, key string, nodes int) *room {
 	return &room{
-		name: name, key: key, waiters: make(map[string]*waiter), away: make(map[*waiter]struct{}), every: heartbeat, last: time.Now(),
+		name: name, key: key, waiters: make(map[string]*waiter), away: make(map[*waiter]struct{}), every: redisline.Heartbeat, last: time.Now(),
 		under: make([]bool, nodes), moves: make([]time.Time, nodes), foreign: make([]bool, nodes), errs: make([]error, nodes),
 		seen: slices.Repeat([]time.Time{time.Now()}, nodes),
 	}
 }
 
-func (rm *room) stop() {
-	if rm.timer != nil {
-		rm.timer.Stop()
-	}
-}
-
 // look takes in what a node has said of the line.
-func (rm *room) look(node int, o outlook) {
+func (rm *room) look(node int, o redisline.Outlook) {
 	rm.errs[node] = nil
-	rm.foreign[node] = o.look && o.foreign
+	rm.foreign[node] = o.Look && o.Foreign
 	rm.moves[node] = time.Time{}
-	if o.look && o.after >= 0 {
-		rm.moves[node] = time.Now().Add(o.after + time.Millisecond)
+	if o.Look && o.After >= 0 {
+		rm.moves[node] = time.Now().Add(o.After + time.Millisecond)
 	}
 }
 
-// Intervals at which the first waiter's process asks after a foreign holder,
-// and at which nodes are asked that have not answered.
+// Intervals at which nodes are asked that have not answered, and at which any is
+// asked at the most.
 const (
-	pollFirst = 5 * time.Millisecond
-	pollMost  = 200 * time.Millisecond
-	retry     = 200 * time.Millisecond
-	soonest   = time.Millisecond
+	retry   = 200 * time.Millisecond
+	soonest = time.Millisecond
 )
 
 // plan sets the next heartbeat after what the nodes have said. With mu held.
@@ -89,7 +82,7 @@ func (d *Driver) plan(rm *room) {
 		earlier(moves[min(max(0, enough-1), len(moves)-1)])
 	}
 	if foreign > 0 {
-		earlier(rm.last.Add(max(rm.poll, pollFirst)))
+		earlier(rm.last.Add(max(rm.poll, redisline.PollFirst)))
 	}
 	d.beatAt(rm, next)
 }
@@ -102,22 +95,10 @@ func (d *Driver) beatAt(rm *room, t time.Time) {
 	if least := rm.last.Add(soonest); t.Before(least) {
 		t = least
 	}
-	if !rm.due.IsZero() && !t.Before(rm.due) {
-		return
-	}
-	rm.due = t
-	if rm.timer == nil {
-		rm.timer = time.AfterFunc(time.Until(t), func() { d.beat(rm) })
-		return
-	}
-	rm.timer.Reset(time.Until(t))
+	rm.alarm.Set(t, func() { d.beat(rm) })
 }
 
 var errNoPulse = errors.New("no answer since the last heartbeat")
-
-// sample is how many tickets a heartbeat asks after. In a room with more, each
-// has its turn by chance; after a break of a connection all are asked after.
-const sample = 16
 
 // beat shows the nodes that this process lives and wants its tickets, and
 // takes in how the line stands. It asks after some of the tickets only, and waits for
@@ -129,10 +110,11 @@ func (d *Driver) beat(rm *room) {
 		return
 	}
 	begun := time.Now()
-	rm.due, rm.last = time.Time{}, begun
+	rm.alarm.Rung()
+	rm.last = begun
 	asked := rm.sample()
 	if slices.Contains(rm.foreign, true) {
-		rm.poll = min(max(2*rm.poll, pollFirst), pollMost)
+		rm.poll = min(max(2*rm.poll, redisline.PollFirst), redisline.PollMost)
 	} else {
 		rm.poll = 0
 	}
@@ -181,7 +163,7 @@ func (d *Driver) back(rm *room) map[*waiter]uint64 {
 
 // sample returns the tickets that a heartbeat asks after.
 func (rm *room) sample() []*waiter {
-	most := sample
+	most := redisline.Sample
 	if rm.all {
 		most = len(rm.waiters)
 	}
@@ -208,7 +190,7 @@ const (
 func (d *Driver) pulse(rm *room, n *node, begun time.Time, asked []*waiter, v any, err error) {
 	var reply []int64
 	if err == nil {
-		reply, err = ints("beat", v, 2+len(asked))
+		reply, err = redisline.Ints("beat", v, 2+len(asked))
 	}
 	d.mu.Lock()
 	rm.under[n.index] = false
@@ -219,7 +201,7 @@ func (d *Driver) pulse(rm *room, n *node, begun time.Time, asked []*waiter, v an
 		return
 	}
 	lapsed := d.sight(rm, n.index, begun)
-	rm.look(n.index, parseOutlook(reply[0], reply[1]))
+	rm.look(n.index, redisline.ParseOutlook(reply[0], reply[1]))
 	d.plan(rm)
 	d.mu.Unlock()
 	for i, w := range asked {
@@ -235,7 +217,7 @@ func (d *Driver) sight(rm *room, node int, begun time.Time) (lapsed bool) {
 	fresh := func() int {
 		n := 0
 		for _, seen := range rm.seen {
-			if now.Sub(seen) < liveness {
+			if now.Sub(seen) < redisline.Liveness {
 				n++
 			}
 		}

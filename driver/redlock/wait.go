@@ -42,7 +42,7 @@ func (d *Driver) enter(w *waiter, v *vote) {
 		rm = newRoom(name, w.t.key, len(d.nodes))
 		d.rooms[name] = rm
 	}
-	rm.every = min(rm.every, max(quickest, w.t.r.TTL))
+	rm.every = min(rm.every, max(redisline.Quickest, w.t.r.TTL))
 	w.room = rm
 	w.asking = false
 	rm.waiters[w.t.r.ID] = w
@@ -69,7 +69,7 @@ func (d *Driver) depart(w *waiter) {
 	delete(rm.away, w)
 	if len(rm.waiters) == 0 && d.rooms[rm.name] == rm {
 		delete(d.rooms, rm.name)
-		rm.stop()
+		rm.alarm.Stop()
 	}
 }
 
@@ -258,7 +258,7 @@ func beatCall(rm *room, channel string, asked []*waiter) *call {
 	args := make([]any, 0, 1+len(asked))
 	args = append(args, channel)
 	for _, w := range asked {
-		args = append(args, kind(w.t.r.Shared)+w.t.r.ID)
+		args = append(args, redisline.Kind(w.t.r.Shared)+w.t.r.ID)
 	}
 	return &call{script: redisline.RedlockBeat, keys: []string{rm.key}, args: args}
 }

@@ -1,23 +1,12 @@
 package redlock
 
 import (
-	"errors"
-	"fmt"
 	"hash/fnv"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisline"
-)
-
-// Times of waiting tickets.
-const (
-	liveness  = 3 * time.Second        // a process that shows no life for so long is taken for dead; LIVENESS in the scripts
-	heartbeat = liveness / 3           // at the most, for each name it waits for
-	quickest  = 100 * time.Millisecond // heartbeat for short leases
 )
 
 // Notices to the channel of a process: one letter and what follows.
@@ -47,44 +36,12 @@ func (d *Driver) millis(ttl time.Duration) int64 {
 	return int64(min(ms, float64(math.MaxInt64/1e6))) + 2
 }
 
-func kind(shared bool) string {
-	if shared {
-		return "s"
-	}
-	return "x"
-}
+// mark is the value of the main key while shared tickets hold.
+const mark = "redlock *"
 
-// record is what the scripts keep of a ticket, after its round and time:
-// "channel limit ownerlength owner note".
-func (d *Driver) record(r driver.Request) string {
-	var buf [256]byte
-	b := append(buf[:0], d.channel...)
-	b = append(b, ' ')
-	b = strconv.AppendInt(b, int64(r.Limit), 10)
-	b = append(b, ' ')
-	b = strconv.AppendInt(b, int64(len(r.Owner)), 10)
-	b = append(b, ' ')
-	b = append(b, r.Owner...)
-	return string(append(b, r.Note...))
-}
-
-// parseRecord reads what record has written, with the round and time before it.
-func parseRecord(s string) (t driver.Ticket, err error) {
-	part := strings.SplitN(s, " ", 6)
-	if len(part) < 6 {
-		return t, fmt.Errorf("redlock: not a ticket's record: %q", s)
-	}
-	since, err1 := strconv.ParseInt(part[1], 10, 64)
-	limit, err2 := strconv.Atoi(part[3])
-	n, err3 := strconv.Atoi(part[4])
-	if err := errors.Join(err1, err2, err3); err != nil || n < 0 || n > len(part[5]) {
-		return t, fmt.Errorf("redlock: not a ticket's record: %q", s)
-	}
-	t.Since = time.UnixMicro(since)
-	t.Limit = limit
-	t.Owner, t.Note = part[5][:n], part[5][n:]
-	return t, nil
-}
+// form is what redlock_line.lua keeps of a ticket: "round since channel limit
+// ownerlength owner note".
+var form = redisline.Form{Head: 1}
 
 // What a ticket's process asks a node for, and where its number comes from.
 const (
@@ -103,7 +60,7 @@ func (d *Driver) acquireCall(t *ticket, number uint64, round int64, mode, origin
 		script: redisline.RedlockAcquire,
 		keys:   []string{t.key, d.fences()},
 		args: []any{
-			t.r.ID, number, d.millis(t.ttl()), kind(t.r.Shared) + string([]byte{mode, origin}),
+			t.r.ID, number, d.millis(t.ttl()), redisline.Kind(t.r.Shared) + string([]byte{mode, origin}),
 			t.bucket, round, t.record,
 		},
 		id: t.r.ID,
@@ -123,22 +80,22 @@ const (
 // answer is what a node has answered.
 type answer struct {
 	what    int64
-	now     int64    // the node's clock, µs
-	floor   uint64   // refused: what a number has to be above; known: the number
-	ahead   []string // holds: the shared tickets ahead, where there is a limit
-	ready   bool     // in line: it may hold
-	outlook outlook  // in line
+	now     int64             // the node's clock, µs
+	floor   uint64            // refused: what a number has to be above; known: the number
+	ahead   []string          // holds: the shared tickets ahead, where there is a limit
+	ready   bool              // in line: it may hold
+	outlook redisline.Outlook // in line
 }
 
 func parseAcquire(v any) (a answer, err error) {
 	list, ok := v.([]any)
 	if !ok || len(list) < 2 {
-		return a, unexpected("acquire", v)
+		return a, redisline.Unexpected("acquire", v)
 	}
 	a.what, ok = list[0].(int64)
 	now, ok2 := list[1].(int64)
 	if !ok || !ok2 {
-		return a, unexpected("acquire", v)
+		return a, redisline.Unexpected("acquire", v)
 	}
 	a.now = now
 	switch rest := list[2:]; a.what {
@@ -162,42 +119,11 @@ func parseAcquire(v any) (a answer, err error) {
 		if len(rest) == 2 {
 			after, ok1 := rest[0].(int64)
 			flags, ok2 := rest[1].(int64)
-			a.outlook, a.ready = parseOutlook(after, flags), flags&4 != 0
+			a.outlook, a.ready = redisline.ParseOutlook(after, flags), flags&4 != 0
 			if ok1 && ok2 {
 				return a, nil
 			}
 		}
 	}
-	return a, unexpected("acquire", v)
-}
-
-// outlook is what a waiting process is told of a line on one node.
-type outlook struct {
-	after   time.Duration // the line may move by itself then; negative: it does not
-	look    bool          // this process is to look then
-	foreign bool          // the holder is another client's, which tells nobody of its release
-}
-
-func parseOutlook(after, flags int64) outlook {
-	return outlook{time.Duration(after) * time.Millisecond, flags&1 != 0, flags&2 != 0}
-}
-
-// unexpected is the error for an answer that no script of ours gives.
-func unexpected(script string, v any) error {
-	return fmt.Errorf("redlock: unexpected answer of the %s script: %v", script, v)
-}
-
-// ints reads an answer that is a list of n whole numbers.
-func ints(script string, v any, n int) ([]int64, error) {
-	list, ok := v.([]any)
-	if !ok || len(list) != n {
-		return nil, unexpected(script, v)
-	}
-	out := make([]int64, n)
-	for i, e := range list {
-		if out[i], ok = e.(int64); !ok {
-			return nil, unexpected(script, v)
-		}
-	}
-	return out, nil
+	return a, redisline.Unexpected("acquire", v)
 }

@@ -1,6 +1,8 @@
 package redisline
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -85,5 +87,9 @@ func (k Keys) Fence(main string) string {
 	return k.Prefix + ":fence:{" + strconv.FormatUint(uint64(tagOf(Slot(main))), 36) + "}"
 }
 
-// Channel returns the channel of the process that has the given ID.
-func (k Keys) Channel(process string) string { return k.Prefix + ":proc:" + process }
+// Channel makes a channel for this process.
+func (k Keys) Channel() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	return k.Prefix + ":proc:" + hex.EncodeToString(id[:])
+}

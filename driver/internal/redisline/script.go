@@ -16,6 +16,7 @@ type Script struct {
 	name   string
 	source string
 	sha    string
+	hash   any // sha, as an argument
 }
 
 // The scripts.
@@ -28,23 +29,26 @@ var (
 	Inspect = load("inspect")
 )
 
-// load reads a script, with the files that it includes. They must be there:
-// they are part of the program.
+// load reads a script. It must be there: it is part of the program.
 func load(name string) *Script {
 	source := read(name)
-	for line := range strings.SplitSeq(source, "\n") {
-		if file, ok := strings.CutPrefix(line, "--#include "); ok {
-			source = strings.Replace(source, line, read(strings.TrimSuffix(file, ".lua")), 1)
-		}
-	}
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // it is the name that Redis knows the script by
-	return &Script{name: name, source: source, sha: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return &Script{name: name, source: source, sha: sha, hash: sha}
 }
 
+// read returns a file with those that it includes.
 func read(name string) string {
 	b, err := files.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic("redisline: " + err.Error())
 	}
-	return string(b)
+	var source strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if file, ok := strings.CutPrefix(line, "--#include "); ok {
+			line = read(strings.TrimSuffix(file, ".lua\n"))
+		}
+		source.WriteString(line)
+	}
+	return source.String()
 }

@@ -111,10 +111,5 @@ if #ARGV[4] == 1 then
   return 0
 end
 token = number()
-call('ZADD', waiting, token, id)
-call('HSET', T, id, int(now) .. ' ' .. ARGV[3])
-if not exclusive then
-  local most = tonumber(call('HGET', T, '#') or -1)
-  if most ~= 0 and (limit == 0 or limit > most) then call('HSET', T, '#', limit) end
-end
+stand(waiting, id, token, int(now) .. ' ' .. ARGV[3])
 return line(token, v)

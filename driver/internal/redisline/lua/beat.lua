@@ -10,13 +10,6 @@ local function waits(arg)
   return call('ZSCORE', string.sub(arg, 1, 1) == 'x' and X or S, string.sub(arg, 2))
 end
 
--- first is the live ticket that waits in front.
-local function first()
-  local x, s = peek(X, '0'), peek(S, '0')
-  if x and s then return x.token < s.token and x or s end
-  return x or s
-end
-
 local set = call('ZSCORE', P, ARGV[1]) and X
 for i = 2, #ARGV do
   if waits(ARGV[i]) then

@@ -10,15 +10,7 @@ local function tell(kind, chan, id, tail)
   call('PUBLISH', chan, kind .. id .. tail)
 end
 
-local function take(set)
-  local id = call('ZRANGEBYSCORE', set, token, token)[1]
-  if not id then return nil end
-  local chan = string.match(call('HGET', T, id) or '', '^%??%d+ (%S+) ')
-  call('ZREM', set, id)
-  call('ZREM', E, id)
-  call('HDEL', T, id)
-  return id, chan or ''
-end
+--#include take.lua
 
 local v = call('GET', key)
 local id, t, chan = string.match(v or '', '^locker[ ?](%S+) (%d+) %d+ (%S+) ')

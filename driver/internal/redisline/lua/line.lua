@@ -18,71 +18,20 @@
 -- command need not carry them.
 local X, S, H, E, T, P = key .. ':x', key .. ':s', key .. ':h', key .. ':e', key .. ':t', key .. ':p'
 local MARK = 'locker *'
-local LIVENESS = 3000 -- ms without a heartbeat, after which a waiting process is taken for dead
-local call = redis.call
-
-local function int(n) return string.format('%.0f', n) end
+local HEAD = '^%??%d+ (%S+) (%d+) '
+--#include common.lua
 
 local function ours(v) return v and string.sub(v, 1, 6) == 'locker' end
 
 local function holds(v, id) return ours(v) and string.sub(v, 8, #id + 8) == id .. ' ' end
 
-local function ms(t) return math.max(1, math.ceil((t - now) / 1000)) end
-
--- keep makes a key live for at least d milliseconds more, so that nothing
--- stays when all who knew of it are dead.
-local function keep(k, d)
-  local left = call('PTTL', k)
-  if left ~= -2 and left < d then call('PEXPIRE', k, d * 2) end
-end
-
--- mark writes the main key for those who hold shared.
-local function mark()
-  local last = call('ZREVRANGE', E, '0', '0', 'WITHSCORES')
-  local d = ms(tonumber(last[2]))
-  call('SET', key, MARK, 'PX', d)
-  keep(H, d) keep(E, d) keep(T, d)
-end
-
--- vouch says that a process lives, which waits in set. All keys of those who
--- wait live for as long as the one in set does, since a line has all or none.
-local function vouch(chan, set)
-  local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
-  if new == 1 or call('PTTL', set) < LIVENESS then
-    for _, k in ipairs({X, S, T, P}) do keep(k, LIVENESS) end
-  end
-end
-
-local function ticket(id, token)
-  local rec = call('HGET', T, id)
-  if not rec then return nil end
-  local rest, chan, limit, grace = string.match(rec, '^%d+ ((%S+) (%d+) (%d+) .*)$')
-  local till = tonumber(call('ZSCORE', P, chan) or 0)
-  if till <= now then return nil end
-  return {id = id, token = tonumber(token), rest = rest, chan = chan,
-    limit = tonumber(limit), grace = tonumber(grace) * 1000, till = till}
-end
-
--- peek returns the live ticket at a place of X or S, if it is before the token
--- below; dead ones there leave the line.
-local function peek(set, at, below)
-  while true do
-    local m = call('ZRANGE', set, at, at, 'WITHSCORES')
-    if not m[1] or below and tonumber(m[2]) > below then return nil end
-    local t = ticket(m[1], m[2])
-    if t then return t end
-    call('ZREM', set, m[1])
-    call('HDEL', T, m[1])
-  end
-end
-
 -- doubt shortens the life of the processes that do not listen: they have died,
 -- or are connecting again just now. All at once, so that however many have
 -- died delay the line by one grace, after which the others are to look. grace
 -- is 0 where this server does not know all who listen.
-local function doubt(t)
-  t.till = math.min(t.till, now + t.grace)
-  local look = 'n' .. int(t.grace / 1000) .. ' ' .. key
+local function doubt(t, grace)
+  t.till = math.min(t.till, now + grace * 1000)
+  local look = 'n' .. int(grace) .. ' ' .. key
   for _, chan in ipairs(call('ZRANGE', P, '0', '-1')) do
     if call('PUBLISH', chan, look) == 0 and tonumber(call('ZSCORE', P, chan)) > t.till then
       call('ZADD', P, int(t.till), chan)
@@ -96,21 +45,14 @@ end
 -- longer than its waiting would have.
 local function summon(t)
   local notice = 'g' .. int((t.till - now) / 1000) .. ' ' .. t.id
-  if call('PUBLISH', t.chan, notice) == 0 and t.grace > 0 then doubt(t) end
+  if call('PUBLISH', t.chan, notice) > 0 then return end
+  local grace = tonumber(string.match(t.rec, '^%d+ %S+ %d+ (%d+) '))
+  if grace > 0 then doubt(t, grace) end
 end
 
--- forget drops what is left of shared holders whose mark is gone.
-local function forget()
-  for _, id in ipairs(call('ZRANGE', H, '0', '-1')) do call('HDEL', T, id) end
-  call('DEL', H, E)
-end
-
-local function expire()
-  for _, id in ipairs(call('ZRANGEBYSCORE', E, '-inf', int(now))) do
-    call('ZREM', H, id)
-    call('ZREM', E, id)
-    call('HDEL', T, id)
-  end
+-- claim is the record of a ticket that holds from now on, and does not know.
+local function claim(t)
+  return int(now) .. string.match(t.rec, '^%d+( .*)$')
 end
 
 -- admit grants the shared tickets before the token below (nil: all) that the
@@ -120,13 +62,13 @@ local function admit(below)
   while true do
     local t = peek(S, waiting, below)
     if not t then return waiting end
-    local ahead = call('ZCOUNT', H, '-inf', '(' .. int(t.token)) + waiting
+    local ahead = call('ZCOUNT', H, '-inf', '(' .. int(t.number)) + waiting
     if t.limit == 0 or ahead < t.limit then
       summon(t)
       call('ZREM', S, t.id)
-      call('ZADD', H, int(t.token), t.id)
+      call('ZADD', H, int(t.number), t.id)
       call('ZADD', E, int(t.till), t.id)
-      call('HSET', T, t.id, '?' .. int(now) .. ' ' .. t.rest)
+      call('HSET', T, t.id, '?' .. claim(t))
     else
       waiting = waiting + 1
       if most > 0 and ahead + 1 >= most then return waiting end
@@ -150,14 +92,14 @@ local function settle(v)
   if v and v ~= MARK then return end
   if v then expire() end
   local x = peek(X, '0')
-  if not alone then admit(x and x.token) end
+  if not alone then admit(x and x.number) end
   if not alone and call('EXISTS', H) == 1 then
     mark()
   elseif x then
     summon(x)
     call('ZREM', X, x.id)
     call('HDEL', T, x.id)
-    call('SET', key, 'locker?' .. x.id .. ' ' .. int(x.token) .. ' ' .. int(now) .. ' ' .. x.rest, 'PX', ms(x.till))
+    call('SET', key, 'locker?' .. x.id .. ' ' .. int(x.number) .. ' ' .. claim(x), 'PX', ms(x.till))
   else
     call('DEL', key)
   end

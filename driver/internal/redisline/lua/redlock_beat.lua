@@ -28,8 +28,8 @@ for i = 2, #ARGV do
   local number = tonumber(call('ZSCORE', set(ARGV[i]), id) or nil)
   local rec = number and call('HGET', T, id)
   if rec then
-    local limit = tonumber(string.match(rec, '^%S+ %d+ %S+ (%d+) '))
-    state = may(v, set(ARGV[i]) == X, number, limit) and 3 or 1
+    local _, limit = string.match(rec, HEAD)
+    state = may(v, set(ARGV[i]) == X, number, tonumber(limit)) and 3 or 1
   elseif holds(v, id) or v == MARK and call('ZSCORE', H, id) then
     state = 2
   end

@@ -6,15 +6,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 --#include redlock_line.lua
 
-local function take(set)
-  local id = call('ZRANGEBYSCORE', set, token, token)[1]
-  if not id then return nil end
-  local chan = string.match(call('HGET', T, id) or '', '^%S+ %d+ (%S+) ')
-  call('ZREM', set, id)
-  call('ZREM', E, id)
-  call('HDEL', T, id)
-  return id, chan or ''
-end
+--#include take.lua
 
 local v, found = current(), false
 local id, t, chan = string.match(v or '', '^redlock (%S+) (%d+) %S+ %d+ (%S+) ')

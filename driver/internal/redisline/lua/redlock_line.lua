@@ -17,53 +17,10 @@
 -- only says whether a ticket may hold as far as it knows; a majority decides.
 local X, S, H, E, T, P, D = key .. ':rx', key .. ':rs', key .. ':rh', key .. ':re', key .. ':rt', key .. ':rp', key .. ':rd'
 local MARK = 'redlock *'
-local LIVENESS = 3000 -- ms without a heartbeat, after which a waiting process is taken for dead
-local call = redis.call
-local dead = false -- tickets of the dead have left the line: others may hold now
-
-local function int(n) return string.format('%.0f', n) end
+local HEAD = '^%S+ %d+ (%S+) (%d+) '
+--#include common.lua
 
 local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
-
-local function ms(t) return math.max(1, math.ceil((t - now) / 1000)) end
-
--- keep makes a key live for at least d milliseconds more, so that nothing
--- stays when all who knew of it are dead.
-local function keep(k, d)
-  local left = call('PTTL', k)
-  if left ~= -2 and left < d then call('PEXPIRE', k, d * 2) end
-end
-
--- mark writes the main key for those who hold shared, and returns its value.
-local function mark()
-  local last = call('ZREVRANGE', E, 0, 0, 'WITHSCORES')
-  if not last[1] then
-    call('DEL', key)
-    return false
-  end
-  local d = ms(tonumber(last[2]))
-  call('SET', key, MARK, 'PX', d)
-  keep(H, d) keep(E, d) keep(T, d)
-  return MARK
-end
-
--- vouch says that a process lives, which waits in set. All keys of those who
--- wait live for as long as the one in set does, since a line has all or none.
-local function vouch(chan, set)
-  local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
-  if new == 1 or call('PTTL', set) < LIVENESS then
-    for _, k in ipairs({X, S, T, P}) do keep(k, LIVENESS) end
-  end
-end
-
-local function ticket(id, number)
-  local rec = call('HGET', T, id)
-  if not rec then return nil end
-  local chan, limit = string.match(rec, '^%S+ %d+ (%S+) (%d+) ')
-  local till = tonumber(call('ZSCORE', P, chan) or 0)
-  if till <= now then return nil end
-  return {id = id, number = tonumber(number), rec = rec, chan = chan, limit = tonumber(limit), till = till}
-end
 
 -- bury takes the tickets of the dead out of the line before one of them shows
 -- life again: others may have seen that its tickets were gone.
@@ -80,36 +37,17 @@ local function bury(chan)
   end
 end
 
--- peek returns the live ticket at a place of X or S, if its number is below;
--- dead ones there leave the line.
-local function peek(set, at, below)
-  while true do
-    local m = call('ZRANGE', set, at, at, 'WITHSCORES')
-    if not m[1] or below and tonumber(m[2]) >= below then return nil end
-    local t = ticket(m[1], m[2])
-    if t then return t end
-    call('ZREM', set, m[1])
-    call('HDEL', T, m[1])
-    dead = true
-  end
-end
-
 -- current returns the value of the main key, after the shared holders whose
 -- lease is over have gone.
 local function current()
   local v = call('GET', key)
   if v == MARK then
-    local over = call('ZRANGEBYSCORE', E, '-inf', int(now))
-    for _, id in ipairs(over) do
-      call('ZREM', H, id)
-      call('ZREM', E, id)
-      call('HDEL', T, id)
+    if expire() then
       dead = true
+      v = mark()
     end
-    if over[1] then v = mark() end
   elseif call('EXISTS', H) == 1 then
-    for _, id in ipairs(call('ZRANGE', H, 0, -1)) do call('HDEL', T, id) end
-    call('DEL', H, E)
+    forget()
   end
   return v
 end
@@ -131,12 +69,6 @@ local function may(v, exclusive, number, limit)
     at = at + 1
   end
   return false
-end
-
-local function first()
-  local x, s = peek(X, 0), peek(S, 0)
-  if x and s then return x.number < s.number and x or s end
-  return x or s
 end
 
 -- announce tells those who may hold now, but not the ticket that is left out.
@@ -185,14 +117,8 @@ end
 -- queue puts a ticket in line.
 local function queue(exclusive, id, number, rec)
   local set = exclusive and X or S
-  local chan, limit = string.match(rec, '^%S+ %d+ (%S+) (%d+) ')
+  local chan = string.match(rec, HEAD)
   bury(chan)
-  call('ZADD', set, int(number), id)
-  call('HSET', T, id, rec)
-  if not exclusive then
-    limit = tonumber(limit)
-    local most = tonumber(call('HGET', T, '#') or -1)
-    if most ~= 0 and (limit == 0 or limit > most) then call('HSET', T, '#', limit) end
-  end
+  stand(set, id, int(number), rec)
   vouch(chan, set)
 end

@@ -24,5 +24,5 @@ call('ZREM', E, id)
 v = mark()
 queue(false, id, tonumber(number), rec)
 announce(v, id)
-local limit = tonumber(string.match(rec, '^%S+ %d+ %S+ (%d+) '))
-return may(v, false, tonumber(number), limit) and 1 or 0
+local _, limit = string.match(rec, HEAD)
+return may(v, false, tonumber(number), tonumber(limit)) and 1 or 0
