@@ -23,6 +23,9 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	defer done()
 	t, line, err := d.join(ctx, r, ttl)
 	if err != nil {
+		if d.ticketOf(r.ID) == nil {
+			d.unborn.Add(r.ID) // not sent, or refused
+		}
 		return driver.Grant{}, err
 	}
 	if standing(line, t.number) {

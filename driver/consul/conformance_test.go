@@ -3,12 +3,10 @@ package consul_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/consul/api"
-	"github.com/hashicorp/go-cleanhttp"
 	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker/conformance"
@@ -18,18 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// newClient makes a client with connections of its own.
-func newClient(t testing.TB, addr string) *api.Client {
-	t.Helper()
-	transport := cleanhttp.DefaultPooledTransport()
-	t.Cleanup(transport.CloseIdleConnections)
-	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: transport}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
 
 // open opens a driver by URL, as a process of its own would.
 func open(ctx context.Context, url string) (driver.Driver, error) {

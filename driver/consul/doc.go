@@ -81,11 +81,12 @@
 //
 // # Access
 //
-// With ACLs the token needs, for the default prefix and the node of the agent:
+// With ACLs the token needs, for the default prefix, these rules and no others:
 //
 //	key_prefix "locker/"  { policy = "write" }
 //	session_prefix ""     { policy = "write" }
 //
+// The second may be narrowed to the node of the agent, where the sessions are made.
 // No rule may hide keys below the prefix from it: a driver that cannot see the
 // whole line cannot know who is first. Tokens are never printed.
 //

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/unborn"
 )
 
 // Times that the server fixes, unless it is configured otherwise.
@@ -31,6 +32,8 @@ type Driver struct {
 	owned  func()         // frees the client that the driver has opened; or nil
 
 	tell func(h driver.Hold, cause error) // of NotifyLoss; or nil
+
+	unborn unborn.Set // tickets that were never created
 
 	mu       sync.Mutex
 	closed   bool

@@ -14,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/consul/api"
-	"github.com/hashicorp/go-cleanhttp"
-
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/consul"
@@ -56,21 +53,8 @@ func reply(r *http.Request, status int, body string, header ...string) (*http.Re
 
 func tamper(t testing.TB, addr string) (*consul.Driver, *tampered) {
 	t.Helper()
-	transport := cleanhttp.DefaultPooledTransport()
-	w := &tampered{RoundTripper: transport}
-	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: w}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := consul.New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = d.Close()
-		transport.CloseIdleConnections()
-	})
-	return d, w
+	w := &tampered{RoundTripper: newTransport(t)}
+	return driverOver(t, addr, w), w
 }
 
 // A ticket whose creation arrives after its caller has given up, and after it

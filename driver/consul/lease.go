@@ -238,7 +238,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 // remove takes a ticket out of the store. ctx is from bind.
 func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	t := d.ticketOf(h.ID)
-	if t != nil && t.name != h.Name {
+	if t != nil && t.name != h.Name || t == nil && d.unborn.Take(h.ID) {
 		return driver.ErrLost
 	}
 	var err error

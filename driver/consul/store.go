@@ -101,6 +101,13 @@ func (s *store) commit(ctx context.Context, ops ...op) ([]pair, error) {
 	return pairs, nil
 }
 
+// denied says that the ACL token lacks a right, so nothing was done.
+type denied string
+
+func (e denied) Error() string { return string(e) }
+
+func isDenied(what string) bool { return strings.Contains(what, "Permission denied") }
+
 // asRollback reads the answer to a transaction that was refused.
 func asRollback(err error) error {
 	var status api.StatusError
@@ -112,8 +119,8 @@ func asRollback(err error) error {
 		return err
 	}
 	for _, e := range r.Errors {
-		if strings.Contains(e.What, "Permission denied") {
-			return errors.New(e.What)
+		if isDenied(e.What) {
+			return denied(e.What)
 		}
 	}
 	return &r
@@ -136,8 +143,8 @@ func (s *store) checkSession(ctx context.Context, session string, keys []string,
 		return nil, err
 	}
 	for _, e := range out.Errors {
-		if strings.Contains(e.What, "Permission denied") {
-			return nil, errors.New(e.What)
+		if isDenied(e.What) {
+			return nil, denied(e.What)
 		}
 		missing = append(missing, e.OpIndex)
 	}
@@ -270,7 +277,8 @@ func passing(err error) bool {
 // may yet be done: everything but an answer that says no.
 func unknown(err error) bool {
 	var r *rollback
-	if errors.As(err, &r) {
+	var no denied
+	if errors.As(err, &r) || errors.As(err, &no) {
 		return false
 	}
 	status := statusOf(err)

@@ -19,12 +19,13 @@ var consul = &kind{
 	command: func(n *node) *exec.Cmd {
 		args := []string{
 			"agent", "-node", fmt.Sprintf("n%d", n.ports[0]), "-client", "127.0.0.1", "-bind", "127.0.0.1",
-			"-http-port", strconv.Itoa(n.ports[0]), "-server-port", strconv.Itoa(n.ports[1]), "-serf-lan-port", strconv.Itoa(n.ports[2]),
+			"-server-port", strconv.Itoa(n.ports[1]), "-serf-lan-port", strconv.Itoa(n.ports[2]),
 			"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1", "-serf-wan-port", "-1", "-log-level", "error",
 			// The agent counts connections by address, and a test's all come from
 			// one. The limit must be below that of open files, often 20,000.
 			"-hcl", "limits{http_max_conns_per_client=15000}",
 		}
+		args = append(args, consulSecurity(n)...)
 		switch {
 		case len(n.args) > 0:
 			args = append(args, n.args...)
@@ -41,14 +42,32 @@ var consul = &kind{
 		}
 		return exec.Command(n.bin, append(args, n.opts.args...)...)
 	},
-	ready: func(ctx context.Context, addr string) error { return consulHas(ctx, addr, 1) },
-	image: image{ref: "hashicorp/consul:1.22", port: 8500, args: []string{"agent", "-dev", "-client", "0.0.0.0"}},
+	ready:   func(ctx context.Context, addr string) error { return consulHas(ctx, addr, 1, options{}) },
+	secured: func(ctx context.Context, addr string, o options) error { return consulHas(ctx, addr, 1, o) },
+	image:   image{ref: "hashicorp/consul:1.22", port: 8500, args: []string{"agent", "-dev", "-client", "0.0.0.0"}},
+}
+
+// consulSecurity has the agent answer on its first port as the options say.
+func consulSecurity(n *node) (args []string) {
+	port := strconv.Itoa(n.ports[0])
+	if c := n.opts.certs; c != nil {
+		args = append(args, "-http-port", "-1", "-https-port", port, "-hcl", fmt.Sprintf(
+			"tls{https{ca_file=%q,cert_file=%q,key_file=%q,verify_incoming=true}}", c.CA, c.ServerCert, c.ServerKey))
+	} else {
+		args = append(args, "-http-port", port)
+	}
+	if secret := n.opts.management; secret != "" {
+		// The agent's own token, without which it cannot say that it is healthy.
+		args = append(args, "-hcl", fmt.Sprintf(
+			`acl{enabled=true,default_policy="deny",tokens{initial_management=%q,agent=%q}}`, secret, secret))
+	}
+	return args
 }
 
 // consulHas asks for n nodes in good health: with fewer there is a leader but
 // no session can be made yet.
-func consulHas(ctx context.Context, addr string, n int) error {
-	body, err := httpDo(ctx, http.MethodGet, "http://"+addr+"/v1/health/state/passing", "")
+func consulHas(ctx context.Context, addr string, n int, o options) error {
+	body, err := o.httpSite(addr).do(ctx, http.MethodGet, "/v1/health/state/passing", "")
 	if err == nil && strings.Count(body, `"serfHealth"`) < n {
 		err = errors.New("a node is not known to be healthy")
 	}
@@ -94,7 +113,7 @@ func ConsulCluster(tb testing.TB, opts ...Option) *Ensemble {
 	e.begin()
 	e.until("see each other", func(ctx context.Context) bool {
 		for _, s := range e.Members {
-			if consulHas(ctx, s.addr, len(e.Members)) != nil {
+			if consulHas(ctx, s.addr, len(e.Members), options{}) != nil {
 				return false
 			}
 		}

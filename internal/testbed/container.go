@@ -47,7 +47,7 @@ func docker(timeout time.Duration, args ...string) (string, error) {
 }
 
 func newContainer(k *kind, n *node) (*container, error) {
-	if k.image.ref == "" || len(n.args)+len(n.conf) > 0 {
+	if k.image.ref == "" || len(n.args)+len(n.conf) > 0 || n.opts.secured() {
 		return nil, errors.New("a container will not do")
 	}
 	if err := engine(); err != nil {

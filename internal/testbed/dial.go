@@ -30,11 +30,25 @@ var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true
 
 // httpDo sends one request and returns the body of a 200.
 func httpDo(ctx context.Context, method, url, body string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewBufferString(body))
+	return site{client: httpClient, base: url}.do(ctx, method, "", body)
+}
+
+// A site is a server that speaks HTTP.
+type site struct {
+	client *http.Client
+	base   string
+	token  string // Consul's; or empty
+}
+
+func (s site) do(ctx context.Context, method, path, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.base+path, bytes.NewBufferString(body))
 	if err != nil {
 		return "", err
 	}
-	resp, err := httpClient.Do(req)
+	if s.token != "" {
+		req.Header.Set("X-Consul-Token", s.token)
+	}
+	resp, err := s.client.Do(req)
 	if err != nil {
 		return "", err
 	}

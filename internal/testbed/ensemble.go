@@ -26,6 +26,9 @@ type Ensemble struct {
 func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]*node)) *Ensemble {
 	tb.Helper()
 	o := newOptions(opts)
+	if o.secured() {
+		tb.Fatalf("testbed: %s: TLS and ACL are for single servers", k.name)
+	}
 	if o.size > 0 {
 		n = o.size
 	}

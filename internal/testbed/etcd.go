@@ -19,10 +19,17 @@ var etcd = &kind{
 	find: func() (string, error) { return lookup([]string{"etcd"}, "/usr/local/bin") },
 	command: func(n *node) *exec.Cmd {
 		client, peer := loopback(n.ports[0]), loopback(n.ports[1])
+		if n.opts.certs != nil {
+			client = strings.Replace(client, "http:", "https:", 1)
+		}
 		args := []string{
 			"--name", etcdName(n), "--data-dir", n.dir + "/data", "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		}
+		if c := n.opts.certs; c != nil {
+			args = append(args, "--cert-file", c.ServerCert, "--key-file", c.ServerKey,
+				"--client-cert-auth", "--trusted-ca-file", c.CA)
 		}
 		if !n.opts.durable {
 			args = append(args, "--unsafe-no-fsync")
@@ -35,17 +42,20 @@ var etcd = &kind{
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
-	ready: func(ctx context.Context, addr string) error {
-		body, err := httpDo(ctx, http.MethodGet, "http://"+addr+"/health", "")
-		if err == nil && !strings.Contains(body, `"true"`) {
-			err = errors.New(body)
-		}
-		return err
-	},
+	ready:   func(ctx context.Context, addr string) error { return etcdReady(ctx, addr, options{}) },
+	secured: etcdReady,
 	image: image{
 		ref: "quay.io/coreos/etcd:v3.6.5", port: 2379,
 		args: []string{"etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://127.0.0.1:2379"},
 	},
+}
+
+func etcdReady(ctx context.Context, addr string, o options) error {
+	body, err := o.httpSite(addr).do(ctx, http.MethodGet, "/health", "")
+	if err == nil && !strings.Contains(body, `"true"`) {
+		err = errors.New(body)
+	}
+	return err
 }
 
 func etcdName(n *node) string  { return fmt.Sprintf("n%d", n.ports[0]) }

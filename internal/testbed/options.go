@@ -12,6 +12,9 @@ type options struct {
 	replicas int
 	size     int
 	announce bool
+
+	certs      *Certs // TLS
+	management string // ACL
 }
 
 func newOptions(opts []Option) options {
@@ -25,7 +28,7 @@ func newOptions(opts []Option) options {
 }
 
 // private tells whether only a server of our own will do.
-func (o options) private() bool { return o.faults || o.durable || len(o.args) > 0 }
+func (o options) private() bool { return o.faults || o.durable || len(o.args) > 0 || o.secured() }
 
 // Args adds arguments to the server's command line, after the testbed's own.
 func Args(args ...string) Option {

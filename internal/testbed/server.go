@@ -20,6 +20,7 @@ type Server struct {
 	url    string
 	shared bool
 	inst   instance // nil when the server is somebody else's
+	opts   options
 }
 
 // An instance is a server that the testbed started. It is not safe for
@@ -104,6 +105,14 @@ func (s *Server) must(verb string, f func(instance) error) {
 	}
 }
 
+// ready asks the server once.
+func (s *Server) ready(ctx context.Context) error {
+	if s.opts.secured() {
+		return s.kind.secured(ctx, s.addr, s.opts)
+	}
+	return s.kind.ready(ctx, s.addr)
+}
+
 // await polls the server until it answers. Pauses and tries are short at first
 // because a start is short, a few milliseconds for most servers; and a question
 // put to a server that is not ready yet may be answered late.
@@ -113,7 +122,7 @@ func (s *Server) await() error {
 	pause, limit := time.Millisecond, 100*time.Millisecond
 	for ; ; pause = min(2*pause, 20*time.Millisecond) {
 		try, cancelTry := context.WithTimeout(ctx, limit)
-		err := s.kind.ready(try, s.addr)
+		err := s.ready(try)
 		if try.Err() != nil { // or the machine is too busy for such haste
 			limit = min(2*limit, 5*time.Second)
 		}
@@ -134,6 +143,9 @@ func (s *Server) await() error {
 func (k *kind) private(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	o := newOptions(opts)
+	if o.secured() && k.secured == nil {
+		tb.Fatalf("testbed: %s: TLS and ACL are for etcd and Consul", k.name)
+	}
 	if s := k.external(tb); s != nil && !o.private() {
 		return s
 	}
@@ -179,18 +191,22 @@ func (k *kind) launch(n *node) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		return k.server(&locked{instance: p}, n.ports[0]), nil
+		return k.server(&locked{instance: p}, n), nil
 	}
 	c, cerr := newContainer(k, n)
 	if cerr != nil {
 		return nil, fmt.Errorf("%w, %w", err, cerr)
 	}
-	return k.server(&locked{instance: c}, n.ports[0]), nil
+	return k.server(&locked{instance: c}, n), nil
 }
 
-func (k *kind) server(inst instance, port int) *Server {
-	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	return &Server{kind: k, addr: addr, url: k.urlOf(addr), inst: inst}
+func (k *kind) server(inst instance, n *node) *Server {
+	addr := fmt.Sprintf("127.0.0.1:%d", n.ports[0])
+	s := &Server{kind: k, addr: addr, url: k.urlOf(addr), inst: inst, opts: n.opts}
+	if c := n.opts.certs; c != nil {
+		s.url = c.url(k.scheme, addr)
+	}
+	return s
 }
 
 // external returns the server that the environment names, if any.

@@ -1,0 +1,105 @@
+package consul_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/hashicorp/go-cleanhttp"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/consul"
+)
+
+// newTransport makes connections of one's own, which end with the test.
+func newTransport(t testing.TB) *http.Transport {
+	transport := cleanhttp.DefaultPooledTransport()
+	transport.MaxIdleConnsPerHost = 64
+	transport.DisableCompression = true
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+func clientOver(t testing.TB, addr string, way http.RoundTripper) *api.Client {
+	t.Helper()
+	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: way}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// newClient makes a client with connections of its own.
+func newClient(t testing.TB, addr string) *api.Client {
+	t.Helper()
+	return clientOver(t, addr, newTransport(t))
+}
+
+// driverOver makes a driver that reaches Consul in a way of the test's, and
+// ends with it.
+func driverOver(t testing.TB, addr string, way http.RoundTripper, opts ...consul.Option) *consul.Driver {
+	t.Helper()
+	d, err := consul.New(clientOver(t, addr, way), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() }) // it may be past reaching by then
+	return d
+}
+
+func acquire(t testing.TB, l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	k, err := l.Acquire(t.Context(), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func release(t testing.TB, k *locker.Lock) {
+	t.Helper()
+	if err := k.Release(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+// keysOf returns the tickets of a name.
+func keysOf(t testing.TB, client *api.Client, name string) api.KVPairs {
+	t.Helper()
+	kvs, _, err := client.KV().List("locker/", &api.QueryOptions{RequireConsistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := "/" + strings.ReplaceAll(name, "/", "=2F") + "/"
+	return slices.DeleteFunc(kvs, func(kv *api.KVPair) bool { return !strings.Contains(kv.Key, part) })
+}
+
+func sessionOf(t testing.TB, client *api.Client, name string) string {
+	t.Helper()
+	kvs := keysOf(t, client, name)
+	if len(kvs) != 1 {
+		t.Fatalf("%d keys of %q, want 1", len(kvs), name)
+	}
+	return kvs[0].Session
+}
+
+func destroy(t testing.TB, client *api.Client, session string) {
+	t.Helper()
+	if _, err := client.Session().Destroy(session, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newLocker makes a Locker that ends with the test.
+func newLocker(t testing.TB, d driver.Driver, opts ...locker.ClientOption) *locker.Client {
+	t.Helper()
+	l := locker.New(d, opts...)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}

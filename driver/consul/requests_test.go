@@ -1,0 +1,171 @@
+package consul_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/consul"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// counter counts requests.
+type counter struct {
+	http.RoundTripper
+	n atomic.Int64
+}
+
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.n.Add(1)
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// counted makes a driver whose requests are counted.
+func counted(t testing.TB, addr string, opts ...consul.Option) (*consul.Driver, *counter) {
+	t.Helper()
+	c := &counter{RoundTripper: newTransport(t)}
+	return driverOver(t, addr, c, opts...), c
+}
+
+func TestRequestsUncontended(t *testing.T) {
+	d, c := counted(t, testbed.SharedConsul(t).Addr())
+	l := newLocker(t, d)
+	release(t, acquire(t, l, t.Name())) // makes the session
+	const cycles = 500
+	before := c.n.Load()
+	for range cycles {
+		release(t, acquire(t, l, t.Name()))
+	}
+	if per := float64(c.n.Load()-before) / cycles; per > 2.2 {
+		t.Errorf("%.2f requests for an acquire and a release, want at most 2.2", per)
+	}
+}
+
+func TestRequestsContended(t *testing.T) {
+	const clients, each = 8, 20
+	addr := testbed.SharedConsul(t).Addr()
+	var counters []*counter
+	var group sync.WaitGroup
+	for range clients {
+		d, c := counted(t, addr)
+		counters = append(counters, c)
+		l := newLocker(t, d)
+		group.Go(func() {
+			for range each {
+				k, err := l.Acquire(t.Context(), t.Name())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := k.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	var sum int64
+	for _, c := range counters {
+		sum += c.n.Load()
+	}
+	const setUp = 5 * clients // sessions and letter boxes
+	if per := float64(sum-setUp) / (clients * each); per > 5.2 {
+		t.Errorf("%.2f requests a grant, want at most 5", per)
+	}
+}
+
+// Waiters of one process hand over among themselves without asking who is next.
+func TestRequestsLocalWaiters(t *testing.T) {
+	const waiters = 200
+	d, c := counted(t, testbed.SharedConsul(t).Addr())
+	l := newLocker(t, d)
+	k := acquire(t, l, t.Name())
+	granted := make(chan *locker.Lock, waiters)
+	var group sync.WaitGroup
+	for range waiters {
+		group.Go(func() { granted <- acquire(t, l, t.Name()) })
+	}
+	for {
+		line, err := l.Inspect(t.Context(), t.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(line.Tickets) == waiters+1 {
+			break
+		}
+	}
+	before := c.n.Load()
+	for range waiters {
+		release(t, k)
+		k = <-granted
+	}
+	if per := float64(c.n.Load()-before) / waiters; per > 1.2 {
+		t.Errorf("%.2f requests for a hand-over within the process, want about 1", per)
+	}
+	release(t, k)
+	group.Wait()
+}
+
+// Waiting for very many names takes few connections.
+func TestManyNames(t *testing.T) {
+	const names = 300
+	srv := testbed.SharedConsul(t)
+	var open, most atomic.Int64
+	transport := newTransport(t)
+	transport.MaxConnsPerHost = 120
+	d := driverOver(t, srv.Addr(), inFlight{transport, &open, &most})
+	holder, waiter := newLocker(t, first(counted(t, srv.Addr()))), newLocker(t, d)
+	var held []*locker.Lock
+	granted := make(chan *locker.Lock, names)
+	for i := range names {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		held = append(held, acquire(t, holder, name))
+		go func() { granted <- acquire(t, waiter, name) }()
+	}
+	for _, k := range held { // all wait
+		for {
+			line, err := holder.Inspect(t.Context(), k.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(line.Tickets) == 2 {
+				break
+			}
+		}
+	}
+	most.Store(0)
+	for _, k := range held {
+		begun := time.Now()
+		release(t, k)
+		next := <-granted
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Fatalf("the hand-over of %q took %v", k.Name(), took)
+		}
+		release(t, next)
+	}
+	if most.Load() > 100 {
+		t.Errorf("%d requests at once, want at most 48 + 32 and a few", most.Load())
+	}
+}
+
+// inFlight notes how many requests were under way at once.
+type inFlight struct {
+	http.RoundTripper
+	open, most *atomic.Int64
+}
+
+func (f inFlight) RoundTrip(r *http.Request) (*http.Response, error) {
+	n := f.open.Add(1)
+	defer f.open.Add(-1)
+	for {
+		most := f.most.Load()
+		if n <= most || f.most.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
