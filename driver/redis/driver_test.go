@@ -244,12 +244,12 @@ func TestLeaseEnd(t *testing.T) {
 	defer d.Close()
 	for _, shared := range []bool{false, true} {
 		// Heartbeats are a second apart: the next one after the end is far.
-		dead := driver.Request{Name: newName(), ID: "dead-1", Shared: shared, TTL: 1200 * time.Millisecond}
+		dead := driver.Request{Name: newName(), ID: newName(), Shared: shared, TTL: 1200 * time.Millisecond}
 		begun := time.Now()
 		if _, err := d.Acquire(t.Context(), dead); err != nil {
 			t.Fatal(err)
 		}
-		r := driver.Request{Name: dead.Name, ID: "next-1", TTL: time.Minute, Wait: true}
+		r := driver.Request{Name: dead.Name, ID: newName(), TTL: time.Minute, Wait: true}
 		g, err := d.Acquire(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
