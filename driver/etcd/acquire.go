@@ -37,7 +37,7 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 	l, err := d.attach(ctx, r.TTL, !r.Renewed)
 	if err != nil {
-		d.neverPut(r.ID)
+		d.unborn.Add(r.ID)
 		return driver.Grant{}, err
 	}
 	d.mu.Lock()
@@ -49,18 +49,6 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	d.mu.Unlock()
 	d.put(ctx, t, r)
 	return d.answer(ctx, t, r)
-}
-
-// neverPut notes the ID of a ticket that was not put at all, so that its release
-// need not ask a store that cannot be reached.
-func (d *Driver) neverPut(id string) {
-	const most = 10000 // that their callers have not released: none do that
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.unborn == nil || len(d.unborn) >= most {
-		d.unborn = make(map[string]struct{})
-	}
-	d.unborn[id] = struct{}{}
 }
 
 // again returns the ticket of a request that is asked again.
@@ -107,15 +95,27 @@ func (d *Driver) put(ctx context.Context, t *ticket, r driver.Request) {
 		t.watch.view.begin()
 	}
 	d.mu.Unlock()
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	longer, cancel := context.WithCancel(lasting{d.ctx, ctx})
 	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(putGrace, cancel) })()
 	if r.Wait {
 		d.join(longer, t, r)
 	} else {
 		d.try(longer, t, r)
 	}
+}
+
+// lasting is a context that ends with the driver, and has another's values.
+type lasting struct {
+	context.Context
+	values context.Context
+}
+
+func (c lasting) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v // the driver's own end, for contexts below
+	}
+	return c.values.Value(key)
 }
 
 // await waits for the answer to a put that is under way elsewhere.
@@ -136,7 +136,7 @@ const shortLine = 512
 
 // join puts a ticket that will wait, and reads the line with it.
 func (d *Driver) join(ctx context.Context, t *ticket, r driver.Request) {
-	resp, err := d.commit(ctx, nil, append([]clientv3.Op{t.putOp(r)}, d.readingOps(t)...), nil)
+	resp, err := d.commit(ctx, nil, d.joinOps(t, r), nil)
 	d.mu.Lock()
 	defer d.unlock()
 	if err == nil {
@@ -145,9 +145,9 @@ func (d *Driver) join(ctx context.Context, t *ticket, r driver.Request) {
 	d.settlePut(t, err)
 }
 
-// readingOps read as much of a line as is of use to a ticket that joins. To an
+// joinOps put a ticket and read as much of the line as is of use to it. To an
 // exclusive one the classes are all the same.
-func (d *Driver) readingOps(t *ticket) []clientv3.Op {
+func (d *Driver) joinOps(t *ticket, r driver.Request) []clientv3.Op {
 	d.mu.Lock()
 	limit := int64(shortLine)
 	if t.watch != nil && len(t.watch.view.places) > shortLine {
@@ -155,9 +155,11 @@ func (d *Driver) readingOps(t *ticket) []clientv3.Op {
 	}
 	d.mu.Unlock()
 	if t.shared {
-		return lineOps(t.line.prefix, limit)
+		return []clientv3.Op{
+			t.putOp(r), classRange(t.line.prefix, exclusiveClass, limit), classRange(t.line.prefix, sharedClass, limit),
+		}
 	}
-	return []clientv3.Op{classRange(t.line.prefix, "", limit)}
+	return []clientv3.Op{t.putOp(r), classRange(t.line.prefix, "", limit)}
 }
 
 // free are the conditions under which a ticket is granted: that the line is
@@ -202,7 +204,7 @@ func (d *Driver) joined(t *ticket, resp *clientv3.TxnResponse) {
 }
 
 // atOnce reports whether a ticket that has just joined is granted, of how many
-// tickets its readingOps counted, with itself: all others are ahead of it.
+// tickets its joinOps counted, with itself: all others are ahead of it.
 func atOnce(t *ticket, counts []int64) bool {
 	if !t.shared {
 		return counts[0] == 1
@@ -279,6 +281,9 @@ func (d *Driver) settlePut(t *ticket, err error) {
 			d.leaseOver(t.lease, errLeaseOver)
 		}
 		d.forget(t)
+		if isForbidden(err) {
+			d.unborn.Add(t.id)
+		}
 	default:
 		t.unknown = true
 		d.doom(t)
@@ -288,7 +293,18 @@ func (d *Driver) settlePut(t *ticket, err error) {
 // isRefusal reports whether the store has said that a put was not done.
 func isRefusal(err error) bool {
 	return errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, rpctypes.ErrLeaseNotFound) ||
-		errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, driver.ErrClosed)
+		errors.Is(err, driver.ErrClosed) || isForbidden(err)
+}
+
+// isForbidden reports whether the store has said that it does not do this for
+// this user.
+func isForbidden(err error) bool {
+	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) || isLoggedOut(err)
+}
+
+// isLoggedOut reports whether the store wants the client to log in again.
+func isLoggedOut(err error) bool {
+	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
 
 // answer tells what has become of a ticket whose put was answered.

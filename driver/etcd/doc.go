@@ -75,6 +75,9 @@
 //
 // # Who may write
 //
-// With authentication the user needs to read and write the range of the prefix
-// (etcdctl role grant-permission ROLE readwrite locker/ --prefix=true).
+// With authentication the user needs to read and write the range of the prefix,
+// and nothing else (etcdctl role grant-permission ROLE readwrite locker/
+// --prefix=true). A login that has run out is renewed by itself. With a password
+// the client logs in for each keep-alive, too: one more request, which costs the
+// server what its --bcrypt-cost says.
 package etcd

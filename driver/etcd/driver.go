@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/unborn"
 )
 
 // Driver takes locks in one etcd. Several on one etcd, with the same prefix,
@@ -31,14 +34,14 @@ type Driver struct {
 	work   sync.WaitGroup // all goroutines
 	keeper keeper
 	losses lossWatch
+	unborn unborn.Set // tickets that were never put
 
 	// mu guards what follows, and the fields of tickets, lines and leases. It
 	// is never held over a request.
 	mu       sync.Mutex
 	closed   bool
-	tickets  map[string]*ticket  // by ID
-	lines    map[string]*line    // by name; those with a ticket of ours or a watch
-	unborn   map[string]struct{} // IDs of tickets that were never put
+	tickets  map[string]*ticket // by ID
+	lines    map[string]*line   // by name; those with a ticket of ours or a watch
 	leases   map[clientv3.LeaseID]*lease
 	pools    map[int64]*pool // by TTL in seconds
 	shortest time.Duration   // the shortest lease the server is known to give
@@ -227,7 +230,24 @@ func (d *Driver) bounded(bound time.Duration) (context.Context, context.CancelFu
 
 // commit sends one transaction.
 func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	return d.client.Txn(clientv3.WithRequireLeader(ctx)).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	txn := d.client.Txn(requireLeader(ctx)).If(cmps...).Then(then...)
+	if len(otherwise) > 0 {
+		txn = txn.Else(otherwise...)
+	}
+	return txn.Commit()
+}
+
+// leaderRequired is the metadata of clientv3.WithRequireLeader. Nobody writes to
+// it: whoever reads the metadata of a context gets a copy.
+var leaderRequired = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
+
+// requireLeader is clientv3.WithRequireLeader, which makes the metadata anew for
+// every request.
+func requireLeader(ctx context.Context) context.Context {
+	if _, other := metadata.FromOutgoingContext(ctx); other {
+		return clientv3.WithRequireLeader(ctx)
+	}
+	return metadata.NewOutgoingContext(ctx, leaderRequired)
 }
 
 // heard notes what the store last said, for those who give up waiting.

@@ -19,8 +19,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrClosed
 	}
 	t := d.find(h)
-	_, unborn := d.unborn[h.ID]
-	delete(d.unborn, h.ID)
+	unborn := t == nil && d.unborn.Take(h.ID)
 	d.mu.Unlock()
 	switch {
 	case unborn:
@@ -138,7 +137,7 @@ type renewal struct {
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
 	byLease := make(map[*lease][]renewal)
-	var strangers []int
+	var strangers, unsettled []int
 	d.mu.Lock()
 	for i, r := range rs {
 		switch t := d.find(r.Hold); {
@@ -147,7 +146,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		case t == nil:
 			strangers = append(strangers, i)
 		case t.state == leaving || t.state == doomed:
-			errs[i] = errUnsettled
+			unsettled = append(unsettled, i)
 		case t.state != held:
 			errs[i] = driver.ErrLost
 		default:
@@ -161,7 +160,27 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	}
 	each(leases, func(l *lease) { d.renewLease(ctx, l, byLease[l]) })
 	each(strangers, func(i int) { errs[i] = d.renewStranger(ctx, rs[i]) })
+	each(unsettled, func(i int) { errs[i] = d.renewUnsettled(ctx, rs[i].Hold) })
 	return errs
+}
+
+// renewUnsettled is the renewal of a ticket that is being released: it is not
+// renewed, and is lost if the store says so already.
+func (d *Driver) renewUnsettled(ctx context.Context, h driver.Hold) error {
+	d.mu.Lock()
+	t := d.find(h)
+	d.mu.Unlock()
+	if t == nil {
+		return driver.ErrLost
+	}
+	there, err := d.present(ctx, nil, []renewal{{t: t}})
+	switch {
+	case err != nil:
+		return d.explain(ctx, err)
+	case there(t):
+		return errUnsettled
+	}
+	return driver.ErrLost
 }
 
 // renewLease renews tickets that share a lease.

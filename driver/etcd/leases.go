@@ -9,8 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -284,130 +282,6 @@ func (d *Driver) sweep(ctx context.Context, l *lease) {
 	}
 	d.mu.Unlock()
 	each(ts, func(t *ticket) { _, _ = d.erase(ctx, t) }) // again at the next keep-alive
-}
-
-// ping sends one keep-alive.
-func (d *Driver) ping(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
-	err = d.insist(ctx, func(ctx context.Context) (err error) {
-		ttl, err = d.pingOnce(ctx, id)
-		return err
-	})
-	if err == nil && ttl <= 0 {
-		return 0, rpctypes.ErrLeaseNotFound
-	}
-	return ttl, err
-}
-
-func (d *Driver) pingOnce(ctx context.Context, id clientv3.LeaseID) (int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := etcdserverpb.NewLeaseClient(d.client.ActiveConnection()).LeaseKeepAlive(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-		return 0, err
-	}
-	resp, err := stream.Recv()
-	if err != nil {
-		return 0, err
-	}
-	return resp.TTL, nil
-}
-
-// insist asks again, for a while, as long as there is no server, or no leader.
-// The client's own way to do so is for leases either to try without a pause
-// or to go on for longer than an acquisition may take, and loses the reason.
-func (d *Driver) insist(ctx context.Context, ask func(context.Context) error) error {
-	ctx = clientv3.WithRequireLeader(ctx)
-	until := time.Now().Add(insistBound)
-	for {
-		err := ask(ctx)
-		if err == nil || status.Code(err) != codes.Unavailable || time.Now().After(until) || !d.pause(ctx, retryPause) {
-			return rpctypes.Error(err)
-		}
-	}
-}
-
-// keeper keeps the leases of waiting tickets alive; the core renews those of
-// held ones. Its goroutine runs while somebody waits.
-type keeper struct {
-	running bool // guarded by Driver.mu
-	wake    chan struct{}
-}
-
-// keep sees to it that a lease is kept alive from now on. With mu held.
-func (d *Driver) keep(l *lease) {
-	l.waiting++
-	if l.waiting > 1 {
-		return
-	}
-	if !d.keeper.running {
-		d.keeper.running = d.spawn(d.keepWaiters)
-		return
-	}
-	select {
-	case d.keeper.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (d *Driver) keepWaiters() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-d.keeper.wake:
-		case <-d.ctx.Done():
-			return
-		}
-		due, next, more := d.dueLeases()
-		if !more {
-			return
-		}
-		each(due, d.keepWaiting)
-		timer.Reset(time.Until(next))
-	}
-}
-
-// dueLeases returns the leases to keep alive now, and when to look again; false:
-// nobody waits any more.
-func (d *Driver) dueLeases() (due []*lease, next time.Time, more bool) {
-	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, l := range d.leases {
-		if l.waiting == 0 {
-			continue
-		}
-		at := l.sent.Add(l.ttl / 3)
-		if l.retryAt.After(at) {
-			at = l.retryAt
-		}
-		if !at.After(now) {
-			due = append(due, l)
-			at = now.Add(retryFirst) // to find out how it went
-		}
-		if !more || at.Before(next) {
-			next, more = at, true
-		}
-	}
-	d.keeper.running = more
-	return due, next, more
-}
-
-func (d *Driver) keepWaiting(l *lease) {
-	d.mu.Lock()
-	ttl := l.ttl
-	d.mu.Unlock()
-	ctx, cancel := d.bounded(min(max(ttl/3, time.Second), answerBound))
-	defer cancel()
-	if err := d.keepAlive(ctx, l); err != nil {
-		d.mu.Lock()
-		l.retryAt = time.Now().Add(min(max(ttl/30, retryFirst), retryMost))
-		d.mu.Unlock()
-	}
 }
 
 // fresh makes sure that a lease that a waiter was granted under still runs for

@@ -1,7 +1,9 @@
 package etcd_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,4 +80,55 @@ func TestFixedLeaseAfterAWait(t *testing.T) {
 		t.Errorf("the line is %+v, %v", left, err)
 	}
 	release(t, d, r.Hold(g.Token))
+}
+
+// Ten thousand waiters on one name in one process need one watch, and a
+// release costs the same as with ten.
+func TestManyWaiters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("queues ten thousand")
+	}
+	srv := testbed.SharedEtcd(t)
+	var c requests
+	d := newDriver(t, c.client(t, srv.Addr()), etcd.WithPrefix(randomPrefix()))
+	const n = 10000
+	h := acquire(t, d, request("crowd", "id-first", time.Minute))
+	before := heap()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	granted := make(chan driver.Hold, n)
+	var joined, wg sync.WaitGroup
+	begun := time.Now()
+	slots := make(chan struct{}, 64)
+	for i := range n {
+		joined.Add(1)
+		slots <- struct{}{}
+		r := request("crowd", fmt.Sprint("id-", i), time.Minute)
+		r.Joined = func() { <-slots; joined.Done() }
+		wg.Go(func() {
+			if g, err := d.Acquire(ctx, r); err == nil {
+				granted <- r.Hold(g.Token)
+			}
+		})
+	}
+	joined.Wait()
+	took := time.Since(begun)
+	each := (heap() - before) / n
+	sent := c.unary.Load()
+	const grants = 200
+	begun = time.Now()
+	for range grants {
+		release(t, d, h)
+		h = <-granted
+	}
+	t.Logf("%d waiters joined in %v, %d bytes each; %v a grant, %.2f requests", n, took.Round(time.Millisecond), each,
+		(time.Since(begun) / grants).Round(time.Microsecond), float64(c.unary.Load()-sent)/grants)
+	if each > 4096 { // beside the stack of who waits
+		t.Errorf("%d bytes a waiter, want at most 4 KiB", each)
+	}
+	if sent := c.unary.Load() - sent; sent > grants+20 {
+		t.Errorf("%d releases took %d requests", grants, sent)
+	}
+	cancel()
+	wg.Wait()
 }

@@ -173,9 +173,15 @@ func unescape(s string) (name string, ok bool) {
 // classRange reads one class of a line: no more than limit tickets of it (0:
 // all), without their values. The answer counts the whole class.
 func classRange(line, class string, limit int64, opts ...clientv3.OpOption) clientv3.Op {
+	if limit == shortLine && len(opts) == 0 {
+		return clientv3.OpGet(line+class, shortRange...)
+	}
 	return clientv3.OpGet(line+class, append(opts,
 		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(limit))...)
 }
+
+// shortRange is what every ticket that joins reads with.
+var shortRange = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(shortLine)}
 
 // lineOps reads a line, at most limit tickets (0: all) of each class.
 func lineOps(line string, limit int64) []clientv3.Op {

@@ -1,0 +1,124 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/etcd"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A release whose answer is lost for good does not leave the lock held for as long as
+// other locks keep the shared lease alive.
+func TestUnansweredReleaseIsMadeGood(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	proxy := srv.Proxy(t)
+	prefix := randomPrefix()
+	d := newDriver(t, newClient(t, proxy.Addr()), etcd.WithPrefix(prefix))
+	other := acquire(t, d, request("other", "id-other", 30*time.Second))
+	h := acquire(t, d, request("stuck", "id-stuck", 30*time.Second))
+	proxy.Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := d.Release(ctx, h); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Fatalf("release while cut off: %v", err)
+	}
+	proxy.Reset() // what was sent is gone
+	proxy.Heal()
+	waitFor(t, 10*time.Second, "renewal of the other lock", func() bool {
+		return d.Renew(t.Context(), other, 30*time.Second) == nil
+	})
+	if n := count(t, newClient(t, srv.Addr()), prefix+"/stuck"); n != 0 {
+		t.Error("the ticket stands in line after its release was lost and its lease renewed")
+	}
+	release(t, d, other)
+}
+
+// A ticket whose put was never answered is gone at the latest with its lease,
+// though the lease is shared with a lock that is held on.
+func TestUnansweredPutIsMadeGood(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	proxy := srv.Proxy(t)
+	prefix := randomPrefix()
+	direct := newClient(t, srv.Addr())
+	d := newDriver(t, newClient(t, proxy.Addr()), etcd.WithPrefix(prefix))
+	other := acquire(t, d, request("other", "id-other", 30*time.Second))
+	lost := proxy.LoseReply("id-lost") // it arrives, and the answer does not
+	r := request("lost", "id-lost", 30*time.Second)
+	if _, err := d.Acquire(t.Context(), r); err == nil {
+		t.Fatal("acquired though the answer was lost")
+	}
+	<-lost
+	proxy.Heal()
+	if n := count(t, direct, prefix+"/lost"); n != 1 {
+		t.Fatalf("%d tickets in line, want the one whose put was not answered", n)
+	}
+	// Nobody releases it, as if that had failed too.
+	waitFor(t, 10*time.Second, "renewal of the other lock", func() bool {
+		return d.Renew(t.Context(), other, 30*time.Second) == nil
+	})
+	if n := count(t, direct, prefix+"/lost"); n != 0 {
+		t.Error("the ticket stands in line after its lease was renewed")
+	}
+	h := acquire(t, d, request("lost", "id-next", 30*time.Second))
+	release(t, d, h)
+	release(t, d, other)
+}
+
+// A store that is not there is an error that says so, in time.
+func TestDownAtStart(t *testing.T) {
+	l := openClient(t, fmt.Sprintf("etcd://127.0.0.1:%d", testbed.Port(t)))
+	begun := time.Now()
+	_, err := l.Acquire(t.Context(), "down")
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("acquire: %v, want an error that tells of a refused connection", err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Compaction takes the past from under a watch: the waiter does not notice.
+func TestCompactionWhileWaiting(t *testing.T) {
+	srv := testbed.Etcd(t, testbed.Faults())
+	client := newClient(t, srv.Addr())
+	proxy := srv.Proxy(t)
+	a, b := newDriver(t, client), newDriver(t, newClient(t, proxy.Addr()))
+	h := acquire(t, a, request("compacted", "id-a", 30*time.Second))
+	joined, ended := make(chan struct{}), make(chan error, 1)
+	r := request("compacted", "id-b", 30*time.Second)
+	r.Joined = func() { close(joined) }
+	go func() {
+		_, err := b.Acquire(t.Context(), r)
+		ended <- err
+	}()
+	<-joined
+	time.Sleep(100 * time.Millisecond) // for the watch to stand, most likely; the test is right without
+	proxy.Refuse()
+	release(t, a, h)
+	var rev int64
+	for range 20 {
+		resp, err := client.Put(t.Context(), "other", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rev = resp.Header.Revision
+	}
+	if _, err := client.Compact(t.Context(), rev); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Heal()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the waiter got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the waiter was not woken after its watch was compacted away")
+	}
+}

@@ -1,0 +1,94 @@
+package etcd_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/etcd"
+)
+
+func randomPrefix() string { return fmt.Sprintf("t%016x", rand.Uint64()) }
+
+// newClient makes an etcd client that is closed with the test.
+func newClient(t *testing.T, addr string) *clientv3.Client {
+	t.Helper()
+	var c requests
+	return c.client(t, addr)
+}
+
+// newDriver makes a driver that is closed with the test.
+func newDriver(t *testing.T, client *clientv3.Client, opts ...etcd.Option) *etcd.Driver {
+	t.Helper()
+	d, err := etcd.New(client, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// newLocker makes a Locker that is closed with the test, and its driver with it.
+func newLocker(t *testing.T, d driver.Driver) *locker.Client {
+	t.Helper()
+	l := locker.New(d)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func request(name, id string, ttl time.Duration) driver.Request {
+	return driver.Request{Name: name, ID: id, Owner: "me", TTL: ttl, Renewed: true, Wait: true}
+}
+
+func acquire(t *testing.T, d driver.Driver, r driver.Request) driver.Hold {
+	t.Helper()
+	g, err := d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatalf("acquire %q: %v", r.Name, err)
+	}
+	return r.Hold(g.Token)
+}
+
+func release(t *testing.T, d driver.Driver, h driver.Hold) {
+	t.Helper()
+	if err := d.Release(t.Context(), h); err != nil {
+		t.Fatalf("release %q: %v", h.Name, err)
+	}
+}
+
+// count returns the number of keys under a prefix.
+func count(t *testing.T, c *clientv3.Client, prefix string) int {
+	t.Helper()
+	resp, err := c.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(resp.Count)
+}
+
+func each(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 64)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	wg.Wait()
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,123 @@
+package etcd_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/etcd"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// All locks of one TTL share a lease, which many locks are renewed with in two
+// requests.
+func TestRenewalsAreBatched(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	var c requests
+	d := newDriver(t, c.client(t, srv.Addr()), etcd.WithPrefix(randomPrefix()), etcd.WithoutLossWatch())
+	for _, n := range []int{10, 1000} {
+		rs := make([]driver.Renewal, n)
+		each(n, func(i int) {
+			r := request(fmt.Sprint("name-", i), fmt.Sprint("id-", n, "-", i), 30*time.Second)
+			g, err := d.Acquire(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
+		})
+		gone := rs[n/2].Hold
+		if err := d.Break(t.Context(), gone.Name, gone.Token); err != nil {
+			t.Fatal(err)
+		}
+		before := c.unary.Load() + c.streams.Load()
+		for i, err := range d.RenewAll(t.Context(), rs) {
+			if want := i == n/2; errors.Is(err, driver.ErrLost) != want || !want && err != nil {
+				t.Errorf("renewal %d of %d: %v", i, n, err)
+			}
+		}
+		if took := c.unary.Load() + c.streams.Load() - before; took != 2 {
+			t.Errorf("%d renewals took %d requests, want 2", n, took)
+		}
+		each(n, func(i int) {
+			if i != n/2 {
+				release(t, d, rs[i].Hold)
+			}
+		})
+	}
+}
+
+// When the shared lease is gone all of its holders and waiters are told at once.
+func TestLeaseRevokedByHand(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	client := newClient(t, srv.Addr())
+	prefix := randomPrefix()
+	told := make(chan driver.Hold, 10)
+	d := newDriver(t, client, etcd.WithPrefix(prefix))
+	d.NotifyLoss(func(h driver.Hold, err error) {
+		if !errors.Is(err, driver.ErrLost) {
+			t.Errorf("told of %v", err)
+		}
+		told <- h
+	})
+	hs := map[string]driver.Hold{}
+	for i := range 3 {
+		h := acquire(t, d, request(fmt.Sprint("held-", i), fmt.Sprint("id-", i), time.Minute))
+		hs[h.ID] = h
+	}
+	joined, ended := make(chan struct{}), make(chan error, 1)
+	waiter := request("held-0", "id-w", time.Minute)
+	waiter.Joined = func() { close(joined) }
+	go func() {
+		_, err := d.Acquire(t.Context(), waiter)
+		ended <- err
+	}()
+	<-joined
+	resp, err := client.Get(t.Context(), prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range resp.Kvs {
+		if kv.Lease != resp.Kvs[0].Lease {
+			t.Errorf("tickets of one TTL are on leases %x and %x", kv.Lease, resp.Kvs[0].Lease)
+		}
+	}
+	begun := time.Now()
+	if _, err := client.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the waiter got %v, want ErrLost", err)
+	}
+	for range 3 {
+		h := <-told
+		if h != hs[h.ID] {
+			t.Errorf("told of %+v, want %+v", h, hs[h.ID])
+		}
+		delete(hs, h.ID)
+	}
+	t.Logf("told after %v", time.Since(begun).Round(time.Millisecond))
+	h := acquire(t, d, request("held-0", "id-after", time.Minute))
+	release(t, d, h)
+}
+
+// After Close nothing is left, not even a lease.
+func TestCloseLeavesNothing(t *testing.T) {
+	srv := testbed.Etcd(t, testbed.Faults())
+	client := newClient(t, srv.Addr())
+	d := newDriver(t, client)
+	for i := range 5 {
+		r := request(fmt.Sprint("n", i), fmt.Sprint("id-", i), time.Duration(10+i)*time.Minute)
+		r.Renewed = i%2 == 0
+		acquire(t, d, r)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := keys(t.Context(), srv.Addr()); n != 0 || err != nil {
+		t.Errorf("%d keys and leases are left: %v", n, err)
+	}
+}
