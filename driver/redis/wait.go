@@ -290,18 +290,8 @@ func (d *Driver) beat(rm *room) {
 		return
 	}
 	rm.beating, rm.again = true, time.Time{}
-	most := redisline.Sample
-	if rm.all {
-		most = len(rm.waiters)
-	}
+	asked := redisline.Sample(rm.waiters, rm.all)
 	rm.all = false
-	asked := make([]*waiter, 0, min(most, len(rm.waiters)))
-	for _, w := range rm.waiters {
-		if len(asked) == most {
-			break
-		}
-		asked = append(asked, w)
-	}
 	d.mu.Unlock()
 
 	o, err := d.ping(rm, asked)

@@ -112,7 +112,8 @@ func (d *Driver) beat(rm *room) {
 	begun := time.Now()
 	rm.alarm.Rung()
 	rm.last = begun
-	asked := rm.sample()
+	asked := redisline.Sample(rm.waiters, rm.all)
+	rm.all = false
 	if slices.Contains(rm.foreign, true) {
 		rm.poll = min(max(2*rm.poll, redisline.PollFirst), redisline.PollMost)
 	} else {
@@ -159,23 +160,6 @@ func (d *Driver) back(rm *room) map[*waiter]uint64 {
 	}
 	clear(rm.away)
 	return back
-}
-
-// sample returns the tickets that a heartbeat asks after.
-func (rm *room) sample() []*waiter {
-	most := redisline.Sample
-	if rm.all {
-		most = len(rm.waiters)
-	}
-	rm.all = false
-	asked := make([]*waiter, 0, min(most, len(rm.waiters)))
-	for _, w := range rm.waiters {
-		if len(asked) == most {
-			break
-		}
-		asked = append(asked, w)
-	}
-	return asked
 }
 
 // What a heartbeat is told of a ticket.

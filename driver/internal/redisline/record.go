@@ -10,20 +10,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Times of waiting tickets.
-const (
-	Liveness  = 3 * time.Second        // a process that shows no life for so long is taken for dead; LIVENESS in the scripts
-	Heartbeat = Liveness / 3           // at the most, for each name it waits for
-	Quickest  = 100 * time.Millisecond // heartbeat for short leases
-	Sample    = 16                     // tickets that a heartbeat asks after; with more, each has its turn by chance
-)
-
-// Intervals at which the first waiter's process asks after a foreign holder.
-const (
-	PollFirst = 5 * time.Millisecond
-	PollMost  = 200 * time.Millisecond
-)
-
 // Foreign is the owner of what another client of Redis holds.
 const Foreign = "(another client of Redis)"
 
@@ -49,10 +35,12 @@ func Record(channel string, r driver.Request, more ...int64) string {
 	b := append(buf[:0], channel...)
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, int64(r.Limit), 10)
-	for _, n := range append(more, int64(len(r.Owner))) {
+	for _, n := range more {
 		b = append(b, ' ')
 		b = strconv.AppendInt(b, n, 10)
 	}
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, int64(len(r.Owner)), 10)
 	b = append(b, ' ')
 	b = append(b, r.Owner...)
 	return string(append(b, r.Note...))
