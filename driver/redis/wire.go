@@ -41,9 +41,14 @@ func (d *Driver) record(r driver.Request) string {
 // acquireCall asks for a ticket, or again for its grant.
 func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
 	key := d.keys.Main(r.Name)
-	want := redisline.Kind(r.Shared)
-	if wait {
-		want += "w"
+	want := "x"
+	switch {
+	case r.Shared && wait:
+		want = "sw"
+	case r.Shared:
+		want = "s"
+	case wait:
+		want = "xw"
 	}
 	c := redisline.NewCall(redisline.Acquire, []string{key, d.keys.Fence(key)}, nil, millis(r.TTL), d.record(r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))

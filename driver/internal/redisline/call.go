@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -15,20 +17,27 @@ type Call struct {
 	Durable bool
 
 	script *Script
-	keys   []string
-	args   []any
+	args   []any // of EVALSHA, verb included
+	own    int   // where in args the script's own begin
+	ticket ticketArg
 	ctx    context.Context //nolint:containedctx // of whoever asks: it ends before the request does
 	cmd    *redis.Cmd
 	ackErr error
+	room   [few]any // for args
 
 	// How often it was written to a connection, and gone when its caller has
 	// gone: from then on a Ticket that is to be sent once is not sent any more.
 	sent atomic.Int64
 
-	done   chan struct{} // closed when answer and err are there
+	lag    <-chan struct{} // closed when the server takes long; set by the lane
+	done   chan struct{}   // holds a value when answer and err are there
 	answer any
 	err    error
 }
+
+// few is how many arguments a call has, usually: EVALSHA, hash, number of keys,
+// two keys and four of the script's own.
+const few = 9
 
 const gone = 1 << 32
 
@@ -37,28 +46,52 @@ var ErrReplicas = errors.New("not enough replicas")
 
 // NewCall makes a call of a script.
 func NewCall(s *Script, keys []string, args ...any) *Call {
-	return &Call{script: s, keys: keys, args: args}
+	c := &Call{script: s, own: 3 + len(keys)}
+	c.args = append(c.room[:0], "evalsha", s.hash, len(keys))
+	for _, k := range keys {
+		c.args = append(c.args, k)
+	}
+	c.args = append(c.args, args...)
+	return c
 }
+
+// key is the first of the keys.
+func (c *Call) key() string { return c.args[3].(string) }
 
 func (c *Call) begin(ctx context.Context) {
 	c.ctx = ctx
-	c.done = make(chan struct{})
+	c.done = dones.Get().(chan struct{})
 }
 
-// Wait returns the script's answer, or ctx's end.
+// dones are channels that are empty, and are waited on by nobody.
+var dones = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+
+// Wait returns the script's answer, or ctx's end. It asks for ctx's Done only
+// when the server takes long: a timer, and what else a context starts then,
+// cost as much as the call.
 func (c *Call) Wait() (any, error) {
 	select {
 	case <-c.done:
-		return c.answer, c.err
+		return c.answered()
+	case <-c.lag:
+	}
+	select {
+	case <-c.done:
+		return c.answered()
 	case <-c.ctx.Done():
 	}
 	select {
 	case <-c.done:
-		return c.answer, c.err
+		return c.answered()
 	default:
 		c.sent.Or(gone)
 		return nil, context.Cause(c.ctx)
 	}
+}
+
+func (c *Call) answered() (any, error) {
+	dones.Put(c.done)
+	return c.answer, c.err
 }
 
 // Sent returns how often the call was written to a connection so far, if it
@@ -79,7 +112,7 @@ func (c *Call) Unanswered(err error) bool {
 
 func (c *Call) finish(answer any, err error) {
 	c.answer, c.err = answer, err
-	close(c.done)
+	c.done <- struct{}{}
 }
 
 // Acked returns ErrReplicas unless enough replicas have what a durable call, now
@@ -99,17 +132,23 @@ func (c *Call) Acked() error {
 }
 
 func (c *Call) bySHA(ctx context.Context) *redis.Cmd {
-	return c.command(ctx, "evalsha", c.script.sha)
+	cmd := redis.NewCmd(ctx, c.args...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
 }
 
 func (c *Call) byText(ctx context.Context) *redis.Cmd {
-	return c.command(ctx, "eval", c.script.source)
+	args := slices.Clone(c.args)
+	args[0], args[1] = "eval", c.script.source
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
 }
 
 // refused tells whether the server did not know the script by its hash: then it
 // has done nothing, and the last sending does not count.
 func (c *Call) refused(err error) bool {
-	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return false
 	}
 	if c.Sent() > 0 {
@@ -118,26 +157,19 @@ func (c *Call) refused(err error) bool {
 	return true
 }
 
-func (c *Call) command(ctx context.Context, verb, script string) *redis.Cmd {
-	args := make([]any, 0, 3+len(c.keys)+len(c.args))
-	args = append(args, verb, script, len(c.keys))
-	for _, k := range c.keys {
-		args = append(args, k)
-	}
-	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
-}
-
 // Ticket makes a ticket's ID an argument of the call that counts how often it
 // is sent. With once, it is sent empty when its caller has gone: the script
 // then does nothing.
-func (c *Call) Ticket(id string, once bool) any { return &ticketArg{c, id, once} }
+func (c *Call) Ticket(id string, once bool) any {
+	c.ticket = ticketArg{call: c, id: id, once: once}
+	return &c.ticket
+}
 
 type ticketArg struct {
 	call *Call
 	id   string
 	once bool
+	room [32]byte // for the ID's bytes
 }
 
 // MarshalBinary is how go-redis writes the argument.
@@ -148,7 +180,7 @@ func (t *ticketArg) MarshalBinary() ([]byte, error) {
 			return nil, nil
 		}
 		if t.call.sent.CompareAndSwap(n, n+1) {
-			return []byte(t.id), nil
+			return append(t.room[:0], t.id...), nil
 		}
 	}
 }
@@ -157,4 +189,4 @@ func (t *ticketArg) MarshalBinary() ([]byte, error) {
 func (t *ticketArg) String() string { return t.id }
 
 // SetArg sets one of the arguments that NewCall was given.
-func (c *Call) SetArg(i int, v any) { c.args[i] = v }
+func (c *Call) SetArg(i int, v any) { c.args[c.own+i] = v }

@@ -2,6 +2,7 @@ package redisline
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,9 @@ type lane struct {
 	alone   int         // calls on the shortcut
 	quick   atomic.Bool // the server answers in no time: the shortcut may be taken
 	wake    chan struct{}
-	late    *time.Timer // fires when the queue has not moved for long
+	late    *time.Timer   // fires when the queue has not moved for long
+	lag     chan struct{} // closed while lagging
+	lagging bool          // a pipeline has taken longer than hurry, and none has been quicker since
 }
 
 func (l *lane) add(c *Call) bool {
@@ -57,12 +60,14 @@ func (l *lane) add(c *Call) bool {
 	if l.closed {
 		return false
 	}
-	l.queue = append(l.queue, c)
 	if l.wake == nil {
 		l.wake = make(chan struct{}, most)
+		l.lag = make(chan struct{})
 		l.late = time.AfterFunc(hurry, l.stuck)
 		l.late.Stop()
 	}
+	c.lag = l.lag
+	l.queue = append(l.queue, c)
 	switch {
 	case l.idle > 0:
 		l.idle--
@@ -112,8 +117,13 @@ func (l *lane) close() {
 // to do. As many as are allowed in calm stay.
 func (l *lane) run() {
 	var batch []*Call
-	for {
+	watch := time.AfterFunc(hurry, l.lags)
+	watch.Stop()
+	for prompt := false; ; { // whether the last pipeline has not lagged
 		l.mu.Lock()
+		if prompt && l.lagging {
+			l.lagging, l.lag = false, make(chan struct{})
+		}
 		for len(l.queue) == 0 {
 			if l.closed || l.idle >= calm || l.workers > calm {
 				l.workers--
@@ -128,11 +138,26 @@ func (l *lane) run() {
 		batch = l.take(batch)
 		l.mu.Unlock()
 		begun := time.Now()
+		watch.Reset(hurry)
 		l.pipe.send(batch)
+		prompt = watch.Stop()
 		if len(batch) == 1 {
 			l.quick.Store(time.Since(begun) < swift)
+		} else {
+			runtime.Gosched() // those who were answered may ask again: one pipeline is for all of them
 		}
 		clear(batch)
+	}
+}
+
+// lags tells those who wait that calls take long: that they are to look after
+// their contexts.
+func (l *lane) lags() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.lagging {
+		l.lagging = true
+		close(l.lag)
 	}
 }
 

@@ -92,7 +92,7 @@ func (p *Pipe) Close(bound time.Duration) {
 
 // Do runs one script and waits for its answer or ctx's end.
 func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
-	l, ok := p.lane(c.keys[0])
+	l, ok := p.lane(c.key())
 	if !ok {
 		return nil, ErrClosed
 	}
@@ -113,7 +113,7 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 // more when ctx ends before it was sent.
 func (p *Pipe) Start(ctx context.Context, c *Call) {
 	c.begin(ctx)
-	l, ok := p.lane(c.keys[0])
+	l, ok := p.lane(c.key())
 	if !ok || !l.add(c) {
 		c.finish(nil, ErrClosed)
 	}
@@ -145,8 +145,8 @@ func (p *Pipe) lane(key string) (*lane, bool) {
 func (p *Pipe) send(batch []*Call) {
 	live := batch[:0]
 	for _, c := range batch {
-		if err := c.ctx.Err(); err != nil {
-			c.finish(nil, err)
+		if c.ctx.Err() != nil {
+			c.finish(nil, context.Cause(c.ctx))
 			continue
 		}
 		live = append(live, c)
@@ -168,8 +168,11 @@ func (p *Pipe) send(batch []*Call) {
 // doubt has a Cluster's map read anew after an error that is not a server's
 // answer: go-redis waits up to ten seconds with that.
 func (p *Pipe) doubt(err error) {
+	if err == nil || p.reload == nil {
+		return
+	}
 	var answer redis.Error
-	if err != nil && p.reload != nil && !errors.As(err, &answer) {
+	if !errors.As(err, &answer) {
 		p.reload()
 	}
 }
@@ -189,15 +192,17 @@ func (p *Pipe) exec(calls []*Call, form func(*Call, context.Context) *redis.Cmd)
 		_ = p.client.Process(p.ctx, calls[0].cmd) // the command has its own error
 		return
 	}
-	pipeline := p.client.Pipeline()
-	for _, c := range calls {
-		_ = pipeline.Process(p.ctx, c.cmd)
+	cmds := make([]redis.Cmder, len(calls), len(calls)+1)
+	for i, c := range calls {
+		cmds[i] = c.cmd
 	}
 	var acks *redis.IntCmd
 	if durable {
 		acks = redis.NewIntCmd(p.ctx, "wait", p.Replicas, p.ReplicaTimeout.Milliseconds())
-		_ = pipeline.Process(p.ctx, acks)
+		cmds = append(cmds, acks)
 	}
+	pipeline := p.client.Pipeline()
+	_ = pipeline.BatchProcess(p.ctx, cmds...) // each command has its own error
 	_, _ = pipeline.Exec(p.ctx)
 	if durable {
 		for _, c := range calls {
