@@ -1,0 +1,232 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMinorityDown(t *testing.T) {
+	for _, down := range []int{1, 2} {
+		nodes := testbed.RedisN(t, 5)
+		a, b := client(t, nodes.URL()), client(t, nodes.URL())
+		k := take(t, a, "a")
+		for i := range down {
+			nodes.Members[i].Kill()
+		}
+		first := queue(t, b, "a", 2)
+		second := queue(t, a, "a", 3)
+		if _, err := b.TryAcquire(t.Context(), "a"); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Fatalf("TryAcquire of what is held, %d nodes down: %v", down, err)
+		}
+		release(t, k)
+		next := granted(t, first)
+		if next.Token() <= k.Token() {
+			t.Fatalf("token %d after %d", next.Token(), k.Token())
+		}
+		release(t, next)
+		release(t, granted(t, second))
+		for range 20 {
+			release(t, take(t, b, "b"))
+		}
+		r1, r2 := take(t, a, "s", locker.Limit(2)), take(t, b, "s", locker.Limit(2))
+		if _, err := b.TryAcquire(t.Context(), "s", locker.Limit(2)); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Fatalf("a third of two permits, %d nodes down: %v", down, err)
+		}
+		release(t, r1)
+		release(t, r2)
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMajorityDown(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	c := client(t, nodes.URL())
+	release(t, take(t, c, "a"))
+	for _, m := range nodes.Members[:3] {
+		m.Kill()
+	}
+	for _, acquire := range []func(context.Context, string, ...locker.Option) (*locker.Lock, error){c.Acquire, c.TryAcquire} {
+		begun := time.Now()
+		_, err := acquire(t.Context(), "a")
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("refused after %v only", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), "2 of 5 nodes answered, 3 are needed") ||
+			!strings.Contains(err.Error(), nodes.Members[0].Addr()) {
+			t.Errorf("without a majority: %v", err)
+		}
+		if errors.Is(err, locker.ErrNotAcquired) || errors.Is(err, locker.ErrLost) {
+			t.Errorf("too few answers are taken for a verdict: %v", err)
+		}
+	}
+	for _, m := range nodes.Members[:3] {
+		m.Start()
+	}
+	eventually(t, "acquiring after the nodes came back", func() bool {
+		k, err := c.TryAcquire(t.Context(), "a")
+		if err == nil {
+			release(t, k)
+		}
+		return err == nil
+	})
+}
+
+func TestPausedMinority(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	c := client(t, nodes.URL())
+	release(t, take(t, c, "a"))
+	nodes.Members[0].Pause()
+	nodes.Members[4].Pause()
+	defer nodes.Members[0].Resume()
+	defer nodes.Members[4].Resume()
+	begun := time.Now()
+	for range 50 {
+		release(t, take(t, c, "a"))
+	}
+	if took := time.Since(begun); took > 900*time.Millisecond {
+		t.Errorf("50 cycles took %v: they waited for silent nodes", took)
+	}
+}
+
+func TestSlowNode(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	ways := nodes.Proxies(t)
+	c := client(t, ways.URL())
+	release(t, take(t, c, "a"))
+	ways.Proxies[2].Delay(150 * time.Millisecond)
+	begun := time.Now()
+	for range 20 {
+		release(t, take(t, c, "a"))
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("20 cycles took %v: they waited for the slow node", took)
+	}
+	// Requests to one node are run in their order: what was undone before this
+	// is undone, though it was slow.
+	cs := clients(t, nodes)
+	last := take(t, c, "last")
+	eventually(t, "held on the slow node", func() bool { return heldOn(t, cs, "last") == 5 })
+	if n := heldOn(t, cs, "a"); n != 0 {
+		t.Errorf("a request that came late holds on %d nodes", n)
+	}
+	release(t, last)
+}
+
+func TestSilentNodeIsUndone(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	cs := clients(t, nodes)
+	c := client(t, nodes.URL())
+	release(t, take(t, c, "a")) // with a fence no number is refused for coming late
+	eventually(t, "released on all nodes", func() bool { return heldOn(t, cs, "a") == 0 })
+	silent := nodes.Members[1]
+	silent.Pause()
+	release(t, take(t, c, "a", locker.WithTTL(time.Minute)))
+	time.Sleep(1200 * time.Millisecond) // the request to it is given up
+	silent.Resume()
+	eventually(t, "undone on the node that was silent", func() bool { return heldOn(t, cs, "a") == 0 })
+	time.Sleep(1500 * time.Millisecond)
+	if n := heldOn(t, cs, "a"); n != 0 {
+		t.Errorf("a request that came late holds on %d nodes", n)
+	}
+}
+
+func TestRepair(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	cs := clients(t, nodes)
+	a, b := client(t, nodes.URL()), client(t, nodes.URL())
+	k := take(t, a, "a", locker.WithTTL(900*time.Millisecond))
+	r := take(t, a, "r", locker.Shared(), locker.WithTTL(900*time.Millisecond))
+	eventually(t, "held on all nodes", func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "r") == 10 })
+	// One after the other loses all it had. A majority would be lost without repair.
+	for _, m := range nodes.Members[:3] {
+		m.Kill()
+		m.Start()
+		eventually(t, "repaired", func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "r") == 10 })
+		if _, err := b.TryAcquire(t.Context(), "a"); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Fatalf("TryAcquire of what is held: %v", err)
+		}
+	}
+	if err := errors.Join(k.Err(), r.Err()); err != nil {
+		t.Fatal(err)
+	}
+	release(t, k)
+	release(t, r)
+	eventually(t, "released on all nodes", func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "r") == 0 })
+}
+
+func TestNoRepairWithoutMajority(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	cs := clients(t, nodes)
+	c := client(t, nodes.URL())
+	k := take(t, c, "a", locker.WithTTL(900*time.Millisecond))
+	eventually(t, "held on all nodes", func() bool { return heldOn(t, cs, "a") == 5 })
+	for _, n := range cs[:3] {
+		n.Del(t.Context(), keyOf("a"))
+	}
+	select {
+	case <-k.Done():
+	case <-time.After(3 * time.Second):
+		t.Fatal("the loss of a majority was not noticed")
+	}
+	eventually(t, "nothing left of it", func() bool { return heldOn(t, cs, "a") == 0 })
+}
+
+func TestPartition(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	left, right := nodes.Proxies(t), nodes.Proxies(t)
+	a, b := client(t, left.URL()), client(t, right.URL())
+	first := take(t, a, "a", locker.WithTTL(time.Second))
+	// a keeps two nodes, b has three.
+	for i := range nodes.Members {
+		if i < 2 {
+			right.Proxies[i].Cut()
+		} else {
+			left.Proxies[i].Cut()
+		}
+	}
+	second := take(t, b, "a", locker.WithTTL(time.Second))
+	if first.Err() == nil {
+		t.Fatal("two hold: the one with a minority believes so still")
+	}
+	if second.Token() <= first.Token() {
+		t.Fatalf("token %d after %d", second.Token(), first.Token())
+	}
+	if _, err := a.TryAcquire(t.Context(), "other"); err == nil {
+		t.Fatal("acquired with a minority")
+	}
+	left.Heal()
+	right.Heal()
+	eventually(t, "TryAcquire of what is held, with all nodes back", func() bool {
+		k, err := a.TryAcquire(t.Context(), "a")
+		if k != nil {
+			t.Fatal("acquired what is held")
+		}
+		return errors.Is(err, locker.ErrNotAcquired)
+	})
+	release(t, second)
+}
+
+func TestLostAnswers(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	cs := clients(t, nodes)
+	way := nodes.Proxies(t)
+	a, b := client(t, way.URL()), client(t, nodes.URL())
+	release(t, take(t, a, "warm"))
+	for _, p := range way.Proxies[:3] {
+		p.DropReplies(true)
+	}
+	if k, err := a.TryAcquire(t.Context(), "a"); err == nil {
+		t.Fatalf("acquired (token %d) though a majority's answers were lost", k.Token())
+	}
+	way.Heal()
+	release(t, take(t, b, "a"))
+	eventually(t, "nothing left of it", func() bool { return heldOn(t, cs, "a") == 0 })
+}
