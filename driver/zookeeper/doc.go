@@ -77,8 +77,13 @@
 // one that is then first in the queue), and one on its own node. A refused
 // TryAcquire is two reads. Renewals of all leases that are due are one request.
 //
-// The driver runs one goroutine, and others while there is something to tidy
-// up. The client has three.
+// A lock that is held for a tenth of a second costs one read more, once: it
+// sets the watch on the lock's own node, which is what renewals go by. ZooKeeper
+// sets watches one at a time, so who takes ten thousand locks at once sends ten
+// thousand reads after it, and none later.
+//
+// The driver runs one goroutine, and others, up to a hundred, while there are
+// watches to set or something to tidy up. The client has three.
 //
 // # URLs
 //
