@@ -15,29 +15,38 @@ import (
 // Acquire implements driver.Driver. Uncontended it is one request: a
 // transaction that creates the ticket and returns the line as it then stands.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	ttl, err := d.sessionTTL(r.TTL)
+	t, line, err := d.enter(ctx, &r)
 	if err != nil {
-		return driver.Grant{}, err
-	}
-	ctx, done := d.bind(ctx)
-	defer done()
-	t, line, err := d.join(ctx, r, ttl)
-	if err != nil {
-		if d.ticketOf(r.ID) == nil {
-			d.unborn.Add(r.ID) // not sent, or refused
-		}
 		return driver.Grant{}, err
 	}
 	if standing(line, t.number) {
 		return d.grant(t)
 	}
-	if !r.Wait {
-		if err := d.remove(ctx, r.Hold(t.number)); err != nil && !errors.Is(err, driver.ErrLost) {
-			return driver.Grant{}, err
-		}
-		return driver.Grant{}, driver.ErrNotAcquired
+	return d.wait(ctx, t, &r, line)
+}
+
+// enter puts a ticket into the line and returns the line, or nil when the
+// ticket is known to be blocked. A ticket that is not to wait does not stay
+// blocked.
+func (d *Driver) enter(ctx context.Context, r *driver.Request) (*ticket, []entry, error) {
+	ttl, err := d.sessionTTL(r.TTL)
+	if err != nil {
+		return nil, nil, err
 	}
-	return d.wait(ctx, t, r, line)
+	t, line, err := d.join(ctx, *r, ttl)
+	if err != nil {
+		if d.ticketOf(r.ID) == nil {
+			d.unborn.Add(r.ID) // not sent, or refused
+		}
+		return nil, nil, err
+	}
+	if r.Wait || standing(line, t.number) {
+		return t, line, nil
+	}
+	if err := d.remove(ctx, r.Hold(t.number)); err != nil && !errors.Is(err, driver.ErrLost) {
+		return nil, nil, err
+	}
+	return nil, nil, driver.ErrNotAcquired
 }
 
 // sessionTTL is the TTL of the session for a lease.
@@ -63,6 +72,8 @@ func (d *Driver) since(r driver.Request, part time.Duration) time.Time {
 // reached says that it cannot serve at the moment, and once its session turns
 // out to be gone. The line is nil when the ticket is known to be blocked.
 func (d *Driver) join(ctx context.Context, r driver.Request, ttl time.Duration) (*ticket, []entry, error) {
+	ctx, done := d.bind(ctx)
+	defer done()
 	var last error
 	for delay := time.Duration(0); ; delay = backoff(delay) {
 		if delay > 0 && !sleep(ctx, delay) {
@@ -107,6 +118,11 @@ func (d *Driver) joinOnce(ctx context.Context, r driver.Request, ttl time.Durati
 	}
 	if blocked {
 		return t, nil, nil
+	}
+	if len(pairs) == 2 && pairs[1].Key == t.key {
+		// Alone in line: what it holds is known without reading it.
+		own := value{ID: r.ID, Shared: r.Shared, Limit: r.Limit}
+		return t, []entry{{pair: pairs[1], value: own}}, nil
 	}
 	line, err := parseLine(pairs[1:])
 	return t, line, err
@@ -175,27 +191,58 @@ func (d *Driver) grant(t *ticket) (driver.Grant, error) {
 	return driver.Grant{Token: t.number, Asked: t.s.asked}, nil
 }
 
-// wait waits in line until the ticket is granted.
-func (d *Driver) wait(ctx context.Context, t *ticket, r driver.Request, line []entry) (driver.Grant, error) {
-	w := &waiter{t: t, number: t.number, shared: r.Shared, limit: r.Limit, done: make(chan error, 1)}
-	l, err := d.enqueue(w, line)
+// wait waits in line until the ticket is granted. There may be very many who
+// do: this function and those that it waits in are small, so that a waiter has
+// a small stack.
+func (d *Driver) wait(ctx context.Context, t *ticket, r *driver.Request, known []entry) (driver.Grant, error) {
+	w, l, err := d.stand(t, r, known)
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	defer l.leave(w)
-	if r.Joined != nil {
+	err = d.await(ctx, w, l)
+	l.leave(w)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	return d.confirm(ctx, t, r)
+}
+
+// stand adds a ticket to those that wait here.
+func (d *Driver) stand(t *ticket, r *driver.Request, known []entry) (*waiter, *line, error) {
+	w := &waiter{t: t, number: t.number, shared: r.Shared, limit: r.Limit, done: make(chan error, 1)}
+	l, err := d.enqueue(w, known)
+	if err == nil && r.Joined != nil {
 		r.Joined()
 	}
+	return w, l, err
+}
+
+// await returns when the ticket is granted or lost, or ctx or the driver ends.
+func (d *Driver) await(ctx context.Context, w *waiter, l *line) error {
 	select {
 	case err := <-w.done:
-		if err != nil {
-			return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrLost, err)
-		}
+		return lostFor(err)
 	case <-ctx.Done():
-		return driver.Grant{}, ended(ctx, l.trouble())
+		return ended(ctx, l.trouble())
+	case <-d.ctx.Done():
+		return driver.ErrClosed
 	}
-	// The keeper has kept the session fresh enough, unless there was an outage.
-	if err := d.ensure(ctx, t, d.since(r, 2)); err != nil {
+}
+
+// lostFor is nil where there is no cause.
+func lostFor(cause error) error {
+	if cause == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", driver.ErrLost, cause)
+}
+
+// confirm makes the grant of one who has waited. The keeper has kept the
+// session fresh enough, unless there was an outage.
+func (d *Driver) confirm(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
+	ctx, done := d.bind(ctx)
+	defer done()
+	if err := d.ensure(ctx, t, d.since(*r, 2)); err != nil {
 		return driver.Grant{}, err
 	}
 	return d.grant(t)

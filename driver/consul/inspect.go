@@ -86,7 +86,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		return driver.ErrLost
 	}
 	e := line[i]
-	_, err = d.store.commit(ctx,
+	err = d.store.do(ctx,
 		indexOp(e.pair),
 		lockOp(d.keys.letterbox(e.Session), e.Session, []byte("broken "+e.ID)),
 		keyOp(api.KVDelete, e.Key))

@@ -228,14 +228,16 @@ func (d *Driver) renewForeign(ctx context.Context, r driver.Renewal) error {
 	return nil
 }
 
-// Release implements driver.Driver: one request.
+// Release implements driver.Driver: one request. It does not end with Close,
+// which comes when all is released.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	ctx, done := d.bind(ctx)
-	defer done()
+	if d.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
 	return d.remove(ctx, h)
 }
 
-// remove takes a ticket out of the store. ctx is from bind.
+// remove takes a ticket out of the store.
 func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	t := d.ticketOf(h.ID)
 	if t != nil && t.name != h.Name || t == nil && d.unborn.Take(h.ID) {
@@ -288,8 +290,7 @@ func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) err
 }
 
 func (d *Driver) deletePair(ctx context.Context, p pair) error {
-	_, err := d.store.commit(ctx, indexOp(p), keyOp(api.KVDelete, p.Key))
-	return err
+	return d.store.do(ctx, indexOp(p), keyOp(api.KVDelete, p.Key))
 }
 
 func (d *Driver) sessionOf(t *ticket) *session {
@@ -318,7 +319,7 @@ func (d *Driver) bar(ctx context.Context, t *ticket, h driver.Hold) error {
 	d.unuse(s)
 	moved := t.s != s
 	d.mu.Unlock()
-	_, err := d.store.commit(ctx,
+	err := d.store.do(ctx,
 		lockOp(d.keys.barred(s.id, t.id), s.id, nil),
 		keyOp(api.KVDelete, t.key)) // which stays this ticket's: the session is retired
 	var refused *rollback

@@ -55,8 +55,7 @@ func (d *Driver) openPost(ctx context.Context, s *session) error {
 	if err != nil || !alive {
 		return err
 	}
-	_, err = d.store.commit(ctx, lockOp(d.keys.letterbox(s.id), s.id, []byte("open")))
-	return err
+	return d.store.do(ctx, lockOp(d.keys.letterbox(s.id), s.id, []byte("open")))
 }
 
 func (d *Driver) inUse(s *session) bool {

@@ -84,15 +84,9 @@ func (r *rollback) failed(i int) (string, bool) {
 // commit runs a transaction that writes: through Raft, so the server that
 // answers is the leader, and what it answers is the truth at one Raft index.
 func (s *store) commit(ctx context.Context, ops ...op) ([]pair, error) {
-	if s.namespace != "" || s.partition != "" {
-		for i := range ops {
-			ops[i].KV.Namespace, ops[i].KV.Partition = s.namespace, s.partition
-		}
-	}
 	var out struct{ Results []struct{ KV pair } }
-	_, err := s.client.Raw().Write("/v1/txn", ops, &out, s.write(ctx))
-	if err != nil {
-		return nil, asRollback(err)
+	if err := s.transact(ctx, ops, &out); err != nil {
+		return nil, err
 	}
 	pairs := make([]pair, len(out.Results))
 	for i, r := range out.Results {
@@ -124,6 +118,22 @@ func asRollback(err error) error {
 		}
 	}
 	return &r
+}
+
+// do is commit where only counts that it was done.
+func (s *store) do(ctx context.Context, ops ...op) error { return s.transact(ctx, ops, nil) }
+
+func (s *store) transact(ctx context.Context, ops []op, out any) error {
+	if s.namespace != "" || s.partition != "" {
+		for i := range ops {
+			ops[i].KV.Namespace, ops[i].KV.Partition = s.namespace, s.partition
+		}
+	}
+	_, err := s.client.Raw().Write("/v1/txn", ops, out, s.write(ctx))
+	if err != nil {
+		return asRollback(err)
+	}
+	return nil
 }
 
 // checkSession asks which of the keys are not locked by the session, in at

@@ -33,7 +33,8 @@ type keyspace struct{ prefix string } // without a slash at its end
 func (k keyspace) bucket(name string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
-	return fmt.Sprintf("%s/%02x/", k.prefix, h.Sum32()%buckets)
+	n := h.Sum32() % buckets
+	return k.prefix + "/" + string(hexLower[n>>4]) + string(hexLower[n&15]) + "/"
 }
 
 // line is the prefix of a name's tickets. Its slash at the end keeps foo apart
@@ -87,10 +88,16 @@ func plain(c byte) bool {
 		c == '-' || c == '_' || c == '.'
 }
 
-const hexDigits = "0123456789ABCDEF"
+const (
+	hexDigits = "0123456789ABCDEF"
+	hexLower  = "0123456789abcdef"
+)
 
 // escape makes one part of a path of any string. It is one to one.
 func escape(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	var b strings.Builder
 	for i := range len(s) {
 		c := s[i]
@@ -103,6 +110,15 @@ func escape(s string) string {
 		b.WriteByte(hexDigits[c&15])
 	}
 	return b.String()
+}
+
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if !plain(s[i]) || i == 0 && s[i] == '.' {
+			return false
+		}
+	}
+	return true
 }
 
 func unescape(s string) (string, bool) {
