@@ -202,14 +202,28 @@ func (p *Pipe) exec(calls []*Call, form func(*Call, context.Context) *redis.Cmd)
 		cmds = append(cmds, acks)
 	}
 	pipeline := p.client.Pipeline()
-	_ = pipeline.BatchProcess(p.ctx, cmds...) // each command has its own error
-	_, _ = pipeline.Exec(p.ctx)
+	_ = pipeline.BatchProcess(p.ctx, cmds...) // it only collects them
+	if _, err := pipeline.Exec(p.ctx); err != nil {
+		failUnanswered(cmds, err)
+	}
 	if durable {
 		for _, c := range calls {
 			c.ackErr = acks.Err()
 			if n := acks.Val(); c.ackErr == nil && n < int64(p.Replicas) {
 				c.ackErr = fmt.Errorf("%d of %d acknowledged within %v", n, p.Replicas, p.ReplicaTimeout)
 			}
+		}
+	}
+}
+
+// failUnanswered gives a pipeline's error to the commands that have neither an
+// answer nor an error of their own: go-redis leaves them so when it has tried in
+// vain to connect for as often as it does.
+func failUnanswered(cmds []redis.Cmder, err error) {
+	for _, cmd := range cmds {
+		script, ok := cmd.(*redis.Cmd)
+		if cmd.Err() == nil && (!ok || script.Val() == nil) {
+			cmd.SetErr(err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +65,32 @@ func TestGivenUp(t *testing.T) {
 			t.Errorf("call %d is answered with %q", i, token)
 		}
 		tokens[token] = true
+	}
+}
+
+// TestServerGone: calls that share a pipeline all fail with the reason when there is no
+// server to connect to.
+func TestServerGone(t *testing.T) {
+	srv := testbed.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	pipe := redisline.NewPipe(client)
+	t.Cleanup(func() {
+		pipe.Close(5 * time.Second)
+		_ = client.Close()
+	})
+	srv.Kill()
+	keys := redisline.Keys{Prefix: "test"}
+	var calls []*redisline.Call
+	for i := range 100 {
+		c := redisline.NewCall(redisline.Release, []string{keys.Main(fmt.Sprint(i))}, "id")
+		pipe.Start(t.Context(), c)
+		calls = append(calls, c)
+	}
+	for i, c := range calls {
+		var refused *net.OpError
+		if v, err := c.Wait(); !errors.As(err, &refused) {
+			t.Errorf("call %d: %v, %v; want that the connection was refused", i, v, err)
+		}
 	}
 }
 
