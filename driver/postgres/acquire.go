@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
 // Acquire implements driver.Driver.
@@ -48,7 +49,7 @@ func (d *Driver) join(ctx context.Context, r driver.Request, w *waiter) (g drive
 		)
 		err = d.retry(ctx, true, func() (err error) {
 			rep, err = d.call(ctx, &asked, d.w.acquire, []byte(r.Name), r.ID, w.process, r.Shared, permits(r),
-				micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note))
+				sqlline.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note))
 			return err
 		})
 		if err != nil {

@@ -42,7 +42,8 @@
 // The rules of package driver, on PostgreSQL 12 or newer; tested on 15, and
 // behind PgBouncer 1.18 in transaction mode.
 //
-//   - Requests: one for an acquisition that need not wait, one for a release,
+//   - Requests: one for an acquisition that need not wait, one for a release
+//     (two for that of the first of a line, which did not wait itself),
 //     one for the renewals of all locks of a Locker, up to 5,000. Who waits adds
 //     one to confirm its lease, which is left out if it releases within 100 ms.
 //   - Shortest lease: 10 ms. A shorter one is ended by the core.

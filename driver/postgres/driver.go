@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
 func init() {
@@ -25,12 +26,9 @@ func init() {
 const (
 	DefaultPrefix   = "locker"
 	DefaultSchema   = "public"
-	DefaultLiveness = 4 * time.Second
+	DefaultLiveness = sqlline.DefaultLiveness
 
-	leastLiveness = 100 * time.Millisecond
-	mostLiveness  = time.Hour
-	minTTL        = 10 * time.Millisecond
-	crashSlack    = 500 * time.Millisecond // timers, the poller, a commit
+	crashSlack = 500 * time.Millisecond // timers, the poller, a commit
 )
 
 // Option changes how New works with a database.
@@ -74,10 +72,7 @@ func newOptions(opts []Option) (options, error) {
 			opt(&o)
 		}
 	}
-	if o.liveness < leastLiveness || o.liveness > mostLiveness {
-		return o, fmt.Errorf("liveness %v: want %v to %v", o.liveness, leastLiveness, mostLiveness)
-	}
-	return o, nil
+	return o, sqlline.CheckLiveness(o.liveness)
 }
 
 // Driver takes tickets in a PostgreSQL database. See the package comment.
@@ -222,7 +217,7 @@ func (d *Driver) String() string {
 // Bounds implements driver.Bounder.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
-		MinTTL: minTTL,
+		MinTTL: sqlline.MinTTL,
 		Crash:  ttl + crashSlack,
 		// The last beat, and until somebody looks.
 		Liveness: d.opts.liveness + d.opts.liveness/4 + crashSlack,

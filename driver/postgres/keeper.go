@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
 // The keeper is the goroutine that keeps this process's waiting tickets alive
@@ -81,7 +83,7 @@ func (d *Driver) beat(ctx context.Context, process int64, first bool) (alive boo
 	err = d.query(ctx, true, &sent, func(r pgx.Rows) (err error) {
 		n, claims, err = scanRow(r, claims)
 		return err
-	}, d.w.beat, process, micros(d.opts.liveness), first)
+	}, d.w.beat, process, sqlline.Micros(d.opts.liveness), first)
 	if err == nil && n > 0 {
 		d.line.heard(process, n, sent)
 	}
@@ -253,7 +255,7 @@ func (k *keeper) compare(all bool) (news bool) {
 func (k *keeper) settle(ctx context.Context, rows []row, process int64, asked time.Time, all bool) (news bool) {
 	orphans, news := k.d.line.compare(rows, process, asked, all)
 	for _, o := range orphans {
-		_, _ = k.d.call(ctx, nil, k.d.w.release, []byte(o.name), o.id, process) // else next time
+		_, _ = k.d.call(ctx, nil, k.d.w.release, []byte(o.name), o.id, process, true) // else next time
 	}
 	return news
 }

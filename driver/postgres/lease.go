@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
 // Renew implements driver.Driver.
@@ -39,6 +40,13 @@ func (d *Driver) releasedSoon(ctx context.Context, id string) bool {
 	return false
 }
 
+// renewed takes a ticket off those that are fresh.
+func (l *line) renewed(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.fresh, id)
+}
+
 // mostAtOnce is the number of leases that one statement renews.
 const mostAtOnce = 5000
 
@@ -65,7 +73,7 @@ func (d *Driver) renewSome(ctx context.Context, rs []driver.Renewal, errs []erro
 		there         = make([]bool, len(rs))
 	)
 	for i, r := range rs {
-		names[i], ids[i], ttls[i] = []byte(r.Name), r.ID, micros(r.TTL)
+		names[i], ids[i], ttls[i] = []byte(r.Name), r.ID, sqlline.Micros(r.TTL)
 		slots[i], tokens[i] = slot(r.Hold), int64(r.Token) //nolint:gosec // tokens are bigints
 	}
 	err := d.retry(ctx, true, func() error {
@@ -100,8 +108,13 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	}
 	d.line.releasing(h.ID)
 	var rep reply
+	queued := h.Shared || d.line.waited(h.ID)
 	err := d.retry(ctx, false, func() (err error) {
-		rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current())
+		rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current(), queued)
+		if err == nil && rep.words[0] == "q" { // somebody waits, or it is not there
+			queued = true
+			rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current(), queued)
+		}
 		return err
 	})
 	d.line.letGo(h.ID) // not sooner: what is not held here is an orphan

@@ -27,7 +27,7 @@ type line struct {
 	lastBeat   time.Time // when the last beat that was heard was sent
 	waiters    map[string]*waiter
 	watched    map[string]*watch        // by name
-	held       map[string]struct{}      // IDs of tickets that were granted
+	held       map[string]bool          // by ID, of tickets that were granted: whether they waited
 	fresh      map[string]chan struct{} // of held: handed over and not renewed yet; closed by a release
 	used       time.Time                // when a ticket was last taken
 	fault      error                    // why the last beat was not heard
@@ -74,7 +74,7 @@ func (l *line) init(life time.Duration) {
 	l.kick = make(chan struct{}, 1)
 	l.waiters = make(map[string]*waiter)
 	l.watched = make(map[string]*watch)
-	l.held = make(map[string]struct{})
+	l.held = make(map[string]bool)
 	l.fresh = make(map[string]chan struct{})
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails, by its documentation
@@ -210,7 +210,7 @@ func (l *line) remove(w *waiter, granted bool) {
 		l.drop(w)
 	}
 	if granted {
-		l.held[w.id] = struct{}{}
+		l.held[w.id] = false
 	}
 }
 
@@ -232,6 +232,15 @@ func (l *line) drop(w *waiter) {
 func (l *line) end(w *waiter, o outcome) {
 	l.drop(w)
 	w.news <- o
+}
+
+// waited reports whether somebody may stand behind a ticket, because it stood
+// behind somebody or is not known.
+func (l *line) waited(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waited, known := l.held[id]
+	return waited || !known
 }
 
 // letGo says that a ticket is not held any more.
@@ -290,7 +299,7 @@ func (l *line) granted(g grant) {
 
 // grant is granted with mu held.
 func (l *line) grant(w *waiter, token uint64, until time.Time) {
-	l.held[w.id] = struct{}{}
+	l.held[w.id] = true
 	l.end(w, outcome{token: token, until: until})
 }
 
@@ -384,11 +393,4 @@ func (l *line) wantsReread() bool {
 	wants := l.reread && l.registered
 	l.reread = l.reread && !wants
 	return wants
-}
-
-// renewed takes a ticket off those that are fresh.
-func (l *line) renewed(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.fresh, id)
 }

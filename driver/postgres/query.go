@@ -222,6 +222,9 @@ const codeIsolation = "LK001"
 
 // code is the SQLSTATE of an error; "" if it is not the database's.
 func code(err error) string {
+	if err == nil {
+		return ""
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return pg.Code

@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS {tickets} (
 	token      bigint      NOT NULL,
 	id         text        NOT NULL COLLATE "C",
 	process    bigint      NOT NULL, -- whom to notify; the life of a waiter
-	queued     boolean     NOT NULL, -- whether it ever waited
+	queued     boolean     NOT NULL, -- whether it ever waited, or somebody may wait behind it
 	held       boolean     NOT NULL,
 	claim      boolean     NOT NULL, -- granted while it waited, not renewed since
 	shared     boolean     NOT NULL,
@@ -203,8 +203,16 @@ DECLARE
 	l   record;
 	num bigint;
 BEGIN
-	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
-	num := {number}();
+	-- This is {key} and {number}, without the calls.
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		PERFORM {key}(p_name);
+	ELSIF pg_advisory_xact_lock(hashtextextended(encode(p_name, 'hex'), {line_seed})) IS NULL THEN
+		RETURN NULL; -- cheaper than PERFORM
+	END IF;
+	num := nextval({token_text}::regclass);
+	IF num < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 10000 THEN
+		num := {number}();
+	END IF;
 	INSERT INTO {tickets}
 		SELECT p_name, CASE WHEN p_shared THEN num ELSE 0 END, num, p_id, p_process, false, true, false,
 			p_shared, p_permits, p_ttl, clock_timestamp(), clock_timestamp() + p_ttl * interval '1 microsecond', p_owner, p_note
@@ -213,6 +221,10 @@ BEGIN
 		RETURN 'g ' || num;
 	END IF;
 
+	-- A holder that is marked looks, when it leaves, who is next.
+	IF p_wait THEN
+		UPDATE {tickets} SET queued = true WHERE name = p_name AND slot = 0 AND NOT queued;
+	END IF;
 	SELECT k.token, k.held INTO old FROM (
 		SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
 		UNION ALL
@@ -260,14 +272,23 @@ CREATE OR REPLACE FUNCTION {micros}(p_at timestamptz) RETURNS bigint LANGUAGE sq
 $locker$;
 
 -- Removes a ticket and grants whoever is next. "r", or "l" if it was not
--- there or its lease was over; then grants to p_process.
-CREATE OR REPLACE FUNCTION {release}(p_name bytea, p_id text, p_process bigint)
+-- there or its lease was over; then grants to p_process. Without p_queued, for
+-- a ticket that never waited, "q" says to ask again with it.
+CREATE OR REPLACE FUNCTION {release}(p_name bytea, p_id text, p_process bigint, p_queued boolean)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 DECLARE
 	live boolean;
 	more boolean;
 	l    record;
 BEGIN
+	IF NOT p_queued THEN
+		-- Nobody waits behind a ticket that is not marked, and who is about to marks
+		-- it first: no lock of the name is needed. Where it is, that lock would be
+		-- taken after those of the table, against the order of all others.
+		DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id AND NOT queued
+			RETURNING expires_at > clock_timestamp() INTO live;
+		RETURN CASE WHEN live THEN 'r' WHEN NOT live THEN 'l' ELSE 'q' END;
+	END IF;
 	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
 	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
 		RETURNING expires_at > clock_timestamp(), EXISTS (SELECT FROM {tickets} WHERE name = p_name AND slot > 0)

@@ -9,7 +9,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -81,7 +80,7 @@ func newWire(schema, prefix string) (*wire, error) {
 		schema:  strings.NewReplacer(pairs...).Replace(schemaSQL),
 		channel: channel,
 		acquire: "SELECT " + f("acquire") + "($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea)",
-		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint)",
+		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint,$4::boolean)",
 		breaks:  "SELECT " + f("break") + "($1::bytea,$2::bigint,$3::bigint)",
 		renew:   "SELECT " + f("renew") + "($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
 		beat: "SELECT b.n" + row + " FROM " + f("beat") + "($1::bigint,$2::bigint,$3::boolean) AS b(n) LEFT JOIN " +
@@ -132,15 +131,6 @@ func key(schema, prefix, what string) string {
 		_, _ = h.Write([]byte{0})
 	}
 	return strconv.FormatInt(int64(h.Sum64()), 10) //nolint:gosec // any 64 bits will do
-}
-
-// micros rounds up: a lease is never shorter than asked.
-func micros(d time.Duration) int64 {
-	us := int64(d / time.Microsecond)
-	if d%time.Microsecond > 0 {
-		us++
-	}
-	return us
 }
 
 // permits is a limit as the tables store it.

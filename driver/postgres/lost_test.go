@@ -1,0 +1,207 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestKilledBackends(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	prefix, app := unique(), unique()
+	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = app })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	l := newLocker(t, d)
+	other, admin := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	lo := newLocker(t, other)
+	kill := func() {
+		t.Helper()
+		_, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", app)
+		ok(t, err)
+	}
+	held, err := l.Acquire(t.Context(), "held", locker.WithTTL(time.Second))
+	ok(t, err)
+	k, err := lo.Acquire(t.Context(), "waited")
+	ok(t, err)
+	w := async(t, l, "waited")
+	queued(t, lo, "waited", 2)
+	for range 5 {
+		kill()
+		another, err := l.Acquire(t.Context(), "another")
+		ok(t, err)
+		kill()
+		ok(t, another.Release(t.Context()))
+		time.Sleep(100 * time.Millisecond) // five kills within one and a half TTLs
+	}
+	ok(t, held.Err())
+	kill()
+	ok(t, k.Release(t.Context()))
+	ok(t, got(t, w).Release(t.Context()))
+	ok(t, held.Release(t.Context()))
+}
+
+func TestStatementTimeout(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	prefix := unique()
+	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "100" })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	l := newLocker(t, d)
+	admin := newPool(t, srv.URL(), nil)
+	k, err := l.Acquire(t.Context(), "a")
+	ok(t, err)
+	ok(t, k.Release(t.Context()))
+	tx, err := admin.Begin(t.Context())
+	ok(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+prefix+"_tickets")
+	ok(t, err)
+	w := async(t, l, "a")
+	time.Sleep(300 * time.Millisecond) // several statement timeouts
+	ok(t, tx.Rollback(t.Context()))
+	ok(t, got(t, w).Release(t.Context()))
+}
+
+func TestBreakTellsTheHolder(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	prefix := unique()
+	d, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	l := newLocker(t, d)
+	other, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	lo := newLocker(t, other)
+	k, err := l.Acquire(t.Context(), "a")
+	ok(t, err)
+	w := async(t, l, "a")
+	queued(t, lo, "a", 2) // by now the driver listens, or will before it hears
+	time.Sleep(200 * time.Millisecond)
+	began := time.Now()
+	ok(t, lo.Break(t.Context(), "a", k.Token()))
+	<-k.Done()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the loss was told after %v", took)
+	}
+	is(t, k.Err(), locker.ErrLost)
+	ok(t, got(t, w).Release(t.Context()))
+	is(t, lo.Break(t.Context(), "a", k.Token()), driver.ErrLost)
+}
+
+func TestTokensGrowAfterLoss(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	l := newLocker(t, d)
+	k, err := l.Acquire(t.Context(), "a")
+	ok(t, err)
+	ok(t, k.Release(t.Context()))
+	// As after a failover to a replica that missed the last transactions.
+	_, err = p.Exec(t.Context(), "SELECT setval('"+prefix+"_token', 1)")
+	ok(t, err)
+	time.Sleep(20 * time.Millisecond) // any failover takes longer
+	again, err := l.Acquire(t.Context(), "a")
+	ok(t, err)
+	if again.Token() <= k.Token() {
+		t.Errorf("token %d after %d", again.Token(), k.Token())
+	}
+	if behind := time.Since(time.UnixMicro(int64(again.Token()))); behind > 5*time.Second {
+		t.Errorf("token %d is %v behind the clock", again.Token(), behind)
+	}
+	// The clock goes back: the sequence does not.
+	_, err = p.Exec(t.Context(), fmt.Sprintf("SELECT setval('%s_token', %d)", prefix, again.Token()+uint64(time.Hour.Microseconds())))
+	ok(t, err)
+	ok(t, again.Release(t.Context()))
+	third, err := l.Acquire(t.Context(), "a")
+	ok(t, err)
+	if third.Token() != again.Token()+uint64(time.Hour.Microseconds())+1 {
+		t.Errorf("token %d does not follow the sequence", third.Token())
+	}
+	ok(t, third.Release(t.Context()))
+}
+
+// A lease that is over is not renewed, though nobody has taken its row away;
+// nor is a ticket that waits.
+func TestRenewOfWhatIsNotHeld(t *testing.T) {
+	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
+	r := driver.Request{Name: "a", ID: "one", TTL: 20 * time.Millisecond}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	time.Sleep(30 * time.Millisecond)
+	is(t, d.Renew(t.Context(), r.Hold(g.Token), time.Minute), driver.ErrLost)
+
+	l := newLocker(t, d)
+	k, err := l.Acquire(t.Context(), "b")
+	ok(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := driver.Request{Name: "b", ID: "two", TTL: time.Second, Shared: true, Wait: true}
+	standing := make(chan struct{})
+	w.Joined = func() { close(standing) }
+	done := make(chan error, 1)
+	go func() { _, err := d.Acquire(ctx, w); done <- err }()
+	<-standing
+	line, err := l.Inspect(t.Context(), "b")
+	ok(t, err)
+	is(t, d.Renew(t.Context(), w.Hold(line.Tickets[1].Token), time.Minute), driver.ErrLost)
+	cancel()
+	is(t, <-done, context.Canceled)
+	ok(t, d.Release(t.Context(), w.Hold(0)))
+	ok(t, k.Release(t.Context()))
+}
+
+// Who waited trusts its lease no longer than the store keeps it, though the
+// store keeps it for less than a TTL until it is renewed.
+func TestHandedOverAndCutOff(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	prefix := unique()
+	holder, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	third, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	proxy := srv.Proxy(t)
+	p := newPool(t, proxy.URL(), nil)
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { proxy.Heal(); ok(t, d.Close()) })
+	request := func(id string) driver.Request {
+		return driver.Request{Name: "a", ID: id, TTL: 30 * time.Second, Renewed: true, Wait: true}
+	}
+	one := request("one")
+	g, err := holder.Acquire(t.Context(), one)
+	ok(t, err)
+	acquire := func(d *postgres.Driver, id string) <-chan driver.Grant {
+		c := make(chan driver.Grant, 1)
+		r := request(id)
+		standing := make(chan struct{})
+		r.Joined = func() { close(standing) }
+		go func() {
+			g, err := d.Acquire(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			c <- g
+		}()
+		<-standing
+		return c
+	}
+	two := acquire(d, "two")
+	three := acquire(third, "three")
+	ok(t, holder.Release(t.Context(), one.Hold(g.Token)))
+	mine := <-two
+	proxy.Cut()
+	until := mine.Asked.Add(30 * time.Second)
+	if left := time.Until(until); left < postgres.DefaultLiveness/2 {
+		t.Errorf("the lease has only %v left when it is told", left)
+	}
+	<-three
+	if early := time.Until(until); early > 0 {
+		t.Errorf("the next was granted %v before the holder knew of its loss", early)
+	}
+	if late := -time.Until(until); late > 2500*time.Millisecond {
+		t.Errorf("the next was granted %v after the lease of one that was cut off", late)
+	}
+}

@@ -1,0 +1,190 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// Stricter isolation would show a line as it was before its lock was taken.
+func TestStricterIsolation(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	prefix := unique()
+	var ls []*locker.Client
+	for range 3 {
+		p := newPool(t, srv.URL(), func(c *pgxpool.Config) {
+			c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+			c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		})
+		d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithoutCreate())
+		ok(t, err)
+		t.Cleanup(func() { ok(t, d.Close()) })
+		ls = append(ls, newLocker(t, d))
+	}
+	admin := newPool(t, srv.URL(), nil)
+	sql, err := postgres.Schema(postgres.WithPrefix(prefix))
+	ok(t, err)
+	_, err = admin.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+	ok(t, err)
+	contend(t, ls, 30)
+}
+
+func TestProtocols(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			d, err := postgres.New(p, postgres.WithPrefix(unique()))
+			ok(t, err)
+			t.Cleanup(func() { ok(t, d.Close()) })
+			l := newLocker(t, d)
+			name := "\x00'\\\" ü"
+			k, err := l.Acquire(t.Context(), name, locker.WithNote(name))
+			ok(t, err)
+			ok(t, k.Extend(t.Context(), time.Minute))
+			w := async(t, l, name)
+			queued(t, l, name, 2)
+			line, err := l.Inspect(t.Context(), name)
+			ok(t, err)
+			if line.Tickets[0].Note != name {
+				t.Errorf("the note came out as %q", line.Tickets[0].Note)
+			}
+			names, err := l.List(t.Context())
+			ok(t, err)
+			if len(names) != 1 || names[0] != name {
+				t.Errorf("List is %q", names)
+			}
+			ok(t, k.Release(t.Context()))
+			ok(t, got(t, w).Release(t.Context()))
+		})
+	}
+}
+
+// A pool of one connection, which the user keeps: waiters need none, and
+// renewals and releases go beside it.
+func TestPoolOfOne(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	d, err := postgres.New(p, postgres.WithPrefix(unique()))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	l := newLocker(t, d)
+	k, err := l.Acquire(t.Context(), "a", locker.WithTTL(time.Second))
+	ok(t, err)
+	var ws []<-chan *locker.Lock
+	for range 20 {
+		ws = append(ws, async(t, l, "a"))
+	}
+	queued(t, l, "a", 21)
+	mine, err := p.Acquire(t.Context())
+	ok(t, err)
+	select {
+	case <-k.Done():
+		t.Error("the lock was lost while the user had the pool's only connection")
+	case <-time.After(2500 * time.Millisecond):
+	}
+	ok(t, k.Release(t.Context()))
+	first := make(chan *locker.Lock, len(ws))
+	for _, w := range ws {
+		go func() {
+			if k := <-w; k != nil {
+				first <- k
+			}
+		}()
+	}
+	for range ws {
+		ok(t, got(t, first).Release(t.Context()))
+	}
+	mine.Release()
+}
+
+// Statements of an acquisition and a release, as the server counts them.
+func TestRequests(t *testing.T) {
+	var n atomic.Int64
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter{&n} })
+	d, err := postgres.New(p, postgres.WithPrefix(unique()))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	l := newLocker(t, d)
+	cycle := func() {
+		k, err := l.Acquire(t.Context(), "a")
+		ok(t, err)
+		ok(t, k.Release(t.Context()))
+	}
+	cycle()
+	time.Sleep(500 * time.Millisecond) // the listener has said hello to itself
+	n.Store(0)
+	for range 100 {
+		cycle()
+	}
+	if n.Load() != 200 {
+		t.Errorf("100 cycles took %d statements, want 200", n.Load())
+	}
+	for _, waiters := range []int{10, 1000} {
+		name := unique()
+		k, err := l.Acquire(t.Context(), name)
+		ok(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range waiters {
+			group.Go(func() { _, _ = l.Acquire(ctx, name) })
+		}
+		queued(t, l, name, waiters+1)
+		n.Store(0)
+		time.Sleep(3 * time.Second)
+		t.Logf("%d waiters: %.1f statements a second", waiters, float64(n.Load())/3)
+		if n.Load() > 10 {
+			t.Errorf("%d waiters took %d statements in 3 s, want at most 10", waiters, n.Load())
+		}
+		cancel()
+		group.Wait()
+		ok(t, k.Release(t.Context()))
+	}
+}
+
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+func (counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"postgres://u:secret@h/db?prefiks=x":          `unknown parameter "prefiks"`,
+		"postgres://u:secret@h/db?prefix=a$b":         "prefix",
+		"postgres://u:secret@h/db?liveness=1ms":       "liveness",
+		"postgres://u:secret@h/db?sslmode=secretish":  "sslmode",
+		"postgresql://u:secret@h/db?pool_max_conns=x": "pool_max_conns",
+		"postgres://u:secret@h/db?schema=":            "schema",
+	} {
+		_, err := locker.Open(t.Context(), url)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", url, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: the error tells the password: %v", url, err)
+		}
+	}
+	d, err := open(t.Context(), "postgresql://u:secret@10.1.2.3:5433/db?pool_max_conns=3&ttl=3s&prefix=x&listen=false&sslmode=disable")
+	ok(t, err)
+	defer d.Close()
+	if s := fmt.Sprint(d); s != "postgres 10.1.2.3:5433/db" {
+		t.Errorf("String is %q", s)
+	}
+}
