@@ -120,8 +120,11 @@ func (c lasting) Value(key any) any {
 
 // await waits for the answer to a put that is under way elsewhere.
 func (d *Driver) await(ctx context.Context, t *ticket) error {
+	d.mu.Lock()
+	answered := t.whenAnswered()
+	d.mu.Unlock()
 	select {
-	case <-t.answered:
+	case <-answered:
 		return nil
 	case <-ctx.Done():
 		return d.unanswered(ctx)
@@ -265,7 +268,10 @@ func (d *Driver) try(ctx context.Context, t *ticket, r driver.Request) {
 
 // settlePut takes the answer to a put. With mu held.
 func (d *Driver) settlePut(t *ticket, err error) {
-	defer close(t.answered)
+	t.settled = true
+	if t.answered != nil {
+		defer close(t.answered)
+	}
 	if t.watch != nil {
 		t.watch.view.end()
 		t.watch = nil

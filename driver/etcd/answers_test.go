@@ -122,3 +122,30 @@ func TestCompactionWhileWaiting(t *testing.T) {
 		t.Error("the waiter was not woken after its watch was compacted away")
 	}
 }
+
+// A ticket that was not put for want of a store, and is when it is asked for again,
+// is released like any other.
+func TestAskedAgainAfterAnOutage(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	proxy := srv.Proxy(t)
+	prefix := randomPrefix()
+	d := newDriver(t, newClient(t, proxy.Addr()), etcd.WithPrefix(prefix))
+	r := request("again", "id-again", 30*time.Second)
+	proxy.Refuse()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := d.Acquire(ctx, r); err == nil {
+		t.Fatal("acquired without a store")
+	}
+	proxy.Heal()
+	var h driver.Hold
+	waitFor(t, 10*time.Second, "a grant", func() bool {
+		g, err := d.Acquire(t.Context(), r)
+		h = r.Hold(g.Token)
+		return err == nil
+	})
+	release(t, d, h)
+	if n := count(t, newClient(t, srv.Addr()), prefix); n != 0 {
+		t.Errorf("%d tickets stand in line after the release", n)
+	}
+}

@@ -19,20 +19,23 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrClosed
 	}
 	t := d.find(h)
-	unborn := t == nil && d.unborn.Take(h.ID)
-	d.mu.Unlock()
-	switch {
-	case unborn:
-		return driver.ErrLost
-	case t == nil:
+	if t == nil {
+		d.mu.Unlock()
+		if d.unborn.Take(h.ID) {
+			return driver.ErrLost
+		}
 		return d.releaseStranger(ctx, h)
 	}
-	select {
-	case <-t.answered:
-	case <-ctx.Done():
-		return d.abandon(ctx, t)
+	if !t.settled {
+		answered := t.whenAnswered()
+		d.mu.Unlock()
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return d.abandon(ctx, t)
+		}
+		d.mu.Lock()
 	}
-	d.mu.Lock()
 	if t.state == gone {
 		d.mu.Unlock()
 		return driver.ErrLost
@@ -50,12 +53,8 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 func (d *Driver) abandon(ctx context.Context, t *ticket) error {
 	d.mu.Lock()
 	t.adrift = true
-	select {
-	case <-t.answered: // just now
-		if t.state != gone {
-			d.doom(t)
-		}
-	default:
+	if t.settled && t.state != gone { // just now
+		d.doom(t)
 	}
 	d.unlock()
 	return d.unanswered(ctx)

@@ -1,11 +1,7 @@
 package etcd_test
 
 import (
-	"context"
-	"errors"
 	"net/url"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,94 +9,21 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/rights"
 )
-
-// takeTurns has a lock held, waited for, handed over and renewed.
-func takeTurns(t *testing.T, a, b *locker.Client) {
-	t.Helper()
-	ctx := t.Context()
-	k, err := a.Acquire(ctx, t.Name(), locker.WithTTL(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.TryAcquire(ctx, t.Name()); !errors.Is(err, locker.ErrNotAcquired) {
-		t.Errorf("a try for a held lock: %v, want ErrNotAcquired", err)
-	}
-	if err := k.Extend(ctx, 5*time.Second); err != nil {
-		t.Errorf("extend: %v", err)
-	}
-	waits := make(chan *locker.Lock)
-	go func() {
-		defer close(waits)
-		k, err := b.Acquire(ctx, t.Name(), locker.WithWait(10*time.Second))
-		if err != nil {
-			t.Errorf("wait: %v", err)
-			return
-		}
-		waits <- k
-	}()
-	waitFor(t, 10*time.Second, "the waiter in line", func() bool {
-		line, err := a.Inspect(ctx, t.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(line.Tickets) == 2
-	})
-	if names, err := a.List(ctx); err != nil || !slices.Contains(names, t.Name()) {
-		t.Errorf("List: %q, %v", names, err)
-	}
-	if err := k.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	next, ok := <-waits
-	if !ok {
-		return
-	}
-	if err := a.Break(ctx, t.Name(), next.Token()); err != nil {
-		t.Errorf("break: %v", err)
-	}
-	select {
-	case <-next.Done(): // by the watch
-	case <-time.After(2 * time.Second):
-		t.Error("the break was not told")
-	}
-}
-
-// refused has an acquisition fail quickly, with a text and without a secret.
-func refused(t *testing.T, url, want string, secrets ...string) {
-	t.Helper()
-	begun := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	l, err := locker.Open(ctx, url)
-	if err == nil {
-		t.Cleanup(func() { _ = l.Close() })
-		_, err = l.Acquire(ctx, t.Name())
-	}
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want an error that says %q", err, want)
-		return
-	}
-	for _, s := range secrets {
-		if strings.Contains(err.Error(), s) {
-			t.Errorf("%v tells the secret %q", err, s)
-		}
-	}
-	t.Logf("after %v: %v", time.Since(begun).Round(time.Millisecond), err)
-}
 
 // The server has a certificate of an authority of its own, and asks for one of
 // the client.
 func TestTLS(t *testing.T) {
 	certs := testbed.NewCerts(t)
 	srv := testbed.Etcd(t, testbed.TLS(certs))
-	takeTurns(t, openClient(t, srv.URL()), openClient(t, srv.URL()))
+	rights.Use(t, openClient(t, srv.URL()), openClient(t, srv.URL()))
 
 	plain := "etcds://" + srv.Addr()
-	refused(t, plain, "certificate signed by unknown authority")
+	rights.Refused(t, plain, "certificate signed by unknown authority")
 	// The server's alert may come after the client's first write, which then fails.
-	refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "code = Unavailable")
-	refused(t, srv.URL()+"&server_name=elsewhere", "elsewhere")
+	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "code = Unavailable")
+	rights.Refused(t, srv.URL()+"&server_name=elsewhere", "elsewhere")
 	insecure := plain + "?insecure=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
 	l := openClient(t, insecure)
 	if k, err := l.Acquire(t.Context(), "insecure"); err != nil {
@@ -142,12 +65,12 @@ func workerURL(srv *testbed.Server) string {
 func TestAuthentication(t *testing.T) {
 	srv := testbed.Etcd(t, testbed.Faults())
 	withUsers(t, srv)
-	takeTurns(t, openClient(t, workerURL(srv)), openClient(t, workerURL(srv)))
+	rights.Use(t, openClient(t, workerURL(srv)), openClient(t, workerURL(srv)))
 
-	refused(t, "etcd://worker:secret-but-wrong@"+srv.Addr(), "invalid user ID or password", "secret-but-wrong")
-	refused(t, "etcd://guest:secret-of-the-guest@"+srv.Addr(), "permission denied", "secret-of-the-guest")
-	refused(t, workerURL(srv)+"?prefix=others", "permission denied", workersPassword)
-	refused(t, srv.URL(), "user name is empty")
+	rights.Refused(t, "etcd://worker:secret-but-wrong@"+srv.Addr(), "invalid user ID or password", "secret-but-wrong")
+	rights.Refused(t, "etcd://guest:secret-of-the-guest@"+srv.Addr(), "permission denied", "secret-of-the-guest")
+	rights.Refused(t, workerURL(srv)+"?prefix=others", "permission denied", workersPassword)
+	rights.Refused(t, srv.URL(), "user name is empty")
 }
 
 // A login ends after a while without use, and with the server that gave it:
@@ -173,10 +96,10 @@ func TestLoginRunsOut(t *testing.T) {
 	}
 	time.Sleep(3 * time.Second) // the server looks for idle logins once a second
 	fixed()
-	takeTurns(t, a, b)
+	rights.Use(t, a, b)
 	srv.Restart()
 	fixed()
-	takeTurns(t, a, b)
+	rights.Use(t, a, b)
 	if err := k.Release(t.Context()); err != nil {
 		t.Error(err)
 	}

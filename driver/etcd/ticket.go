@@ -38,8 +38,10 @@ type ticket struct {
 	limit  int
 	ttl    time.Duration // as asked for
 
-	answered chan struct{} // closed when the put was answered, or given up
-	ended    chan struct{} // of a waiter: closed when it is granted, or lost
+	ended chan struct{} // of a waiter: closed when it is granted, or lost
+
+	settled  bool          // the put was answered, or given up
+	answered chan struct{} // closed when it is; nil while nobody waits for that
 
 	state   state
 	rev     int64     // number; 0 until the put was answered
@@ -52,6 +54,24 @@ type ticket struct {
 	adrift  bool // nobody waits for the answer to the put
 	unknown bool // the put was never answered
 }
+
+// whenAnswered returns a channel that is closed once the put was answered, or
+// given up. With mu held.
+func (t *ticket) whenAnswered() <-chan struct{} {
+	switch {
+	case t.settled:
+		return closed
+	case t.answered == nil:
+		t.answered = make(chan struct{})
+	}
+	return t.answered
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 func (t *ticket) hold() driver.Hold {
 	return driver.Hold{Name: t.line.name, ID: t.id, Token: uint64(t.rev), Shared: t.shared}
@@ -74,13 +94,14 @@ type line struct {
 // enroll makes a ticket of a request, in a slot of its line. With mu held.
 func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 	ln := d.lines[r.Name]
-	if ln == nil {
+	first := ln == nil
+	if first {
 		ln = &line{d: d, name: r.Name, prefix: d.linePrefix(r.Name)}
 		d.lines[r.Name] = ln
 	}
 	t := &ticket{
 		line: ln, id: r.ID, shared: r.Shared, limit: r.Limit, ttl: r.TTL,
-		lease: l, answered: make(chan struct{}),
+		lease: l,
 	}
 	if n := len(ln.free); n > 0 {
 		t.slot = ln.free[n-1]
@@ -92,6 +113,9 @@ func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 	}
 	ln.used++
 	t.key = d.slotKey(ln.prefix, t.shared, t.slot)
+	if first { // later it is read without mu
+		ln.prefix = t.key[:len(ln.prefix)] // one string is enough for both
+	}
 	d.tickets[t.id] = t
 	return t
 }
