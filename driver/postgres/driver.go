@@ -87,6 +87,8 @@ type Driver struct {
 	side   chan *pgx.Conn // the one connection beside the pool, for when that is exhausted
 	create chan struct{}  // held while the schema is being created
 
+	hurried hurried
+
 	registering chan struct{} // held while the process is being made known
 
 	line  line

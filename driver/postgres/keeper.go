@@ -206,8 +206,18 @@ func (k *keeper) beat() {
 	// was lost.
 	ctx, cancel := k.bound()
 	defer cancel()
-	asked := time.Now()
-	alive, claims, err := d.beat(ctx, process, !registered)
+	var (
+		asked  time.Time
+		alive  bool
+		claims []row
+	)
+	// After an outage every connection of the pool is broken, and finds out by use:
+	// the place in line is not to wait for an interval after each.
+	err := d.retry(ctx, true, func() (err error) {
+		asked = time.Now()
+		alive, claims, err = d.beat(ctx, process, !registered)
+		return err
+	})
 	switch {
 	case err != nil:
 		d.line.unheard(err)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +35,10 @@ func (d *Driver) with(ctx context.Context, urgent bool, f func(*pgx.Conn) error)
 
 func (d *Driver) anyConn(ctx context.Context, urgent bool, f func(*pgx.Conn) error) error {
 	wait, cancel := ctx, context.CancelFunc(func() {})
-	if urgent {
+	switch {
+	case urgent && d.pool.Stat().IdleConns() > 0: // nothing to wait for, as good as always
+		wait = d.hurried.context()
+	case urgent:
 		wait, cancel = context.WithTimeout(ctx, patience)
 	}
 	c, err := d.pool.Acquire(wait)
@@ -48,6 +52,26 @@ func (d *Driver) anyConn(ctx context.Context, urgent bool, f func(*pgx.Conn) err
 		return err
 	}
 	return d.beside(ctx, f)
+}
+
+// hurried is a context that ends between one and two times patience after it was
+// asked for. Requests of a short time share one, so that none sets a timer of its own.
+type hurried struct {
+	mu     sync.Mutex
+	ctx    context.Context
+	cancel context.CancelFunc
+	since  time.Time
+}
+
+func (h *hurried) context() context.Context {
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx == nil || now.Sub(h.since) > patience {
+		h.since = now
+		h.ctx, h.cancel = context.WithTimeout(context.Background(), 2*patience)
+	}
+	return h.ctx
 }
 
 // beside runs f on the connection that is kept beside the pool.
