@@ -1,0 +1,70 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// onBoth runs a test on MariaDB and, where there is one, on MySQL.
+func onBoth(t *testing.T, test func(t *testing.T, srv *testbed.Server)) {
+	t.Helper()
+	t.Run("MariaDB", func(t *testing.T) { test(t, testbed.SharedMariaDB(t)) })
+	t.Run("MySQL", func(t *testing.T) { test(t, testbed.SharedMySQL(t)) })
+}
+
+var prefixes atomic.Int64
+
+// fresh makes a driver with tables of its own.
+func fresh(t *testing.T, db *sql.DB, opts ...mysql.Option) (*locker.Client, *mysql.Driver, string) {
+	t.Helper()
+	prefix := fmt.Sprintf("t%d_%d", time.Now().UnixNano(), prefixes.Add(1))
+	l, d := join(t, db, prefix, opts...)
+	return l, d, prefix
+}
+
+func join(t *testing.T, db *sql.DB, prefix string, opts ...mysql.Option) (*locker.Client, *mysql.Driver) {
+	t.Helper()
+	d, err := mysql.New(db, append(opts, mysql.WithPrefix(prefix))...)
+	must(t, err)
+	l := locker.New(d)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	k, err := l.Acquire(ctx, name, opts...)
+	must(t, err)
+	return k
+}
+
+func count(t *testing.T, db *sql.DB, table string) (n int) {
+	t.Helper()
+	must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&n))
+	return n
+}

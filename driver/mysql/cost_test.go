@@ -1,0 +1,86 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func questions(t *testing.T, db *sql.DB) int {
+	t.Helper()
+	var name, value string
+	must(t, db.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Questions'").Scan(&name, &value))
+	n, err := strconv.Atoi(value)
+	must(t, err)
+	return n
+}
+
+func TestStatementsOfACycle(t *testing.T) {
+	for _, start := range []func(testing.TB, ...testbed.Option) *testbed.Server{testbed.MariaDB, testbed.MySQL} {
+		t.Run("", func(t *testing.T) {
+			db := connect(t, start(t), "")
+			l, _, _ := fresh(t, db)
+			must(t, take(t, l, "a").Release(t.Context()))
+			const cycles = 100
+			before := questions(t, db)
+			for range cycles {
+				must(t, take(t, l, "a").Release(t.Context()))
+			}
+			if n := questions(t, db) - before - 1; n != 2*cycles {
+				t.Errorf("%d statements for %d cycles of acquire and release, want 2 each", n, cycles)
+			}
+		})
+	}
+}
+
+func TestWaitersCostNoStatements(t *testing.T) {
+	db := connect(t, testbed.MariaDB(t), "")
+	db.SetMaxOpenConns(8)
+	l, _, _ := fresh(t, db)
+	k := take(t, l, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	waiting := 0
+	wait := func(n int) {
+		for range n {
+			group.Go(func() {
+				if k, err := l.Acquire(ctx, "a"); err == nil {
+					_ = k.Release(context.Background())
+				}
+			})
+		}
+		waiting += n
+		for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			line, err := l.Inspect(t.Context(), "a")
+			must(t, err)
+			if len(line.Tickets) == waiting+1 {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d tickets stand in line, want %d", len(line.Tickets), waiting+1)
+			}
+		}
+	}
+	for _, n := range []int{10, 1000} {
+		wait(n - waiting)
+		time.Sleep(time.Second) // the line is at rest
+		const seconds = 4
+		before := questions(t, db)
+		time.Sleep(seconds * time.Second)
+		rate := (questions(t, db) - before - 1) / seconds
+		t.Logf("%d waiters: %d statements a second", n, rate)
+		if rate > 20 { // 10 looks, a beat, a renewal now and then
+			t.Errorf("%d waiters cost %d statements a second", n, rate)
+		}
+	}
+	cancel()
+	group.Wait()
+	must(t, k.Release(t.Context()))
+}
