@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
 func init() { driver.Register("mysql", openURL) }
@@ -20,12 +21,9 @@ func init() { driver.Register("mysql", openURL) }
 // Defaults and bounds.
 const (
 	DefaultPrefix   = "locker"
-	DefaultLiveness = 4 * time.Second
+	DefaultLiveness = sqlline.DefaultLiveness
 
-	leastLiveness = 100 * time.Millisecond
-	mostLiveness  = time.Hour
-	minTTL        = 10 * time.Millisecond
-	crashSlack    = 500 * time.Millisecond // the poller's longest interval, and a few commits
+	crashSlack = 500 * time.Millisecond // the poller's longest interval, and a few commits
 )
 
 // Option changes how New works with a database.
@@ -58,10 +56,7 @@ func newOptions(opts []Option) (options, error) {
 			opt(&o)
 		}
 	}
-	if o.liveness < leastLiveness || o.liveness > mostLiveness {
-		return o, fmt.Errorf("liveness %v: want %v to %v", o.liveness, leastLiveness, mostLiveness)
-	}
-	return o, nil
+	return o, sqlline.CheckLiveness(o.liveness)
 }
 
 // Driver takes tickets in a MySQL or MariaDB database. See the package comment.
@@ -191,7 +186,7 @@ func (d *Driver) String() string {
 
 // Bounds implements driver.Bounder.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
-	return driver.Bounds{MinTTL: minTTL, Crash: ttl + crashSlack, Liveness: d.opts.liveness + crashSlack}
+	return driver.Bounds{MinTTL: sqlline.MinTTL, Crash: ttl + crashSlack, Liveness: d.opts.liveness + crashSlack}
 }
 
 // Close implements driver.Driver.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
 //go:embed schema.sql
@@ -185,14 +186,7 @@ func literal(b []byte, s string) []byte {
 	return append(b, '\'')
 }
 
-// micros appends a duration, rounded up: a lease is never shorter than asked.
-func micros(b []byte, d time.Duration) []byte {
-	n := d.Microseconds()
-	if time.Duration(n)*time.Microsecond < d {
-		n++
-	}
-	return strconv.AppendInt(b, n, 10)
-}
+func micros(b []byte, d time.Duration) []byte { return strconv.AppendInt(b, sqlline.Micros(d), 10) }
 
 func list[T any](b []byte, all []T, one func([]byte, T) []byte) []byte {
 	for i, x := range all {
