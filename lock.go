@@ -98,7 +98,8 @@ func (k *Lock) Err() error {
 	return k.err
 }
 
-// end ends the handle, once; it reports whether this call did it.
+// end ends the handle, once; it reports whether this call did it. Contexts end
+// before Done is closed: who is woken by that finds them ended.
 func (k *Lock) end(err error) bool {
 	k.mu.Lock()
 	if k.err != nil {
@@ -106,14 +107,14 @@ func (k *Lock) end(err error) bool {
 		return false
 	}
 	k.err = err
-	if k.done != nil {
-		close(k.done)
-	}
-	hooks := k.hooks
+	hooks, done := k.hooks, k.done
 	k.hooks = nil
 	k.mu.Unlock()
 	for h := range hooks {
 		h.run(err)
+	}
+	if done != nil {
+		close(done)
 	}
 	return true
 }
