@@ -121,6 +121,35 @@ func TestFewRights(t *testing.T) {
 	})
 }
 
+// Many processes that make the tables at once do not stand in each other's way.
+func TestAllMakeTheTables(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		const processes = 8
+		dbs := make([]*sql.DB, processes)
+		for i := range dbs {
+			dbs[i] = connect(t, srv, "")
+		}
+		for range 5 {
+			_, _, prefix := fresh(t, dbs[0])
+			var group sync.WaitGroup
+			for i, db := range dbs {
+				l, _ := join(t, db, prefix)
+				group.Go(func() {
+					k, err := l.Acquire(t.Context(), fmt.Sprint(i))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := k.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			group.Wait()
+		}
+	})
+}
+
 func TestURL(t *testing.T) {
 	for address, want := range map[string]string{
 		"mysql://u:s3cret@h/":                    "one host",

@@ -131,23 +131,29 @@ func scanTokens(rows *sql.Rows) (map[uint64]bool, error) {
 }
 
 func (d *Driver) retry(ctx context.Context, do func() error) error {
+	const most = 3 // times that the tables are made: somebody else may drop them
+	for try := 0; ; try++ {
+		err := insist(ctx, do)
+		if number(err) != errNoTable || try == most {
+			return err
+		}
+		if merr := d.migrate(ctx, err); merr != nil {
+			return merr
+		}
+	}
+}
+
+// insist tries again what a deadlock or a lock that another held has ended.
+func insist(ctx context.Context, do func() error) error {
 	for try := 0; ; try++ {
 		err := do()
-		switch {
-		case err == nil:
-			return nil
-		case number(err) == errNoTable && try < 3:
-			if merr := d.migrate(ctx, err); merr != nil {
-				return merr
-			}
-		case !again(err) || ctx.Err() != nil:
+		if err == nil || !again(err) || ctx.Err() != nil {
 			return err
-		default:
-			// Whoever was in the way is done in a moment, and others try too.
-			pause := time.Duration(1+rand.IntN(4<<min(try, 5))) * time.Millisecond
-			if !sleep(ctx, pause) {
-				return err
-			}
+		}
+		// Whoever was in the way is done in a moment, and others try too.
+		pause := time.Duration(1+rand.IntN(4<<min(try, 5))) * time.Millisecond
+		if !sleep(ctx, pause) {
+			return err
 		}
 	}
 }
@@ -178,7 +184,11 @@ func (d *Driver) migrate(ctx context.Context, missing error) error {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
-		if _, err := d.db.ExecContext(ctx, s); err != nil {
+		err := insist(ctx, func() error { // others may be making them, too
+			_, err := d.db.ExecContext(ctx, s)
+			return err
+		})
+		if err != nil {
 			switch number(err) {
 			case errDenied, errDeniedSchema, errDeniedFor:
 				return fmt.Errorf("%w: the tables are not there and this user may not create them: run what Schema returns", err)
