@@ -40,6 +40,13 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return g, d.failed(ctx, err)
 }
 
+// asking is the context of the statements that take a ticket. It outlives that
+// of the caller, without whom none is begun any more.
+type asking struct {
+	context.Context
+	caller context.Context //nolint:containedctx // it is what the type is for
+}
+
 // take takes a ticket. A statement that does so is not given up with ctx: it
 // would leave a ticket of which nobody knows. It goes on by itself, within a
 // bound, and Release of the ticket waits for it.
@@ -55,7 +62,7 @@ func (d *Driver) take(ctx context.Context, r driver.Request) (ticket, error) {
 	began := d.begin(func() {
 		alone, cancel := context.WithTimeout(d.ctx, takeBound)
 		defer cancel()
-		t, err = d.takeNow(alone, r)
+		t, err = d.takeNow(asking{alone, ctx}, r)
 		d.mu.Lock()
 		if err == nil && !t.granted {
 			d.queued[r.ID] = t.token
@@ -94,7 +101,7 @@ func (d *Driver) answered(ctx context.Context, id string) error {
 }
 
 // takeNow asks again, for the same ticket, when the connection broke.
-func (d *Driver) takeNow(ctx context.Context, r driver.Request) (t ticket, err error) {
+func (d *Driver) takeNow(ctx asking, r driver.Request) (t ticket, err error) {
 	for range 3 {
 		if r.Wait {
 			t, err = d.takeWaiting(ctx, r)
@@ -109,7 +116,7 @@ func (d *Driver) takeNow(ctx context.Context, r driver.Request) (t ticket, err e
 }
 
 // takeWaiting takes the gate of a free line, or a place behind it.
-func (d *Driver) takeWaiting(ctx context.Context, r driver.Request) (ticket, error) {
+func (d *Driver) takeWaiting(ctx asking, r driver.Request) (ticket, error) {
 	knocked := d.poller.watches(r.Name) // then the line has a gate, most likely
 	for range takeTries {
 		if !knocked {
@@ -127,7 +134,7 @@ func (d *Driver) takeWaiting(ctx context.Context, r driver.Request) (ticket, err
 }
 
 // takeOrNot takes a ticket only when it looks as if it would be granted.
-func (d *Driver) takeOrNot(ctx context.Context, r driver.Request) (ticket, error) {
+func (d *Driver) takeOrNot(ctx asking, r driver.Request) (ticket, error) {
 	for range takeTries {
 		t, err := d.enter(ctx, "enter", r)
 		if number(err) != errDuplicate {
@@ -178,14 +185,14 @@ func (d *Driver) room(ctx context.Context, r driver.Request) (free, again bool, 
 
 // enter sends a statement that takes the gate of a free line. A ticket without a
 // number means that the line has one.
-func (d *Driver) enter(ctx context.Context, statement string, r driver.Request) (ticket, error) {
+func (d *Driver) enter(ctx asking, statement string, r driver.Request) (ticket, error) {
 	for try := 0; ; try++ {
 		v, err := d.valuesOf(ctx, r)
 		if err != nil {
 			return ticket{}, err
 		}
 		asked := time.Now()
-		res, err := d.exec(ctx, statement, v)
+		res, err := d.execWanted(ctx, statement, v)
 		if number(err) == errNull && try < 2 {
 			if err := d.restart(ctx, try, err); err != nil {
 				return ticket{}, err
@@ -205,13 +212,13 @@ func (d *Driver) enter(ctx context.Context, statement string, r driver.Request) 
 }
 
 // queue takes a place behind the gate; false when there is no gate.
-func (d *Driver) queue(ctx context.Context, r driver.Request) (ticket, bool, error) {
+func (d *Driver) queue(ctx asking, r driver.Request) (ticket, bool, error) {
 	v, err := d.valuesOf(ctx, r)
 	if err != nil {
 		return ticket{}, false, err
 	}
 	asked := time.Now()
-	res, err := d.exec(ctx, "queue", v)
+	res, err := d.execWanted(ctx, "queue", v)
 	if number(err) == errDuplicate {
 		return d.standing(ctx, r)
 	}

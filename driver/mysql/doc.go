@@ -56,4 +56,9 @@
 // within the TTL and half a second; dead waiters delay the line by no more than
 // the liveness and half a second in all. Rows that dead processes leave are removed by
 // whoever meets them in line, or by a sweep, some 15 seconds after a driver was used.
+//
+// # Rights
+//
+// The user needs SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE if
+// the driver is to make them.
 package mysql

@@ -69,6 +69,37 @@ func (d *Driver) exec(ctx context.Context, name string, v values) (sql.Result, e
 	return r, err
 }
 
+// execWanted is exec for a statement that is not begun when its caller has gone:
+// neither when there is no connection before that, nor again.
+func (d *Driver) execWanted(ctx asking, name string, v values) (sql.Result, error) {
+	query := d.w.render(name, v)
+	var r sql.Result
+	err := d.retry(ctx, func() (err error) {
+		r, err = d.execOnce(ctx, query)
+		for range staleMost {
+			if !errors.Is(err, sqldriver.ErrBadConn) {
+				break
+			}
+			r, err = d.execOnce(ctx, query)
+		}
+		return err
+	})
+	return r, err
+}
+
+// staleMost is how many connections of a pool may have ended unnoticed. On one of
+// those nothing was sent.
+const staleMost = 100
+
+func (d *Driver) execOnce(ctx asking, query string) (sql.Result, error) {
+	conn, err := d.db.Conn(ctx.caller)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() // gives it back
+	return conn.ExecContext(ctx, query)
+}
+
 // change is exec for a statement of which the number of rows tells all.
 func (d *Driver) change(ctx context.Context, name string, v values) (int64, error) {
 	r, err := d.exec(ctx, name, v)

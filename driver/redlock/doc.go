@@ -96,4 +96,9 @@
 //
 // Other Redlock clients have no line: they try, and may win between a release
 // and the grant of who waits. There is no token for them.
+//
+// # Rights
+//
+// With access control lists the user needs, on every node, the keys ~prefix:*, the
+// channels &prefix:* and the commands of [ACLCommands].
 package redlock

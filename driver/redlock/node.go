@@ -183,7 +183,7 @@ func (n *node) exec(calls []*call) {
 	for _, c := range calls {
 		_ = p.Process(n.ctx, c.cmd)
 	}
-	_, _ = p.Exec(n.ctx)
+	redisline.FailUnanswered(p.Exec(n.ctx))
 }
 
 // load makes all scripts known to the node.

@@ -3,7 +3,9 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +69,16 @@ func TestMajorityDown(t *testing.T) {
 			t.Errorf("too few answers are taken for a verdict: %v", err)
 		}
 	}
+	var group sync.WaitGroup
+	for i := range 50 { // they share requests
+		group.Go(func() {
+			if _, err := c.TryAcquire(t.Context(), strconv.Itoa(i)); err == nil ||
+				!strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "unexpected") {
+				t.Errorf("one of many without a majority: %v", err)
+			}
+		})
+	}
+	group.Wait()
 	for _, m := range nodes.Members[:3] {
 		m.Start()
 	}

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/redlock"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -84,5 +86,46 @@ func TestURL(t *testing.T) {
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestACL: a user with no more rights than the package comment names can do all.
+func TestACL(t *testing.T) {
+	e := testbed.RedisN(t, 3)
+	rules := []any{"ACL", "SETUSER", "app", "on", ">secret", "resetkeys", "resetchannels", "~" + prefix + ":*", "&" + prefix + ":*", "-@all"}
+	for _, c := range strings.Fields(redlock.ACLCommands) {
+		rules = append(rules, "+"+c)
+	}
+	var admins []*goredis.Client
+	for _, srv := range e.Members {
+		admin := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
+		t.Cleanup(func() { _ = admin.Close() })
+		if err := admin.Do(t.Context(), rules...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		admins = append(admins, admin)
+	}
+	address := strings.Replace(e.URL(), "redlock://", "redlock://app:secret@", 1)
+	c, other := client(t, address), client(t, address)
+	for _, opts := range [][]locker.Option{nil, {locker.Limit(2)}} {
+		k := take(t, c, "a", append(opts, locker.WithTTL(600*time.Millisecond))...)
+		got := queue(t, other, "a", 2)
+		if err := k.Extend(t.Context(), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.List(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		release(t, k)
+		k = granted(t, got)
+		if err := c.Break(t.Context(), "a", k.Token()); err != nil {
+			t.Fatal(err)
+		}
+		<-k.Done()
+	}
+	for _, admin := range admins {
+		if log, err := admin.Do(t.Context(), "ACL", "LOG").Slice(); err != nil || len(log) != 0 {
+			t.Errorf("a server has refused: %v, %v", log, err)
+		}
 	}
 }

@@ -9,6 +9,13 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
+// ACLCommands are the commands that a user of the nodes needs the right to,
+// beside the keys and the channels that begin with the prefix: ~locker:*
+// &locker:*. scan is for listing.
+const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember " +
+	"publish subscribe unsubscribe ping select scan"
+
 // Notices to the channel of a process: one letter and what follows.
 const (
 	noticeReady = 'g' // id: it may hold on this node

@@ -203,9 +203,7 @@ func (p *Pipe) exec(calls []*Call, form func(*Call, context.Context) *redis.Cmd)
 	}
 	pipeline := p.client.Pipeline()
 	_ = pipeline.BatchProcess(p.ctx, cmds...) // it only collects them
-	if _, err := pipeline.Exec(p.ctx); err != nil {
-		failUnanswered(cmds, err)
-	}
+	FailUnanswered(pipeline.Exec(p.ctx))
 	if durable {
 		for _, c := range calls {
 			c.ackErr = acks.Err()
@@ -216,10 +214,13 @@ func (p *Pipe) exec(calls []*Call, form func(*Call, context.Context) *redis.Cmd)
 	}
 }
 
-// failUnanswered gives a pipeline's error to the commands that have neither an
-// answer nor an error of their own: go-redis leaves them so when it has tried in
-// vain to connect for as often as it does.
-func failUnanswered(cmds []redis.Cmder, err error) {
+// FailUnanswered gives the error of a pipeline, if any, to those of its commands
+// that have neither an answer nor an error of their own: go-redis leaves them
+// so when it could not connect.
+func FailUnanswered(cmds []redis.Cmder, err error) {
+	if err == nil {
+		return
+	}
 	for _, cmd := range cmds {
 		script, ok := cmd.(*redis.Cmd)
 		if cmd.Err() == nil && (!ok || script.Val() == nil) {
