@@ -48,15 +48,18 @@ func TestUnansweredPutIsMadeGood(t *testing.T) {
 	direct := newClient(t, srv.Addr())
 	d := newDriver(t, newClient(t, proxy.Addr()), etcd.WithPrefix(prefix))
 	other := acquire(t, d, request("other", "id-other", 30*time.Second))
-	lost := proxy.LoseReply("id-lost") // it arrives, and the answer does not
-	r := request("lost", "id-lost", 30*time.Second)
-	if _, err := d.Acquire(t.Context(), r); err == nil {
+	proxy.DropReplies(true)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(t.Context(), request("lost", "id-lost", 30*time.Second))
+		ended <- err
+	}()
+	waitFor(t, 10*time.Second, "put, of which the answer is lost", func() bool {
+		return count(t, direct, prefix+"/lost") == 1
+	})
+	proxy.Heal() // the connection whose answer was thrown away is reset
+	if err := <-ended; err == nil {
 		t.Fatal("acquired though the answer was lost")
-	}
-	<-lost
-	proxy.Heal()
-	if n := count(t, direct, prefix+"/lost"); n != 1 {
-		t.Fatalf("%d tickets in line, want the one whose put was not answered", n)
 	}
 	// Nobody releases it, as if that had failed too.
 	waitFor(t, 10*time.Second, "renewal of the other lock", func() bool {

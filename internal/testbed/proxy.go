@@ -111,7 +111,8 @@ func (p *Proxy) Refuse() {
 // LoseReply waits, once, for a request that contains match: it is delivered,
 // and when the server answers, the answer is thrown away and the connection
 // reset. The channel is closed then. The request must arrive in one piece of
-// at most 32 KiB, as small requests on loopback do.
+// at most 32 KiB, as small requests on loopback do. Whatever the server sends
+// next is taken for the answer: not so in HTTP/2, for which there is DropReplies.
 func (p *Proxy) LoseReply(match string) <-chan struct{} {
 	t := &trap{match: []byte(match), sprung: make(chan struct{})}
 	p.mu.Lock()
