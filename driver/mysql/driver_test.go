@@ -2,11 +2,14 @@ package mysql_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/mysql"
@@ -146,6 +149,33 @@ func TestAllMakeTheTables(t *testing.T) {
 				})
 			}
 			group.Wait()
+		}
+	})
+}
+
+// A database whose disk is full refuses to write: that is said, who holds goes on,
+// and all is well when there is room again.
+func TestDiskFull(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, _, prefix := fresh(t, db)
+		held := take(t, l, "held", locker.WithTTL(5*time.Second))
+		_, err := db.ExecContext(t.Context(), "CREATE TRIGGER "+prefix+"_full BEFORE INSERT ON "+prefix+"_tickets FOR EACH ROW "+
+			"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'Disk full (tickets)'")
+		must(t, err)
+		for _, name := range []string{"free", "held"} {
+			_, err := l.Acquire(t.Context(), name)
+			var full *driver.MySQLError
+			if !errors.As(err, &full) || full.Number != 1021 || !strings.Contains(err.Error(), "Disk full") {
+				t.Errorf("acquire of what is %s: %v", name, err)
+			}
+		}
+		must(t, held.Err())
+		_, err = db.ExecContext(t.Context(), "DROP TRIGGER "+prefix+"_full")
+		must(t, err)
+		must(t, held.Release(t.Context()))
+		for _, name := range []string{"free", "held"} {
+			must(t, take(t, l, name).Release(t.Context()))
 		}
 	})
 }
