@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -149,6 +150,33 @@ func TestAllMakeTheTables(t *testing.T) {
 				})
 			}
 			group.Wait()
+		}
+	})
+}
+
+// No ticket is taken for a caller who has gone before there was a connection.
+func TestNobodyAsksForWhoHasGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		direct, _, prefix := fresh(t, connect(t, srv, ""))
+		first := take(t, direct, "a")
+		must(t, first.Release(t.Context()))
+		proxy := srv.Proxy(t)
+		db, err := sql.Open("mysql", "root@tcp("+proxy.Addr()+")/locker")
+		must(t, err)
+		t.Cleanup(func() { _ = db.Close() })
+		cut, _ := join(t, db, prefix)
+		proxy.HoldReplies(true) // there will be a connection, later
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := cut.Acquire(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("acquired without an answer: %v", err)
+		}
+		proxy.Heal()
+		time.Sleep(time.Second) // what was held back has arrived, and would be done
+		second := take(t, direct, "a")
+		must(t, second.Release(t.Context()))
+		if n := second.Token() - first.Token(); n != 1 {
+			t.Errorf("%d numbers were taken, want 1", n)
 		}
 	})
 }

@@ -75,12 +75,10 @@ func (d *Driver) execWanted(ctx asking, name string, v values) (sql.Result, erro
 	query := d.w.render(name, v)
 	var r sql.Result
 	err := d.retry(ctx, func() (err error) {
-		r, err = d.execOnce(ctx, query)
 		for range staleMost {
-			if !errors.Is(err, sqldriver.ErrBadConn) {
+			if r, err = d.execOnce(ctx, query); !errors.Is(err, sqldriver.ErrBadConn) {
 				break
 			}
-			r, err = d.execOnce(ctx, query)
 		}
 		return err
 	})
