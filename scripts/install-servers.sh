@@ -6,7 +6,7 @@ set -euo pipefail
 ETCD_VERSION=v3.6.5
 CONSUL_VERSION=v1.22.5
 
-DEFAULT='redis etcd zookeeper consul postgres mariadb memcached'
+DEFAULT='redis etcd zookeeper consul postgres mariadb'
 EXTRA='mysql'
 
 # internal/testbed looks here too.
@@ -20,7 +20,7 @@ usage() {
 	Installs servers for the tests, on Debian: $DEFAULT
 	(all of them when none is named), and $EXTRA (only when named).
 
-	redis, zookeeper, postgres (with pgbouncer), mariadb and memcached come from Debian's packages,
+	redis, zookeeper, postgres (with pgbouncer) and mariadb come from Debian's packages,
 	which needs root (or sudo). No service is left running.
 	etcd ($ETCD_VERSION) and consul ($CONSUL_VERSION) are built with Go into
 	$BIN; that takes about one and six minutes.
@@ -87,7 +87,6 @@ apt_install() {
 }
 
 want_redis()     { have redis-server || PACKAGES+=(redis-server); }
-want_memcached() { have memcached || PACKAGES+=(memcached); }
 want_mariadb()   { # its install script needs a program of the client's
 	have mariadbd && have my_print_defaults || PACKAGES+=(mariadb-server-core mariadb-client-core)
 }

@@ -59,7 +59,7 @@ func (d *Driver) anyConn(ctx context.Context, urgent bool, f func(*pgx.Conn) err
 type hurried struct {
 	mu     sync.Mutex
 	ctx    context.Context
-	cancel context.CancelFunc
+	cancel context.CancelFunc // of ctx, which others may hold: it ends by itself
 	since  time.Time
 }
 
