@@ -21,7 +21,10 @@ type ticket struct {
 	lease  atomic.Int64 // what the last renewal asked for
 }
 
+// newTicket is of a request without its Joined: what that hangs on to, the whole
+// call of Acquire, would live as long as the lease.
 func (d *Driver) newTicket(r driver.Request) *ticket {
+	r.Joined = nil
 	t := &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: redisline.Record(d.channel, r)}
 	t.lease.Store(int64(r.TTL))
 	return t
@@ -51,7 +54,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 			return driver.Grant{}, err
 		}
 	}
-	return d.join(ctx, t)
+	return d.join(ctx, t, r.Joined)
 }
 
 // splits is how often one who cannot wait asks again when nobody got a majority.
@@ -129,7 +132,7 @@ func (d *Driver) leave(ctx context.Context, t *ticket, v *vote) error {
 const patience = 2
 
 // join takes a ticket and waits for its grant.
-func (d *Driver) join(ctx context.Context, t *ticket) (driver.Grant, error) {
+func (d *Driver) join(ctx context.Context, t *ticket, joined func()) (driver.Grant, error) {
 	w := d.register(t)
 	defer d.depart(w)
 	number, origin := d.numbers.guess(), byte(guessed)
@@ -149,8 +152,8 @@ func (d *Driver) join(ctx context.Context, t *ticket) (driver.Grant, error) {
 			t.number = number
 			d.yield(w, v)
 			d.enter(w, v)
-			if t.r.Joined != nil {
-				t.r.Joined()
+			if joined != nil {
+				joined()
 			}
 			return d.wait(ctx, w)
 		case tooSmall, familiar:

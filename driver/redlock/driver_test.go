@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/redlock"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -161,5 +163,39 @@ func TestPermitsOnDifferentMajorities(t *testing.T) {
 		release(t, locks[0])
 		release(t, granted(t, got))
 		release(t, locks[1])
+	}
+}
+
+// What is kept of a lease for its length is not the call that asked for it.
+func TestHeldKeepsNoCall(t *testing.T) {
+	d, err := open(t.Context(), testbed.RedisN(t, 3).URL(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	freed := make(chan struct{})
+	joined := func() func() {
+		called := new([1 << 16]byte)
+		runtime.AddCleanup(called, func(struct{}) { close(freed) }, struct{}{})
+		return func() { called[0]++ }
+	}
+	r := driver.Request{Name: "a", ID: "1", Owner: "me", TTL: time.Minute, Wait: true, Joined: joined()}
+	g, err := d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := r.Hold(g.Token)
+	r.Joined = nil
+	eventually(t, "the request's Joined is let go of", func() bool {
+		runtime.GC()
+		select {
+		case <-freed:
+			return true
+		default:
+			return false
+		}
+	})
+	if err := d.Release(t.Context(), h); err != nil {
+		t.Fatal(err)
 	}
 }
