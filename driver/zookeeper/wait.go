@@ -91,11 +91,13 @@ func (w *waiter) look(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 		return g, nil, w.deleted()
 	}
 	d.setCrowded(w.parent, len(v.entries) > 1)
-	if err := w.dropGhosts(ctx, v); err != nil {
-		return g, nil, err
+	if dropped, err := w.dropGhosts(ctx, v); dropped || err != nil {
+		return g, again, err // of a line with ghosts nothing can be told
 	}
 	if v.granted(i) {
-		if g, err = w.granted(ctx); err == nil && w.joined && v.awaited(i) {
+		// Also at the first look: who joined behind it before that, and saw it
+		// wait, waits for its turn.
+		if g, err = w.granted(ctx); err == nil && v.awaited(i) {
 			d.background(w.mark)
 		}
 		return g, nil, err
@@ -205,15 +207,16 @@ func (w *waiter) refuse(ctx context.Context) error {
 
 // dropGhosts removes nodes of this ticket that came of a create which was
 // carried out after all.
-func (w *waiter) dropGhosts(ctx context.Context, v *view) error {
+func (w *waiter) dropGhosts(ctx context.Context, v *view) (dropped bool, err error) {
 	for _, e := range v.entries {
 		if e.id == w.r.ID && e.node != w.node {
 			if err := w.d.drop(ctx, w.parent+"/"+e.node, plain); err != nil && !errors.Is(err, driver.ErrLost) {
-				return err
+				return dropped, err
 			}
+			dropped = true
 		}
 	}
-	return nil
+	return dropped, nil
 }
 
 // sleep waits for a wake, or for the end of the ticket or of the wait.

@@ -23,7 +23,8 @@ type watches struct {
 
 type watch struct {
 	fired   <-chan zk.Event
-	version int32 // of the node's data when it was set
+	version int32    // of the node's data when it was set
+	line    []string // of the children: those that there were
 }
 
 func fired(ch <-chan zk.Event) bool {
@@ -100,25 +101,22 @@ func (d *Driver) watchNode(ctx context.Context, path string, unmarked bool) (<-c
 // below parent. It has fired already if v, the line as the caller has seen it,
 // is not the present one.
 func (d *Driver) watchLine(ctx context.Context, parent string, v *view) (<-chan zk.Event, error) {
-	type seen struct {
-		watch
-		nodes []string
+	s, ok := d.watches.get(parent + "/")
+	if !ok {
+		var err error
+		s, err = call(ctx, d, func() (watch, error) {
+			nodes, _, ch, err := d.conn.ChildrenW(parent)
+			return watch{fired: ch, line: nodes}, err
+		})
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return again, nil
+		case err != nil:
+			return nil, err
+		}
+		d.watches.put(parent+"/", s)
 	}
-	if s, ok := d.watches.get(parent + "/"); ok {
-		return s.fired, nil
-	}
-	s, err := call(ctx, d, func() (seen, error) {
-		nodes, _, ch, err := d.conn.ChildrenW(parent)
-		return seen{watch{fired: ch}, nodes}, err
-	})
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return again, nil
-	case err != nil:
-		return nil, err
-	}
-	d.watches.put(parent+"/", s.watch)
-	if !v.shows(s.nodes) {
+	if !v.shows(s.line) { // also of another's watch: it may be younger than v
 		return again, nil
 	}
 	return s.fired, nil
