@@ -28,6 +28,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 	j := &joining{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
 	j.lateMaybe = d.clearOfSuspicion(r.ID)
+	j.unsure = j.lateMaybe // an earlier request of the same ID may have left its node
 	if t := d.ticketOf(r.Hold(0)); t != nil {
 		if j.lateMaybe {
 			d.suspect(j.parent, r.ID)

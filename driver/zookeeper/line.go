@@ -172,6 +172,8 @@ func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
 		return l.view, l.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	case <-d.closing:
+		return nil, driver.ErrClosed
 	}
 }
 

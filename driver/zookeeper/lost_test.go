@@ -232,3 +232,83 @@ func TestDeletedByHand(t *testing.T) {
 	}
 	empty(t, conn, url)
 }
+
+// TestAskedAgainAfterLostReply has the caller give up before it is found out
+// whether the create was carried out, and ask again: the ticket that stands in
+// line is its own, and keeps its place.
+func TestAskedAgainAfterLostReply(t *testing.T) {
+	url, p, direct := through(t)
+	ctx := ctxFor(t, 60*time.Second)
+	d, conn := open(t, url), admin(t)
+	warm := request("warm", "warm-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, warm))
+	if err := d.Release(ctx, warm.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+	p.HoldReplies(true)
+	short, cancel := context.WithCancel(ctx)
+	r := request("x", "again-1")
+	given := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(short, r)
+		given <- err
+	}()
+	for len(nodes(t, conn, base(direct)+"/x")) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	node := nodes(t, conn, base(direct)+"/x")[0]
+	p.Heal()
+	g = must[driver.Grant](t)(d.Acquire(ctx, r))
+	if names := nodes(t, conn, base(direct)+"/x"); len(names) != 1 || names[0] != node {
+		t.Fatalf("nodes %v, want %s alone", names, node)
+	}
+	time.Sleep(2500 * time.Millisecond) // what looks for ghosts has looked
+	if names := nodes(t, conn, base(direct)+"/x"); len(names) != 1 || names[0] != node {
+		t.Fatalf("nodes %v after a while, want %s alone", names, node)
+	}
+	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+	empty(t, conn, direct)
+}
+
+// TestWrittenByHand writes into the node of a lock that has been waited for:
+// it is watched as before, and a deletion after that is told at once.
+func TestWrittenByHand(t *testing.T) {
+	url := place(t)
+	ctx := ctxFor(t, 30*time.Second)
+	a, b, conn := client(t, url), client(t, url), admin(t)
+	held := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
+	granted := make(chan *locker.Lock, 1)
+	go func() {
+		k, err := b.Acquire(ctx, "x")
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- k
+	}()
+	lineOf(t, a, "x", 2)
+	time.Sleep(300 * time.Millisecond) // longer than the delay of watches
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	k := <-granted
+	path := base(url) + "/x/" + nodes(t, conn, base(url)+"/x")[0]
+	if _, err := conn.Set(path, []byte("{}"), -1); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := conn.Delete(path, -1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-k.Done():
+	case <-time.After(time.Second):
+		t.Fatal("the holder was not told")
+	}
+	empty(t, conn, url)
+}

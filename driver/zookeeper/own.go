@@ -58,6 +58,7 @@ func (d *Driver) takeUnwatched() (batch []*ticket, wait time.Duration) {
 	for _, t := range d.chores.unwatched {
 		switch left := watchDelay - time.Since(t.since); {
 		case d.tickets[t.hold.ID] != t || t.watch != nil:
+			t.queued = false
 		case left <= 0:
 			t.queued = false
 			batch = append(batch, t)
