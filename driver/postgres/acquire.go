@@ -83,16 +83,20 @@ func (d *Driver) join(ctx context.Context, r driver.Request, w *waiter) (g drive
 //
 // Who grants a waiting ticket gives it a lease of its TTL that ends sooner if
 // the ticket's process falls silent, so that one that has died does not hold
-// the line for a TTL. Its end is known from the last beat. A core that renews
-// lengthens that by renewing now, while its caller works already; for others,
-// and when little of it is left, it is lengthened before the grant is told.
+// the line for a TTL. Its end is known from the last beat. For a core that
+// renews that is a claim, which it renews in time; for others, and when little
+// of it is left, the lease is lengthened before the grant is told.
 func (d *Driver) taken(ctx context.Context, r driver.Request, o outcome) (driver.Grant, error) {
 	if o.err != nil {
 		return driver.Grant{}, o.err
 	}
-	if r.Renewed && time.Until(o.until) >= min(r.TTL*2/3, d.opts.liveness/2) {
-		d.line.refresh(r.ID)
-		return driver.Grant{Token: o.token, Asked: o.until.Add(-r.TTL)}, nil
+	claim := min(r.TTL, d.opts.liveness)
+	if r.Renewed && time.Until(o.until) >= claim/2 {
+		g := driver.Grant{Token: o.token, Asked: o.until.Add(-claim)}
+		if claim < r.TTL {
+			g.Claim = claim
+		}
+		return g, nil
 	}
 	asked := time.Now()
 	if err := d.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,47 +15,12 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
-// errReleased answers a renewal that a release overtook.
-var errReleased = errors.New("the lock is being released")
-
-// releasedSoon puts off the first renewal of a ticket that was just handed
-// over, for a small part of the time that is left: most are released sooner,
-// and their release would wait for the renewal's commit. It reports whether
-// that happened.
-func (d *Driver) releasedSoon(ctx context.Context, id string) bool {
-	released := d.line.renewing(id)
-	if released == nil {
-		return false
-	}
-	t := time.NewTimer(min(d.opts.liveness/20, 100*time.Millisecond))
-	defer t.Stop()
-	select {
-	case <-released:
-		return true
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	d.line.renewed(id)
-	return false
-}
-
-// renewed takes a ticket off those that are fresh.
-func (l *line) renewed(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.fresh, id)
-}
-
 // mostAtOnce is the number of leases that one statement renews.
 const mostAtOnce = 5000
 
 // RenewAll implements driver.BatchRenewer.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
-	if len(rs) == 1 && d.releasedSoon(ctx, rs[0].ID) {
-		errs[0] = errReleased
-		return errs
-	}
 	for from := 0; from < len(rs); from += mostAtOnce {
 		to := min(from+mostAtOnce, len(rs))
 		d.renewSome(ctx, rs[from:to], errs[from:to])
@@ -106,7 +70,6 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
-	d.line.releasing(h.ID)
 	var rep reply
 	queued := h.Shared || d.line.waited(h.ID)
 	err := d.retry(ctx, false, func() (err error) {

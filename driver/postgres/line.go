@@ -26,15 +26,14 @@ type line struct {
 	beats      [8]beat
 	lastBeat   time.Time // when the last beat that was heard was sent
 	waiters    map[string]*waiter
-	watched    map[string]*watch        // by name
-	held       map[string]bool          // by ID, of tickets that were granted: whether they waited
-	fresh      map[string]chan struct{} // of held: handed over and not renewed yet; closed by a release
-	used       time.Time                // when a ticket was last taken
-	fault      error                    // why the last beat was not heard
-	reread     bool                     // news may have been missed
-	live       bool                     // news arrive by themselves
-	keeping    bool                     // the keeper runs
-	listening  bool                     // the listener runs
+	watched    map[string]*watch // by name
+	held       map[string]bool   // by ID, of tickets that were granted: whether they waited
+	used       time.Time         // when a ticket was last taken
+	fault      error             // why the last beat was not heard
+	reread     bool              // news may have been missed
+	live       bool              // news arrive by themselves
+	keeping    bool              // the keeper runs
+	listening  bool              // the listener runs
 }
 
 // A beat is a sign of life that the database has heard.
@@ -75,7 +74,6 @@ func (l *line) init(life time.Duration) {
 	l.waiters = make(map[string]*waiter)
 	l.watched = make(map[string]*watch)
 	l.held = make(map[string]bool)
-	l.fresh = make(map[string]chan struct{})
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails, by its documentation
 	l.process = int64(binary.BigEndian.Uint64(b[:])>>1) | 1
@@ -248,33 +246,6 @@ func (l *line) letGo(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, id)
-	delete(l.fresh, id)
-}
-
-// refresh says that a held ticket's lease is short until it is renewed.
-func (l *line) refresh(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fresh[id] = make(chan struct{})
-}
-
-// releasing says that a ticket is about to be released: a renewal of it that
-// was put off is not needed.
-func (l *line) releasing(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c := l.fresh[id]; c != nil {
-		close(c)
-		delete(l.fresh, id)
-	}
-}
-
-// renewing returns what is closed when a fresh ticket is released, or nil when
-// it is not fresh.
-func (l *line) renewing(id string) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fresh[id]
 }
 
 // granted delivers a grant. One for a ticket that nobody knows makes the

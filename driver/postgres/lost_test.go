@@ -193,7 +193,7 @@ func TestHandedOverAndCutOff(t *testing.T) {
 	ok(t, holder.Release(t.Context(), one.Hold(g.Token)))
 	mine := <-two
 	proxy.Cut()
-	until := mine.Asked.Add(30 * time.Second)
+	until := mine.Asked.Add(mine.Claim)
 	if left := time.Until(until); left < postgres.DefaultLiveness/2 {
 		t.Errorf("the lease has only %v left when it is told", left)
 	}

@@ -137,14 +137,16 @@ func (d *Driver) queryOnce(ctx context.Context, urgent bool, asked *time.Time, s
 ) error {
 	all := append([]any{d.execMode()}, args...)
 	return d.with(ctx, urgent, func(c *pgx.Conn) error {
-		if asked != nil {
-			*asked = time.Now()
-		}
-		if !d.strict.Load() {
-			return collect(ctx, c, scan, sql, all)
-		}
-		return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
-			return collect(ctx, tx, scan, sql, all)
+		return watched(ctx, c, func(ctx context.Context) error {
+			if asked != nil {
+				*asked = time.Now()
+			}
+			if !d.strict.Load() {
+				return collect(ctx, c, scan, sql, all)
+			}
+			return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+				return collect(ctx, tx, scan, sql, all)
+			})
 		})
 	})
 }
@@ -241,8 +243,11 @@ func (e *schemaError) Unwrap() []error {
 	return []error{e.missing, e.cause}
 }
 
-// codeIsolation is raised by the schema's functions.
-const codeIsolation = "LK001"
+// These are raised by the schema's functions.
+const (
+	codeIsolation = "LK001" // the transaction is not READ COMMITTED
+	codeLeft      = "LK002" // who was to be handed over to has left: try again
+)
 
 // code is the SQLSTATE of an error; "" if it is not the database's.
 func code(err error) string {
@@ -267,7 +272,7 @@ func undone(err error) bool {
 		return pgconn.SafeToRetry(err) && !errors.As(err, &connect)
 	}
 	switch pg.Code {
-	case "40001", "40P01", "55P03", "57014", "25006", "57P03", "53300":
+	case codeLeft, "40001", "40P01", "55P03", "57014", "25006", "57P03", "53300":
 		return true
 	}
 	return false

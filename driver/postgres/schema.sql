@@ -66,17 +66,15 @@ DECLARE
 	n bigint := nextval({token_text});
 	near bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 10000;
 BEGIN
-	-- The lock is given back at once, not with the transaction: whoever does not
-	-- get it waits for that long, and finds the sequence moved.
+	-- Whoever does not get the lock finds the sequence moved a moment later: that
+	-- does not wait for the transaction that moved it. The lock does, so that no
+	-- error and no cancellation leaves it behind.
 	FOR i IN 1..3 LOOP
 		EXIT WHEN n >= near;
-		IF pg_try_advisory_lock({token_key}) THEN
-			IF coalesce(pg_sequence_last_value({token_text}), 0) < near THEN
-				PERFORM setval({token_text}, near + 10000);
-			END IF;
-			PERFORM pg_advisory_unlock({token_key});
-		ELSE
+		IF NOT pg_try_advisory_xact_lock({token_key}) THEN
 			PERFORM pg_sleep(0.001);
+		ELSIF coalesce(pg_sequence_last_value({token_text}), 0) < near THEN
+			PERFORM setval({token_text}, near + 10000);
 		END IF;
 		n := nextval({token_text});
 	END LOOP;
@@ -199,9 +197,10 @@ CREATE OR REPLACE FUNCTION {acquire}(p_name bytea, p_id text, p_process bigint, 
 	p_ttl bigint, p_wait boolean, p_owner bytea, p_note bytea)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 DECLARE
-	old record;
-	l   record;
-	num bigint;
+	old  record;
+	head record;
+	l    record;
+	num  bigint;
 BEGIN
 	-- This is {key} and {number}, without the calls.
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -221,9 +220,21 @@ BEGIN
 		RETURN 'g ' || num;
 	END IF;
 
-	-- A holder that is marked looks, when it leaves, who is next.
 	IF p_wait THEN
+		-- A holder that is marked looks, when it leaves, who is next.
 		UPDATE {tickets} SET queued = true WHERE name = p_name AND slot = 0 AND NOT queued;
+		-- Behind an exclusive holder whose lease goes on there is nothing to walk for.
+		-- It may leave just now: if it sees anybody behind it, it hands over, and this
+		-- ticket stands behind that one; if not, it waits for the lock of the name.
+		SELECT k.id, k.expires_at,
+			EXISTS (SELECT FROM {tickets} w WHERE w.id = p_id AND w.slot <> 0) AS again,
+			EXISTS (SELECT FROM {processes} p WHERE p.id = p_process AND p.alive_until > clock_timestamp()) AS alive
+			INTO head FROM {tickets} k WHERE k.name = p_name AND k.slot = 0;
+		IF head.id <> p_id AND head.expires_at > clock_timestamp() AND head.alive AND NOT head.again THEN
+			INSERT INTO {tickets} VALUES (p_name, num, num, p_id, p_process, true, false, false, p_shared, p_permits,
+				p_ttl, clock_timestamp(), NULL, p_owner, p_note);
+			RETURN format('w %s %s', num, {micros}(head.expires_at));
+		END IF;
 	END IF;
 	SELECT k.token, k.held INTO old FROM (
 		SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
@@ -271,32 +282,83 @@ CREATE OR REPLACE FUNCTION {micros}(p_at timestamptz) RETURNS bigint LANGUAGE sq
 		ELSE ceil(extract(epoch FROM p_at - clock_timestamp()) * 1000000)::bigint END
 $locker$;
 
+-- Hands an exclusive ticket over to the next, without the lock of the name:
+-- NULL, having changed nothing, if that will not do.
+--
+-- Numbers are given, and tickets inserted, under the lock of the name. So a ticket
+-- that cannot be seen yet has a higher number than all that can be, and the
+-- first that can be seen is the first. That p_id is the holder, its deletion
+-- proves: until this transaction ends nobody else takes slot 0. The next cannot
+-- be granted by another meanwhile, for the same reason; it may leave, which
+-- its row tells: then all of this is undone, and tried again.
+--
+-- The row of the holder is locked before that of the next, as in walk, and
+-- nothing is waited for afterwards.
+CREATE OR REPLACE FUNCTION {pass}(p_name bytea, p_id text, p_process bigint) RETURNS text LANGUAGE plpgsql AS $locker$
+DECLARE
+	next record;
+	live boolean;
+BEGIN
+	SELECT k.slot, k.token, k.id, k.process, k.shared, p.beat, p.alive_until INTO next
+		FROM {tickets} k LEFT JOIN {processes} p ON p.id = k.process
+		WHERE k.name = p_name AND k.slot > 0 ORDER BY k.slot LIMIT 1;
+	IF next.shared OR next.alive_until <= clock_timestamp() OR next.alive_until IS NULL THEN
+		RETURN NULL; -- several may be next, or somebody else
+	END IF;
+	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id RETURNING expires_at > clock_timestamp() INTO live;
+	IF live IS NULL THEN
+		RETURN NULL;
+	END IF;
+	UPDATE {tickets} SET slot = 0, held = true, claim = true, since = clock_timestamp(),
+			expires_at = least(clock_timestamp() + ttl * interval '1 microsecond', next.alive_until)
+		WHERE name = p_name AND slot = next.slot;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'the next in line has left just now' USING ERRCODE = 'LK002';
+	ELSIF next.process = p_process THEN
+		RETURN format(E'%s\ng %s %s %s', CASE WHEN live THEN 'r' ELSE 'l' END, next.id, next.token, next.beat);
+	END IF;
+	PERFORM {tell}(next.process, format('g %s %s %s', next.id, next.token, next.beat));
+	RETURN CASE WHEN live THEN 'r' ELSE 'l' END;
+END $locker$;
+
 -- Removes a ticket and grants whoever is next. "r", or "l" if it was not
 -- there or its lease was over; then grants to p_process. Without p_queued, for
 -- a ticket that never waited, "q" says to ask again with it.
 CREATE OR REPLACE FUNCTION {release}(p_name bytea, p_id text, p_process bigint, p_queued boolean)
 RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 DECLARE
-	live boolean;
-	more boolean;
-	l    record;
+	live   boolean;
+	more   boolean;
+	passed text;
+	l      record;
 BEGIN
 	IF NOT p_queued THEN
 		-- Nobody waits behind a ticket that is not marked, and who is about to marks
-		-- it first: no lock of the name is needed. Where it is, that lock would be
-		-- taken after those of the table, against the order of all others.
+		-- it first: no lock of the name is needed.
 		DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id AND NOT queued
 			RETURNING expires_at > clock_timestamp() INTO live;
-		RETURN CASE WHEN live THEN 'r' WHEN NOT live THEN 'l' ELSE 'q' END;
+		IF live IS NOT NULL THEN
+			RETURN CASE WHEN live THEN 'r' ELSE 'l' END;
+		END IF;
+	END IF;
+	passed := {pass}(p_name, p_id, p_process);
+	IF passed IS NOT NULL THEN
+		RETURN passed;
+	ELSIF NOT p_queued THEN
+		-- That may have locked the row. The lock of the name is taken before those of
+		-- rows, by all: so in a transaction of its own.
+		RETURN 'q';
 	END IF;
 	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
-	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
-		RETURNING expires_at > clock_timestamp(), EXISTS (SELECT FROM {tickets} WHERE name = p_name AND slot > 0)
-		INTO live, more;
-	IF live IS NULL THEN
+	FOR i IN 1..2 LOOP -- a ticket that waits may be handed over to in between
+		DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
+			RETURNING expires_at > clock_timestamp(), EXISTS (SELECT FROM {tickets} WHERE name = p_name AND slot > 0)
+			INTO live, more;
+		EXIT WHEN live IS NOT NULL;
 		DELETE FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name
 			RETURNING NOT held OR expires_at > clock_timestamp(), true INTO live, more;
-	END IF;
+		EXIT WHEN live IS NOT NULL;
+	END LOOP;
 	IF live IS NULL THEN
 		RETURN 'l';
 	ELSIF more THEN

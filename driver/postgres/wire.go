@@ -69,7 +69,7 @@ func newWire(schema, prefix string) (*wire, error) {
 		"{channel_text}", literal(channel),
 	}
 	for _, name := range []string{
-		"key", "number", "walk", "bury", "tell", "micros", "acquire", "release",
+		"key", "number", "walk", "bury", "tell", "micros", "acquire", "pass", "release",
 		"break", "renew", "beat", "look", "poke", "sweep", "guard",
 	} {
 		pairs = append(pairs, "{"+name+"}", f(name))
