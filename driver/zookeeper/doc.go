@@ -13,9 +13,11 @@
 // A name in use is a node below the prefix, and its children are the line: one
 // ephemeral sequential node a ticket. The name's node is made with the first
 // ticket and removed with the last, in the same transactions, so that an empty
-// line is nothing. What processes leave that die is removed when the next one
-// leaves the line or, of names that nobody comes back to, by a sweep that one of all
-// drivers on a prefix does every ten minutes or so. The prefix itself stays.
+// line is nothing. (It is no container node: the client cannot make one in a
+// transaction, and older servers have none.) What processes leave that die is
+// removed when the next one leaves the line or, of names that nobody comes back
+// to, by a sweep that one of all drivers on a prefix does every ten minutes or so.
+// The prefix itself stays.
 //
 // The nodes are the driver's: deleting a ticket's node by hand breaks the lock
 // as Client.Break does, but writing into it may pass a lock on that is held.
@@ -61,8 +63,12 @@
 //   - The end of the connection: zk.Conn.Close on the user's.
 //   - Client.Break, or the deletion of the node. It is told at once when the lock has
 //     been held for a tenth of a second.
-//   - A server that dies with signs of life that it has not passed on to the leader, which
-//     it does twice a tick, when at the same time the client reaches no other.
+//   - A server that dies, or is cut off from the others together with its client,
+//     before it has passed the last signs of life on to the leader, which it does
+//     twice a tick. This alone may be told too late: the leader counts from the
+//     sign before, up to a third of the session and half a tick earlier, so that
+//     the next holder may be granted while this one's lease lasts. The fencing token
+//     keeps them apart.
 //
 // An election loses nothing: the new leader gives every session its full
 // timeout again. While there is no leader nothing is granted.

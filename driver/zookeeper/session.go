@@ -27,8 +27,9 @@ type session struct {
 
 // lease is how long a ticket is sure to stand after a request that a majority
 // confirmed was sent. A tenth is taken off for what the leader may have missed: it learns of
-// signs of life from the other servers twice a tick, and a tick
-// is half a session at most, but then sessions last up to a tick longer.
+// signs of life from the other servers twice a tick, a confirmed request
+// being none by itself. That is enough while the client has a server to go to; see the
+// package comment for when it and its server are cut off together.
 func (s *session) lease() time.Duration { return leaseOf(time.Duration(s.timeout.Load())) }
 
 func leaseOf(timeout time.Duration) time.Duration { return timeout - timeout/10 }
