@@ -95,27 +95,13 @@ func (d *Driver) put(ctx context.Context, t *ticket, r driver.Request) {
 		t.watch.view.begin()
 	}
 	d.mu.Unlock()
-	longer, cancel := context.WithCancel(lasting{d.ctx, ctx})
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(putGrace, cancel) })()
+	longer, lane := d.lanes.begin(ctx, putGrace)
+	defer d.lanes.done(lane)
 	if r.Wait {
 		d.join(longer, t, r)
 	} else {
 		d.try(longer, t, r)
 	}
-}
-
-// lasting is a context that ends with the driver, and has another's values.
-type lasting struct {
-	context.Context
-	values context.Context
-}
-
-func (c lasting) Value(key any) any {
-	if v := c.Context.Value(key); v != nil {
-		return v // the driver's own end, for contexts below
-	}
-	return c.values.Value(key)
 }
 
 // await waits for the answer to a put that is under way elsewhere.
@@ -139,7 +125,7 @@ const shortLine = 512
 
 // join puts a ticket that will wait, and reads the line with it.
 func (d *Driver) join(ctx context.Context, t *ticket, r driver.Request) {
-	resp, err := d.commit(ctx, nil, d.joinOps(t, r), nil)
+	resp, err := d.client.Txn(ctx).Then(d.joinOps(t, r)...).Commit()
 	d.mu.Lock()
 	defer d.unlock()
 	if err == nil {
@@ -148,8 +134,10 @@ func (d *Driver) join(ctx context.Context, t *ticket, r driver.Request) {
 	d.settlePut(t, err)
 }
 
-// joinOps put a ticket and read as much of the line as is of use to it. To an
-// exclusive one the classes are all the same.
+// joinOps read as much of the line as is of use to a ticket, and put it. In this
+// order, since what was put would be read from the store's database, and all that
+// is to be known is who is ahead. To an exclusive one the classes are all the
+// same.
 func (d *Driver) joinOps(t *ticket, r driver.Request) []clientv3.Op {
 	d.mu.Lock()
 	limit := int64(shortLine)
@@ -159,10 +147,10 @@ func (d *Driver) joinOps(t *ticket, r driver.Request) []clientv3.Op {
 	d.mu.Unlock()
 	if t.shared {
 		return []clientv3.Op{
-			t.putOp(r), classRange(t.line.prefix, exclusiveClass, limit), classRange(t.line.prefix, sharedClass, limit),
+			classRange(t.line.prefix, exclusiveClass, limit), classRange(t.line.prefix, sharedClass, limit), t.putOp(r),
 		}
 	}
-	return []clientv3.Op{t.putOp(r), classRange(t.line.prefix, "", limit)}
+	return []clientv3.Op{classRange(t.line.prefix, "", limit), t.putOp(r)}
 }
 
 // free are the conditions under which a ticket is granted: that the line is
@@ -183,15 +171,15 @@ func (t *ticket) free(since int64) []clientv3.Cmp {
 // ticket is granted at once. With mu held.
 func (d *Driver) joined(t *ticket, resp *clientv3.TxnResponse) {
 	var line [][]*mvccpb.KeyValue
-	counts, whole := make([]int64, 0, 2), true
-	for _, op := range resp.Responses[1:] {
+	ahead, whole := make([]int64, 0, 2), true
+	for _, op := range resp.Responses[:len(resp.Responses)-1] {
 		rr := op.GetResponseRange()
-		line, counts, whole = append(line, rr.Kvs), append(counts, rr.Count), whole && !rr.More
+		line, ahead, whole = append(line, rr.Kvs), append(ahead, rr.Count), whole && !rr.More
 	}
 	t.rev = resp.Header.Revision
 	ln := t.line
 	unnoticed := ln.watch != nil && ln.watch != t.watch // deletions since the request
-	if atOnce(t, counts) {
+	if atOnce(t, ahead) {
 		d.granted(t)
 	} else {
 		d.wait(t)
@@ -199,20 +187,21 @@ func (d *Driver) joined(t *ticket, resp *clientv3.TxnResponse) {
 	if ln.watch == nil {
 		return
 	}
-	ln.watch.view.add(t.place())
 	if whole && !unnoticed {
-		ln.watch.view.merge(ln.prefix, t.rev, line...)
+		ln.watch.view.joined(ln.prefix, t.place(), line...)
+	} else {
+		ln.watch.view.add(t.place())
 	}
 	ln.settle()
 }
 
 // atOnce reports whether a ticket that has just joined is granted, of how many
-// tickets its joinOps counted, with itself: all others are ahead of it.
-func atOnce(t *ticket, counts []int64) bool {
+// tickets its joinOps counted ahead of it.
+func atOnce(t *ticket, ahead []int64) bool {
 	if !t.shared {
-		return counts[0] == 1
+		return ahead[0] == 0
 	}
-	return counts[0] == 0 && (t.limit == 0 || counts[1] <= int64(t.limit))
+	return ahead[0] == 0 && (t.limit == 0 || ahead[1] < int64(t.limit))
 }
 
 func (t *ticket) place() place { return place{rev: t.rev, key: t.key, shared: t.shared} }
@@ -243,7 +232,7 @@ func (d *Driver) granted(t *ticket) {
 // guess, of none, and a refused guess counts them.
 func (d *Driver) try(ctx context.Context, t *ticket, r driver.Request) {
 	for since := int64(0); ; {
-		resp, err := d.commit(ctx, t.free(since), []clientv3.Op{t.putOp(r)}, lineOps(t.line.prefix, 1))
+		resp, err := d.client.Txn(ctx).If(t.free(since)...).Then(t.putOp(r)).Else(lineOps(t.line.prefix, 1)...).Commit()
 		if err == nil && !resp.Succeeded {
 			x, s := resp.Responses[0].GetResponseRange(), resp.Responses[1].GetResponseRange()
 			if t.limit > 0 && x.Count == 0 && s.Count < int64(t.limit) {

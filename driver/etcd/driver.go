@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
@@ -32,6 +31,7 @@ type Driver struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // all goroutines
+	lanes  lanes
 	keeper keeper
 	losses lossWatch
 	unborn unborn.Set // tickets that were never put
@@ -45,6 +45,7 @@ type Driver struct {
 	leases   map[clientv3.LeaseID]*lease
 	pools    map[int64]*pool // by TTL in seconds
 	shortest time.Duration   // the shortest lease the server is known to give
+	slotBase int             // where the slots of a new line begin
 	storeErr error           // the last answer, if it was an error
 	notices  []notice        // losses to tell when mu is free
 }
@@ -123,6 +124,7 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 		shortest: usualShortest,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.lanes.base = metadata.NewOutgoingContext(d.ctx, leaderRequired)
 	d.keeper.wake = make(chan struct{}, 1)
 	return d, nil
 }
@@ -182,6 +184,7 @@ func (d *Driver) Close() error {
 	d.closed = true
 	d.mu.Unlock()
 	d.cancel()
+	d.lanes.close()
 	d.stopLossWatch()
 	d.work.Wait()
 	d.revokeAll()
@@ -219,35 +222,6 @@ func (d *Driver) unlock() {
 	for _, n := range notices {
 		tell(n.hold, n.cause)
 	}
-}
-
-// bounded is the context of a request that the driver makes on its own account:
-// it ends with Close, and a member without a leader refuses it instead of
-// letting it wait.
-func (d *Driver) bounded(bound time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(clientv3.WithRequireLeader(d.ctx), bound)
-}
-
-// commit sends one transaction.
-func (d *Driver) commit(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	txn := d.client.Txn(requireLeader(ctx)).If(cmps...).Then(then...)
-	if len(otherwise) > 0 {
-		txn = txn.Else(otherwise...)
-	}
-	return txn.Commit()
-}
-
-// leaderRequired is the metadata of clientv3.WithRequireLeader. Nobody writes to
-// it: whoever reads the metadata of a context gets a copy.
-var leaderRequired = metadata.Pairs(rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
-
-// requireLeader is clientv3.WithRequireLeader, which makes the metadata anew for
-// every request.
-func requireLeader(ctx context.Context) context.Context {
-	if _, other := metadata.FromOutgoingContext(ctx); other {
-		return clientv3.WithRequireLeader(ctx)
-	}
-	return metadata.NewOutgoingContext(ctx, leaderRequired)
 }
 
 // heard notes what the store last said, for those who give up waiting.

@@ -40,12 +40,13 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		d.mu.Unlock()
 		return driver.ErrLost
 	}
+	first := t.state == waiting || t.state == held
 	if t.state != doomed {
 		d.unseat(t)
 		t.state = leaving
 	}
 	d.mu.Unlock()
-	return d.remove(ctx, t)
+	return d.remove(ctx, t, first)
 }
 
 // abandon gives up a ticket whose put is still under way. When that is
@@ -63,8 +64,8 @@ func (d *Driver) abandon(ctx context.Context, t *ticket) error {
 // remove deletes a ticket that nobody wants any more. When the answer does not
 // come the ticket is doomed: the lease may be shared with tickets that go on
 // for long, so waiting for its end will not do.
-func (d *Driver) remove(ctx context.Context, t *ticket) error {
-	was, err := d.erase(ctx, t)
+func (d *Driver) remove(ctx context.Context, t *ticket, first bool) error {
+	was, err := d.erase(ctx, t, first)
 	switch {
 	case err != nil:
 		d.mu.Lock()
@@ -79,22 +80,59 @@ func (d *Driver) remove(ctx context.Context, t *ticket) error {
 
 // erase deletes a ticket and takes it off the books. It reports whether it was
 // there.
-func (d *Driver) erase(ctx context.Context, t *ticket) (was bool, err error) {
-	cmps, ops := t.deletion()
-	resp, err := d.commit(ctx, cmps, ops, nil)
+//
+// The first deletion of a ticket need not compare numbers, which would cost the
+// server a read: nobody else ever puts a ticket under this key, and the driver
+// itself puts the next one there when this one is forgotten. That may be before
+// the deletion is done, if it was not answered and another one was: then the
+// slot is not used again. Those that come after it compare, so that a release that is
+// asked for twice spoils no slot.
+func (d *Driver) erase(ctx context.Context, t *ticket, first bool) (was bool, err error) {
+	loose := first || t.rev == 0
+	if loose {
+		d.mu.Lock()
+		t.loose++
+		d.mu.Unlock()
+	}
+	was, at, err := d.deleteTicket(ctx, t, loose)
+	d.mu.Lock()
+	defer d.unlock()
+	if loose && (err == nil || isForbidden(err)) {
+		t.loose--
+	}
 	if err != nil {
 		return false, err
 	}
-	d.mu.Lock()
-	defer d.unlock()
 	if w := t.line.watch; w != nil {
-		w.view.remove(t.key, resp.Header.Revision)
+		w.view.remove(t.key, at)
 		t.line.settle()
 	}
 	if !t.unknown { // else the put may still arrive
 		d.forget(t)
 	}
-	return resp.Succeeded, nil
+	return was, nil
+}
+
+// deleteTicket deletes a ticket or, if loose, whatever stands under its key. It
+// tells the store's revision after that.
+func (d *Driver) deleteTicket(ctx context.Context, t *ticket, loose bool) (was bool, at int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, 0, err
+	}
+	ctx, lane := d.lanes.begin(ctx, 0)
+	defer d.lanes.done(lane)
+	if loose {
+		resp, err := d.client.Delete(ctx, t.key)
+		if err != nil {
+			return false, 0, err
+		}
+		return resp.Deleted > 0, resp.Header.Revision, nil
+	}
+	resp, err := d.client.Txn(ctx).If(standing(t.key, t.rev)).Then(clientv3.OpDelete(t.key)).Commit()
+	if err != nil {
+		return false, 0, err
+	}
+	return resp.Succeeded, resp.Header.Revision, nil
 }
 
 // releaseStranger releases a ticket that is not of this driver's making.
@@ -108,7 +146,7 @@ func (d *Driver) releaseStranger(ctx context.Context, h driver.Hold) error {
 
 // deleteKey deletes a ticket by its number.
 func (d *Driver) deleteKey(ctx context.Context, key string, rev int64) error {
-	resp, err := d.commit(ctx, []clientv3.Cmp{standing(key, rev)}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	resp, err := d.commit(ctx, []clientv3.Cmp{standing(key, rev)}, []clientv3.Op{clientv3.OpDelete(key)})
 	if err != nil {
 		return d.explain(ctx, err)
 	}
@@ -231,7 +269,7 @@ func (d *Driver) present(ctx context.Context, l *lease, rs []renewal) (there fun
 	for i, r := range rs {
 		ops[i] = clientv3.OpGet(r.t.key, clientv3.WithKeysOnly())
 	}
-	resp, err := d.commit(ctx, nil, ops, nil)
+	resp, err := d.commit(ctx, nil, ops)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +312,7 @@ func (d *Driver) move(ctx context.Context, t *ticket, ttl time.Duration) error {
 		}
 	}
 	resp, err := d.commit(ctx, []clientv3.Cmp{standing(t.key, t.rev)},
-		[]clientv3.Op{clientv3.OpPut(t.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(l.id))}, nil)
+		[]clientv3.Op{clientv3.OpPut(t.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(l.id))})
 	d.mu.Lock()
 	defer d.unlock()
 	if t.state != held {
@@ -322,7 +360,7 @@ func (d *Driver) renewStranger(ctx context.Context, r driver.Renewal) error {
 		return d.explain(ctx, err)
 	}
 	resp, err := d.commit(ctx, []clientv3.Cmp{standing(string(kv.Key), kv.CreateRevision)},
-		[]clientv3.Op{clientv3.OpPut(string(kv.Key), "", clientv3.WithIgnoreValue(), clientv3.WithLease(l.ID))}, nil)
+		[]clientv3.Op{clientv3.OpPut(string(kv.Key), "", clientv3.WithIgnoreValue(), clientv3.WithLease(l.ID))})
 	if err != nil {
 		return d.explain(ctx, err)
 	}

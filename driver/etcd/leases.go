@@ -281,7 +281,7 @@ func (d *Driver) sweep(ctx context.Context, l *lease) {
 		}
 	}
 	d.mu.Unlock()
-	each(ts, func(t *ticket) { _, _ = d.erase(ctx, t) }) // again at the next keep-alive
+	each(ts, func(t *ticket) { _, _ = d.erase(ctx, t, false) }) // again at the next keep-alive
 }
 
 // fresh makes sure that a lease that a waiter was granted under still runs for

@@ -3,8 +3,6 @@ package etcd
 import (
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/lockerproject/locker/driver"
 )
 
@@ -53,6 +51,7 @@ type ticket struct {
 	unsure  bool // the key may be on another lease, since a move was not answered
 	adrift  bool // nobody waits for the answer to the put
 	unknown bool // the put was never answered
+	loose   int  // deletions of the key, whatever stands there, that were not answered
 }
 
 // whenAnswered returns a channel that is closed once the put was answered, or
@@ -83,9 +82,10 @@ type line struct {
 	name   string
 	prefix string
 
-	slots []*ticket // by slot; nil: free
+	base  int       // the first slot
+	slots []*ticket // by slot, from base; nil: free, or never used again
 	free  []int     // of slots
-	used  int       // slots that are not free
+	used  int       // slots with a ticket
 
 	waiters map[int64]*ticket // by number
 	watch   *watch            // while somebody waits, and a little longer
@@ -96,7 +96,7 @@ func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 	ln := d.lines[r.Name]
 	first := ln == nil
 	if first {
-		ln = &line{d: d, name: r.Name, prefix: d.linePrefix(r.Name)}
+		ln = &line{d: d, name: r.Name, prefix: d.linePrefix(r.Name), base: d.slotBase}
 		d.lines[r.Name] = ln
 	}
 	t := &ticket{
@@ -106,9 +106,9 @@ func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 	if n := len(ln.free); n > 0 {
 		t.slot = ln.free[n-1]
 		ln.free = ln.free[:n-1]
-		ln.slots[t.slot] = t
+		ln.slots[t.slot-ln.base] = t
 	} else {
-		t.slot = len(ln.slots)
+		t.slot = ln.base + len(ln.slots)
 		ln.slots = append(ln.slots, t)
 	}
 	ln.used++
@@ -121,7 +121,8 @@ func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 }
 
 // forget takes a ticket that is not in the store off the books: its slot is
-// free again. With mu held.
+// free again, unless a deletion of whatever stands there may be on its way yet.
+// With mu held.
 func (d *Driver) forget(t *ticket) {
 	if t.state == gone {
 		return
@@ -137,8 +138,12 @@ func (d *Driver) forget(t *ticket) {
 		delete(d.tickets, t.id)
 	}
 	ln := t.line
-	ln.slots[t.slot] = nil
-	ln.free = append(ln.free, t.slot)
+	ln.slots[t.slot-ln.base] = nil
+	if t.loose == 0 {
+		ln.free = append(ln.free, t.slot)
+	} else {
+		d.slotBase = max(d.slotBase, t.slot+1) // nor in a line of this name to come
+	}
 	ln.used--
 	ln.close()
 }
@@ -198,10 +203,11 @@ func (ln *line) close() {
 // driver's. With mu held.
 func (ln *line) own(key string) *ticket {
 	slot, ok := ln.d.ownSlot(ln.prefix, key)
-	if !ok || slot >= len(ln.slots) || ln.slots[slot] == nil || ln.slots[slot].key != key {
+	i := slot - ln.base
+	if !ok || i < 0 || i >= len(ln.slots) || ln.slots[i] == nil || ln.slots[i].key != key {
 		return nil
 	}
-	return ln.slots[slot]
+	return ln.slots[i]
 }
 
 // deleted takes notice of a deletion. With mu held; a loss is told when mu
@@ -214,14 +220,4 @@ func (d *Driver) deleted(ln *line, key string, at int64) {
 	if t != nil && (t.state == waiting || t.state == held) && t.rev < at {
 		d.lose(t, errDeleted)
 	}
-}
-
-// deletion is the release of a ticket: of a known number, only if it is still
-// that ticket.
-func (t *ticket) deletion() ([]clientv3.Cmp, []clientv3.Op) {
-	cmp := standing(t.key, t.rev)
-	if t.rev == 0 {
-		cmp = clientv3.Compare(clientv3.CreateRevision(t.key), ">", 0)
-	}
-	return []clientv3.Cmp{cmp}, []clientv3.Op{clientv3.OpDelete(t.key)}
 }

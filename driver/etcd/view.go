@@ -133,6 +133,14 @@ func (v *view) merge(line string, at int64, classes ...[]*mvccpb.KeyValue) {
 	v.snap, v.latest = at, max(v.latest, at)
 }
 
+// joined takes the line as it was just before a ticket joined it, and the ticket:
+// at its revision nobody else has come.
+func (v *view) joined(line string, p place, classes ...[]*mvccpb.KeyValue) {
+	v.merge(line, p.rev-1, classes...)
+	v.add(p)
+	v.snap = max(v.snap, p.rev)
+}
+
 // front returns the tickets that may be granted: those up to and with the first
 // exclusive one. What is behind it is blocked.
 func (v *view) front() []place {

@@ -78,13 +78,14 @@ func TestViewFollowsTheRule(t *testing.T) {
 					p.limit = rapid.IntRange(0, 3).Draw(t, "limit")
 				}
 				limits[p.rev] = p.limit
+				ahead := snapshot()
 				live = append(live, p)
-				at, kvs := now, snapshot()
 				v.begin()
 				pending = append(pending, func() {
-					v.add(p.place)
 					if rapid.Bool().Draw(t, "whole") {
-						v.merge(line, at, kvs)
+						v.joined(line, p.place, ahead)
+					} else {
+						v.add(p.place)
 					}
 					v.end()
 				})

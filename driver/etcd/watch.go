@@ -306,7 +306,7 @@ func (d *Driver) readClasses(ctx context.Context, line string, local bool) (*cli
 	return d.commit(ctx, nil, []clientv3.Op{
 		classRange(line, exclusiveClass, 0, opts...),
 		classRange(line, sharedClass, 0, opts...),
-	}, nil)
+	})
 }
 
 // learn takes a line that was read: as new as all that is known, unless the
