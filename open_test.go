@@ -61,7 +61,7 @@ func TestOpenRefuses(t *testing.T) {
 		"memory://a,b":                   "want memory:// or memory://name",
 		"memory://u:secret@a":            "want memory:// or memory://name",
 		"memory://u:sec%zzret@a":         "bad percent escape",
-		"memory://u:secret/secret@a":     "bad host",
+		"memory://u:secret/secret@a":     "an @ after",
 		"memory://u:secret#secret@a":     "fragment",
 		"nosuch://u:secret@host/%zz":     "bad percent escape in the path",
 		"memory://a?%zz":                 "query",

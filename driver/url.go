@@ -50,11 +50,12 @@ func ParseURL(raw string) (*URL, error) {
 	if u.query, err = url.ParseQuery(query); err != nil {
 		return nil, errors.New("malformed URL: bad percent escape or semicolon in the query")
 	}
+	if strings.Contains(path+query, "@") {
+		// Perhaps a password with a bare / or ?, of which what stands before may look
+		// like a port: what may be a part of it is neither quoted nor taken for anything else.
+		return nil, errors.New("malformed URL: an @ after a / or ? (in a user or password write / as %2F and ? as %3F; anywhere write @ as %40)")
+	}
 	if err := u.parseAuthority(authority); err != nil {
-		if strings.Contains(path+query, "@") {
-			// Perhaps a password with a bare / or ?: do not quote what may be a part of it.
-			return nil, errors.New("malformed URL: bad host (in a user or password write / as %2F, ? as %3F, @ as %40)")
-		}
 		return nil, err
 	}
 	return u, nil

@@ -62,3 +62,28 @@ func TestURLSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// A password that is not escaped is cut at its / or ?, and what stands before
+// that may look like a port.
+func TestURLTellsNoPassword(t *testing.T) {
+	for _, raw := range []string{
+		"x://app:12/s3cret@h:3306/db",
+		"x://app:12?s3cret@h/db",
+		"x://app:12?a=s3cret@h/db",
+		"x://app:pass@12/s3cret@h/db",
+		"x://app:1@2/s3cret@h",
+		"x://app:no/s3cret@h",
+		"x://app:12#s3cret@h",
+		"x://app:s3cret%zz@h",
+	} {
+		u, err := driver.ParseURL(raw)
+		if err == nil {
+			t.Errorf("%s is taken as %v", raw, u)
+		} else if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: the error tells it: %v", raw, err)
+		}
+	}
+	if u, err := driver.ParseURL("x://app:12%2Fs3cret%40@h/db?a=b%40c"); err != nil || u.Password != "12/s3cret@" || u.Param("a", "") != "b@c" {
+		t.Errorf("escaped: %v", err)
+	}
+}
