@@ -123,7 +123,9 @@ func WithEvents(hear func(zk.Event)) Option {
 //
 // The session of the connection is the liveness of all locks of the driver, so
 // that its timeout is the time in which the lock of a crashed holder is
-// passed on.
+// passed on. For the first answer of a server that hangs with its port open the
+// client waits for nearly seven sessions, unless zk.Connect was given a dialer
+// (zk.WithDialer) whose connections put a shorter bound on it, as URLs have.
 func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error) {
 	if conn == nil {
 		return nil, errors.New("zookeeper: New needs a connection (*zk.Conn), got nil")

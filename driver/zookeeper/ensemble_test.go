@@ -2,6 +2,7 @@ package zookeeper_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -195,4 +196,32 @@ func TestElectionUnderLoad(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// TestMemberHangs stops one member of three in mid-air, with its port still
+// open: who is connected to it, or tries it first, finds another in time.
+func TestMemberHangs(t *testing.T) {
+	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
+	at := e.URL() + "?session=" + session.String()
+	ctx := ctxFor(t, 60*time.Second)
+	member := e.Followers()[0]
+	member.Pause()
+	defer member.Resume()
+	begun := time.Now()
+	var group sync.WaitGroup
+	for i := range 9 { // each begins with a member at random
+		c := client(t, at)
+		group.Go(func() {
+			k, err := c.Acquire(ctx, fmt.Sprint("x", i))
+			if err != nil {
+				t.Errorf("client %d: %v, after %v", i, err, time.Since(begun).Round(time.Millisecond))
+				return
+			}
+			if err := k.Release(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("all went through in %v", time.Since(begun).Round(time.Millisecond))
 }

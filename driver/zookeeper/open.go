@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,7 +55,7 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 func (d *Driver) dial(hosts []string, u *driver.URL) error {
 	q := &queue{more: make(chan struct{}, 1)}
 	conn, _, err := zk.Connect(hosts, d.asked,
-		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(q.put))
+		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(q.put), zk.WithDialer(greeter(d.asked)))
 	if err != nil {
 		return err
 	}
@@ -65,6 +66,39 @@ func (d *Driver) dial(hosts []string, u *driver.URL) error {
 	d.start(conn, nil)
 	d.work.Go(func() { d.listenQueue(q) })
 	return nil
+}
+
+// greeter dials connections that are given up when the server does not answer
+// the client's first words: it may hang, with its port still open. The client
+// itself waits for nearly seven sessions, in which the one that it has ends, though
+// others would serve it.
+func greeter(session time.Duration) zk.Dialer {
+	bound := max(session/5, time.Second)
+	return func(network, address string, timeout time.Duration) (net.Conn, error) {
+		conn, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &greeting{Conn: conn, bound: bound}, nil
+	}
+}
+
+// greeting is a connection on which the first answer is waited for no longer
+// than bound.
+type greeting struct {
+	net.Conn
+	bound    time.Duration
+	answered bool
+}
+
+// SetReadDeadline takes the deadline back, with a zero time, when the first
+// answer begins to come.
+func (g *greeting) SetReadDeadline(t time.Time) error {
+	if most := time.Now().Add(g.bound); !g.answered && t.After(most) {
+		t = most
+	}
+	g.answered = g.answered || t.IsZero()
+	return g.Conn.SetReadDeadline(t)
 }
 
 // login is the authentication of a connection, which has to come before
