@@ -23,13 +23,27 @@ type ticket struct {
 	granted bool
 }
 
+// A behind is a ticket that was not granted at the gate of its line.
+type behind struct {
+	token uint64
+	crowd bool // others stood behind it when it was found to be next
+}
+
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if ctx.Err() != nil {
 		return driver.Grant{}, context.Cause(ctx)
 	}
 	d.sweepLater()
-	t, err := d.take(ctx, r)
+	t, err := d.takeAgain(ctx, r)
+	if err == nil && !t.granted {
+		t, err = d.take(ctx, r)
+	}
+	if errors.Is(err, driver.ErrNotAcquired) { // then nothing is left to release
+		d.mu.Lock()
+		delete(d.unsure, r.ID)
+		d.mu.Unlock()
+	}
 	if err != nil {
 		return driver.Grant{}, d.failed(ctx, err)
 	}
@@ -65,7 +79,7 @@ func (d *Driver) take(ctx context.Context, r driver.Request) (ticket, error) {
 		t, err = d.takeNow(asking{alone, ctx}, r)
 		d.mu.Lock()
 		if err == nil && !t.granted {
-			d.queued[r.ID] = t.token
+			d.queued[r.ID] = behind{token: t.token}
 		}
 		if d.pending[r.ID] == done {
 			delete(d.pending, r.ID)
@@ -117,10 +131,10 @@ func (d *Driver) takeNow(ctx asking, r driver.Request) (t ticket, err error) {
 
 // takeWaiting takes the gate of a free line, or a place behind it.
 func (d *Driver) takeWaiting(ctx asking, r driver.Request) (ticket, error) {
-	knocked := d.poller.watches(r.Name) // then the line has a gate, most likely
+	knocked := d.poller.watches(r.Name) || d.keeper.crowded(r.Name) // then the line has a gate, most likely
 	for range takeTries {
 		if !knocked {
-			t, err := d.enter(ctx, "knock", r)
+			t, err := d.enter(ctx, r, true)
 			if err != nil || t.granted {
 				return t, err
 			}
@@ -129,6 +143,7 @@ func (d *Driver) takeWaiting(ctx asking, r driver.Request) (ticket, error) {
 			return t, err
 		}
 		knocked = false
+		d.keeper.crowd(r.Name, false)
 	}
 	return ticket{}, errRestless
 }
@@ -136,8 +151,8 @@ func (d *Driver) takeWaiting(ctx asking, r driver.Request) (ticket, error) {
 // takeOrNot takes a ticket only when it looks as if it would be granted.
 func (d *Driver) takeOrNot(ctx asking, r driver.Request) (ticket, error) {
 	for range takeTries {
-		t, err := d.enter(ctx, "enter", r)
-		if number(err) != errDuplicate {
+		t, err := d.enter(ctx, r, false)
+		if err != nil || t.granted {
 			return t, err
 		}
 		free, again, err := d.room(ctx, r)
@@ -183,32 +198,48 @@ func (d *Driver) room(ctx context.Context, r driver.Request) (free, again bool, 
 	return free, false, nil
 }
 
-// enter sends a statement that takes the gate of a free line. A ticket without a
-// number means that the line has one.
-func (d *Driver) enter(ctx asking, statement string, r driver.Request) (ticket, error) {
+// enter takes the gate of a free line. A ticket without a number means that others stand
+// there; with knock they know.
+func (d *Driver) enter(ctx asking, r driver.Request, knock bool) (ticket, error) {
 	for try := 0; ; try++ {
-		v, err := d.valuesOf(ctx, r)
-		if err != nil {
+		t, err := d.takeFree(ctx, r, knock)
+		if t.granted {
+			d.keeper.granted(r, t.token)
+		}
+		if number(err) != errNull || try == 2 {
+			return t, err
+		}
+		if err := d.restart(ctx, try, err); err != nil {
 			return ticket{}, err
 		}
-		asked := time.Now()
-		res, err := d.execWanted(ctx, statement, v)
-		if number(err) == errNull && try < 2 {
-			if err := d.restart(ctx, try, err); err != nil {
-				return ticket{}, err
-			}
-			continue
-		}
-		if err != nil {
-			return ticket{}, err
-		}
-		n, err := res.RowsAffected()
-		if err != nil || n != 1 {
-			return ticket{}, err
-		}
-		token, err := res.LastInsertId()
-		return ticket{token: uint64(token), asked: asked, granted: true}, err //nolint:gosec // counts from 1
 	}
+}
+
+// takeFree inserts the gate of a line, or takes the one that somebody kept.
+func (d *Driver) takeFree(ctx asking, r driver.Request, knock bool) (ticket, error) {
+	v, err := d.valuesOf(ctx, r)
+	if err != nil {
+		return ticket{}, err
+	}
+	v.knock = knock
+	asked := time.Now()
+	res, err := d.execWanted(ctx, "enter", v)
+	if err != nil {
+		return ticket{}, err
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return ticket{}, err
+	}
+	last, err := res.LastInsertId()
+	if err != nil || last == 0 {
+		return ticket{}, err
+	}
+	token := uint64(last) //nolint:gosec // counts from 1
+	if n == 1 {           // inserted
+		token *= turns
+	}
+	return ticket{token: token, asked: asked, granted: true}, nil
 }
 
 // queue takes a place behind the gate; false when there is no gate.
@@ -232,8 +263,8 @@ func (d *Driver) queue(ctx asking, r driver.Request) (ticket, bool, error) {
 	if n == 0 { // no gate, or it is this very ticket's
 		return d.standing(ctx, r)
 	}
-	token, err := res.LastInsertId()
-	return ticket{token: uint64(token), asked: asked}, true, err //nolint:gosec // counts from 1
+	seq, err := res.LastInsertId()
+	return ticket{token: uint64(seq) * turns, asked: asked}, true, err //nolint:gosec // counts from 1
 }
 
 // standing finds the ticket that an earlier request of the same ID took. One that
@@ -279,7 +310,8 @@ func (d *Driver) settle(ctx context.Context, r driver.Request, t ticket) (driver
 
 // settleNow looks once, and claims what is due.
 func (d *Driver) settleNow(ctx context.Context, w *waiter) (held bool, err error) {
-	v, err := d.look(ctx, w.name, w.seat)
+	v, rows, err := d.look(ctx, w.name, w.seat)
+	w.seen = rows
 	if err != nil || v != granted {
 		return false, err
 	}

@@ -39,7 +39,7 @@ func (d *Driver) valuesOf(ctx context.Context, r driver.Request) (values, error)
 	now, err := d.now(ctx)
 	left := takeBound
 	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline)
+		left = min(left, time.Until(deadline))
 	}
 	return values{
 		name: r.Name, id: r.ID, owner: r.Owner, note: r.Note,

@@ -14,7 +14,9 @@
 // # Guarantees
 //
 // A ticket is a row of <prefix>_tickets, numbered by AUTO_INCREMENT, which these
-// servers keep through restarts and through the removal of rows. Unique indexes make
+// servers keep through restarts and through the removal of rows. The row of a name that a
+// process uses again and again is kept for a while when it is free, and counts its
+// tickets: a number is that of the row times 2^20, and that count. Unique indexes make
 // two exclusive holders of one name impossible in the schema. A client decides on a
 // grant after it has read, from the primary, the head of the line; that is sound
 // because what is ahead of a ticket only ever goes away: numbers of a name become
@@ -31,13 +33,16 @@
 //
 // To acquire a free lock is one statement, to release it another, each one
 // round trip and one commit. One who has to wait takes two or three to stand in
-// line, one to be granted, and two to release.
+// line, one to be granted, and one or two to release.
 //
-// The server cannot notify, so who waits polls: with one statement for all
-// waiters of a driver, after an eighth of the time since the line last moved,
-// between 1 ms and 100 ms; a few rows for each name, whatever the number of
-// waiters. A release in the same process is noticed at once. Another statement, every
-// second, shows that the waiters' process lives.
+// The server cannot notify, so who waits polls: each process with one statement for
+// all its waiters in the lines that are due, which reads a few rows of each, whatever the
+// number of waiters. Whoever is next asks after an eighth of the time since the line last
+// moved, between 1 ms and 100 ms; those further behind after two thirds of what
+// the line, at its pace, takes to reach them, 200 ms at most. So what a grant costs all
+// processes together grows with the logarithm of their number. A release in
+// the same process is noticed at once. Another statement, every quarter of the liveness,
+// shows that the waiters' process lives.
 //
 // Renewals go 500 to a statement. There is nothing to push: a break is noticed at the
 // holder's next renewal.
@@ -56,6 +61,8 @@
 // within the TTL and half a second; dead waiters delay the line by no more than
 // the liveness and half a second in all. Rows that dead processes leave are removed by
 // whoever meets them in line, or by a sweep, some 15 seconds after a driver was used.
+// Those of free names are removed by their process when it has not used them for 10
+// seconds (1,024 names at most) and when it closes the driver, and after a minute by others.
 //
 // # Rights
 //

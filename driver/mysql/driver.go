@@ -69,11 +69,13 @@ type Driver struct {
 	migrating chan struct{} // held while the tables are being made
 	poller    poller
 	clock     clock
+	keeper    keeper
 	sweeping  atomic.Bool // a sweep is planned
 
 	mu      sync.Mutex
 	pending map[string]chan struct{} // by ID: a ticket is being taken, and not answered for
-	queued  map[string]uint64        // by ID: numbers of tickets that stand behind a gate
+	unsure  map[string]uint64        // by ID: numbers of rows that a ticket was to take, when no answer came
+	queued  map[string]behind        // by ID: tickets that stand behind a gate
 	broom   *time.Timer
 
 	ctx    context.Context // ends with Close
@@ -108,8 +110,10 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	}
 	d := &Driver{
 		opts: o, w: w, db: db, migrating: make(chan struct{}, 1),
-		pending: make(map[string]chan struct{}), queued: make(map[string]uint64),
+		pending: make(map[string]chan struct{}), queued: make(map[string]behind),
+		unsure: make(map[string]uint64),
 	}
+	d.keeper.names = make(map[string]*use)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.poller.init(d)
 	return d, nil
@@ -200,6 +204,7 @@ func (d *Driver) Close() error {
 		}
 		d.mu.Unlock()
 		d.work.Wait()
+		d.tidy()
 		if d.owned {
 			err = d.db.Close()
 		}

@@ -2,8 +2,15 @@ package mysql
 
 import "context"
 
-// Sweep sweeps now.
-func (d *Driver) Sweep(ctx context.Context) error { return d.sweep(ctx) }
+// Sweep sweeps now, as if nothing had been used for long.
+func (d *Driver) Sweep(ctx context.Context) error {
+	d.tidy()
+	_, err := d.sweep(ctx)
+	return err
+}
+
+// Turns is how many tickets a row may have, one after the other.
+const Turns = turns
 
 // SlotOf is the slot of a name.
 func SlotOf(name string) uint64 { return slotOf(name) }

@@ -58,10 +58,16 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if h.ID == "" {
 		return driver.ErrLost
 	}
-	gone, err := d.remove(ctx, h, false)
-	d.poller.nudge(name)
-	if err == nil && !gone {
-		err = driver.ErrLost
+	step, err := d.remove(ctx, h, false)
+	if err != nil {
+		return d.failed(ctx, err)
 	}
-	return d.failed(ctx, err)
+	d.poller.nudge(name)
+	switch step {
+	case "":
+		return driver.ErrLost
+	case "vacate", "unqueue":
+		d.tidyGate(ctx, name, false)
+	}
+	return nil
 }

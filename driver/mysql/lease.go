@@ -84,58 +84,74 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if err := d.answered(ctx, h.ID); err != nil {
 		return err
 	}
+	if err := d.burn(ctx, h); err != nil {
+		return d.failed(ctx, err)
+	}
 	d.mu.Lock()
-	token, queued := d.queued[h.ID]
+	place, queued := d.queued[h.ID]
 	d.mu.Unlock()
 	if h.Token == 0 {
-		if h.Token = token; !queued {
+		if h.Token = place.token; !queued {
 			var err error
 			if h.Token, err = d.find(ctx, h.Name, h.ID); err != nil {
 				return d.failed(ctx, err)
 			}
 		}
 	}
-	if h.Token == 0 {
-		return driver.ErrLost
+	var step string
+	if h.Token > 0 {
+		var err error
+		if step, err = d.remove(ctx, h, queued); err != nil {
+			return d.failed(ctx, err)
+		}
 	}
-	gone, err := d.remove(ctx, h, queued)
-	if err != nil {
-		return d.failed(ctx, err)
-	}
-	if queued {
-		d.mu.Lock()
-		delete(d.queued, h.ID)
-		d.mu.Unlock()
-	}
+	d.mu.Lock()
+	delete(d.queued, h.ID)
+	delete(d.unsure, h.ID)
+	d.mu.Unlock()
 	d.poller.nudge(h.Name)
-	if !gone {
+	switch step {
+	case "":
 		return driver.ErrLost
+	case "keep":
+		d.keeper.kept(h)
+	case "vacate", "unqueue":
+		d.tidyGate(ctx, h.Name, place.crowd)
 	}
 	return nil
 }
 
-// remove takes a ticket out of its line; false when it does not stand there.
-func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (bool, error) {
-	v := valuesOfHold(h)
-	steps := []string{"leave", "vacate", "unqueue"}
-	if queued {
-		steps = steps[2:]
+// tidyGate takes away the gate of a line that is empty, as far as is known. Whoever has
+// seen others behind it leaves that to the last of them, and what remains, because they
+// gave up or died, to whoever comes next or to the sweep.
+func (d *Driver) tidyGate(ctx context.Context, name string, crowd bool) {
+	d.keeper.crowd(name, crowd)
+	if !crowd && !d.poller.watches(name) {
+		_ = d.closeGate(ctx, name) // what does not succeed is left to the sweep
 	}
-	for _, step := range steps {
-		n, err := d.change(ctx, step, v)
-		if err != nil {
-			return false, err
+}
+
+// remove takes a ticket out of its line, and returns the statement that did; none when
+// it does not stand there.
+func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (step string, err error) {
+	for _, step := range d.waysOut(h, queued) {
+		n, err := d.change(ctx, step, valuesOfHold(h))
+		if err != nil || n > 0 {
+			return step, err
 		}
-		if n == 0 {
-			continue
-		}
-		if step != "leave" && !d.poller.watches(h.Name) {
-			// What does not succeed here is left to the sweep.
-			_ = d.closeGate(ctx, h.Name)
-		}
-		return true, nil
 	}
-	return false, nil
+	return "", nil
+}
+
+// waysOut are the statements that may release a ticket.
+func (d *Driver) waysOut(h driver.Hold, queued bool) []string {
+	switch {
+	case queued:
+		return []string{"unqueue"}
+	case d.keeper.keeps(h):
+		return []string{"keep", "vacate", "unqueue"}
+	}
+	return []string{"leave", "vacate", "unqueue"}
 }
 
 func sorted(set map[uint64]bool) []uint64 { return slices.Sorted(maps.Keys(set)) }

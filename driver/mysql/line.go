@@ -116,24 +116,30 @@ func (d *Driver) heads(ctx context.Context, lines []reading) error {
 	})
 }
 
-// look judges a ticket, after burying those ahead of it that are dead.
-func (d *Driver) look(ctx context.Context, name string, s seat) (verdict, error) {
-	for most, buried := s.enough(), false; ; {
+// crowded tells whether others stand behind an exclusive ticket at the head of a line.
+func crowded(s seat, rows []row) bool {
+	return !s.shared && len(rows) > 1
+}
+
+// look judges a ticket, after burying those ahead of it that are dead, and returns
+// the head of the line.
+func (d *Driver) look(ctx context.Context, name string, s seat) (verdict, []row, error) {
+	for most, buried := max(s.enough(), ranks), false; ; {
 		rows, err := d.head(ctx, name, most)
 		if err != nil {
-			return blocked, err
+			return blocked, nil, err
 		}
 		if anyDead(rows) && !buried {
 			n, err := d.bury(ctx, name)
 			if err != nil {
-				return blocked, err
+				return blocked, nil, err
 			}
 			buried = n == 0 // they are guarded: no need to try again
 			continue
 		}
 		v := s.judge(rows, most)
 		if v != unsure || most >= readersMost {
-			return v, nil
+			return v, rows, nil
 		}
 		most = min(8*most, readersMost)
 	}

@@ -14,43 +14,47 @@ type reading struct {
 	seats []*waiter // by number
 }
 
-// look reads the heads of all lines, buries, and claims. It returns when to look
-// again.
-func (p *poller) look(ctx context.Context) (time.Duration, error) {
+// look reads the heads of the lines that are due, buries, and claims.
+func (p *poller) look(ctx context.Context) error {
 	lines := p.readings()
 	for some := range slices.Chunk(lines, pollLines) {
 		if err := p.d.heads(ctx, some); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	var due []*waiter
-	next := pollMost
 	for i := range lines {
 		l := &lines[i]
 		if anyDead(l.rows) {
 			if n, err := p.d.bury(ctx, l.name); err != nil {
-				return 0, err
+				return err
 			} else if n > 0 {
-				next = 0 // the line has moved
-				continue
+				continue // the line has moved, and is still due
 			}
 		}
 		ready, unsure := l.judge()
+		for _, w := range ready {
+			w.crowd = crowded(w.seat, l.rows)
+		}
 		due = append(due, ready...)
-		next = min(next, p.noted(l, unsure))
+		p.noted(l, len(ready) > 0, unsure)
 	}
-	if len(due) > 0 {
-		return 0, p.claim(ctx, due)
+	if len(due) == 0 {
+		return nil
 	}
-	return next, nil
+	return p.claim(ctx, due)
 }
 
-// readings says what to read of each line.
+// readings says what to read of each line that is due, or nearly.
 func (p *poller) readings() []reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lines := make([]reading, 0, len(p.lines))
+	var lines []reading
+	soon := time.Now().Add(pollLeast / 2)
 	for _, l := range p.lines {
+		if l.due.After(soon) {
+			continue
+		}
 		most := max(l.most, ranks)
 		for _, w := range l.order {
 			most = max(most, w.enough())
@@ -58,6 +62,7 @@ func (p *poller) readings() []reading {
 				break // nobody behind it is granted
 			}
 		}
+		l.due = time.Time{} // whatever happens from now on is news
 		lines = append(lines, reading{name: l.name, most: most, seats: slices.Clone(l.front())})
 	}
 	return lines
@@ -88,49 +93,22 @@ func (l *reading) judge() (ready []*waiter, more bool) {
 	return ready, more
 }
 
-// ranks is how many tickets of a line are read at least, to see how far ahead the
-// holder is.
-const ranks = 3
-
-// patience is by how much longer than usual the poller may rest: whoever has others
-// between itself and the holder need not see every hand-off.
-func (l *reading) patience() int {
-	for i, r := range l.rows[:min(ranks, len(l.rows))] {
-		if l.seats[0].shared || r.token >= l.seats[0].token {
-			return max(i, 1)
-		}
-	}
-	return ranks + 1
-}
-
-// noted takes down what was read of a line and returns when to read it again.
-func (p *poller) noted(l *reading, unsure bool) time.Duration {
-	now := time.Now()
-	head := uint64(len(l.rows))
-	for _, r := range l.rows {
-		head = head*1099511628211 + r.token
-	}
+// noted takes down what was read of a line and when to read it again: at once, where
+// somebody is granted, for others may be next.
+func (p *poller) noted(l *reading, granted, unsure bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.lines[l.name]
-	if w == nil {
-		return pollMost
-	}
-	if w.head != head {
-		w.head, w.moved = head, now
-	}
-	if unsure && l.most < readersMost {
-		w.most = 8 * l.most
-		return 0
-	}
-	w.most = 0
-	next := min(time.Duration(l.patience())*max(now.Sub(w.moved)/pollShare, pollLeast), pollMost)
-	for _, r := range l.rows {
-		if r.left > 0 {
-			next = min(next, max(r.left, pollLeast)) // then it is dead, if it is not renewed
+	switch {
+	case w == nil:
+	case unsure && l.most < readersMost:
+		w.most = 8 * l.most // and it is still due
+	default:
+		w.most = 0
+		if due := w.note(l, time.Now()); !granted && w.due.IsZero() {
+			w.due = due
 		}
 	}
-	return next
 }
 
 // claim grants waiters, those of one TTL in one statement.

@@ -1,15 +1,21 @@
--- The lines of locker. One row of {tickets} is one ticket; its number is the
--- place in line and the fencing token.
+-- The lines of locker. One row of {tickets} is one ticket.
 --
 -- place  the name, for the one row of a line that stands at its gate: the first
 --        that came, or the mere gate that it left (then name is NULL). While a line
---        has tickets it has a gate, so a free name is one that can be inserted.
+--        has tickets it has a gate, so a free name is one that can be inserted, or
+--        one whose gate is kept.
 --        Those behind have a byte 255, which no name begins with, and their ID.
+-- seq    the place in line. With turn it is the ticket's number, the fencing token:
+--        seq * 2^20 + turn.
+-- turn   counts up when the row of a gate is kept after its ticket was released, and
+--        when the next ticket takes it. So odd ones are of rows that nobody has: the line is empty.
+-- knocks others may be behind the gate, or on their way. Then it is not kept.
 -- sole   the name, on an exclusive holder: two of one name cannot be.
 -- line   the line of a name in order.
 CREATE TABLE IF NOT EXISTS {tickets} (
   place VARBINARY(512) NOT NULL,
-  token BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  seq BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  turn BIGINT UNSIGNED NOT NULL DEFAULT 0,
   name VARBINARY(512) NULL,
   id VARBINARY(64) NULL,
   owner VARBINARY(2048) NOT NULL,
@@ -22,22 +28,22 @@ CREATE TABLE IF NOT EXISTS {tickets} (
   expires DATETIME(6) NOT NULL,
   sole VARBINARY(512) GENERATED ALWAYS AS (IF(held = 1 AND shared = 0, name, NULL)) STORED,
   PRIMARY KEY (place),
-  UNIQUE KEY token (token),
+  UNIQUE KEY seq (seq),
   UNIQUE KEY sole (sole),
-  UNIQUE KEY line (name, token)
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema 1';
+  UNIQUE KEY line (name, seq)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema 2';
 
--- Whoever takes a ticket locks the slot that its name hashes to until the
--- ticket can be seen by all: so numbers become visible in their order.
+-- Whoever takes a ticket with a seq of its own locks the slot that its name hashes to
+-- until the ticket can be seen by all: so numbers become visible in their order.
 CREATE TABLE IF NOT EXISTS {slots} (
   slot SMALLINT UNSIGNED NOT NULL,
   PRIMARY KEY (slot)
-) ENGINE=InnoDB COMMENT='locker: slots, schema 1';
+) ENGINE=InnoDB COMMENT='locker: slots, schema 2';
 
 -- Rows that AcquireTx locks; unlocked ones are swept away.
 CREATE TABLE IF NOT EXISTS {tx} (
   name VARBINARY(512) NOT NULL,
   PRIMARY KEY (name)
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: transactions, schema 1';
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: transactions, schema 2';
 
 INSERT IGNORE INTO {slots} (slot) VALUES {allslots};

@@ -6,20 +6,33 @@
 -- clock: the time that deadlines are told in.
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 
--- enter: take the gate of a line that nobody stands in, and be granted. What comes
--- after its deadline, when its sender has given up, does nothing.
-INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
-VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} FOR UPDATE),
-  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
+-- again: take, as its next turn, the row of a gate that this process kept, and be granted.
+-- Nothing but the ticket's own has changed in it since. What comes after its
+-- deadline, when its sender has given up, does nothing.
+UPDATE {tickets} SET turn = {next}, id = {id},
+  since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
+WHERE place = {name} AND (seq << 20) + turn = {token} AND UTC_TIMESTAMP(6) < {deadline}
 
--- knock: enter, or tell whoever stands at the gate that others will come. One row
--- is affected in the first case, two are in the second.
+-- burn: see to it that a request to take that turn does nothing any more.
+UPDATE {tickets} SET turn = turn + 2 WHERE place = {name} AND (seq << 20) + turn = {token}
+
+-- enter: take the gate of a line that nobody stands in, be it new or kept, and be
+-- granted; or knock. The number that the server tells is the seq of a new row, the whole
+-- of a kept one, and 0 when the line has tickets.
 INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
 VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
   (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} FOR UPDATE),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
-ON DUPLICATE KEY UPDATE {tickets}.knocks = {tickets}.knocks + 1
+ON DUPLICATE KEY UPDATE
+  {tickets}.id = IF({tickets}.turn % 2, {id}, {tickets}.id),
+  {tickets}.owner = IF({tickets}.turn % 2, {owner}, {tickets}.owner),
+  {tickets}.note = IF({tickets}.turn % 2, {note}, {tickets}.note),
+  {tickets}.permits = IF({tickets}.turn % 2, {permits}, {tickets}.permits),
+  {tickets}.shared = IF({tickets}.turn % 2, {shared}, {tickets}.shared),
+  {tickets}.since = IF({tickets}.turn % 2, UTC_TIMESTAMP(6), {tickets}.since),
+  {tickets}.expires = IF({tickets}.turn % 2, UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND, {tickets}.expires),
+  {tickets}.knocks = {tickets}.knocks + IF({tickets}.turn % 2, 0, {knock}),
+  {tickets}.turn = IF({tickets}.turn % 2, LAST_INSERT_ID(({tickets}.seq << 20) + {tickets}.turn + 1) & 1048575, {tickets}.turn + LAST_INSERT_ID(0))
 
 -- queue: stand in line behind a gate that is somebody else's, where somebody has knocked. No row: there
 -- is none, or it is too late.
@@ -31,83 +44,97 @@ WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline}
   AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id}) FOR UPDATE
 
 -- head: the first tickets of a line.
-SELECT {key}, token, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
+SELECT {key}, (seq << 20) + turn, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
   TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} ORDER BY token LIMIT {most}
+FROM {tickets} WHERE name = {name} AND turn % 2 = 0 ORDER BY seq LIMIT {most}
 
 -- find: the number of a ticket.
-SELECT token FROM {tickets} WHERE place IN ({seat}, {name}) AND id = {id} AND name = {name}
+SELECT (seq << 20) + turn FROM {tickets} WHERE place IN ({seat}, {name}) AND id = {id} AND name = {name} AND turn % 2 = 0
 
 -- claim: hold tickets that were seen to be next. What is ahead of a ticket only ever
 -- goes away, so what was seen once is true for ever.
 UPDATE {tickets} SET held = 1, since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-WHERE token IN ({tokens}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
+WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
 
 -- holding: which of these tickets are held, and not over.
-SELECT token FROM {tickets} WHERE token IN ({tokens}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
+SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
 
 -- beat: show that the process of these waiters lives.
 UPDATE {tickets} SET expires = UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
-WHERE token IN ({tokens}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
+WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
 
 -- standing: which of these tickets are in line.
-SELECT token FROM {tickets} WHERE token IN ({tokens}) AND expires > UTC_TIMESTAMP(6)
+SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND expires > UTC_TIMESTAMP(6)
 
 -- renew: lengthen leases that are not over; never shorten one.
 UPDATE {tickets} SET expires = GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
-WHERE token IN ({tokens}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
+WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
 
 -- renewed: which of these leases are not over.
-SELECT token FROM {tickets}
-WHERE token IN ({tokens}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
+SELECT (seq << 20) + turn FROM {tickets}
+WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
+
+-- keep: release a ticket at a gate where nobody has knocked, and keep the row for the next.
+UPDATE {tickets} SET turn = {next} WHERE place = {name} AND (seq << 20) + turn = {token} AND knocks = 0
 
 -- leave: release a ticket at a gate where nobody has knocked, and the gate with it.
-DELETE FROM {tickets} WHERE place = {name} AND token = {token} AND id = {id} AND knocks = 0
+DELETE FROM {tickets} WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND knocks = 0
 
 -- vacate: release a ticket at the gate, and leave the gate for the others.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
   expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
-WHERE place = {name} AND token = {token} AND id = {id}
+WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND held = 1
 
 -- unqueue: release a ticket behind the gate.
-DELETE FROM {tickets} WHERE place = {seat} AND token = {token} AND name = {name}
+DELETE FROM {tickets} WHERE place = {seat} AND seq = {seq} AND name = {name}
 
 -- close: take away a gate that nobody stands at and nobody behind. It locks the gate first.
 DELETE g FROM {tickets} AS g LEFT JOIN {tickets} AS t ON t.name = {name}
-WHERE g.place = {name} AND g.name IS NULL AND t.token IS NULL
+WHERE g.place = {name} AND g.name IS NULL AND t.seq IS NULL
 
 -- dead: tickets of a line that are over.
-SELECT token FROM {tickets} WHERE name = {name} AND expires <= UTC_TIMESTAMP(6) ORDER BY token LIMIT 1000
+SELECT (seq << 20) + turn FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires <= UTC_TIMESTAMP(6) ORDER BY seq LIMIT 1000
 
 -- bury: lock the ones of them that no transaction guards.
-SELECT token FROM {tickets} FORCE INDEX (line)
-WHERE name = {name} AND token IN ({tokens}) AND expires <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
+SELECT (seq << 20) + turn FROM {tickets} FORCE INDEX (line)
+WHERE name = {name} AND seq IN ({seqs}) AND turn % 2 = 0 AND expires <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
 
 -- buried: remove them, but leave a gate where somebody has knocked.
-DELETE FROM {tickets} WHERE token IN ({tokens}) AND (place <> name OR knocks = 0)
+DELETE FROM {tickets} WHERE seq IN ({seqs}) AND (place <> name OR knocks = 0)
 
 -- vacated: turn the rest, which stand at a gate, into mere gates.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
   expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
-WHERE token IN ({tokens})
+WHERE seq IN ({seqs})
 
 -- inspect: the line as people see it.
-SELECT token, id, owner, note, shared, permits, held,
+SELECT (seq << 20) + turn, id, owner, note, shared, permits, held,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} AND expires > UTC_TIMESTAMP(6) ORDER BY token
+FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) ORDER BY seq
 
 -- list: the names of all lines.
-SELECT DISTINCT name FROM {tickets} WHERE name IS NOT NULL AND expires > UTC_TIMESTAMP(6)
+SELECT DISTINCT name FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
 
 -- numbered: the ID of a live ticket.
-SELECT id FROM {tickets} WHERE name = {name} AND token = {token} AND expires > UTC_TIMESTAMP(6)
+SELECT id FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6)
 
 -- stale: names whose dead nobody has buried, and gates that nobody stands at.
 SELECT DISTINCT COALESCE(name, place) FROM {tickets}
-WHERE name IS NULL OR expires < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND LIMIT 500
+WHERE turn % 2 = 0 AND (name IS NULL OR expires < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND) LIMIT 500
+
+-- kept: the gates that somebody kept who has not come for them.
+SELECT place FROM {tickets} WHERE turn % 2 = 1 AND since < UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE LIMIT 500
+
+-- forget: remove kept gates that nobody has used of late.
+DELETE FROM {tickets} WHERE place IN ({names}) AND turn % 2 = 1 AND since <= UTC_TIMESTAMP(6) - INTERVAL {unused} MICROSECOND
+
+-- knock: see to it that a ticket's row is not kept when it is released, but goes from its
+-- place in line. It does not touch that place.
+UPDATE {tickets} FORCE INDEX (seq) SET knocks = knocks + 1
+WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND held = 1
 
 -- guard: lock the place in line, which renewals do not touch.
-SELECT token FROM {tickets} FORCE INDEX (line) WHERE name = {name} AND token = {token} LOCK IN SHARE MODE
+SELECT seq FROM {tickets} FORCE INDEX (line) WHERE name = {name} AND seq = {seq} LOCK IN SHARE MODE
 
 -- txseen: whether there is a row to lock for a name.
 SELECT 1 FROM {tx} WHERE name = {name}

@@ -18,6 +18,7 @@ const (
 	errDuplicate    = 1062
 	errNull         = 1048
 	errNoTable      = 1146
+	errNoColumn     = 1054
 	errLockTimeout  = 1205 // on MariaDB also NOWAIT
 	errDeadlock     = 1213
 	errNowait       = 3572 // MySQL
@@ -163,7 +164,10 @@ func (d *Driver) retry(ctx context.Context, do func() error) error {
 	const most = 3 // times that the tables are made: somebody else may drop them
 	for try := 0; ; try++ {
 		err := insist(ctx, do)
-		if number(err) != errNoTable || try == most {
+		switch {
+		case number(err) == errNoColumn:
+			return fmt.Errorf("%w: %s has an earlier layout: stop all who use these tables and drop them, or choose another prefix", err, d.w.tickets)
+		case number(err) != errNoTable || try == most:
 			return err
 		}
 		if merr := d.migrate(ctx, err); merr != nil {

@@ -11,6 +11,9 @@ import (
 // AcquireTx.
 const sweepEvery = 15 * time.Second
 
+// tidyBound is how long Close may take for what it leaves tidy.
+const tidyBound = 500 * time.Millisecond
+
 // sweepLater sweeps in the background in a while, unless that is planned.
 func (d *Driver) sweepLater() {
 	if d.sweeping.Swap(true) {
@@ -26,12 +29,39 @@ func (d *Driver) sweepLater() {
 			d.sweeping.Store(false)
 			ctx, cancel := context.WithTimeout(d.ctx, takeBound)
 			defer cancel()
-			_ = d.sweep(ctx) // the next one does what this one could not
+			if more, _ := d.sweep(ctx); more { // the next one does what this one could not
+				d.sweepLater()
+			}
 		})
 	})
 }
 
-func (d *Driver) sweep(ctx context.Context) error {
+// sweep reports whether this process will have more to remove.
+func (d *Driver) sweep(ctx context.Context) (more bool, err error) {
+	kept, more := d.keeper.forget(keptLife)
+	if err := d.forget(ctx, kept, keptLife); err != nil {
+		return true, err
+	}
+	return more, d.sweepOthers(ctx)
+}
+
+// tidy removes the rows that are kept when the driver is closed; where the database
+// cannot be reached, they are left to others' sweeps.
+func (d *Driver) tidy() {
+	ctx, cancel := context.WithTimeout(context.Background(), tidyBound)
+	defer cancel()
+	kept, _ := d.keeper.forget(0)
+	_ = d.forget(ctx, kept, 0)
+}
+
+func (d *Driver) sweepOthers(ctx context.Context) error {
+	kept, err := d.names(ctx, "kept")
+	if err == nil {
+		err = d.forget(ctx, kept, time.Minute)
+	}
+	if err != nil {
+		return err
+	}
 	stale, err := d.names(ctx, "stale")
 	if err != nil {
 		return err

@@ -38,9 +38,9 @@ func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name, statement stri
 	d.sweepLater()
 	d.makeRow(ctx, name)
 	for {
-		found, err := d.lockRow(ctx, tx, name, statement)
+		there, err := d.lockRow(ctx, tx, name, statement)
 		switch {
-		case err == nil && !found: // nobody could make it, or the sweep took it
+		case err == nil && !there: // nobody could make it, or the sweep took it
 			_, err = tx.ExecContext(ctx, d.w.render("txenter", values{name: name}))
 			if err == nil {
 				return nil
@@ -57,16 +57,8 @@ func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name, statement stri
 	}
 }
 
-func (d *Driver) lockRow(ctx context.Context, tx *sql.Tx, name, statement string) (found bool, err error) {
-	rows, err := tx.QueryContext(ctx, d.w.render(statement, values{name: name}))
-	if err != nil {
-		return false, err
-	}
-	err = each(rows, func(*sql.Rows) error {
-		found = true
-		return nil
-	})
-	return found, err
+func (d *Driver) lockRow(ctx context.Context, tx *sql.Tx, name, statement string) (bool, error) {
+	return found(tx.QueryContext(ctx, d.w.render(statement, values{name: name})))
 }
 
 // makeRow makes the row of a name beside the transaction: to look for one that is
@@ -97,7 +89,7 @@ func (d *Driver) makeRow(ctx context.Context, name string) {
 //
 // It locks the ticket's place in line in share mode: renewals go on, and a
 // release or the next grant waits for the end of tx. End tx before the lock is
-// released.
+// released. Where all connections of the pool are in use, renewals wait for the end of tx, too.
 //
 // A *locker.Lock is such a lock.
 func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
@@ -106,15 +98,47 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 },
 ) error {
 	v := values{name: lock.Name(), token: lock.Token()}
-	rows, err := tx.QueryContext(ctx, d.w.render("guard", v))
-	if err == nil {
-		var there map[uint64]bool
-		if there, err = scanTokens(rows); err == nil && !there[v.token] {
-			err = driver.ErrLost
-		}
+	held, err := d.unkept(ctx, tx, v)
+	if err == nil && held {
+		held, err = found(tx.QueryContext(ctx, d.w.render("guard", v)))
+	}
+	if err == nil && !held {
+		err = driver.ErrLost
 	}
 	if err != nil {
 		return fmt.Errorf("mysql: guard a transaction by %q: %w", v.name, err)
 	}
 	return nil
+}
+
+// unkept sees to it that the row of a ticket is not kept for another when it is released:
+// from then on it is this ticket's for as long as it has its place in line, and what
+// releases it changes that place. That is done beside the transaction, which would
+// lock the whole row. Where the pool has no connection left, the transaction does it.
+func (d *Driver) unkept(ctx context.Context, tx *sql.Tx, v values) (held bool, err error) {
+	if s := d.db.Stats(); s.MaxOpenConnections == 0 || s.InUse < s.MaxOpenConnections {
+		beside, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if n, err := d.change(beside, "knock", v); err == nil {
+			return n > 0, nil
+		}
+	}
+	r, err := tx.ExecContext(ctx, d.w.render("knock", v))
+	if err != nil {
+		return false, err
+	}
+	n, err := r.RowsAffected()
+	return n > 0, err
+}
+
+// found tells whether a query has found anything.
+func found(rows *sql.Rows, err error) (some bool, _ error) {
+	if err != nil {
+		return false, err
+	}
+	err = each(rows, func(*sql.Rows) error {
+		some = true
+		return nil
+	})
+	return some, err
 }

@@ -11,14 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// How often the poller asks. A line that moved a moment ago is likely to move
-// again soon, so the time between two looks is an eighth of the time since
-// something changed: a hand-off is noticed at most that much later than at once.
-// Who is not next may look less often.
 const (
-	pollShare = 8
-	pollLeast = time.Millisecond
-	pollMost  = 100 * time.Millisecond
 	pollRest  = 3   // times as long as a look took, but at most pollMost, does the poller rest at least
 	pollLines = 100 // lines a statement
 )
@@ -44,6 +37,8 @@ type watch struct {
 	most    int       // how many tickets to read; 0: by the waiters
 	head    uint64    // what was seen last, in one number
 	moved   time.Time
+	pace    pace
+	due     time.Time // when to look again
 }
 
 // A waiter is a ticket that stands in line.
@@ -51,6 +46,8 @@ type waiter struct {
 	seat
 	name, id string
 	ttl      time.Duration
+	seen     []row        // the head of the line when it was first looked at
+	crowd    bool         // others stood behind when it was found to be next
 	claimed  time.Time    // before the first claim was sent; zero: none was
 	news     chan outcome // of one
 }
@@ -90,13 +87,18 @@ func (p *poller) add(w *waiter) bool {
 	defer p.mu.Unlock()
 	l := p.lines[w.name]
 	if l == nil {
-		l = &watch{name: w.name, waiters: make(map[uint64]*waiter)}
+		l = &watch{name: w.name, waiters: make(map[uint64]*waiter), moved: time.Now()}
 		p.lines[w.name] = l
 	}
-	l.moved = time.Now()
 	l.waiters[w.token] = w
 	i, _ := slices.BinarySearchFunc(l.order, w.token, func(w *waiter, t uint64) int { return cmp.Compare(w.token, t) })
 	l.order = slices.Insert(l.order, i, w)
+	if i == 0 { // the line was looked at a moment ago
+		due := l.note(&reading{rows: w.seen, seats: l.order[:1]}, time.Now())
+		if len(l.order) == 1 || due.Before(l.due) {
+			l.due = due
+		}
+	}
 	if !p.running {
 		p.running = p.d.begin(p.run)
 		if p.running {
@@ -141,6 +143,7 @@ func (p *poller) nudge(name string) {
 	defer p.mu.Unlock()
 	if l := p.lines[name]; l != nil {
 		l.moved = time.Now()
+		l.due = l.moved
 		p.wake()
 	}
 }
@@ -156,12 +159,11 @@ func (p *poller) run() {
 		case <-p.d.ctx.Done():
 			return
 		}
-		began := time.Now()
 		next, more := p.turn()
 		if !more {
 			return
 		}
-		t.Reset(max(next, min(pollRest*time.Since(began), pollMost)))
+		t.Reset(next)
 	}
 }
 
@@ -171,20 +173,33 @@ func (p *poller) turn() (next time.Duration, more bool) {
 	ctx, cancel := context.WithTimeout(p.d.ctx, max(p.d.opts.liveness/2, time.Second))
 	defer cancel()
 	p.d.sweepLater()
+	began := time.Now()
 	err := p.beat(ctx)
 	if err == nil {
-		next, err = p.look(ctx)
+		err = p.look(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = err
-	if err != nil {
-		next = pollMost
-	}
 	if len(p.lines) == 0 {
 		p.running = false
 	}
-	return next, p.running
+	if err != nil {
+		return pollMost, p.running
+	}
+	now := time.Now()
+	return max(p.next().Sub(now), min(pollRest*now.Sub(began), pollMost)), p.running
+}
+
+// next is when a line or a beat is due. With mu held.
+func (p *poller) next() time.Time {
+	next := p.beaten.Add(p.d.opts.liveness / 4)
+	for _, l := range p.lines {
+		if l.due.Before(next) {
+			next = l.due
+		}
+	}
+	return next
 }
 
 // beat shows, if it is time, that the waiters' process lives, and tells those
@@ -261,6 +276,9 @@ func (p *poller) end(w *waiter, o outcome) {
 	p.d.mu.Lock()
 	if errors.Is(o.err, driver.ErrLost) {
 		delete(p.d.queued, w.id)
+	} else if t, ok := p.d.queued[w.id]; ok {
+		t.crowd = w.crowd
+		p.d.queued[w.id] = t
 	}
 	p.d.mu.Unlock()
 	if waits {

@@ -31,6 +31,12 @@ func slotOf(name string) uint64 {
 	return h.Sum64() % slots
 }
 
+// A number is that of a row and its turn in it.
+const turns = 1 << 20
+
+func seqOf(token uint64) uint64  { return token / turns }
+func turnOf(token uint64) uint64 { return token % turns }
+
 // A statement is text with holes: parts[0] hole[0] parts[1] …
 type statement struct {
 	parts []string
@@ -107,7 +113,9 @@ type values struct {
 	owner, note string
 	shared      bool
 	permits     int
+	knock       bool
 	ttl, life   time.Duration
+	unused      time.Duration
 	token       uint64
 	tokens      []uint64
 	ids, names  []string
@@ -161,10 +169,21 @@ func (v *values) fill(b []byte, hole string) []byte {
 		return micros(b, v.life)
 	case "idle":
 		return micros(b, gateIdle)
+	case "seq":
+		return strconv.AppendUint(b, seqOf(v.token), 10)
+	case "next":
+		return strconv.AppendUint(b, turnOf(v.token)+1, 10)
 	case "token":
 		return strconv.AppendUint(b, v.token, 10)
-	case "tokens":
-		return list(b, v.tokens, func(b []byte, t uint64) []byte { return strconv.AppendUint(b, t, 10) })
+	case "seqs":
+		return list(b, v.tokens, func(b []byte, t uint64) []byte { return strconv.AppendUint(b, seqOf(t), 10) })
+	case "knock":
+		if v.knock {
+			return append(b, '1')
+		}
+		return append(b, '0')
+	case "unused":
+		return micros(b, v.unused)
 	case "ids":
 		return list(b, v.ids, literal)
 	case "names":
