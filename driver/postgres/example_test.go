@@ -69,7 +69,8 @@ func ExampleDriver_Guard() {
 	}
 }
 
-// For work that is one transaction, the transaction can be the lock.
+// For work that is one transaction, the transaction can be the lock. It has to
+// be READ COMMITTED.
 func ExampleDriver_AcquireTx() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@localhost/shop")
@@ -83,11 +84,11 @@ func ExampleDriver_AcquireTx() {
 	}
 	defer d.Close()
 
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := d.AcquireTx(ctx, tx, "invoice numbers"); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO invoices (number) SELECT max(number) + 1 FROM invoices")
+		_, err := tx.Exec(ctx, "INSERT INTO invoices (number) SELECT coalesce(max(number), 0) + 1 FROM invoices")
 		return err
 	})
 	if err != nil {

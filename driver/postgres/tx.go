@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,10 +20,13 @@ import (
 // the same database, and nothing else: a lock of Acquire does not see it. It
 // waits inside the database: a ctx that ends meanwhile costs the connection,
 // and so the transaction.
+//
+// The transaction has to be READ COMMITTED, which a database may be set not to
+// begin by default; another is refused, and goes on without the lock. In stricter
+// isolation it would go on to see the tables as they were before it waited,
+// without what the holder before it has written.
 func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
-	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), $2::bigint))",
-		d.txMode(), []byte(name), d.w.txSeed)
-	if err != nil {
+	if _, err := d.lockTx(ctx, tx, name, "pg_advisory_xact_lock(%s) IS NULL"); err != nil {
 		return fmt.Errorf("postgres: acquire %q in a transaction: %w", name, err)
 	}
 	return nil
@@ -31,9 +35,7 @@ func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 // TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that
 // another transaction holds name.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
-	var ok bool
-	err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock(hashtextextended(encode($1::bytea, 'hex'), $2::bigint))",
-		d.txMode(), []byte(name), d.w.txSeed).Scan(&ok)
+	ok, err := d.lockTx(ctx, tx, name, "pg_try_advisory_xact_lock(%s)")
 	if err == nil && !ok {
 		err = driver.ErrNotAcquired
 	}
@@ -41,6 +43,22 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error
 		return fmt.Errorf("postgres: try to acquire %q in a transaction: %w", name, err)
 	}
 	return nil
+}
+
+// lockTx takes the lock of a name for tx by a call, which is made only if the
+// isolation of tx is such that its next statement sees what was committed
+// before that. SERIALIZABLE is not: it finds out only conflicts with what is
+// SERIALIZABLE too, and that at the end.
+func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok bool, err error) {
+	var level string
+	var got *bool
+	call = fmt.Sprintf(call, "hashtextextended(encode($1::bytea, 'hex'), $2::bigint)")
+	err = tx.QueryRow(ctx, `SELECT l, CASE WHEN l IN ('read committed', 'read uncommitted') THEN `+call+` END
+		FROM current_setting('transaction_isolation') AS l`, d.txMode(), []byte(name), d.w.txSeed).Scan(&level, &got)
+	if err == nil && got == nil {
+		err = fmt.Errorf("the transaction is %s, want READ COMMITTED", strings.ToUpper(level))
+	}
+	return got != nil && *got, err
 }
 
 // Guard ties tx to a lock that is held under the same schema and prefix, in the

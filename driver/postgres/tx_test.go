@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,36 @@ func TestAcquireTx(t *testing.T) {
 	ok(t, b.Commit(ctx))
 	c := begin(t, p)
 	ok(t, d.TryAcquireTx(ctx, c, "x\x00"))
+}
+
+// In stricter isolation a transaction that has waited sees nothing of what the
+// holder before it has written, and two holders take the same number.
+func TestAcquireTxWantsReadCommitted(t *testing.T) {
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
+	ctx := t.Context()
+	acquire := map[string]func(context.Context, pgx.Tx, string) error{"AcquireTx": d.AcquireTx, "TryAcquireTx": d.TryAcquireTx}
+	for what, f := range acquire {
+		for level, fits := range map[pgx.TxIsoLevel]bool{
+			pgx.ReadUncommitted: true, pgx.ReadCommitted: true, pgx.RepeatableRead: false, pgx.Serializable: false,
+		} {
+			tx, err := p.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+			ok(t, err)
+			t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+			err = f(ctx, tx, "a")
+			switch {
+			case fits && err != nil:
+				t.Errorf("%s in %s: %v", what, level, err)
+			case !fits && (err == nil || !strings.Contains(err.Error(), strings.ToUpper(string(level))) || !strings.Contains(err.Error(), "READ COMMITTED")):
+				t.Errorf("%s in %s: the error is %v, want one that says what it has to be", what, level, err)
+			}
+			if !fits { // nothing was acquired
+				other := begin(t, p)
+				ok(t, d.TryAcquireTx(ctx, other, "a"))
+				ok(t, other.Rollback(ctx))
+			}
+			ok(t, tx.Rollback(ctx))
+		}
+	}
 }
 
 func TestGuard(t *testing.T) {
