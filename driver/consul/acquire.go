@@ -97,16 +97,17 @@ func (d *Driver) joinOnce(ctx context.Context, r driver.Request, ttl time.Durati
 	if err != nil {
 		return nil, nil, err
 	}
+	name := d.keys.line(r.Name)
 	ops := []op{
 		keyOp(api.KVCheckNotExists, d.keys.barred(t.home.id, r.ID)),
 		lockOp(t.key, t.home.id, newValue(r, ttl)),
-		keyOp(api.KVGetTree, d.keys.line(r.Name)),
+		keyOp(api.KVGetTree, name),
 	}
 	blocked := d.blocksLocally(r)
 	if blocked { // no need to read what may be a long line
 		ops = ops[:2]
 	}
-	pairs, err := d.store.commit(ctx, ops...)
+	pairs, err := d.writes.commit(ctx, name, ops...)
 	if err != nil {
 		return nil, nil, d.notJoined(t, err)
 	}

@@ -18,7 +18,10 @@
 // key that is deleted for a quarter of an hour, and goes through them
 // whenever their prefix is read. A transaction
 // creates the ticket and returns the line as it stands at that same index, so
-// an uncontended Acquire is one request and a Release another.
+// an uncontended Acquire is one request and a Release another. Callers of one
+// driver at the same time share them: while two are under way, what others
+// create and delete meanwhile goes together into the next, up to 21 of the
+// former or 32 of the latter, and one for each name.
 //
 // One session for each TTL in use carries all tickets of a driver. It is renewed
 // once for all of them and destroyed when it has been idle for ten seconds, and
@@ -95,7 +98,7 @@
 //
 // # Requests
 //
-//	uncontended acquire and release   2
+//	uncontended acquire and release   2, or a share of that
 //	a fixed lease                     one more, for its renewal
 //	TryAcquire that is refused        2
 //	contended, from another process   5 a grant, whatever the number of waiters

@@ -21,10 +21,11 @@ const (
 
 // Driver is a driver.Driver on Consul. See the package comment.
 type Driver struct {
-	store store
-	keys  keyspace
-	opts  options
-	name  string // String
+	store  store
+	writes *combiner // of tickets
+	keys   keyspace
+	opts   options
+	name   string // String
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
@@ -39,10 +40,9 @@ type Driver struct {
 	closed   bool
 	classes  map[time.Duration]*class // of sessions, by TTL
 	sessions map[*session]struct{}
-	tickets  map[string]*ticket  // that this driver knows of, by ID
-	own      map[string]struct{} // their keys
-	lines    map[string]*line    // with local waiters, by name
-	keeper   *time.Timer         // next look at the sessions; or nil
+	tickets  map[string]*ticket // that this driver knows of, by ID
+	lines    map[string]*line   // with local waiters, by name
+	keeper   *time.Timer        // next look at the sessions; or nil
 	keepAt   time.Time
 	watching int                // lines with a watch of their own
 	shared   map[string]*bucket // watches of many lines, by prefix
@@ -91,9 +91,10 @@ func WithMinTTL(d time.Duration) Option { return func(o *options) { o.minTTL = d
 // New makes a driver that uses client and never closes it. It does not reach
 // the server.
 //
-// The client should keep as many idle connections per host as it has
-// concurrent callers (http.Transport.MaxIdleConnsPerHost), and its http.Client
-// should have no Timeout: waiting is done by blocking queries. Without
+// The client should keep some idle connections per host
+// (http.Transport.MaxIdleConnsPerHost: 8 do, since concurrent callers share
+// requests; each costs two goroutines), and its http.Client should have
+// no Timeout: waiting is done by blocking queries. Without
 // compression (http.Transport.DisableCompression) contended locks are faster.
 func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
@@ -117,11 +118,11 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		classes:  make(map[time.Duration]*class),
 		sessions: make(map[*session]struct{}),
 		tickets:  make(map[string]*ticket),
-		own:      make(map[string]struct{}),
 		lines:    make(map[string]*line),
 		shared:   make(map[string]*bucket),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.writes = newCombiner(&d.store, &d.work)
 	return d, nil
 }
 
@@ -158,6 +159,7 @@ func (d *Driver) Close() error {
 
 	d.cancel()
 	err := d.destroyAll(left)
+	d.writes.close()
 	d.work.Wait()
 	if d.owned != nil {
 		d.owned()

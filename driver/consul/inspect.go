@@ -49,7 +49,7 @@ func (d *Driver) refine(ticket *driver.Ticket) {
 	if t == nil || !t.held {
 		return
 	}
-	ticket.Since = t.since
+	ticket.Since = time.Unix(0, t.since)
 	ticket.Remaining = max(time.Until(t.s.asked.Add(t.s.ttl)), time.Millisecond)
 }
 

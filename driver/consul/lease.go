@@ -271,7 +271,7 @@ func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) err
 		d.mu.Lock()
 		p := pair{Key: t.key, ModifyIndex: t.modify}
 		d.mu.Unlock()
-		err := d.deletePair(ctx, p)
+		err := d.deletePair(ctx, h.Name, p)
 		var refused *rollback
 		if !errors.As(err, &refused) || strings.Contains(refused.Error(), "doesn't exist") {
 			return err
@@ -286,11 +286,11 @@ func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) err
 	if i < 0 {
 		return &rollback{}
 	}
-	return d.deletePair(ctx, line[i].pair)
+	return d.deletePair(ctx, h.Name, line[i].pair)
 }
 
-func (d *Driver) deletePair(ctx context.Context, p pair) error {
-	return d.store.do(ctx, indexOp(p), keyOp(api.KVDelete, p.Key))
+func (d *Driver) deletePair(ctx context.Context, name string, p pair) error {
+	return d.writes.do(ctx, d.keys.line(name), indexOp(p), keyOp(api.KVDelete, p.Key))
 }
 
 func (d *Driver) sessionOf(t *ticket) *session {

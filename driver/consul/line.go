@@ -233,7 +233,7 @@ func (l *line) next(cancel context.CancelFunc) (step func(context.Context) error
 		index := l.view.complete
 		return func(ctx context.Context) error { return l.watchAll(ctx, index) }, true
 	}
-	_, local := l.d.own[t.key]
+	local := l.d.isOwn(t.key)
 	return func(ctx context.Context) error { return l.watchOne(ctx, t.spot, local) }, true
 }
 

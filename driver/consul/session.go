@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,12 +59,12 @@ type ticket struct {
 	slot   int
 	key    string
 	number uint64
-	modify uint64 // of its key, as far as is known
+	modify uint64  // of its key, as far as is known
+	since  int64   // of the grant, in nanoseconds since 1970
+	w      *waiter // while an Acquire waits for it
 	shared bool
 	held   bool
-	since  time.Time // of the grant
-	doubt  bool      // it may yet be created by a request that was not answered
-	w      *waiter   // while an Acquire waits for it
+	doubt  bool // it may yet be created by a request that was not answered
 }
 
 // fresh is the part of its TTL after which a session is renewed.
@@ -107,7 +109,6 @@ func (d *Driver) attached(t *ticket, ttl time.Duration, since time.Time) (*ticke
 	t.slot = t.s.takeSlot(t.name)
 	t.key = d.keys.ticket(t.name, t.s.id, t.slot)
 	d.tickets[t.id] = t
-	d.own[t.key] = struct{}{}
 	t.s.tickets[t.id] = t
 	t.s.waiting++
 	if !t.s.post {
@@ -224,7 +225,6 @@ func (d *Driver) bury(s *session) {
 	for _, t := range s.tickets {
 		lost = append(lost, t)
 		delete(d.tickets, t.id)
-		delete(d.own, t.key)
 		t.home.freeSlot(t.name, t.slot)
 	}
 	clear(s.tickets)
@@ -280,7 +280,6 @@ func (d *Driver) detach(t *ticket) bool {
 		return false
 	}
 	delete(d.tickets, t.id)
-	delete(d.own, t.key)
 	t.home.freeSlot(t.name, t.slot)
 	s := t.s
 	delete(s.tickets, t.id)
@@ -310,7 +309,7 @@ func (d *Driver) settle(s *session) {
 func (d *Driver) holdLocked(t *ticket) {
 	if !t.held {
 		t.held = true
-		t.since = time.Now()
+		t.since = time.Now().UnixNano()
 		t.w = nil
 		t.s.waiting--
 	}
@@ -355,4 +354,16 @@ func (d *Driver) destroyAll(sessions []*session) error {
 	}
 	group.Wait()
 	return errors.Join(errs...)
+}
+
+// isOwn tells whether a key of a line is that of a ticket of this driver. With
+// mu held.
+func (d *Driver) isOwn(key string) bool {
+	_, slot := path.Split(key)
+	for s := range d.sessions {
+		if strings.HasPrefix(slot, s.id) {
+			return true
+		}
+	}
+	return false
 }
