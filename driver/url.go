@@ -13,7 +13,7 @@ import (
 
 // A URL names a store: scheme://[user[:password]@]host[,host…][/path][?query].
 // Unlike net/url it takes several hosts, each with a port of its own. No
-// method but Password, and no error, tells the password.
+// method, and no error, tells the password.
 type URL struct {
 	Scheme   string
 	User     string
@@ -114,13 +114,10 @@ func (u *URL) HostsWithPort(defaultPort string) []string {
 	return hosts
 }
 
-// Redacted is the URL without its password and its query.
+// Redacted is the URL without its user, which may be a token, its password, and
+// its query.
 func (u *URL) Redacted() string {
-	user := ""
-	if u.User != "" {
-		user = url.User(u.User).String() + "@"
-	}
-	return u.Scheme + "://" + user + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
+	return u.Scheme + "://" + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
 }
 
 // String is Redacted.

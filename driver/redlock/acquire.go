@@ -18,19 +18,15 @@ type ticket struct {
 	record string
 	number uint64       // final once it stands in line, or holds, on a majority
 	round  atomic.Int64 // of the last question; one goroutine at a time asks
-	lease  atomic.Int64 // what the last renewal asked for
+	until  time.Time    // held: the end of the lease on a majority; Driver.mu guards it
 }
 
 // newTicket is of a request without its Joined: what that hangs on to, the whole
 // call of Acquire, would live as long as the lease.
 func (d *Driver) newTicket(r driver.Request) *ticket {
 	r.Joined = nil
-	t := &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: redisline.Record(d.channel, r)}
-	t.lease.Store(int64(r.TTL))
-	return t
+	return &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: redisline.Record(d.channel, r)}
 }
-
-func (t *ticket) ttl() time.Duration { return time.Duration(t.lease.Load()) }
 
 // Acquire implements driver.Driver. Without contention it is one request to each
 // node, all at once, and with contention two: to join and, when granted, to
@@ -112,7 +108,7 @@ func (d *Driver) leave(ctx context.Context, t *ticket, v *vote) error {
 	sure, perhaps := v.given()
 	for _, n := range d.nodes {
 		if perhaps&(1<<n.index) != 0 {
-			d.release(n, t.key, t.r.ID, t.ttl())
+			d.release(n, t.key, t.r.ID, t.r.TTL)
 		}
 	}
 	err := d.ask(ctx, newPoll(func(int, any, error) bool { return false }), func(n *node) *call {
@@ -170,23 +166,11 @@ func (d *Driver) join(ctx context.Context, t *ticket, joined func()) (driver.Gra
 func (d *Driver) grant(t *ticket, v *vote) driver.Grant {
 	t.number = v.number
 	d.mu.Lock()
+	t.until = v.asked.Add(t.r.TTL)
 	d.held[t.r.ID] = t
 	d.mu.Unlock()
 	v.repairLate()
 	return driver.Grant{Token: v.number, Asked: v.asked}
-}
-
-// repair asks one node, in the background, to take part in a grant that a
-// majority has made: it was down, or somebody's release came late there. The
-// request goes out before the release of the ticket, or not at all.
-func (d *Driver) repair(n *node, t *ticket) {
-	c := d.acquireCall(t, t.number, t.round.Load(), orLeave, kept)
-	c.done = func(any, error) {}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.held[t.r.ID] == t {
-		n.add(c)
-	}
 }
 
 // yield takes back a hold that has no majority: the ticket waits again there,

@@ -26,8 +26,10 @@
 // reached by a release is asked again each second for as long as the lease may last there.
 //
 // A renewal counts when a majority has it. On a node that lacks a lease which a
-// majority has renewed (it was down, or has lost its data) the lease is set again.
-// A lease without a majority is lost, never repaired.
+// majority has renewed (it was down, or has lost its data) the lease is set again, for
+// what is left of it. That is also looked after as soon as a node is back that was not
+// reached, within a second and long before the next renewal. A lease without a majority is
+// lost, never repaired.
 //
 // # The line
 //
@@ -82,9 +84,11 @@
 //     same time gives a lock away while it is held. Slew clocks, do not step them. What was
 //     measured here is servers on one clock.
 //   - Nodes that lose data when they restart (no appendonly, or not appendfsync always) forget
-//     leases. One at a time is repaired at the next renewal, after TTL/3 at most. A
-//     majority of the nodes that hold a lease, restarted within that time, can grant it again.
-//     Keep such a node down for as long as the longest TTL, or keep its data.
+//     leases. Each gets them again from their holders, within a second of being back. Until
+//     then one node fewer has the lease: when it is on a bare majority, because all
+//     other nodes are down or were lost too, whoever asks in that second can be granted
+//     it again. Its holder is told at once. Keep such a node down for as long as the longest
+//     TTL, or keep its data.
 //   - A holder that is paused (garbage collection, a suspended machine) may go on
 //     for a moment after its lease has ended: its context ends as soon as it runs again,
 //     not before.

@@ -38,6 +38,7 @@ type Driver struct {
 	waiters map[string]*waiter // by ticket ID
 	held    map[string]*ticket // by ticket ID
 	losses  map[string]uint64  // by ticket ID: nodes that told of a break
+	backs   int                // nodes that have come back since leases were looked after
 }
 
 var (
@@ -176,7 +177,11 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		n := newNode(i, c, o.timeout)
 		n.ctx = ctx
 		n.listener = redisline.NewListener(c, d.channel,
-			func(notice string) { d.hear(i, notice) }, d.recheck)
+			func(notice string) { d.hear(i, notice) },
+			func() {
+				d.recheck()
+				d.reassure()
+			})
 		d.nodes = append(d.nodes, n)
 	}
 	return d

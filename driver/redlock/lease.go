@@ -52,7 +52,7 @@ func (d *Driver) forget(id string) time.Duration {
 		return time.Minute
 	}
 	delete(d.held, id)
-	return t.ttl()
+	return max(t.r.TTL, time.Until(t.until))
 }
 
 // release removes a ticket from one node in the background.
@@ -124,6 +124,7 @@ type renewal struct {
 	*poll
 	d       *Driver
 	rs      []driver.Renewal
+	asked   time.Time
 	yes, no []int
 	errs    []error
 	heard   []bool
@@ -135,7 +136,7 @@ type renewal struct {
 
 func (d *Driver) newRenewal(rs []driver.Renewal) *renewal {
 	b := &renewal{
-		d: d, rs: rs, yes: make([]int, len(rs)), no: make([]int, len(rs)), short: make([]uint64, len(rs)),
+		d: d, rs: rs, asked: time.Now(), yes: make([]int, len(rs)), no: make([]int, len(rs)), short: make([]uint64, len(rs)),
 		errs: make([]error, len(d.nodes)), heard: make([]bool, len(d.nodes)), ended: make(chan struct{}),
 	}
 	b.poll = newPoll(b.take)
@@ -187,6 +188,7 @@ func (b *renewal) verdicts() []error {
 	for i := range b.rs {
 		switch {
 		case b.yes[i] >= b.d.quorum:
+			b.extend(i)
 			b.mend(i, b.short[i])
 		case b.no[i] > len(b.d.nodes)-b.d.quorum:
 			errs[i] = driver.ErrLost
@@ -198,26 +200,6 @@ func (b *renewal) verdicts() []error {
 		}
 	}
 	return errs
-}
-
-// mend sets a lease again on nodes that do not have it, while a majority does:
-// they were down when it was granted, or have lost it since.
-func (b *renewal) mend(i int, on uint64) {
-	if on == 0 || b.yes[i] < b.d.quorum {
-		return
-	}
-	b.d.mu.Lock()
-	t := b.d.held[b.rs[i].ID]
-	b.d.mu.Unlock()
-	if t == nil {
-		return
-	}
-	t.lease.Store(int64(b.rs[i].TTL))
-	for _, n := range b.d.nodes {
-		if on&(1<<n.index) != 0 {
-			b.d.repair(n, t)
-		}
-	}
 }
 
 // dispose removes what is left of a lease that is lost. A ticket that never

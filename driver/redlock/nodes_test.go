@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/redlock"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -172,6 +173,61 @@ func TestRepair(t *testing.T) {
 	release(t, k)
 	release(t, r)
 	eventually(t, "released on all nodes", func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "r") == 0 })
+}
+
+// A node that comes back gets what it lacks at once, not with the next renewal,
+// which is 20 seconds away here.
+func TestRepairWhenBack(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	a, b := client(t, nodes.URL()), client(t, nodes.URL())
+	release(t, take(t, a, "warm"))
+	nodes.Members[2].Kill() // when it is granted
+	k := take(t, a, "a", locker.WithTTL(time.Minute))
+	f := take(t, a, "f", locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	end := time.Now().Add(time.Minute)
+	r := take(t, a, "r", locker.Shared(), locker.WithTTL(time.Minute))
+	everywhere := func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "f")+heldOn(t, cs, "r") == 9 }
+	time.Sleep(2 * time.Second) // a part of the leases is over
+	nodes.Members[2].Start()
+	eventually(t, "held by the node that was down", everywhere)
+	nodes.Members[0].Kill() // it loses what it has
+	nodes.Members[0].Start()
+	eventually(t, "held by the node that has lost it", everywhere)
+	for i, n := range cs {
+		most := time.Duration(float64(time.Until(end))*(1+redlock.DefaultDrift)) + 100*time.Millisecond
+		if left := n.PTTL(t.Context(), keyOf("f")).Val(); left > most {
+			t.Errorf("node %d keeps a lease for %v that is not renewed, and has %v left", i, left, most)
+		}
+	}
+	if _, err := b.TryAcquire(t.Context(), "a"); !errors.Is(err, locker.ErrNotAcquired) {
+		t.Fatalf("TryAcquire of what is held: %v", err)
+	}
+	for _, k := range []*locker.Lock{k, f, r} {
+		if k.Err() != nil {
+			t.Fatal(k.Err())
+		}
+		release(t, k)
+	}
+}
+
+// What a majority has forgotten is told when it is back.
+func TestForgottenIsToldWhenBack(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	c := client(t, nodes.URL())
+	k := take(t, c, "a", locker.WithTTL(time.Minute))
+	eventually(t, "held on all nodes", func() bool { return heldOn(t, clients(t, nodes), "a") == 3 })
+	for _, m := range nodes.Members[:2] {
+		m.Kill()
+	}
+	for _, m := range nodes.Members[:2] {
+		m.Start()
+	}
+	select {
+	case <-k.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("not told before the next renewal")
+	}
 }
 
 func TestNoRepairWithoutMajority(t *testing.T) {

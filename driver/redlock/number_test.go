@@ -70,7 +70,7 @@ func (o oneNode) ask(tk *ticket, number uint64, mode, origin byte) answer {
 		v, err = reply, failed
 		return true
 	})
-	o.check(o.d.ask(context.Background(), p, func(*node) *call { return o.d.acquireCall(tk, number, 1, mode, origin) }))
+	o.check(o.d.ask(context.Background(), p, func(*node) *call { return o.d.acquireCall(tk, tk.r.TTL, number, 1, mode, origin) }))
 	o.check(err)
 	a, err := parseAcquire(v)
 	o.check(err)

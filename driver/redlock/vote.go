@@ -49,7 +49,7 @@ func (d *Driver) vote(ctx context.Context, t *ticket, number uint64, mode, origi
 	}
 	v.poll = newPoll(v.take)
 	v.asked = time.Now()
-	err := d.ask(ctx, v.poll, func(n *node) *call { return d.acquireCall(t, number, v.round, mode, origin) })
+	err := d.ask(ctx, v.poll, func(n *node) *call { return d.acquireCall(t, t.r.TTL, number, v.round, mode, origin) })
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.verdict == undecided {

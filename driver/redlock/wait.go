@@ -106,7 +106,7 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 		due, lost := d.look(w)
 		switch {
 		case lost:
-			d.dispose(w.t.r.Hold(0), w.t.ttl())
+			d.dispose(w.t.r.Hold(0), w.t.r.TTL)
 			return driver.Grant{}, driver.ErrLost
 		case !due:
 			continue
@@ -231,7 +231,7 @@ func (d *Driver) removed(id string, nodes uint64) {
 // rejoin puts a ticket in line again on a node that does not know it: the node
 // was down, or has lost it.
 func (d *Driver) rejoin(n *node, w *waiter) {
-	c := d.acquireCall(w.t, w.t.number, 0, justJoin, kept)
+	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, 0, justJoin, kept)
 	c.done = func(v any, err error) {
 		if err != nil { // perhaps told by add, with mu held
 			return

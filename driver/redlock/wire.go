@@ -61,13 +61,13 @@ const (
 	kept    = 'k' // the ticket has it on a majority
 )
 
-// acquireCall asks a node for a ticket.
-func (d *Driver) acquireCall(t *ticket, number uint64, round int64, mode, origin byte) *call {
+// acquireCall asks a node for a ticket; if it holds, it does for ttl.
+func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, round int64, mode, origin byte) *call {
 	return &call{
 		script: redisline.RedlockAcquire,
 		keys:   []string{t.key, d.fences()},
 		args: []any{
-			t.r.ID, number, d.millis(t.ttl()), redisline.Kind(t.r.Shared) + string([]byte{mode, origin}),
+			t.r.ID, number, d.millis(ttl), redisline.Kind(t.r.Shared) + string([]byte{mode, origin}),
 			t.bucket, round, t.record,
 		},
 		id: t.r.ID,
