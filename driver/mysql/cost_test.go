@@ -38,6 +38,37 @@ func TestStatementsOfACycle(t *testing.T) {
 	}
 }
 
+// Lines that are at rest are read together.
+func TestLinesCostNoStatements(t *testing.T) {
+	db := connect(t, testbed.MariaDB(t), "")
+	db.SetMaxOpenConns(8)
+	holder, _, prefix := fresh(t, db)
+	l, _ := join(t, db, prefix)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	const lines, seconds = 90, 4
+	for i := range lines {
+		name := strconv.Itoa(i)
+		take(t, holder, name)
+		group.Go(func() {
+			if _, err := l.Acquire(ctx, name); err == nil {
+				t.Errorf("acquired %s, which is held", name)
+			}
+		})
+		time.Sleep(7 * time.Millisecond) // each line at its own time
+	}
+	time.Sleep(2 * time.Second) // the lines are at rest
+	before := questions(t, db)
+	time.Sleep(seconds * time.Second)
+	rate := (questions(t, db) - before - 1) / seconds
+	t.Logf("%d lines: %d statements a second", lines, rate)
+	if rate > 30 { // 13 looks, a beat, a renewal now and then
+		t.Errorf("%d lines cost %d statements a second", lines, rate)
+	}
+}
+
 func TestWaitersCostNoStatements(t *testing.T) {
 	db := connect(t, testbed.MariaDB(t), "")
 	db.SetMaxOpenConns(8)

@@ -38,7 +38,7 @@
 // The server cannot notify, so who waits polls: each process with one statement for
 // all its waiters in the lines that are due, which reads a few rows of each, whatever the
 // number of waiters. Whoever is next asks after an eighth of the time since the line last
-// moved, between 1 ms and 100 ms; those further behind after two thirds of what
+// moved, between 0.5 ms and 100 ms; those further behind after two thirds of what
 // the line, at its pace, takes to reach them, 200 ms at most. So what a grant costs all
 // processes together grows with the logarithm of their number. A release in
 // the same process is noticed at once. Another statement, every quarter of the liveness,

@@ -225,7 +225,9 @@ func TestGuardOfAKeptRow(t *testing.T) {
 		must(t, err)
 		must(t, d.Guard(t.Context(), tx, k))
 		must(t, k.Extend(t.Context(), time.Second))
-		waiting, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		<-k.Done()
+		time.Sleep(300 * time.Millisecond) // its release has been sent
+		waiting, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if k, err := b.Acquire(waiting, "a"); err == nil {
 			t.Errorf("granted %d while a transaction guards what was held", k.Token())

@@ -115,6 +115,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrLost
 	case "keep":
 		d.keeper.kept(h)
+		d.sweepLater() // removes the row
 	case "vacate", "unqueue":
 		d.tidyGate(ctx, h.Name, place.crowd)
 	}

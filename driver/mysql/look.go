@@ -45,14 +45,15 @@ func (p *poller) look(ctx context.Context) error {
 	return p.claim(ctx, due)
 }
 
-// readings says what to read of each line that is due, or nearly.
+// readings says what to read of each line that is due, or nearly: so lines that are at
+// rest come to be read together.
 func (p *poller) readings() []reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var lines []reading
-	soon := time.Now().Add(pollLeast / 2)
+	now := time.Now()
 	for _, l := range p.lines {
-		if l.due.After(soon) {
+		if l.due.Sub(now) > l.rest/pollEarly {
 			continue
 		}
 		most := max(l.most, ranks)

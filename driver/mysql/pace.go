@@ -9,9 +9,10 @@ import "time"
 // waiters together grows with the logarithm of their number.
 const (
 	pollShare = 8
-	pollLeast = time.Millisecond
+	pollLeast = 500 * time.Microsecond
 	pollMost  = 100 * time.Millisecond
 	pollFar   = 200 * time.Millisecond // of those who are not among the first
+	pollEarly = 4                      // the part of the rest before its end at which a line is due with others
 
 	// ranks is how many tickets of a line are read at least, to see how far ahead the
 	// holder is.
@@ -40,6 +41,7 @@ func (l *watch) note(r *reading, now time.Time) (due time.Time) {
 			}
 		}
 	}
+	l.rest = rest
 	return now.Add(rest)
 }
 

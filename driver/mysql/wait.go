@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	pollRest  = 3   // times as long as a look took, but at most pollMost, does the poller rest at least
+	pollRest  = 2   // times as long as a look took, but at most pollMost, does the poller rest at least
 	pollLines = 100 // lines a statement
 )
 
@@ -38,7 +38,8 @@ type watch struct {
 	head    uint64    // what was seen last, in one number
 	moved   time.Time
 	pace    pace
-	due     time.Time // when to look again
+	due     time.Time     // when to look again
+	rest    time.Duration // until then, from the last look
 }
 
 // A waiter is a ticket that stands in line.
