@@ -11,8 +11,8 @@
 //
 // # How it works
 //
-// A line is the rows of one name in the table locker_tickets. Whoever changes
-// it holds the transaction-level advisory lock of the name, so that tickets
+// A line is the rows of one name in the table locker_tickets. Whoever joins it
+// holds the transaction-level advisory lock of the name, so that tickets
 // become visible in the order of their numbers, and the numbers of one name
 // are granted in order. An exclusive holder's row has slot 0, a check keeps
 // that so, and the primary key is (name, slot): two exclusive holders of one
@@ -21,7 +21,9 @@
 //
 // An acquisition is one statement, a call of a function, in a transaction of
 // its own, and so is a release, which also grants whoever is next and sends
-// one NOTIFY to that process. Waiters hold no connection, whatever their
+// one NOTIFY to that process. It does so without the lock of the name where the
+// next to be granted can be seen already: a release does not wait for those who
+// are just joining. Waiters hold no connection, whatever their
 // number: a process that waits has one row in locker_processes, and writes it
 // every quarter of the liveness interval (WithLiveness), whether it waits for
 // one lock or for ten thousand. Beside that it looks, once in that time or when the lease of
@@ -42,10 +44,10 @@
 // The rules of package driver, on PostgreSQL 12 or newer; tested on 15, and
 // behind PgBouncer 1.18 in transaction mode.
 //
-//   - Requests: one for an acquisition that need not wait, one for a release
-//     (two for that of the first of a line, which did not wait itself),
-//     one for the renewals of all locks of a Locker, up to 5,000. Who waits adds
-//     one to confirm its lease, which is left out if it releases within 100 ms.
+//   - Requests: one for an acquisition that need not wait, one for a release,
+//     one for the renewals of all locks of a Locker, up to 5,000. Who has waited adds
+//     one to confirm its lease, unless it releases within a twelfth of the liveness
+//     interval (0.3 s).
 //   - Shortest lease: 10 ms. A shorter one is ended by the core.
 //   - After a crash of a holder the next is granted when its lease ends, at most
 //     0.5 s later. Dead waiters, however many, delay the line by 1.25 × the
@@ -64,10 +66,16 @@
 //
 // # What loses a lock
 //
-// A lease that is not renewed in time; Client.Break; deleting rows. A failover
-// to a replica that had not received the grant loses it, as does a crash of
-// a server with synchronous_commit or fsync off: then, as for any late
-// holder, the fencing token protects the resource. Where the resource is this
+// A lease that is not renewed in time; Client.Break; deleting rows.
+//
+// A failover to a standby, where the URL names both servers and has
+// target_session_attrs=read-write, keeps what the standby has: with synchronous
+// replication (synchronous_standby_names) all that was granted, so that holders go on
+// and waiters are granted afterwards. With asynchronous replication the last
+// commits before the failover are lost, a grant among them: its holder is told by its
+// next renewal, and until then another may have been granted the name. So
+// does a crash of a server with synchronous_commit or fsync off. Then, as for any
+// late holder, the fencing token protects the resource. Where the resource is this
 // very database, Guard does so without a token to compare: a guarded transaction
 // of a stale holder cannot commit.
 //

@@ -180,7 +180,11 @@ func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if err := u.Done(); err != nil {
 		return nil, err
 	}
-	dsn := url.URL{Scheme: "postgres", Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query.Encode()}
+	hosts := u.Hosts
+	if len(hosts) > 1 { // pgx gives the ports that are named to the first hosts
+		hosts = u.HostsWithPort("5432")
+	}
+	dsn := url.URL{Scheme: "postgres", Host: strings.Join(hosts, ","), Path: u.Path, RawQuery: query.Encode()}
 	if u.HasUser {
 		dsn.User = url.User(u.User)
 		if u.Password != "" {

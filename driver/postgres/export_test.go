@@ -1,9 +1,23 @@
 package postgres
 
-import "context"
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/driver"
+)
 
 // Sweep is what a driver does now and then.
 func (d *Driver) Sweep(ctx context.Context) { d.sweep(ctx) }
 
 // Code is the SQLSTATE of an error.
 func Code(err error) string { return code(err) }
+
+// Create is what a driver does when a statement failed for want of the schema.
+func (d *Driver) Create(ctx context.Context, missing error) error {
+	return d.createSchema(ctx, missing)
+}
+
+// ConnConfig is what a driver connects by.
+func ConnConfig(d driver.Driver) *pgx.ConnConfig { return d.(*Driver).pool.Config().ConnConfig }

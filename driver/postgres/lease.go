@@ -71,13 +71,16 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrClosed
 	}
 	var rep reply
-	queued := h.Shared || d.line.waited(h.ID)
+	locks := h.Shared || d.line.waited(h.ID)
 	err := d.retry(ctx, false, func() (err error) {
-		rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current(), queued)
-		if err == nil && rep.words[0] == "q" { // somebody waits, or it is not there
-			queued = true
-			rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current(), queued)
+		if !locks {
+			rep, err = d.call(ctx, nil, d.w.releaseFirst, []byte(h.Name), h.ID, d.line.current())
+			if err != nil || rep.words[0] != "q" {
+				return err
+			}
+			locks = true // whoever waited has left, or a reader is next, or it is not there
 		}
+		rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current(), true)
 		return err
 	})
 	d.line.letGo(h.ID) // not sooner: what is not held here is an orphan

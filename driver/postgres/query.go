@@ -16,6 +16,15 @@ import (
 // its own way. The pool is the user's, who may be using all of it.
 const patience = 200 * time.Millisecond
 
+// patienceOf leaves most of the time that ctx gives to the request: the renewal
+// of a short lease has little.
+func patienceOf(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(patience, time.Until(end)/4)
+	}
+	return patience
+}
+
 // with runs f on a connection. A request is one statement, which is one
 // transaction: nothing of it depends on the connection, so that a pooler in
 // transaction mode may stand between.
@@ -39,7 +48,7 @@ func (d *Driver) anyConn(ctx context.Context, urgent bool, f func(*pgx.Conn) err
 	case urgent && d.pool.Stat().IdleConns() > 0: // nothing to wait for, as good as always
 		wait = d.hurried.context()
 	case urgent:
-		wait, cancel = context.WithTimeout(ctx, patience)
+		wait, cancel = context.WithTimeout(ctx, patienceOf(ctx))
 	}
 	c, err := d.pool.Acquire(wait)
 	tooLong := wait.Err() != nil && ctx.Err() == nil
@@ -200,47 +209,6 @@ func (d *Driver) call(ctx context.Context, asked *time.Time, sql string, args ..
 		d.line.granted(g)
 	}
 	return r, err
-}
-
-// createSchema runs the schema's SQL, once at a time, because a statement
-// failed for want of it.
-func (d *Driver) createSchema(ctx context.Context, missing error) error {
-	if !d.opts.create {
-		return &schemaError{missing: missing}
-	}
-	select {
-	case d.create <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-d.create }()
-	err := d.with(ctx, true, func(c *pgx.Conn) error {
-		// All statements of one simple query are one transaction.
-		_, err := c.PgConn().Exec(ctx, d.w.schema).ReadAll()
-		return err
-	})
-	if err != nil && code(err) != "" {
-		return &schemaError{missing: missing, cause: err}
-	}
-	return err
-}
-
-// schemaError says that the tables are missing, and why they were not created.
-type schemaError struct{ missing, cause error }
-
-func (e *schemaError) Error() string {
-	s := "the tables of locker are missing (" + e.missing.Error() + ")"
-	if e.cause != nil {
-		s += " and could not be created: " + e.cause.Error()
-	}
-	return s + "; create them with the SQL that postgres.Schema returns"
-}
-
-func (e *schemaError) Unwrap() []error {
-	if e.cause == nil {
-		return []error{e.missing}
-	}
-	return []error{e.missing, e.cause}
 }
 
 // These are raised by the schema's functions.

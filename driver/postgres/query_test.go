@@ -91,6 +91,7 @@ func TestPoolOfOne(t *testing.T) {
 	queued(t, l, "a", 21)
 	mine, err := p.Acquire(t.Context())
 	ok(t, err)
+	defer mine.Release()
 	select {
 	case <-k.Done():
 		t.Error("the lock was lost while the user had the pool's only connection")
@@ -108,7 +109,6 @@ func TestPoolOfOne(t *testing.T) {
 	for range ws {
 		ok(t, got(t, first).Release(t.Context()))
 	}
-	mine.Release()
 }
 
 // Statements of an acquisition and a release, as the server counts them.

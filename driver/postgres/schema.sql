@@ -32,7 +32,17 @@ CREATE TABLE IF NOT EXISTS {tickets} (
 	PRIMARY KEY (name, slot),
 	CHECK ((slot = 0) = (held AND NOT shared))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-	autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000);
+	autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, vacuum_truncate = off);
+
+-- A plan that was made while a table is small may scan it, and is kept while it grows.
+-- This one is never small: it begins with some empty pages, and keeps them.
+DO $locker$ BEGIN
+	IF pg_relation_size({tickets_text}) = 0 THEN
+		INSERT INTO {tickets} SELECT '', -n, -n, n::text, 0, true, false, false, false, 1, 0, now(), NULL, repeat('x', 1500)::bytea, ''
+			FROM generate_series(1, 128) n;
+		DELETE FROM {tickets} WHERE name = '' AND slot < 0;
+	END IF;
+END $locker$;
 
 -- None of these has an entry for an exclusive ticket that was granted at once.
 CREATE UNIQUE INDEX IF NOT EXISTS {tickets_id} ON {tickets} (id) WHERE slot <> 0;
@@ -195,7 +205,7 @@ $locker$;
 -- and others are grants to p_process, as everywhere: g ID TOKEN BEAT.
 CREATE OR REPLACE FUNCTION {acquire}(p_name bytea, p_id text, p_process bigint, p_shared boolean, p_permits bigint,
 	p_ttl bigint, p_wait boolean, p_owner bytea, p_note bytea)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+RETURNS text LANGUAGE plpgsql AS $locker$
 DECLARE
 	old  record;
 	head record;
@@ -209,7 +219,7 @@ BEGIN
 		RETURN NULL; -- cheaper than PERFORM
 	END IF;
 	num := nextval({token_text}::regclass);
-	IF num < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 10000 THEN
+	IF num < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 10000 THEN
 		num := {number}();
 	END IF;
 	INSERT INTO {tickets}
@@ -322,31 +332,20 @@ BEGIN
 END $locker$;
 
 -- Removes a ticket and grants whoever is next. "r", or "l" if it was not
--- there or its lease was over; then grants to p_process. Without p_queued, for
--- a ticket that never waited, "q" says to ask again with it.
-CREATE OR REPLACE FUNCTION {release}(p_name bytea, p_id text, p_process bigint, p_queued boolean)
-RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+-- there or its lease was over; then grants to p_process. Without p_locks the lock
+-- of the name is not to be taken, and "q" says to ask again with it.
+CREATE OR REPLACE FUNCTION {release}(p_name bytea, p_id text, p_process bigint, p_locks boolean)
+RETURNS text LANGUAGE plpgsql AS $locker$
 DECLARE
 	live   boolean;
 	more   boolean;
 	passed text;
 	l      record;
 BEGIN
-	IF NOT p_queued THEN
-		-- Nobody waits behind a ticket that is not marked, and who is about to marks
-		-- it first: no lock of the name is needed.
-		DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id AND NOT queued
-			RETURNING expires_at > clock_timestamp() INTO live;
-		IF live IS NOT NULL THEN
-			RETURN CASE WHEN live THEN 'r' ELSE 'l' END;
-		END IF;
-	END IF;
 	passed := {pass}(p_name, p_id, p_process);
 	IF passed IS NOT NULL THEN
 		RETURN passed;
-	ELSIF NOT p_queued THEN
-		-- That may have locked the row. The lock of the name is taken before those of
-		-- rows, by all: so in a transaction of its own.
+	ELSIF NOT p_locks THEN
 		RETURN 'q';
 	END IF;
 	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM

@@ -53,6 +53,66 @@ func TestSchemaOnFirstUse(t *testing.T) {
 	group.Wait()
 }
 
+// Who missed the schema while another made it finds it in use: making an index
+// that is there already would wait for all who write to its table, and others for that.
+func TestSchemaMissedLate(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Second})
+	ok(t, err)
+	tx, err := p.Begin(t.Context())
+	ok(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), "UPDATE "+prefix+"_tickets SET note = 'busy'")
+	ok(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	ok(t, d.Create(ctx, nil))
+	// What is missing is made.
+	_, err = p.Exec(t.Context(), "DROP FUNCTION "+prefix+"_guard1")
+	ok(t, err)
+	ok(t, tx.Rollback(t.Context()))
+	ok(t, d.Create(ctx, nil))
+	var made bool
+	ok(t, p.QueryRow(t.Context(), "SELECT to_regproc('"+prefix+"_guard1') IS NOT NULL").Scan(&made))
+	if !made {
+		t.Error("a function that was missing was not made")
+	}
+}
+
+// A request that fails between taking and giving back the lock under which the
+// sequence of tokens is moved leaves no lock behind.
+func TestNoLockIsLeftBehind(t *testing.T) {
+	prefix, app := unique(), unique()
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = app })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	l := newLocker(t, d)
+	cycle := func() error {
+		k, err := l.Acquire(t.Context(), "a")
+		if err != nil {
+			return err
+		}
+		return k.Release(t.Context())
+	}
+	ok(t, cycle())
+	_, err = p.Exec(t.Context(), "ALTER SEQUENCE "+prefix+"_token RESTART 1 MAXVALUE 1000000") // no number near the clock
+	ok(t, err)
+	if err = cycle(); postgres.Code(err) != "22003" {
+		t.Fatalf("the error is %v, want one of a sequence that cannot be moved", err)
+	}
+	var left int
+	ok(t, p.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+		WHERE locktype = 'advisory' AND application_name = $1`, app).Scan(&left))
+	if left > 0 {
+		t.Errorf("%d locks are left", left)
+	}
+	_, err = p.Exec(t.Context(), "ALTER SEQUENCE "+prefix+"_token NO MAXVALUE")
+	ok(t, err)
+	ok(t, cycle())
+}
+
 func TestSchemaByAnotherUser(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)
@@ -91,6 +151,34 @@ func TestSchemaByAnotherUser(t *testing.T) {
 	queued(t, l, "a", 2)
 	ok(t, k.Release(t.Context()))
 	ok(t, got(t, w).Release(t.Context()))
+}
+
+// A plan that was made while few held locks is kept while many do.
+func TestPlansAreForManyTickets(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	ok(t, d.Release(t.Context(), r.Hold(g.Token)))
+	for range 2 {
+		_, err = p.Exec(t.Context(), "VACUUM ANALYZE "+prefix+"_tickets")
+		ok(t, err)
+		for _, statement := range []string{
+			"DELETE FROM %s_tickets WHERE name = 'a' AND slot = 0 AND id = '1' AND NOT queued",
+			"DELETE FROM %s_tickets WHERE id = '1' AND slot <> 0 AND name = 'a'",
+			"SELECT FROM %s_tickets WHERE name = 'a'",
+			"SELECT FROM %s_tickets WHERE name = 'a' AND slot > 0 ORDER BY slot LIMIT 1",
+		} {
+			rows, err := p.Query(t.Context(), "EXPLAIN "+fmt.Sprintf(statement, prefix))
+			ok(t, err)
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			ok(t, err)
+			if text := strings.Join(plan, "\n"); !strings.Contains(text, "Index") || strings.Contains(text, "Seq Scan") {
+				t.Errorf("%s\n%s", statement, text)
+			}
+		}
+	}
 }
 
 func TestSweep(t *testing.T) {

@@ -29,10 +29,12 @@ const anyNumber = math.MaxInt64
 // wire is what is said to the database: statements that name the objects of
 // one schema and prefix.
 type wire struct {
-	schema  string // text of the whole schema
-	channel string // prefix of the notification channels
+	schema   string // text of the whole schema
+	lock     string // under which it is made
+	complete string // whether it is
+	channel  string // prefix of the notification channels
 
-	acquire, release, breaks, renew, beat, claims, queued, leave,
+	acquire, release, releaseFirst, breaks, renew, beat, claims, queued, leave,
 	look, poke, sweep, guard, inspect, list string
 
 	txSeed int64 // of the keys of AcquireTx
@@ -66,23 +68,37 @@ func newWire(schema, prefix string) (*wire, error) {
 		"{processes}", q("processes"),
 		"{token}", token,
 		"{token_text}", literal(token),
+		"{tickets_text}", literal(q("tickets")),
 		"{channel_text}", literal(channel),
 	}
+	var functions []string
 	for _, name := range []string{
 		"key", "number", "walk", "bury", "tell", "micros", "acquire", "pass", "release",
 		"break", "renew", "beat", "look", "poke", "sweep", "guard",
 	} {
 		pairs = append(pairs, "{"+name+"}", f(name))
+		functions = append(functions, f(name))
 	}
 	const row = ", k.id, k.name, k.token, k.held, (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint"
 	seed, _ := strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
 	return &wire{
-		schema:  strings.NewReplacer(pairs...).Replace(schemaSQL),
+		schema: strings.NewReplacer(pairs...).Replace(schemaSQL),
+		lock:   "SELECT pg_advisory_xact_lock(" + key(schema, prefix, "schema") + ")",
+		complete: complete([]string{
+			q("tickets"), q("tickets_id"), q("tickets_process"), q("tickets_permits"), q("processes"), token,
+		}, functions),
 		channel: channel,
 		acquire: "SELECT " + f("acquire") + "($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea)",
 		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint,$4::boolean)",
-		breaks:  "SELECT " + f("break") + "($1::bytea,$2::bigint,$3::bigint)",
-		renew:   "SELECT " + f("renew") + "($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
+		// Nobody waits behind a ticket that is not marked, and who is about to marks
+		// it first: no lock of the name is needed, and no function. When there is no
+		// such ticket, its row may now be locked, after which that lock is not to be
+		// taken: all take it first.
+		releaseFirst: "WITH d AS (DELETE FROM " + q("tickets") + ` WHERE name = $1::bytea AND slot = 0 AND id = $2::text AND NOT queued
+	RETURNING expires_at > clock_timestamp() AS live)
+SELECT coalesce((SELECT CASE WHEN live THEN 'r' ELSE 'l' END FROM d), ` + f("release") + "($1::bytea,$2::text,$3::bigint,false))",
+		breaks: "SELECT " + f("break") + "($1::bytea,$2::bigint,$3::bigint)",
+		renew:  "SELECT " + f("renew") + "($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
 		beat: "SELECT b.n" + row + " FROM " + f("beat") + "($1::bigint,$2::bigint,$3::boolean) AS b(n) LEFT JOIN " +
 			q("tickets") + " k ON k.process = $1::bigint AND k.queued AND k.held AND k.claim",
 		claims: "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND k.held AND k.claim",

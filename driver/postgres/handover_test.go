@@ -1,0 +1,200 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A standoff is a line of the name "a" with a holder and waiters that no
+// program stands behind, and what others are about to do to it.
+type standoff struct {
+	t      *testing.T
+	prefix string
+	p      *pgxpool.Pool
+	d      *postgres.Driver
+	l      *locker.Client
+	holder driver.Hold
+}
+
+func newStandoff(t *testing.T, waiters ...string) *standoff {
+	t.Helper()
+	s := &standoff{t: t, prefix: unique()}
+	s.d, s.p = newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(s.prefix))
+	s.l = newLocker(t, s.d)
+	r := driver.Request{Name: "a", ID: "holder", TTL: time.Minute}
+	g, err := s.d.Acquire(t.Context(), r)
+	ok(t, err)
+	s.holder = r.Hold(g.Token)
+	s.ask(s.p, "beat1(7, 60000000, true)")
+	for _, id := range waiters {
+		s.join(s.p, id)
+	}
+	return s
+}
+
+type queryer interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// ask calls a function of the schema.
+func (s *standoff) ask(q queryer, call string) (answer string) {
+	s.t.Helper()
+	ok(s.t, q.QueryRow(s.t.Context(), "SELECT "+s.prefix+"_"+call+"::text").Scan(&answer))
+	return answer
+}
+
+func (s *standoff) join(q queryer, id string) {
+	s.t.Helper()
+	answer := s.ask(q, "acquire1('a', '"+id+"', 7, false, 1, 60000000, true, '', '')")
+	if !strings.HasPrefix(answer, "w ") {
+		s.t.Fatalf("the answer to %s, who joins, is %q", id, answer)
+	}
+}
+
+// begin opens a transaction, in which somebody has got half-way.
+func (s *standoff) begin() pgx.Tx {
+	s.t.Helper()
+	tx, err := s.p.Begin(s.t.Context())
+	ok(s.t, err)
+	s.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+// blocked waits until a call of a function of the schema waits for somebody.
+func (s *standoff) blocked(function string) {
+	s.t.Helper()
+	waitFor(s.t, function+" waits for somebody", func() (waits bool) {
+		ok(s.t, s.p.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_' || $2 || '1%')`, s.prefix, function).Scan(&waits))
+		return waits
+	})
+}
+
+func (s *standoff) release(h driver.Hold) <-chan error {
+	c := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+		defer cancel()
+		c <- s.d.Release(ctx, h)
+	}()
+	return c
+}
+
+// line checks who holds and who waits, in order.
+func (s *standoff) line(want string) {
+	s.t.Helper()
+	ts, err := s.d.Inspect(s.t.Context(), "a")
+	ok(s.t, err)
+	var ids []string
+	for i, t := range ts {
+		if t.Held != (i == 0) {
+			s.t.Errorf("%s held: %v, in place %d", t.ID, t.Held, i)
+		}
+		ids = append(ids, t.ID)
+	}
+	if got := strings.Join(ids, " "); got != want {
+		s.t.Errorf("the line is %q, want %q", got, want)
+	}
+}
+
+// A release does without the lock of the name while nobody stands behind. One
+// that meets somebody who is just joining waits, and then hands over.
+func TestReleaseMeetsAJoin(t *testing.T) {
+	s := newStandoff(t)
+	tx := s.begin()
+	s.join(tx, "joining")
+	released := s.release(s.holder)
+	s.blocked("release")
+	ok(t, tx.Commit(t.Context()))
+	ok(t, <-released)
+	s.line("joining")
+}
+
+// One that sees somebody behind hands over to that one, whoever is just joining.
+func TestReleaseDoesNotWaitForAJoin(t *testing.T) {
+	s := newStandoff(t, "one", "two")
+	tx := s.begin()
+	s.join(tx, "joining")
+	ok(t, <-s.release(s.holder))
+	s.line("one two")
+	ok(t, tx.Commit(t.Context()))
+	s.line("one two joining")
+	ok(t, <-s.release(driver.Hold{Name: "a", ID: "one"}))
+	s.line("two joining")
+}
+
+// Who is to be handed over to leaves at that moment: the next is.
+func TestReleaseMeetsACancel(t *testing.T) {
+	for name, waiters := range map[string][]string{"another waits": {"one", "two"}, "nobody else": {"one"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStandoff(t, waiters...)
+			tx := s.begin()
+			if answer := s.ask(tx, "release1('a', 'one', 7, true)"); answer != "r" {
+				t.Fatalf("the answer to who leaves is %q", answer)
+			}
+			released := s.release(s.holder)
+			s.blocked("release")
+			ok(t, tx.Commit(t.Context()))
+			ok(t, <-released)
+			s.line(strings.Join(waiters[1:], " "))
+		})
+	}
+}
+
+// Who leaves is handed over to at that moment: it leaves all the same.
+func TestCancelMeetsARelease(t *testing.T) {
+	s := newStandoff(t, "one", "two")
+	tx := s.begin()
+	if answer := s.ask(tx, "release1('a', 'holder', 7, false)"); !strings.HasPrefix(answer, "r\ng one ") {
+		t.Fatalf("the answer to the release is %q", answer)
+	}
+	left := s.release(driver.Hold{Name: "a", ID: "one"})
+	s.blocked("release")
+	ok(t, tx.Commit(t.Context()))
+	ok(t, <-left)
+	s.line("two")
+}
+
+// Who is handed over to asks again at that moment: it has one ticket still.
+func TestAskedAgainMeetsARelease(t *testing.T) {
+	s := newStandoff(t, "one", "two")
+	tx := s.begin()
+	s.ask(tx, "release1('a', 'holder', 7, false)")
+	again := make(chan struct{})
+	go func() {
+		defer close(again)
+		var answer string
+		if err := s.p.QueryRow(s.t.Context(), "SELECT "+s.prefix+"_acquire1('a', 'one', 7, false, 1, 60000000, true, '', '')").
+			Scan(&answer); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-again:
+	case <-time.After(200 * time.Millisecond): // it may wait, and need not
+	}
+	ok(t, tx.Commit(t.Context()))
+	<-again
+	s.line("one two")
+}
+
+// A holder whose lease is over hands over, too, and is told of its loss.
+func TestReleaseTooLate(t *testing.T) {
+	s := newStandoff(t, "one")
+	_, err := s.p.Exec(t.Context(), "UPDATE "+s.prefix+"_tickets SET expires_at = clock_timestamp() WHERE id = 'holder'")
+	ok(t, err)
+	is(t, <-s.release(s.holder), driver.ErrLost)
+	s.line("one")
+	is(t, <-s.release(s.holder), driver.ErrLost)
+	s.line("one")
+}
