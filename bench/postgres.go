@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -20,9 +22,13 @@ var postgresStore = store{name: "postgres", title: "postgres, durable", subjects
 	_, err := admin.Exec(context.Background(), "CREATE TABLE raw (name text PRIMARY KEY)")
 	tb.check(err)
 	admin.Close()
+	floor := &pgLines{holders: map[string]bool{}, waiting: map[string][]*pgFloor{}}
 	return []subject{
 		{name: "raw insert + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &pgRaw{pgPool(tb, url, n, 32)}
+		}},
+		{name: "delete + insert + NOTIFY (floor, no line)", contended: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
+			return floor.open(tb, url, n)
 		}},
 		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			p := pgPool(tb, url, n, 32)
@@ -67,6 +73,115 @@ func (r *pgRaw) acquire(ctx context.Context, name string) (func(context.Context)
 }
 
 func (r *pgRaw) close() { r.p.Close() }
+
+// pgFloor is what a hand-off costs at least where LISTEN and NOTIFY wake: one
+// statement deletes the row of who releases, inserts that of the next, and
+// notifies it. Who is next this program knows: nobody joins a line in the
+// database, and nothing expires. Each client listens on a channel of its own.
+type pgFloor struct {
+	p     *pgxpool.Pool
+	lines *pgLines
+	id    string
+	woken chan struct{}
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// pgLines are who holds and who waits, by name.
+type pgLines struct {
+	mu      sync.Mutex
+	clients int
+	holders map[string]bool
+	waiting map[string][]*pgFloor
+}
+
+func (ls *pgLines) open(tb *bed, url string, n *atomic.Int64) client {
+	ls.mu.Lock()
+	ls.clients++
+	f := &pgFloor{
+		p: pgPool(tb, url, n, 2), lines: ls, id: fmt.Sprintf("floor_%d", ls.clients),
+		woken: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	ls.mu.Unlock()
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	c, err := pgx.Connect(ctx, url)
+	tb.check(err)
+	_, err = c.Exec(ctx, "LISTEN "+f.id)
+	tb.check(err)
+	go func() {
+		defer close(f.done)
+		defer c.Close(context.Background())
+		for {
+			if _, err := c.WaitForNotification(ctx); err != nil {
+				return
+			}
+			f.woken <- struct{}{}
+		}
+	}()
+	return f
+}
+
+func (f *pgFloor) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	ls := f.lines
+	ls.mu.Lock()
+	first := !ls.holders[name]
+	ls.holders[name] = true
+	if !first {
+		ls.waiting[name] = append(ls.waiting[name], f)
+	}
+	ls.mu.Unlock()
+	release := func(ctx context.Context) error { return f.release(ctx, name) }
+	if first {
+		_, err := f.p.Exec(ctx, "INSERT INTO raw VALUES ($1)", name+f.id)
+		return release, err
+	}
+	select {
+	case <-f.woken:
+		return release, nil
+	case <-ctx.Done():
+	}
+	if ls.leave(f, name) {
+		return nil, ctx.Err()
+	}
+	<-f.woken // it is being handed over to
+	return release, nil
+}
+
+func (ls *pgLines) leave(f *pgFloor, name string) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	i := slices.Index(ls.waiting[name], f)
+	if i >= 0 {
+		ls.waiting[name] = slices.Delete(ls.waiting[name], i, i+1)
+	}
+	return i >= 0
+}
+
+func (f *pgFloor) release(ctx context.Context, name string) error {
+	ls := f.lines
+	ls.mu.Lock()
+	var next *pgFloor
+	if line := ls.waiting[name]; len(line) > 0 {
+		next, ls.waiting[name] = line[0], line[1:]
+	} else {
+		ls.holders[name] = false
+	}
+	ls.mu.Unlock()
+	if next == nil {
+		_, err := f.p.Exec(ctx, "DELETE FROM raw WHERE name = $1", name+f.id)
+		return err
+	}
+	_, err := f.p.Exec(ctx, `WITH d AS (DELETE FROM raw WHERE name = $1), i AS (INSERT INTO raw VALUES ($2))
+		SELECT pg_notify($3, $2)`, name+f.id, name+next.id, next.id)
+	return err
+}
+
+func (f *pgFloor) close() {
+	f.stop()
+	<-f.done
+	f.p.Close()
+}
 
 type pgAdvisory struct{ p *pgxpool.Pool }
 
