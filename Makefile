@@ -44,6 +44,18 @@ test: servers ## run all tests against real servers (what CI runs)
 # want the machine to themselves.
 RACE_SKIP ?= ^TestConformance
 
+# Debian has no packages of it, and it takes 400 MB: not a part of `make test`.
+.PHONY: mysql
+mysql: ## run the MySQL driver's tests on Oracle's MySQL, too
+	@scripts/install-servers.sh mariadb mysql
+	@export LOCKER_TEST_REQUIRE=all; \
+	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql)
+
+.PHONY: conformance
+conformance: ## run the suite on a store of your own (make conformance LOCKER_TEST_URL=redis://...)
+	@[ -n "$${LOCKER_TEST_URL:-}" ] || { echo 'make conformance LOCKER_TEST_URL=scheme://host...: which store?' >&2; exit 2; }
+	@$(call in,.,go test -count=1 -timeout $(TIMEOUT) -run 'TestConformance$$' $(FLAGS) ./driver/all)
+
 .PHONY: race
 race: servers gcc ## run the short tests under the race detector
 	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1; \

@@ -18,7 +18,8 @@
 //  1. the one whose address is in the environment: LOCKER_TEST_REDIS_URL,
 //     LOCKER_TEST_ETCD_URL, … It belongs to somebody else, so it cannot be
 //     killed or paused: tests that ask for [Faults], for [Args] or for an
-//     ensemble pass it over;
+//     ensemble pass it over (the conformance suite runs on all of them in
+//     driver/all);
 //  2. a binary on this machine, started on a free port of the loopback with a
 //     data folder of its own. Binaries are looked for in PATH, where Debian
 //     puts them, and in ${XDG_CACHE_HOME:-$HOME/.cache}/locker/bin, where
