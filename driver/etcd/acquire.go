@@ -207,7 +207,7 @@ func atOnce(t *ticket, ahead []int64) bool {
 func (t *ticket) place() place { return place{rev: t.rev, key: t.key, shared: t.shared} }
 
 func (t *ticket) putOp(r driver.Request) clientv3.Op {
-	return clientv3.OpPut(t.key, encodeRecord(r, time.Now()), clientv3.WithLease(t.lease.id))
+	return clientv3.OpPut(t.key, string(encodeRecord(r, time.Now())), clientv3.WithLease(t.lease.id))
 }
 
 // granted makes a ticket a holder's. With mu held.

@@ -58,7 +58,9 @@
 //
 // Compaction, a change of leader and a restart lose nothing, nor does an outage
 // that is shorter than what is left of the lease; a waiter whose watch has
-// failed makes another and reads the line.
+// failed makes another and reads the line. A member that has no leader refuses
+// requests at once if the client knows others; a client that knows only one
+// member waits for the election there.
 //
 // # Bounds
 //

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/unborn"
@@ -124,7 +123,8 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 		shortest: usualShortest,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.lanes.base = metadata.NewOutgoingContext(d.ctx, leaderRequired)
+	d.lanes.base = d.ctx
+	d.survey()
 	d.keeper.wake = make(chan struct{}, 1)
 	return d, nil
 }

@@ -246,6 +246,7 @@ func (d *Driver) leaseOver(l *lease, cause error) {
 // keepAlive starts a lease anew. rpctypes.ErrLeaseNotFound says that it is
 // over; its tickets have been told then.
 func (d *Driver) keepAlive(ctx context.Context, l *lease) error {
+	d.survey()
 	sent := time.Now()
 	ttl, err := d.ping(ctx, l.id)
 	d.mu.Lock()

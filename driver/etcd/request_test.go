@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ import (
 func testLanes(t *testing.T) *lanes {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &lanes{base: metadata.NewOutgoingContext(ctx, leaderRequired)}
+	s := &lanes{base: ctx}
 	t.Cleanup(func() {
 		cancel()
 		s.close()
@@ -82,7 +83,8 @@ func TestLaneIsTheNextRequests(t *testing.T) {
 	})
 }
 
-// A request has the values of its caller, and requires a leader.
+// A request has the values of its caller, and requires a leader where the client
+// knows other members that might have one.
 func TestRequestHasItsCallersValues(t *testing.T) {
 	s := testLanes(t)
 	type key struct{}
@@ -90,17 +92,20 @@ func TestRequestHasItsCallersValues(t *testing.T) {
 	for name, caller := range map[string]context.Context{
 		"plain": plain, "metadata": metadata.AppendToOutgoingContext(plain, "trace", "17"),
 	} {
-		ctx, l := s.begin(caller, 0)
-		if ctx.Value(key{}) != "value" {
-			t.Errorf("%s: the value is %v", name, ctx.Value(key{}))
+		for _, several := range []bool{false, true} {
+			s.several.Store(several)
+			ctx, l := s.begin(caller, 0)
+			if ctx.Value(key{}) != "value" {
+				t.Errorf("%s: the value is %v", name, ctx.Value(key{}))
+			}
+			md, _ := metadata.FromOutgoingContext(ctx)
+			if got := slices.Equal(md.Get("hasleader"), []string{"true"}); got != several {
+				t.Errorf("%s, several members: %v: a leader is required: %v", name, several, got)
+			}
+			if got := md.Get("trace"); name == "metadata" && !slices.Equal(got, []string{"17"}) {
+				t.Errorf("%s: the caller's metadata is %v", name, got)
+			}
+			s.done(l)
 		}
-		md, _ := metadata.FromOutgoingContext(ctx)
-		if got := md.Get("hasleader"); len(got) != 1 || got[0] != "true" {
-			t.Errorf("%s: hasleader is %v", name, got)
-		}
-		if got := md.Get("trace"); name == "metadata" && (len(got) != 1 || got[0] != "17") {
-			t.Errorf("%s: the caller's metadata is %v", name, got)
-		}
-		s.done(l)
 	}
 }

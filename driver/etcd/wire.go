@@ -44,14 +44,33 @@ type record struct {
 	Since int64  `json:"since,omitempty"` // of joining, in ms since 1970, by the client's clock
 }
 
-func encodeRecord(r driver.Request, now time.Time) string {
+// encodeRecord writes the record of most tickets without the help of
+// encoding/json, which costs as much as the rest of a cycle's work here.
+func encodeRecord(r driver.Request, now time.Time) []byte {
+	if verbatim(r.ID) && verbatim(r.Owner) && r.Owner != "" && r.Note == "" && r.Limit == 0 {
+		b := make([]byte, 0, len(r.ID)+len(r.Owner)+48)
+		b = append(append(b, `{"id":"`...), r.ID...)
+		b = append(append(b, `","owner":"`...), r.Owner...)
+		b = strconv.AppendInt(append(b, `","since":`...), now.UnixMilli(), 10)
+		return append(b, '}')
+	}
 	b, err := json.Marshal(record{
 		ID: r.ID, Owner: r.Owner, Note: r.Note, Limit: r.Limit, Since: now.UnixMilli(),
 	})
 	if err != nil { // strings and integers always marshal
 		panic(fmt.Sprintf("etcd: encode record: %v", err))
 	}
-	return string(b)
+	return b
+}
+
+// verbatim reports whether JSON writes a text as it is.
+func verbatim(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // decodeTicket reads a ticket as a line shows it. A value that is not ours
