@@ -35,16 +35,18 @@
 // taken or a pooler in transaction mode (PgBouncer) is on the way, it polls: one statement
 // every 2 to 250 ms for all that the process waits for. Requests depend on no
 // state of a session, and do without prepared statements once one was
-// lost. When all connections of the pool are in use for 200 ms, requests go by one
-// more connection beside it, so that a pool of one, taken by the work that a lock
-// protects, does not stop the renewals of that lock.
+// lost. When all connections of the pool are in use for 200 ms, or a quarter of the
+// time that a request has, requests go by one more connection beside it, so that
+// a pool of one, taken by the work that a lock protects, does not stop the
+// renewals of that lock.
 //
 // # What it guarantees
 //
 // The rules of package driver, on PostgreSQL 12 or newer; tested on 15, and
 // behind PgBouncer 1.18 in transaction mode.
 //
-//   - Requests: one for an acquisition that need not wait, one for a release,
+//   - Requests: one for an acquisition that need not wait, one for a release (two
+//     for that of the first of a line, which did not wait itself, to readers),
 //     one for the renewals of all locks of a Locker, up to 5,000. Who has waited adds
 //     one to confirm its lease, unless it releases within a twelfth of the liveness
 //     interval (0.3 s).

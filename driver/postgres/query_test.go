@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -108,6 +109,38 @@ func TestPoolOfOne(t *testing.T) {
 	}
 	for range ws {
 		ok(t, got(t, first).Release(t.Context()))
+	}
+}
+
+// A request that the server does not answer ends with its context, whenever
+// that ends, and costs its connection only.
+func TestContextEndsUnanswered(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute})
+	ok(t, err)
+	tx, err := p.Begin(t.Context())
+	ok(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+prefix+"_tickets")
+	ok(t, err)
+	for _, limit := range []time.Duration{time.Millisecond, 300 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		began := time.Now()
+		_, err = d.Inspect(ctx, "a")
+		cancel()
+		is(t, err, context.DeadlineExceeded)
+		if took := time.Since(began); took > limit+time.Second {
+			t.Errorf("with %v it took %v", limit, took)
+		}
+	}
+	ok(t, tx.Rollback(t.Context()))
+	for range 10 {
+		ts, err := d.Inspect(t.Context(), "a")
+		ok(t, err)
+		if len(ts) != 1 {
+			t.Fatalf("%d tickets, want 1", len(ts))
+		}
 	}
 }
 
