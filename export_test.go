@@ -13,3 +13,10 @@ func (k *Lock) Hooks() int {
 	defer k.mu.Unlock()
 	return len(k.hooks)
 }
+
+// Looks tells whether the goroutine of the schedule runs.
+func (c *Client) Looks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.schedule.running
+}

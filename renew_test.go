@@ -413,3 +413,24 @@ func TestClaim(t *testing.T) {
 		}
 	})
 }
+
+// One goroutine serves locks that are taken again and again, and ends soon after
+// the last.
+func TestLookEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(newStub())
+		t.Cleanup(func() { _ = l.Close() })
+		for range 10 {
+			release(t, acquire(t, l, "a"))
+			synctest.Wait()
+			if !l.Looks() {
+				t.Fatal("the goroutine ended with the lock, and is started again for the next")
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if l.Looks() {
+			t.Error("the goroutine runs on though nothing is held")
+		}
+	})
+}

@@ -44,8 +44,12 @@ func (c *Client) plan(l *lease) {
 	}
 	if !s.running {
 		s.running = true
-		s.wakeAt = l.due
-		c.work.Go(c.look)
+		first := time.Now().Add(linger)
+		if l.due.Before(first) {
+			first = l.due
+		}
+		s.wakeAt = first
+		c.work.Go(func() { c.look(first) })
 		return
 	}
 	if l.due.Before(s.wakeAt) {
@@ -64,10 +68,14 @@ func (c *Client) unplan(l *lease) {
 	}
 }
 
-// look is the goroutine: it does what is due, sleeps until something is, and
-// ends when there is nothing in the schedule.
-func (c *Client) look() {
-	timer := time.NewTimer(0)
+// linger is how long the goroutine stays without anything in the schedule. A client
+// that takes and releases one lock at a time would start it each time.
+const linger = time.Second
+
+// look is the goroutine: it does what is due, sleeps until something is, first
+// until the given time, and ends when there is nothing in the schedule.
+func (c *Client) look(first time.Time) {
+	timer := time.NewTimer(time.Until(first))
 	defer timer.Stop()
 	for {
 		select {
