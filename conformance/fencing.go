@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -52,6 +53,11 @@ var fencing = []Case{
 		Topic: "fencing", Name: "shared", Rules: []string{"D3", "§5.6"},
 		Explain: "readers and permits have tokens of their own, no two alike, that grow",
 		prove:   provesTokensShared,
+	},
+	{
+		Topic: "fencing", Name: "at-once", Rules: []string{"D3", "§5.6"},
+		Explain: "readers and permits that many goroutines of one process take at once have tokens of their own",
+		prove:   provesTokensAtOnce,
 	},
 }
 
@@ -215,4 +221,21 @@ func provesTokensShared(e *env) {
 	}
 	ts.cycle(cs[0], "to a writer after readers")
 	ts.cycle(cs[1], "to a reader after a writer", locker.Shared())
+}
+
+func provesTokensAtOnce(e *env) {
+	const most = 12
+	ts := e.tokens("at-once")
+	cs := e.clients(2)
+	ts.cycle(cs[0], "to the first")
+	for _, opt := range []locker.Option{locker.Shared(), locker.Limit(most)} {
+		locks := make([]*locker.Lock, most)
+		e.each(most, func(i int) { locks[i] = e.take(cs[i%2], ts.name, opt) })
+		slices.SortFunc(locks, func(a, b *locker.Lock) int { return cmp.Compare(a.Token(), b.Token()) })
+		for _, k := range locks {
+			ts.next(k, "to one of many at once") // of two alike the second does not grow
+		}
+		e.each(most, func(i int) { e.release(locks[i]) })
+	}
+	ts.cycle(cs[1], "to a writer after them")
 }

@@ -66,14 +66,15 @@ var mutants = map[mutant.Bug]string{
 	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/deadline cancellation/wait-limit close/unblocks-waiters`,
 	mutant.ReleaseSilent:   `ownership/waiter-released`,
 
-	mutant.TokensAlike:        `fencing/after-release fencing/shared exclusion/mutex`,
+	mutant.TokensAlike:        `fencing/after-release fencing/shared fencing/at-once exclusion/mutex`,
 	mutant.TokensPerProcess:   `fencing/after-reconnect fencing/after-release history/mutex`,
 	mutant.TokensRestart:      `fencing/after-idle`,
 	mutant.TokensBackOnExpiry: `fencing/after-expiry fencing/after-loss`,
 	mutant.TokensBackOnBreak:  `fencing/after-break`,
 	mutant.TokensBackOnTry:    `fencing/after-tries`,
 	mutant.TokensAtGrant:      `fencing/after-waiting expiry/patient-waiter`,
-	mutant.TokensShared:       `fencing/shared`,
+	mutant.TokensShared:       `fencing/shared fencing/at-once`,
+	mutant.TokensAtOnce:       `fencing/at-once`,
 	mutant.TokensOnRestart:    `outage/tokens-after-restart`,
 
 	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-joins-again`,

@@ -58,6 +58,7 @@ const (
 	TokensBackOnTry    Bug = "a refused request turns the tokens back"
 	TokensAtGrant      Bug = "a ticket is renumbered when it is granted"
 	TokensShared       Bug = "readers have one token"
+	TokensAtOnce       Bug = "readers of one process that join at one moment have one token"
 	TokensOnRestart    Bug = "tokens begin anew when the server does"
 
 	// Of waiters that die, and of those that do not.

@@ -199,6 +199,12 @@ func (s *Store) number(ln *line, t *ticket) uint64 {
 		if len(ln.tickets) > 0 {
 			return ln.tickets[0].token
 		}
+	case s.has(TokensAtOnce) && t.r.Shared:
+		for _, o := range ln.tickets {
+			if o.d == t.d && o.r.Shared && o.joined.Equal(t.joined) {
+				return o.token
+			}
+		}
 	case s.has(TokensPerProcess):
 		counter = &t.d.tokens
 	case s.has(TokensRestart):
