@@ -48,10 +48,10 @@ type ticket struct {
 	waited  bool      // before the grant
 	watch   *watch    // of the line, when the put was sent
 	putErr  error
-	unsure  bool // the key may be on another lease, since a move was not answered
-	adrift  bool // nobody waits for the answer to the put
-	unknown bool // the put was never answered
-	loose   int  // deletions of the key, whatever stands there, that were not answered
+	unsure  bool  // the key may be on another lease, since a move was not answered
+	adrift  bool  // nobody waits for the answer to the put
+	unknown bool  // the put was never answered
+	loose   int32 // deletions of the key, whatever stands there, that were not answered
 }
 
 // whenAnswered returns a channel that is closed once the put was answered, or
@@ -82,10 +82,10 @@ type line struct {
 	name   string
 	prefix string
 
-	base  int       // the first slot
+	base  int32     // the first slot
+	used  int32     // slots with a ticket
 	slots []*ticket // by slot, from base; nil: free, or never used again
 	free  []int     // of slots
-	used  int       // slots with a ticket
 
 	waiters map[int64]*ticket // by number
 	watch   *watch            // while somebody waits, and a little longer
@@ -96,7 +96,7 @@ func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 	ln := d.lines[r.Name]
 	first := ln == nil
 	if first {
-		ln = &line{d: d, name: r.Name, prefix: d.linePrefix(r.Name), base: d.slotBase}
+		ln = &line{d: d, name: r.Name, prefix: d.linePrefix(r.Name), base: int32(d.slotBase)}
 		d.lines[r.Name] = ln
 	}
 	t := &ticket{
@@ -106,9 +106,9 @@ func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 	if n := len(ln.free); n > 0 {
 		t.slot = ln.free[n-1]
 		ln.free = ln.free[:n-1]
-		ln.slots[t.slot-ln.base] = t
+		ln.slots[t.slot-int(ln.base)] = t
 	} else {
-		t.slot = ln.base + len(ln.slots)
+		t.slot = int(ln.base) + len(ln.slots)
 		ln.slots = append(ln.slots, t)
 	}
 	ln.used++
@@ -138,7 +138,7 @@ func (d *Driver) forget(t *ticket) {
 		delete(d.tickets, t.id)
 	}
 	ln := t.line
-	ln.slots[t.slot-ln.base] = nil
+	ln.slots[t.slot-int(ln.base)] = nil
 	if t.loose == 0 {
 		ln.free = append(ln.free, t.slot)
 	} else {
@@ -203,7 +203,7 @@ func (ln *line) close() {
 // driver's. With mu held.
 func (ln *line) own(key string) *ticket {
 	slot, ok := ln.d.ownSlot(ln.prefix, key)
-	i := slot - ln.base
+	i := slot - int(ln.base)
 	if !ok || i < 0 || i >= len(ln.slots) || ln.slots[i] == nil || ln.slots[i].key != key {
 		return nil
 	}
