@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
@@ -35,13 +36,13 @@ func pgbouncer(t *testing.T, srv *testbed.Server) string {
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		ok(t, os.Chmod(d, 0o755)) //nolint:gosec // its user passes through
 	}
-	host, port, err := net.SplitHostPort(srv.Addr())
+	to, err := pgx.ParseConfig(srv.URL())
 	ok(t, err)
 	listen := testbed.Port(t)
 	ini, users := filepath.Join(dir, "pgbouncer.ini"), filepath.Join(dir, "users.txt")
-	ok(t, os.WriteFile(users, []byte("\"postgres\" \"\"\n"), 0o644)) //nolint:gosec // no secret
+	ok(t, os.WriteFile(users, fmt.Appendf(nil, "%q %q\n", to.User, to.Password), 0o644)) //nolint:gosec // of a test server
 	ok(t, os.WriteFile(ini, fmt.Appendf(nil, `[databases]
-postgres = host=%s port=%s dbname=postgres
+* = host=%s port=%d
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = %d
@@ -52,7 +53,7 @@ pool_mode = transaction
 default_pool_size = 4
 max_client_conn = 500
 server_round_robin = 1
-`, host, port, listen, users), 0o644)) //nolint:gosec // no secret
+`, to.Host, to.Port, listen, users), 0o644)) //nolint:gosec // no secret
 	args := []string{ini}
 	if os.Geteuid() == 0 {
 		args = append([]string{"-u", "postgres"}, args...)

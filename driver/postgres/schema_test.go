@@ -122,11 +122,11 @@ func TestSchemaByAnotherUser(t *testing.T) {
 		_, err := admin.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
 		ok(t, err)
 	}
-	exec("CREATE USER " + user)
+	exec("CREATE USER " + user + " PASSWORD '" + user + "'")
 	t.Cleanup(func() {
 		_, _ = admin.Exec(context.Background(), "DROP OWNED BY "+user+"; DROP USER "+user, pgx.QueryExecModeSimpleProtocol)
 	})
-	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.User = user })
+	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = user, user })
 	for _, opt := range []postgres.Option{nil, postgres.WithoutCreate()} {
 		d, err := postgres.New(p, postgres.WithPrefix(prefix), opt)
 		ok(t, err)

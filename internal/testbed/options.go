@@ -12,6 +12,7 @@ type options struct {
 	replicas int
 	size     int
 	announce bool
+	external bool
 
 	certs      *Certs // TLS
 	management string // ACL
@@ -28,7 +29,9 @@ func newOptions(opts []Option) options {
 }
 
 // private tells whether only a server of our own will do.
-func (o options) private() bool { return o.faults || o.durable || len(o.args) > 0 || o.secured() }
+func (o options) private() bool {
+	return !o.external && (o.faults || o.durable || len(o.args) > 0 || o.secured())
+}
 
 // Args adds arguments to the server's command line, after the testbed's own.
 func Args(args ...string) Option {
@@ -38,6 +41,10 @@ func Args(args ...string) Option {
 // Faults asks for a server that can be killed and paused, which one from the
 // environment cannot.
 func Faults() Option { return func(o *options) { o.faults = true } }
+
+// OrExternal lets one from the environment do, as it is, whatever else is asked
+// for. [Server.CanFault] tells what one got.
+func OrExternal() Option { return func(o *options) { o.external = true } }
 
 // Durable asks for a server that keeps, through a loss of power, all that it
 // has confirmed, and runs as in production. Without it Redis and Consul keep
