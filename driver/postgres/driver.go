@@ -193,7 +193,7 @@ func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	c, err := pgxpool.ParseConfig(dsn.String())
 	if err != nil {
-		return nil, errors.New(strings.ReplaceAll(errText(err), dsn.String(), u.Redacted()))
+		return nil, errors.New(reason(err))
 	}
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "locker"
@@ -211,8 +211,15 @@ func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
-// errText is what pgx says is wrong with a configuration. It redacts passwords.
-func errText(err error) string { return err.Error() }
+// reason is what pgx says is wrong with a configuration, without the
+// configuration, of which it does not know all that is secret.
+func reason(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, "`: "); i >= 0 { // cannot parse `…`: …
+		text = text[i+len("`: "):]
+	}
+	return text
+}
 
 // String names the store.
 func (d *Driver) String() string {

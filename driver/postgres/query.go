@@ -34,7 +34,13 @@ func (d *Driver) with(ctx context.Context, urgent bool, f func(*pgx.Conn) error)
 	}
 	return d.anyConn(ctx, urgent, func(c *pgx.Conn) error {
 		err := f(c)
-		if code(err) == "25006" {
+		if code(err) != codeReadOnly {
+			return err
+		}
+		var replica bool
+		if e := c.QueryRow(ctx, "SELECT pg_is_in_recovery()", pgx.QueryExecModeSimpleProtocol).Scan(&replica); e == nil && !replica {
+			d.strict.Store(true) // read only unless it is told otherwise
+		} else {
 			// A server that became a replica: connect again, perhaps elsewhere.
 			_ = c.Close(ctx)
 		}
@@ -116,7 +122,15 @@ func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	return pgx.ConnectConfig(ctx, cc)
+	c, err := pgx.ConnectConfig(ctx, cc)
+	if err != nil || pc.AfterConnect == nil {
+		return c, err
+	}
+	if err := pc.AfterConnect(ctx, c); err != nil {
+		hangUp(c)
+		return nil, err
+	}
+	return c, nil
 }
 
 // query runs one statement and scans its rows; asked, which may be nil, is set
@@ -124,10 +138,15 @@ func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 // and the statement tried again.
 func (d *Driver) query(ctx context.Context, urgent bool, asked *time.Time, scan func(pgx.Rows) error, sql string, args ...any) error {
 	for range 3 { // of these, each once
+		strict := d.strict.Load()
 		err := d.queryOnce(ctx, urgent, asked, scan, sql, args...)
 		switch code(err) {
 		case codeIsolation:
 			d.strict.Store(true)
+		case codeReadOnly:
+			if strict || !d.strict.Load() {
+				return err
+			}
 		case "26000", "42P05": // no such prepared statement, or there is: a pooler
 			d.plain.Store(true)
 		case "42883", "42P01", "3F000": // no such function, table, schema
@@ -217,6 +236,9 @@ const (
 	codeLeft      = "LK002" // who was to be handed over to has left: try again
 )
 
+// codeReadOnly is raised by a replica, and by a transaction that may not write.
+const codeReadOnly = "25006"
+
 // code is the SQLSTATE of an error; "" if it is not the database's.
 func code(err error) string {
 	if err == nil {
@@ -240,7 +262,7 @@ func undone(err error) bool {
 		return pgconn.SafeToRetry(err) && !errors.As(err, &connect)
 	}
 	switch pg.Code {
-	case codeLeft, "40001", "40P01", "55P03", "57014", "25006", "57P03", "53300":
+	case codeLeft, "40001", "40P01", "55P03", "57014", codeReadOnly, "57P03", "53300":
 		return true
 	}
 	return false

@@ -1,0 +1,99 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A database, or a role, may be set to read only until it is told otherwise.
+func TestReadOnlyByDefault(t *testing.T) {
+	for _, level := range []string{"read committed", "repeatable read"} {
+		p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
+			c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+			c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
+		})
+		d, err := postgres.New(p, postgres.WithPrefix(unique()))
+		ok(t, err)
+		t.Cleanup(func() { ok(t, d.Close()) })
+		l := newLocker(t, d)
+		began := time.Now()
+		k, err := l.Acquire(t.Context(), "a")
+		ok(t, err)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s: the first took %v", level, took)
+		}
+		w := async(t, l, "a")
+		queued(t, l, "a", 2)
+		ok(t, k.Release(t.Context()))
+		ok(t, got(t, w).Release(t.Context()))
+	}
+}
+
+// A connection beside the pool is made as the pool makes its own: here, by a
+// user who may do nothing before AfterConnect has set a role.
+func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	admin := newPool(t, srv.URL(), nil)
+	owner, user, schema, secret := unique(), unique(), unique(), unique()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := admin.Exec(t.Context(), strings.NewReplacer("OWNER", owner, "USER", user, "{schema}", schema, "SECRET", secret).Replace(sql), pgx.QueryExecModeSimpleProtocol)
+		ok(t, err)
+	}
+	exec("CREATE ROLE OWNER; CREATE ROLE USER LOGIN NOINHERIT IN ROLE OWNER PASSWORD 'SECRET'; CREATE SCHEMA {schema} AUTHORIZATION OWNER")
+	var made atomic.Int64
+	p := newPool(t, srv.URL(), func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		c.ConnConfig.User, c.ConnConfig.Password = user, secret
+		c.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+			made.Add(1)
+			_, err := c.Exec(ctx, "SET ROLE "+owner)
+			return err
+		}
+	})
+	d, err := postgres.New(p, postgres.WithSchema(schema), postgres.WithoutListen())
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	l := newLocker(t, d)
+	k, err := l.Acquire(t.Context(), "a", locker.WithTTL(time.Second))
+	ok(t, err)
+	mine, err := p.Acquire(t.Context()) // all that there is
+	ok(t, err)
+	defer mine.Release()
+	other, err := l.TryAcquire(t.Context(), "b")
+	ok(t, err)
+	time.Sleep(1500 * time.Millisecond) // longer than the lease
+	ok(t, k.Err())
+	ok(t, k.Release(t.Context()))
+	ok(t, other.Release(t.Context()))
+	if made.Load() != 2 {
+		t.Errorf("AfterConnect was called %d times, want 2", made.Load())
+	}
+}
+
+func TestURLTellsNoSecret(t *testing.T) {
+	for _, query := range []string{
+		"sslpassword=s3cret&sslmode=bogus", "sslpassword=s3cret&pool_max_conns=x", "sslpassword=s3%60cret&connect_timeout=x",
+		"options=-c%20my.password=s3cret&target_session_attrs=any%60%3A", "sslpassword=s3cret&default_query_exec_mode=x",
+	} {
+		_, err := locker.Open(t.Context(), "postgres://u:s3cret%40@h/db?"+query)
+		if err == nil {
+			t.Errorf("%s: no error", query)
+			continue
+		}
+		if s := fmt.Sprintf("%v %+v", err, err); strings.Contains(s, "s3") || strings.Contains(s, "cret") {
+			t.Errorf("%s: the error tells a secret: %s", query, s)
+		}
+	}
+}
