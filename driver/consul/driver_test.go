@@ -201,3 +201,29 @@ func TestShortLease(t *testing.T) {
 	}
 	release(t, next)
 }
+
+// What a URL leaves out comes from the environment.
+func TestEnvironment(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	t.Setenv("CONSUL_HTTP_ADDR", "http://"+srv.Addr())
+	d, err := open(t.Context(), "consul://?prefix=environment")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	if name := fmt.Sprint(d); !strings.Contains(name, srv.Addr()) {
+		t.Errorf("the driver calls itself %s", name)
+	}
+	if _, err := d.Inspect(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("CONSUL_HTTP_ADDR", "127.0.0.1:1")
+	there, err := open(t.Context(), srv.URL()+"?prefix=environment")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = there.Close() })
+	if _, err := there.Inspect(t.Context(), "a"); err != nil {
+		t.Errorf("a URL with a host: %v", err)
+	}
+}

@@ -20,7 +20,6 @@ func init() {
 // open makes a driver from consul:// or consuls://. It does not reach the server.
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	cfg := &api.Config{
-		Scheme:     "http",
 		Datacenter: u.Param("dc", ""),
 		Token:      u.Param("token", ""),
 		Namespace:  u.Param("namespace", ""),
@@ -34,9 +33,9 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if err := errors.Join(u.Done(), checkURL(u, cfg, tls)); err != nil {
 		return nil, err
 	}
-	cfg.Address = "127.0.0.1:8500"
+	address := api.DefaultConfig().Address // of the environment
 	if hosts := u.HostsWithPort("8500"); len(hosts) == 1 {
-		cfg.Address = hosts[0]
+		address, cfg.Address, cfg.Scheme = hosts[0], hosts[0], "http"
 	}
 	if u.Password != "" {
 		cfg.Token = u.Password
@@ -57,7 +56,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.name = "consul " + cfg.Address
+	d.name = "consul " + address
 	d.owned = transport.CloseIdleConnections
 	return d, nil
 }
