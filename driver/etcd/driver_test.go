@@ -209,3 +209,18 @@ func TestBadOptions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// With a user a token is asked for when the driver is opened: within the context
+// of that.
+func TestOpenWithUserWhereNobodyIs(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	_, err := locker.Open(ctx, "etcd://me:s3cret@127.0.0.1:1")
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no token from 127.0.0.1:1") || strings.Contains(err.Error(), "s3cret") {
+		t.Error(err)
+	}
+}

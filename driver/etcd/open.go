@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +23,7 @@ func init() {
 
 // openURL makes a driver with a client of its own. See the package comment for
 // the parameters.
-func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
+func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	var (
 		prefix  = u.Param("prefix", DefaultPrefix)
 		timeout = u.Duration("dial_timeout", 5*time.Second)
@@ -67,12 +68,27 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if _, err := checkPrefix(prefix); err != nil {
 		return nil, err
 	}
-	return dial(config, prefix, push)
+	return dial(ctx, config, prefix, push)
 }
 
-func dial(config clientv3.Config, prefix string, push bool) (driver.Driver, error) {
+func dial(ctx context.Context, config clientv3.Config, prefix string, push bool) (driver.Driver, error) {
+	// With a user the client asks for a token before it is there, and knows no
+	// other context than that of all its life.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	config.Context = life
+	stop := context.AfterFunc(ctx, end)
 	client, err := clientv3.New(config)
+	if !stop() { // ctx has ended
+		if err == nil {
+			err = client.Close()
+		}
+		err = errors.Join(context.Cause(ctx), err)
+	}
 	if err != nil {
+		end()
+		if config.Username != "" {
+			err = fmt.Errorf("no token from %s: %w", strings.Join(config.Endpoints, ", "), err)
+		}
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	opts := []Option{WithPrefix(prefix)}
@@ -84,6 +100,7 @@ func dial(config clientv3.Config, prefix string, push bool) (driver.Driver, erro
 		return nil, errors.Join(err, client.Close())
 	}
 	d.owned = true
+	context.AfterFunc(client.Ctx(), end)
 	return d, nil
 }
 
