@@ -8,9 +8,9 @@ import (
 // A view is what a driver knows of a line: its live tickets up to a Raft index,
 // and perhaps some that have gone meanwhile.
 //
-// A ticket's number is the Raft index of its creation and its key is unique
-// for ever. So after an index nothing can appear ahead of a number below it,
-// and what has gone stays gone: a ticket that the view says is granted is
+// A ticket's number is the Raft index of its creation, which is given once; a
+// key comes again, with a larger number. So after an index nothing can appear ahead of
+// a number below it, and a ticket that has gone stays gone: a ticket that the view says is granted is
 // granted, however old the view is. An old view can only be too cautious.
 type view struct {
 	spots    []spot // by number; a part of them has gone
