@@ -14,9 +14,11 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if d.ctx.Err() != nil {
 		return driver.Grant{}, driver.ErrClosed
 	}
-	d.maybeSweep()
 	w := d.line.add(r)
 	g, standing, err := d.join(ctx, r, w)
+	if err == nil {
+		d.maybeSweep()
+	}
 	if !standing {
 		d.line.remove(w, err == nil)
 		if err == nil {

@@ -436,24 +436,30 @@ BEGIN
 	RETURN 'r' || l.mine;
 END $locker$;
 
--- Removes what the dead left on names that nobody uses: at most p_most lines.
+-- Removes what the dead left on names that nobody uses: at most p_most lines. The
+-- answer is 0 if there are no more, or none that can be removed now.
 CREATE OR REPLACE FUNCTION {sweep}(p_most bigint) RETURNS bigint LANGUAGE plpgsql AS $locker$
 DECLARE
 	n    bytea;
+	seen bigint := 0;
 	done bigint := 0;
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RETURN 0; -- see enter
+		RETURN 0; -- see key
 	END IF;
 	FOR n IN SELECT DISTINCT name FROM {tickets} WHERE expires_at < clock_timestamp() - interval '1 second' LIMIT p_most LOOP
+		seen := seen + 1;
 		IF pg_try_advisory_xact_lock(hashtextextended(encode(n, 'hex'), {line_seed})) THEN
 			PERFORM {walk}(n, 0, 0, false);
-			done := done + 1;
+			-- They may be kept by a transaction that they guard, or stand behind the living.
+			IF NOT EXISTS (SELECT FROM {tickets} WHERE name = n AND expires_at < clock_timestamp() - interval '1 second') THEN
+				done := done + 1;
+			END IF;
 		END IF;
 	END LOOP;
 	DELETE FROM {processes} WHERE id IN (SELECT id FROM {processes}
 		WHERE alive_until < clock_timestamp() - interval '1 minute' FOR UPDATE SKIP LOCKED);
-	RETURN done;
+	RETURN CASE WHEN seen < p_most THEN 0 ELSE done END;
 END $locker$;
 
 -- Guards the transaction that calls it: true if the ticket is held, and then
