@@ -16,21 +16,27 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// mntr asks the server what it has counted.
-func mntr(t testing.TB, srv *testbed.Server) map[string]int {
+// tell has the server tell about itself, by one of its words of four letters.
+func tell(t testing.TB, srv *testbed.Server, word string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", srv.Addr(), 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprint(c, "mntr")
+	fmt.Fprint(c, word)
 	out, err := io.ReadAll(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(out)
+}
+
+// mntr asks the server what it has counted.
+func mntr(t testing.TB, srv *testbed.Server) map[string]int {
+	t.Helper()
 	counts := make(map[string]int)
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(tell(t, srv, "mntr")) {
 		k, v, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		if n, err := strconv.ParseFloat(v, 64); err == nil {
 			counts[strings.TrimPrefix(k, "zk_")] = int(n)
@@ -171,6 +177,30 @@ func noHerd(t *testing.T, opts []locker.Option) {
 	settle(t, srv)
 	if n := mntr(t, srv)["watch_count"]; n > 0 {
 		t.Errorf("%d watches are left when nobody waits", n)
+	}
+}
+
+// watchedBy waits until n sessions watch the node, or its data, at path on the
+// shared server.
+func watchedBy(t testing.TB, path string, n int) {
+	t.Helper()
+	ctx := ctxFor(t, 20*time.Second)
+	for {
+		found, at := 0, ""
+		for line := range strings.Lines(tell(t, testbed.SharedZookeeper(t), "wchp")) {
+			if !strings.HasPrefix(line, "\t") {
+				at = strings.TrimSpace(line)
+			} else if at == path {
+				found++
+			}
+		}
+		if found == n {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s is watched by %d sessions, want %d", path, found, n)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 

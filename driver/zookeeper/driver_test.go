@@ -185,7 +185,7 @@ func TestCancelledInLine(t *testing.T) {
 		granted <- k
 	}()
 	lineOf(t, a, "x", 3)
-	time.Sleep(300 * time.Millisecond) // all watches are set
+	watchedBy(t, ticketNode(t, admin(t), url, 1), 2) // by its own, and the one behind
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,6 +38,18 @@ func nodes(t testing.TB, conn *zk.Conn, path string) []string {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// ticketNode is the path of the node at that place of the line of x, from 0.
+func ticketNode(t testing.TB, conn *zk.Conn, url string, place int) string {
+	t.Helper()
+	line := nodes(t, conn, base(url)+"/x")
+	if len(line) <= place {
+		t.Fatalf("the line is %v, want more than %d", line, place)
+	}
+	sequence := func(node string) string { return node[strings.LastIndexByte(node, '_'):] }
+	slices.SortFunc(line, func(a, b string) int { return strings.Compare(sequence(a), sequence(b)) })
+	return base(url) + "/x/" + line[place]
 }
 
 // TestCreateReplyLost loses the answer to the create: the ticket is found
@@ -292,16 +305,16 @@ func TestWrittenByHand(t *testing.T) {
 		granted <- k
 	}()
 	lineOf(t, a, "x", 2)
-	time.Sleep(300 * time.Millisecond) // longer than the delay of watches
+	path := ticketNode(t, conn, url, 1)
+	watchedBy(t, path, 1)
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
 	k := <-granted
-	path := base(url) + "/x/" + nodes(t, conn, base(url)+"/x")[0]
 	if _, err := conn.Set(path, []byte("{}"), -1); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	watchedBy(t, path, 1) // again: that one has fired
 	if err := conn.Delete(path, -1); err != nil {
 		t.Fatal(err)
 	}

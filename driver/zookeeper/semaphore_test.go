@@ -46,7 +46,7 @@ func TestAskedAgainPassesOn(t *testing.T) {
 		granted <- err
 	}()
 	<-joined2
-	time.Sleep(200 * time.Millisecond) // all watches are set
+	watchedBy(t, ticketNode(t, admin(t), url, 2), 2) // its own, and the second's
 	cancel()
 	if err := <-given; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
