@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -12,8 +13,12 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
+// TestConformance runs with a session whose locks outlast 7.4 s without a server:
+// the suite has the store down for five, while a Close gives up, and for as long
+// as it takes to start.
 func TestConformance(t *testing.T) {
-	srv := testbed.Zookeeper(t, testbed.Faults())
+	const session = 20 * time.Second
+	srv := testbed.Zookeeper(t, testbed.Faults(), testbed.Args("maxSessionTimeout=20000"))
 	conn := connect(t, srv.Addr())
 	openAt := func(ctx context.Context, url string) (driver.Driver, error) {
 		u, err := driver.ParseURL(url + "?prefix=conformance&session=" + session.String())

@@ -43,17 +43,51 @@
 // what was given to zk.Connect, within the limits of the server (2 to 20 ticks
 // unless they are set otherwise).
 //
-// A lease is nine tenths of the session, counted from a request that a majority
-// has confirmed; a read or a sync is not taken for a sign of life, since a server that is cut off
-// from the others answers those for a while. A TTL that is shorter is ended by
-// the core. A longer one is renewed as one of a session's length; a fixed one, or
-// one that was extended, lasts as long as it says, and the driver asks for signs of life
-// meanwhile and tells the loss if there is none.
+// A lease is shorter than the session: by a third, and by half a tick of the
+// server. It counts from a request that a majority has confirmed; a read or a
+// sync is not taken for a sign of life, since a server that is cut off from the
+// others answers those for a while. What is taken off is what the leader, which
+// ends sessions, may not know of a client that dies, or is cut off, together
+// with its server: the client shows itself alive every third of its session, and
+// followers pass that on twice a tick. Clients are not told the tick. It is
+// assumed to be 2 s, ZooKeeper's default, or a fifth of the session if that is
+// more, and never more than half of the session, the least that a server grants
+// unless its minSessionTimeout is set. So:
+//
+//	session   lease    without a server for
+//	    4 s   1.67 s    1.1 s
+//	   10 s   5.67 s    3.7 s (the default)
+//	   20 s   11.3 s    7.4 s
+//	   30 s     17 s   11.1 s
+//
+// Choose the session by the last column, two thirds of the lease less the core's
+// grace: how long an election, or the way to another server, may take before
+// locks are lost; and by how long the locks of a crashed holder are to stay, below.
+//
+// A TTL that is shorter than the lease is ended by the core. A longer one is
+// renewed as one of the lease's length; a fixed one, or one that was extended,
+// lasts as long as it says, and the driver asks for signs of life meanwhile and
+// tells the loss if there is none.
 //
 // Any TTL from a millisecond may be asked for. When a process dies, its locks
 // pass on, and its waiters leave their lines, when the session ends: after its
-// timeout and up to one tick more. [Driver.Bounds] says one and a half sessions
-// and a second, since a tick may be half a session.
+// timeout and up to one and a half ticks more. [Driver.Bounds] says one and three
+// quarters of the session and a second, since a tick may be half a session.
+//
+// # What the lease rests on
+//
+// The next holder is granted when this one's lease is over, and not before, as
+// long as the above is so. It may be granted earlier, and the fencing token alone
+// keeps the two apart, when a client and its server die or are cut off together
+// within a lease of a grant or renewal, and besides
+//
+//   - the tick is longer than assumed: minSessionTimeout was set to less than
+//     two ticks, or the tick to more than 2 s and a fifth of the session;
+//   - or the server is an observer that follows a follower (observerMasterPort):
+//     it passes signs of life on half a tick later than others;
+//   - or the client had sent no ping in the third of a session before that grant
+//     or renewal, though it kept its connection: its process, or the network to
+//     its server, stood still and had just come back. Or the leader had.
 //
 // # What loses a lock
 //
@@ -63,15 +97,14 @@
 //   - The end of the connection: zk.Conn.Close on the user's.
 //   - Client.Break, or the deletion of the node. It is told at once when the lock has
 //     been held for a tenth of a second.
-//   - A server that dies, or is cut off from the others together with its client,
-//     before it has passed the last signs of life on to the leader, which it does
-//     twice a tick. This alone may be told too late: the leader counts from the
-//     sign before, up to a third of the session and half a tick earlier, so that
-//     the next holder may be granted while this one's lease lasts. The fencing token
-//     keeps them apart.
-//
-// An election loses nothing: the new leader gives every session its full
-// timeout again. While there is no leader nothing is granted.
+//   - No server for longer than the table says. An election that is shorter loses
+//     nothing: the new leader gives every session its full timeout again.
+//     While there is no leader nothing is granted.
+//   - A server that hangs, or does not know yet that it is cut off from the
+//     others, where there is no other to go to, or the connection is the user's: the
+//     client notices after two thirds of the session, when the lease is over. A
+//     driver opened by URL leaves it as soon as a renewal is not answered in its
+//     time.
 //
 // # Numbers
 //

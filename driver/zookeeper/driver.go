@@ -38,6 +38,8 @@ type Driver struct {
 	work     sync.WaitGroup // background goroutines
 	listings listings
 	watches  watches
+	links    links
+	way      way
 	sweeper  *time.Timer
 
 	mu      sync.Mutex
@@ -72,6 +74,7 @@ type ticket struct {
 	until   time.Time       // end of a fixed lease
 	guarded bool            // see guard
 	watch   <-chan zk.Event // on the ticket's own node; nil: not yet
+	link    uint64          // on which watch was set
 	queued  bool            // to be watched
 }
 
@@ -164,6 +167,7 @@ func prepare(opts []Option) (*Driver, error) {
 // start begins to use a connection.
 func (d *Driver) start(conn *zk.Conn, events <-chan zk.Event) {
 	d.conn = conn
+	d.links.blind = events == nil && !d.owned
 	if events != nil {
 		d.work.Go(func() { d.listen(events) })
 	}
@@ -184,11 +188,12 @@ func (d *Driver) String() string {
 
 // Bounds implements driver.Bounder. A lease is as long as the session, whatever
 // its TTL: the core ends a shorter one, and when its process has died the
-// session does. The server looks for dead sessions once a tick, and a tick is
-// half a session at most.
+// session does. The leader learns of the last sign of life up to half a tick
+// late, and looks for dead sessions once a tick; a tick is half a session at
+// most.
 func (d *Driver) Bounds(time.Duration) driver.Bounds {
 	timeout := d.timeout()
-	crash := timeout + timeout/2 + time.Second
+	crash := timeout + 3*timeout/4 + time.Second
 	return driver.Bounds{MinTTL: time.Millisecond, Crash: crash, Liveness: crash}
 }
 

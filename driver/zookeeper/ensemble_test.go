@@ -29,10 +29,11 @@ func lineOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket 
 }
 
 // TestLeaderDies kills the leader of an ensemble while a lock is held and a
-// line waits: nobody loses anything, and the line goes on in order.
+// line waits: nobody loses anything, and the line goes on in order. The session
+// is one whose locks outlast an election of 11 s, see the package comment.
 func TestLeaderDies(t *testing.T) {
-	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
-	at := e.URL() + "?session=" + session.String()
+	e := testbed.ZookeeperEnsemble(t, testbed.Faults(), testbed.Args("maxSessionTimeout=30000"))
+	at := e.URL() + "?session=30s"
 	ctx := ctxFor(t, 90*time.Second)
 	holder := client(t, at)
 	k := must[*locker.Lock](t)(holder.Acquire(ctx, "x"))
@@ -224,4 +225,31 @@ func TestMemberHangs(t *testing.T) {
 	}
 	group.Wait()
 	t.Logf("all went through in %v", time.Since(begun).Round(time.Millisecond))
+}
+
+// TestHolderLeavesMemberThatHangs stops a member in mid-air to which holders
+// are connected: they renew their leases at another before those end.
+func TestHolderLeavesMemberThatHangs(t *testing.T) {
+	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
+	at := e.URL() + "?session=" + session.String()
+	ctx := ctxFor(t, 60*time.Second)
+	member := e.Followers()[0]
+	connected := func() int { return mntr(t, member)["num_alive_connections"] }
+	var locks []*locker.Lock
+	for before := connected(); connected() < before+2; { // each begins with a member at random
+		locks = append(locks, must[*locker.Lock](t)(client(t, at).Acquire(ctx, fmt.Sprint("x", len(locks)))))
+	}
+	member.Pause()
+	defer member.Resume()
+	time.Sleep(session) // much longer than a lease
+	for i, k := range locks {
+		if err := k.Err(); err != nil {
+			t.Errorf("holder %d of %d: %v", i, len(locks), err)
+		}
+	}
+	for _, k := range locks {
+		if err := k.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -38,7 +38,7 @@ func (d *Driver) guardAll() {
 			}
 		default:
 			ctx, cancel := context.WithTimeout(context.Background(), min(lease/6, time.Until(end)))
-			err := d.prove(ctx)
+			err := d.proveOrLeave(ctx)
 			cancel()
 			if err != nil && !d.pause(context.Background(), retryFirst) {
 				return

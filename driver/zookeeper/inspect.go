@@ -44,7 +44,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 }
 
 // remaining is the rest of a holder's lease: of a fixed one of ours we know it,
-// and else how long the ticket outlives its holder's last sign of life.
+// and else how long, at least, the ticket outlives its holder's last sign of life.
 func (d *Driver) remaining(p placed) time.Duration {
 	lease := time.Duration(p.rec.Lease) * time.Millisecond
 	if p.rec.Fixed > 0 {

@@ -22,7 +22,7 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.ready(ctx)
 	if err == nil {
-		if err = d.prove(ctx); errors.Is(err, zk.ErrNoNode) {
+		if err = d.proveOrLeave(ctx); errors.Is(err, zk.ErrNoNode) {
 			err = nil // the base is gone, and all below: the majority has answered
 		}
 	}

@@ -53,9 +53,14 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 
 // dial opens the connection of a driver that has its own.
 func (d *Driver) dial(hosts []string, u *driver.URL) error {
+	d.way.others = len(hosts) > 1
 	q := &queue{more: make(chan struct{}, 1)}
 	conn, _, err := zk.Connect(hosts, d.asked,
-		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(q.put), zk.WithDialer(greeter(d.asked)))
+		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithDialer(d.way.keep(greeter(d.asked))),
+		zk.WithEventCallback(func(ev zk.Event) {
+			d.links.hear(ev)
+			q.put(ev)
+		}))
 	if err != nil {
 		return err
 	}

@@ -96,6 +96,7 @@ func (d *Driver) watchOrTell(ctx context.Context, t *ticket) error {
 
 // watchOwn sets a watch on the node of a ticket of ours; ErrLost: it is gone.
 func (d *Driver) watchOwn(ctx context.Context, t *ticket) error {
+	link := d.links.now()
 	ch, err := call(ctx, d, func() (<-chan zk.Event, error) {
 		_, _, ch, err := d.conn.GetW(t.path)
 		return ch, err
@@ -105,7 +106,7 @@ func (d *Driver) watchOwn(ctx context.Context, t *ticket) error {
 	}
 	if err == nil {
 		d.mu.Lock()
-		t.watch = ch
+		t.watch, t.link = ch, link
 		d.mu.Unlock()
 	}
 	return err

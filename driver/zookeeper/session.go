@@ -26,13 +26,32 @@ type session struct {
 }
 
 // lease is how long a ticket is sure to stand after a request that a majority
-// confirmed was sent. A tenth is taken off for what the leader may have missed: it learns of
-// signs of life from the other servers twice a tick, a confirmed request
-// being none by itself. That is enough while the client has a server to go to; see the
-// package comment for when it and its server are cut off together.
+// confirmed was sent.
 func (s *session) lease() time.Duration { return leaseOf(time.Duration(s.timeout.Load())) }
 
-func leaseOf(timeout time.Duration) time.Duration { return timeout - timeout/10 }
+// leaseOf is the lease that a session of that timeout gives.
+//
+// The leader counts the timeout from the last sign of life that it was told of,
+// and ends no session before. A request that it confirms shows that the session
+// has not ended, but is no sign of life to it when it comes by a follower: these
+// tell of those in their answers to the leader's pings, twice a tick. If one dies
+// together with the client, right after it has passed a request on, the leader
+// has the signs from before the last half tick. The latest of them may be a third of
+// the session older: the client pings in that interval, by a ticker, whatever
+// else it sends. (For a client that has gone to another server meanwhile the
+// leader itself was asked whether the session lives, which is a sign; and a new
+// leader gives all sessions their full timeout.) So a lease is the timeout less a
+// third and half a tick.
+//
+// No server tells its tick. It is taken for the default of 2 s or, if that is
+// more, a fifth of the session; but for no more than half of the session, the
+// least that servers grant unless their minSessionTimeout is set.
+//
+// The package comment says what that does not cover.
+func leaseOf(timeout time.Duration) time.Duration {
+	halfTick := min(timeout/4, max(timeout/10, time.Second))
+	return timeout - timeout/3 - halfTick
+}
 
 func (s *session) prove(sent time.Time) {
 	s.mu.Lock()
@@ -142,6 +161,9 @@ func (d *Driver) listen(events <-chan zk.Event) {
 func (d *Driver) hear(ev zk.Event) {
 	switch ev.Type {
 	case zk.EventSession:
+		if !d.owned {
+			d.links.hear(ev)
+		}
 		if s := d.session(); s != nil && ev.State == zk.StateHasSession {
 			s.timeout.Store(int64(timeoutOf(d.conn, d.asked)))
 		}

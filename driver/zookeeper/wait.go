@@ -155,11 +155,12 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, er
 	return wake, err
 }
 
-// watched reports whether a watch shows that the ticket's own node is there.
+// watched reports whether a watch shows that the ticket's own node is there:
+// one that was set on the present connection, see links.
 func (w *waiter) watched() bool {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	return w.t.watch != nil && !fired(w.t.watch)
+	return w.t.watch != nil && !fired(w.t.watch) && w.d.links.same(w.t.link)
 }
 
 // woken is told what has happened to the node of the ticket ahead.

@@ -16,9 +16,14 @@ import (
 // inside makes a driver whose inside a test looks at, and its connection.
 func inside(t *testing.T) (context.Context, *Driver) {
 	t.Helper()
+	return insideAt(t, testbed.SharedZookeeper(t).Addr())
+}
+
+func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
-	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func parseEntry(node string) (entry, bool) {
 type record struct {
 	Owner string `json:"owner,omitempty"`
 	Note  string `json:"note,omitempty"`
-	Lease int64  `json:"lease"` // milliseconds: how long the ticket outlives its holder's last sign of life
+	Lease int64  `json:"lease"` // milliseconds: how long, at least, the ticket outlives its holder's last sign of life
 	Fixed int64  `json:"fixed,omitempty"`
 }
 

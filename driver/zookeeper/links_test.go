@@ -1,0 +1,51 @@
+package zookeeper
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// TestWatchOfAnotherConnection has a waiter's ticket broken while the client is
+// away, and the one ahead release the lock when the client has come back and
+// has not set the watch on the waiter's own node again: it is not granted.
+func TestWatchOfAnotherConnection(t *testing.T) {
+	p := testbed.SharedZookeeper(t).Proxy(t)
+	ctx, d := insideAt(t, p.Addr())
+	r := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}
+	r.ID = "ahead-1"
+	ahead := join(ctx, t, d, r)
+	r.ID = "waits-1"
+	own := join(ctx, t, d, r)
+	w := &waiter{d: d, t: d.ticketOf(r.Hold(0)), r: r, parent: parentOf(own), node: nodeOf(own)}
+	if _, wake, err := w.look(ctx); err != nil || wake == nil {
+		t.Fatalf("behind another: wake %v, error %v", wake, err)
+	}
+	if w.ahead != ahead || !w.watched() {
+		t.Fatalf("it waits for %q, watched %v", w.ahead, w.watched())
+	}
+	before := d.links.now()
+	p.Reset()
+	for d.links.same(before) || d.conn.State() != zk.StateHasSession {
+		if !d.pause(ctx, time.Millisecond) {
+			t.Fatal("the client has not come back")
+		}
+	}
+	d.mu.Lock()
+	w.t.watch = make(chan zk.Event) // it is set in the second request
+	d.mu.Unlock()
+	for _, path := range []string{own, ahead} {
+		if _, err := d.dropTicket(path, plain); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.headed = true // the watch on the one ahead was set in the first
+	if g, _, err := w.step(ctx); !errors.Is(err, driver.ErrLost) {
+		t.Fatalf("a ticket that is gone: grant %v, error %v", g, err)
+	}
+}
