@@ -40,26 +40,16 @@ test: servers ## run all tests against real servers (what CI runs)
 
 # The suite on every store is left out: it takes minutes for each, and runs the
 # core's code and the drivers' that the other tests run. All of it:
-# make race RACE_SKIP=none. One package at a time, since elections and counts by the second
-# want the machine to themselves.
+# make race RACE_SKIP=none. A package whose tests hold elections has the
+# machine to itself.
 RACE_SKIP ?= ^TestConformance
-
-# Debian has no packages of it, and it takes 400 MB: not a part of `make test`.
-.PHONY: mysql
-mysql: ## run the MySQL driver's tests on Oracle's MySQL, too
-	@scripts/install-servers.sh mariadb mysql
-	@export LOCKER_TEST_REQUIRE=all; \
-	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql)
-
-.PHONY: conformance
-conformance: ## run the suite on a store of your own (make conformance LOCKER_TEST_URL=redis://...)
-	@[ -n "$${LOCKER_TEST_URL:-}" ] || { echo 'make conformance LOCKER_TEST_URL=scheme://host...: which store?' >&2; exit 2; }
-	@$(call in,.,go test -count=1 -timeout $(TIMEOUT) -run 'TestConformance$$' $(FLAGS) ./driver/all)
+ELECTING := consul|etcd|zookeeper
 
 .PHONY: race
 race: servers gcc ## run the short tests under the race detector
 	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1; \
-	$(call in,.,go test -race -short -p 1 -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) ./...)
+	$(call in,.,go test -race -short -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -Ev '/driver/($(ELECTING))$$')); \
+	$(call in,.,go test -race -short -p 1 -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -E '/driver/($(ELECTING))$$'))
 
 .PHONY: lint
 lint: tools ## golangci-lint, with .golangci.yml
