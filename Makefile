@@ -33,10 +33,12 @@ export TIMEFORMAT = ==> %R s
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
+# Most of the time the tests wait for leases to end: three packages go at once
+# on two processors as on more.
 .PHONY: test
 test: servers ## run all tests against real servers (what CI runs)
 	@export LOCKER_TEST_REQUIRE=1; \
-	$(call in,. $(MODULES),go test -timeout $(TIMEOUT) $(FLAGS) ./...)
+	$(call in,. $(MODULES),go test -p 3 -timeout $(TIMEOUT) $(FLAGS) ./...)
 
 # The suite on every store is left out: it takes minutes for each, and runs the
 # core's code and the drivers' that the other tests run. All of it:
