@@ -4,10 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	gomysql "github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
@@ -22,6 +25,36 @@ func onBoth(t *testing.T, test func(t *testing.T, srv *testbed.Server)) {
 	t.Helper()
 	t.Run("MariaDB", func(t *testing.T) { test(t, testbed.SharedMariaDB(t)) })
 	t.Run("MySQL", func(t *testing.T) { test(t, testbed.SharedMySQL(t)) })
+}
+
+// connect opens a pool as a user would.
+func connect(tb testing.TB, srv *testbed.Server, parameters string) *sql.DB {
+	tb.Helper()
+	return connectTo(tb, srv.URL(), parameters)
+}
+
+func connectTo(tb testing.TB, address, parameters string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open("mysql", config(tb, address).FormatDSN()+parameters)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// config says where and as whom an address is reached.
+func config(tb testing.TB, address string) *gomysql.Config {
+	tb.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := gomysql.NewConfig()
+	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	return c
 }
 
 var prefixes atomic.Int64

@@ -26,14 +26,18 @@
 //
 // All statements are single ones of their own transaction, but for the burial of
 // dead tickets, a transaction of four. They work in any isolation level, SQL mode and
-// DSN: the driver sets nothing in the sessions of a *sql.DB that is yours, prepares
+// DSN but one with autocommit=0, in which nothing would be committed: each statement
+// fails in a session where autocommit is off, with an error that says so. The driver
+// sets nothing in the sessions of a *sql.DB that is yours (in its own, autocommit=1), prepares
 // nothing, and holds no connection while it waits. A pool of one connection will do.
+// What a deadlock ends is sent again.
 //
 // # Cost
 //
 // To acquire a free lock is one statement, to release it another, each one
 // round trip and one commit. One who has to wait takes two or three to stand in
-// line, one to be granted, and one or two to release.
+// line, one to be granted, and one or two to release. To release a lock that a
+// transaction was tied to by Guard takes about ten.
 //
 // The server cannot notify, so who waits polls: each process with one statement for
 // all its waiters in the lines that are due, which reads a few rows of each, whatever the

@@ -70,6 +70,7 @@ type Driver struct {
 	poller    poller
 	clock     clock
 	keeper    keeper
+	txLines   txLines
 	sweeping  atomic.Bool // a sweep is planned
 
 	mu      sync.Mutex
@@ -95,7 +96,7 @@ var (
 
 // New makes a driver over a database, which it does not close. It does not
 // reach it. db has to be one of github.com/go-sql-driver/mysql that names a
-// database; the driver sets nothing in its sessions.
+// database, with autocommit on; the driver sets nothing in its sessions.
 func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("mysql: New: the database is nil")
@@ -150,7 +151,8 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.HostsWithPort("3306")[0], name
 	cfg.TLSConfig = tls
 	cfg.Timeout = dialBound
-	cfg.RejectReadOnly = true // a connection to a demoted primary is given up
+	cfg.RejectReadOnly = true                         // a connection to a demoted primary is given up
+	cfg.Params = map[string]string{"autocommit": "1"} // whatever the server's default
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err

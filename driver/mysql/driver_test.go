@@ -56,10 +56,10 @@ func TestKilledConnections(t *testing.T) {
 	})
 }
 
-// killAll kills all connections of root's but db's own.
+// killAll kills all connections of this user but db's own.
 func killAll(t *testing.T, db *sql.DB) {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID()")
+	rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1) AND id <> CONNECTION_ID()")
 	must(t, err)
 	defer rows.Close()
 	var ids []int64
@@ -112,18 +112,22 @@ func TestFewRights(t *testing.T) {
 		root := connect(t, srv, "?multiStatements=true")
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		_, err := root.ExecContext(t.Context(), fmt.Sprintf(
-			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE ON locker.* TO %s@'%%'", user, user))
+			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE ON %s.* TO %s@'%%'", user, config(t, srv.URL()).DBName, user))
 		must(t, err)
-		db, err := sql.Open("mysql", user+":s3cret@tcp("+srv.Addr()+")/locker")
-		must(t, err)
-		t.Cleanup(func() { _ = db.Close() })
+		as := config(t, srv.URL())
+		db := connectTo(t, fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")
 		for _, opts := range [][]mysql.Option{nil, {mysql.WithoutCreate()}} {
 			l, d, prefix := fresh(t, db, opts...)
 			_, err = l.Acquire(t.Context(), "a")
 			if err == nil || !strings.Contains(err.Error(), "Schema") || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("without tables: %v", err)
 			}
-			_, err = root.ExecContext(t.Context(), d.Schema())
+			schema, err := mysql.Schema(mysql.WithPrefix(prefix))
+			must(t, err)
+			if schema != d.Schema() {
+				t.Error("a driver has another schema")
+			}
+			_, err = root.ExecContext(t.Context(), schema)
 			must(t, err)
 			must(t, take(t, l, "a").Release(t.Context()))
 			if n := count(t, root, prefix+"_tickets"); n != 0 {
@@ -169,10 +173,7 @@ func TestNobodyAsksForWhoHasGone(t *testing.T) {
 		first := take(t, direct, "a")
 		must(t, first.Release(t.Context()))
 		proxy := srv.Proxy(t)
-		db, err := sql.Open("mysql", "root@tcp("+proxy.Addr()+")/locker")
-		must(t, err)
-		t.Cleanup(func() { _ = db.Close() })
-		cut, _ := join(t, db, prefix)
+		cut, _ := join(t, connectTo(t, proxy.URL(), ""), prefix)
 		proxy.HoldReplies(true) // there will be a connection, later
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()

@@ -37,7 +37,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 }
 
 func (d *Driver) names(ctx context.Context, statement string) (names []string, err error) {
-	err = d.query(ctx, d.w.render(statement, values{}), func(rows *sql.Rows) error {
+	err = d.query(ctx, d.w.render(statement, values{most: batch}), func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
 		names = append(names, name)
@@ -68,6 +68,8 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		return driver.ErrLost
 	case "vacate", "unqueue":
 		d.tidyGate(ctx, name, false)
+	case "end":
+		d.buryEnded(ctx, name)
 	}
 	return nil
 }

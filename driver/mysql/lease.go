@@ -118,8 +118,18 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		d.sweepLater() // removes the row
 	case "vacate", "unqueue":
 		d.tidyGate(ctx, h.Name, place.crowd)
+	case "end":
+		d.buryEnded(ctx, h.Name)
 	}
 	return nil
+}
+
+// buryEnded takes a ticket whose lease was ended out of its line, unless a transaction
+// guards it. Then, or if that does not succeed, whoever is next does so, or the sweep.
+func (d *Driver) buryEnded(ctx context.Context, name string) {
+	_, _ = d.bury(ctx, name) // see above
+	d.poller.nudge(name)
+	d.sweepLater()
 }
 
 // tidyGate takes away the gate of a line that is empty, as far as is known. Whoever has
@@ -148,11 +158,11 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (step s
 func (d *Driver) waysOut(h driver.Hold, queued bool) []string {
 	switch {
 	case queued:
-		return []string{"unqueue"}
+		return []string{"unqueue", "end"}
 	case d.keeper.keeps(h):
-		return []string{"keep", "vacate", "unqueue"}
+		return []string{"keep", "vacate", "unqueue", "end"}
 	}
-	return []string{"leave", "vacate", "unqueue"}
+	return []string{"leave", "vacate", "unqueue", "end"}
 }
 
 func sorted(set map[uint64]bool) []uint64 { return slices.Sorted(maps.Keys(set)) }

@@ -178,7 +178,7 @@ func (d *Driver) buryThese(ctx context.Context, name string, tokens []uint64) (i
 	if err != nil || len(ours) == 0 {
 		return 0, err
 	}
-	v := values{tokens: sorted(ours)}
+	v := values{tokens: sorted(ours), inTx: true}
 	r, err := tx.ExecContext(ctx, d.w.render("buried", v))
 	if err != nil {
 		return 0, err

@@ -31,6 +31,7 @@ func TestAnyPool(t *testing.T) {
 			"?interpolateParams=true&sql_mode=%27ANSI_QUOTES%2CNO_BACKSLASH_ESCAPES%27&time_zone=%27%2B05%3A00%27",
 			"?charset=latin1&" + isolation + "=%27READ-COMMITTED%27",
 			"?" + isolation + "=%27SERIALIZABLE%27",
+			"?autocommit=1",
 		} {
 			t.Run(dsn, func(t *testing.T) {
 				one, many := connect(t, srv, dsn), connect(t, srv, dsn)
@@ -40,6 +41,12 @@ func TestAnyPool(t *testing.T) {
 				contend(t, a, b)
 			})
 		}
+		t.Run("?autocommit=0", func(t *testing.T) {
+			_, d, _ := fresh(t, connect(t, srv, "?autocommit=0"))
+			if _, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "off-1", TTL: time.Minute}); !refused(err) {
+				t.Errorf("acquired: %v", err)
+			}
+		})
 	})
 }
 

@@ -9,7 +9,8 @@
 --        seq * 2^20 + turn.
 -- turn   counts up when the row of a gate is kept after its ticket was released, and
 --        when the next ticket takes it. So odd ones are of rows that nobody has: the line is empty.
--- knocks others may be behind the gate, or on their way. Then it is not kept.
+-- knocks others may be behind the gate, or on their way. Then it is not kept. From 2^32 on, a
+--        transaction was tied to the ticket (Guard).
 -- sole   the name, on an exclusive holder: two of one name cannot be.
 -- line   the line of a name in order.
 CREATE TABLE IF NOT EXISTS {tickets} (

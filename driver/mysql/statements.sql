@@ -1,27 +1,30 @@
 -- Statements by name. Values are put in as numbers and as hexadecimal literals,
 -- which no character set or SQL mode reads in another way, so that each is one
--- round trip whatever the DSN. Each locks rows that exist, by a unique key: in no
--- isolation level does one hold a gap that another one needs in turn.
+-- round trip whatever the DSN. Each locks few rows, by a unique key. Deadlocks are
+-- possible all the same: a new entry of the index sole, for one, locks the gap at the
+-- mark of a deleted one for a moment. A statement that one ends has done nothing, and is sent again.
+-- {alone} fails with error 1690 where autocommit is off: servers find that out before they
+-- look for rows, so that such a session neither changes, locks nor reads anything.
 
 -- clock: the time that deadlines are told in.
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM DUAL WHERE {alone}
 
 -- again: take, as its next turn, the row of a gate that this process kept, and be granted.
 -- Nothing but the ticket's own has changed in it since. What comes after its
 -- deadline, when its sender has given up, does nothing.
 UPDATE {tickets} SET turn = {next}, id = {id},
   since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-WHERE place = {name} AND (seq << 20) + turn = {token} AND UTC_TIMESTAMP(6) < {deadline}
+WHERE place = {name} AND (seq << 20) + turn = {token} AND UTC_TIMESTAMP(6) < {deadline} AND {alone}
 
 -- burn: see to it that a request to take that turn does nothing any more.
-UPDATE {tickets} SET turn = turn + 2 WHERE place = {name} AND (seq << 20) + turn = {token}
+UPDATE {tickets} SET turn = turn + 2 WHERE place = {name} AND (seq << 20) + turn = {token} AND {alone}
 
 -- enter: take the gate of a line that nobody stands in, be it new or kept, and be
 -- granted; or knock. The number that the server tells is the seq of a new row, the whole
 -- of a kept one, and 0 when the line has tickets.
 INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
 VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} FOR UPDATE),
+  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {alone} FOR UPDATE),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 ON DUPLICATE KEY UPDATE
   {tickets}.id = IF({tickets}.turn % 2, {id}, {tickets}.id),
@@ -40,67 +43,75 @@ INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, sinc
 SELECT {seat}, {name}, {id}, {owner}, {note}, {shared}, {permits}, 0,
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
 FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
-WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline}
+WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {alone}
   AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id}) FOR UPDATE
 
 -- head: the first tickets of a line.
 SELECT {key}, (seq << 20) + turn, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
   TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} AND turn % 2 = 0 ORDER BY seq LIMIT {most}
+FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND {alone} ORDER BY seq LIMIT {most}
 
 -- find: the number of a ticket.
-SELECT (seq << 20) + turn FROM {tickets} WHERE place IN ({seat}, {name}) AND id = {id} AND name = {name} AND turn % 2 = 0
+SELECT (seq << 20) + turn FROM {tickets} WHERE place IN ({seat}, {name}) AND id = {id} AND name = {name} AND turn % 2 = 0 AND {alone}
 
 -- claim: hold tickets that were seen to be next. What is ahead of a ticket only ever
 -- goes away, so what was seen once is true for ever.
 UPDATE {tickets} SET held = 1, since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
+WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- holding: which of these tickets are held, and not over.
-SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND held = 1 AND expires > UTC_TIMESTAMP(6)
+SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND held = 1 AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- beat: show that the process of these waiters lives.
 UPDATE {tickets} SET expires = UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
-WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6)
+WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- standing: which of these tickets are in line.
-SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND expires > UTC_TIMESTAMP(6)
+SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- renew: lengthen leases that are not over; never shorten one.
 UPDATE {tickets} SET expires = GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
+  AND {alone}
 
 -- renewed: which of these leases are not over.
 SELECT (seq << 20) + turn FROM {tickets}
 WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
+  AND {alone}
 
 -- keep: release a ticket at a gate where nobody has knocked, and keep the row for the next.
-UPDATE {tickets} SET turn = {next} WHERE place = {name} AND (seq << 20) + turn = {token} AND knocks = 0
+UPDATE {tickets} SET turn = {next} WHERE place = {name} AND (seq << 20) + turn = {token} AND knocks = 0 AND {alone}
 
 -- leave: release a ticket at a gate where nobody has knocked, and the gate with it.
-DELETE FROM {tickets} WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND knocks = 0
+DELETE FROM {tickets} WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND knocks = 0 AND {alone}
 
--- vacate: release a ticket at the gate, and leave the gate for the others.
+-- vacate: release a ticket at the gate that no transaction was tied to, and leave the gate for the others.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
   expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
 WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND held = 1
+  AND knocks < {guarded} AND {alone}
 
--- unqueue: release a ticket behind the gate.
-DELETE FROM {tickets} WHERE place = {seat} AND seq = {seq} AND name = {name}
+-- unqueue: release a ticket behind the gate that no transaction was tied to.
+DELETE FROM {tickets} WHERE place = {seat} AND seq = {seq} AND name = {name} AND knocks = 0 AND {alone}
+
+-- end: end the lease of a ticket that a transaction was tied to, and may be. To take its
+-- place from it would wait for that; the line moves on when it is buried.
+UPDATE {tickets} SET expires = UTC_TIMESTAMP(6)
+WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND id = {id} AND held = 1 AND knocks >= {guarded} AND {alone}
 
 -- close: take away a gate that nobody stands at and nobody behind. It locks the gate first.
 DELETE g FROM {tickets} AS g LEFT JOIN {tickets} AS t ON t.name = {name}
-WHERE g.place = {name} AND g.name IS NULL AND t.seq IS NULL
+WHERE g.place = {name} AND g.name IS NULL AND t.seq IS NULL AND {alone}
 
 -- dead: tickets of a line that are over.
-SELECT (seq << 20) + turn FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires <= UTC_TIMESTAMP(6) ORDER BY seq LIMIT 1000
+SELECT (seq << 20) + turn FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires <= UTC_TIMESTAMP(6) AND {alone} ORDER BY seq LIMIT 1000
 
 -- bury: lock the ones of them that no transaction guards.
 SELECT (seq << 20) + turn FROM {tickets} FORCE INDEX (line)
 WHERE name = {name} AND seq IN ({seqs}) AND turn % 2 = 0 AND expires <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
 
 -- buried: remove them, but leave a gate where somebody has knocked.
-DELETE FROM {tickets} WHERE seq IN ({seqs}) AND (place <> name OR knocks = 0)
+DELETE FROM {tickets} WHERE seq IN ({seqs}) AND (place <> name OR knocks = 0) AND {alone}
 
 -- vacated: turn the rest, which stand at a gate, into mere gates.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
@@ -110,52 +121,49 @@ WHERE seq IN ({seqs})
 -- inspect: the line as people see it.
 SELECT (seq << 20) + turn, id, owner, note, shared, permits, held,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) ORDER BY seq
+FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone} ORDER BY seq
 
 -- list: the names of all lines.
-SELECT DISTINCT name FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
+SELECT DISTINCT name FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- numbered: the ID of a live ticket.
-SELECT id FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6)
+SELECT id FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- stale: names whose dead nobody has buried, and gates that nobody stands at.
 SELECT DISTINCT COALESCE(name, place) FROM {tickets}
-WHERE turn % 2 = 0 AND (name IS NULL OR expires < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND) LIMIT 500
+WHERE turn % 2 = 0 AND (name IS NULL OR expires < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND) AND {alone} LIMIT {most}
 
 -- kept: the gates that somebody kept who has not come for them.
-SELECT place FROM {tickets} WHERE turn % 2 = 1 AND since < UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE LIMIT 500
+SELECT place FROM {tickets} WHERE turn % 2 = 1 AND since < UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE AND {alone} LIMIT {most}
 
 -- forget: remove kept gates that nobody has used of late.
-DELETE FROM {tickets} WHERE place IN ({names}) AND turn % 2 = 1 AND since <= UTC_TIMESTAMP(6) - INTERVAL {unused} MICROSECOND
+DELETE FROM {tickets} WHERE place IN ({names}) AND turn % 2 = 1 AND since <= UTC_TIMESTAMP(6) - INTERVAL {unused} MICROSECOND AND {alone}
 
--- knock: see to it that a ticket's row is not kept when it is released, but goes from its
--- place in line. It does not touch that place.
-UPDATE {tickets} FORCE INDEX (seq) SET knocks = knocks + 1
-WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND held = 1
+-- knock: see to it that a ticket's row is not kept when it is released, and that its release
+-- does not wait for its place in line. It does not touch that place.
+UPDATE {tickets} FORCE INDEX (seq) SET knocks = knocks + {guarded}
+WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND held = 1 AND {alone}
 
 -- guard: lock the place in line, which renewals do not touch.
 SELECT seq FROM {tickets} FORCE INDEX (line) WHERE name = {name} AND seq = {seq} LOCK IN SHARE MODE
 
 -- txseen: whether there is a row to lock for a name.
-SELECT 1 FROM {tx} WHERE name = {name}
+SELECT 1 FROM {tx} WHERE name = {name} AND {alone}
 
 -- txmake: make it.
-INSERT IGNORE INTO {tx} (name) VALUES ({name})
-
--- txlock: lock it.
-SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE
+INSERT IGNORE INTO {tx} (name) SELECT {name} FROM DUAL WHERE {alone}
 
 -- txtry: lock it now.
 SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE NOWAIT
 
--- txenter: make it and hold it, in one.
+-- txenter: lock it, and make it if it is not there. Unlike a query, that leaves no gap locked.
 INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
 
 -- txany: whether there are any.
-SELECT name FROM {tx} LIMIT 1
+SELECT name FROM {tx} WHERE {alone} LIMIT 1
 
 -- txidle: rows that nobody holds.
-SELECT name FROM {tx} LIMIT 500 FOR UPDATE SKIP LOCKED
+SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
 
 -- txsweep: remove them.
 DELETE FROM {tx} WHERE name IN ({names})

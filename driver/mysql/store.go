@@ -19,6 +19,7 @@ const (
 	errNull         = 1048
 	errNoTable      = 1146
 	errNoColumn     = 1054
+	errRange        = 1690 // see alone
 	errLockTimeout  = 1205 // on MariaDB also NOWAIT
 	errDeadlock     = 1213
 	errNowait       = 3572 // MySQL
@@ -165,6 +166,8 @@ func (d *Driver) retry(ctx context.Context, do func() error) error {
 	for try := 0; ; try++ {
 		err := insist(ctx, do)
 		switch {
+		case number(err) == errRange:
+			return noAutocommit(err)
 		case number(err) == errNoColumn:
 			return fmt.Errorf("%w: %s has an earlier layout: stop all who use these tables and drop them, or choose another prefix", err, d.w.tickets)
 		case number(err) != errNoTable || try == most:
@@ -174,6 +177,11 @@ func (d *Driver) retry(ctx context.Context, do func() error) error {
 			return merr
 		}
 	}
+}
+
+func noAutocommit(err error) error {
+	return fmt.Errorf("autocommit is off in a session of the database, where no lock would be committed: "+
+		"put autocommit=1 into the DSN (%w)", err)
 }
 
 // insist tries again what a deadlock or a lock that another held has ended.
@@ -213,19 +221,30 @@ func (d *Driver) migrate(ctx context.Context, missing error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	conn, err := d.db.Conn(ctx) // one, in which autocommit is known to be on
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // gives it back
+	if _, err := conn.ExecContext(ctx, d.w.render("clock", values{})); err != nil {
+		if number(err) == errRange {
+			err = noAutocommit(err)
+		}
+		return err
+	}
 	for _, s := range strings.Split(d.w.schema(), ";\n") {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
 		err := insist(ctx, func() error { // others may be making them, too
-			_, err := d.db.ExecContext(ctx, s)
+			_, err := conn.ExecContext(ctx, s)
 			return err
 		})
+		switch number(err) {
+		case errDenied, errDeniedSchema, errDeniedFor:
+			return fmt.Errorf("%w: the tables are not there and this user may not create them: run what Schema returns", err)
+		}
 		if err != nil {
-			switch number(err) {
-			case errDenied, errDeniedSchema, errDeniedFor:
-				return fmt.Errorf("%w: the tables are not there and this user may not create them: run what Schema returns", err)
-			}
 			return err
 		}
 	}

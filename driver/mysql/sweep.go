@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 )
 
@@ -54,40 +55,64 @@ func (d *Driver) tidy() {
 	_ = d.forget(ctx, kept, 0)
 }
 
+// sweepOthers goes on while batches are full, and not of what could not be removed.
 func (d *Driver) sweepOthers(ctx context.Context) error {
-	kept, err := d.names(ctx, "kept")
-	if err == nil {
-		err = d.forget(ctx, kept, time.Minute)
-	}
-	if err != nil {
-		return err
-	}
-	stale, err := d.names(ctx, "stale")
-	if err != nil {
-		return err
-	}
-	for _, name := range stale {
-		if _, err := d.bury(ctx, name); err != nil {
-			return err
+	for _, step := range []func(context.Context) ([]string, error){d.sweepKept, d.sweepStale, d.sweepTx} {
+		var last []string
+		for {
+			some, err := step(ctx)
+			if err != nil {
+				return err
+			}
+			if len(some) < batch || slices.Equal(some, last) {
+				break
+			}
+			last = some
 		}
 	}
-	rows, err := d.names(ctx, "txany")
-	if err != nil || len(rows) == 0 {
-		return err
-	}
-	return d.retry(ctx, func() error { return d.sweepTx(ctx) })
+	return nil
 }
 
-// sweepTx removes the rows that no transaction holds.
-func (d *Driver) sweepTx(ctx context.Context) error {
+// sweepKept removes a batch of rows that were kept by processes that died.
+func (d *Driver) sweepKept(ctx context.Context) ([]string, error) {
+	kept, err := d.names(ctx, "kept")
+	if err != nil {
+		return nil, err
+	}
+	return kept, d.forget(ctx, slices.Clone(kept), time.Minute)
+}
+
+// sweepStale removes a batch of dead tickets and of mere gates.
+func (d *Driver) sweepStale(ctx context.Context) ([]string, error) {
+	stale, err := d.names(ctx, "stale")
+	for i := 0; i < len(stale) && err == nil; i++ {
+		_, err = d.bury(ctx, stale[i])
+	}
+	return stale, err
+}
+
+// sweepTx removes a batch of rows that no transaction holds.
+func (d *Driver) sweepTx(ctx context.Context) (idle []string, err error) {
+	some, err := d.names(ctx, "txany")
+	if err != nil || len(some) == 0 {
+		return nil, err
+	}
+	err = d.retry(ctx, func() (err error) {
+		idle, err = d.sweepIdle(ctx)
+		return err
+	})
+	return idle, err
+}
+
+func (d *Driver) sweepIdle(ctx context.Context) ([]string, error) {
 	tx, err := d.db.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	rows, err := tx.QueryContext(ctx, d.w.render("txidle", values{}))
+	rows, err := tx.QueryContext(ctx, d.w.render("txidle", values{most: batch}))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var names []string
 	err = each(rows, func(rows *sql.Rows) error {
@@ -97,10 +122,10 @@ func (d *Driver) sweepTx(ctx context.Context) error {
 		return err
 	})
 	if err != nil || len(names) == 0 {
-		return err
+		return nil, err
 	}
 	if _, err := tx.ExecContext(ctx, d.w.render("txsweep", values{names: names})); err != nil {
-		return err
+		return nil, err
 	}
-	return tx.Commit()
+	return names, tx.Commit()
 }

@@ -14,59 +14,68 @@ import (
 // that nobody locks are swept away.
 //
 // It excludes other AcquireTx of the name with the same prefix in the same
-// database, and nothing else: a lock of Acquire does not see it. It waits inside
-// the database, up to innodb_lock_wait_timeout at a time, and then waits on; a
-// ctx that ends meanwhile costs the connection, and so the transaction. A
-// deadlock (1213) has rolled tx back, as any in it would.
+// database, and nothing else: a lock of Acquire does not see it. Under REPEATABLE
+// READ, these servers' default, call it before tx reads anything: what tx sees is
+// as old as its first query. It waits inside the database, up to
+// innodb_lock_wait_timeout at a time, and then waits on; a ctx that ends meanwhile
+// costs the connection, and so the transaction. A deadlock (1213) has rolled tx back,
+// as any in it would: of transactions that take several names in different orders,
+// and, where pools have no connection left, of ones of several processes that wait
+// for a name that is used for the first time by one that rolls back.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	if err := d.acquireTx(ctx, tx, name, "txlock"); err != nil {
+	if err := d.acquireTx(ctx, tx, name); err != nil {
 		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
 	}
 	return nil
 }
 
-// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that
-// another transaction holds name.
-func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	if err := d.acquireTx(ctx, tx, name, "txtry"); err != nil {
-		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
-	}
-	return nil
-}
-
-func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name, statement string) error {
+func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	d.sweepLater()
-	d.makeRow(ctx, name)
+	if !d.makeRow(ctx, name) {
+		defer d.txLines.enter(ctx, name, txQueueBound)()
+		d.makeRow(ctx, name) // there may be a connection by now
+	}
 	for {
-		there, err := d.lockRow(ctx, tx, name, statement)
-		switch {
-		case err == nil && !there: // nobody could make it, or the sweep took it
-			_, err = tx.ExecContext(ctx, d.w.render("txenter", values{name: name}))
-			if err == nil {
-				return nil
-			}
-		case err == nil:
-			return nil
-		}
-		switch {
-		case statement == "txtry" && (number(err) == errNowait || number(err) == errLockTimeout):
-			return driver.ErrNotAcquired
-		case number(err) != errLockTimeout || ctx.Err() != nil:
+		_, err := tx.ExecContext(ctx, d.w.render("txenter", values{name: name}))
+		if number(err) != errLockTimeout || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-func (d *Driver) lockRow(ctx context.Context, tx *sql.Tx, name, statement string) (bool, error) {
-	return found(tx.QueryContext(ctx, d.w.render(statement, values{name: name})))
+// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that
+// another transaction holds name. Where the pool has no connection left and the name
+// has no row yet, transactions that take new names next to it wait for the end of tx.
+func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
+	if err := d.tryAcquireTx(ctx, tx, name); err != nil {
+		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
+	}
+	return nil
 }
 
-// makeRow makes the row of a name beside the transaction: to look for one that is
-// not there would lock the gap where it belongs. Where the pool has no connection
-// left, the transaction makes the row itself.
-func (d *Driver) makeRow(ctx context.Context, name string) {
-	if s := d.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
-		return
+func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
+	d.sweepLater()
+	if !d.makeRow(ctx, name) {
+		defer d.txLines.enter(ctx, name, txTryBound)() // two who find no row must not both make it
+	}
+	v := values{name: name}
+	there, err := found(tx.QueryContext(ctx, d.w.render("txtry", v)))
+	if err == nil && !there { // nobody could make it, or the sweep took it
+		_, err = tx.ExecContext(ctx, d.w.render("txenter", v))
+	}
+	if number(err) == errNowait || number(err) == errLockTimeout {
+		return driver.ErrNotAcquired
+	}
+	return err
+}
+
+// makeRow sees to it that the row of a name is there before a transaction locks it: if
+// transactions wait for one that another has made, and that one rolls back, all but one of
+// them are ended by deadlocks. It is done beside the transaction. It reports
+// false where the pool has no connection left for that, or it did not succeed.
+func (d *Driver) makeRow(ctx context.Context, name string) bool {
+	if d.full() {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -77,8 +86,16 @@ func (d *Driver) makeRow(ctx context.Context, name string) {
 		return nil
 	})
 	if err == nil && !seen {
-		_, _ = d.exec(ctx, "txmake", v) // see above
+		_, err = d.exec(ctx, "txmake", v)
 	}
+	return err == nil
+}
+
+// full tells whether all connections of the pool are in use: to wait for one, with a
+// transaction open, may be to wait for oneself.
+func (d *Driver) full() bool {
+	s := d.db.Stats()
+	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
 }
 
 // Guard ties tx to a lock that is held under the same prefix, in the same
@@ -87,9 +104,11 @@ func (d *Driver) makeRow(ctx context.Context, name string) {
 // holder, or not at all. An error that wraps driver.ErrLost says that the lock is
 // not held any more: roll back.
 //
-// It locks the ticket's place in line in share mode: renewals go on, and a
-// release or the next grant waits for the end of tx. End tx before the lock is
-// released. Where all connections of the pool are in use, renewals wait for the end of tx, too.
+// It locks the ticket's place in line in share mode: renewals go on, a release ends
+// the lease at once, and the next grant waits for the end of tx. Where all connections
+// of the pool are in use, it has to lock the whole row: then renewals, the release
+// and whoever wants the lock wait for the end of tx, too, and if the lock is not held
+// any more, even others' locks may until tx is rolled back.
 //
 // A *locker.Lock is such a lock.
 func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
@@ -116,13 +135,14 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 // releases it changes that place. That is done beside the transaction, which would
 // lock the whole row. Where the pool has no connection left, the transaction does it.
 func (d *Driver) unkept(ctx context.Context, tx *sql.Tx, v values) (held bool, err error) {
-	if s := d.db.Stats(); s.MaxOpenConnections == 0 || s.InUse < s.MaxOpenConnections {
+	if !d.full() {
 		beside, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if n, err := d.change(beside, "knock", v); err == nil {
 			return n > 0, nil
 		}
 	}
+	v.inTx = true
 	r, err := tx.ExecContext(ctx, d.w.render("knock", v))
 	if err != nil {
 		return false, err

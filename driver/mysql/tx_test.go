@@ -2,11 +2,16 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/lockerproject/locker"
+	gomysql "github.com/go-sql-driver/mysql"
+
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -60,38 +65,92 @@ func TestAcquireTxInAPoolOfOne(t *testing.T) {
 	})
 }
 
-func TestGuard(t *testing.T) {
+// Many transactions that fill the pool take a name that nobody has used, and some roll
+// back: none of them is ended by a deadlock.
+func TestAcquireTxInAFullPool(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		const size, rounds = 10, 20
 		db := connect(t, srv, "")
-		a, d, prefix := fresh(t, db)
-		b, _ := join(t, db, prefix)
-		for _, shared := range []bool{false, true} {
-			opts := []locker.Option{locker.WithTTL(time.Second)}
-			if shared {
-				opts = append(opts, locker.Shared())
+		db.SetMaxOpenConns(size)
+		l, d, _ := fresh(t, db)
+		must(t, take(t, l, "x").Release(t.Context())) // makes the tables
+		var inside [rounds]atomic.Int64
+		for round := range rounds {
+			txs := make([]*sql.Tx, size)
+			for i := range txs {
+				var err error
+				txs[i], err = db.BeginTx(t.Context(), nil)
+				must(t, err)
 			}
-			for range 3 { // its row is one that was kept
-				must(t, take(t, a, "a").Release(t.Context()))
+			var group sync.WaitGroup
+			for i, tx := range txs {
+				group.Go(func() {
+					defer func() { _ = tx.Rollback() }()
+					if err := d.AcquireTx(t.Context(), tx, fmt.Sprint("job", round)); err != nil {
+						t.Error(err)
+						return
+					}
+					if inside[round].Add(1) != 1 {
+						t.Error("two transactions hold a name")
+					}
+					time.Sleep(2 * time.Millisecond)
+					inside[round].Add(-1)
+					if i%2 == 0 {
+						return
+					}
+					if err := tx.Commit(); err != nil {
+						t.Error(err)
+					}
+				})
 			}
-			k := take(t, a, "a", append(opts, locker.WithoutRenewal())...)
-			tx, err := db.BeginTx(t.Context(), nil)
+			group.Wait()
+		}
+	})
+}
+
+// A deadlock of transactions is one that the database sees, though some of them wait for
+// each other in the process.
+func TestDeadlockOfAcquireTx(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		names := []string{"a", "b", "c"}
+		db := connect(t, srv, "")
+		db.SetMaxOpenConns(len(names))
+		l, d, _ := fresh(t, db)
+		must(t, take(t, l, "x").Release(t.Context())) // makes the tables
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		txs := make([]*sql.Tx, len(names))
+		for i, name := range names {
+			var err error
+			txs[i], err = db.BeginTx(ctx, nil)
 			must(t, err)
-			must(t, d.Guard(t.Context(), tx, k))
-			must(t, k.Extend(t.Context(), 1500*time.Millisecond)) // renewals go on
-			waiting, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
-			if k, err := b.Acquire(waiting, "a"); err == nil {
-				t.Errorf("granted %d while a transaction guards %v", k.Token(), shared)
+			defer func() { _ = txs[i].Rollback() }()
+			must(t, d.AcquireTx(ctx, txs[i], name))
+		}
+		errs := make(chan error, len(names))
+		for i, next := range []string{"b", "c", "b"} {
+			go func() {
+				err := d.AcquireTx(ctx, txs[i], next)
+				if err != nil {
+					_ = txs[i].Rollback()
+				} else {
+					err = txs[i].Commit()
+				}
+				errs <- err
+			}()
+			time.Sleep(100 * time.Millisecond) // so that the last waits for the first
+		}
+		deadlocks := 0
+		for range names {
+			var e *gomysql.MySQLError
+			if err := <-errs; errors.As(err, &e) && e.Number == 1213 {
+				deadlocks++
+			} else {
+				must(t, err)
 			}
-			cancel()
-			must(t, tx.Commit())
-			next := take(t, b, "a")
-			tx, err = db.BeginTx(t.Context(), nil)
-			must(t, err)
-			if err := d.Guard(t.Context(), tx, k); !errors.Is(err, driver.ErrLost) {
-				t.Errorf("a late holder's transaction: %v", err)
-			}
-			must(t, tx.Rollback())
-			must(t, next.Release(t.Context()))
+		}
+		if deadlocks != 1 {
+			t.Errorf("%d deadlocks, want 1", deadlocks)
 		}
 	})
 }

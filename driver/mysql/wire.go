@@ -95,6 +95,20 @@ func cut(text string) (s statement) {
 	}
 }
 
+// Schema returns the SQL that makes the tables that New, with the same prefix, works
+// on: for those who may not let the driver do so. A driver has it, too.
+func Schema(opts ...Option) (string, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return "", fmt.Errorf("mysql: Schema: %w", err)
+	}
+	w, err := newWire(o.prefix)
+	if err != nil {
+		return "", fmt.Errorf("mysql: Schema: %w", err)
+	}
+	return w.schema(), nil
+}
+
 // schema is the text that makes the tables.
 func (w *wire) schema() string {
 	var all strings.Builder
@@ -121,6 +135,7 @@ type values struct {
 	ids, names  []string
 	key, most   int
 	deadline    time.Time // by the database's clock
+	inTx        bool      // it is sent in a transaction that was begun
 }
 
 func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
@@ -128,6 +143,12 @@ func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, 
 // gateIdle is how long a gate that nobody stands at is left alone before the
 // sweep looks at it.
 const gateIdle = 10 * time.Second
+
+// guards is what a Guard adds to the knocks of a ticket.
+const guards = 1 << 32
+
+// alone is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
+const alone = "18446744073709551615 + (1 - @@autocommit)"
 
 func (w *wire) render(name string, v values) string {
 	s, ok := w.statements[name]
@@ -182,6 +203,13 @@ func (v *values) fill(b []byte, hole string) []byte {
 			return append(b, '1')
 		}
 		return append(b, '0')
+	case "guarded":
+		return strconv.AppendInt(b, guards, 10)
+	case "alone":
+		if v.inTx {
+			return append(b, '1')
+		}
+		return append(b, alone...)
 	case "unused":
 		return micros(b, v.unused)
 	case "ids":

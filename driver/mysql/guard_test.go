@@ -1,0 +1,170 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestGuard(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		a, d, prefix := fresh(t, db)
+		b, _ := join(t, db, prefix)
+		for _, shared := range []bool{false, true} {
+			opts := []locker.Option{locker.WithTTL(time.Second)}
+			if shared {
+				opts = append(opts, locker.Shared())
+			}
+			for range 3 { // its row is one that was kept
+				must(t, take(t, a, "a").Release(t.Context()))
+			}
+			k := take(t, a, "a", append(opts, locker.WithoutRenewal())...)
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			must(t, d.Guard(t.Context(), tx, k))
+			must(t, k.Extend(t.Context(), 1500*time.Millisecond)) // renewals go on
+			waiting, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+			if k, err := b.Acquire(waiting, "a"); err == nil {
+				t.Errorf("granted %d while a transaction guards %v", k.Token(), shared)
+			}
+			cancel()
+			must(t, tx.Commit())
+			next := take(t, b, "a")
+			tx, err = db.BeginTx(t.Context(), nil)
+			must(t, err)
+			if err := d.Guard(t.Context(), tx, k); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("a late holder's transaction: %v", err)
+			}
+			must(t, tx.Rollback())
+			must(t, next.Release(t.Context()))
+		}
+	})
+}
+
+// A lock that a transaction guards is released at once; that costs nobody else a lock or an
+// answer, and nobody is granted it before the transaction has ended.
+func TestReleaseOfAGuardedLock(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		db.SetMaxOpenConns(6)
+		l, d, _ := fresh(t, db)
+		for _, kind := range []string{"first", "kept", "shared"} {
+			t.Run(kind, func(t *testing.T) {
+				var opts []locker.Option
+				switch kind {
+				case "kept":
+					cycle(t, l, kind)
+				case "shared": // one behind the gate
+					opts = append(opts, locker.Shared())
+					gate := take(t, l, kind, locker.Shared())
+					defer func() { must(t, gate.Release(t.Context())) }()
+				}
+				k := take(t, l, kind, opts...)
+				other := take(t, l, "other", locker.WithTTL(1500*time.Millisecond))
+				tx, err := db.BeginTx(t.Context(), nil)
+				must(t, err)
+				defer func() { _ = tx.Rollback() }()
+				must(t, d.Guard(t.Context(), tx, k))
+				begun := time.Now()
+				must(t, k.Release(t.Context()))
+				if took := time.Since(begun); took > time.Second {
+					t.Errorf("released after %v", took)
+				}
+				if kind == "shared" {
+					k := take(t, l, kind, locker.Shared()) // it does not stand in readers' way
+					must(t, k.Release(t.Context()))
+					return
+				}
+				granted := make(chan struct{}, 10)
+				var group sync.WaitGroup
+				for range 10 {
+					group.Go(func() {
+						k, err := l.Acquire(t.Context(), kind)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						granted <- struct{}{}
+						if err := k.Release(context.Background()); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				begun = time.Now()
+				if _, err := l.TryAcquire(t.Context(), kind); !errors.Is(err, locker.ErrNotAcquired) {
+					t.Errorf("tried to acquire what is guarded: %v", err)
+				}
+				if took := time.Since(begun); took > time.Second {
+					t.Errorf("tried for %v", took)
+				}
+				select {
+				case <-granted:
+					t.Error("granted while a transaction guards")
+				case <-time.After(2500 * time.Millisecond):
+				}
+				must(t, other.Err())
+				must(t, tx.Commit())
+				begun = time.Now()
+				<-granted
+				if took := time.Since(begun); took > time.Second {
+					t.Errorf("granted %v after the end of the transaction", took)
+				}
+				group.Wait()
+				must(t, other.Release(t.Context()))
+			})
+		}
+	})
+}
+
+// A transaction that a lost lock does not guard holds nobody up.
+func TestGuardOfALostLock(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, d, _ := fresh(t, db)
+		k := take(t, l, "g")
+		must(t, k.Release(t.Context()))
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		defer func() { _ = tx.Rollback() }()
+		if err := d.Guard(t.Context(), tx, k); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("guarded by a lock that is lost: %v", err)
+		}
+		for _, name := range []string{"a", "g", "h", "zz"} {
+			begun := time.Now()
+			must(t, take(t, l, name).Release(t.Context()))
+			if took := time.Since(begun); took > time.Second {
+				t.Errorf("%s was acquired and released after %v", name, took)
+			}
+		}
+	})
+}
+
+// A sweep removes what dead processes have left, however much that is.
+func TestSweepOfMuch(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, d, prefix := fresh(t, db)
+		must(t, take(t, l, "x").Release(t.Context()))
+		query := "INSERT INTO " + prefix + "_tickets (place, name, id, owner, note, shared, permits, held, since, expires) VALUES "
+		for i := range 1200 {
+			if i > 0 {
+				query += ","
+			}
+			query += fmt.Sprintf("('%[1]d','%[1]d','%[1]d','','',0,0,1,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6) - INTERVAL 10 SECOND)", i)
+		}
+		_, err := db.ExecContext(t.Context(), query)
+		must(t, err)
+		must(t, d.Sweep(t.Context()))
+		if n := count(t, db, prefix+"_tickets"); n != 0 {
+			t.Errorf("%d rows are left", n)
+		}
+	})
+}
