@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -20,13 +21,28 @@ import (
 // none.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	const tries = 3 // of which each finds that its lease has just ended
-	for try := 1; ; try++ {
+	delay := busyFirst
+	for try := 1; ; {
 		g, err := d.acquire(ctx, r)
-		if try == tries || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		switch {
+		case errors.Is(err, rpctypes.ErrTooManyRequests):
+			if !d.pause(ctx, delay/2+rand.N(delay)) { //nolint:gosec // no secret
+				return g, d.explain(ctx, err)
+			}
+			delay = min(2*delay, busyMost)
+		case errors.Is(err, rpctypes.ErrLeaseNotFound) && try < tries:
+			try++
+		default:
 			return g, err
 		}
 	}
 }
+
+// How long to leave a server alone that has more to do than it takes on.
+const (
+	busyFirst = 20 * time.Millisecond
+	busyMost  = time.Second
+)
 
 func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if t, again := d.again(r); again {
@@ -288,7 +304,8 @@ func (d *Driver) settlePut(t *ticket, err error) {
 // isRefusal reports whether the store has said that a put was not done.
 func isRefusal(err error) bool {
 	return errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, rpctypes.ErrLeaseNotFound) ||
-		errors.Is(err, driver.ErrClosed) || isForbidden(err)
+		errors.Is(err, driver.ErrClosed) || isForbidden(err) ||
+		errors.Is(err, rpctypes.ErrTooManyRequests) || errors.Is(err, rpctypes.ErrNoSpace)
 }
 
 // isForbidden reports whether the store has said that it does not do this for

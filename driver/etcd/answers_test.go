@@ -5,9 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/etcd"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -151,4 +158,51 @@ func TestAskedAgainAfterAnOutage(t *testing.T) {
 	if n := count(t, newClient(t, srv.Addr()), prefix); n != 0 {
 		t.Errorf("%d tickets stand in line after the release", n)
 	}
+}
+
+// A server refuses requests while it has some thousand that are not done: who is
+// refused asks again, and no lease suffers.
+func TestServerIsBusy(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	var refusals atomic.Int64
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{srv.Addr()}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if strings.HasSuffix(method, "/Txn") && refusals.Add(-1) >= 0 {
+					return rpctypes.ErrGRPCRequestTooManyRequests
+				}
+				return next(ctx, method, req, reply, cc, opts...)
+			},
+		)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	l := newLocker(t, newDriver(t, c, etcd.WithPrefix(randomPrefix())))
+	other, err := l.Acquire(t.Context(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusals.Store(3)
+	k, err := l.Acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := refusals.Load(); left > 0 {
+		t.Fatalf("%d refusals were not met", left)
+	}
+	for _, k := range []*locker.Lock{k, other} {
+		if err := k.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	refusals.Store(1 << 40)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := l.Acquire(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "too many requests") {
+		t.Errorf("of a server that is busy for long: %v", err)
+	}
+	refusals.Store(0)
 }
