@@ -289,10 +289,12 @@ func manyWaiting(tb *bed, s subject, cfg config, r *result) {
 	for range cfg.held {
 		wait()
 	}
-	for joining := true; joining; { // afterwards only what keeps them in line is sent
+	for rest := 0; rest < 6; rest++ { // half seconds in which only what keeps them in line is sent: all have joined
 		sent := count.Load()
 		time.Sleep(leaseTTL / 20)
-		joining = count.Load()-sent > int64(cfg.held/50)
+		if count.Load()-sent > int64(cfg.held/50) {
+			rest = 0
+		}
 	}
 	r.WaitHeap = float64(heap()-before) / float64(cfg.held)
 	r.WaitStack = float64(stacks()-stackBefore) / float64(cfg.held)
