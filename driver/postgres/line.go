@@ -24,7 +24,7 @@ type line struct {
 	process    int64 // the present incarnation
 	registered bool  // whether the database knows it
 	beats      [8]beat
-	lastBeat   time.Time // when the last beat that was heard was sent
+	lastBeat   time.Time // when the answer to the last beat that was heard came
 	waiters    map[string]*waiter
 	watched    map[string]*watch // by name
 	held       map[string]bool   // by ID, of tickets that were granted: whether they waited
@@ -110,7 +110,7 @@ func (l *line) heard(process, number int64, sent time.Time) {
 	}
 	l.registered = true
 	l.beats[number%int64(len(l.beats))] = beat{number, sent}
-	l.lastBeat = sent
+	l.lastBeat = time.Now()
 	if l.fault != nil {
 		l.fault, l.reread = nil, true
 	}

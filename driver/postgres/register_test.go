@@ -1,0 +1,60 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// Who is told that its process is not known, while another of that process is
+// making it known, does not take that for its death: the tickets of the others
+// stand in line, and would be granted to nobody.
+func TestFirstWaitersAtOnce(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	holder := driver.Request{Name: "a", ID: "holder", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), holder)
+	ok(t, err)
+	tx := begin(t, p)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+prefix+"_processes IN EXCLUSIVE MODE") // to read is allowed
+	ok(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	joined, ended := make(chan string, 3), make(chan error, 3)
+	join := func(id string) {
+		r := driver.Request{Name: "a", ID: id, TTL: time.Minute, Shared: true, Wait: true, Joined: func() { joined <- id }}
+		go func() { _, err := d.Acquire(ctx, r); ended <- err }()
+	}
+	join("one")
+	waitFor(t, "the first makes the process known", func() (waits bool) {
+		ok(t, p.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_beat1%')`, prefix).Scan(&waits))
+		return waits
+	})
+	join("two")
+	join("three")
+	time.Sleep(300 * time.Millisecond) // they are told that it is not
+	ok(t, tx.Rollback(t.Context()))
+	for range 3 {
+		select {
+		case <-joined:
+		case err := <-ended:
+			t.Fatalf("a waiter's place was lost: %v", err)
+		case <-time.After(10 * time.Second):
+			t.Fatal("not in line in 10 s")
+		}
+	}
+	ok(t, d.Release(t.Context(), holder.Hold(g.Token)))
+	for range 3 {
+		ok(t, <-ended)
+	}
+	var processes int
+	ok(t, p.QueryRow(t.Context(), "SELECT count(*) FROM "+prefix+"_processes").Scan(&processes))
+	if processes != 1 {
+		t.Errorf("it is %d processes to the database, want 1", processes)
+	}
+}
