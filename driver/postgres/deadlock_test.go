@@ -75,7 +75,7 @@ func (b deadlockBed) release(h driver.Hold) {
 	ok(b.t, b.d.Release(b.t.Context(), h))
 }
 
-// wait stands in line, and returns when it does; the channel has its end.
+// wait stands in line, and returns when it does; the channel has how it ended.
 func (b deadlockBed) wait(name, id string) <-chan error {
 	b.t.Helper()
 	standing, done := make(chan struct{}), make(chan error, 1)
@@ -83,8 +83,8 @@ func (b deadlockBed) wait(name, id string) <-chan error {
 	go func() { _, err := b.d.Acquire(b.t.Context(), r); done <- err }()
 	select {
 	case <-standing:
-	case err := <-done:
-		b.t.Fatalf("did not wait: %v", err)
+	case err := <-done: // did not wait
+		done <- err
 	}
 	return done
 }
