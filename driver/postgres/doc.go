@@ -46,7 +46,8 @@
 // behind PgBouncer 1.18 in transaction mode.
 //
 //   - Requests: one for an acquisition that need not wait, one for a release (two
-//     for that of the first of a line, which did not wait itself, to readers),
+//     for that of the first of a line, which did not wait itself, to readers or
+//     after a Guard),
 //     one for the renewals of all locks of a Locker, up to 5,000. Who has waited adds
 //     one to confirm its lease, unless it releases within a twelfth of the liveness
 //     interval (0.3 s).
@@ -60,7 +61,9 @@
 //     loss of committed transactions (a failover to a replica that lags, a
 //     restored backup, a crash with synchronous_commit off) unless the clock goes back too.
 //   - When all is released there are no rows. What a crashed process leaves is
-//     removed by whoever uses the name next, and by a sweep that processes in use make once a minute.
+//     removed by whoever uses the name next, and by a sweep that processes in use make
+//     once a minute, and one in ten with its first ticket. A lock that is released while
+//     a transaction that it guards is open leaves its row in the same way.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that
 //     starts or is a replica for the moment, and too many connections are
 //     tried again within the context. Everything else is the caller's to know: a full disk,

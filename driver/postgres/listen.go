@@ -182,5 +182,10 @@ func (d *Driver) notice(payload string) {
 		}
 		return
 	}
+	if name, ok := parseDue(words); ok {
+		d.line.again(name, time.Now())
+		signal(d.line.wake)
+		return
+	}
 	d.line.missed() // "r", or something of a later version
 }

@@ -2,8 +2,9 @@
 -- version 1. It may be run again, and by several at once.
 --
 -- A line is the rows of one name in tickets, in the order of slot. Whoever
--- changes a line holds the transaction-level advisory lock of its name, so that
--- tickets become visible in the order of their numbers.
+-- joins it, or changes more of it than one row, holds the transaction-level
+-- advisory lock of its name, so that tickets become visible in the order of
+-- their numbers; but for who hands over to the next, see pass.
 
 SELECT pg_catalog.pg_advisory_xact_lock({schema_key});
 
@@ -315,9 +316,10 @@ BEGIN
 	IF next.shared OR next.alive_until <= clock_timestamp() OR next.alive_until IS NULL THEN
 		RETURN NULL; -- several may be next, or somebody else
 	END IF;
-	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id RETURNING expires_at > clock_timestamp() INTO live;
+	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id AND xmax = 0
+		RETURNING expires_at > clock_timestamp() INTO live;
 	IF live IS NULL THEN
-		RETURN NULL;
+		RETURN NULL; -- not the holder, or perhaps the guard of a transaction: see end
 	END IF;
 	UPDATE {tickets} SET slot = 0, held = true, claim = true, since = clock_timestamp(),
 			expires_at = least(clock_timestamp() + ttl * interval '1 microsecond', next.alive_until)
@@ -339,6 +341,7 @@ RETURNS text LANGUAGE plpgsql AS $locker$
 DECLARE
 	live   boolean;
 	more   boolean;
+	place  bigint;
 	passed text;
 	l      record;
 BEGIN
@@ -346,19 +349,34 @@ BEGIN
 	IF passed IS NOT NULL THEN
 		RETURN passed;
 	ELSIF NOT p_locks THEN
-		RETURN 'q';
+		-- A transaction that it guarded leaves its mark. That it is over, the lock shows.
+		PERFORM FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id AND NOT queued FOR UPDATE SKIP LOCKED;
+		IF NOT FOUND THEN
+			RETURN 'q';
+		END IF;
+		DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id RETURNING expires_at > clock_timestamp() INTO live;
+		RETURN CASE WHEN live THEN 'r' ELSE 'l' END;
 	END IF;
 	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
 	FOR i IN 1..2 LOOP -- a ticket that waits may be handed over to in between
-		DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
+		DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id AND xmax = 0
 			RETURNING expires_at > clock_timestamp(), EXISTS (SELECT FROM {tickets} WHERE name = p_name AND slot > 0)
 			INTO live, more;
 		EXIT WHEN live IS NOT NULL;
-		DELETE FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name
+		DELETE FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name AND (NOT held OR xmax = 0)
 			RETURNING NOT held OR expires_at > clock_timestamp(), true INTO live, more;
 		EXIT WHEN live IS NOT NULL;
 	END LOOP;
 	IF live IS NULL THEN
+		SELECT k.slot, k.expires_at > clock_timestamp() INTO place, live FROM (
+			SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
+			UNION ALL
+			SELECT * FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name) k;
+		IF live IS NOT NULL THEN
+			more := {end}(p_name, place, p_id);
+		END IF;
+	END IF;
+	IF live IS NULL OR more IS NULL THEN
 		RETURN 'l';
 	ELSIF more THEN
 		SELECT * INTO l FROM {walk}(p_name, 0, p_process, false);
@@ -367,21 +385,66 @@ BEGIN
 	RETURN CASE WHEN live THEN 'r' ELSE 'l' END;
 END $locker$;
 
+-- Removes a held ticket that may guard a transaction, with the lock of the name:
+-- NULL if it is not there. While the transaction lasts the row cannot go, and
+-- nobody is to wait for that who has others wait. Its lease is ended instead, and
+-- it is left to bury; then the answer is false, and who is first in line is told
+-- to look.
+--
+-- A guard, and nothing else that lasts, has the row locked FOR KEY SHARE, which
+-- forbids a deletion and no update. So does a row with an xmax of 0, by nobody:
+-- which saves the callers of this the question.
+CREATE OR REPLACE FUNCTION {end}(p_name bytea, p_slot bigint, p_id text) RETURNS boolean LANGUAGE plpgsql AS $locker$
+DECLARE
+	first bigint;
+BEGIN
+	FOR i IN 1..2 LOOP
+		PERFORM FROM {tickets} WHERE name = p_name AND slot = p_slot AND id = p_id AND held FOR UPDATE SKIP LOCKED;
+		IF FOUND THEN
+			DELETE FROM {tickets} WHERE name = p_name AND slot = p_slot AND id = p_id;
+			RETURN true;
+		END IF;
+		-- This waits for a renewal, say, that is under way.
+		UPDATE {tickets} SET expires_at = least(expires_at, clock_timestamp())
+			WHERE name = p_name AND slot = p_slot AND id = p_id AND held;
+		IF NOT FOUND THEN
+			RETURN NULL;
+		END IF;
+	END LOOP;
+	SELECT process INTO first FROM {tickets} WHERE name = p_name AND NOT held ORDER BY slot LIMIT 1;
+	IF FOUND THEN
+		PERFORM {tell}(first, 'd ' || encode(p_name, 'hex'));
+	END IF;
+	RETURN false;
+END $locker$;
+
 -- Removes a ticket by its number, whoever's it is, and tells its process.
 CREATE OR REPLACE FUNCTION {break}(p_name bytea, p_token bigint, p_process bigint)
 RETURNS text LANGUAGE plpgsql AS $locker$
 DECLARE
 	gone record;
+	more boolean := true;
 	l    record;
 BEGIN
 	IF pg_advisory_xact_lock({key}(p_name)) IS NULL THEN RETURN NULL; END IF; -- cheaper than PERFORM
-	DELETE FROM {tickets} k WHERE k.name = p_name AND k.slot IN (0, p_token) AND k.token = p_token
+	DELETE FROM {tickets} k WHERE k.name = p_name AND k.slot IN (0, p_token) AND k.token = p_token AND (NOT k.held OR k.xmax = 0)
 		RETURNING k.id, k.process, CASE WHEN k.held THEN k.expires_at > clock_timestamp() ELSE EXISTS (
 			SELECT FROM {processes} p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END AS live INTO gone;
 	IF NOT FOUND THEN
+		SELECT k.id, k.process, k.slot, k.expires_at > clock_timestamp() AS live INTO gone
+			FROM {tickets} k WHERE k.name = p_name AND k.slot IN (0, p_token) AND k.token = p_token;
+		IF NOT FOUND THEN
+			RETURN 'l';
+		END IF;
+		more := {end}(p_name, gone.slot, gone.id);
+	END IF;
+	IF more IS NULL THEN
 		RETURN 'l';
 	END IF;
 	PERFORM {tell}(gone.process, format('l %s %s %s', gone.id, p_token, encode(p_name, 'hex')));
+	IF NOT more THEN
+		RETURN CASE WHEN gone.live THEN 'r' ELSE 'l' END;
+	END IF;
 	SELECT * INTO l FROM {walk}(p_name, 0, p_process, false);
 	RETURN CASE WHEN gone.live THEN 'r' ELSE 'l' END || l.mine;
 END $locker$;

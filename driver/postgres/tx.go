@@ -67,11 +67,14 @@ func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok b
 // the holder, or not at all. An error that wraps driver.ErrLost says that the
 // lock is not held any more: roll back.
 //
-// It locks the ticket's row FOR KEY SHARE: renewals go on, and a release or
-// the next grant waits for the end of tx. End tx before the lock is released.
+// It locks the ticket's row FOR KEY SHARE: renewals go on, and a release ends the
+// lease and returns, but the next is granted when tx has ended. End tx before
+// the lock is released, so that it is granted at once.
+//
 // In REPEATABLE READ and SERIALIZABLE the lock has to be acquired before the
-// transaction's first statement; a serialization failure (40001) says that it
-// was not.
+// transaction's first statement, and guarded soon after that. A serialization
+// failure (40001) says that what tx sees is older than the lock or its last
+// renewal, which it always is when tx is older than the TTL: the lock may be held.
 //
 // A *locker.Lock is such a lock.
 func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {

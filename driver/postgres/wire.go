@@ -74,7 +74,7 @@ func newWire(schema, prefix string) (*wire, error) {
 	var functions []string
 	for _, name := range []string{
 		"key", "number", "walk", "bury", "tell", "micros", "acquire", "pass", "release",
-		"break", "renew", "beat", "look", "poke", "sweep", "guard",
+		"end", "break", "renew", "beat", "look", "poke", "sweep", "guard",
 	} {
 		pairs = append(pairs, "{"+name+"}", f(name))
 		functions = append(functions, f(name))
@@ -93,8 +93,9 @@ func newWire(schema, prefix string) (*wire, error) {
 		// Nobody waits behind a ticket that is not marked, and who is about to marks
 		// it first: no lock of the name is needed, and no function. When there is no
 		// such ticket, its row may now be locked, after which that lock is not to be
-		// taken: all take it first.
-		releaseFirst: "WITH d AS (DELETE FROM " + q("tickets") + ` WHERE name = $1::bytea AND slot = 0 AND id = $2::text AND NOT queued
+		// taken: all take it first. An xmax says that a transaction has locked the row,
+		// one that it guards, perhaps.
+		releaseFirst: "WITH d AS (DELETE FROM " + q("tickets") + ` WHERE name = $1::bytea AND slot = 0 AND id = $2::text AND NOT queued AND xmax = 0
 	RETURNING expires_at > clock_timestamp() AS live)
 SELECT coalesce((SELECT CASE WHEN live THEN 'r' ELSE 'l' END FROM d), ` + f("release") + "($1::bytea,$2::text,$3::bigint,false))",
 		breaks: "SELECT " + f("break") + "($1::bytea,$2::bigint,$3::bigint)",
@@ -218,6 +219,15 @@ func parseLoss(words []string) (driver.Hold, bool) {
 	token, err1 := strconv.ParseUint(words[2], 10, 63)
 	name, err2 := hex.DecodeString(words[3])
 	return driver.Hold{Name: string(name), ID: words[1], Token: token}, err1 == nil && err2 == nil
+}
+
+// parseDue reads "d HEXNAME": a line to look at.
+func parseDue(words []string) (name string, ok bool) {
+	if len(words) != 2 || words[0] != "d" {
+		return "", false
+	}
+	b, err := hex.DecodeString(words[1])
+	return string(b), err == nil
 }
 
 // number is a word that is a number.
