@@ -33,7 +33,7 @@ func TestAutocommitOff(t *testing.T) {
 			for i := range 4 {
 				r := driver.Request{Name: "a", ID: fmt.Sprint("off-", i), TTL: time.Minute, Wait: i%2 == 0, Shared: i < 2}
 				if _, err := d.Acquire(t.Context(), r); !refused(err) {
-					t.Errorf("acquired, %+v: %v", r, err)
+					t.Fatalf("acquired, and all that follows would wait for it, %+v: %v", r, err)
 				}
 			}
 			if _, err := d.Inspect(t.Context(), "a"); !refused(err) {
