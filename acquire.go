@@ -84,7 +84,7 @@ func (c *Client) queue(a *attempt, try bool) (*Lock, error) {
 		if err == nil || !errors.Is(err, driver.ErrLost) || try || a.Err() != nil {
 			return k, err
 		}
-		c.tell(Event{Kind: EventRejoined, Name: req.Name, Owner: req.Owner, Shared: req.Shared, Err: err})
+		c.tell(context.Background(), Event{Kind: EventRejoined, Name: req.Name, Owner: req.Owner, Shared: req.Shared, Err: err})
 		if !sleep(a, delay) {
 			return nil, a.explain(err)
 		}
@@ -134,7 +134,7 @@ func (c *Client) waiting(a *attempt) {
 	if a.e != nil {
 		close(a.e.queued)
 	}
-	c.tell(Event{Kind: EventWaiting, Name: a.name, Owner: a.owner(), Shared: a.r.shared})
+	c.tell(context.Background(), Event{Kind: EventWaiting, Name: a.name, Owner: a.owner(), Shared: a.r.shared})
 }
 
 // adopt makes a lease of a grant, unless it is over already or the Client was
@@ -161,7 +161,7 @@ func (c *Client) adopt(a *attempt, req driver.Request, g driver.Grant) (*Lock, e
 	c.plan(l)
 	c.mu.Unlock()
 	if len(c.observers) > 0 {
-		c.tell(l.event(EventAcquired, now.Sub(a.begun), nil))
+		c.tell(context.Background(), l.event(EventAcquired, now.Sub(a.begun), nil))
 	}
 	return k, nil
 }

@@ -365,7 +365,7 @@ func TestInvalidOptionsAndNames(t *testing.T) {
 	}
 	_, err := locker.AcquireAll(ctx, l, nil)
 	want(t, err, locker.ErrInvalidName)
-	graced := locker.New(memory.New(), locker.WithGrace(time.Second))
+	graced := locker.New(memory.New(), locker.WithSafetyMargin(time.Second))
 	defer graced.Close()
 	_, err = graced.Acquire(ctx, "a", locker.WithTTL(time.Second))
 	want(t, err, locker.ErrInvalidOption)

@@ -32,7 +32,7 @@ type Client struct {
 	d         driver.Driver
 	store     string // what errors call the store
 	defaults  []Option
-	observers []func(Event)
+	observers []func(context.Context, Event)
 	grace     time.Duration
 	graceSet  bool
 

@@ -12,6 +12,10 @@ var (
 	// ErrNotAcquired: the lock cannot be had now (TryAcquire), or was not
 	// granted within WithWait (Acquire). No ticket is left in the line.
 	ErrNotAcquired = driver.ErrNotAcquired
+	// ErrUnavailable: the store did not answer, or refused everybody (it is
+	// down, has no leader, takes no connection). It says nothing of who holds the
+	// lock. The error wraps the store's own.
+	ErrUnavailable = driver.ErrUnavailable
 	// ErrLost: the lease ended before it was released. Somebody else may hold
 	// the lock.
 	ErrLost = driver.ErrLost

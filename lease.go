@@ -189,7 +189,7 @@ func (c *Client) tellLost(l *lease, handles []*Lock, cause error) {
 	for _, k := range handles {
 		k.end(ErrLost)
 	}
-	c.tell(l.event(EventLost, time.Since(l.began), cause))
+	c.tell(context.Background(), l.event(EventLost, time.Since(l.began), cause))
 }
 
 // dropHandle takes a released handle off its lease and reports whether it was
@@ -241,7 +241,7 @@ func (c *Client) removeLease(ctx context.Context, l *lease) error {
 		if errors.Is(err, ErrLost) {
 			kind = EventLost
 		}
-		c.tell(l.event(kind, time.Since(l.began), err))
+		c.tell(context.Background(), l.event(kind, time.Since(l.began), err))
 	}
 	return err
 }

@@ -29,7 +29,7 @@
 // or cut off from the store, loses them too, and cannot know that at once. Two
 // things help:
 //
-//   - The holder trusts a lease only until TTL, less a margin ([WithGrace]), after
+//   - The holder trusts a lease only until TTL, less a margin ([WithSafetyMargin]), after
 //     the moment before the last successful renewal was sent, by its own
 //     monotonic clock. Then [Lock.Done] is closed and the contexts of
 //     [Lock.Context] end, whether or not the store has said anything.
@@ -66,7 +66,7 @@ type Locker interface {
 	TryAcquire(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
 	// Inspect reports the line of name: who holds, who waits, in order.
-	Inspect(ctx context.Context, name string) (Line, error)
+	Inspect(ctx context.Context, name string) (Queue, error)
 
 	// Close releases what this Locker still holds, ends waiting Acquires with
 	// ErrClosed, stops its goroutines, and closes what it opened. A second

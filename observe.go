@@ -1,6 +1,9 @@
 package locker
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // EventKind says what an Event tells.
 type EventKind int
@@ -41,9 +44,9 @@ type Event struct {
 	Err     error         // see the kinds
 }
 
-func (c *Client) tell(e Event) {
+func (c *Client) tell(ctx context.Context, e Event) {
 	for _, f := range c.observers {
-		f(e)
+		f(ctx, e)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestOpenMemory(t *testing.T) {
 
 func TestOpenWithTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := locker.Open(context.Background(), "memory://ttl?ttl=7s", locker.WithGrace(0))
+		l, err := locker.Open(context.Background(), "memory://ttl?ttl=7s", locker.WithSafetyMargin(0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"context"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -138,21 +139,21 @@ func WithDefaults(opts ...Option) ClientOption {
 	return func(c *Client) { c.defaults = append(c.defaults, opts...) }
 }
 
-// WithGrace sets by how much the store's lease outlasts the holder's trust in
+// WithSafetyMargin sets by how much the store's lease outlasts the holder's trust in
 // it: the Lock ends (Done, its contexts, ErrLost) d before TTL is over, so
 // that a write already on its way lands, and clocks that run at slightly
 // different speeds do no harm, before anybody else is granted. The idea is the
 // lock-delay of Chubby (Burrows, OSDI 2006, §2.4), for every store. A TTL must
 // be longer than the grace. The default is 1 % of the TTL, the drift that
 // Redlock assumes.
-func WithGrace(d time.Duration) ClientOption {
+func WithSafetyMargin(d time.Duration) ClientOption {
 	return func(c *Client) { c.grace, c.graceSet = d, true }
 }
 
 // WithObserver calls f with every Event of the Client. Several observers are
 // called in order. f is called synchronously, from many goroutines, and must
 // return soon; it must not call methods of the Lock it is told of.
-func WithObserver(f func(Event)) ClientOption {
+func WithObserver(f func(context.Context, Event)) ClientOption {
 	return func(c *Client) {
 		if f != nil {
 			c.observers = append(c.observers, f)

@@ -137,7 +137,7 @@ func (c *Client) reenter(ctx context.Context, l *lease, r *request) (*Lock, erro
 	}
 	c.mu.Unlock()
 	if len(c.observers) > 0 {
-		c.tell(l.event(EventReentered, 0, nil))
+		c.tell(context.Background(), l.event(EventReentered, 0, nil))
 	}
 	return k, nil
 }

@@ -155,7 +155,7 @@ func TestOneOwnerWaitingTwice(t *testing.T) {
 
 func TestReentryLengthensAndNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := locker.New(memory.New(), locker.WithGrace(0))
+		l := locker.New(memory.New(), locker.WithSafetyMargin(0))
 		defer l.Close()
 		begun := time.Now()
 		fixed := locker.WithoutRenewal()
@@ -206,7 +206,7 @@ func TestReleasedHandleIsNotReentered(t *testing.T) {
 // A fixed lease is renewed for as long as a re-entrant handle wants that.
 func TestReentryTurnsRenewalOnAndOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := locker.New(memory.New(), locker.WithGrace(0))
+		l := locker.New(memory.New(), locker.WithSafetyMargin(0))
 		defer l.Close()
 		ttl := locker.WithTTL(3 * time.Second)
 		outer := acquire(t, l, "a", locker.WithoutRenewal(), ttl)

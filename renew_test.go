@@ -73,7 +73,7 @@ func TestRetriesUntilTheWindowCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newStub(), &events{}
 		s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
-		l := locker.New(s, locker.WithObserver(told.add), locker.WithGrace(time.Second))
+		l := locker.New(s, locker.WithObserver(told.add), locker.WithSafetyMargin(time.Second))
 		defer l.Close()
 		begun := time.Now()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
@@ -142,7 +142,7 @@ func TestOutageShorterThanTheWindowIsSurvived(t *testing.T) {
 func TestFixedLeaseEndsAtTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
-		l := locker.New(s, locker.WithGrace(0))
+		l := locker.New(s, locker.WithSafetyMargin(0))
 		other := locker.New(s.Join())
 		defer l.Close()
 		defer other.Close()
@@ -208,7 +208,7 @@ func TestShortLeaseOnAnOldSession(t *testing.T) {
 			g.Asked = g.Asked.Add(-age)
 			return g, err
 		}
-		l := locker.New(s, locker.WithGrace(0))
+		l := locker.New(s, locker.WithSafetyMargin(0))
 		defer l.Close()
 		trusted := func() time.Duration {
 			begun := time.Now()
@@ -228,7 +228,7 @@ func TestShortLeaseOnAnOldSession(t *testing.T) {
 
 func TestExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := locker.New(memory.New(), locker.WithGrace(0))
+		l := locker.New(memory.New(), locker.WithSafetyMargin(0))
 		defer l.Close()
 		ctx := context.Background()
 		begun := time.Now()
@@ -311,7 +311,7 @@ func TestSlowAnswerShortensTheWindow(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return g, err
 		}
-		l := locker.New(s, locker.WithGrace(0))
+		l := locker.New(s, locker.WithSafetyMargin(0))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(5*time.Second), locker.WithoutRenewal())
 		begun := time.Now()
@@ -332,7 +332,7 @@ func TestSlowAnswerShortensTheWindow(t *testing.T) {
 func TestErrLooksAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		l := locker.New(memory.New(), locker.WithObserver(func(e locker.Event) {
+		l := locker.New(memory.New(), locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Name == "b" && e.Kind == locker.EventLost {
 				<-stuck // and the goroutine that looks after all leases with it
 			}
@@ -382,7 +382,7 @@ func TestClaim(t *testing.T) {
 			g.Claim = 3 * time.Second
 			return g, err
 		}
-		l := locker.New(s, locker.WithGrace(0))
+		l := locker.New(s, locker.WithSafetyMargin(0))
 		defer l.Close()
 		begun := time.Now()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second), locker.WithoutRenewal())

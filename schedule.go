@@ -218,7 +218,7 @@ func (c *Client) settle(l *lease, asked time.Time, took time.Duration, err error
 	c.plan(l)
 	c.mu.Unlock()
 	if len(c.observers) > 0 {
-		c.tell(l.event(kind, took, err))
+		c.tell(context.Background(), l.event(kind, took, err))
 	}
 }
 

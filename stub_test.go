@@ -102,7 +102,7 @@ type events struct {
 	all []locker.Event
 }
 
-func (e *events) add(ev locker.Event) {
+func (e *events) add(_ context.Context, ev locker.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, ev)

@@ -129,7 +129,7 @@ func provesReleaseUnreached(e *env) {
 func provesWaiterInCut(e *env) {
 	name := e.name("in-a-cut")
 	var told atomic.Bool
-	c, link := e.linked(locker.WithObserver(func(locker.Event) { told.Store(true) }))
+	c, link := e.linked(locker.WithObserver(func(context.Context, locker.Event) { told.Store(true) }))
 	k := e.take(e.client(), name)
 	p := e.queue(c, name, 2)
 	e.eventually(patience, "waiting until the client knows that it waits", func() error {

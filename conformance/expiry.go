@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -202,7 +203,7 @@ func provesRenewedTogether(e *env) {
 
 func provesShortAgain(e *env) {
 	var lost atomic.Int64
-	c := e.client(locker.WithObserver(func(ev locker.Event) {
+	c := e.client(locker.WithObserver(func(_ context.Context, ev locker.Event) {
 		if ev.Kind == locker.EventRejoined || ev.Kind == locker.EventLost {
 			lost.Add(1)
 		}

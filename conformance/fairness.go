@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -135,7 +136,7 @@ type inLine struct {
 	owners map[string]bool
 }
 
-func (q *inLine) observe(ev locker.Event) {
+func (q *inLine) observe(_ context.Context, ev locker.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch ev.Kind {

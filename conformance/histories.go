@@ -118,7 +118,7 @@ func (t *turn) happened(what stepKind, token uint64, from, to int64) {
 }
 
 // observe takes down when turns join the line.
-func (r *run) observe(ev locker.Event) {
+func (r *run) observe(_ context.Context, ev locker.Event) {
 	found, ok := r.waiting.Load(ev.Owner)
 	if !ok {
 		return

@@ -57,7 +57,7 @@ var loss = []Case{
 func cutHolder(e *env, cut func(Link)) {
 	name := e.name("cut")
 	ttl := e.ttl()
-	c, link := e.linked(locker.WithGrace(ttl / 4))
+	c, link := e.linked(locker.WithSafetyMargin(ttl / 4))
 	k := e.take(c, name, locker.WithTTL(ttl))
 	ctx := k.Context(e.ctx)
 	p := e.queue(e.client(), name, 2)

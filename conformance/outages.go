@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -116,7 +117,7 @@ func provesWaiterKeepsPlace(e *env) {
 func provesWaiterJoinsAgain(e *env) {
 	name := e.name("again")
 	var rejoined atomic.Int64
-	c, link := e.linked(locker.WithObserver(func(ev locker.Event) {
+	c, link := e.linked(locker.WithObserver(func(_ context.Context, ev locker.Event) {
 		if ev.Kind == locker.EventRejoined {
 			rejoined.Add(1)
 		}

@@ -10,7 +10,7 @@ import (
 // specification; the numbers refer to it.
 //
 // A driver may also implement [BatchRenewer], [Lister], [Breaker],
-// [LossNotifier], [Bounder] and fmt.Stringer, each of which names what the
+// [LossNotifier], [Bounder], [Pinger] and fmt.Stringer, each of which names what the
 // core does without it.
 type Driver interface {
 	// Acquire takes a ticket and, with r.Wait, waits until it is granted
@@ -24,8 +24,8 @@ type Driver interface {
 	// Release removes a ticket, held or waiting (D13).
 	Release(ctx context.Context, h Hold) error
 
-	// Inspect returns the line of name, in order (D15). A name nobody uses
-	// has an empty line.
+	// Inspect returns the queue of name, in order (D15). The queue of a name
+	// that nobody uses is empty.
 	Inspect(ctx context.Context, name string) ([]Ticket, error)
 
 	// Close frees what the driver has opened (D17).
@@ -45,9 +45,13 @@ type Request struct {
 
 	TTL     time.Duration // length of the lease, at least Bounds.MinTTL
 	Renewed bool          // the core will renew; false: a fixed lease
-	Wait    bool          // wait in line; false: now or ErrNotAcquired
+	Wait    bool          // wait in the queue; false: now or ErrNotAcquired
 
-	Joined func() // called once when the ticket stands in line ungranted; may be nil
+	// MinHold, if greater than zero, is how long the ticket stays after its
+	// grant, whatever happens to this process or its driver (D20).
+	MinHold time.Duration
+
+	Joined func() // called once when the ticket is queued and not granted (D7); may be nil
 }
 
 // Hold is the part of the request by which a ticket is known later.
@@ -55,7 +59,7 @@ func (r Request) Hold(token uint64) Hold {
 	return Hold{Name: r.Name, ID: r.ID, Token: token, Shared: r.Shared}
 }
 
-// Ticket is the request as a line shows it.
+// Ticket is the request as a queue shows it.
 func (r Request) Ticket(token uint64) Ticket {
 	return Ticket{
 		ID: r.ID, Token: token, Owner: r.Owner, Note: r.Note,
@@ -69,11 +73,11 @@ type Grant struct {
 	Asked time.Time     // from when the lease counts, by the monotonic clock (D11)
 	TTL   time.Duration // length of the lease if the store gave less than asked; else 0
 
-	// Claim is the length of a first, shorter lease, by which a store may grant
-	// a waiter that it does not hear from meanwhile: were it dead, the line
-	// would stand still for no longer. It counts from Asked. The core
-	// renews it, for the whole TTL, well before it ends. 0: the lease has its
-	// whole length.
+	// Claim is the length of a provisional lease: a shorter one under which a
+	// store grants to a waiter before it has heard from it. If the waiter is
+	// dead, the queue stands still for no longer than that. It counts from
+	// Asked. The core renews it, for the whole TTL, well before it ends. 0: the
+	// lease has its whole length.
 	Claim time.Duration
 }
 
@@ -85,7 +89,7 @@ type Hold struct {
 	Shared bool
 }
 
-// A Ticket is one place in a line.
+// A Ticket is one entry of a queue.
 type Ticket struct {
 	ID        string
 	Token     uint64
@@ -94,7 +98,7 @@ type Ticket struct {
 	Shared    bool
 	Limit     int // with Shared: 0 means any number
 	Held      bool
-	Since     time.Time     // of the grant or, for a waiter, of joining; zero if unknown
+	Since     time.Time     // of the grant or, for a waiter, of queueing; zero if unknown
 	Remaining time.Duration // of a holder's lease; 0 for a waiter
 }
 
@@ -102,10 +106,41 @@ var (
 	// ErrNotAcquired says that a request that does not wait cannot be
 	// granted now, and that it left no ticket.
 	ErrNotAcquired = errors.New("lock not acquired")
-	// ErrLost says that the ticket does not stand in the line (any more).
+	// ErrLost says that the ticket is not in the queue (any more).
 	ErrLost = errors.New("lock lost")
 	// ErrClosed says that the driver has been closed.
 	ErrClosed = errors.New("locker closed")
 	// ErrUnsupported says that the store cannot do what was asked.
 	ErrUnsupported = errors.New("not supported by this store")
+	// ErrUnavailable says that the store did not answer, or refuses everybody:
+	// it is down, has no leader, or takes no connection (D14).
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrNoTicket says that a failed Acquire has left no ticket, and that none
+	// will appear (D9).
+	ErrNoTicket = errors.New("no ticket was left")
 )
+
+// Unavailable marks err as one that means that the store did not answer or
+// refuses everybody: the result wraps err and [ErrUnavailable], and has err's
+// text. Nil stays nil.
+func Unavailable(err error) error { return mark(err, ErrUnavailable) }
+
+// NoTicket marks an error of Acquire after which certainly no ticket is left and
+// none will appear: no request was sent, or the store has refused it and no
+// earlier request for the ticket is unanswered. The core then has nothing to
+// remove (D9). The result wraps err and [ErrNoTicket], and has err's text. Nil
+// stays nil.
+func NoTicket(err error) error { return mark(err, ErrNoTicket) }
+
+func mark(err, sentinel error) error {
+	if err == nil || errors.Is(err, sentinel) {
+		return err
+	}
+	return &marked{err: err, sentinel: sentinel}
+}
+
+// marked is an error that also is a sentinel, and does not say so in its text.
+type marked struct{ err, sentinel error }
+
+func (m *marked) Error() string   { return m.err.Error() }
+func (m *marked) Unwrap() []error { return []error{m.err, m.sentinel} }

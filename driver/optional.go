@@ -12,9 +12,12 @@ type Renewal struct {
 }
 
 // BatchRenewer renews many leases at once. The answer has one error for each
-// entry, in order, with the meaning of Renew.
+// entry, in order, with the meaning of Renew; an answer of another length is
+// taken for a failed request.
 //
-// Without it the core calls Renew for each, a few at a time.
+// Without it the core calls Renew for each, a few at a time. With it the core
+// never calls Renew on schedule: a wrapper that embeds a driver and overrides
+// Renew has to override RenewAll too.
 type BatchRenewer interface {
 	RenewAll(ctx context.Context, rs []Renewal) []error
 }
@@ -26,8 +29,10 @@ type Lister interface {
 	List(ctx context.Context) ([]string, error)
 }
 
-// Breaker removes a ticket by its number, whoever's it is; whoever is next is
-// granted as after a release. ErrLost says that no such ticket stands in line.
+// Breaker removes a ticket by its number, whoever's it is, and whatever put it
+// there; the waiter that is next is granted as after a release. ErrLost says that
+// no such ticket is queued. The holder's driver, where it learns of the removal,
+// tells of it with a cause that wraps ErrLost.
 //
 // Without it Client.Break is ErrUnsupported.
 type Breaker interface {
@@ -40,8 +45,8 @@ type Breaker interface {
 // with locks held that Acquire, Renew or Release take, and ignores tickets
 // that the core does not hold.
 //
-// Without it a loss is noticed at the next renewal, or when the trust window
-// ends.
+// Without it a loss is noticed at the next renewal, or when the validity of the
+// lease ends.
 type LossNotifier interface {
 	NotifyLoss(tell func(h Hold, cause error))
 }
@@ -53,12 +58,23 @@ type Bounds struct {
 	// shorter one gets it from the core, which ends the lease itself while
 	// its process lives.
 	MinTTL time.Duration
+	// MaxTTL is the longest lease the store can give; 0: any. A WithMinHold
+	// that is longer is ErrUnsupported.
+	MaxTTL time.Duration
 	// Crash is the longest time from the last renewal of a holder that died
 	// to the grant of a live waiter.
 	Crash time.Duration
 	// Liveness is the longest time that all the dead waiters ahead, together,
-	// delay the line.
+	// delay the queue.
 	Liveness time.Duration
+}
+
+// Pinger sends the cheapest request that shows that the store answers and that
+// the rights suffice to acquire and release.
+//
+// Without it the core inspects a name that nobody uses.
+type Pinger interface {
+	Ping(ctx context.Context) error
 }
 
 // Bounder states the bounds for a lock of the given TTL. It computes them, or

@@ -1,6 +1,6 @@
 package driver
 
-// Grantable reports whether ticket i of a line may be held. The line is in
+// Grantable reports whether ticket i of a queue may be held. The queue is in
 // order and has live tickets only; whether they are held does not count.
 //
 //   - An exclusive ticket is granted when no live ticket is ahead of it.
@@ -9,12 +9,12 @@ package driver
 //     number).
 //
 // Mutex, readers/writer lock and semaphore are all this rule.
-func Grantable(line []Ticket, i int) bool {
-	t := line[i]
+func Grantable(queue []Ticket, i int) bool {
+	t := queue[i]
 	if !t.Shared {
 		return i == 0
 	}
-	for _, ahead := range line[:i] {
+	for _, ahead := range queue[:i] {
 		if !ahead.Shared {
 			return false
 		}
@@ -22,11 +22,11 @@ func Grantable(line []Ticket, i int) bool {
 	return t.Limit == 0 || i < t.Limit
 }
 
-// Granted returns how the whole line stands: for each ticket, whether
+// Granted returns the whole queue: for each ticket, whether
 // [Grantable] holds. It takes one pass.
-func Granted(line []Ticket) []bool {
-	granted := make([]bool, len(line))
-	for i, t := range line {
+func Granted(queue []Ticket) []bool {
+	granted := make([]bool, len(queue))
+	for i, t := range queue {
 		if !t.Shared {
 			granted[i] = i == 0
 			break // everything behind an exclusive ticket is blocked

@@ -1,6 +1,7 @@
 package consul_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -182,7 +183,7 @@ func TestBadInput(t *testing.T) {
 // A lease shorter than Consul's shortest session is ended by the core, and works
 // on a session that was renewed a while ago.
 func TestShortLease(t *testing.T) {
-	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())), locker.WithObserver(func(e locker.Event) {
+	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())), locker.WithObserver(func(_ context.Context, e locker.Event) {
 		if e.Kind == locker.EventRejoined {
 			t.Errorf("joined again: %v", e.Err)
 		}

@@ -299,7 +299,7 @@ func TestLeaderKilled(t *testing.T) {
 // meanwhile.
 func awaitLine(t testing.TB, l *locker.Client, name string, n int) {
 	t.Helper()
-	var line locker.Line
+	var line locker.Queue
 	var err error
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if line, err = l.Inspect(context.Background(), name); err == nil && len(line.Tickets) == n {

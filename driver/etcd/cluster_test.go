@@ -62,7 +62,7 @@ func queueUp(t *testing.T, url, name string, n int, reg *register) (wait func() 
 	for range n {
 		queued := make(chan struct{})
 		var once sync.Once
-		c := openClient(t, url, locker.WithObserver(func(e locker.Event) {
+		c := openClient(t, url, locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Kind == locker.EventWaiting {
 				once.Do(func() { close(queued) })
 			}

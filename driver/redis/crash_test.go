@@ -32,7 +32,7 @@ func childHolds() {
 
 // childWaits waits for LOCK for ever.
 func childWaits() {
-	l, err := locker.Open(context.Background(), os.Getenv("URL"), locker.WithObserver(func(e locker.Event) {
+	l, err := locker.Open(context.Background(), os.Getenv("URL"), locker.WithObserver(func(_ context.Context, e locker.Event) {
 		if e.Kind == locker.EventWaiting {
 			fmt.Println("waiting")
 		}

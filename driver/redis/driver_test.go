@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -143,7 +144,7 @@ func TestClientKill(t *testing.T) {
 
 // noRejoin fails the test when a waiter loses its place.
 func noRejoin(t *testing.T) locker.ClientOption {
-	return locker.WithObserver(func(e locker.Event) {
+	return locker.WithObserver(func(_ context.Context, e locker.Event) {
 		if e.Kind == locker.EventRejoined {
 			t.Errorf("%s: a waiter has lost its place: %v", e.Name, e.Err)
 		}

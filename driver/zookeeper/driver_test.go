@@ -139,7 +139,7 @@ func TestHandOff(t *testing.T) {
 			}
 		}()
 		for {
-			l := must[locker.Line](t)(clients[0].Inspect(ctx, "x"))
+			l := must[locker.Queue](t)(clients[0].Inspect(ctx, "x"))
 			if len(l.Tickets) == i+1 {
 				break
 			}

@@ -9,13 +9,13 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Line is who holds a lock and who waits for it, in order; holders come first.
-type Line struct {
+// Queue is who holds a lock and who waits for it, in order; holders come first.
+type Queue struct {
 	Name    string
 	Tickets []Ticket
 }
 
-// Ticket is one place in a Line.
+// Ticket is one place in a Queue.
 type Ticket struct {
 	Token     uint64 // the number: place in line and fencing token
 	Owner     string
@@ -28,9 +28,9 @@ type Ticket struct {
 }
 
 // Inspect implements Locker.
-func (c *Client) Inspect(ctx context.Context, name string) (Line, error) {
+func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	if err := checkName(name); err != nil {
-		return Line{}, c.fail("inspect", name, err)
+		return Queue{}, c.fail("inspect", name, err)
 	}
 	var ts []driver.Ticket
 	err := c.ask(ctx, func(ctx context.Context) (err error) {
@@ -38,9 +38,9 @@ func (c *Client) Inspect(ctx context.Context, name string) (Line, error) {
 		return err
 	})
 	if err != nil {
-		return Line{}, c.fail("inspect", name, err)
+		return Queue{}, c.fail("inspect", name, err)
 	}
-	line := Line{Name: name, Tickets: make([]Ticket, 0, len(ts))}
+	line := Queue{Name: name, Tickets: make([]Ticket, 0, len(ts))}
 	for _, t := range ts {
 		line.Tickets = append(line.Tickets, Ticket{
 			Token: t.Token, Owner: t.Owner, Note: t.Note, Shared: t.Shared, Limit: t.Limit,
