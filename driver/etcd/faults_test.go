@@ -201,6 +201,12 @@ func TestHungLeaseStarvesNobody(t *testing.T) {
 		}
 		cancel()
 		<-long
+		for _, id := range []string{"id-l", "id-s"} { // as the core does
+			h := driver.Hold{Name: map[string]string{"id-l": "long", "id-s": "short"}[id], ID: id}
+			if err := d.Release(t.Context(), h); err != nil && !errors.Is(err, driver.ErrLost) {
+				t.Errorf("release of %s: %v", id, err)
+			}
+		}
 		for _, h := range holds {
 			release(t, other, h)
 		}
