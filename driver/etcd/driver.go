@@ -101,7 +101,9 @@ func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
 // Driver. It does not reach the store.
 //
 // Set the client's DialKeepAliveTime (10 s, say) and DialKeepAliveTimeout:
-// without them a connection that has silently gone dead is noticed late. A
+// without them a connection that has silently gone dead is noticed late. Set gRPC's
+// MinConnectTimeout (grpc.WithConnectParams) to 2 s, say: without it, a connection
+// whose first packet was lost in an outage is waited for up to 20 s. A
 // client that confines its keys to a namespace (clientv3/namespace) will do.
 func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
