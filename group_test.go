@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -156,4 +157,97 @@ func TestDo(t *testing.T) {
 	if s.lineLen(t, "a") != 0 {
 		t.Error("still held after a panic")
 	}
+}
+
+// The release of a group has one bound, however many its members are.
+func TestReleaseOfAGroupIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		names := strings.Split("a b c d e f g h i j k l", " ")
+		k, err := locker.AcquireAll(context.Background(), l, names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(s *stub) { s.release = hung(errRefused).release })
+		begun := time.Now()
+		want(t, k.Release(context.Background()), locker.ErrUnavailable)
+		if d := time.Since(begun); d > 5100*time.Millisecond {
+			t.Errorf("took %v", d)
+		}
+		s.set(func(s *stub) { s.release = nil })
+	})
+}
+
+// A wait limit among the defaults of the Client bounds the whole.
+func TestDefaultWaitBoundsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New(), locker.WithDefaults(locker.WithWait(3*time.Second)))
+		defer l.Close()
+		slow := acquire(t, l, "a")
+		acquire(t, l, "b")
+		time.AfterFunc(2*time.Second, func() { _ = slow.Release(context.Background()) })
+		begun := time.Now()
+		_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"})
+		want(t, err, locker.ErrNotAcquired)
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("waited %v of 3s in all", d)
+		}
+	})
+}
+
+func TestGroupIsReleasedOnce(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	for range 100 {
+		k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := make([]error, 4)
+		var group sync.WaitGroup
+		for i := range errs {
+			group.Go(func() { errs[i] = k.Release(t.Context()) })
+		}
+		group.Wait()
+		succeeded := 0
+		for _, err := range errs {
+			if err == nil {
+				succeeded++
+			} else {
+				want(t, err, locker.ErrReleased)
+			}
+		}
+		if succeeded != 1 {
+			t.Fatalf("%d releases succeeded", succeeded)
+		}
+	}
+}
+
+func TestGroupAndClose(t *testing.T) {
+	s := newStub()
+	l := locker.New(s)
+	k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	want(t, k.Err(), locker.ErrReleased)
+	want(t, k.Release(t.Context()), locker.ErrReleased)
+
+	l = locker.New(memory.New())
+	_, err = locker.AcquireAll(t.Context(), closing{l}, []string{"a", "b"})
+	want(t, err, locker.ErrClosed)
+}
+
+// closing closes its Client behind the second acquisition.
+type closing struct{ *locker.Client }
+
+func (c closing) Acquire(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	k, err := c.Client.Acquire(ctx, name, opts...)
+	if name == "b" {
+		_ = c.Client.Close()
+	}
+	return k, err
 }
