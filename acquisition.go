@@ -89,6 +89,10 @@ type acquisition struct {
 // caller gets the answer within 100 ms after the end of his.
 const undoWait = 30 * time.Millisecond
 
+// brief is how long an acquisition may take without a look at whether the machine
+// was suspended meanwhile.
+const brief = 20 * time.Microsecond
+
 // errWaitOver is the cause with which an acquisition ends at its wait limit.
 var errWaitOver = errors.New("the wait limit has passed")
 
@@ -187,7 +191,10 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 // closed meanwhile.
 func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time) (*Lock, error) {
 	c := a.c
-	now := c.clock.now()
+	now := c.clock.recent()
+	if now.Sub(asked) > brief {
+		now = c.clock.now()
+	}
 	l, k := newLease(a, req, g, asked, now)
 	if a.e != nil {
 		a.e.set(l)

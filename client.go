@@ -100,11 +100,11 @@ func (c *Client) Close() error {
 	if !c.tasks.close() {
 		return nil
 	}
-	until := c.clock.now().Add(c.releaseTimeout)
+	until := time.Now().Add(c.releaseTimeout)
 	held := c.leases.close()
 	c.removals.hurry()
 	errs := c.removeAll(held, until)
-	c.tasks.wait(c.clock.until(until))
+	c.tasks.wait(time.Until(until))
 	c.removals.drain(until)
 	c.tasks.stop()
 	c.tasks.group.Wait()

@@ -23,11 +23,12 @@ func newClock(suspended func() time.Duration) *clock {
 	return &clock{suspended: suspended, start: suspended()}
 }
 
-// now is the present time. Timers do not see the offset: use until.
+// now is the present time.
 func (c *clock) now() time.Time { return time.Now().Add(c.offset()) }
 
-// until is how long a timer that is set now has to wait.
-func (c *clock) until(t time.Time) time.Duration { return t.Sub(c.now()) }
+// recent is now as far as the suspensions go that somebody has seen: it costs no
+// system call. What is counted by it alone may be late by a suspension.
+func (c *clock) recent() time.Time { return time.Now().Add(c.lastOffset()) }
 
 // offset is how long the machine was suspended since the clock was made.
 func (c *clock) offset() time.Duration {

@@ -53,6 +53,7 @@ func TestSuspendedWhileAsking(t *testing.T) {
 		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
 			g, err := next(ctx, r)
 			asleep.Store(int64(time.Minute))
+			time.Sleep(time.Millisecond)
 			return g, err
 		}
 		l := locker.New(s, locker.WithSuspension(func() time.Duration { return time.Duration(asleep.Load()) }))

@@ -90,7 +90,7 @@ func (k *Lock) eachMember(release func(m *Lock, until time.Time) error) error {
 	)
 	n := len(k.members)
 	c := k.members[0].c
-	until := c.clock.now().Add(c.releaseTimeout)
+	until := time.Now().Add(c.releaseTimeout)
 	inParallel(n, atOnce, func(i int) {
 		if err := ignore(release(k.members[n-1-i], until), ErrReleased); err != nil {
 			mu.Lock()

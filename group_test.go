@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 )
 
@@ -198,31 +199,28 @@ func TestDefaultWaitBoundsAll(t *testing.T) {
 }
 
 func TestGroupIsReleasedOnce(t *testing.T) {
-	l := locker.New(memory.New())
-	defer l.Close()
-	for range 100 {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
 		k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		errs := make([]error, 4)
-		var group sync.WaitGroup
-		for i := range errs {
-			group.Go(func() { errs[i] = k.Release(t.Context()) })
-		}
-		group.Wait()
-		succeeded := 0
-		for _, err := range errs {
-			if err == nil {
-				succeeded++
-			} else {
-				want(t, err, locker.ErrReleased)
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				time.Sleep(time.Second) // so that the second call comes meanwhile
+				return next(ctx, h)
 			}
+		})
+		first := make(chan error)
+		go func() { first <- k.Release(t.Context()) }()
+		time.Sleep(500 * time.Millisecond)
+		want(t, k.Release(t.Context()), locker.ErrReleased)
+		if err := <-first; err != nil {
+			t.Error(err)
 		}
-		if succeeded != 1 {
-			t.Fatalf("%d releases succeeded", succeeded)
-		}
-	}
+	})
 }
 
 func TestGroupAndClose(t *testing.T) {

@@ -65,8 +65,7 @@ func (b *leases) detach(l *lease, to leaseState) []*Lock {
 
 // expire loses the lease if its validity has ended, without waiting for the
 // schedule to notice: a process that was paused asks first.
-func (b *leases) expire(l *lease) {
-	now := b.clock.now()
+func (b *leases) expire(l *lease, now time.Time) {
 	b.mu.Lock()
 	if l.state != held || now.Before(l.validUntil) {
 		b.mu.Unlock()
@@ -120,7 +119,8 @@ func (b *leases) tellLost(l *lease, handles []*Lock, cause error) {
 // reenter adds a handle to a lease that is held, and reports whether the lease
 // is shorter than the handle wants.
 func (b *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error) {
-	b.expire(l)
+	now := b.clock.now()
+	b.expire(l, now)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -133,7 +133,7 @@ func (b *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error) 
 	}
 	renewed := l.renewers > 0
 	l.addHandle(k, r)
-	return r.ttl > l.ttl || !renewed && b.clock.until(l.validUntil) < r.ttl-b.marginOf(r.ttl), nil
+	return r.ttl > l.ttl || !renewed && l.validUntil.Sub(now) < r.ttl-b.marginOf(r.ttl), nil
 }
 
 // atLeast makes renewals of a held lease ask for ttl or more.
@@ -168,11 +168,11 @@ func (b *leases) drop(k *Lock) (last bool) {
 	return false
 }
 
-// remove takes a lease that was released off the store, within the bound for a
-// release, whether or not ctx is alive.
+// remove takes a lease that was released off the store, until the given time
+// at the latest, whether or not ctx is alive.
 func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	var err error
-	now := b.clock.now()
+	now := b.clock.recent()
 	if keep := l.began.Add(l.minHold); keep.After(now) {
 		b.removals.add(removal{hold: l.hold, due: keep, keep: true})
 	} else {
@@ -183,7 +183,7 @@ func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 		if errors.Is(err, ErrLost) {
 			kind = EventLost
 		}
-		b.tell(ctx, l.event(kind, b.clock.now().Sub(l.began), err))
+		b.tell(ctx, l.event(kind, b.clock.recent().Sub(l.began), err))
 	}
 	return err
 }
@@ -218,11 +218,12 @@ func (b *leases) plan(l *lease) {
 		heap.Fix(&b.schedule, l.index)
 	}
 	if !b.running {
-		b.wakeAt = time.Now().Add(b.clock.lastOffset() + linger)
+		now := b.clock.recent()
+		b.wakeAt = now.Add(linger)
 		if l.due.Before(b.wakeAt) {
 			b.wakeAt = l.due
 		}
-		first := b.clock.until(b.wakeAt)
+		first := b.wakeAt.Sub(now)
 		b.running = b.tasks.run(func() { b.watch(first) })
 		return
 	}

@@ -90,7 +90,7 @@ func (k *Lock) Done() <-chan struct{} {
 // does.
 func (k *Lock) Err() error {
 	if k.lease != nil {
-		k.c.leases.expire(k.lease)
+		k.c.leases.expire(k.lease, k.c.clock.now())
 	}
 	for _, m := range k.members {
 		_ = m.Err() // a member's loss ends k
@@ -206,7 +206,7 @@ func (k *Lock) Release(ctx context.Context) error {
 // release is Release with a bound that others share; zero: one of its own.
 func (k *Lock) release(ctx context.Context, until time.Time) error {
 	c := k.c
-	c.leases.expire(k.lease)
+	c.leases.expire(k.lease, c.clock.recent()) // the store knows what a suspension has ended
 	if !k.end(ErrReleased) {
 		return c.fail("release", k.Name(), k.Err())
 	}
@@ -218,7 +218,7 @@ func (k *Lock) release(ctx context.Context, until time.Time) error {
 		return nil
 	}
 	if until.IsZero() {
-		until = c.clock.now().Add(c.releaseTimeout)
+		until = time.Now().Add(c.releaseTimeout)
 	}
 	return c.fail("release", k.Name(), c.leases.remove(ctx, k.lease, until))
 }

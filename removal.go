@@ -66,15 +66,17 @@ func newRemovals(c *core) *removals {
 func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
 	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
-		left := max(0, m.clock.until(until))
-		b := &bounded{Context: ctx, until: time.Now().Add(min(tryBound, left))}
+		b := &bounded{Context: ctx, until: time.Now().Add(tryBound)}
+		if until.Before(b.until) {
+			b.until = until
+		}
 		err, answered := m.ask(b, h, unanswered)
 		b.close()
 		if answered {
 			return err
 		}
 		unanswered = true
-		if left := m.clock.until(until); left <= 0 || !sleep(m.tasks.all, min(delay, left)) {
+		if left := time.Until(until); left <= 0 || !sleep(m.tasks.all, min(delay, left)) {
 			m.add(removal{hold: h, unanswered: true})
 			return err
 		}
@@ -251,7 +253,7 @@ func (m *removals) drain(until time.Time) {
 	empty := make(chan struct{})
 	m.empty = empty
 	m.mu.Unlock()
-	t := time.NewTimer(m.clock.until(until))
+	t := time.NewTimer(time.Until(until))
 	defer t.Stop()
 	select {
 	case <-empty:
