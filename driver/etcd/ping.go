@@ -16,9 +16,11 @@ import (
 
 // ping sends one keep-alive.
 func (d *Driver) ping(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
+	bound := tryBound
 	err = d.insist(ctx, func(ctx context.Context) (err error) {
-		try, cancel := context.WithTimeout(ctx, tryBound)
+		try, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
+		bound *= 2 // it may be slow
 		ttl, err = d.pingOnce(try, id)
 		if err != nil && ctx.Err() == nil && try.Err() != nil {
 			err = errNoAnswer // from this member

@@ -41,6 +41,7 @@ type watch struct {
 	cancel context.CancelFunc
 
 	// What follows is the goroutine's.
+	bound   time.Duration // of a request
 	aimed   aim
 	changes clientv3.WatchChan // nil: none is open
 	close   context.CancelFunc // of changes
@@ -75,7 +76,7 @@ const (
 const localDelay = 50 * time.Millisecond
 
 func newWatch(ln *line) *watch {
-	w := &watch{line: ln, view: newView(), kick: make(chan struct{}, 1), close: func() {}}
+	w := &watch{line: ln, view: newView(), kick: make(chan struct{}, 1), close: func() {}, bound: tryBound}
 	w.ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ln.d.ctx))
 	w.idle = time.AfterFunc(linger, w.retire)
 	return w
@@ -111,9 +112,10 @@ func (w *watch) run() {
 	for delay := retryFirst; w.ctx.Err() == nil; {
 		err := w.step()
 		if err == nil {
-			delay = retryFirst
+			delay, w.bound = retryFirst, tryBound
 			continue
 		}
+		w.bound = min(2*w.bound, answerBound) // it may be slow
 		w.shut()
 		if w.ctx.Err() != nil || !d.pause(w.ctx, delay) {
 			return
@@ -202,7 +204,7 @@ func (w *watch) open(next aim) error {
 		opts = append(opts, clientv3.WithPrefix())
 	}
 	// A member that hangs must not keep the waiter from watching another one.
-	late := time.AfterFunc(tryBound, cancel)
+	late := time.AfterFunc(w.bound, cancel)
 	changes := d.client.Watch(ctx, next.key, opts...)
 	w.aimed, w.changes, w.close = next, changes, cancel
 	select {
@@ -316,7 +318,7 @@ func (w *watch) read(local bool) error {
 	need := max(w.view.latest, w.since)
 	d.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(w.ctx, tryBound)
+	ctx, cancel := context.WithTimeout(w.ctx, w.bound)
 	defer cancel()
 	resp, err := d.readClasses(ctx, ln.prefix, local)
 	if err == nil && local && resp.Header.Revision < need {
