@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -293,13 +294,18 @@ func TestMinHold(t *testing.T) {
 func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	prefix := etcd.WithPrefix(randomPrefix())
-	d, other := newDriver(t, newClient(t, srv.Addr()), prefix), newDriver(t, newClient(t, srv.Addr()), prefix)
+	other := newDriver(t, newClient(t, srv.Addr()), prefix)
 	told := make(chan error, 10)
-	d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
-	for i, after := range []time.Duration{0, 20 * time.Millisecond, 70 * time.Millisecond, 120 * time.Millisecond, 300 * time.Millisecond} {
-		name := []string{"a", "b", "c", "d", "e"}[i]
+	for i, tc := range []struct{ held, after time.Duration }{
+		{after: 0}, {after: 20 * time.Millisecond}, {after: 70 * time.Millisecond}, // before its loss is watched for
+		{held: 300 * time.Millisecond, after: 0}, {held: 300 * time.Millisecond, after: 20 * time.Millisecond},
+		{held: 300 * time.Millisecond, after: 70 * time.Millisecond}, {held: 300 * time.Millisecond, after: 300 * time.Millisecond},
+	} {
+		name, after := fmt.Sprint("name-", i), tc.after
+		d := newDriver(t, newClient(t, srv.Addr()), prefix)
+		d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
 		h := acquire(t, d, request(name, "id-h-"+name, time.Minute))
-		time.Sleep(300 * time.Millisecond) // by now its loss is watched for
+		time.Sleep(tc.held)
 		w := request(name, "id-w-"+name, time.Minute)
 		granted := waitAt(t, d, w)
 		time.Sleep(after)

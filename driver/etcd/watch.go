@@ -71,10 +71,6 @@ const (
 	doubtMost  = 30 * time.Second
 )
 
-// localDelay is how long a ticket of this driver may block another one before its
-// deletion, by somebody else, is watched for.
-const localDelay = 50 * time.Millisecond
-
 func newWatch(ln *line) *watch {
 	w := &watch{line: ln, view: newView(), kick: make(chan struct{}, 1), close: func() {}, bound: tryBound}
 	w.ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ln.d.ctx))
@@ -159,7 +155,7 @@ func (w *watch) step() error {
 // release needs no watch. Only if it takes long is it watched for.
 func (w *watch) listenPatiently(key string) error {
 	w.local, w.tired = key, false
-	t := time.NewTimer(localDelay)
+	t := time.NewTimer(lossDelay)
 	defer t.Stop()
 	return w.listen(t.C)
 }
