@@ -28,7 +28,7 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all, alone []Case
 	for _, topic := range [][]Case{
-		exclusion, fairness, tries, expiry, ownership, reentry, fencing, loss, cancellation,
+		exclusion, fairness, tries, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
 		names, options, failures, closing, inspection, histories, leaks, outages,
 	} {
 		for _, c := range topic {

@@ -107,6 +107,26 @@ func (e *env) linked(opts ...locker.ClientOption) (*locker.Client, Link) {
 	return e.clientOf(d, opts...), link
 }
 
+// linkedDriver opens a driver whose way to the store can be cut.
+func (e *env) linkedDriver() (driver.Driver, Link) {
+	d, link, err := e.h.OpenLink(e.ctx)
+	e.ok(err, "open with a link")
+	e.onHeal(link.Heal)
+	e.onClose(func() { _ = d.Close() })
+	return d, link
+}
+
+// mortalDriver opens a driver that die ends as a crash does, as far as the
+// harness can: without a link nothing happens, and only leases that end by
+// themselves do.
+func (e *env) mortalDriver() (d driver.Driver, die func()) {
+	if e.h.OpenLink == nil {
+		return e.driver(), func() {}
+	}
+	d, link := e.linkedDriver()
+	return d, link.Cut
+}
+
 // control is a client for looking on.
 func (e *env) control() *locker.Client {
 	e.mu.Lock()

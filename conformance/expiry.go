@@ -73,6 +73,16 @@ var expiry = []Case{
 		prove:   provesCrashedWaitersLeave,
 	},
 	{
+		Topic: "expiry", Name: "crashed-patient-waiters", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
+		Explain: "waiters that died after a long wait leave the queue within one liveness interval too",
+		prove:   provesCrashedPatientWaiters,
+	},
+	{
+		Topic: "expiry", Name: "stated-bounds", Rules: []string{"D10", "§5.3"},
+		Explain: "the bounds that the driver states are possible, and a lease ends within them and not before its TTL",
+		prove:   provesStatedBounds,
+	},
+	{
 		Topic: "expiry", Name: "patient-waiter", Rules: []string{"D8", "§5.3"},
 		Explain: "a live waiter keeps its place for longer than the liveness interval",
 		prove:   provesPatientWaiter,
@@ -242,8 +252,8 @@ func provesExtendedLease(e *env) {
 }
 
 // crashWaiters queues n waiters of processes of their own behind a holder, and
-// a live one behind them, and cuts the n off.
-func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
+// a live one behind them, and cuts the n off after they have lived for a while.
+func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pending, name string) {
 	name = e.name("waiters")
 	k = e.take(e.client(), name)
 	links := make([]Link, n)
@@ -253,6 +263,7 @@ func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
 		e.queue(c, name, i+2, locker.WithTTL(waiterTTL))
 	}
 	live = e.queue(e.client(), name, n+2, locker.WithTTL(waiterTTL))
+	e.sleep(lived)
 	for _, link := range links {
 		link.Cut()
 	}
@@ -260,7 +271,7 @@ func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
 }
 
 func provesCrashedWaiters(e *env) {
-	k, live, name := crashWaiters(e, 3)
+	k, live, name := crashWaiters(e, 3, 0)
 	e.release(k)
 	bound := e.liveness() + slack
 	next := live.granted(bound, "the holder released and three waiters ahead were dead")
@@ -269,8 +280,20 @@ func provesCrashedWaiters(e *env) {
 	e.empty(name)
 }
 
-func provesCrashedWaitersLeave(e *env) {
-	k, live, name := crashWaiters(e, 2)
+func provesCrashedWaitersLeave(e *env) { crashedWaitersLeave(e, 0) }
+
+// provesCrashedPatientWaiters lets waiters live for long enough to have sent
+// several heartbeats.
+func provesCrashedPatientWaiters(e *env) { crashedWaitersLeave(e, e.heartbeats()) }
+
+// heartbeats is a time in which a waiter of waiterTTL has shown more than once
+// that it lives: else it would be out of the queue.
+func (e *env) heartbeats() time.Duration {
+	return min(max(e.liveness()*3/2, shortTTL), patience)
+}
+
+func crashedWaitersLeave(e *env, lived time.Duration) {
+	k, live, name := crashWaiters(e, 2, lived)
 	e.awaitLineWithin(e.liveness()+slack, name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
@@ -284,7 +307,7 @@ func provesCrashedWaitersLeave(e *env) {
 
 func provesPatientWaiter(e *env) {
 	name := e.name("patient")
-	waits := min(max(e.liveness()*3/2, shortTTL), patience)
+	waits := e.heartbeats()
 	cs := e.clients(3)
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, locker.WithTTL(waiterTTL))

@@ -16,6 +16,16 @@ var leaks = []Case{
 		prove:   provesNoKeys,
 	},
 	{
+		Topic: "leaks", Name: "keys-of-expired-leases", Rules: []string{"D18", "D10", "§5.8"}, Needs: NeedKeys, alone: true,
+		Explain: "what the leases of a process that died leave in the store is removed though nobody uses their names again",
+		prove:   provesNoKeysOfLeases,
+	},
+	{
+		Topic: "leaks", Name: "keys-of-dead-waiters", Rules: []string{"D18", "D8", "§5.8"}, Needs: NeedKeys | NeedLink, alone: true,
+		Explain: "what the waiters of a process that died leave in the store is removed",
+		prove:   provesNoKeysOfWaiters,
+	},
+	{
 		Topic: "leaks", Name: "goroutines", Rules: []string{"D17", "§5.8"}, alone: true,
 		Explain: "after Close no goroutine of a driver is left",
 		prove:   provesNoGoroutines,
@@ -37,24 +47,88 @@ func (e *env) use(a, b *locker.Client, name string) {
 	e.take(a, name, locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
 }
 
-func provesNoKeys(e *env) {
-	count := func() int {
-		n, err := e.h.Keys(e.ctx)
-		e.ok(err, "count keys")
-		return n
-	}
-	a, b := e.client(), e.client()
+// keys counts what the store holds.
+func (e *env) keys() int {
+	n, err := e.h.Keys(e.ctx)
+	e.ok(err, "count keys")
+	return n
+}
+
+// usedOnce is what the store holds when one name has been used: what is kept for
+// ever, whatever the number of names.
+func (e *env) usedOnce(a, b *locker.Client) (keys int, settle time.Duration) {
 	first := e.name("first")
-	e.use(a, b, first) // what is kept for ever, whatever the number of names
+	e.use(a, b, first)
 	e.awaitLineWithin(e.bounds(shortTTL).Crash+slack, first, 0)
-	settle := e.bounds(locker.DefaultTTL).Crash + e.bounds(locker.DefaultTTL).Liveness + slack
-	e.settled(settle, count)
-	before := count()
+	settle = e.bounds(locker.DefaultTTL).Crash + e.bounds(locker.DefaultTTL).Liveness + slack
+	e.settled(settle, e.keys)
+	return e.keys(), settle
+}
+
+// sweep is how long D18 gives for the removal of what expired tickets leave.
+const sweep = time.Minute
+
+// swept waits until the store holds no more than before.
+func (e *env) swept(before, tickets int, bound time.Duration, of string) {
+	e.eventually(bound+sweep+slack, "waiting for the store to forget expired tickets", func() error {
+		if n := e.keys(); n > before {
+			return fmt.Errorf("the store holds %d keys, and held %d before %d tickets %s expired; D18 gives %v (Bounds) and %v for their removal, and the suite %v of slack",
+				n, before, tickets, of, bound, sweep, slack)
+		}
+		return nil
+	})
+}
+
+func provesNoKeysOfLeases(e *env) {
+	before, _ := e.usedOnce(e.client(), e.client())
+	ttl := e.ttl()
+	if e.h.OpenLink == nil && keeps(e, e.driver(), e.driver(), ttl) {
+		return // its process would have to die
+	}
+	d, die := e.mortalDriver()
+	n := rounds(20)
+	e.each(n, func(i int) {
+		r := e.request(e.name(fmt.Sprint("lease-", i)))
+		r.TTL, r.Renewed, r.Shared = ttl, false, i%2 == 1
+		e.grant(d, r)
+	})
+	die()
+	e.swept(before, n, max(ttl, e.bounds(ttl).Crash), "of holders")
+}
+
+// provesNoKeysOfWaiters lets waiters die after a while behind holders that go on
+// holding: nobody removes them by the way.
+func provesNoKeysOfWaiters(e *env) {
+	a := e.client()
+	e.usedOnce(a, e.client())
+	n := rounds(20)
+	names, locks := make([]string, n), make([]*locker.Lock, n)
+	e.each(n, func(i int) {
+		names[i] = e.name(fmt.Sprint("wait-", i))
+		locks[i] = e.take(a, names[i])
+	})
+	e.settled(patience, e.keys)
+	before := e.keys()
+	d, link := e.linkedDriver()
+	e.each(n, func(i int) {
+		r := e.request(names[i])
+		r.TTL = waiterTTL
+		e.queueAt(d, r, 2)
+	})
+	e.sleep(e.heartbeats())
+	link.Cut()
+	e.swept(before, n, max(e.bounds(waiterTTL).Crash, e.liveness()), "of waiters")
+	e.each(n, func(i int) { e.release(locks[i]) })
+}
+
+func provesNoKeys(e *env) {
+	a, b := e.client(), e.client()
+	before, settle := e.usedOnce(a, b)
 	for _, n := range []int{1, rounds(40)} {
 		e.each(n, func(i int) { e.use(a, b, e.name(fmt.Sprint("key-", i))) })
 	}
 	e.eventually(settle, "waiting for the store to forget names", func() error {
-		if n := count(); n > before {
+		if n := e.keys(); n > before {
 			return fmt.Errorf("the store holds %d keys, and held %d before %d names were used and released", n, before, rounds(40))
 		}
 		return nil

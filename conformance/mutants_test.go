@@ -37,6 +37,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
 	mutant.RefusedQueued:    `fairness/try-never-queued fairness/try-cut-off`,
 	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-told cancellation/writer-leaves`,
+	mutant.PollsSlowly:      `fairness/hand-off-time`,
+	mutant.PollsLater:       `fairness/hand-off-time`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
 	mutant.NeverJoined:      `fairness/joined-is-told`,
 	mutant.JoinedTwice:      `fairness/joined-is-told`,
@@ -57,6 +59,9 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewShortens:    `ownership/renew-never-shortens expiry/extended-lease`,
 	mutant.RenewAddsUp:      `expiry/crashed-after-renewals`,
 	mutant.RenewRevives:     `ownership/renew-does-not-revive ownership/stale-handle ownership/stranger-cannot-renew`,
+	mutant.LapsedRevives:    `ownership/lapsed-not-revived ownership/lapsed-in-a-cut`,
+	mutant.LapsedRevivesIf:  `ownership/lapsed-not-revived ownership/lapsed-in-a-cut`,
+	mutant.StatesHalf:       `expiry/stated-bounds`,
 	mutant.RenewWaiter:      `ownership/waiter-cannot-renew`,
 	mutant.RenewAnybody:     `ownership/stranger-cannot-renew ownership/stale-handle ownership/stale-reader`,
 	mutant.ReleaseNothing: `cancellation/before cancellation/release-anyway ownership/handle-once close/releases close/twice
@@ -79,6 +84,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.TokensOnRestart:    `outage/tokens-after-restart`,
 
 	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-joins-again`,
+	mutant.BeatenStay:     `expiry/crashed-patient-waiters`,
 	mutant.DeadOneByOne:   `expiry/crashed-waiters`,
 	mutant.WaitersDropped: `expiry/patient-waiter`,
 	mutant.FailsInOutage:  `errors/waiter-in-a-cut outage/restart-while-waiting`,
@@ -118,6 +124,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.WorksClosed:     `close/after`,
 	mutant.CloseTakesAll:   `close/others-untouched`,
 	mutant.KeysStay:        `leaks/keys`,
+	mutant.LapsedKeysStay:  `leaks/keys-of-expired-leases`,
+	mutant.DeadKeysStay:    `leaks/keys-of-dead-waiters`,
 	mutant.GoroutineStays:  `leaks/goroutines`,
 	mutant.StartsEmpty:     `outage/restart-while-held outage/restart-while-waiting history/with-kills`,
 }

@@ -40,6 +40,7 @@ type seamPending struct {
 	done   chan struct{}
 	grant  driver.Grant
 	err    error
+	at     time.Time // when it returned
 }
 
 // acquireAt begins to acquire at the seam.
@@ -51,6 +52,7 @@ func (e *env) acquireAt(d driver.Driver, r driver.Request) *seamPending {
 	e.group.Go(func() {
 		defer close(p.done)
 		p.grant, p.err = d.Acquire(ctx, p.r)
+		p.at = time.Now()
 	})
 	return p
 }

@@ -126,10 +126,7 @@ func provesTryNeverQueued(e *env) {
 func provesTryCutOff(e *env) {
 	name, before := e.name("cut-try"), e.name("before")
 	holder, reader := e.driver(), e.driver()
-	d, link, err := e.h.OpenLink(e.ctx)
-	e.ok(err, "open with a link")
-	e.onHeal(link.Heal)
-	e.onClose(func() { _ = d.Close() })
+	d, link := e.linkedDriver()
 
 	reads := func(name string) driver.Hold {
 		r := e.request(name)
