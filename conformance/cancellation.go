@@ -18,7 +18,7 @@ var cancellation = []Case{
 	},
 	{
 		Topic: "cancellation", Name: "while-waiting", Rules: []string{"D9", "D13", "§5.8"},
-		Explain: "a waiter that is cancelled leaves the line, and those behind it move up",
+		Explain: "a waiter that is cancelled leaves the queue, and those behind it move up",
 		prove:   provesCancelWaiting,
 	},
 	{
@@ -28,7 +28,7 @@ var cancellation = []Case{
 	},
 	{
 		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "§5.8"},
-		Explain: "cancelled at any moment, also that of the grant, Acquire leaves an empty line",
+		Explain: "cancelled at any moment, also that of the grant, Acquire leaves an empty queue",
 		prove:   provesCancelAnyMoment,
 	},
 	{
@@ -96,8 +96,8 @@ func provesCancelWaiting(e *env) {
 	a.cancel(errChanged)
 	e.is(a.ended(2*slack, "it was cancelled"), context.Canceled, "the cancelled Acquire")
 	e.is(a.err, errChanged, "the cancelled Acquire")
-	if line := e.leaves(name, 3); line[1].Held {
-		e.failf("the line is %s, want the first holding", show(line))
+	if queue := e.leaves(name, 3); queue[1].Held {
+		e.failf("the queue is %s, want the first holding", show(queue))
 	}
 	e.holds(k, "after a waiter was cancelled")
 	e.release(k)
@@ -134,7 +134,7 @@ func provesCancelAnyMoment(e *env) {
 		k := e.take(cs[0], name)
 		p := e.acquire(cs[1], name)
 		if i%2 == 0 {
-			e.awaitLine(name, 2)
+			e.awaitQueue(name, 2)
 		}
 		e.each(2, func(j int) {
 			time.Sleep(rand.N(2 * time.Millisecond))
@@ -235,7 +235,7 @@ func provesCutWhileAsking(e *env) {
 		if held {
 			e.release(k)
 		}
-		e.awaitLineWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 0)
+		e.awaitQueueWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 0)
 		e.empty(name)
 	}
 }

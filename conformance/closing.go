@@ -78,7 +78,7 @@ func provesCloseUnblocks(e *env) {
 	for _, p := range ps {
 		e.is(p.ended(2*slack, "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	}
-	e.awaitLineWithin(slack, name, 1)
+	e.awaitQueueWithin(slack, name, 1)
 	e.holds(k, "after a waiting Locker was closed")
 	e.release(k)
 	e.empty(name)
@@ -90,7 +90,7 @@ func provesDriverCloseUnblocks(e *env) {
 	d2, err := e.h.Open(e.ctx)
 	e.ok(err, "open")
 	h := e.grant(d1, e.request(name))
-	ps := []*seamPending{e.queueAt(d2, e.request(name), 2), e.queueAt(d2, e.request(name), 3)}
+	ps := []*driverPending{e.queueAt(d2, e.request(name), 2), e.queueAt(d2, e.request(name), 3)}
 	e.ok(d2.Close(), "close of the driver")
 	for _, p := range ps {
 		e.is(p.ended(2*slack, "Close"), driver.ErrClosed, "an Acquire that waited when its driver was closed")

@@ -11,8 +11,8 @@
 //
 // The suite is public: a driver that passes may be swapped for any other,
 // wherever it is kept. It works at the public contract, with several drivers
-// that are opened separately and stand for several processes, and at the seam
-// where the rule is about the seam. All its lock names are random, so that it
+// that are opened separately and stand for several processes, and at the driver interface
+// where the rule is about it. All its lock names are random, so that it
 // can share a store with other tests. See examples/customdriver for a driver
 // in one file that passes.
 //
@@ -40,18 +40,18 @@
 // D19 are the sentences of package driver, §5.1 to §5.10 the chapters below.
 //
 //   - exclusion (§5.1): who holds at once is what the grant rule allows, at every instant.
-//   - fairness (§5.2): grants follow the line; nobody jumps it, and nobody polls.
+//   - fairness (§5.2): grants follow the queue; nobody jumps it, and nobody polls.
 //   - expiry (§5.3): leases end when they should, of the living and the dead, and not before.
 //   - ownership (§5.4): only a ticket's ID moves it; requests may come twice, late, or from strangers.
 //   - reentry (§5.5): handles on one ticket, and what does not re-enter.
 //   - fencing (§5.6): tokens grow through everything that can happen to a name.
 //   - loss (§5.7): a holder knows before the next is granted; breaks are told.
-//   - cancellation (§5.8): an Acquire that fails at any stage leaves an empty line.
+//   - cancellation (§5.8): an Acquire that fails at any stage leaves an empty queue.
 //   - leaks (§5.8): no key and no goroutine stays behind.
 //   - names, options, errors, close, inspect (§5.9): what their names say.
 //   - outage (§5.9): the store down or stalled, at the start, while held, while waited for, and back.
 //   - history (§5.10): random runs, with cuts, crashes and kills, checked by
-//     porcupine against a model of the line.
+//     porcupine against a model of the queue.
 //
 // # Time
 //

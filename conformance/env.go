@@ -153,7 +153,7 @@ func (e *env) bounds(ttl time.Duration) driver.Bounds {
 // ttl is a short lease that the store itself can give.
 func (e *env) ttl() time.Duration { return max(shortTTL, e.bounds(shortTTL).MinTTL) }
 
-// liveness is how long waiters that ask for waiterTTL may delay the line.
+// liveness is how long waiters that ask for waiterTTL may delay the queue.
 func (e *env) liveness() time.Duration { return e.bounds(waiterTTL).Liveness }
 
 func (e *env) onClose(f func()) {
@@ -282,49 +282,49 @@ func (e *env) holds(k *locker.Lock, why string, args ...any) {
 	e.ok(k.Err(), "the holder of %q, %s", k.Name(), fmt.Sprintf(why, args...))
 }
 
-// line returns the line of name, as the control client sees it.
-func (e *env) line(name string) []locker.Ticket {
-	line, err := e.control().Inspect(e.within(patience), name)
+// queueOf returns the queue of name, as the control client sees it.
+func (e *env) queueOf(name string) []locker.Ticket {
+	queue, err := e.control().Inspect(e.within(patience), name)
 	e.ok(err, "inspect %q", name)
-	return line.Tickets
+	return queue.Tickets
 }
 
-// awaitLine waits until the line of name has n tickets and returns it.
-func (e *env) awaitLine(name string, n int) (line []locker.Ticket) {
-	e.awaitLineWithin(patience, name, n)
-	return e.line(name)
+// awaitQueue waits until the queue of name has n tickets and returns it.
+func (e *env) awaitQueue(name string, n int) (queue []locker.Ticket) {
+	e.awaitQueueWithin(patience, name, n)
+	return e.queueOf(name)
 }
 
-// leaves waits until those whose Acquire has failed have left the line, and n
+// leaves waits until those whose Acquire has failed have left the queue, and n
 // tickets remain.
-func (e *env) leaves(name string, n int) (line []locker.Ticket) {
-	e.awaitLineWithin(slack, name, n)
-	return e.line(name)
+func (e *env) leaves(name string, n int) (queue []locker.Ticket) {
+	e.awaitQueueWithin(slack, name, n)
+	return e.queueOf(name)
 }
 
-func (e *env) awaitLineWithin(d time.Duration, name string, n int) {
+func (e *env) awaitQueueWithin(d time.Duration, name string, n int) {
 	e.eventually(d, "inspecting "+name, func() error {
-		if line := e.line(name); len(line) != n {
-			return fmt.Errorf("the line has %d tickets, want %d: %s", len(line), n, show(line))
+		if queue := e.queueOf(name); len(queue) != n {
+			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
 		}
 		return nil
 	})
 }
 
-// empty fails unless nobody stands in the line, and the next Acquire is
+// empty fails unless nobody is queued, and the next Acquire is
 // granted at once.
 func (e *env) empty(name string) {
-	e.awaitLineWithin(slack, name, 0)
+	e.awaitQueueWithin(slack, name, 0)
 	e.release(e.takeNow(e.control(), name))
-	if line := e.line(name); len(line) != 0 {
-		e.failf("the line of %q is %s after all was released", name, show(line))
+	if queue := e.queueOf(name); len(queue) != 0 {
+		e.failf("the queue of %q is %s after all was released", name, show(queue))
 	}
 }
 
-// show prints a line.
-func show(line []locker.Ticket) string {
+// show prints a queue.
+func show(queue []locker.Ticket) string {
 	s := "["
-	for i, t := range line {
+	for i, t := range queue {
 		if i > 0 {
 			s += " "
 		}

@@ -146,7 +146,7 @@ func provesWaiterInCut(e *env) {
 	e.is(err, context.Canceled, "a waiter that was cut off and then cancelled")
 	e.is(err, errChanged, "a waiter that was cut off and then cancelled")
 	link.Heal()
-	e.awaitLineWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 1)
+	e.awaitQueueWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 1)
 	e.release(k)
 	e.empty(name)
 }
@@ -177,7 +177,7 @@ func provesNoWayToStore(e *env) {
 	})
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitLineWithin(e.bounds(ttl).Crash+e.outlives(), name, 0)
+	e.awaitQueueWithin(e.bounds(ttl).Crash+e.outlives(), name, 0)
 	e.empty(name)
 }
 

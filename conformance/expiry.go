@@ -64,12 +64,12 @@ var expiry = []Case{
 	},
 	{
 		Topic: "expiry", Name: "crashed-waiters", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
-		Explain: "several waiters that died delay the line by one liveness interval in all",
+		Explain: "several waiters that died delay the queue by one liveness interval in all",
 		prove:   provesCrashedWaiters,
 	},
 	{
 		Topic: "expiry", Name: "crashed-waiters-leave", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
-		Explain: "waiters that died leave the line within one liveness interval, also while somebody holds",
+		Explain: "waiters that died leave the queue within one liveness interval, also while somebody holds",
 		prove:   provesCrashedWaitersLeave,
 	},
 	{
@@ -84,12 +84,12 @@ var expiry = []Case{
 	},
 	{
 		Topic: "expiry", Name: "patient-waiter", Rules: []string{"D8", "§5.3"},
-		Explain: "a live waiter keeps its place for longer than the liveness interval",
+		Explain: "a live waiter stays queued for longer than the liveness interval",
 		prove:   provesPatientWaiter,
 	},
 }
 
-// fixedLease waits for the end of a fixed lease with another client in line.
+// fixedLease waits for the end of a fixed lease with another client queued.
 func fixedLease(e *env, ttl time.Duration) {
 	name := e.name("fixed")
 	cs := e.clients(2)
@@ -120,7 +120,7 @@ func provesNobodyRenews(e *env) {
 	name := e.name("nobody")
 	ttl := e.ttl()
 	e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
-	e.awaitLineWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.awaitQueueWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
 	e.empty(name)
 }
 
@@ -150,7 +150,7 @@ func provesCrashedReader(e *env) {
 	alive := e.take(e.client(), name, locker.Shared(), locker.WithTTL(ttl))
 	w := e.queue(e.client(), name, 3)
 	link.Cut()
-	e.awaitLineWithin(e.bounds(ttl).Crash+slack, name, 2)
+	e.awaitQueueWithin(e.bounds(ttl).Crash+slack, name, 2)
 	w.waits("a live reader holds")
 	e.holds(alive, "after another reader died")
 	e.release(alive)
@@ -294,13 +294,13 @@ func (e *env) heartbeats() time.Duration {
 
 func crashedWaitersLeave(e *env, lived time.Duration) {
 	k, live, name := crashWaiters(e, 2, lived)
-	e.awaitLineWithin(e.liveness()+slack, name, 2)
+	e.awaitQueueWithin(e.liveness()+slack, name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
 	e.release(k)
 	e.release(live.granted(patience, "the holder released"))
 	if took := live.at.Sub(begun); took > slack {
-		e.failf("the hand-off took %v after dead waiters had left the line, want at most %v", took, slack)
+		e.failf("the hand-off took %v after dead waiters had left the queue, want at most %v", took, slack)
 	}
 	e.empty(name)
 }
@@ -311,12 +311,12 @@ func provesPatientWaiter(e *env) {
 	cs := e.clients(3)
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, locker.WithTTL(waiterTTL))
-	before := e.line(name)[1]
+	before := e.queueOf(name)[1]
 	e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
 	e.sleep(waits)
-	line := e.line(name)
-	if len(line) != 3 || line[1].Token != before.Token {
-		e.failf("the line after %v of waiting is %s, want ticket %d still second", waits, show(line), before.Token)
+	queue := e.queueOf(name)
+	if len(queue) != 3 || queue[1].Token != before.Token {
+		e.failf("the queue after %v of waiting is %s, want ticket %d still second", waits, show(queue), before.Token)
 	}
 	e.release(k)
 	k = p.granted(patience, fmt.Sprintf("it waited for %v", waits))

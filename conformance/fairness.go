@@ -48,12 +48,12 @@ var fairness = []Case{
 	},
 	{
 		Topic: "fairness", Name: "try-leaves-no-ticket", Rules: []string{"D6", "§5.2", "§5.8"},
-		Explain: "a TryAcquire that was refused leaves nothing in the line",
+		Explain: "a TryAcquire that was refused leaves nothing in the queue",
 		prove:   provesTryLeavesNoTicket,
 	},
 	{
 		Topic: "fairness", Name: "prompt-hand-off", Rules: []string{"D13", "§5.2"},
-		Explain: "the next in line is granted when the holder releases, not at the next poll",
+		Explain: "the next in the queue is granted when the holder releases, not at the next poll",
 		prove:   provesPromptHandOff,
 	},
 	{
@@ -63,7 +63,7 @@ var fairness = []Case{
 	},
 	{
 		Topic: "fairness", Name: "joined-is-told", Rules: []string{"D7", "§5.2"},
-		Explain: "whoever has to wait is told once that it stands in line, and who has not is not",
+		Explain: "whoever has to wait is told once that it is queued, and who has not is not",
 		prove:   provesJoinedIsTold,
 	},
 }
@@ -93,13 +93,13 @@ func provesFIFO(e *env) {
 	e.empty(name)
 }
 
-// provesEvenShare lets each holder release only when all others stand in line:
+// provesEvenShare lets each holder release only when all others is queued:
 // what the scheduler does to a contender is not the lock's fault.
 func provesEvenShare(e *env) {
 	const contenders, least = 8, 0.99
 	name := e.name("even")
 	var left atomic.Int64
-	var q inLine
+	var q waitingOwners
 	cs := e.clients(4, locker.WithObserver(q.observe))
 	k := e.take(e.control(), name)
 	left.Store(int64(contenders * rounds(24)))
@@ -107,7 +107,7 @@ func provesEvenShare(e *env) {
 	var mu sync.Mutex
 	var first sync.WaitGroup
 	first.Go(func() {
-		e.awaitLine(name, contenders+1)
+		e.awaitQueue(name, contenders+1)
 		e.release(k)
 	})
 	e.each(contenders, func(i int) {
@@ -130,13 +130,13 @@ func provesEvenShare(e *env) {
 	}
 }
 
-// inLine is the owners that wait, by what their clients' observers were told.
-type inLine struct {
+// waitingOwners is the owners that wait, by what their clients' observers were told.
+type waitingOwners struct {
 	mu     sync.Mutex
 	owners map[string]bool
 }
 
-func (q *inLine) observe(_ context.Context, ev locker.Event) {
+func (q *waitingOwners) observe(_ context.Context, ev locker.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch ev.Kind {
@@ -150,7 +150,7 @@ func (q *inLine) observe(_ context.Context, ev locker.Event) {
 	}
 }
 
-func (q *inLine) len() int {
+func (q *waitingOwners) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.owners)
@@ -240,7 +240,7 @@ func provesTryBehindPermits(e *env) {
 }
 
 // provesTryInHandOff lets releases and tries race: a try that succeeds before
-// the waiter, who stood in line first, has jumped it.
+// the waiter, who was queued first, has jumped it.
 func provesTryInHandOff(e *env) {
 	name := e.name("hand-off")
 	cs := e.clients(3)
@@ -263,7 +263,7 @@ func provesTryInHandOff(e *env) {
 		})
 		k = w.granted(patience, "the holder released")
 		if jumped.Load() {
-			e.failf("TryAcquire got %q while ticket %d stood in line", name, k.Token())
+			e.failf("TryAcquire got %q while ticket %d was queued", name, k.Token())
 		}
 		e.release(k)
 	}
@@ -278,8 +278,8 @@ func provesTryLeavesNoTicket(e *env) {
 		e.refused(cs[1], name)
 		e.refused(cs[1], name, locker.Shared())
 	}
-	if line := e.line(name); len(line) != 1 {
-		e.failf("the line has %d tickets after tries that were refused, want the holder's: %s", len(line), show(line))
+	if queue := e.queueOf(name); len(queue) != 1 {
+		e.failf("the queue has %d tickets after tries that were refused, want the holder's: %s", len(queue), show(queue))
 	}
 	e.release(k)
 	k, err := cs[1].TryAcquire(e.within(patience), name)
@@ -320,7 +320,7 @@ func provesManyWaits(e *env) {
 		ps[i] = e.acquire(cs[1], ns[i])
 	}
 	for _, name := range ns {
-		e.awaitLine(name, 2)
+		e.awaitQueue(name, 2)
 	}
 	for range 3 {
 		e.release(e.takeNow(cs[1], e.name("beside")))

@@ -11,12 +11,12 @@ import (
 var fencing = []Case{
 	{
 		Topic: "fencing", Name: "after-release", Rules: []string{"D3", "§5.6"},
-		Explain: "tokens grow from grant to grant, across processes and with the line empty in between",
+		Explain: "tokens grow from grant to grant, across processes and with the queue empty in between",
 		prove:   provesTokensAfterRelease,
 	},
 	{
 		Topic: "fencing", Name: "after-waiting", Rules: []string{"D3", "§5.6"},
-		Explain: "tokens grow over grants to those who waited, and a ticket's number in line is its token",
+		Explain: "tokens grow over grants to those who waited, and a ticket's number in the queue is its token",
 		prove:   provesTokensAfterWaiting,
 	},
 	{
@@ -102,13 +102,13 @@ func provesTokensAfterWaiting(e *env) {
 	for i := range 4 {
 		ps = append(ps, e.queue(cs[i%3], ts.name, i+2))
 	}
-	numbers := e.line(ts.name)
+	numbers := e.queueOf(ts.name)
 	e.release(k)
 	for i, p := range ps {
 		k := p.granted(patience, "its turn came")
 		ts.next(k, "to a waiter")
 		if want := numbers[i+1].Token; want != k.Token() {
-			e.failf("a waiter stood in line as %d and got token %d", want, k.Token())
+			e.failf("a waiter was queued as %d and got token %d", want, k.Token())
 		}
 		e.release(k)
 	}

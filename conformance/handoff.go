@@ -45,7 +45,7 @@ type handOff struct {
 	e      *env
 	holder driver.Driver
 	h      driver.Hold
-	waiter *seamPending
+	waiter *driverPending
 	next   driver.Driver
 }
 

@@ -29,7 +29,7 @@ type lapse struct {
 	what  string
 	h     driver.Hold
 	renew func(d driver.Driver, h driver.Hold, e *env) error
-	next  *seamPending // who waits for its end; nil if nobody
+	next  *driverPending // who waits for its end; nil if nobody
 }
 
 func renewOne(d driver.Driver, h driver.Hold, e *env) error {

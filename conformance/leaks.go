@@ -59,7 +59,7 @@ func (e *env) keys() int {
 func (e *env) usedOnce(a, b *locker.Client) (keys int, settle time.Duration) {
 	first := e.name("first")
 	e.use(a, b, first)
-	e.awaitLineWithin(e.bounds(shortTTL).Crash+slack, first, 0)
+	e.awaitQueueWithin(e.bounds(shortTTL).Crash+slack, first, 0)
 	settle = e.bounds(locker.DefaultTTL).Crash + e.bounds(locker.DefaultTTL).Liveness + slack
 	e.settled(settle, e.keys)
 	return e.keys(), settle

@@ -37,12 +37,12 @@ var loss = []Case{
 	},
 	{
 		Topic: "loss", Name: "break-waiter", Rules: []string{"D13", "§5.7"},
-		Explain: "a break takes a waiter out of the line, and it queues again behind the others",
+		Explain: "a break takes a waiter out of the queue, and it queues again behind the others",
 		prove:   provesBreakWaiter,
 	},
 	{
 		Topic: "loss", Name: "break-unknown", Rules: []string{"§5.7"},
-		Explain: "a break of a token that does not stand in line is ErrLost and changes nothing",
+		Explain: "a break of a token that does not is queued is ErrLost and changes nothing",
 		prove:   provesBreakUnknown,
 	},
 	{
@@ -87,12 +87,12 @@ func provesLateGrant(e *env) {
 	cs := e.clients(2)
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
-	token := e.line(name)[1].Token
+	token := e.queueOf(name)[1].Token
 	e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
 	e.release(k)
 	next := p.granted(patience, "the holder released")
 	if next.Token() != token {
-		e.failf("a waiter stood in line as %d and got token %d", token, next.Token())
+		e.failf("a waiter was queued as %d and got token %d", token, next.Token())
 	}
 	behind := e.queue(cs[0], name, 2)
 	e.sleep(ttl/2 - time.Since(p.at))
@@ -177,11 +177,11 @@ func provesBreakWaiter(e *env) {
 	}
 	broken := e.queue(cs[1], name, 2)
 	other := e.queue(cs[2], name, 3)
-	token := e.line(name)[1].Token
+	token := e.queueOf(name)[1].Token
 	e.ok(cs[0].Break(e.within(patience), name, token), "break of a waiter")
 	e.eventually(patience, "waiting for the broken waiter to queue again", func() error {
-		if line := e.line(name); len(line) != 3 || line[2].Token <= token || line[1].Token == token {
-			return errors.New(show(line))
+		if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= token || queue[1].Token == token {
+			return errors.New(show(queue))
 		}
 		return nil
 	})

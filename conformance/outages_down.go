@@ -26,7 +26,7 @@ func provesCancelWhileDown(e *env) {
 	}
 	s.start()
 	e.worksAgain(append(cs, e.control())...)
-	e.awaitLineWithin(e.outlives(), name, 1)
+	e.awaitQueueWithin(e.outlives(), name, 1)
 	e.release(k)
 	e.empty(name)
 }
@@ -86,7 +86,7 @@ func provesCloseWhileDown(e *env) {
 	e.is(p.ended(2*slack, "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	s.start()
 	e.worksAgain(cs[1], e.control())
-	e.awaitLineWithin(e.outlives(), waited, 1)
+	e.awaitQueueWithin(e.outlives(), waited, 1)
 	e.release(k)
 	e.empty(waited)
 }

@@ -50,16 +50,16 @@ var reentry = []Case{
 	},
 	{
 		Topic: "reentry", Name: "not-after-loss", Rules: []string{"D10", "§5.5"},
-		Explain: "a lost lock is not re-entered: its owner stands in line again and gets a new token",
+		Explain: "a lost lock is not re-entered: its owner is queued again and gets a new token",
 		prove:   provesNoReentryAfterLoss,
 	},
 }
 
-// alone fails unless one ticket, which holds, is all that stands in line.
+// alone fails unless one ticket, which holds, is all that is queued.
 func (e *env) oneTicket(k *locker.Lock) {
-	line := e.line(k.Name())
-	if len(line) != 1 || !line[0].Held || line[0].Token != k.Token() {
-		e.failf("the line is %s, want the one ticket %d", show(line), k.Token())
+	queue := e.queueOf(k.Name())
+	if len(queue) != 1 || !queue[0].Held || queue[0].Token != k.Token() {
+		e.failf("the queue is %s, want the one ticket %d", show(queue), k.Token())
 	}
 }
 
@@ -87,8 +87,8 @@ func provesReentryByContext(e *env) {
 	p := e.queue(cs[1], name, 2)
 	inner := e.reenters(outer.Context(e.ctx), cs[0], outer)
 	innermost := e.reenters(inner.Context(e.ctx), cs[0], outer)
-	if line := e.awaitLine(name, 2); line[0].Token != outer.Token() {
-		e.failf("the line is %s, want ticket %d first", show(line), outer.Token())
+	if queue := e.awaitQueue(name, 2); queue[0].Token != outer.Token() {
+		e.failf("the queue is %s, want ticket %d first", show(queue), outer.Token())
 	}
 	for _, k := range []*locker.Lock{innermost, inner} {
 		e.release(k)
@@ -255,7 +255,7 @@ func provesNoReentryAfterLoss(e *env) {
 	e.is(err, locker.ErrLost, "acquire under the context of a lost lock")
 	e.refused(cs[0], name, owner)
 	p := e.acquireUnder(context.WithoutCancel(ctx), cs[0], name, owner)
-	e.awaitLine(name, 2)
+	e.awaitQueue(name, 2)
 	p.waits("somebody else holds")
 	e.release(next)
 	k := p.granted(patience, "the holder released")

@@ -214,12 +214,12 @@ func (w *wire) Release(ctx context.Context, h driver.Hold) error {
 }
 
 // Inspect implements driver.Driver.
-func (w *wire) Inspect(ctx context.Context, name string) (line []driver.Ticket, err error) {
+func (w *wire) Inspect(ctx context.Context, name string) (queue []driver.Ticket, err error) {
 	err = w.pass(ctx, otherVerb, func() error {
-		line, err = w.d.Inspect(ctx, name)
+		queue, err = w.d.Inspect(ctx, name)
 		return err
 	})
-	return line, err
+	return queue, err
 }
 
 // List implements driver.Lister.

@@ -37,8 +37,8 @@ type ticket struct {
 // NewStore returns an empty store.
 func NewStore() *Store { return &Store{lines: make(map[string]*line)} }
 
-// update runs f on the line of name, without the tickets whose lease is over,
-// and forgets a line that is empty afterwards (D18). Every method is one call
+// update runs f on the queue of name, without the tickets whose lease is over,
+// and forgets a queue that is empty afterwards (D18). Every method is one call
 // of it: that is what makes each of them happen at one instant.
 func (s *Store) update(name string, f func(ln *line)) {
 	s.mu.Lock()
@@ -56,7 +56,7 @@ func (s *Store) update(name string, f func(ln *line)) {
 	}
 }
 
-// remove takes tickets out of the line and wakes all who wait in it. A server
+// remove takes tickets out of the queue and wakes all who wait in it. A server
 // had better wake only those whom that lets through.
 func (ln *line) remove(which func(*ticket) bool) (removed bool) {
 	before := len(ln.tickets)
@@ -73,7 +73,7 @@ func (ln *line) find(id string) int {
 	return slices.IndexFunc(ln.tickets, func(t *ticket) bool { return t.ID == id })
 }
 
-// view is the line as the grant rule and Inspect see it.
+// view is the queue as the grant rule and Inspect see it.
 func (ln *line) view() []driver.Ticket {
 	var ts []driver.Ticket
 	for _, t := range ln.tickets {
@@ -98,7 +98,7 @@ var _ driver.Driver = (*Driver)(nil)
 // New returns a driver. A real one is given the client that the user has.
 func New(s *Store) *Driver { return &Driver{s: s, closing: make(chan struct{})} }
 
-// Acquire implements driver.Driver: join the line, and look at it again each
+// Acquire implements driver.Driver: join the queue, and look at it again each
 // time that it changes.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	for joined := false; ; joined = true {
@@ -107,7 +107,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 			return a.grant, a.err
 		}
 		if !joined && r.Joined != nil {
-			r.Joined() // it stands in line, and has to wait (D7)
+			r.Joined() // it is queued, and has to wait (D7)
 		}
 		expiry := time.NewTimer(a.wait)
 		select {
@@ -138,7 +138,7 @@ func (d *Driver) look(r driver.Request, joined bool) (a answer) {
 	d.s.update(r.Name, func(ln *line) {
 		i := ln.find(r.ID)
 		if i < 0 && joined {
-			a.err = driver.ErrLost // somebody took it out of the line (D8)
+			a.err = driver.ErrLost // somebody took it out of the queue (D8)
 			return
 		}
 		if i < 0 { // else it is asked again, and must not queue twice (D1)

@@ -185,9 +185,9 @@ func (d *Driver) Close() error {
 		go time.Sleep(time.Hour)
 	}
 	if s.has(CloseTakesAll) {
-		for _, ln := range s.lines {
-			for _, t := range slices.Clone(ln.tickets) {
-				ln.remove(t)
+		for _, q := range s.queues {
+			for _, t := range slices.Clone(q.tickets) {
+				q.remove(t)
 			}
 		}
 	}

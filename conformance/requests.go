@@ -11,28 +11,28 @@ import (
 
 var errNotJoined = errors.New("the driver has not called Joined")
 
-// request is a request at the seam, of a ticket of its own.
+// request is a request at the driver interface, of a ticket of its own.
 func (e *env) request(name string) driver.Request {
 	return driver.Request{
-		Name: name, ID: e.unique() + "-1", Owner: "seam", TTL: max(30*time.Second, e.bounds(30*time.Second).MinTTL),
+		Name: name, ID: e.unique() + "-1", Owner: "conformance", TTL: max(30*time.Second, e.bounds(30*time.Second).MinTTL),
 		Wait: true, Renewed: true,
 	}
 }
 
-// grant acquires at the seam what is free.
+// grant acquires at the driver interface what is free.
 func (e *env) grant(d driver.Driver, r driver.Request) driver.Hold {
 	g, err := d.Acquire(e.within(patience), r)
-	e.ok(err, "acquire %q at the seam", r.Name)
+	e.ok(err, "acquire %q at the driver interface", r.Name)
 	return r.Hold(g.Token)
 }
 
-// drop releases at the seam.
+// drop releases at the driver interface.
 func (e *env) drop(d driver.Driver, h driver.Hold) {
-	e.ok(d.Release(e.within(patience), h), "release %q at the seam", h.Name)
+	e.ok(d.Release(e.within(patience), h), "release %q at the driver interface", h.Name)
 }
 
-// seamPending is an Acquire of a driver under way.
-type seamPending struct {
+// driverPending is an Acquire of a driver under way.
+type driverPending struct {
 	e      *env
 	r      driver.Request
 	cancel context.CancelFunc
@@ -43,10 +43,10 @@ type seamPending struct {
 	at     time.Time // when it returned
 }
 
-// acquireAt begins to acquire at the seam.
-func (e *env) acquireAt(d driver.Driver, r driver.Request) *seamPending {
+// acquireAt begins to acquire at the driver interface.
+func (e *env) acquireAt(d driver.Driver, r driver.Request) *driverPending {
 	ctx, cancel := context.WithCancel(e.ctx)
-	p := &seamPending{e: e, r: r, cancel: cancel, done: make(chan struct{})}
+	p := &driverPending{e: e, r: r, cancel: cancel, done: make(chan struct{})}
 	e.onHeal(cancel)
 	p.r.Joined = func() { p.joined.Add(1) }
 	e.group.Go(func() {
@@ -57,16 +57,16 @@ func (e *env) acquireAt(d driver.Driver, r driver.Request) *seamPending {
 	return p
 }
 
-// queueAt begins to acquire at the seam and waits until the line has n
+// queueAt begins to acquire at the driver interface and waits until the queue has n
 // tickets.
-func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *seamPending {
+func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	p := e.acquireAt(d, r)
-	e.awaitLine(r.Name, n)
+	e.awaitQueue(r.Name, n)
 	return p
 }
 
 // ended waits at most d for Acquire to return.
-func (p *seamPending) ended(d time.Duration, after string) error {
+func (p *driverPending) ended(d time.Duration, after string) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
