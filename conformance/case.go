@@ -29,7 +29,7 @@ func Cases() []Case {
 	var all, alone []Case
 	for _, topic := range [][]Case{
 		exclusion, fairness, tries, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
-		names, options, failures, closing, inspection, histories, leaks, outages,
+		names, options, failures, calls, closing, inspection, histories, leaks, outages,
 	} {
 		for _, c := range topic {
 			if c.alone {

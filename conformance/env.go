@@ -230,17 +230,17 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
-// eventually waits until f returns nil, at most d; then it fails with f's
+// eventually waits until f returns nil, at most as long as the bound; then it fails with f's
 // error.
-func (e *env) eventually(d time.Duration, doing string, f func() error) {
-	deadline := time.Now().Add(d)
+func (e *env) eventually(b bound, doing string, f func() error) {
+	deadline := time.Now().Add(b.d)
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := f()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			e.failf("%s, for %v: %w", doing, d, err)
+			e.failf("%s, for %v: %w", doing, b, err)
 		}
 		e.sleep(pause)
 	}
@@ -291,19 +291,19 @@ func (e *env) queueOf(name string) []locker.Ticket {
 
 // awaitQueue waits until the queue of name has n tickets and returns it.
 func (e *env) awaitQueue(name string, n int) (queue []locker.Ticket) {
-	e.awaitQueueWithin(patience, name, n)
+	e.awaitQueueWithin(patient, name, n)
 	return e.queueOf(name)
 }
 
 // leaves waits until those whose Acquire has failed have left the queue, and n
 // tickets remain.
 func (e *env) leaves(name string, n int) (queue []locker.Ticket) {
-	e.awaitQueueWithin(slack, name, n)
+	e.awaitQueueWithin(slacks(1), name, n)
 	return e.queueOf(name)
 }
 
-func (e *env) awaitQueueWithin(d time.Duration, name string, n int) {
-	e.eventually(d, "inspecting "+name, func() error {
+func (e *env) awaitQueueWithin(b bound, name string, n int) {
+	e.eventually(b, "inspecting "+name, func() error {
 		if queue := e.queueOf(name); len(queue) != n {
 			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
 		}
@@ -314,7 +314,7 @@ func (e *env) awaitQueueWithin(d time.Duration, name string, n int) {
 // empty fails unless nobody is queued, and the next Acquire is
 // granted at once.
 func (e *env) empty(name string) {
-	e.awaitQueueWithin(slack, name, 0)
+	e.awaitQueueWithin(slacks(1), name, 0)
 	e.release(e.takeNow(e.control(), name))
 	if queue := e.queueOf(name); len(queue) != 0 {
 		e.failf("the queue of %q is %s after all was released", name, show(queue))

@@ -148,7 +148,7 @@ func provesPermits(e *env) {
 	p := e.queue(cs[1], name, n+1, locker.Limit(n))
 	p.waits("all permits are held")
 	e.release(locks[1])
-	locks[1] = p.granted(patience, "a permit was released")
+	locks[1] = p.granted(patient, "a permit was released")
 	e.refused(cs[1], name, locker.Limit(n))
 	for _, k := range locks {
 		e.holds(k, "one of %d permits", n)
@@ -168,7 +168,7 @@ func provesReadersShare(e *env) {
 	e.awaitQueue(name, 2)
 	w.waits("a reader holds")
 	e.release(r2)
-	e.release(w.granted(patience, "the last reader released"))
+	e.release(w.granted(patient, "the last reader released"))
 	e.empty(name)
 }
 
@@ -230,10 +230,10 @@ func (m *queueModel) remove(i int) {
 	wasGranted := m.granted()[i]
 	m.members = slices.Delete(m.members, i, i+1)
 	if wasGranted {
-		m.e.release(gone.granted(patience, "the queue showed it as a holder"))
+		m.e.release(gone.granted(patient, "the queue showed it as a holder"))
 	} else {
 		gone.cancel(nil)
-		_ = gone.ended(patience, "it was cancelled")
+		_ = gone.ended(patient, "it was cancelled")
 	}
 	m.settle(gone.owner + " left")
 }
@@ -249,10 +249,10 @@ func (m *queueModel) granted() []bool {
 // settle waits until the store's queue is as the rule has it, and no Acquire
 // has returned that should not.
 func (m *queueModel) settle(after string) {
-	m.e.eventually(2*slack, "after "+after, m.compare)
+	m.e.eventually(slacks(2), "after "+after, m.compare)
 	for i, granted := range m.granted() {
 		if granted {
-			m.members[i].granted(patience, after)
+			m.members[i].granted(patient, after)
 		} else {
 			m.members[i].waits("the rule does not grant it after " + after)
 		}

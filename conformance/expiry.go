@@ -97,7 +97,7 @@ func fixedLease(e *env, ttl time.Duration) {
 	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	after := time.Now()
 	p := e.queue(cs[1], name, 2)
-	next := p.granted(max(ttl, e.bounds(ttl).Crash)+slack+time.Until(after), "the lease was granted")
+	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted")
 	if early := before.Add(ttl).Sub(p.at); early > 0 {
 		e.failf("a lease of %v was over %v early", ttl, early)
 	}
@@ -120,7 +120,7 @@ func provesNobodyRenews(e *env) {
 	name := e.name("nobody")
 	ttl := e.ttl()
 	e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
-	e.awaitQueueWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
 	e.empty(name)
 }
 
@@ -135,7 +135,7 @@ func crashedHolder(e *env, lives time.Duration) {
 	e.sleep(lives)
 	e.holds(k, "renewed for %v", lives)
 	link.Cut()
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off for good")
+	next := p.granted(e.crash(ttl), "the holder was cut off for good")
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")
 	e.holds(next, "after the crash")
 	e.release(next)
@@ -150,11 +150,11 @@ func provesCrashedReader(e *env) {
 	alive := e.take(e.client(), name, locker.Shared(), locker.WithTTL(ttl))
 	w := e.queue(e.client(), name, 3)
 	link.Cut()
-	e.awaitQueueWithin(e.bounds(ttl).Crash+slack, name, 2)
+	e.awaitQueueWithin(e.crash(ttl), name, 2)
 	w.waits("a live reader holds")
 	e.holds(alive, "after another reader died")
 	e.release(alive)
-	e.release(w.granted(patience, "the live reader released"))
+	e.release(w.granted(patient, "the live reader released"))
 	e.empty(name)
 }
 
@@ -178,7 +178,7 @@ func provesRenewedLease(e *env) {
 	e.refused(cs[1], name)
 	e.release(k)
 	e.release(readers)
-	e.release(p.granted(patience, "the holder released"))
+	e.release(p.granted(patient, "the holder released"))
 	e.empty(name)
 }
 
@@ -195,7 +195,7 @@ func provesRenewedTogether(e *env) {
 	e.sleep(shortTTL / 2)
 	gone := n / 3
 	e.drop(w.d, holds[gone])
-	e.eventually(shortTTL+slack, "waiting for a renewal to be told", func() error {
+	e.eventually(slacks(1).plus(shortTTL, "a TTL, in which there are renewals"), "waiting for a renewal to be told", func() error {
 		if locks[gone].Err() == nil {
 			return errors.New("a lock whose ticket is gone from the store is held")
 		}
@@ -242,7 +242,7 @@ func provesExtendedLease(e *env) {
 	after := time.Now()
 	e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
 	p := e.queue(cs[1], name, 2)
-	p.granted(max(longer, e.bounds(longer).Crash)+slack+time.Until(after), "the lease was extended")
+	p.granted(e.leaseEnd(longer).from(after), "the lease was extended")
 	if early := before.Add(longer).Sub(p.at); early > 0 {
 		e.failf("a lease that was extended to %v was over %v early", longer, early)
 	}
@@ -273,8 +273,7 @@ func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pen
 func provesCrashedWaiters(e *env) {
 	k, live, name := crashWaiters(e, 3, 0)
 	e.release(k)
-	bound := e.liveness() + slack
-	next := live.granted(bound, "the holder released and three waiters ahead were dead")
+	next := live.granted(e.dead(), "the holder released and three waiters ahead were dead")
 	e.holds(next, "after waiters ahead died")
 	e.release(next)
 	e.empty(name)
@@ -294,11 +293,11 @@ func (e *env) heartbeats() time.Duration {
 
 func crashedWaitersLeave(e *env, lived time.Duration) {
 	k, live, name := crashWaiters(e, 2, lived)
-	e.awaitQueueWithin(e.liveness()+slack, name, 2)
+	e.awaitQueueWithin(e.dead(), name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
 	e.release(k)
-	e.release(live.granted(patience, "the holder released"))
+	e.release(live.granted(patient, "the holder released"))
 	if took := live.at.Sub(begun); took > slack {
 		e.failf("the hand-off took %v after dead waiters had left the queue, want at most %v", took, slack)
 	}
@@ -319,7 +318,7 @@ func provesPatientWaiter(e *env) {
 		e.failf("the queue after %v of waiting is %s, want ticket %d still second", waits, show(queue), before.Token)
 	}
 	e.release(k)
-	k = p.granted(patience, fmt.Sprintf("it waited for %v", waits))
+	k = p.granted(patient, fmt.Sprintf("it waited for %v", waits))
 	if k.Token() != before.Token {
 		e.failf("the waiter got token %d, but queued as %d", k.Token(), before.Token)
 	}

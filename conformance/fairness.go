@@ -80,7 +80,7 @@ func provesFIFO(e *env) {
 	token := k.Token()
 	e.release(k)
 	for i, p := range ps {
-		k := p.granted(patience, "its turn came")
+		k := p.granted(patient, "its turn came")
 		for _, later := range ps[i+1:] {
 			later.waits("an earlier waiter holds")
 		}
@@ -175,12 +175,12 @@ func provesWriterNotOvertaken(e *env) {
 	r2 := e.queue(cs[2], name, 3, locker.Shared())
 	permit := e.queue(cs[0], name, 4, locker.Limit(5))
 	e.release(r1)
-	writer := w.granted(patience, "the reader released")
+	writer := w.granted(patient, "the reader released")
 	r2.waits("the writer before it holds")
 	permit.waits("the writer before it holds")
 	e.release(writer)
-	e.release(r2.granted(patience, "the writer released"))
-	e.release(permit.granted(patience, "the writer released"))
+	e.release(r2.granted(patient, "the writer released"))
+	e.release(permit.granted(patient, "the writer released"))
 	e.empty(name)
 }
 
@@ -195,7 +195,7 @@ func provesReadersTogether(e *env) {
 	}
 	e.release(w)
 	for _, p := range ps {
-		p.granted(patience, "the writer released and the other readers hold")
+		p.granted(patient, "the writer released and the other readers hold")
 	}
 	for _, p := range ps {
 		e.holds(p.lock, "with the other readers")
@@ -215,7 +215,7 @@ func provesTryBehindWriter(e *env) {
 	}
 	w.waits("a reader holds")
 	e.release(r)
-	e.release(w.granted(patience, "the reader released"))
+	e.release(w.granted(patient, "the reader released"))
 	e.empty(name)
 }
 
@@ -229,11 +229,11 @@ func provesTryBehindPermits(e *env) {
 	p2 := e.queue(cs[1], name, 4, locker.Limit(n))
 	e.release(k1)
 	e.refused(cs[0], name, locker.Limit(n))
-	k3 := p1.granted(patience, "a permit was released")
+	k3 := p1.granted(patient, "a permit was released")
 	p2.waits("all permits are held")
 	e.refused(cs[1], name, locker.Limit(n))
 	e.release(k2)
-	k4 := p2.granted(patience, "a permit was released")
+	k4 := p2.granted(patient, "a permit was released")
 	e.release(k3)
 	e.release(k4)
 	e.empty(name)
@@ -261,7 +261,7 @@ func provesTryInHandOff(e *env) {
 				e.sleep(100 * time.Microsecond)
 			}
 		})
-		k = w.granted(patience, "the holder released")
+		k = w.granted(patient, "the holder released")
 		if jumped.Load() {
 			e.failf("TryAcquire got %q while ticket %d was queued", name, k.Token())
 		}
@@ -296,7 +296,7 @@ func provesPromptHandOff(e *env) {
 		p := e.queue(cs[(i+1)%2], name, 2)
 		begun := time.Now()
 		e.release(k)
-		k = p.granted(patience, "the holder released")
+		k = p.granted(patient, "the holder released")
 		if took := p.at.Sub(begun); took > slack {
 			e.failf("hand-off %d took %v, want at most %v", i, took, slack)
 		}
@@ -330,7 +330,7 @@ func provesManyWaits(e *env) {
 	begun := time.Now()
 	e.each(n, func(i int) { e.release(held[i]) })
 	for _, p := range ps {
-		k := p.granted(patience, "the holder released")
+		k := p.granted(patient, "the holder released")
 		if took := p.at.Sub(begun); took > 3*slack {
 			e.failf("with %d waits a grant took %v", n, took)
 		}

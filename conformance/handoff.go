@@ -59,7 +59,7 @@ func (e *env) handOff(d1, d2 driver.Driver) *handOff {
 func (h *handOff) time() time.Duration {
 	h.e.drop(h.holder, h.h)
 	released := time.Now()
-	h.e.ok(h.waiter.ended(patience, "the holder released"), "acquire %q", h.h.Name)
+	h.e.ok(h.waiter.ended(patient, "the holder released"), "acquire %q", h.h.Name)
 	h.e.drop(h.next, h.waiter.r.Hold(h.waiter.grant.Token))
 	return max(h.waiter.at.Sub(released), 0)
 }

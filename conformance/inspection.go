@@ -113,7 +113,7 @@ func provesInspectRemaining(e *env) {
 		e.failf("the remaining time of a waiter is %v", queue[1].Remaining)
 	}
 	e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
-	if longer := e.queueOf(name)[0].Remaining; longer < first-slack || longer > max(2*ttl, e.bounds(2*ttl).Crash)+slack {
+	if longer := e.queueOf(name)[0].Remaining; longer < first-slack || longer > e.leaseEnd(2*ttl).d {
 		e.failf("the remaining time of a lease extended to %v is %v, and was %v before", 2*ttl, longer, first)
 	}
 }
@@ -201,7 +201,7 @@ func provesLongQueue(e *env) {
 	}
 	e.release(k)
 	for i, p := range order {
-		k := p.granted(patience, fmt.Sprintf("it was position %d of %d", i+1, n))
+		k := p.granted(patient, fmt.Sprintf("it was position %d of %d", i+1, n))
 		if want := queue[i+1].Token; k.Token() != want {
 			e.failf("position %d was shown as ticket %d and granted as %d", i+1, want, k.Token())
 		}

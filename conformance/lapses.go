@@ -89,7 +89,7 @@ func (l *lapse) check(e *env, d, other driver.Driver) {
 
 // answered renews until the store has answered.
 func (l *lapse) answered(e *env, d driver.Driver) (err error) {
-	e.eventually(patience, "renewing late", func() error {
+	e.eventually(patient, "renewing late", func() error {
 		err = l.renew(d, l.h, e)
 		if err == nil || errors.Is(err, driver.ErrLost) {
 			return nil
@@ -101,13 +101,13 @@ func (l *lapse) answered(e *env, d driver.Driver) (err error) {
 
 // over waits for the end of leases.
 func over(e *env, ls []*lapse, ttl time.Duration) {
-	deadline := time.Now().Add(max(ttl, e.bounds(ttl).Crash) + slack)
+	b, begun := e.leaseEnd(ttl), time.Now()
 	for _, l := range ls {
 		if l.next != nil {
-			e.ok(l.next.ended(time.Until(deadline), "the rest of a lease that nobody renews"), "acquire %q", l.h.Name)
+			e.ok(l.next.ended(b.from(begun), "leases were granted that nobody renews"), "acquire %q", l.h.Name)
 		}
 	}
-	e.sleep(time.Until(deadline)) // those that nobody waits for are not looked at
+	e.sleep(b.d - time.Since(begun)) // those that nobody waits for are not looked at
 }
 
 func provesLapsedNotRevived(e *env) {
@@ -129,7 +129,7 @@ func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
 	r := e.request(e.name("kept"))
 	r.TTL, r.Renewed = ttl, false
 	h := e.grant(d, r)
-	deadline := time.Now().Add(max(ttl, e.bounds(ttl).Crash) + slack)
+	deadline := time.Now().Add(e.leaseEnd(ttl).d)
 	for {
 		queue, err := other.Inspect(e.within(patience), h.Name)
 		e.ok(err, "inspect %q", h.Name)

@@ -40,7 +40,7 @@ func (e *env) use(a, b *locker.Client, name string) {
 	e.is(err, locker.ErrNotAcquired, "acquire what is held")
 	p := e.queue(b, name, 2)
 	e.release(k)
-	e.release(p.granted(patience, "the holder released"))
+	e.release(p.granted(patient, "the holder released"))
 	r1, r2 := e.take(a, name, locker.Shared()), e.take(b, name, locker.Limit(3))
 	e.release(r1)
 	e.release(r2)
@@ -56,12 +56,12 @@ func (e *env) keys() int {
 
 // usedOnce is what the store holds when one name has been used: what is kept for
 // ever, whatever the number of names.
-func (e *env) usedOnce(a, b *locker.Client) (keys int, settle time.Duration) {
+func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
 	first := e.name("first")
 	e.use(a, b, first)
-	e.awaitQueueWithin(e.bounds(shortTTL).Crash+slack, first, 0)
-	settle = e.bounds(locker.DefaultTTL).Crash + e.bounds(locker.DefaultTTL).Liveness + slack
-	e.settled(settle, e.keys)
+	e.awaitQueueWithin(e.crash(shortTTL), first, 0)
+	settle = e.crash(locker.DefaultTTL).plus(e.bounds(locker.DefaultTTL).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
+	e.settled(settle.d, e.keys)
 	return e.keys(), settle
 }
 
@@ -69,11 +69,10 @@ func (e *env) usedOnce(a, b *locker.Client) (keys int, settle time.Duration) {
 const sweep = time.Minute
 
 // swept waits until the store holds no more than before.
-func (e *env) swept(before, tickets int, bound time.Duration, of string) {
-	e.eventually(bound+sweep+slack, "waiting for the store to forget expired tickets", func() error {
+func (e *env) swept(before, tickets int, b bound, of string) {
+	e.eventually(b.plus(sweep, "the minute of D18"), "waiting for the store to forget expired tickets", func() error {
 		if n := e.keys(); n > before {
-			return fmt.Errorf("the store holds %d keys, and held %d before %d tickets %s expired; D18 gives %v (Bounds) and %v for their removal, and the suite %v of slack",
-				n, before, tickets, of, bound, sweep, slack)
+			return fmt.Errorf("the store holds %d keys, and held %d before %d tickets %s expired", n, before, tickets, of)
 		}
 		return nil
 	})
@@ -93,7 +92,7 @@ func provesNoKeysOfLeases(e *env) {
 		e.grant(d, r)
 	})
 	die()
-	e.swept(before, n, max(ttl, e.bounds(ttl).Crash), "of holders")
+	e.swept(before, n, e.crash(ttl), "of holders")
 }
 
 // provesNoKeysOfWaiters lets waiters die after a while behind holders that go on
@@ -117,7 +116,11 @@ func provesNoKeysOfWaiters(e *env) {
 	})
 	e.sleep(e.heartbeats())
 	link.Cut()
-	e.swept(before, n, max(e.bounds(waiterTTL).Crash, e.liveness()), "of waiters")
+	b := e.crash(waiterTTL)
+	if dead := e.dead(); dead.d > b.d {
+		b = dead
+	}
+	e.swept(before, n, b, "of waiters")
 	e.each(n, func(i int) { e.release(locks[i]) })
 }
 
@@ -161,7 +164,7 @@ func provesNoGoroutines(e *env) {
 		e.take(ca, waits)
 		p := e.queue(cb, waits, 2)
 		e.ok(cb.Close(), "close")
-		e.is(p.ended(patience, "Close"), locker.ErrClosed, "a waiting Acquire")
+		e.is(p.ended(patient, "Close"), locker.ErrClosed, "a waiting Acquire")
 		e.ok(ca.Close(), "close")
 	}
 	cycle()
@@ -181,7 +184,7 @@ func provesNoGoroutines(e *env) {
 
 // goroutines counts them when they have settled, or are no more than enough.
 func (e *env) goroutines(enough int) int {
-	e.eventually(patience, "counting goroutines", func() error {
+	e.eventually(patient, "counting goroutines", func() error {
 		before := runtime.NumGoroutine()
 		e.sleep(100 * time.Millisecond)
 		if n := runtime.NumGoroutine(); n > max(before, enough) {

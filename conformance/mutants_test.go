@@ -95,6 +95,9 @@ var mutants = map[mutant.Bug]string{
 	mutant.LostIfUnknown: `errors/unknown-is-not-lost cancellation/driver-returns errors/driver-in-a-cut`,
 	mutant.IgnoresContext: `cancellation/driver-returns errors/no-way-to-store errors/driver-in-a-cut
 		outage/stalled outage/close-while-down`,
+	mutant.ReturnsLate:     `errors/return-in-time`,
+	mutant.SaysNoReason:    `errors/why-not-connected`,
+	mutant.MarksNoTicket:   `errors/no-ticket-is-true`,
 	mutant.FewConnections:  `fairness/many-waits`,
 	mutant.NeverReconnects: `outage/waiter-stays-queued outage/cut-and-back outage/down-at-start outage/stalled`,
 
@@ -120,6 +123,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.BreakNotPushed: `loss/break-told`,
 
 	mutant.CloseHangs:      `close/driver-unblocks`,
+	mutant.CloseWaits:      `close/in-time`,
 	mutant.SecondCloseErrs: `close/twice`,
 	mutant.WorksClosed:     `close/after`,
 	mutant.CloseTakesAll:   `close/others-untouched`,

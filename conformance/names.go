@@ -133,7 +133,7 @@ func provesQueuesApart(e *env) {
 			e.failf("the queue of %q is %s, want two tickets", n, show(queue))
 		}
 		e.release(held[i])
-		k := waiting[i].granted(patience, "the holder released")
+		k := waiting[i].granted(patient, "the holder released")
 		for _, later := range waiting[i+1:] {
 			later.waits("only other names were released")
 		}
@@ -155,7 +155,7 @@ func provesAnyName(e *env) {
 			e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "renew %q", n)
 			p := e.queue(cs[1], n, 2)
 			e.release(k)
-			e.release(p.granted(patience, "the holder released"))
+			e.release(p.granted(patient, "the holder released"))
 			e.empty(n)
 		}
 	})

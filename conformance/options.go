@@ -88,7 +88,7 @@ func provesLeaseLengths(e *env) {
 	c := e.client()
 	name := e.name("lengths")
 	k := e.take(c, name, locker.WithTTL(20*time.Millisecond), locker.WithoutRenewal())
-	e.awaitQueueWithin(max(e.bounds(20*time.Millisecond).Crash, 20*time.Millisecond)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(20*time.Millisecond), name, 0)
 	e.is(k.Err(), locker.ErrLost, "a lease of 20 ms that is over")
 	for _, ttl := range []time.Duration{1500 * time.Millisecond, 25 * time.Hour, 30 * 24 * time.Hour} {
 		k, err := c.Acquire(e.within(patience), name, locker.WithTTL(ttl), locker.WithoutRenewal())

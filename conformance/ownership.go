@@ -127,7 +127,7 @@ func staleHandle(e *env, opts ...locker.Option) {
 	c, w := e.wired()
 	k := e.take(c, name, append(opts, locker.WithTTL(ttl), locker.WithoutRenewal())...)
 	old := w.lastGrant()
-	e.awaitQueueWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
 
 	d := e.driver()
 	r := e.request(name)
@@ -157,7 +157,7 @@ func provesReleaseDelayed(e *env) {
 	if err := k.Release(e.ctx); err == nil {
 		e.failf("release without a way to the store: got no error")
 	}
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder, cut off, released")
+	next := p.granted(e.crash(ttl), "the holder, cut off, released")
 	link.Heal()
 	e.worksAgain(c)
 	e.sleep(slack / 2)
@@ -175,7 +175,7 @@ func provesReleaseAskedAgain(e *env) {
 	p := e.queue(e.client(), name, 2)
 	w.loseNext(releaseVerb, 2)
 	e.ok(k.Release(e.within(patience)), "release whose answer was lost twice")
-	next := p.granted(patience, "the holder released")
+	next := p.granted(patient, "the holder released")
 	if n := w.count(releaseVerb); n < 2 {
 		e.failf("the release was asked %d times though its answer was lost", n)
 	}
@@ -199,9 +199,9 @@ func provesAcquireAskedAgain(e *env) {
 
 	first := e.queueAt(d2, r2, 2)
 	first.cancel()
-	_ = first.ended(2*slack, "it was cancelled")
+	_ = first.ended(slacks(2), "it was cancelled")
 	second := e.acquireAt(d2, r2)
-	e.eventually(patience, "waiting for Joined", func() error {
+	e.eventually(patient, "waiting for Joined", func() error {
 		if second.joined.Load() == 0 {
 			return errNotJoined
 		}
@@ -211,7 +211,7 @@ func provesAcquireAskedAgain(e *env) {
 		e.failf("the queue is %s, want the second ticket waiting", show(queue))
 	}
 	e.drop(d1, h1)
-	e.ok(second.ended(patience, "the holder released"), "acquire, asked again")
+	e.ok(second.ended(patient, "the holder released"), "acquire, asked again")
 	h2 := r2.Hold(second.grant.Token)
 	e.untouched(d2, h2)
 	e.drop(d2, r2.Hold(0))
@@ -230,7 +230,7 @@ func provesRenewDoesNotRevive(e *env) {
 	c, w := e.wired()
 	e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	old := w.lastGrant()
-	e.awaitQueueWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
 	e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "renewal of a lease that is over")
 	if queue := e.queueOf(name); len(queue) != 0 {
 		e.failf("the queue is %s after a renewal of a lease that was over", show(queue))
@@ -259,7 +259,7 @@ func provesRenewNeverShortens(e *env) {
 		e.failf("the queue is %+v, want %s holding", queue, h.ID)
 	}
 	e.drop(d1, h)
-	e.ok(p.ended(patience, "the holder released"), "acquire %q", name)
+	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
 	e.drop(d2, p.r.Hold(p.grant.Token))
 	e.empty(name)
 }
@@ -272,7 +272,7 @@ func provesWaiterCannotRenew(e *env) {
 	e.is(d2.Renew(e.within(patience), p.r.Hold(0), time.Minute), driver.ErrLost, "renewal of a ticket that waits")
 	e.awaitQueue(name, 2)
 	e.drop(d1, h)
-	e.ok(p.ended(patience, "the holder released"), "acquire %q", name)
+	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
 	e.drop(d2, p.r.Hold(p.grant.Token))
 	e.empty(name)
 }
@@ -284,7 +284,7 @@ func provesWaiterReleased(e *env) {
 	p := e.queueAt(d2, e.request(name), 2)
 	e.drop(d2, p.r.Hold(0))
 	e.awaitQueue(name, 1)
-	e.is(p.ended(patience, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
+	e.is(p.ended(patient, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
 	e.is(d2.Release(e.within(patience), p.r.Hold(0)), driver.ErrLost, "second release")
 	e.untouched(d1, h)
 	e.drop(d1, h)

@@ -40,7 +40,7 @@ func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, op
 // n-th.
 func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
 	p := e.acquire(l, name, opts...)
-	e.eventually(patience, "waiting for a ticket in the queue of "+name, func() error {
+	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
 		queue := e.queueOf(name)
 		if len(queue) == n && !queue[n-1].Held {
 			return nil
@@ -74,16 +74,16 @@ func (p *pending) returned() bool {
 	}
 }
 
-// granted waits at most d for the grant.
-func (p *pending) granted(d time.Duration, after string) *locker.Lock {
-	_ = p.ended(d, after)
+// granted waits as long as the bound for the grant.
+func (p *pending) granted(b bound, after string) *locker.Lock {
+	_ = p.ended(b, after)
 	p.e.ok(p.err, "acquire %q, %s", p.name, after)
 	return p.lock
 }
 
-// ended waits at most d for Acquire to return.
-func (p *pending) ended(d time.Duration, after string) error {
-	t := time.NewTimer(d)
+// ended waits as long as the bound for Acquire to return.
+func (p *pending) ended(b bound, after string) error {
+	t := time.NewTimer(b.d)
 	defer t.Stop()
 	select {
 	case <-p.done:
@@ -92,7 +92,7 @@ func (p *pending) ended(d time.Duration, after string) error {
 		if l, err := p.e.control().Inspect(p.e.within(slack), p.name); err == nil {
 			queue = show(l.Tickets)
 		}
-		p.e.failf("Acquire of %q had not returned %v after %s; queue %s", p.name, d, after, queue)
+		p.e.failf("Acquire of %q had not returned when %s, and %v had passed; queue %s", p.name, after, b, queue)
 	}
 	return p.err
 }

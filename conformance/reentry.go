@@ -96,7 +96,7 @@ func provesReentryByContext(e *env) {
 	}
 	e.holds(outer, "after the inner handles were released")
 	e.release(outer)
-	e.release(p.granted(patience, "the last handle was released"))
+	e.release(p.granted(patient, "the last handle was released"))
 	e.empty(name)
 }
 
@@ -126,7 +126,7 @@ func provesNoReentryAcross(e *env) {
 	e.refused(cs[1], name, locker.WithOwner("alice"))
 	p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
 	e.release(k)
-	next := p.granted(patience, "the holder released")
+	next := p.granted(patient, "the holder released")
 	if next.Token() <= k.Token() {
 		e.failf("the other process has token %d, after %d", next.Token(), k.Token())
 	}
@@ -195,7 +195,7 @@ func provesAnyOrder(e *env) {
 	p.waits("one handle is held")
 	e.holds(inner[0], "the last handle")
 	e.release(inner[0])
-	e.release(p.granted(patience, "the last handle was released"))
+	e.release(p.granted(patient, "the last handle was released"))
 	e.empty(name)
 }
 
@@ -215,7 +215,7 @@ func provesManyAtOnce(e *env) {
 	e.each(n-1, func(i int) { e.release(locks[i+1]) })
 	p.waits("one handle is held")
 	e.release(locks[0])
-	e.release(p.granted(patience, "the last handle was released"))
+	e.release(p.granted(patient, "the last handle was released"))
 	e.empty(name)
 }
 
@@ -231,7 +231,7 @@ func provesReentryLengthens(e *env) {
 	after := time.Now()
 	shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
 	p := e.queue(cs[1], name, 2)
-	p.granted(max(2*ttl, e.bounds(2*ttl).Crash)+slack+time.Until(after), "the lease was lengthened")
+	p.granted(e.leaseEnd(2*ttl).from(after), "the lease was lengthened")
 	if early := before.Add(2 * ttl).Sub(p.at); early > 0 {
 		e.failf("a lease that was lengthened to %v was over %v early", 2*ttl, early)
 	}
@@ -249,7 +249,7 @@ func provesNoReentryAfterLoss(e *env) {
 	owner := locker.WithOwner("alice")
 	outer := e.take(cs[0], name, owner, locker.WithTTL(ttl), locker.WithoutRenewal())
 	ctx := outer.Context(e.ctx)
-	next := e.queue(cs[1], name, 2).granted(max(ttl, e.bounds(ttl).Crash)+slack, "the lease was granted")
+	next := e.queue(cs[1], name, 2).granted(e.leaseEnd(ttl), "the lease was granted")
 
 	_, err := cs[0].Acquire(ctx, name)
 	e.is(err, locker.ErrLost, "acquire under the context of a lost lock")
@@ -258,7 +258,7 @@ func provesNoReentryAfterLoss(e *env) {
 	e.awaitQueue(name, 2)
 	p.waits("somebody else holds")
 	e.release(next)
-	k := p.granted(patience, "the holder released")
+	k := p.granted(patient, "the holder released")
 	if k.Token() <= next.Token() {
 		e.failf("token %d was granted after %d", k.Token(), next.Token())
 	}

@@ -65,14 +65,14 @@ func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	return p
 }
 
-// ended waits at most d for Acquire to return.
-func (p *driverPending) ended(d time.Duration, after string) error {
-	t := time.NewTimer(d)
+// ended waits as long as the bound for Acquire to return.
+func (p *driverPending) ended(b bound, after string) error {
+	t := time.NewTimer(b.d)
 	defer t.Stop()
 	select {
 	case <-p.done:
 	case <-t.C:
-		p.e.failf("the driver's Acquire of %q had not returned %v after %s", p.r.Name, d, after)
+		p.e.failf("the driver's Acquire of %q had not returned when %s, and %v had passed", p.r.Name, after, b)
 	}
 	return p.err
 }
@@ -81,16 +81,16 @@ func provesJoinedIsTold(e *env) {
 	name := e.name("joined")
 	d1, d2 := e.driver(), e.driver()
 	first := e.acquireAt(d1, e.request(name))
-	e.ok(first.ended(patience, "it was asked for a free name"), "acquire %q", name)
+	e.ok(first.ended(patient, "it was asked for a free name"), "acquire %q", name)
 	second := e.queueAt(d2, e.request(name), 2)
-	e.eventually(2*slack, "waiting for Joined", func() error {
+	e.eventually(slacks(2), "waiting for Joined", func() error {
 		if second.joined.Load() == 0 {
 			return errNotJoined
 		}
 		return nil
 	})
 	e.drop(d1, first.r.Hold(first.grant.Token))
-	e.ok(second.ended(patience, "the holder released"), "acquire %q", name)
+	e.ok(second.ended(patient, "the holder released"), "acquire %q", name)
 	e.drop(d2, second.r.Hold(second.grant.Token))
 	if n := first.joined.Load(); n != 0 {
 		e.failf("Joined was called %d times for a ticket that was granted at once", n)

@@ -148,7 +148,7 @@ func provesTryCutOff(e *env) {
 		e.sleep(slack / 50)
 	}
 	p.cancel()
-	_ = p.ended(2*slack, "its context ended")
+	_ = p.ended(slacks(2), "its context ended")
 	link.Heal()
 	e.drop(holder, h)
 	e.empty(name)

@@ -11,6 +11,14 @@ import (
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, err := d.acquire(ctx, r)
+	if d.s.has(MarksNoTicket) {
+		err = driver.NoTicket(err)
+	}
+	return g, err
+}
+
+func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	var t *ticket
 	asked := time.Now()
 	err := d.ask(ctx, func() (err error) {
@@ -42,7 +50,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return d.ack(ctx, t)
 }
 
-// take is queued.
+// take enqueues a ticket.
 func (d *Driver) take(r driver.Request) (*ticket, error) {
 	s := d.s
 	q, err := s.queue(r.Name)
@@ -191,9 +199,7 @@ func (d *Driver) ended() <-chan struct{} {
 }
 
 func (d *Driver) endOfWait(ctx context.Context, last error) error {
-	if d.s.has(IgnoresContext) {
-		time.Sleep(30 * time.Second)
-	}
+	d.s.linger()
 	if d.s.has(SilentOutage) {
 		last = nil
 	}

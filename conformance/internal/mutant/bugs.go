@@ -79,6 +79,9 @@ const (
 	AssumesSuccess  Bug = "a request without an answer is taken for done"
 	LostIfUnknown   Bug = "a request without an answer is ErrLost"
 	IgnoresContext  Bug = "calls return half a minute after their context ended"
+	ReturnsLate     Bug = "calls return 100 ms after their context ended"
+	SaysNoReason    Bug = "calls wait for a server that is down, and do not say that it is"
+	MarksNoTicket   Bug = "every error of Acquire is marked by NoTicket"
 	FewConnections  Bug = "each waiter keeps one of four connections"
 	NeverReconnects Bug = "a client that was cut off once stays so"
 
@@ -107,6 +110,7 @@ const (
 
 	// Of Close and of what stays behind.
 	CloseHangs      Bug = "Close does not end waiting Acquires"
+	CloseWaits      Bug = "Close waits half a second for a server that does not answer"
 	SecondCloseErrs Bug = "a second Close is an error"
 	WorksClosed     Bug = "a closed driver goes on working"
 	CloseTakesAll   Bug = "Close removes the tickets of other processes"

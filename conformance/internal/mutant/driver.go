@@ -71,13 +71,13 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 	s := d.s
 	for waited := false; ; waited = true {
 		s.mu.Lock()
-		shut := d.cut || s.paused || answer && d.drop || s.has(NeverReconnects) && d.wasCut
+		shut := d.cut || s.paused || !s.up || answer && d.drop || s.has(NeverReconnects) && d.wasCut
 		up, closed, changed := s.up, d.closed && !s.has(WorksClosed), s.changed
 		s.mu.Unlock()
 		switch {
 		case closed:
 			return driver.ErrClosed
-		case !up:
+		case !up && !s.has(SaysNoReason):
 			return errDown
 		case !shut && answer && waited:
 			return errReset // what was under way when the way was shut is lost
@@ -89,11 +89,22 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 		case <-d.closing:
 			return driver.ErrClosed
 		case <-ctx.Done():
-			if s.has(IgnoresContext) {
-				time.Sleep(30 * time.Second)
+			s.linger()
+			if s.has(SaysNoReason) {
+				return context.Cause(ctx)
 			}
 			return errors.Join(context.Cause(ctx), errNoWay)
 		}
+	}
+}
+
+// linger is what the bugs do when a context has ended.
+func (s *Store) linger() {
+	switch s.bug {
+	case IgnoresContext:
+		time.Sleep(30 * time.Second)
+	case ReturnsLate:
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -171,6 +182,9 @@ func (d *Driver) String() string { return "mutant" }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	s := d.s
+	if s.has(CloseWaits) && d.isCut() {
+		time.Sleep(500 * time.Millisecond)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.closed {
