@@ -13,11 +13,11 @@ import (
 type Case struct {
 	Topic   string // the file it stands in
 	Name    string
-	Rules   []string // of package driver (D1–D19) and of the core's contract (§5.1–§5.10)
+	Rules   []string // of package driver (D1–D21) and of the core's contract (§5.1–§5.10)
 	Explain string   // what a failure means for a user
 	Needs   Needs
 
-	alone bool // counts what others change, or breaks what others use
+	alone bool // counts what others change, measures, or breaks what others use
 	prove func(e *env)
 }
 

@@ -8,6 +8,12 @@ import (
 	"github.com/lockerproject/locker/conformance"
 )
 
+// unproved are the rules that no case proves, and why.
+var unproved = map[string]string{
+	"D20": "the cases of WithMinHold are yet to come",
+	"D21": "a Harness opens drivers and shows no URL: driver.ParseURL and each driver have tests of their own",
+}
+
 // TestEveryRuleIsCited holds the suite to the specification: each rule of
 // package driver and of the contract has a case, and no case cites another.
 func TestEveryRuleIsCited(t *testing.T) {
@@ -26,15 +32,15 @@ func TestEveryRuleIsCited(t *testing.T) {
 		}
 	}
 	var rules []string
-	for d := range 19 {
+	for d := range 21 {
 		rules = append(rules, fmt.Sprintf("D%d", d+1))
 	}
 	for s := range 10 {
 		rules = append(rules, fmt.Sprintf("§5.%d", s+1))
 	}
 	for _, r := range rules {
-		if len(cited[r]) == 0 {
-			t.Errorf("no case proves %s", r)
+		if why, exempt := unproved[r]; exempt != (len(cited[r]) == 0) {
+			t.Errorf("%d cases prove %s, of which is said: %q", len(cited[r]), r, why)
 		}
 		t.Logf("%-6s %s", r, strings.Join(cited[r], " "))
 		delete(cited, r)

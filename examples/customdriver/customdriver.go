@@ -3,8 +3,9 @@
 // mutex, yours sends one request that the store executes as a whole (a script,
 // a transaction, a compare-and-swap).
 //
-// The D-numbers are the rules of package driver. The test proves all of them
-// with one call.
+// The D-numbers are the rules of package driver. The test proves with one call all
+// that a map can show: without a network, or a server to kill, the suite skips
+// what is about those, and says so. A driver of a real store gives it both.
 package customdriver
 
 import (
@@ -157,7 +158,7 @@ func (d *Driver) look(r driver.Request, queued bool) (a answer) {
 			a.grant = driver.Grant{Token: t.Token, Asked: asked}
 		case !r.Wait:
 			q.remove(func(o *ticket) bool { return o == t })
-			a.err = driver.ErrNotAcquired // and no ticket is left (D6)
+			a.err = driver.ErrNotAcquired // nobody has seen the ticket: all this is one request (D6)
 		}
 		a.changed, a.wait = q.changed, q.soonest()
 	})
