@@ -40,9 +40,11 @@ type env struct {
 	ctx context.Context
 	h   Harness
 
+	ctlMu sync.Mutex
+	ctl   *locker.Client
+	ctlD  driver.Driver
+
 	mu      sync.Mutex
-	ctl     *locker.Client
-	ctlD    driver.Driver
 	closers []func()
 	healers []func()
 	group   sync.WaitGroup
@@ -129,25 +131,27 @@ func (e *env) mortalDriver() (d driver.Driver, die func()) {
 
 // control is a client for looking on.
 func (e *env) control() *locker.Client {
-	e.mu.Lock()
-	c := e.ctl
-	e.mu.Unlock()
-	if c != nil {
-		return c
-	}
-	d, err := e.h.Open(e.ctx)
-	e.ok(err, "open")
-	c = e.clientOf(d)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ctl, e.ctlD = c, d
+	c, _ := e.controlled()
 	return c
+}
+
+// controlled is the client for looking on, and its driver. The first call opens
+// them.
+func (e *env) controlled() (*locker.Client, driver.Driver) {
+	e.ctlMu.Lock()
+	defer e.ctlMu.Unlock()
+	if e.ctl == nil {
+		d, err := e.h.Open(e.ctx)
+		e.ok(err, "open")
+		e.ctl, e.ctlD = e.clientOf(d), d
+	}
+	return e.ctl, e.ctlD
 }
 
 // bounds are the times that the driver states for a lease.
 func (e *env) bounds(ttl time.Duration) driver.Bounds {
-	e.control()
-	return driver.BoundsOf(e.ctlD, ttl)
+	_, d := e.controlled()
+	return driver.BoundsOf(d, ttl)
 }
 
 // ttl is a short lease that the store itself can give.
