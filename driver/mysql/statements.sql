@@ -208,9 +208,6 @@ SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
 -- txsweep: remove them.
 DELETE FROM {tx} WHERE name IN ({names})
 
--- any: whether there are tickets, or rows of them.
-SELECT place FROM {tickets} WHERE {alone} LIMIT 1
-
 -- pingwrite: change nothing, with the rights to insert, update and read.
 INSERT INTO {tickets} (place, name, owner, note, shared, permits, held, since, expires)
 SELECT x'fe', NULL, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {slots} AS s

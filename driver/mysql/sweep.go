@@ -7,31 +7,45 @@ import (
 	"time"
 )
 
-// sweepEvery is how long after it was used a driver looks for what others have
-// left: tickets of processes that died, gates that nobody closed, rows of
-// AcquireTx.
-const sweepEvery = 15 * time.Second
+// A driver that was used once looks for what others have left, as long as it is open:
+// tickets of processes that died, gates that nobody closed, rows of AcquireTx. So what is left is removed within
+// a minute after it expired, whoever is there. It does so the sooner when it was used since, or has rows
+// of its own to remove.
+const (
+	sweepEvery = 15 * time.Second
+	sweepRest  = 45 * time.Second
+)
 
 // closeBound is how long Close waits for the database, to leave it tidy.
 const closeBound = 100 * time.Millisecond
 
 // sweepLater sweeps in the background in a while, unless that is planned.
 func (d *Driver) sweepLater() {
-	if d.sweeping.Swap(true) {
+	if d.sweeping.Load() || d.sweeping.Swap(true) {
 		return
 	}
+	d.sweepIn(sweepEvery)
+}
+
+// sweepIn plans the next sweep.
+func (d *Driver) sweepIn(pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
 		return
 	}
-	d.broom = time.AfterFunc(sweepEvery, func() {
+	if d.broom != nil {
+		d.broom.Stop()
+	}
+	d.broom = time.AfterFunc(pause, func() {
 		d.begin(func() {
 			d.sweeping.Store(false)
 			ctx, cancel := context.WithTimeout(d.ctx, takeBound)
 			defer cancel()
-			if more, _ := d.sweep(ctx); more { // the next one does what this one could not
+			if more, err := d.sweep(ctx); more || err != nil { // the next one does what this one could not
 				d.sweepLater()
+			} else if !d.sweeping.Load() {
+				d.sweepIn(sweepRest)
 			}
 		})
 	})
