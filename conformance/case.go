@@ -28,7 +28,7 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all, alone []Case
 	for _, topic := range [][]Case{
-		exclusion, fairness, expiry, ownership, reentry, fencing, loss, cancellation,
+		exclusion, fairness, tries, expiry, ownership, reentry, fencing, loss, cancellation,
 		names, options, failures, closing, inspection, histories, leaks, outages,
 	} {
 		for _, c := range topic {
@@ -45,8 +45,8 @@ func Cases() []Case {
 // Run runs the case on a driver and returns what it disproves, or nil. It
 // needs no testing.T, so that a suite can be tested on drivers that fail.
 func (c Case) Run(ctx context.Context, h Harness) (err error) {
-	if what, ok := c.Needs.missing(h); ok {
-		return fmt.Errorf("the harness has no %s", what)
+	if missing := c.Needs.missing(h); len(missing) > 0 {
+		return fmt.Errorf("the harness has no %s", strings.Join(missing, " and no "))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -35,6 +35,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.OwnerIsTicket:    `reentry/not-across-processes`,
 	mutant.QueuesTwice:      `ownership/acquire-asked-again`,
 	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
+	mutant.RefusedQueued:    `fairness/try-never-queued fairness/try-cut-off`,
 	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-told cancellation/writer-leaves`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
 	mutant.NeverJoined:      `fairness/joined-is-told`,

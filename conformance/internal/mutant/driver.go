@@ -159,6 +159,9 @@ func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
 // Bounds implements driver.Bounder.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	if d.s.has(StatesHalf) {
+		return driver.Bounds{Crash: ttl / 2, Liveness: Liveness}
+	}
 	return driver.Bounds{Crash: ttl, Liveness: Liveness}
 }
 

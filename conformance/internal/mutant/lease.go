@@ -30,6 +30,9 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 		t = &ticket{d: d, r: driver.Request{Name: h.Name, ID: h.ID, Shared: h.Shared}, token: h.Token, held: true, done: make(chan struct{})}
 		ln.tickets = append([]*ticket{t}, ln.tickets...)
 	}
+	if t == nil {
+		t = s.revive(ln, h)
+	}
 	if t == nil || !t.held && !s.has(RenewWaiter) {
 		return driver.ErrLost
 	}
@@ -43,6 +46,17 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 		t.until = until
 	}
 	return nil
+}
+
+// revive brings an expired ticket back, with the bugs that do.
+func (s *Store) revive(ln *line, h driver.Hold) *ticket {
+	t := s.lapsed[h.ID]
+	if t == nil || s.has(LapsedKeysStay) || s.has(DeadKeysStay) {
+		return nil
+	}
+	delete(s.lapsed, h.ID)
+	ln.tickets = append([]*ticket{t}, ln.tickets...)
+	return t
 }
 
 // RenewAll implements driver.BatchRenewer.
@@ -78,6 +92,7 @@ func (d *Driver) release(h driver.Hold) error {
 	if err != nil {
 		return err
 	}
+	delete(s.lapsed, h.ID)
 	t := ln.find(h)
 	if s.has(ReleaseAnybody) && t == nil && len(ln.tickets) > 0 {
 		t = ln.tickets[0]
