@@ -113,9 +113,9 @@ func TestVanishedTables(t *testing.T) {
 func TestMissingRights(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		root := connect(t, srv, "?multiStatements=true")
-		l, _, prefix := fresh(t, root)
+		l, all, prefix := fresh(t, root)
 		must(t, take(t, l, "a").Release(t.Context()))
-		must(t, l.Ping(t.Context()))
+		must(t, all.Ping(t.Context()))
 		as := config(t, srv.URL())
 		for i, rights := range []string{"SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, INSERT, DELETE", "INSERT, UPDATE, DELETE"} {
 			user := fmt.Sprintf("m%d_%d", i, time.Now().UnixNano()%1e9)
@@ -126,14 +126,11 @@ func TestMissingRights(t *testing.T) {
 			if err := d.Ping(t.Context()); err == nil || errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "denied") {
 				t.Errorf("%s: ping: %v", rights, err)
 			}
-			k, err := few.TryAcquire(t.Context(), "a")
-			if err == nil { // only the right to delete is missing: told by Ping
-				_, err = root.ExecContext(t.Context(), "DELETE FROM "+prefix+"_tickets")
-				must(t, err)
-				_ = k
-				continue
+			if rights == "SELECT, INSERT, UPDATE" {
+				continue // locks are taken and cannot be released: Ping tells
 			}
-			if errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "denied") {
+			_, err = few.TryAcquire(t.Context(), "a")
+			if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "denied") {
 				t.Errorf("%s: %v", rights, err)
 			}
 			if took := time.Since(begun); took > 500*time.Millisecond {
