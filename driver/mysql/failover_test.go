@@ -153,19 +153,23 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	must(t, d.Release(t.Context(), r.Hold(g.Token)))
 }
 
-// Tokens grow over a failover to a replica that has lost the last commits, of all kinds of rows.
+// Tokens grow over a failover to a replica that has lost the last commits: of a name that was held, of
+// one whose row was kept, and of one that is new to the replica.
 func TestTokensGrowOverALossyFailover(t *testing.T) {
 	p := newPair(t)
 	l, _, prefix := fresh(t, p.pool(t))
+	cycle(t, l, "held")
 	cycle(t, l, "kept")
-	kept := take(t, l, "kept", locker.WithTTL(3*time.Second)) // its row goes over as it is now, and is kept there
-	must(t, take(t, l, "new").Release(t.Context()))
+	held := take(t, l, "held", locker.WithTTL(3*time.Second))
 	p.caughtUp(t)
 	do(t, p.onReplica, "STOP SLAVE")
-	must(t, kept.Release(t.Context()))
+	must(t, held.Release(t.Context()))
+	for i := range 20 {
+		must(t, take(t, l, fmt.Sprint("once", i)).Release(t.Context()))
+	}
 	last := make(map[string]uint64)
 	for range 5 {
-		for _, name := range []string{"kept", "new"} {
+		for _, name := range []string{"held", "kept", "new"} {
 			k := take(t, l, name)
 			last[name] = k.Token()
 			must(t, k.Release(t.Context()))
@@ -174,14 +178,32 @@ func TestTokensGrowOverALossyFailover(t *testing.T) {
 	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
 	p.serve(p.replica)
 	other, _ := join(t, p.pool(t), prefix)
-	for _, l := range []*locker.Client{l, other} {
+	for i, l := range []*locker.Client{other, l, other, l} {
 		for name := range last {
-			k := take(t, l, name) // when the lease of the ticket that came back is over
+			k := take(t, l, name) // of held, when the lease that came back is over
 			if k.Token() <= last[name] {
-				t.Errorf("%s: token %d after %d", name, k.Token(), last[name])
+				t.Errorf("%d: %s: token %d after %d", i, name, k.Token(), last[name])
 			}
 			last[name] = k.Token()
 			must(t, k.Release(t.Context()))
+		}
+	}
+}
+
+// The process that kept a row does not take it again on a replica that does not know who had it since.
+func TestKeptRowIsNotTakenAfterAFailover(t *testing.T) {
+	p := newPair(t)
+	l, _, prefix := fresh(t, p.pool(t))
+	other, _ := join(t, p.pool(t), prefix)
+	cycle(t, l, "a") // and keeps the row
+	p.caughtUp(t)
+	do(t, p.onReplica, "STOP SLAVE")
+	lost := cycle(t, other, "a")
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	p.serve(p.replica)
+	for range 3 {
+		if token := cycle(t, l, "a"); token <= lost {
+			t.Errorf("token %d after %d", token, lost)
 		}
 	}
 }
@@ -212,17 +234,21 @@ func TestRowsFromBeforeAFailoverAreNotKept(t *testing.T) {
 	p.caughtUp(t)
 	do(t, p.onReplica, "STOP SLAVE")
 	must(t, d.Release(t.Context(), r.Hold(before)))
-	_, lost := once(d, true) // in the same row, by its next turn
+	_, other := join(t, p.pool(t), prefix)
+	_, lost := once(other, true) // in the same row, by its next turn
 	if lost/mysql.Turns != before/mysql.Turns {
 		t.Fatalf("tokens %d and %d are not of one row", before, lost)
 	}
 	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
 	p.serve(p.replica)
+	elsewhere := driver.Request{Name: "b", ID: "b-1", TTL: time.Minute} // now it knows the replica
+	if _, err := d.Acquire(t.Context(), elsewhere); err != nil {
+		t.Error(err)
+	}
 	if err := d.Release(t.Context(), r.Hold(before)); err != nil && !errors.Is(err, driver.ErrLost) {
 		t.Error(err)
 	}
-	_, other := join(t, p.pool(t), prefix)
-	for _, d := range []*mysql.Driver{d, other} {
+	for _, d := range []*mysql.Driver{other, d} {
 		_, token := once(d, true)
 		if token <= lost {
 			t.Errorf("token %d after %d", token, lost)
