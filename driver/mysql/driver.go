@@ -154,6 +154,7 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.HostsWithPort("3306")[0], name
 	cfg.TLSConfig = tls
 	cfg.Timeout = dialBound
+	cfg.Logger = &mysql.NopLogger{}                   // what it says is in the errors, too
 	cfg.Params = map[string]string{"autocommit": "1"} // whatever the server's default
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
