@@ -37,7 +37,7 @@
 // # What it proves
 //
 // Each case is a sub-test topic/name, and logs the rules that it proves: D1 to
-// D19 are the sentences of package driver, §5.1 to §5.10 the chapters below.
+// D20 are the sentences of package driver, §5.1 to §5.10 the chapters below.
 //
 //   - exclusion (§5.1): who holds at once is what the grant rule allows, at every instant.
 //   - fairness (§5.2): grants follow the line; nobody jumps it, and nobody polls.

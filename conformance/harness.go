@@ -38,6 +38,8 @@ type Harness struct {
 	// Complete makes a failure of every case that cannot run, and of a suite
 	// that has not proved all it knows to prove.
 	Complete bool
+
+	logf func(format string, args ...any) // for figures worth a line in the log
 }
 
 // Link is a way to a store that can fail. Its methods may be called at any time.

@@ -143,9 +143,17 @@ type result struct {
 	h       Harness
 	missing []string // what the case needs and h has not
 
-	once sync.Once
-	err  error
-	took time.Duration
+	once  sync.Once
+	err   error
+	took  time.Duration
+	mu    sync.Mutex
+	lines []string // of the case's log
+}
+
+func (r *result) logf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
 func (r *result) run() {
@@ -153,7 +161,9 @@ func (r *result) run() {
 		begun := time.Now()
 		defer func() { r.took = time.Since(begun) }()
 		r.err = errGoexit // should Open end the goroutine, as t.FailNow does
-		apart(func() { r.err = r.c.Run(context.Background(), r.h) })
+		h := r.h
+		h.logf = r.logf
+		apart(func() { r.err = r.c.Run(context.Background(), h) })
 	})
 }
 
@@ -172,6 +182,11 @@ func (r *result) report(t *testing.T) {
 		r.run()
 	}
 	t.Logf("%s: %s (%v)", r.c.cites(), r.c.Explain, r.took.Round(time.Millisecond))
+	r.mu.Lock()
+	for _, line := range r.lines {
+		t.Log(line)
+	}
+	r.mu.Unlock()
 	if r.err != nil {
 		t.Errorf("disproved: %v", r.err)
 	}

@@ -9,8 +9,9 @@ import (
 )
 
 // An Opener makes a driver from a URL. It reads its parameters with the
-// methods of URL and ends with u.Done, so that unknown ones are refused.
-// It need not reach the store.
+// methods of URL and ends with u.Done, so that unknown ones are refused. The core
+// has read "ttl", the default lease, which no driver needs to look at. An Opener
+// need not reach the store.
 type Opener func(ctx context.Context, u *URL) (Driver, error)
 
 var (

@@ -191,9 +191,7 @@ func (d *Driver) ended() <-chan struct{} {
 }
 
 func (d *Driver) endOfWait(ctx context.Context, last error) error {
-	if d.s.has(IgnoresContext) {
-		time.Sleep(30 * time.Second)
-	}
+	d.s.lateReturn()
 	if d.s.has(SilentOutage) {
 		last = nil
 	}
@@ -241,6 +239,9 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 		}
 		if !t.acked && !d.s.has(LeaseFromJoining) {
 			t.until = time.Now().Add(d.s.lease(t.r.TTL))
+			if d.s.has(HoldIgnored) && t.r.MinHold > 0 {
+				t.until = time.Now().Add(time.Second)
+			}
 		}
 		t.acked = true
 		g = driver.Grant{Token: t.token, Asked: asked}

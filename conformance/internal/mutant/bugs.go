@@ -82,6 +82,16 @@ const (
 	FewConnections  Bug = "each waiter keeps one of four connections"
 	NeverReconnects Bug = "a client that was cut off once stays so"
 
+	// Of what the core does for every store.
+	ForgetsRelease Bug = "a release that was not answered is taken for done when it is asked again"
+	SlowContext    Bug = "calls return a second after their context ended"
+	Unmarked       Bug = "a store that is out is an error like any other"
+	CloseWaits     Bug = "Close waits for a store that does not answer"
+	PingLies       Bug = "Ping answers without asking the store"
+	CloseTakesHeld Bug = "Close removes tickets within their minimum hold"
+	HoldIgnored    Bug = "the lease of a minimum hold is a second long"
+	BreakCause     Bug = "the cause of a break is not ErrLost"
+
 	// Of names.
 	FoldsCase    Bug = "names in upper and lower case are one"
 	TrimsBlanks  Bug = "names with and without trailing blanks are one"

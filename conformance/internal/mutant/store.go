@@ -65,6 +65,14 @@ type ticket struct {
 	done    chan struct{}
 }
 
+// all are the tickets of a line, which may be nil.
+func (ln *line) all() []*ticket {
+	if ln == nil {
+		return nil
+	}
+	return ln.tickets
+}
+
 func (s *Store) has(b Bug) bool { return s.bug == b }
 
 // change wakes everybody who waits for the way to be open. With mu held.
