@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"time"
 
@@ -85,14 +86,14 @@ func broken(err error) bool {
 	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn)
 }
 
-// unavailable tells whether an error means that the server did not answer, or refuses everybody. The core
-// knows those of the network.
+// unavailable tells whether an error means that the server did not answer, or refuses everybody.
 func unavailable(err error) bool {
 	switch number(err) {
 	case errManyConnections, errManyUserConnections, errUserResource, errNotReady, errDiskFull, errTableFull:
 		return true
 	}
-	return readOnly(err) || broken(err)
+	var network *net.OpError
+	return readOnly(err) || broken(err) || errors.As(err, &network)
 }
 
 // unanswered tells whether a statement may have been done, or may yet be, for all that is known.
