@@ -44,17 +44,27 @@ var limits sync.Mutex
 // was done on them.
 const staleMost = 100
 
+// suspectAfter is how long a request is not answered before the pool's idle connections are not trusted any more.
+const suspectAfter = 500 * time.Millisecond
+
 // with runs f on a connection. When the server has not done what was asked there, because the connection had
 // ended or the server only reads, as a demoted primary does, it gives up the connection and
 // tries the next, up to one that is new.
 func (d *Driver) with(ctx context.Context, f func(*sql.Conn) error) error {
+	if d.suspect.Load() && d.suspect.Swap(false) {
+		d.closeIdle(ctx)
+	}
 	for tries := 0; ; tries++ {
 		s := d.db.Stats()
 		c, free, err := d.conn(ctx, s)
 		if err != nil {
 			return err
 		}
+		began := time.Now()
 		err = f(c)
+		if err != nil && ctx.Err() != nil && time.Since(began) > suspectAfter {
+			d.suspect.Store(true)
+		}
 		useless := readOnly(err) || errors.Is(err, sqldriver.ErrBadConn)
 		if useless {
 			giveUp(c)
@@ -63,6 +73,19 @@ func (d *Driver) with(ctx context.Context, f func(*sql.Conn) error) error {
 		if !useless || ctx.Err() != nil || s.Idle == 0 && tries > 0 || tries == staleMost {
 			return err
 		}
+	}
+}
+
+// closeIdle closes the connections that nobody uses. When one was not answered, the way to the server may have been
+// cut, and some firewalls then forget the others, too: each would cost a request its time.
+func (d *Driver) closeIdle(ctx context.Context) {
+	for range d.db.Stats().Idle {
+		c, err := d.db.Conn(ctx)
+		if err != nil {
+			return
+		}
+		giveUp(c)
+		_ = c.Close() // it is
 	}
 }
 

@@ -69,6 +69,7 @@ type Driver struct {
 	migrating chan struct{} // held while the tables are being made
 	made      atomic.Bool   // they were there: they are not made again
 	side      side
+	suspect   atomic.Bool // idle connections may be dead
 	poller    poller
 	clock     clock
 	keeper    keeper

@@ -124,45 +124,6 @@ func leaveAcquire(t *testing.T, d, _ *mysql.Driver, down func()) driver.Hold {
 	return r.Hold(0)
 }
 
-// A request that was not answered, and arrives when nobody counts on it any more, takes nothing: until it cannot
-// arrive any more the release is not answered.
-func TestLateRequestTakesNothing(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		for _, wait := range []bool{false, true} {
-			d, direct, proxy := behind(t, srv)
-			warm := request("warm", false)
-			g, err := d.Acquire(t.Context(), warm)
-			must(t, err)
-			must(t, d.Release(t.Context(), warm.Hold(g.Token)))
-			proxy.Cut()
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			r := request("late", wait)
-			if _, err := d.Acquire(ctx, r); err == nil || errors.Is(err, driver.ErrNoTicket) {
-				t.Errorf("acquired on a way that is cut: %v", err)
-			}
-			cancel()
-			begun := time.Now()
-			for late := false; !late; { // the release gives up the request; what the cut holds back stays on its way
-				try, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				err := d.Release(try, r.Hold(0))
-				cancel()
-				if err == nil || errors.Is(err, driver.ErrLost) {
-					t.Fatalf("the release was answered on a way that is cut: %v", err)
-				}
-				late = time.Since(begun) > time.Second
-			}
-			proxy.Heal() // it arrives
-			must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
-			time.Sleep(100 * time.Millisecond)
-			queue, err := direct.Inspect(t.Context(), "a")
-			must(t, err)
-			if len(queue) > 0 {
-				t.Errorf("after the release was answered the queue is %+v", queue)
-			}
-		}
-	})
-}
-
 func ignoreLost(err error) error {
 	if errors.Is(err, driver.ErrLost) {
 		return nil
