@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,5 +224,54 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 			t.Errorf("granted after %v, want %v", took, hold)
 		}
 		must(t, other.Release(t.Context(), driver.Hold{Name: "a", ID: "next-1", Token: g.Token}))
+	})
+}
+
+// Tries keep to the rule in any isolation level: at most so many permits, or one writer.
+func TestTriesInAnyIsolation(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		isolation := "transaction_isolation"
+		if strings.HasSuffix(t.Name(), "MariaDB") {
+			isolation = "tx_isolation"
+		}
+		for _, level := range []string{"REPEATABLE-READ", "READ-COMMITTED", "READ-UNCOMMITTED", "SERIALIZABLE"} {
+			db := connect(t, srv, "?"+isolation+"=%27"+level+"%27")
+			a, _, prefix := fresh(t, db)
+			b, _ := join(t, db, prefix)
+			var readers, writers, granted atomic.Int64
+			var group sync.WaitGroup
+			for g := range 12 {
+				l := []*locker.Client{a, b}[g%2]
+				group.Go(func() {
+					for range 30 {
+						opts, count, most := []locker.Option{locker.Limit(3)}, &readers, int64(3)
+						if g > 8 {
+							opts, count, most = nil, &writers, 1
+						}
+						k, err := l.TryAcquire(t.Context(), "a", opts...)
+						if errors.Is(err, locker.ErrNotAcquired) {
+							continue
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						granted.Add(1)
+						if n := count.Add(1); n > most || readers.Load() > 0 && writers.Load() > 0 {
+							t.Errorf("%s: %d readers and %d writers hold", level, readers.Load(), writers.Load())
+						}
+						time.Sleep(time.Millisecond)
+						count.Add(-1)
+						if err := k.Release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			if granted.Load() == 0 {
+				t.Errorf("%s: nothing was granted", level)
+			}
+		}
 	})
 }
