@@ -229,6 +229,7 @@ func scanTokens(rows *sql.Rows) (map[uint64]bool, error) {
 func (d *Driver) retry(ctx context.Context, do func() error) error {
 	const most = 3 // times that the tables are made: somebody else may drop them
 	for try := 0; ; try++ {
+		made := d.made.Load() // others may make the tables while this finds that they are not there
 		err := insist(ctx, do)
 		switch {
 		case err == nil:
@@ -240,7 +241,7 @@ func (d *Driver) retry(ctx context.Context, do func() error) error {
 			return fmt.Errorf("%w: %s has an earlier layout: stop all who use these tables and drop them, or choose another prefix", err, d.w.tickets)
 		case number(err) != errNoTable:
 			return err
-		case d.made.Load():
+		case made:
 			return fmt.Errorf("%w: the table was there before: somebody has dropped it, with the tickets of all, "+
 				"or the session is in another database; a driver made anew makes it again", err)
 		case try == most:
