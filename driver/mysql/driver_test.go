@@ -150,7 +150,7 @@ func TestAllMakeTheTables(t *testing.T) {
 			var group sync.WaitGroup
 			for i, db := range dbs {
 				l, _ := join(t, db, prefix)
-				for g := range 3 {
+				for g := range 8 {
 					group.Go(func() {
 						k, err := l.Acquire(t.Context(), fmt.Sprint(i, g))
 						if err != nil {
