@@ -82,12 +82,12 @@ type Driver struct {
 	pool   *pgxpool.Pool
 	owned  bool // the pool is ours to close
 	mode   pgx.QueryExecMode
-	plain  atomic.Bool    // prepared statements do not outlive a transaction here
-	strict atomic.Bool    // the database's default isolation has to be overridden
-	side   chan sideConn  // the one connection beside the pool, for when that is exhausted
-	create chan struct{}  // held while the schema is being created
-	used   atomic.Bool    // the schema was there
-	clock  clock          // of the database
+	plain  atomic.Bool   // prepared statements do not outlive a transaction here
+	strict atomic.Bool   // the database's default isolation has to be overridden
+	side   chan sideConn // the one connection beside the pool, for when that is exhausted
+	create chan struct{} // held while the schema is being created
+	used   atomic.Bool   // the schema was there
+	clock  clock         // of the database
 
 	registering chan struct{} // held while the process is being made known
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
@@ -24,13 +25,18 @@ func TestNothingListensBehindPgBouncer(t *testing.T) {
 	g, err := d.Acquire(t.Context(), r)
 	ok(t, err)
 	time.Sleep(2500 * time.Millisecond) // longer than the driver ever waited for a notice to itself
-	for range 4 {                       // all that the pooler has, each in a transaction
+	var txs []pgx.Tx
+	for range 4 { // all sessions that the pooler has, each in a transaction
 		tx := begin(t, p)
+		txs = append(txs, tx)
 		var n int
 		ok(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_listening_channels()").Scan(&n))
 		if n > 0 {
 			t.Errorf("a session of the pooler listens on %d channels", n)
 		}
+	}
+	for _, tx := range txs {
+		ok(t, tx.Rollback(t.Context()))
 	}
 	ok(t, d.Release(t.Context(), r.Hold(g.Token)))
 }

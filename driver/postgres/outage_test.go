@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,20 +153,29 @@ func TestCloseInAnOutage(t *testing.T) {
 // the way being back, with the core's tries, though others use the same pool.
 func TestReleaseAfterAnOutage(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
-	type outage struct {
+	for _, o := range []struct {
 		name       string
-		begin, end func(*testbed.Proxy)
-	}
-	for _, o := range []outage{
+		begin, end func(*testbed.Proxy) // end nil: what was open stays silent, and new connections go another way
+	}{
 		{"silent, and delivered late", (*testbed.Proxy).Cut, (*testbed.Proxy).Heal},
 		{"silent, and reset", (*testbed.Proxy).Cut, func(p *testbed.Proxy) { p.Reset(); p.Heal() }},
 		{"refused", (*testbed.Proxy).Refuse, (*testbed.Proxy).Heal},
+		{"silent, and what was open stays so", (*testbed.Proxy).Cut, nil},
 		{"answers lost", func(p *testbed.Proxy) { p.DropReplies(true) }, (*testbed.Proxy).Heal},
 	} {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			prefix, proxy := unique(), srv.Proxy(t)
-			d, p := newDriver(t, proxy.URL(), postgres.WithPrefix(prefix))
+			var way atomic.Value
+			way.Store(proxy.Addr())
+			p := newPool(t, proxy.URL(), func(c *pgxpool.Config) {
+				c.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return (&net.Dialer{}).DialContext(ctx, network, way.Load().(string))
+				}
+			})
+			d, err := postgres.New(p, postgres.WithPrefix(prefix))
+			ok(t, err)
+			t.Cleanup(func() { ok(t, d.Close()) })
 			admin, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
 			held := make(map[string]driver.Hold)
 			for _, name := range []string{"one", "two"} {
@@ -199,7 +210,11 @@ func TestReleaseAfterAnOutage(t *testing.T) {
 			})
 			time.Sleep(7 * time.Second)
 			back := time.Now()
-			o.end(proxy)
+			if o.end == nil {
+				way.Store(srv.Addr())
+			} else {
+				o.end(proxy)
+			}
 			waitFor(t, "the ticket is gone", func() bool {
 				names, err := admin.List(t.Context())
 				ok(t, err)

@@ -79,7 +79,9 @@ func TestMissingRights(t *testing.T) {
 	ok(t, err)
 	exec(sql)
 	exec("CREATE ROLE USER LOGIN PASSWORD 'USER'")
-	t.Cleanup(func() { exec("DROP OWNED BY USER; DROP USER USER") })
+	t.Cleanup(func() {
+		_, _ = admin.Exec(context.Background(), "DROP OWNED BY "+user+"; DROP USER "+user, pgx.QueryExecModeSimpleProtocol)
+	})
 	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = user, user })
 	d, err := postgres.New(p, postgres.WithPrefix(prefix))
 	ok(t, err)
