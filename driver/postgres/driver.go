@@ -48,14 +48,14 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // given.
 func WithSchema(schema string) Option { return func(o *options) { o.schema = schema } }
 
-// WithLiveness sets how long a waiter may be silent before its place in line is
-// lost; 4 s unless it is given. An outage that is shorter costs no place. A
-// process that waits sends a beat every quarter of it.
+// WithLiveness sets how long a waiter may be silent before it loses its place in the
+// queue; 4 s unless it is given. An outage that is shorter costs no place. A
+// process that waits sends a heartbeat every quarter of it.
 func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness = d } }
 
 // WithoutListen keeps the driver from opening a connection of its own to LISTEN
-// on. Grants are polled for, then. Behind a pooler in transaction mode this
-// happens by itself; the option saves the attempt.
+// on. Grants are polled for, then. Behind a pooler (PgBouncer) this happens by itself;
+// the option saves the attempt.
 func WithoutListen() Option { return func(o *options) { o.listen = false } }
 
 // WithoutCreate keeps the driver from creating its tables and functions when
