@@ -263,9 +263,9 @@ func (d *Driver) shutDown() {
 	select {
 	case c := <-d.side:
 		if c.Conn != nil {
-			_ = c.Close(ctx)
+			hangUp(context.Background(), c.Conn)
 		}
-	case <-ctx.Done():
+	default: // who uses it closes it
 	}
 	if d.owned {
 		within(ctx, d.pool.Close) // waits for requests that are under way: they end with their contexts

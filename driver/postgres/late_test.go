@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -32,6 +33,9 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 		_, err = d.Acquire(ctx, r)
 		cancel()
 		is(t, err, context.DeadlineExceeded)
+		if errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("wait %v: an unanswered request is said to have left no ticket: %v", wait, err)
+		}
 		time.Sleep(100 * time.Millisecond)
 		proxy.Heal()
 		waitFor(t, "the request arrives", func() bool { return proxy.Stats().Requests > before })
@@ -78,4 +82,37 @@ func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	if n := countTickets(t, p, prefix); n != 0 {
 		t.Errorf("%d tickets are left", n)
 	}
+}
+
+// A request whose answer was lost has taken the ticket: the error does not say that it
+// left none, though what was asked afterwards was refused.
+func TestLostAnswerLeavesATicket(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	proxy, prefix := srv.Proxy(t), unique()
+	d, _ := newDriver(t, proxy.URL(), postgres.WithPrefix(prefix))
+	admin, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	warm := driver.Request{Name: "warm", ID: "warm", TTL: time.Minute}
+	_, err := d.Acquire(t.Context(), warm)
+	ok(t, err)
+	lost := proxy.LoseReply("lost-reply")
+	go func() {
+		<-lost
+		proxy.Refuse()
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	r := driver.Request{Name: "a", ID: "lost-reply", TTL: time.Minute}
+	_, err = d.Acquire(ctx, r)
+	proxy.Heal()
+	if err != nil { // not asked again in time
+		if errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("the error is %v", err)
+		}
+		queue, err := admin.Inspect(t.Context(), "a")
+		ok(t, err)
+		if len(queue) != 1 {
+			t.Errorf("the queue is %v", queue)
+		}
+	}
+	ok(t, d.Release(t.Context(), r.Hold(0)))
 }

@@ -99,7 +99,7 @@ func (d *Driver) listenOnce() error {
 	if err != nil {
 		return err
 	}
-	defer hangUp(c)
+	defer hangUp(context.WithoutCancel(ctx), c)
 	d.work.Go(func() {
 		select {
 		case <-d.line.kick:
@@ -139,7 +139,7 @@ func (d *Driver) listenConn(ctx context.Context) (*pgx.Conn, error) {
 		_, err = c.Exec(ctx, "LISTEN "+pgx.Identifier{d.channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
 	}
 	if err != nil {
-		hangUp(c)
+		hangUp(context.WithoutCancel(ctx), c)
 		return nil, err
 	}
 	return c, nil
@@ -157,8 +157,8 @@ func (d *Driver) await(ctx context.Context, c *pgx.Conn, wait time.Duration) (*p
 }
 
 // hangUp closes a connection without waiting for a server that does not answer.
-func hangUp(c *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound/2)
+func hangUp(ctx context.Context, c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	_ = c.Close(ctx)
 }

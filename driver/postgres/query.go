@@ -82,6 +82,9 @@ func (d *Driver) beside(ctx context.Context, f func(*pgx.Conn) error) error {
 		return context.Cause(ctx)
 	}
 	defer func() {
+		if c.Conn != nil && d.ctx.Err() != nil { // Close has not waited for it
+			hangUp(ctx, c.Conn)
+		}
 		if c.Conn != nil && c.IsClosed() {
 			c.Conn = nil
 		}
@@ -89,7 +92,7 @@ func (d *Driver) beside(ctx context.Context, f func(*pgx.Conn) error) error {
 		d.side <- c
 	}()
 	if c.Conn != nil && time.Since(c.used) > sideIdle {
-		go hangUp(c.Conn)
+		hangUp(ctx, c.Conn)
 		c.Conn = nil
 	}
 	if c.Conn == nil {
@@ -116,7 +119,7 @@ func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 		return c, err
 	}
 	if err := pc.AfterConnect(ctx, c); err != nil {
-		hangUp(c)
+		hangUp(ctx, c)
 		return nil, err
 	}
 	return c, nil
