@@ -101,7 +101,9 @@ func WithQueryWait(d time.Duration) Option { return func(o *options) { o.queryWa
 // The client should keep some idle connections per host
 // (http.Transport.MaxIdleConnsPerHost: 8 do, since concurrent callers share
 // requests; each costs two goroutines), and its http.Client should have
-// no Timeout: waiting is done by blocking queries. Without
+// no Timeout: waiting is done by blocking queries. With TLS it should not use
+// HTTP/2 (http.Transport.ForceAttemptHTTP2), where all requests hang on one
+// connection when that has died. Without
 // compression (http.Transport.DisableCompression) contended locks are faster.
 func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if client == nil {

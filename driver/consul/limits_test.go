@@ -274,3 +274,38 @@ func TestBreakWhatever(t *testing.T) {
 		t.Error("the break was not told")
 	}
 }
+
+// Blocking queries end before a proxy that closes idle connections after a minute
+// ends them, or as soon as they are told to; waiting goes on.
+func TestQueryWait(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	holder := first(counted(t, addr))
+	for wait, opts := range map[string][]consul.Option{
+		"45000ms": nil, "1000ms": {consul.WithQueryWait(time.Second)},
+	} {
+		name := t.Name() + wait
+		h := get(t, holder, request(name))
+		w := &tampered{RoundTripper: newTransport(t)}
+		d := driverOver(t, addr, w, opts...)
+		waits := make(chan string, 100)
+		w.with(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Has("index") {
+				waits <- r.URL.Query().Get("wait")
+			}
+			return nil, nil
+		})
+		granted := waiting(t, d, name)
+		queries := 1
+		if opts != nil {
+			queries = 4 // of the ticket ahead and of the letter box
+		}
+		for range queries {
+			if got := <-waits; got != wait {
+				t.Errorf("a blocking query waits for %s, want %s", got, wait)
+			}
+		}
+		begun := time.Now()
+		drop(t, holder, h)
+		drop(t, d, handedOver(t, granted, begun))
+	}
+}

@@ -47,7 +47,10 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	transport := cleanhttp.DefaultPooledTransport()
 	transport.MaxIdleConnsPerHost = 256
-	transport.DisableCompression = true // a line is a few kilobytes: packing them takes longer than sending
+	transport.DisableCompression = true // a queue is a few kilobytes: packing them takes longer than sending
+	// With HTTP/2 all requests would hang for minutes on one connection that has
+	// died; with HTTP/1.1 a request that is not answered in time ends its own.
+	transport.ForceAttemptHTTP2 = false
 	cfg.Transport = transport
 	client, err := api.NewClient(cfg)
 	if err != nil {
