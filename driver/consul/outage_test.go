@@ -40,7 +40,7 @@ func TestUnansweredIsRemoved(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	for what, fault := range map[string]func(p *testbed.Proxy){
 		"cut": (*testbed.Proxy).Cut, "refused": (*testbed.Proxy).Refuse,
-		"all lost": func(p *testbed.Proxy) { p.Lose() },
+		"all lost":     func(p *testbed.Proxy) { p.Lose() },
 		"answers lost": func(p *testbed.Proxy) { p.DropReplies(true) },
 	} {
 		t.Run(what, func(t *testing.T) {
