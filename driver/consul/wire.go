@@ -196,7 +196,7 @@ type entry struct {
 	value
 }
 
-var errForeign = errors.New("is not a ticket: only locker may write below its prefix")
+var errForeign = errors.New("is not a ticket but another program's: only locker may write below its prefix")
 
 // parseLine makes a line of the pairs under a name's prefix. A key that
 // nobody's session locks holds nothing up: it is the rest of a ticket that an
@@ -209,7 +209,7 @@ func parseLine(pairs []pair) ([]entry, error) {
 		}
 		e := entry{pair: p}
 		if err := json.Unmarshal(p.Value, &e.value); err != nil || e.ID == "" {
-			return nil, fmt.Errorf("key %q %w", p.Key, errForeign)
+			return nil, fmt.Errorf("key %q of index %d %w", p.Key, p.CreateIndex, errForeign)
 		}
 		line = append(line, e)
 	}
