@@ -312,3 +312,67 @@ func TestQueryWait(t *testing.T) {
 		drop(t, d, handedOver(t, granted, begun))
 	}
 }
+
+// What a store that answered at first has said is told, though the last request was
+// not answered.
+func TestLastAnswerIsTold(t *testing.T) {
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	h := get(t, d, request(t.Name()+"/held"))
+	for method, call := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error {
+			r := request(t.Name())
+			r.Wait = true
+			_, err := d.Acquire(ctx, r)
+			return err
+		},
+		"a grant's renewal": func(ctx context.Context) error {
+			r := request(t.Name() + "/kept")
+			r.Wait, r.MinHold = true, time.Second
+			_, err := d.Acquire(ctx, r)
+			return err
+		},
+	} {
+		asked := 0
+		w.with(func(r *http.Request) (*http.Response, error) {
+			renewal := strings.HasPrefix(r.URL.Path, "/v1/session/renew/")
+			if strings.Contains(method, "renewal") != renewal {
+				return nil, nil
+			}
+			if asked++; asked < 3 {
+				return reply(r, http.StatusInternalServerError, "No cluster leader")
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "No cluster leader") {
+			t.Errorf("%s: %v, want the deadline and what the store said", method, err)
+		}
+	}
+	w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
+	drop(t, d, h)
+}
+
+// The lease of a ticket with a MinHold is renewed after its grant: one that
+// began earlier might end before the time is over.
+func TestMinHoldCountsFromGrant(t *testing.T) {
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	drop(t, d, get(t, d, request(t.Name())))
+	for _, wait := range []bool{true, false} {
+		r := request(t.Name())
+		r.Wait, r.MinHold = wait, 15*time.Second
+		var sent []string
+		w.with(func(r *http.Request) (*http.Response, error) {
+			sent = append(sent, r.URL.Path)
+			return nil, nil
+		})
+		h := get(t, d, r)
+		w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
+		if last := sent[len(sent)-1]; !strings.HasPrefix(last, "/v1/session/renew/") {
+			t.Errorf("wait %v: requests %q, want a renewal at the end", wait, sent)
+		}
+		drop(t, d, h)
+	}
+}
