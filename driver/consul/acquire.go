@@ -77,8 +77,9 @@ func (d *Driver) failedAcquire(id string, err error) error {
 	}
 }
 
-// persist calls f until it succeeds: again while an agent that can be reached says that it
-// cannot serve at the moment, and once its session turns out to be gone.
+// persist calls f until it succeeds: again while an agent that can be reached
+// says that it cannot serve at the moment, and once its session turns out to be
+// gone.
 func persist(ctx context.Context, f func() error) error {
 	var last error
 	for delay := time.Duration(0); ; delay = backoff(delay) {

@@ -7,11 +7,10 @@
 // with the parameters prefix (default locker), token (or as the password), dc,
 // namespace, partition, ca, cert, key, server_name, insecure, min_ttl and wait.
 // server_name is the name that the agent's certificate has to be for, where that
-// is not the host of the URL. wait is how long a blocking query waits on the server,
-// 45 s unless given: shorter than the 60 s after which many proxies close an idle
-// connection. What a URL leaves
-// out is taken from Consul's own CONSUL_* variables, as all its clients do. [New]
-// takes a client that is there already.
+// is not the host of the URL. wait is how long a blocking query waits on the
+// server, 45 s unless given: shorter than the 60 s after which many proxies close
+// an idle connection. What a URL leaves out is taken from Consul's own CONSUL_*
+// variables, as all its clients do. [New] takes a client that is there already.
 //
 // # How it works
 //
@@ -35,9 +34,9 @@
 //
 // One session for each TTL in use carries all tickets of a driver. It is renewed
 // once for all of them and destroyed when it has been idle for ten seconds, and
-// by Close. Nothing else is left behind: all keys die with their sessions. Tickets with
-// a MinHold have sessions of their own, which Close leaves to their TTL until
-// the time is over.
+// by Close. Nothing else is left behind: all keys die with their sessions.
+// Tickets with a MinHold have sessions of their own, which Close leaves to their
+// TTL until the time is over.
 //
 // A waiter watches one ticket ahead of it with a blocking query; all waiters of a
 // process for one name share it. A release wakes the next waiter and nobody
@@ -111,8 +110,8 @@
 // driver.ErrUnavailable when it ends. A missing right is told at once.
 //
 // After an outage a release that was not answered is repeated on another
-// connection. That needs HTTP/1.1, which URLs use: with HTTP/2 all requests share one
-// connection, and when that is dead they fail until TCP gives it up.
+// connection. That needs HTTP/1.1, which URLs use: with HTTP/2 all requests share
+// one connection, and when that is dead they fail until TCP gives it up.
 //
 // # Requests
 //

@@ -226,8 +226,8 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
-// deleteTicket fails with a rollback if the ticket is not there. The key may be another ticket's by the time that the request arrives,
-// so it goes by the index.
+// deleteTicket fails with a rollback if the ticket is not there. The key may be
+// another ticket's by the time that the request arrives, so it goes by the index.
 func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) error {
 	if t != nil {
 		d.mu.Lock()

@@ -17,9 +17,9 @@ var errMoving = errors.New("it is not known in which session the ticket is")
 // does its number.
 //
 // When the answer is lost, the ticket may be in either session, and the request
-// may yet be executed. So the ticket keeps its place in the new session, which therefore
-// lives, and every later renewal repeats the move to that same session: it is executed
-// once, whichever request does it.
+// may yet be executed. So the ticket keeps its place in the new session, which
+// therefore lives, and every later renewal repeats the move to that same
+// session: it is executed once, whichever request does it.
 func (d *Driver) move(ctx context.Context, t *ticket, k kind) error {
 	for {
 		place, err := d.placeFor(ctx, t, k)
@@ -42,13 +42,13 @@ func (d *Driver) move(ctx context.Context, t *ticket, k kind) error {
 func (d *Driver) placeFor(ctx context.Context, t *ticket, k kind) (*ticket, error) {
 	now := time.Now()
 	d.mu.Lock()
-	place := t.place
+	place, keep := t.place, t.keep
 	k.minHold = t.s.minHold
 	d.mu.Unlock()
 	if place != nil {
 		return place, d.ensureOnce(ctx, place.s, now)
 	}
-	place, err := d.attach(ctx, &ticket{name: t.name, id: "move " + t.id, mover: t}, k, now)
+	place, err := d.attach(ctx, &ticket{name: t.name, id: "move " + t.id, mover: t, keep: keep}, k, now)
 	if err != nil {
 		return nil, err
 	}

@@ -312,8 +312,9 @@ func passing(err error) bool {
 const failedRequest = "Failed request: "
 
 // transients are parts of what agents and servers say that pass: from Consul's
-// agent/structs/errors.go, Raft, and the connections between them. That an error came by RPC
-// says nothing: agents that are no servers put that before every error.
+// agent/structs/errors.go, Raft, and the connections between them. That an
+// error came by RPC says nothing: agents that are no servers put that before
+// every error.
 var transients = []string{
 	"leader", "No known Consul servers", "No path to datacenter", "no server currently reachable",
 	"not ready", "rate limit", "rpc error getting client", "raft is already shutdown",

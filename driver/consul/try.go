@@ -13,21 +13,21 @@ import (
 // A try is an Acquire that does not wait. It must not be queued and then refused
 // (D6). So it reads the queue first, which costs no Raft commit, and creates
 // its ticket only on condition that nobody has been queued since who could
-// block it. A Consul transaction can be conditional on the index of one
-// key only, not on that of a prefix: that key is a guard.
+// block it. A Consul transaction can be conditional on the index of one key
+// only, not on that of a prefix: that key is a guard.
 //
 // Whoever is queued, waiting or by a try, changes or deletes the guard against
 // tickets of its kind, shared or exclusive, in the transaction that creates its
-// ticket. A try reads the guards against the kinds that can block it together with the
-// queue; it makes them if they are not there, and reads again. If they still have the
-// same index when its ticket is created, no such ticket was created in
-// between, and what it has read decides: what leaves a queue blocks nobody. Else
-// it reads again.
+// ticket. A try reads the guards against the kinds that can block it together
+// with the queue; it makes them if they are not there, and reads again. If they
+// still have the same index when its ticket is created, no such ticket was
+// created in between, and what it has read decides: what leaves a queue blocks
+// nobody. Else it reads again.
 //
 // That a guard is deleted, at any time and by anybody, is safe: a guard that is
 // made anew has another index. Guards are few, whatever the number of names,
-// and end with the session that made them. An Acquire that waits pays nothing for them: deleting a key
-// that is not there costs no write.
+// and end with the session that made them. An Acquire that waits pays nothing
+// for them: deleting a key that is not there writes nothing.
 
 // tryOnce queues a ticket if it is granted with that. It returns the queue up to
 // the ticket.
