@@ -22,7 +22,7 @@ func losing(t *testing.T, addr string, arrives bool) (d *consul.Driver, late fun
 	d = driverOver(t, addr, w)
 	var kept *http.Request
 	w.with(func(r *http.Request) (*http.Response, error) {
-		if kept != nil || !strings.Contains(body(r), `"unlock"`) {
+		if !strings.Contains(body(r), `"unlock"`) || kept != nil {
 			return nil, nil
 		}
 		text := body(r)

@@ -48,11 +48,13 @@ func (d *Driver) tryOnce(ctx context.Context, r driver.Request, k kind) (*ticket
 		if err != nil {
 			return nil, nil, err
 		}
-		own, err := d.commitTry(ctx, t, r, k, guards)
+		line, err = d.commitTry(ctx, t, r, k, guards)
 		var moved *rollback
 		switch {
-		case err == nil && own != nil:
-			return t, append(line, *own), nil
+		case err == nil && standing(line, t.number):
+			return t, line, nil
+		case err == nil && line != nil: // somebody is queued who does not know of guards
+			return nil, nil, d.refuse(ctx, r)
 		case err != nil && (errors.Is(err, errSession) || !errors.As(err, &moved)):
 			return nil, nil, err
 		}
@@ -108,9 +110,11 @@ func (d *Driver) created(t *ticket) bool {
 	return t.doubt || t.number > 0
 }
 
-// commitTry creates the ticket of a try if its guards are as they were read. It
-// returns nil, and no error, when it had to make them.
-func (d *Driver) commitTry(ctx context.Context, t *ticket, r driver.Request, k kind, guards map[string]pair) (*entry, error) {
+// commitTry creates the ticket of a try if its guards are as they were read, and
+// returns the queue as it then is: what is granted is decided by that, as for everybody. It
+// returns nil, and no error, when it had to make guards.
+func (d *Driver) commitTry(ctx context.Context, t *ticket, r driver.Request, k kind, guards map[string]pair) ([]entry, error) {
+	name := d.keys.line(r.Name)
 	wanted := []string{d.keys.guard(r.Name, false)}
 	if !r.Shared || r.Limit > 0 {
 		wanted = append(wanted, d.keys.guard(r.Name, true))
@@ -136,14 +140,18 @@ func (d *Driver) commitTry(ctx context.Context, t *ticket, r driver.Request, k k
 		change = keyOp(api.KVSet, own)
 		change.KV.Value = []byte("used by " + r.ID) // Consul ignores a write that changes nothing
 	}
-	pairs, err := d.writes.commit(ctx, d.keys.line(r.Name), append(ops, change)...)
+	pairs, err := d.writes.commit(ctx, name, append(ops, change, keyOp(api.KVGetTree, name))...)
 	if err != nil {
 		return nil, d.notJoined(t, err)
 	}
 	if err := d.numbered(t, pairs[0]); err != nil {
 		return nil, err
 	}
-	return &entry{pair: pairs[0], value: value{ID: r.ID, Shared: r.Shared, Limit: r.Limit}}, nil
+	tree := pairs[1:]
+	for len(tree) > 0 && !strings.HasPrefix(tree[0].Key, name) {
+		tree = tree[1:] // of the guards
+	}
+	return parseLine(tree)
 }
 
 // makeGuards makes guards that are missing, unless somebody else does.

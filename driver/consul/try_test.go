@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -248,4 +249,35 @@ func TestTryLeavesNothing(t *testing.T) {
 	if err != nil || len(keys) > 0 {
 		t.Errorf("keys left: %q, %v", keys, err)
 	}
+}
+
+// Somebody is queued, after a try has looked, who does not touch the guards, as
+// another version may do. What is granted does not depend on them.
+func TestTryMeetsUnguarded(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	other, w := tamper(t, addr)
+	guard := regexp.MustCompile(`,\{"KV":\{"Verb":"delete","Key":"locker/~/guard/[^}]*\}\}`)
+	var unguarded int
+	w.with(func(r *http.Request) (*http.Response, error) {
+		text := body(r)
+		if !creates(text) || !guard.MatchString(text) {
+			return nil, nil
+		}
+		unguarded++
+		text = guard.ReplaceAllString(text, "")
+		r = r.Clone(r.Context())
+		r.Body, r.ContentLength = newBody(text), int64(len(text))
+		return w.RoundTripper.RoundTrip(r)
+	})
+	waiter := request(t.Name())
+	waiter.Wait = true
+	var h driver.Hold
+	d := tried(t, addr, once(func(string) { h = get(t, other, waiter) }), nil)
+	if _, err := d.Acquire(t.Context(), request(t.Name())); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("a try: %v, want ErrNotAcquired", err)
+	}
+	if q, err := d.Inspect(t.Context(), t.Name()); err != nil || len(q) != 1 || q[0].Token != h.Token || unguarded != 1 {
+		t.Errorf("the queue is %+v, %v: want ticket %d alone, queued without guards (%d)", q, err, h.Token, unguarded)
+	}
+	drop(t, other, h)
 }
