@@ -173,7 +173,7 @@ func TestURLs(t *testing.T) {
 		"zookeeper://h?session=48h":              "24h",
 		"zookeeper://h?prefix=/":                 "prefix",
 		"zookeeper://h?prefix=..":                "prefix",
-		"zookeeper://h?nonsense=1":               "known: prefix, session",
+		"zookeeper://h?nonsense=1":               "known: ca, cert, insecure, key, prefix, server_name, session",
 		"zookeeper://h/a/../b":                   "..",
 		"zookeeper://h/a%00b":                    "refuses",
 		"zookeeper://h/zookeeper?prefix=quota":   "own",
