@@ -80,6 +80,9 @@ func (d *Driver) connected(ctx context.Context) error {
 		case <-d.closing:
 			return unsent{driver.ErrClosed}
 		case <-most.C:
+			if d.conn.State() == zk.StateHasSession {
+				return nil
+			}
 			return unsent{d.offline()}
 		}
 	}
