@@ -138,9 +138,12 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.start(conn, events); err != nil {
+	field, err := timeoutField(conn)
+	if err != nil {
 		return nil, err
 	}
+	d.granted = granted{conn: conn, field: field}
+	d.start(conn, events)
 	return d, nil
 }
 
@@ -168,10 +171,7 @@ func prepare(opts []Option) (*Driver, error) {
 }
 
 // start begins to use a connection.
-func (d *Driver) start(conn *zk.Conn, events <-chan zk.Event) (err error) {
-	if d.granted, err = grantedOf(conn); err != nil {
-		return err
-	}
+func (d *Driver) start(conn *zk.Conn, events <-chan zk.Event) {
 	d.conn = conn
 	d.links.blind = events == nil && !d.owned
 	if events != nil {
@@ -179,7 +179,6 @@ func (d *Driver) start(conn *zk.Conn, events <-chan zk.Event) (err error) {
 	}
 	d.session() // if there is one already, its timeout is known from now on
 	d.sweepAfter(sweepFirst)
-	return nil
 }
 
 // String names the store.

@@ -26,7 +26,8 @@ func TestOldSessionNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.conn, d.links.blind = conn, true
-	if d.granted, err = grantedOf(conn); err != nil {
+	d.granted.conn = conn
+	if d.granted.field, err = timeoutField(conn); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -69,11 +70,11 @@ func TestTimeoutNotShown(t *testing.T) {
 	for name, conn := range map[string]any{
 		"renamed": &struct{ timeoutMs int32 }{}, "another type": &struct{ sessionTimeoutMs time.Duration }{},
 	} {
-		if _, err := grantedOf(conn); !errors.Is(err, driver.ErrUnsupported) {
+		if _, err := timeoutField(conn); !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := grantedOf(&zk.Conn{}); err != nil {
+	if _, err := timeoutField(&zk.Conn{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -113,11 +113,17 @@ func (f tlsFiles) config() (*tls.Config, error) {
 
 // dial opens the connection of a driver that has its own.
 func (d *Driver) dial(c *connection) error {
+	if _, err := timeoutField(new(zk.Conn)); err != nil {
+		return err
+	}
 	q := &queue{more: make(chan struct{}, 1)}
+	connected := make(chan struct{})
 	conn, _, err := zk.Connect(c.hosts.names, d.asked,
 		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithHostProvider(c.hosts), zk.WithDialer(c.dial),
 		zk.WithEventCallback(func(ev zk.Event) {
 			if ev.Type == zk.EventSession && ev.State == zk.StateHasSession {
+				<-connected // it follows at once
+				d.granted.begun()
 				c.hasSession()
 			}
 			d.links.hear(ev)
@@ -126,12 +132,11 @@ func (d *Driver) dial(c *connection) error {
 	if err != nil {
 		return err
 	}
+	d.granted = granted{conn: conn, own: new(atomic.Int64)}
+	d.granted.field, _ = timeoutField(conn)
 	d.connection = c
-	if err := d.start(conn, nil); err != nil {
-		c.close()
-		conn.Close()
-		return err
-	}
+	d.start(conn, nil)
+	close(connected)
 	d.work.Go(func() { d.listenQueue(q) })
 	return nil
 }

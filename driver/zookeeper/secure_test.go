@@ -44,7 +44,7 @@ func TestTLS(t *testing.T) {
 	for want, params := range map[string]url.Values{
 		"certificate signed by unknown authority": own,
 		"elsewhere": wrong,
-		"zk: ": {"ca": {certs.CA}}, // no certificate of the client's
+		"zk: ":      {"ca": {certs.CA}}, // no certificate of the client's
 	} {
 		err := open(t, with(params)).(driver.Pinger).Ping(ctxFor(t, 3*time.Second))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -93,7 +93,7 @@ func (d *Driver) session() *session {
 	}
 	d.sess = nil
 	if id != 0 && !d.over && d.conn.State() == zk.StateHasSession {
-		if timeout := d.granted.read(); timeout > 0 {
+		if timeout := d.granted.timeout(); timeout > 0 {
 			d.sess = newSession(id, timeout)
 		}
 	}
@@ -136,19 +136,38 @@ func (d *Driver) forgetSession(s *session) (lost []driver.Hold) {
 // have made shorter than asked. The client keeps it in a field that is not
 // exported. To trust a longer one would be to hold locks that somebody else
 // holds too, so a client without that field is refused.
-type granted struct{ field reflect.Value }
-
-func grantedOf(conn any) (granted, error) {
-	v := reflect.ValueOf(conn).Elem().FieldByName("sessionTimeoutMs")
-	if !v.IsValid() || v.Kind() != reflect.Int32 {
-		return granted{}, fmt.Errorf("zookeeper: this version of github.com/go-zookeeper/zk does not show the timeout of the session: %w", driver.ErrUnsupported)
-	}
-	return granted{v}, nil
+type granted struct {
+	conn  *zk.Conn
+	field reflect.Value
+	own   *atomic.Int64 // of a connection of our own: what was read when the session began
 }
 
-// read is called only while there is a session: before that the field has what
-// was asked for.
-func (g granted) read() time.Duration { return time.Duration(g.field.Int()) * time.Millisecond }
+// timeoutField finds the field; conn is a *zk.Conn.
+func timeoutField(conn any) (reflect.Value, error) {
+	v := reflect.ValueOf(conn).Elem().FieldByName("sessionTimeoutMs")
+	if !v.IsValid() || v.Kind() != reflect.Int32 {
+		return v, fmt.Errorf("zookeeper: this version of github.com/go-zookeeper/zk does not show the timeout of the session: %w", driver.ErrUnsupported)
+	}
+	return v, nil
+}
+
+// begun is called by the client when a session begins on a connection of our
+// own: while it does not write the field.
+func (g granted) begun() { g.own.Store(g.field.Int()) }
+
+// timeout is called only while there is a session: before that the field has
+// what was asked for. 0: it is not known yet.
+func (g granted) timeout() time.Duration {
+	var ms int64
+	if g.own != nil {
+		ms = g.own.Load()
+	} else {
+		ms = g.field.Int()
+		// A mutex that the client takes before it writes the field again.
+		_ = g.conn.Server()
+	}
+	return time.Duration(ms) * time.Millisecond
+}
 
 // listen hears the events of the connection until it, or the driver, is closed.
 func (d *Driver) listen(events <-chan zk.Event) {
@@ -172,8 +191,8 @@ func (d *Driver) hear(ev zk.Event) {
 		if !d.owned {
 			d.links.hear(ev)
 		}
-		if s := d.session(); s != nil && ev.State == zk.StateHasSession {
-			s.timeout.Store(int64(d.granted.read()))
+		if s := d.session(); s != nil && ev.State == zk.StateHasSession && d.conn.State() == ev.State {
+			s.timeout.Store(int64(d.granted.timeout()))
 		}
 	case zk.EventNodeDeleted, zk.EventNodeDataChanged:
 		d.changed(ev)
