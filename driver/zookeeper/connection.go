@@ -13,22 +13,26 @@ import (
 // connection is the network connection that the client has at present, where
 // it is our own: the client tells little about it.
 type connection struct {
-	hosts  *hosts
-	tls    *tls.Config   // nil: without TLS
-	answer time.Duration // bound for the first answer of a server
-	life   context.Context
-	end    context.CancelFunc // no more connections
+	hosts *hosts
+	tls   *tls.Config // nil: without TLS
+	most  time.Duration
+	life  context.Context
+	end   context.CancelFunc // no more connections
 
 	mu     sync.Mutex
 	conn   net.Conn
-	failed error // why there is no session; nil: there is one, or nothing was tried yet
+	answer time.Duration // bound for the first answer of a server: longer each time, up to most
+	failed error         // why there is no session; nil: there is one, or nothing was tried yet
 }
+
+// answerFirst is the first bound for the first answer of a server.
+const answerFirst = time.Second
 
 func newConnection(names []string, config *tls.Config, session time.Duration) *connection {
 	life, end := context.WithCancel(context.Background())
 	return &connection{
-		hosts: newHosts(life, names), tls: config, answer: max(session/5, time.Second),
-		life: life, end: end,
+		hosts: newHosts(life, names), tls: config, life: life, end: end,
+		answer: answerFirst, most: max(session/5, answerFirst),
 	}
 }
 
@@ -45,7 +49,8 @@ func (c *connection) dial(network, address string, timeout time.Duration) (net.C
 		c.failed = err
 		return nil, err
 	}
-	c.conn = &greeting{Conn: conn, connection: c}
+	c.conn = &greeting{Conn: conn, connection: c, until: time.Now().Add(c.answer)}
+	c.answer = min(2*c.answer, c.most)
 	return c.conn, nil
 }
 
@@ -60,7 +65,7 @@ func (c *connection) open(network, address string, timeout time.Duration) (net.C
 	if config.ServerName == "" {
 		config.ServerName = c.hosts.host(address)
 	}
-	ctx, cancel = context.WithTimeout(c.life, c.answer)
+	ctx, cancel = context.WithTimeout(c.life, c.most)
 	defer cancel()
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -74,7 +79,7 @@ func (c *connection) open(network, address string, timeout time.Duration) (net.C
 func (c *connection) hasSession() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failed = nil
+	c.failed, c.answer = nil, answerFirst
 }
 
 // fail notes why a connection was lost.
@@ -122,14 +127,15 @@ func (c *connection) close() {
 type greeting struct {
 	net.Conn
 	connection *connection
+	until      time.Time // for the first answer
 	answered   bool
 }
 
 // SetReadDeadline takes the deadline back, with a zero time, when the first
 // answer begins to come.
 func (g *greeting) SetReadDeadline(t time.Time) error {
-	if most := time.Now().Add(g.connection.answer); !g.answered && t.After(most) {
-		t = most
+	if !g.answered && t.After(g.until) {
+		t = g.until
 	}
 	g.answered = g.answered || t.IsZero()
 	return g.Conn.SetReadDeadline(t)

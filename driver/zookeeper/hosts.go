@@ -11,6 +11,7 @@ import (
 
 // Times of the search for a server.
 const (
+	clientPause = time.Second            // of the client, when it is told so
 	lookupBound = 2 * time.Second        // for the addresses of all hosts
 	steadyAfter = 200 * time.Millisecond // a session that has lasted so long is reconnected without a pause
 )
@@ -28,6 +29,7 @@ type hosts struct {
 	last      string            // the address that was given out last
 	hostOf    map[string]string // by address: the host that it was looked up for
 	count     int               // addresses of the last lookup
+	began     time.Time         // of the round
 	connected time.Time         // of the last session; zero: none since the round began
 }
 
@@ -56,9 +58,9 @@ func (h *hosts) Connected() {
 	h.connected = time.Now()
 }
 
-// Next implements zk.HostProvider. After a round without a session the client
-// fails what waits to be sent, and pauses for a second. It asks from one
-// goroutine.
+// Next implements zk.HostProvider. After a short round without a session the
+// client pauses for a second, and fails what waits to be sent. One that took as
+// long has been pause enough. The client asks from one goroutine.
 func (h *hosts) Next() (server string, pause bool) {
 	if h.life.Err() != nil {
 		return "", true // the client ends
@@ -73,8 +75,11 @@ func (h *hosts) Next() (server string, pause bool) {
 		pause = time.Since(h.connected) < steadyAfter
 		h.round = h.resolve()
 	case len(h.round) == 0:
-		pause = true
+		pause = time.Since(h.began) < clientPause
 		h.round = h.resolve()
+	}
+	if pause {
+		h.began = h.began.Add(clientPause)
 	}
 	h.connected = time.Time{}
 	h.last, h.round = h.round[0], h.round[1:]
@@ -109,7 +114,7 @@ func (h *hosts) resolve() []string {
 	if i := slices.Index(found, h.last); i >= 0 {
 		found = append(slices.Delete(found, i, i+1), h.last)
 	}
-	h.count = len(found)
+	h.count, h.began = len(found), time.Now()
 	return found
 }
 

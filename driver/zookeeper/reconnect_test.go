@@ -176,6 +176,7 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 func TestWayBack(t *testing.T) {
 	ways := map[string]struct{ lose, heal func(p *testbed.Proxy) }{
 		"cut":    {(*testbed.Proxy).Cut, (*testbed.Proxy).Heal},
+		"lossy":  {(*testbed.Proxy).Lose, (*testbed.Proxy).Heal},
 		"lost":   {(*testbed.Proxy).Cut, func(p *testbed.Proxy) { p.Reset(); p.Heal() }},
 		"refuse": {(*testbed.Proxy).Refuse, (*testbed.Proxy).Heal},
 	}
