@@ -142,7 +142,7 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	if err != nil {
 		return nil, err
 	}
-	d.granted = granted{conn: conn, field: field}
+	d.granted = granted{field: field}
 	d.start(conn, events)
 	return d, nil
 }

@@ -26,7 +26,6 @@ func TestOldSessionNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.conn, d.links.blind = conn, true
-	d.granted.conn = conn
 	if d.granted.field, err = timeoutField(conn); err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func (d *Driver) dial(c *connection) error {
 	if err != nil {
 		return err
 	}
-	d.granted = granted{conn: conn, own: new(atomic.Int64)}
+	d.granted = granted{own: new(atomic.Int64)}
 	d.granted.field, _ = timeoutField(conn)
 	d.connection = c
 	d.start(conn, nil)
