@@ -47,6 +47,23 @@ func childWaits() {
 	select {}
 }
 
+// manyWaiters is how many Acquires childWaitsOften has.
+const manyWaiters = 200
+
+// childWaitsOften waits for LOCK with many goroutines.
+func childWaitsOften() {
+	l, err := locker.Open(context.Background(), os.Getenv("URL"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for range manyWaiters {
+		go func() { _, _ = l.Acquire(context.Background(), os.Getenv("LOCK")) }()
+	}
+	fmt.Println("waiting")
+	select {}
+}
+
 func child(t *testing.T, what, url, name string) *testbed.Process {
 	t.Helper()
 	return testbed.Child(t, what, "URL="+url, "LOCK="+name)
@@ -168,4 +185,31 @@ func TestDeadLineVanishes(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestStalledProcess: a process that was stopped for longer than the liveness
+// interval, with its connections intact, finds out about all its waiters at
+// once, not about a few with each heartbeat.
+func TestStalledProcess(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	name := newName()
+	l := process(t, srv.URL())
+	k := take(t, l, name)
+	p := child(t, "waitoften", srv.URL(), name)
+	await(t, l, name, 1+manyWaiters)
+	got := acquiring(t, l, name)
+	await(t, l, name, 2+manyWaiters)
+	p.Pause()
+	release(t, k)
+	next, _ := within(t, got, 3200*time.Millisecond+load)
+	await(t, l, name, 1)
+	p.Resume()
+	resumed := time.Now()
+	await(t, l, name, 1+manyWaiters)
+	took := time.Since(resumed)
+	t.Logf("%d waiters are queued again after %v", manyWaiters, took)
+	if took > 2*time.Second {
+		t.Errorf("%d waiters are queued again after %v", manyWaiters, took)
+	}
+	release(t, next)
 }

@@ -62,6 +62,7 @@ type room struct {
 	beating bool
 	again   time.Time     // when, besides, one was wanted meanwhile; zero: no
 	all     bool          // the next heartbeat asks after all tickets
+	good    time.Time     // when the last request was sent that the store has answered
 	every   time.Duration // between heartbeats
 	retry   time.Duration // after a failed one
 	poll    time.Duration // for a foreign holder's release
@@ -82,6 +83,9 @@ func (d *Driver) enter(r driver.Request, a answer, joined time.Time) *waiter {
 		d.rooms[r.Name] = rm
 	}
 	rm.every = min(rm.every, max(redisline.Quickest, r.TTL))
+	if rm.good.IsZero() {
+		rm.good = joined
+	}
 	w.room = rm
 	rm.waiters[w.id] = w
 	d.waiters[w.id] = w
@@ -291,13 +295,23 @@ func (d *Driver) beat(rm *room) {
 	}
 	rm.beating, rm.again = true, time.Time{}
 	asked := redisline.Sample(rm.waiters, rm.all)
+	whole := len(asked) == len(rm.waiters)
 	rm.all = false
+	begun := time.Now()
 	d.mu.Unlock()
 
 	o, err := d.ping(rm, asked)
 
 	d.mu.Lock()
 	rm.beating = false
+	if err == nil {
+		if !whole && time.Since(rm.good) > redisline.Liveness {
+			// This process or the store stood still: all tickets may be gone.
+			rm.all = true
+			d.beatAt(rm, time.Now())
+		}
+		rm.good = begun
+	}
 	if !rm.again.IsZero() {
 		d.beatAt(rm, rm.again)
 	}
