@@ -16,9 +16,9 @@ import (
 // then: the shortcut ends after shortest, and the call is begun again behind
 // it.
 const (
-	shortest = 100 * time.Millisecond // go-redis does not watch contexts while it reads
-	swift    = 5 * time.Millisecond   // a server is quick
-	slow     = 25 * time.Millisecond  // and is not any more
+	shortest = 30 * time.Millisecond // go-redis does not watch contexts while it reads
+	swift    = 5 * time.Millisecond  // a server is quick
+	slow     = 25 * time.Millisecond // and is not any more
 )
 
 // near is a client of one server that gives up early. Its pool is c's. With TLS

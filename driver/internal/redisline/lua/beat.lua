@@ -4,6 +4,7 @@
 local key = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include line.lua
 
 local function waits(arg)
@@ -22,8 +23,8 @@ if set then
 else
   call('ZREM', P, ARGV[1]) -- a replica must not say that a ticket is gone, and refuses to write
 end
-settle(call('GET', key))
-local v, t = call('GET', key), first()
+settle(value(key))
+local v, t = value(key), first()
 local answer = {rest(v)}
 if t and t.chan == ARGV[1] then answer[2] = answer[2] + 1 end
 for i = 2, #ARGV do

@@ -11,11 +11,11 @@ local function int(n) return string.format('%.0f', n) end
 
 local function ms(t) return math.max(1, math.ceil((t - now) / 1000)) end
 
--- keep makes a key live for at least d milliseconds more, so that nothing
--- stays when all who knew of it are dead.
+-- keep makes a key live for at least d milliseconds more, and for less than a
+-- minute longer, so that nothing stays when all who knew of it are dead.
 local function keep(k, d)
   local left = call('PTTL', k)
-  if left ~= -2 and left < d then call('PEXPIRE', k, d * 2) end
+  if left ~= -2 and left < d then call('PEXPIRE', k, d + math.min(d, 30000)) end
 end
 
 -- mark writes the main key for those who hold shared, and returns its value.

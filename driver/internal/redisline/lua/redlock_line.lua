@@ -20,6 +20,8 @@ local MARK = 'redlock *'
 local HEAD = '^%S+ %d+ (%S+) (%d+) '
 --#include common.lua
 
+local function ours(v) return string.match(v, '^redlock %S+ %d+ %S+ %d+ %S+ ') end
+
 local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
 
 -- bury takes the tickets of the dead out of the line before one of them shows
@@ -40,7 +42,7 @@ end
 -- current returns the value of the main key, after the shared holders whose
 -- lease is over have gone.
 local function current()
-  local v = call('GET', key)
+  local v = value(key)
   if v == MARK then
     if expire() then
       dead = true
@@ -110,7 +112,7 @@ local function outlook(v, chan)
   end
   local flags = (t and t.chan == chan) and 1 or 0
   if v == MARK then return ms(tonumber(call('ZRANGE', E, 0, 0, 'WITHSCORES')[2])), flags end
-  if string.sub(v, 1, 8) ~= 'redlock ' then flags = flags + 2 end
+  if not ours(v) then flags = flags + 2 end
   return call('PTTL', key), flags
 end
 
