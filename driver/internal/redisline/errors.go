@@ -24,7 +24,7 @@ var outages = []string{"all sentinels specified in configuration are unreachable
 
 // denials are the first words of the errors by which a server refuses this
 // caller, before it runs a script.
-var denials = []string{"NOAUTH ", "WRONGPASS ", "NOPERM "}
+var denials = []string{"NOAUTH", "WRONGPASS", "NOPERM"}
 
 // IsReply tells whether an error is the server's answer.
 func IsReply(err error) bool {
@@ -62,11 +62,16 @@ func Refused(err error) bool {
 		// With undeclared keys a script meets this in the middle.
 		return !strings.Contains(err.Error(), "non local key")
 	}
+	return denied(err)
+}
+
+// denied tells whether a server has refused this caller's script before it ran.
+func denied(err error) bool {
 	if strings.Contains(err.Error(), "script: ") { // a command in the middle
 		return false
 	}
 	for _, d := range denials {
-		if redis.HasErrorPrefix(err, strings.TrimSpace(d)) {
+		if redis.HasErrorPrefix(err, d) {
 			return true
 		}
 	}
