@@ -159,6 +159,7 @@ func TestLostAnswerIsUndone(t *testing.T) {
 		defer l.Close()
 		_, err := l.Acquire(context.Background(), "a")
 		want(t, err, errDown)
+		time.Sleep(time.Second) // the removal goes on in the background
 		if n := s.lineLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets left after %d tries", n, tries)
 		}
@@ -206,7 +207,7 @@ func TestUndoingGoesOnInTheBackground(t *testing.T) {
 		begun := time.Now()
 		_, err := l.Acquire(ctx, "a")
 		want(t, err, context.DeadlineExceeded)
-		if d := time.Since(begun); d != 2*time.Second {
+		if d := time.Since(begun); d > 1100*time.Millisecond {
 			t.Errorf("returned %v after being asked for 1s", d)
 		}
 		time.Sleep(10 * time.Second)
@@ -343,6 +344,7 @@ func TestInvalidOptionsAndNames(t *testing.T) {
 	long := strings.Repeat("x", 513)
 	for name, o := range map[string]locker.Option{
 		"zero TTL": locker.WithTTL(0), "negative TTL": locker.WithTTL(-time.Second),
+		"TTL without a unit": locker.WithTTL(5), "negative minimum hold": locker.WithMinHold(-1),
 		"zero limit": locker.Limit(0), "negative limit": locker.Limit(-1),
 		"negative wait": locker.WithWait(-1), "empty owner": locker.WithOwner(""),
 		"long owner": locker.WithOwner(long), "owner not UTF-8": locker.WithOwner("\xff"),
@@ -418,5 +420,36 @@ func TestEvents(t *testing.T) {
 		if r := told.of(locker.EventRenewed); len(r) == 0 {
 			t.Error("no renewals told")
 		}
+	})
+}
+
+// A waiter whose ticket was lost in an outage asks for another one until the store
+// is there.
+func TestWaiterQueuesAgainWhenTheStoreIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		holder := acquire(t, l, "a")
+		calls := 0
+		s.set(func(s *stub) {
+			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+				switch calls++; {
+				case calls == 1:
+					r.Joined()
+					time.Sleep(time.Minute)
+					return driver.Grant{}, driver.ErrLost
+				case calls < 20:
+					return driver.Grant{}, driver.NoTicket(errRefused)
+				default:
+					return next(ctx, r)
+				}
+			}
+		})
+		got := make(chan *locker.Lock)
+		go func() { got <- acquire(t, l, "a") }()
+		time.Sleep(2 * time.Minute)
+		release(t, holder)
+		release(t, <-got)
 	})
 }

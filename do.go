@@ -6,14 +6,34 @@ import (
 )
 
 // Do runs fn while holding name. The ctx that fn gets ends when the lock is
-// lost, and re-enters. Do waits for fn and releases the lock, also when fn
-// panics. Its error wraps that of Acquire, or those of fn and of Release: a
-// lock that was lost while fn ran is ErrLost even if fn returned nil.
+// lost; FromContext finds the Lock, and its token, in it; and Acquire under it
+// re-enters, also from goroutines that fn starts with it (see Lock.Context). Do
+// waits for fn and releases the lock, also when fn panics.
+//
+// Do returns the error of the acquisition or, once fn ran, what fn returned,
+// joined with ErrLost if the lock was lost while fn ran. A release that the
+// store did not answer is no failure of the work: observers are told of it, and
+// the ticket is removed in the background.
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	k, err := l.Acquire(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, k.Release(ctx)) }()
+	defer func() {
+		if lost := k.Release(ctx); errors.Is(lost, ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
 	return fn(k.Context(ctx))
+}
+
+// lockKey is the key under which a context carries the innermost lock.
+type lockKey struct{}
+
+// FromContext returns the innermost lock whose Context, or Do, made ctx. The
+// lock may have ended meanwhile: Lock.Err says so. Of several locks
+// (AcquireAll) it is the group.
+func FromContext(ctx context.Context) (*Lock, bool) {
+	k, ok := ctx.Value(lockKey{}).(*Lock)
+	return k, ok
 }

@@ -1,8 +1,14 @@
 package locker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -10,7 +16,8 @@ import (
 // Sentinels; test for them with errors.Is.
 var (
 	// ErrNotAcquired: the lock cannot be had now (TryAcquire), or was not
-	// granted within WithWait (Acquire). No ticket is left in the line.
+	// granted within WithWait (Acquire): somebody else has it. No ticket is
+	// left in the queue.
 	ErrNotAcquired = driver.ErrNotAcquired
 	// ErrUnavailable: the store did not answer, or refused everybody (it is
 	// down, has no leader, takes no connection). It says nothing of who holds the
@@ -42,6 +49,7 @@ type Error struct {
 	Err   error
 }
 
+// Error implements error.
 func (e *Error) Error() string {
 	if e.Name == "" {
 		return fmt.Sprintf("locker: %s on %s: %v", e.Op, e.Store, e.Err)
@@ -58,4 +66,111 @@ func (c *Client) fail(op, name string, err error) error {
 		return nil
 	}
 	return &Error{Op: op, Name: name, Store: c.store, Err: err}
+}
+
+// unanswered marks a store's error as ErrUnavailable when it is one of the
+// network: drivers mark those that only their store has.
+func unanswered(err error) error {
+	var network net.Error
+	switch {
+	case err == nil, errors.Is(err, ErrUnavailable), errors.Is(err, ErrLost), errors.Is(err, ErrClosed):
+		return err
+	case errors.As(err, &network), // also the end of a context with a deadline
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return driver.Unavailable(err)
+	default:
+		return err
+	}
+}
+
+// because says why a call has ended, joined with the store's error. It leaves
+// out the reasons that are there already, and the parts of the store's error
+// that say no more than that a context has ended.
+func because(err error, reasons ...error) error {
+	var all causes
+	for _, e := range reasons {
+		if e != nil && !errors.Is(all, e) {
+			all = append(all, e)
+		}
+	}
+	for _, e := range parts(err) {
+		if e != context.Canceled && e != context.DeadlineExceeded && //nolint:errorlint // the bare sentinels
+			!slices.Contains(all, e) && !isOneOf(e, reasons) {
+			all = append(all, e)
+		}
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return all
+}
+
+// isOneOf reports whether e says no more than one of the reasons does.
+func isOneOf(e error, reasons []error) bool {
+	for _, r := range reasons {
+		if r != nil && e.Error() == r.Error() {
+			return true
+		}
+	}
+	return false
+}
+
+// parts takes errors.Join apart.
+func parts(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		if err == nil {
+			return nil
+		}
+		return []error{err}
+	}
+	var all []error
+	var texts []string
+	for _, e := range joined.Unwrap() {
+		all = append(all, parts(e)...)
+		texts = append(texts, e.Error())
+	}
+	if err.Error() != strings.Join(texts, "\n") {
+		return []error{err} // it wraps several errors, and has a text of its own
+	}
+	return all
+}
+
+// causes is errors.Join on one line.
+type causes []error
+
+func (j causes) Error() string {
+	texts := make([]string, len(j))
+	for i, e := range j {
+		texts[i] = e.Error()
+	}
+	return strings.Join(texts, ": ")
+}
+
+func (j causes) Unwrap() []error { return j }
+
+// several is what went wrong with several locks: its text is that of the first.
+type several struct{ errs []error }
+
+func (s *several) Error() string {
+	if len(s.errs) == 1 {
+		return s.errs[0].Error()
+	}
+	return fmt.Sprintf("%v (and %d more errors)", s.errs[0], len(s.errs)-1)
+}
+
+func (s *several) Unwrap() []error { return s.errs }
+
+// contextError is the error of a context that has ended, with its cause.
+func contextError(ctx context.Context) error {
+	return because(nil, ctx.Err(), context.Cause(ctx))
+}
+
+// undecided says of a release without an answer what becomes of the lock.
+func undecided(err error) error {
+	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("%w (the release goes on in the background; at the latest the lease ends by itself)", unanswered(err))
 }

@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
 // AcquireAll takes several names as one, all or none. It takes them one after
 // the other in the order of their bytes, whatever order the caller gives, so
 // callers with the same names in other orders do not deadlock; a name given
-// twice is taken once. WithWait bounds the whole.
+// twice is taken once. A wait limit, by WithWait or WithDefaults, bounds the
+// whole.
 //
 // The Lock it returns ends when any of its members is lost; its Context
-// re-enters each of them.
+// re-enters each of them. Fencing is per name: a resource compares the token of
+// its own name, which Lock.Locks has, never the group's.
 func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lock, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("locker: acquire all: %w: no names", ErrInvalidName)
@@ -26,67 +29,86 @@ func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	group := &Lock{members: make([]*Lock, 0, len(sorted))}
-	begun := time.Now()
+	shared := context.WithValue(ctx, begunKey{}, time.Now())
 	for _, name := range sorted {
-		k, err := l.Acquire(ctx, name, waitLeft(opts, begun)...)
+		k, err := l.Acquire(shared, name, opts...)
 		if err != nil {
 			return nil, errors.Join(err, group.giveUp(ctx))
 		}
 		group.members = append(group.members, k)
 	}
 	for _, k := range group.members {
-		k.onEnd(func(err error) { group.memberEnded(err) })
+		k.onEnd(func(err error) { group.end(err) })
 	}
-	if group.Err() != nil { // a fixed lease ended while others were waited for
-		err := fmt.Errorf("locker: acquire all: %w before all were acquired", ErrLost)
+	if ended := group.Err(); ended != nil {
+		// A fixed lease ended while others were waited for, or the Locker was closed.
+		if errors.Is(ended, ErrReleased) {
+			ended = ErrClosed
+		}
+		err := fmt.Errorf("locker: acquire all: %w before all were acquired", ended)
 		return nil, errors.Join(err, group.giveUp(ctx))
 	}
 	return group, nil
 }
 
-// waitLeft replaces a WithWait among the options by what is left of it.
-func waitLeft(opts []Option, begun time.Time) []Option {
-	var r request
-	for _, o := range opts {
-		if o != nil {
-			o(&r)
-		}
-	}
-	if !r.limited || r.wait <= 0 {
-		return opts
-	}
-	left := max(0, r.wait-time.Since(begun))
-	return append(slices.Clip(opts), WithWait(left))
-}
+// begunKey is the key under which the context of a member's acquisition carries
+// when the whole began: the wait limit counts from then.
+type begunKey struct{}
 
-// memberEnded ends the group with a member that was lost.
-func (k *Lock) memberEnded(err error) {
-	if errors.Is(err, ErrLost) {
-		k.end(ErrLost)
-	} else {
-		k.end(ErrReleased) // by Close
-	}
-}
-
-// giveUp releases what was taken, last first.
+// giveUp releases what was taken.
 func (k *Lock) giveUp(ctx context.Context) error {
-	var errs []error
-	for _, m := range slices.Backward(k.members) {
-		errs = append(errs, ignore(ignore(m.Release(ctx), ErrLost), ErrReleased))
-	}
-	return errors.Join(errs...)
+	return k.eachMember(func(m *Lock, until time.Time) error {
+		return ignore(m.release(ctx, until), ErrLost)
+	})
 }
 
 // releaseGroup releases all members, also when one of them was lost.
 func (k *Lock) releaseGroup(ctx context.Context) error {
 	before := k.Err()
-	k.end(ErrReleased)
-	if errors.Is(before, ErrReleased) {
+	k.mu.Lock()
+	again := k.gone
+	k.gone = true
+	k.mu.Unlock()
+	if again || errors.Is(before, ErrReleased) {
+		if errors.Is(before, ErrLost) {
+			return fmt.Errorf("locker: release all: %w", ErrLost)
+		}
 		return fmt.Errorf("locker: release all: %w", ErrReleased)
 	}
+	k.end(ErrReleased)
+	return k.eachMember(func(m *Lock, until time.Time) error { return m.release(ctx, until) })
+}
+
+// eachMember releases all members at once, last first, within one bound.
+func (k *Lock) eachMember(release func(m *Lock, until time.Time) error) error {
+	if len(k.members) == 0 {
+		return nil
+	}
+	var (
+		mu   sync.Mutex
+		errs []error
+	)
+	n := len(k.members)
+	c := k.members[0].c
+	until := time.Now().Add(c.releaseTimeout)
+	inParallel(n, atOnce, func(i int) {
+		if err := ignore(release(k.members[n-1-i], until), ErrReleased); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		}
+	})
+	if len(errs) == 0 {
+		return nil
+	}
+	return &several{errs: errs}
+}
+
+// extendGroup extends all members.
+func (k *Lock) extendGroup(ctx context.Context, ttl time.Duration) error {
 	var errs []error
-	for _, m := range slices.Backward(k.members) {
-		errs = append(errs, ignore(m.Release(ctx), ErrReleased))
+	for _, m := range k.members {
+		errs = append(errs, m.Extend(ctx, ttl))
 	}
 	return errors.Join(errs...)
 }

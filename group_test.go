@@ -3,12 +3,14 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 )
 
@@ -156,4 +158,94 @@ func TestDo(t *testing.T) {
 	if s.lineLen(t, "a") != 0 {
 		t.Error("still held after a panic")
 	}
+}
+
+// The release of a group has one bound, however many its members are.
+func TestReleaseOfAGroupIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		names := strings.Split("a b c d e f g h i j k l", " ")
+		k, err := locker.AcquireAll(context.Background(), l, names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(s *stub) { s.release = hung(errRefused).release })
+		begun := time.Now()
+		want(t, k.Release(context.Background()), locker.ErrUnavailable)
+		if d := time.Since(begun); d > 5100*time.Millisecond {
+			t.Errorf("took %v", d)
+		}
+		s.set(func(s *stub) { s.release = nil })
+	})
+}
+
+// A wait limit among the defaults of the Client bounds the whole.
+func TestDefaultWaitBoundsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New(), locker.WithDefaults(locker.WithWait(3*time.Second)))
+		defer l.Close()
+		slow := acquire(t, l, "a")
+		acquire(t, l, "b")
+		time.AfterFunc(2*time.Second, func() { _ = slow.Release(context.Background()) })
+		begun := time.Now()
+		_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"})
+		want(t, err, locker.ErrNotAcquired)
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("waited %v of 3s in all", d)
+		}
+	})
+}
+
+func TestGroupIsReleasedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				time.Sleep(time.Second) // so that the second call comes meanwhile
+				return next(ctx, h)
+			}
+		})
+		first := make(chan error)
+		go func() { first <- k.Release(t.Context()) }()
+		time.Sleep(500 * time.Millisecond)
+		want(t, k.Release(t.Context()), locker.ErrReleased)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestGroupAndClose(t *testing.T) {
+	s := newStub()
+	l := locker.New(s)
+	k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	want(t, k.Err(), locker.ErrReleased)
+	want(t, k.Release(t.Context()), locker.ErrReleased)
+
+	l = locker.New(memory.New())
+	_, err = locker.AcquireAll(t.Context(), closing{l}, []string{"a", "b"})
+	want(t, err, locker.ErrClosed)
+}
+
+// closing closes its Client behind the second acquisition.
+type closing struct{ *locker.Client }
+
+func (c closing) Acquire(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	k, err := c.Client.Acquire(ctx, name, opts...)
+	if name == "b" {
+		_ = c.Client.Close()
+	}
+	return k, err
 }

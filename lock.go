@@ -2,7 +2,6 @@ package locker
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -13,11 +12,13 @@ import (
 // store's ticket goes with the last. All methods may be called from many
 // goroutines at once.
 type Lock struct {
+	c       *Client // nil for a group
 	lease   *lease  // nil for a group
 	members []*Lock // of AcquireAll, sorted by name
 	renews  bool
 
 	mu    sync.Mutex
+	gone  bool  // of a group: Release was called
 	err   error // ErrLost or ErrReleased when ended
 	done  chan struct{}
 	hooks map[*hook]struct{} // run when ended
@@ -48,8 +49,9 @@ func (k *Lock) Owner() string {
 }
 
 // Token returns the fencing token: it is greater than that of every earlier
-// grant of the name. Of several locks (AcquireAll) it is the greatest, which
-// grows with every grant of the same names; Locks has each one's own.
+// grant of the name. Of several locks (AcquireAll) it is the greatest. Fencing is
+// per name: a resource compares the token of its own name, which Locks has,
+// and never the group's, since other groups have only some of its names.
 func (k *Lock) Token() uint64 {
 	if k.lease != nil {
 		return k.lease.hold.Token
@@ -88,7 +90,7 @@ func (k *Lock) Done() <-chan struct{} {
 // does.
 func (k *Lock) Err() error {
 	if k.lease != nil {
-		k.lease.c.expire(k.lease)
+		k.c.leases.expire(k.lease, k.c.clock.now())
 	}
 	for _, m := range k.members {
 		_ = m.Err() // a member's loss ends k
@@ -143,12 +145,18 @@ func (k *Lock) onEnd(f func(err error)) (cancel func()) {
 
 // Context returns a child of parent for the work that the lock protects. It
 // ends when the lock is lost (context.Cause: ErrLost), when this handle is
-// released (ErrReleased), or with parent. Acquire under it re-enters.
+// released (ErrReleased), or with parent. FromContext finds the lock in it.
+//
+// Acquire of the same name on the same Locker under this context re-enters. Every
+// goroutine that gets the context inherits that: two workers started under
+// a held lock both re-enter and do not exclude each other. Where they must,
+// they acquire with WithoutReentry, or under another name.
 func (k *Lock) Context(parent context.Context) context.Context {
 	for _, m := range k.Locks() {
-		outer, _ := parent.Value(m.lease.c).(*nest)
-		parent = context.WithValue(parent, m.lease.c, &nest{k: m, outer: outer})
+		outer, _ := parent.Value(m.c).(*nest)
+		parent = context.WithValue(parent, m.c, &nest{k: m, outer: outer})
 	}
+	parent = context.WithValue(parent, lockKey{}, k)
 	ctx, cancel := context.WithCancelCause(parent)
 	forget := k.onEnd(func(err error) { cancel(err) })
 	context.AfterFunc(ctx, forget)
@@ -158,23 +166,18 @@ func (k *Lock) Context(parent context.Context) context.Context {
 // Extend lengthens the lease to at least ttl from now; it never shortens it.
 // It is for fixed leases, and for work that knows it will outlast an outage of
 // the store. ErrInvalidOption says that ttl makes no sense, ErrLost or
-// ErrReleased that there is nothing to extend; any other error leaves the
-// lease as it was or, if only the answer was lost, longer.
+// ErrReleased that there is nothing to extend; any other error, as
+// ErrUnavailable, leaves the lease as it was or, if only the answer was lost,
+// longer.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if k.lease == nil {
-		var errs []error
-		for _, m := range k.members {
-			errs = append(errs, m.Extend(ctx, ttl))
-		}
-		return errors.Join(errs...)
+		return k.extendGroup(ctx, ttl)
 	}
-	c := k.lease.c
-	return c.fail("extend", k.Name(), k.extend(ctx, ttl))
+	return k.c.fail("extend", k.Name(), k.extend(ctx, ttl))
 }
 
 func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
-	c := k.lease.c
-	if err := (&request{ttl: ttl}).check(c); err != nil {
+	if err := (&request{ttl: ttl}).check(k.c); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -183,32 +186,39 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	if err := k.Err(); err != nil {
 		return err
 	}
-	if !c.begin() {
-		return ErrClosed
-	}
-	defer c.work.Done()
-	return c.extend(ctx, k.lease, ttl)
+	return k.c.leases.extend(ctx, k.lease, ttl)
 }
 
-// Release gives the lock back. It works with a ctx that has ended, within a few
-// seconds. ErrReleased says that this handle was released before, ErrLost that
-// the lock was lost (and nobody else's was touched). Any other error says that
-// the store could not be reached: the lease ends by itself.
+// Release gives the lock back. It works with a ctx that has ended, and comes
+// back within the bound for a release (WithReleaseTimeout). ErrReleased says
+// that this handle was released before, ErrLost that the lock was lost (and
+// nobody else's was touched). Any other error says that the store has not
+// confirmed the release: the handle has ended all the same, and the ticket is
+// removed in the background as soon as the store answers; at the latest its lease
+// ends by itself.
 func (k *Lock) Release(ctx context.Context) error {
 	if k.lease == nil {
 		return k.releaseGroup(ctx)
 	}
-	c := k.lease.c
-	c.expire(k.lease)
+	return k.release(ctx, time.Time{})
+}
+
+// release is Release with a bound that others share; zero: one of its own.
+func (k *Lock) release(ctx context.Context, until time.Time) error {
+	c := k.c
+	c.leases.expire(k.lease, c.clock.recent()) // the store knows what a suspension has ended
 	if !k.end(ErrReleased) {
 		return c.fail("release", k.Name(), k.Err())
 	}
-	if !c.begin() {
+	if !c.tasks.begin() {
 		return nil // Close releases the lease
 	}
-	defer c.work.Done()
-	if !c.dropHandle(k) {
+	defer c.tasks.done()
+	if !c.leases.drop(k) {
 		return nil
 	}
-	return c.fail("release", k.Name(), c.removeLease(ctx, k.lease))
+	if until.IsZero() {
+		until = time.Now().Add(c.releaseTimeout)
+	}
+	return c.fail("release", k.Name(), c.leases.remove(ctx, k.lease, until))
 }

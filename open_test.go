@@ -66,6 +66,7 @@ func TestOpenRefuses(t *testing.T) {
 		"nosuch://u:secret@host/%zz":     "bad percent escape in the path",
 		"memory://a?%zz":                 "query",
 		"nosuch://u:secret@h1:1,h2:2/db": "unknown scheme",
+		"redis://u:secret@h":             `import _ "github.com/lockerproject/locker/driver/redis"`,
 	} {
 		l, err := locker.Open(context.Background(), url)
 		if err == nil {

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,15 +16,15 @@ type Queue struct {
 	Tickets []Ticket
 }
 
-// Ticket is one place in a Queue.
+// Ticket is one entry of a Queue.
 type Ticket struct {
-	Token     uint64 // the number: place in line and fencing token
+	Token     uint64 // orders the queue, and is the fencing token
 	Owner     string
 	Note      string
 	Shared    bool
 	Limit     int // of a semaphore; 0: any number
 	Held      bool
-	Since     time.Time     // of the grant or, for a waiter, of joining; by the store's clock
+	Since     time.Time     // of the grant or, for a waiter, of queueing; by the store's clock
 	Remaining time.Duration // of the holder's lease; 0 for a waiter
 }
 
@@ -40,14 +41,14 @@ func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	if err != nil {
 		return Queue{}, c.fail("inspect", name, err)
 	}
-	line := Queue{Name: name, Tickets: make([]Ticket, 0, len(ts))}
+	q := Queue{Name: name, Tickets: make([]Ticket, 0, len(ts))}
 	for _, t := range ts {
-		line.Tickets = append(line.Tickets, Ticket{
+		q.Tickets = append(q.Tickets, Ticket{
 			Token: t.Token, Owner: t.Owner, Note: t.Note, Shared: t.Shared, Limit: t.Limit,
 			Held: t.Held, Since: t.Since, Remaining: t.Remaining,
 		})
 	}
-	return line, nil
+	return q, nil
 }
 
 // List returns the names that somebody holds or waits for, sorted. It is for
@@ -67,10 +68,10 @@ func (c *Client) List(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), c.fail("list", "", err)
 }
 
-// Break takes the ticket with the given token out of the line of name, whoever's
+// Break removes the ticket with the given token from the queue of name, whoever's
 // it is. Its holder is told where the store can push, else at its next renewal:
 // until then two may believe that they hold the lock, and only the fencing
-// token keeps them apart. ErrLost says that no such ticket stands in line.
+// token keeps them apart. ErrLost says that no such ticket is queued.
 func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	if err := checkName(name); err != nil {
 		return c.fail("break", name, err)
@@ -79,25 +80,18 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	if !ok {
 		return c.fail("break", name, ErrUnsupported)
 	}
-	return c.fail("break", name, c.ask(ctx, func(ctx context.Context) error {
-		return breaker.Break(ctx, name, token)
-	}))
+	err := c.ask(ctx, func(ctx context.Context) error { return breaker.Break(ctx, name, token) })
+	if errors.Is(err, ErrLost) {
+		err = &noSuchTicket{token: token}
+	}
+	return c.fail("break", name, err)
 }
 
-// ask runs a request that is not about a lock we hold, within a bound.
-func (c *Client) ask(ctx context.Context, request func(context.Context) error) error {
-	if ctx.Err() != nil {
-		return contextError(ctx)
-	}
-	if !c.begin() {
-		return ErrClosed
-	}
-	defer c.work.Done()
-	bounded, cancel := context.WithTimeoutCause(ctx, joinBound, errNoAnswer)
-	defer cancel()
-	err := request(bounded)
-	if err != nil && bounded.Err() != nil {
-		return errors.Join(context.Cause(bounded), err)
-	}
-	return err
+// noSuchTicket is ErrLost in other words: there was nothing to lose.
+type noSuchTicket struct{ token uint64 }
+
+func (e *noSuchTicket) Error() string {
+	return fmt.Sprintf("no ticket with token %d is queued", e.token)
 }
+
+func (e *noSuchTicket) Unwrap() error { return ErrLost }

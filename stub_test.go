@@ -53,21 +53,17 @@ func (s *stub) Acquire(ctx context.Context, r driver.Request) (driver.Grant, err
 	return s.Driver.Acquire(ctx, r)
 }
 
-func (s *stub) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	errs := make([]error, len(rs))
-	for i, r := range rs {
-		s.mu.Lock()
-		s.renewed = append(s.renewed, time.Now())
-		f := s.renew
-		s.mu.Unlock()
-		next := func(ctx context.Context, r driver.Renewal) error { return s.Driver.Renew(ctx, r.Hold, r.TTL) }
-		if f != nil {
-			errs[i] = f(ctx, r, next)
-		} else {
-			errs[i] = next(ctx, r)
-		}
+func (s *stub) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	r := driver.Renewal{Hold: h, TTL: ttl}
+	next := func(ctx context.Context, r driver.Renewal) error { return s.Driver.Renew(ctx, r.Hold, r.TTL) }
+	s.mu.Lock()
+	s.renewed = append(s.renewed, time.Now())
+	f := s.renew
+	s.mu.Unlock()
+	if f != nil {
+		return f(ctx, r, next)
 	}
-	return errs
+	return next(ctx, r)
 }
 
 func (s *stub) Release(ctx context.Context, h driver.Hold) error {

@@ -13,7 +13,7 @@ import (
 type Case struct {
 	Topic   string // the file it stands in
 	Name    string
-	Rules   []string // of package driver (D1–D19) and of the core's contract (§5.1–§5.10)
+	Rules   []string // of package driver (D1–D20) and of the core's contract (§5.1–§5.10)
 	Explain string   // what a failure means for a user
 	Needs   Needs
 
@@ -28,8 +28,8 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all, alone []Case
 	for _, topic := range [][]Case{
-		exclusion, fairness, expiry, ownership, reentry, fencing, loss, cancellation,
-		names, options, failures, closing, inspection, histories, leaks, outages,
+		exclusion, fairness, tries, expiry, ownership, reentry, fencing, loss, cancellation,
+		duties, names, options, failures, closing, inspection, histories, leaks, outages,
 	} {
 		for _, c := range topic {
 			if c.alone {
@@ -45,8 +45,8 @@ func Cases() []Case {
 // Run runs the case on a driver and returns what it disproves, or nil. It
 // needs no testing.T, so that a suite can be tested on drivers that fail.
 func (c Case) Run(ctx context.Context, h Harness) (err error) {
-	if what, ok := c.Needs.missing(h); ok {
-		return fmt.Errorf("the harness has no %s", what)
+	if missing := c.Needs.missing(h); len(missing) > 0 {
+		return fmt.Errorf("the harness has no %s", strings.Join(missing, " and no "))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -89,6 +89,13 @@ func (e *env) failf(format string, args ...any) {
 func (e *env) ok(err error, doing string, args ...any) {
 	if err != nil {
 		e.failf("%s: %w", fmt.Sprintf(doing, args...), err)
+	}
+}
+
+// logf puts a figure into the log of the case.
+func (e *env) logf(format string, args ...any) {
+	if e.h.logf != nil {
+		e.h.logf(format, args...)
 	}
 }
 

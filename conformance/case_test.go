@@ -26,7 +26,7 @@ func TestEveryRuleIsCited(t *testing.T) {
 		}
 	}
 	var rules []string
-	for d := range 19 {
+	for d := range 20 {
 		rules = append(rules, fmt.Sprintf("D%d", d+1))
 	}
 	for s := range 10 {

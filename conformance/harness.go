@@ -7,13 +7,15 @@ import (
 )
 
 // Harness is what the suite needs to know of a driver and its store. Only Open
-// is required; a case that needs what is nil is listed as not run.
+// is required; a case that needs what is nil is skipped, by name.
 type Harness struct {
 	// Open opens a driver on the store under test as a process of its own
 	// would: with connections of its own. The suite closes it.
 	Open func(ctx context.Context) (driver.Driver, error)
 
-	// OpenLink (optional) opens a driver whose way to the store can be cut.
+	// OpenLink (optional) opens a driver whose way to the store can be cut:
+	// package conformance/link has one for stores with a network, and one for
+	// those without.
 	// Without it the suite cuts the way between the core and the driver, which
 	// says nothing of heartbeats, sessions and connections: a driver that has
 	// any of them gives OpenLink.
@@ -32,6 +34,12 @@ type Harness struct {
 	// takes no time. It is for drivers that touch no network, on stores whose
 	// timers and channels belong to one lock name each.
 	Bubble bool
+
+	// Complete makes a failure of every case that cannot run, and of a suite
+	// that has not proved all it knows to prove.
+	Complete bool
+
+	logf func(format string, args ...any) // for figures worth a line in the log
 }
 
 // Link is a way to a store that can fail. Its methods may be called at any time.
@@ -63,15 +71,23 @@ const (
 	NeedKeys
 )
 
-// missing names the first need that h does not meet.
-func (n Needs) missing(h Harness) (what string, ok bool) {
-	switch {
-	case n&NeedLink != 0 && h.OpenLink == nil:
-		return "OpenLink", true
-	case n&NeedServer != 0 && h.Server == nil:
-		return "Server", true
-	case n&NeedKeys != 0 && h.Keys == nil:
-		return "Keys", true
+// parts are their names, as they are written in a Harness.
+var parts = []struct {
+	need  Needs
+	name  string
+	given func(h Harness) bool
+}{
+	{NeedLink, "OpenLink", func(h Harness) bool { return h.OpenLink != nil }},
+	{NeedServer, "Server", func(h Harness) bool { return h.Server != nil }},
+	{NeedKeys, "Keys", func(h Harness) bool { return h.Keys != nil }},
+}
+
+// missing names what a case needs and h does not have.
+func (n Needs) missing(h Harness) (names []string) {
+	for _, p := range parts {
+		if n&p.need != 0 && !p.given(h) {
+			names = append(names, p.name)
+		}
 	}
-	return "", false
+	return names
 }

@@ -35,9 +35,10 @@ var mutants = map[mutant.Bug]string{
 	mutant.OwnerIsTicket:    `reentry/not-across-processes`,
 	mutant.QueuesTwice:      `ownership/acquire-asked-again`,
 	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
+	mutant.RefusedQueued:    `fairness/try-never-queued fairness/try-cut-off`,
 	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-told cancellation/writer-leaves`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
-	mutant.NeverJoined:      `fairness/joined-is-told`,
+	mutant.NeverJoined:      `fairness/joined-is-told reentry/owner-takes-over`,
 	mutant.JoinedTwice:      `fairness/joined-is-told`,
 	mutant.OneReaderAtATime: `fairness/readers-together exclusion/line-obeys-rule`,
 
@@ -85,11 +86,20 @@ var mutants = map[mutant.Bug]string{
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/told-before-next errors/release-unreached cancellation/cut-while-asking
 		outage/release-while-down outage/stall-while-held`,
-	mutant.LostIfUnknown: `errors/unknown-is-not-lost cancellation/driver-returns errors/driver-in-a-cut`,
+	mutant.LostIfUnknown: `limits/outage-is-no-contention errors/unknown-is-not-lost cancellation/driver-returns errors/driver-in-a-cut`,
 	mutant.IgnoresContext: `cancellation/driver-returns errors/no-way-to-store errors/driver-in-a-cut
 		outage/stalled outage/close-while-down`,
 	mutant.FewConnections:  `fairness/many-waits`,
 	mutant.NeverReconnects: `outage/waiter-keeps-place outage/cut-and-back outage/down-at-start outage/stalled`,
+
+	mutant.ForgetsRelease: `removal/unanswered-release removal/given-up-wait`,
+	mutant.SlowContext:    `limits/in-time`,
+	mutant.Unmarked:       `limits/down-is-unavailable`,
+	mutant.CloseWaits:     `limits/close-in-a-cut`,
+	mutant.PingLies:       `limits/ping limits/down-is-unavailable`,
+	mutant.CloseTakesHeld: `hold/closed-early`,
+	mutant.HoldIgnored:    `hold/released-early hold/crashed-early`,
+	mutant.BreakCause:     `loss/cause`,
 
 	mutant.FoldsCase:    `names/distinct names/lines-apart`,
 	mutant.TrimsBlanks:  `names/distinct names/lines-apart`,

@@ -1,8 +1,12 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"flag"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,38 +18,75 @@ import (
 // leases to end, which is why the limit is not the number of processors.
 const atOnce = 6
 
-// Run proves a driver. Each case is a sub-test topic/name; a case that needs
-// what the harness does not have is named in the log.
+// Run proves a driver. Each case is a sub-test topic/name. A case that needs what
+// the harness does not have is skipped, and the last line of the log says how
+// much was proved and what the rest needs. Without -v it is printed on standard
+// output, which "go test" shows when it is given no package list.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Open == nil {
 		t.Fatal("conformance: the harness has no Open")
 	}
-	cases := runnable(t, h)
 	var results []*result
-	for _, c := range cases {
-		results = append(results, &result{c: c, h: h})
+	for _, c := range Cases() {
+		results = append(results, &result{c: c, h: h, missing: c.Needs.missing(h)})
 	}
-	if !h.Bubble && !filtered(t) {
+	all := !filtered(t)
+	if !h.Bubble && all {
 		defer ahead(results)()
 	}
 	for _, r := range results {
 		t.Run(r.c.String(), r.report)
 	}
+	if all {
+		line := summary(results)
+		t.Log(line)
+		if !testing.Verbose() && !t.Failed() {
+			fmt.Printf("%s: %s\n", t.Name(), line)
+		}
+	}
 }
 
-// runnable leaves out, and logs, the cases whose needs the harness lacks.
-func runnable(t *testing.T, h Harness) []Case {
-	t.Helper()
-	var cases []Case
-	for _, c := range Cases() {
-		if what, missing := c.Needs.missing(h); missing {
-			t.Logf("%s: not run: the harness has no %s", c, what)
-			continue
+// summary says how much was proved, and what the harness lacks to prove the rest.
+func summary(results []*result) string {
+	proved, disproved := 0, 0
+	rules := make(map[string][]string) // by what is missing
+	for _, r := range results {
+		switch {
+		case len(r.missing) > 0:
+			lack := strings.Join(r.missing, " and ")
+			rules[lack] = append(rules[lack], r.c.Rules...)
+		case r.err != nil:
+			disproved++
+		default:
+			proved++
 		}
-		cases = append(cases, c)
 	}
-	return cases
+	line := fmt.Sprintf("%d of %d cases proved", proved, len(results))
+	if disproved > 0 {
+		line += fmt.Sprintf(", %d disproved", disproved)
+	}
+	for i, lack := range slices.Sorted(maps.Keys(rules)) {
+		if i == 0 {
+			line += "; not fully proved"
+		}
+		line += fmt.Sprintf("; %s: give %s", strings.Join(ofDriver(rules[lack]), ", "), lack)
+	}
+	return strings.Replace(line, "not fully proved; ", "not fully proved: ", 1)
+}
+
+// ofDriver are the rules of package driver among some, each once, in order.
+func ofDriver(rules []string) []string {
+	var own []string
+	for _, r := range rules {
+		if strings.HasPrefix(r, "D") {
+			own = append(own, r)
+		}
+	}
+	slices.SortFunc(own, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	})
+	return slices.Compact(own)
 }
 
 // filtered tells whether the flags choose among the sub-tests: then only those
@@ -78,7 +119,7 @@ func ahead(results []*result) (wait func()) {
 	group.Go(func() {
 		defer close(queue)
 		for _, r := range results {
-			if !r.c.alone {
+			if !r.c.alone && len(r.missing) == 0 {
 				queue <- r
 			}
 		}
@@ -98,12 +139,21 @@ func apart(f func()) {
 
 // result is a case that runs once, whoever asks first.
 type result struct {
-	c Case
-	h Harness
+	c       Case
+	h       Harness
+	missing []string // what the case needs and h has not
 
-	once sync.Once
-	err  error
-	took time.Duration
+	once  sync.Once
+	err   error
+	took  time.Duration
+	mu    sync.Mutex
+	lines []string // of the case's log
+}
+
+func (r *result) logf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
 func (r *result) run() {
@@ -111,18 +161,32 @@ func (r *result) run() {
 		begun := time.Now()
 		defer func() { r.took = time.Since(begun) }()
 		r.err = errGoexit // should Open end the goroutine, as t.FailNow does
-		apart(func() { r.err = r.c.Run(context.Background(), r.h) })
+		h := r.h
+		h.logf = r.logf
+		apart(func() { r.err = r.c.Run(context.Background(), h) })
 	})
 }
 
 // report is the sub-test.
 func (r *result) report(t *testing.T) {
+	if len(r.missing) > 0 {
+		lack := fmt.Sprintf("not run: the harness has no %s (%s: %s)", strings.Join(r.missing, " and no "), r.c.cites(), r.c.Explain)
+		if r.h.Complete {
+			t.Fatalf("%s, and asks for a complete proof", lack)
+		}
+		t.Skip(lack)
+	}
 	if r.h.Bubble {
 		synctest.Test(t, func(*testing.T) { r.run() })
 	} else {
 		r.run()
 	}
 	t.Logf("%s: %s (%v)", r.c.cites(), r.c.Explain, r.took.Round(time.Millisecond))
+	r.mu.Lock()
+	for _, line := range r.lines {
+		t.Log(line)
+	}
+	r.mu.Unlock()
 	if r.err != nil {
 		t.Errorf("disproved: %v", r.err)
 	}

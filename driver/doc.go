@@ -136,7 +136,4 @@
 // does not release the ticket earlier. It is gone at most Bounds.Crash after
 // its lease. A driver that cannot keep that answers ErrUnsupported before it
 // queues the ticket.
-//
-// D21. An [Opener] takes the parameters it knows off the URL. The core takes
-// "ttl", which no driver needs to look at.
 package driver

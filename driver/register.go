@@ -9,8 +9,9 @@ import (
 )
 
 // An Opener makes a driver from a URL. It reads its parameters with the
-// methods of URL and ends with u.Done, so that unknown ones are refused.
-// It need not reach the store.
+// methods of URL and ends with u.Done, so that unknown ones are refused. The core
+// has read "ttl", the default lease, which no driver needs to look at. An Opener
+// need not reach the store.
 type Opener func(ctx context.Context, u *URL) (Driver, error)
 
 var (
@@ -51,11 +52,33 @@ func Open(ctx context.Context, u *URL) (Driver, error) {
 	open, ok := openers[u.Scheme]
 	openersMu.RUnlock()
 	if !ok {
-		known := strings.Join(Schemes(), ", ")
-		if known == "" {
-			known = "none; import a driver package for its side effect"
-		}
-		return nil, fmt.Errorf("unknown scheme %q (registered: %s)", u.Scheme, known)
+		return nil, unknownScheme(u.Scheme)
 	}
 	return open(ctx, u)
+}
+
+// packages are the schemes of this module's own drivers, each with its package.
+var packages = map[string]string{
+	"memory": "memory",
+	"redis":  "redis", "rediss": "redis", "redis+sentinel": "redis", "redis+cluster": "redis",
+	"redlock":   "redlock",
+	"zookeeper": "zookeeper",
+	"etcd":      "etcd", "etcds": "etcd",
+	"consul": "consul", "consuls": "consul",
+	"postgres": "postgres", "postgresql": "postgres",
+	"mysql": "mysql",
+}
+
+// unknownScheme says which import is missing, or which schemes there are.
+func unknownScheme(scheme string) error {
+	const path = "github.com/lockerproject/locker/driver/"
+	if pkg, ok := packages[scheme]; ok {
+		return fmt.Errorf("the driver for %s:// is not linked into this program: import _ %q (or %q for all drivers)",
+			scheme, path+pkg, path+"all")
+	}
+	known := strings.Join(Schemes(), ", ")
+	if known == "" {
+		known = "none; import a driver package, such as " + path + "redis"
+	}
+	return fmt.Errorf("unknown scheme %q (registered: %s)", scheme, known)
 }

@@ -10,7 +10,7 @@
 //
 // Leases run on the process's monotonic clock. A lease that nobody releases
 // ends exactly at its TTL, and a waiter is woken through a channel; there is
-// neither polling nor a goroutine. The smallest TTL is a nanosecond. The driver works
+// neither polling nor a goroutine. The driver works
 // inside a bubble of testing/synctest, so that a program's own expiry and loss
 // can be tested in no time; a space must not be shared by two bubbles.
 package memory

@@ -28,7 +28,6 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
 )
 
 // New returns a client of a new space that nobody else shares; Join makes more
@@ -44,7 +43,8 @@ func (d *Driver) Join() *Driver {
 }
 
 // Open returns a client of the space of that name, which all who open the name
-// share. The space ends when its last client is closed.
+// share. The space ends when its last client is closed, or later with the last
+// minimum hold in it.
 func Open(name string) *Driver {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -110,12 +110,12 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// leave ends a shared space with its last client.
+// leave ends a shared space with its last client, unless a minimum
+// hold is left in it: then it stays for whoever opens the name next.
 func leave(name string, s *space) {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
-	if s.clients--; s.clients == 0 {
+	if s.clients--; s.clients == 0 && s.stop() {
 		delete(shared, name)
-		s.stop()
 	}
 }

@@ -3,14 +3,14 @@ package memory
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-var errBroken = errors.New("the lock was broken")
+var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(_ context.Context, name string) ([]driver.Ticket, error) {

@@ -8,28 +8,15 @@ import (
 )
 
 // Renew implements driver.Driver.
-func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
-}
-
-// RenewAll implements driver.BatchRenewer.
-func (d *Driver) RenewAll(_ context.Context, rs []driver.Renewal) []error {
-	errs := make([]error, len(rs))
+func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) error {
 	now := time.Now()
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	for i, r := range rs {
-		errs[i] = d.renew(r, now)
-	}
-	return errs
-}
-
-func (d *Driver) renew(r driver.Renewal, now time.Time) error {
-	t, ln := d.find(r.Hold, now)
+	t, ln := d.find(h, now)
 	if t == nil || !t.held {
 		return driver.ErrLost
 	}
-	if until := now.Add(r.TTL); until.After(t.until) {
+	if until := now.Add(ttl); until.After(t.until) {
 		t.until = until // line.soonest may stay behind: it is a lower bound
 		ln.arm()
 	}
@@ -69,7 +56,7 @@ func (d *Driver) Break(_ context.Context, name string, token uint64) error {
 		return driver.ErrLost
 	}
 	if t.held && t.d.tell != nil {
-		t.d.tell(t.req.Hold(t.token), errBroken)
+		t.d.tell(t.req.Hold(t.token), errRemoved)
 	}
 	return nil
 }

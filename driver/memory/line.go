@@ -2,10 +2,15 @@ package memory
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
+
+// tokens counts tickets: one counter for all names of all spaces, so that tokens
+// grow for as long as the process lives, whatever is closed and opened again.
+var tokens atomic.Uint64
 
 // space is what a server is to the other drivers.
 type space struct {
@@ -13,7 +18,6 @@ type space struct {
 	clients int // of a shared space; guarded by sharedMu
 
 	mu      sync.Mutex
-	token   uint64 // the last one given; one counter for all names only grows
 	lines   map[string]*line
 	tickets map[string]*ticket // by ID
 	idle    *line              // one spare line, so that a cycle need not allocate
@@ -23,13 +27,22 @@ func newSpace() *space {
 	return &space{lines: make(map[string]*line), tickets: make(map[string]*ticket)}
 }
 
-// stop ends the timers of a space that nobody uses any more.
-func (s *space) stop() {
+// stop ends the timers of a space that nobody uses any more, and reports
+// whether no minimum hold is left.
+func (s *space) stop() bool {
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ln := range s.lines {
+		ln.settle(now)
 		ln.disarm()
 	}
+	for _, t := range s.tickets {
+		if t.req.MinHold > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // ticket is a place in a line.
@@ -123,8 +136,7 @@ func (ln *line) free(r driver.Request) bool {
 // join puts a new ticket at the end of the line.
 func (ln *line) join(d *Driver, r driver.Request, now time.Time) *ticket {
 	granted := ln.free(r)
-	ln.s.token++
-	t := &ticket{d: d, req: r, token: ln.s.token, since: now}
+	t := &ticket{d: d, req: r, token: tokens.Add(1), since: now}
 	ln.s.tickets[r.ID] = t
 	if !r.Shared {
 		ln.exclusive++

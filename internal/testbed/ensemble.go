@@ -69,7 +69,7 @@ func announced(tb testing.TB, k *kind, nodes []*node) *ProxySet {
 	set := &ProxySet{url: k.urlOf}
 	for _, n := range nodes {
 		p := NewProxy(tb, fmt.Sprintf("127.0.0.1:%d", n.ports[0]))
-		p.url = k.urlOf(p.addr)
+		p.url = k.urlOf(p.Addr())
 		n.announced = p.port
 		set.Proxies = append(set.Proxies, p)
 	}

@@ -135,7 +135,7 @@ func (s *Sentinel) isPrimary(ctx context.Context, addr string) (bool, error) {
 // announcedAddr is what others know member i by.
 func (e *Ensemble) announcedAddr(i int) string {
 	if e.front != nil {
-		return e.front.Proxies[i].addr
+		return e.front.Proxies[i].Addr()
 	}
 	return e.Members[i].addr
 }

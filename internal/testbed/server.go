@@ -91,7 +91,7 @@ func (s *Server) Log() string {
 func (s *Server) Proxy(tb testing.TB) *Proxy {
 	tb.Helper()
 	p := NewProxy(tb, s.addr)
-	p.url = strings.Replace(s.url, s.addr, p.addr, 1)
+	p.url = strings.Replace(s.url, s.addr, p.Addr(), 1)
 	return p
 }
 

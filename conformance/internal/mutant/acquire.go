@@ -17,6 +17,9 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		t, err = d.take(r)
 		return err
 	})
+	if errors.Is(err, errRefused) {
+		err = d.leave(ctx, r)
+	}
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -68,7 +71,29 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 	return t, nil
 }
 
+// errRefused says that a ticket has yet to leave the queue, for RefusedQueued.
+var errRefused = errors.New("mutant: refused, and queued")
+
+// leave takes a ticket out of the queue that was refused a moment ago.
+func (d *Driver) leave(ctx context.Context, r driver.Request) error {
+	sleep(ctx, time.Millisecond)
+	return d.ask(ctx, func() error {
+		ln, err := d.s.line(r.Name)
+		if err != nil {
+			return err
+		}
+		if t := ln.find(r.Hold(0)); t != nil {
+			ln.remove(t)
+		}
+		ln.settle()
+		return driver.ErrNotAcquired
+	})
+}
+
 func (s *Store) refuse(ln *line) error {
+	if s.has(RefusedQueued) {
+		return errRefused
+	}
 	if !s.has(RefusedLeavesOne) {
 		ln.tickets = ln.tickets[:len(ln.tickets)-1]
 	}
@@ -90,8 +115,8 @@ func (d *Driver) wait(ctx context.Context, t *ticket) error {
 			return context.Cause(ctx)
 		}
 	}
-	for {
-		beat := time.NewTimer(Liveness / 4)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		beat := time.NewTimer(d.beat(pause))
 		select {
 		case <-beat.C:
 		case <-d.heard(t):
@@ -125,6 +150,17 @@ func (d *Driver) wait(ctx context.Context, t *ticket) error {
 	}
 }
 
+// beat is the time to the next heartbeat.
+func (d *Driver) beat(pause time.Duration) time.Duration {
+	switch d.s.bug {
+	case PollsSlowly:
+		return 250 * time.Millisecond
+	case PollsLater:
+		return pause
+	}
+	return Liveness / 4
+}
+
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -140,7 +176,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (d *Driver) heard(t *ticket) <-chan struct{} {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	if d.cut || d.drop || d.s.paused || !d.s.up {
+	if d.cut || d.drop || d.s.paused || !d.s.up || d.s.has(PollsSlowly) || d.s.has(PollsLater) {
 		return nil
 	}
 	return t.done
@@ -155,9 +191,7 @@ func (d *Driver) ended() <-chan struct{} {
 }
 
 func (d *Driver) endOfWait(ctx context.Context, last error) error {
-	if d.s.has(IgnoresContext) {
-		time.Sleep(30 * time.Second)
-	}
+	d.s.lateReturn()
 	if d.s.has(SilentOutage) {
 		last = nil
 	}
@@ -205,6 +239,9 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 		}
 		if !t.acked && !d.s.has(LeaseFromJoining) {
 			t.until = time.Now().Add(d.s.lease(t.r.TTL))
+			if d.s.has(HoldIgnored) && t.r.MinHold > 0 {
+				t.until = time.Now().Add(time.Second)
+			}
 		}
 		t.acked = true
 		g = driver.Grant{Token: t.token, Asked: asked}

@@ -22,7 +22,10 @@ const (
 	OwnerIsTicket    Bug = "tickets of one owner text are taken for one"
 	QueuesTwice      Bug = "a request asked again queues a second ticket"
 	RefusedLeavesOne Bug = "a refused request leaves its ticket"
+	RefusedQueued    Bug = "a refused request is queued for a moment"
 	LateHandOff      Bug = "the next is granted at the next poll"
+	PollsSlowly      Bug = "waiters poll every 250 ms"
+	PollsLater       Bug = "waiters poll ever more slowly, up to every 250 ms"
 	NoSettleOnCancel Bug = "a waiter that leaves does not let those behind it through"
 	NeverJoined      Bug = "Joined is never called"
 	JoinedTwice      Bug = "Joined is called at every request"
@@ -41,6 +44,9 @@ const (
 	RenewShortens    Bug = "Renew sets the lease, shorter or not"
 	RenewAddsUp      Bug = "Renew adds to what is left"
 	RenewRevives     Bug = "Renew brings a ticket back"
+	LapsedRevives    Bug = "a late Renew brings a lapsed lease back"
+	LapsedRevivesIf  Bug = "a late Renew brings a lapsed lease back if nobody was granted since"
+	StatesHalf       Bug = "Bounds states a Crash of half the TTL"
 	RenewWaiter      Bug = "Renew of a waiter answers nil"
 	RenewAnybody     Bug = "Renew does not check the owner"
 	ReleaseNothing   Bug = "Release answers and does nothing"
@@ -64,6 +70,7 @@ const (
 	// Of waiters that die, and of those that do not.
 	DeadStay       Bug = "dead waiters stay"
 	DeadOneByOne   Bug = "a dead waiter is found when its turn comes"
+	BeatenStay     Bug = "waiters that have sent a heartbeat and die stay"
 	WaitersDropped Bug = "live waiters are dropped after the liveness interval"
 	FailsInOutage  Bug = "a waiter fails when the store is not reached"
 	SilentOutage   Bug = "a waiter does not say that the store was not reached"
@@ -74,6 +81,16 @@ const (
 	IgnoresContext  Bug = "calls return half a minute after their context ended"
 	FewConnections  Bug = "each waiter keeps one of four connections"
 	NeverReconnects Bug = "a client that was cut off once stays so"
+
+	// Of what the core does for every store.
+	ForgetsRelease Bug = "a release that was not answered is taken for done when it is asked again"
+	SlowContext    Bug = "calls return a second after their context ended"
+	Unmarked       Bug = "a store that is out is an error like any other"
+	CloseWaits     Bug = "Close waits for a store that does not answer"
+	PingLies       Bug = "Ping answers without asking the store"
+	CloseTakesHeld Bug = "Close removes tickets within their minimum hold"
+	HoldIgnored    Bug = "the lease of a minimum hold is a second long"
+	BreakCause     Bug = "the cause of a break is not ErrLost"
 
 	// Of names.
 	FoldsCase    Bug = "names in upper and lower case are one"
@@ -104,6 +121,8 @@ const (
 	WorksClosed     Bug = "a closed driver goes on working"
 	CloseTakesAll   Bug = "Close removes the tickets of other processes"
 	KeysStay        Bug = "an idle name leaves a key"
+	LapsedKeysStay  Bug = "a lapsed lease that nobody releases leaves a key"
+	DeadKeysStay    Bug = "a waiter that died leaves a key"
 	GoroutineStays  Bug = "Close leaves a goroutine"
 	StartsEmpty     Bug = "the server starts without what it had acknowledged"
 )

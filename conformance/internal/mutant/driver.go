@@ -3,6 +3,7 @@ package mutant
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ var (
 	errReset  = errors.New("mutant: the connection was reset, and an answer with it")
 	errNoWay  = errors.New("mutant: no answer")
 	errBroken = errors.New("mutant: broken")
+	errGone   = fmt.Errorf("%w: mutant: broken", driver.ErrLost)
 	errTwice  = errors.New("mutant: closed twice")
 )
 
@@ -30,6 +32,7 @@ type Driver struct {
 	drop   bool
 	wasCut bool
 	tokens uint64
+	forgot map[string]bool // for ForgetsRelease: tickets
 }
 
 var (
@@ -39,6 +42,7 @@ var (
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
 	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 )
 
 // Open returns a client.
@@ -89,9 +93,7 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 		case <-d.closing:
 			return driver.ErrClosed
 		case <-ctx.Done():
-			if s.has(IgnoresContext) {
-				time.Sleep(30 * time.Second)
-			}
+			s.lateReturn()
 			return errors.Join(context.Cause(ctx), errNoWay)
 		}
 	}
@@ -150,8 +152,28 @@ func (d *Driver) unknown(err error) error {
 		return nil
 	case d.s.has(LostIfUnknown):
 		return driver.ErrLost
+	case d.s.has(Unmarked):
+		return err
 	}
-	return err
+	return driver.Unavailable(err)
+}
+
+// lateReturn is how long the bugs take after the end of a context.
+func (s *Store) lateReturn() {
+	switch s.bug {
+	case IgnoresContext:
+		time.Sleep(30 * time.Second)
+	case SlowContext:
+		time.Sleep(time.Second)
+	}
+}
+
+// Ping implements driver.Pinger.
+func (d *Driver) Ping(ctx context.Context) error {
+	if d.s.has(PingLies) {
+		return nil
+	}
+	return d.ask(ctx, func() error { return nil })
 }
 
 // NotifyLoss implements driver.LossNotifier.
@@ -159,6 +181,9 @@ func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
 // Bounds implements driver.Bounder.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	if d.s.has(StatesHalf) {
+		return driver.Bounds{Crash: ttl / 2, Liveness: Liveness}
+	}
 	return driver.Bounds{Crash: ttl, Liveness: Liveness}
 }
 
@@ -168,6 +193,11 @@ func (d *Driver) String() string { return "mutant" }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	s := d.s
+	if s.has(CloseWaits) {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		_ = d.gate(ctx, false)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.closed {
@@ -181,9 +211,9 @@ func (d *Driver) Close() error {
 	if s.has(GoroutineStays) {
 		go time.Sleep(time.Hour)
 	}
-	if s.has(CloseTakesAll) {
-		for _, ln := range s.lines {
-			for _, t := range slices.Clone(ln.tickets) {
+	for _, ln := range s.lines {
+		for _, t := range slices.Clone(ln.tickets) {
+			if s.has(CloseTakesAll) || s.has(CloseTakesHeld) && t.d == d && t.r.MinHold > 0 {
 				ln.remove(t)
 			}
 		}

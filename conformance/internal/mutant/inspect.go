@@ -36,7 +36,11 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		return nil
 	})
 	if broken != nil && broken.held && broken.d.tell != nil && !d.s.has(BreakNotPushed) && !broken.d.isCut() {
-		broken.d.tell(broken.r.Hold(broken.token), errBroken)
+		cause := errGone
+		if d.s.has(BreakCause) {
+			cause = errBroken
+		}
+		broken.d.tell(broken.r.Hold(broken.token), cause)
 	}
 	return err
 }

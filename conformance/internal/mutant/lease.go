@@ -2,6 +2,7 @@ package mutant
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -30,6 +31,9 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 		t = &ticket{d: d, r: driver.Request{Name: h.Name, ID: h.ID, Shared: h.Shared}, token: h.Token, held: true, done: make(chan struct{})}
 		ln.tickets = append([]*ticket{t}, ln.tickets...)
 	}
+	if t == nil {
+		t = s.revive(ln, h)
+	}
 	if t == nil || !t.held && !s.has(RenewWaiter) {
 		return driver.ErrLost
 	}
@@ -43,6 +47,17 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 		t.until = until
 	}
 	return nil
+}
+
+// revive brings an expired ticket back, with the bugs that do.
+func (s *Store) revive(ln *line, h driver.Hold) *ticket {
+	t := s.lapsed[h.ID]
+	if t == nil || s.has(LapsedKeysStay) || s.has(DeadKeysStay) {
+		return nil
+	}
+	delete(s.lapsed, h.ID)
+	ln.tickets = append([]*ticket{t}, ln.tickets...)
+	return t
 }
 
 // RenewAll implements driver.BatchRenewer.
@@ -69,7 +84,35 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 
 // Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	if d.s.has(ForgetsRelease) {
+		return d.forgetRelease(ctx, h)
+	}
 	return d.askLate(ctx, func() error { return d.release(h) })
+}
+
+// forgetRelease asks once for each ticket.
+func (d *Driver) forgetRelease(ctx context.Context, h driver.Hold) error {
+	d.s.mu.Lock()
+	forgot := d.forgot[h.ID]
+	d.s.mu.Unlock()
+	if forgot {
+		return driver.ErrLost
+	}
+	err := d.ask(ctx, func() error { return d.release(h) })
+	if err != nil && !errors.Is(err, driver.ErrLost) {
+		d.s.mu.Lock()
+		defer d.s.mu.Unlock()
+		if d.forgot == nil {
+			d.forgot = make(map[string]bool)
+		}
+		d.forgot[h.ID] = true
+		for _, t := range d.s.lines[d.s.key(h.Name)].all() {
+			if t.r.ID == h.ID {
+				t.touched = t.touched.Add(time.Hour) // it lives as long as the process does
+			}
+		}
+	}
+	return err
 }
 
 func (d *Driver) release(h driver.Hold) error {
@@ -78,6 +121,7 @@ func (d *Driver) release(h driver.Hold) error {
 	if err != nil {
 		return err
 	}
+	delete(s.lapsed, h.ID)
 	t := ln.find(h)
 	if s.has(ReleaseAnybody) && t == nil && len(ln.tickets) > 0 {
 		t = ln.tickets[0]

@@ -1,6 +1,7 @@
 package mutant
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -40,6 +41,9 @@ func (ln *line) grant(now time.Time) {
 // long as a waiter's silence may be.
 func (ln *line) hold(t *ticket, now time.Time) {
 	t.held, t.since = true, now
+	if ln.s.has(LapsedRevivesIf) {
+		maps.DeleteFunc(ln.s.lapsed, func(_ string, l *ticket) bool { return l.r.Name == t.r.Name })
+	}
 	t.until = now.Add(min(t.r.TTL, Liveness))
 	if ln.s.has(LeaseFromJoining) {
 		t.until = now.Add(max(t.joined.Add(t.r.TTL).Sub(now), t.r.TTL/4))

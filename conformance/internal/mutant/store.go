@@ -26,6 +26,7 @@ type Store struct {
 	lines  map[string]*line
 	tokens map[string]uint64 // by name, for the bugs; the rule needs one counter
 	idleAt map[string]time.Time
+	lapsed map[string]*ticket // by ID: expired tickets of which something stays, for the bugs
 	last   uint64
 	xs     int // exclusive requests
 	clis   []*Driver
@@ -36,6 +37,7 @@ func New(bug Bug) *Store {
 	return &Store{
 		bug: bug, up: true, changed: make(chan struct{}),
 		lines: make(map[string]*line), tokens: make(map[string]uint64), idleAt: make(map[string]time.Time),
+		lapsed: make(map[string]*ticket),
 	}
 }
 
@@ -61,6 +63,14 @@ type ticket struct {
 	joined  time.Time
 	touched time.Time // last sign of life of a waiter
 	done    chan struct{}
+}
+
+// all are the tickets of a line, which may be nil.
+func (ln *line) all() []*ticket {
+	if ln == nil {
+		return nil
+	}
+	return ln.tickets
 }
 
 func (s *Store) has(b Bug) bool { return s.bug == b }
@@ -142,6 +152,9 @@ func (s *Store) Keys(context.Context) (int, error) {
 	}
 	if s.has(KeysStay) {
 		n += len(s.idleAt)
+	}
+	if s.has(LapsedKeysStay) || s.has(DeadKeysStay) {
+		n += len(s.lapsed)
 	}
 	return n, nil
 }
@@ -240,10 +253,19 @@ func (ln *line) expire(now time.Time) {
 	for _, t := range slices.Clone(ln.tickets) {
 		if over, at := ln.over(t); over && !now.Before(at) {
 			ln.remove(t)
+			ln.s.lapse(t)
 			if t.held && ln.s.has(TokensBackOnExpiry) {
 				ln.s.last = t.token - 1
 			}
 		}
+	}
+}
+
+// lapse keeps what the bugs keep of an expired ticket.
+func (s *Store) lapse(t *ticket) {
+	keeps := s.has(LapsedRevives) || s.has(LapsedRevivesIf) || s.has(LapsedKeysStay)
+	if t.held && keeps || !t.held && s.has(DeadKeysStay) {
+		s.lapsed[t.r.ID] = t
 	}
 }
 
@@ -257,7 +279,7 @@ func (ln *line) over(t *ticket) (bool, time.Time) {
 		return !s.has(NeverExpires) && !(s.has(DeadStay) && !t.acked), t.until
 	}
 	switch {
-	case s.has(DeadStay), s.has(DeadOneByOne):
+	case s.has(DeadStay), s.has(DeadOneByOne), s.has(BeatenStay) && t.touched.After(t.joined):
 		return false, time.Time{}
 	case s.has(WaitersDropped):
 		return true, t.joined.Add(Liveness)

@@ -1,0 +1,252 @@
+package link
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Proxy is a TCP proxy between clients and a server that breaks what passes
+// through it as networks do. Its methods may be called from any goroutine and at
+// any time.
+//
+// What [Proxy.Cut] and [Proxy.HoldReplies] hold back is delivered by Heal, as
+// TCP does after a short partition: a request sent during the cut arrives late,
+// even when its client has given up. Connections that have lost bytes for good
+// ([Proxy.DropReplies], [Proxy.LoseReply]) are reset instead.
+type Proxy struct {
+	tb     testing.TB
+	target string
+
+	accepted, requests, replies atomic.Int64
+
+	wg sync.WaitGroup // the accepting goroutine and two for each connection
+
+	mu       sync.Mutex
+	closed   bool
+	addr     string
+	listener net.Listener // nil while connections are refused
+	conns    map[*conn]struct{}
+	faults   faults
+	changed  chan struct{} // closed, and replaced, when faults change
+	trap     *trap
+}
+
+// faults is what a proxy does to its traffic at present.
+type faults struct {
+	cut         bool
+	holdReplies bool
+	dropReplies bool
+	delay       time.Duration
+}
+
+// NewProxy returns a proxy in front of target (host:port), on a free port. It
+// ends with tb.
+func NewProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
+	return Listen(tb, "127.0.0.1:0", target)
+}
+
+// Listen returns a proxy at addr (host:port) in front of target. It ends with tb.
+// A port that the caller has reserved is still there after [Proxy.Refuse].
+func Listen(tb testing.TB, addr, target string) *Proxy {
+	tb.Helper()
+	p := &Proxy{tb: tb, addr: addr, target: target, conns: make(map[*conn]struct{}), changed: make(chan struct{})}
+	p.mu.Lock()
+	err := p.listen()
+	p.mu.Unlock()
+	if err != nil {
+		tb.Fatalf("link: %v", err)
+	}
+	tb.Cleanup(p.close)
+	return p
+}
+
+// Addr returns the proxy's host:port.
+func (p *Proxy) Addr() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.addr
+}
+
+// Cut is a network partition: existing connections stay open and carry
+// nothing, not even their closing, and new ones are accepted and carry nothing
+// either, until [Proxy.Heal].
+func (p *Proxy) Cut() { p.set(func(f *faults) { f.cut = true }) }
+
+// HoldReplies cuts one direction only: requests reach the server, and answers
+// are held back until it is set to false or [Proxy.Heal] is called.
+func (p *Proxy) HoldReplies(on bool) { p.set(func(f *faults) { f.holdReplies = on }) }
+
+// DropReplies makes answers vanish: requests reach the server, and what it
+// answers is thrown away. When this ends, by false or by [Proxy.Heal],
+// connections that have lost something are reset.
+func (p *Proxy) DropReplies(on bool) {
+	p.set(func(f *faults) { f.dropReplies = on })
+	if !on {
+		p.abort(func(c *conn) bool { return c.lost.Load() })
+	}
+}
+
+// Delay makes each direction at least d slower, and at most 2d: bytes that
+// arrive during a delay wait for the next one.
+func (p *Proxy) Delay(d time.Duration) { p.set(func(f *faults) { f.delay = d }) }
+
+// Reset resets all connections. New ones are served.
+func (p *Proxy) Reset() { p.abort(func(*conn) bool { return true }) }
+
+// Refuse resets all connections and refuses new ones, as a machine does whose
+// server is down, until [Proxy.Heal].
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+	p.mu.Unlock()
+	p.Reset()
+}
+
+// LoseReply waits, once, for a request that contains match: it is delivered,
+// and when the server answers, the answer is thrown away and the connection
+// reset. The channel is closed then. The request must arrive in one piece of
+// at most 32 KiB, as small requests on loopback do. Whatever the server sends
+// next is taken for the answer: not so in HTTP/2, for which there is DropReplies.
+func (p *Proxy) LoseReply(match string) <-chan struct{} {
+	t := &trap{match: []byte(match), sprung: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trap = t
+	return t.sprung
+}
+
+// Heal ends all faults, and delivers what was held back.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	p.trap = nil
+	if p.listener == nil && !p.closed {
+		if err := p.listenAgain(); err != nil {
+			p.tb.Errorf("link: listen again: %v", err)
+		}
+	}
+	p.mu.Unlock()
+	p.abort(func(c *conn) bool { return c.lost.Load() })
+	p.set(func(f *faults) { *f = faults{} })
+}
+
+// Stats counts what has passed through a proxy since its start.
+type Stats struct {
+	Conns    int64 // connections accepted
+	Open     int   // of these, open now
+	Requests int64 // bytes to the server
+	Replies  int64 // bytes to clients
+}
+
+// Stats returns the counts so far.
+func (p *Proxy) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{
+		Conns: p.accepted.Load(), Open: len(p.conns),
+		Requests: p.requests.Load(), Replies: p.replies.Load(),
+	}
+}
+
+func (p *Proxy) set(f func(*faults)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.faults)
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// current returns the faults and a channel that is closed when they change.
+func (p *Proxy) current() (faults, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.faults, p.changed
+}
+
+// listen is called with mu held.
+func (p *Proxy) listen() error {
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		return err
+	}
+	p.listener, p.addr = l, l.Addr().String()
+	p.wg.Go(func() { p.accept(l) })
+	return nil
+}
+
+// listenAgain takes the port back that Refuse has let go. Until then the system
+// may have given it to an outgoing connection for a moment. It is called with
+// mu held.
+func (p *Proxy) listenAgain() error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err := p.listen(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (p *Proxy) accept(listener net.Listener) {
+	for {
+		c, err := listener.Accept()
+		if err != nil {
+			return // it was closed
+		}
+		served := &conn{proxy: p, client: c.(*net.TCPConn), done: make(chan struct{})}
+		if !p.add(served, listener) {
+			served.abort()
+			continue
+		}
+		p.wg.Go(served.serve)
+	}
+}
+
+// add registers c, unless the listener it came from has been closed since.
+func (p *Proxy) add(c *conn, from net.Listener) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != from {
+		return false
+	}
+	p.accepted.Add(1)
+	p.conns[c] = struct{}{}
+	return true
+}
+
+func (p *Proxy) drop(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+// abort resets the connections that which selects.
+func (p *Proxy) abort(which func(*conn) bool) {
+	p.mu.Lock()
+	var list []*conn
+	for c := range p.conns {
+		if which(c) {
+			list = append(list, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range list {
+		c.abort()
+	}
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+	p.mu.Unlock()
+	p.Reset()
+	p.wg.Wait()
+}

@@ -1,0 +1,264 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// sharing is a store whose tickets share a session: a ticket that was granted
+// stays until it is released, however short its lease is.
+func sharing() *stub {
+	s := newStub()
+	s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+		r.TTL = time.Hour
+		return next(ctx, r)
+	}
+	return s
+}
+
+// away makes all releases fail, until back is called.
+func (s *stub) away(err error) (back func()) {
+	s.set(func(s *stub) {
+		s.release = func(context.Context, driver.Hold, releaseFunc) error { return err }
+	})
+	return func() { s.set(func(s *stub) { s.release = nil }) }
+}
+
+// A ticket whose release was not answered is gone soon after the store is back,
+// whatever else shares its session.
+func TestUnansweredReleaseIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		l := locker.New(s)
+		defer l.Close()
+		ttl := locker.WithTTL(15 * time.Second)
+		first, second := acquire(t, l, "first", ttl), acquire(t, l, "second", ttl)
+		back := s.away(errDown)
+		begun := time.Now()
+		err := first.Release(context.Background())
+		want(t, err, errDown)
+		if d := time.Since(begun); d > 5100*time.Millisecond {
+			t.Errorf("release took %v", d)
+		}
+		if !strings.Contains(err.Error(), "in the background") {
+			t.Errorf("%v does not say what becomes of the lock", err)
+		}
+		want(t, first.Release(context.Background()), locker.ErrReleased)
+		time.Sleep(40 * time.Second)
+		back()
+		time.Sleep(2 * time.Second)
+		if n := s.lineLen(t, "first"); n != 0 {
+			t.Errorf("%d tickets 2s after the store is back", n)
+		}
+		if second.Err() != nil {
+			t.Error("the other lock was lost")
+		}
+		release(t, second)
+	})
+}
+
+// So is the ticket of a wait that was given up.
+func TestGivenUpWaitIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		l := locker.New(s)
+		defer l.Close()
+		acquire(t, l, "a")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		back := s.away(errDown)
+		_, err := l.Acquire(ctx, "a")
+		want(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		back()
+		time.Sleep(2 * time.Second)
+		if n := s.lineLen(t, "a"); n != 1 {
+			t.Errorf("%d tickets 2s after the store is back, want the holder's", n)
+		}
+	})
+}
+
+// A store that does not answer is asked for one ticket at a time, a few times a
+// second, and for all of them once it answers.
+func TestRemovalsSpareAStoreThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 500
+		s := sharing()
+		l := locker.New(s, locker.WithReleaseTimeout(time.Second))
+		defer l.Close()
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf("name-%d", i)
+		}
+		group, err := locker.AcquireAll(context.Background(), l, names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		tries, under, most := 0, 0, 0
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error {
+				mu.Lock()
+				tries++
+				under++
+				most = max(most, under)
+				mu.Unlock()
+				<-ctx.Done()
+				mu.Lock()
+				defer mu.Unlock()
+				under--
+				return ctx.Err()
+			}
+		})
+		want(t, group.Release(context.Background()), locker.ErrUnavailable)
+		time.Sleep(20 * time.Second)
+		mu.Lock()
+		tries, most = 0, 0
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if tries > 60 || tries < 40 || most > 1 {
+			t.Errorf("%d tries in a minute, %d at a time", tries, most)
+		}
+		mu.Unlock()
+		s.set(func(s *stub) { s.release = nil })
+		time.Sleep(2 * time.Second)
+		if names, _ := s.List(context.Background()); len(names) != 0 {
+			t.Errorf("%d of %d left 2s after the store is back", len(names), n)
+		}
+	})
+}
+
+// Close gives its last try to what ended by the clock too.
+func TestCloseRemovesWhatHasExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		other := s.Join()
+		defer other.Close()
+		l := locker.New(s)
+		back := s.away(errDown)
+		k := acquire(t, l, "a", locker.WithTTL(time.Second), locker.WithoutRenewal())
+		<-k.Done()
+		time.Sleep(10 * time.Second)
+		time.AfterFunc(time.Second, back)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if line, _ := other.Inspect(context.Background(), "a"); len(line) != 0 {
+			t.Errorf("left in the store: %v", line)
+		}
+	})
+}
+
+// Close is bounded, and immediate when there is nothing to remove, whatever
+// requests are under way.
+func TestCloseIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		s := newStub()
+		s.acquire = func(ctx context.Context, _ driver.Request, _ acquireFunc) (driver.Grant, error) {
+			return driver.Grant{}, driver.NoTicket(hang(ctx))
+		}
+		l := locker.New(s)
+		failed := make(chan error, 1)
+		go func() { failed <- l.Ping(context.Background()) }()
+		go func() { _, _ = l.Acquire(context.Background(), "a") }()
+		synctest.Wait()
+		begun := time.Now()
+		if err := l.Close(); err != nil || time.Since(begun) != 0 {
+			t.Errorf("Close with nothing to remove took %v: %v", time.Since(begun), err)
+		}
+
+		s = newStub()
+		l = locker.New(s)
+		acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error { return hang(ctx) }
+		})
+		begun = time.Now()
+		want(t, l.Close(), locker.ErrUnavailable)
+		if d := time.Since(begun); d > 5100*time.Millisecond {
+			t.Errorf("Close took %v", d)
+		}
+	})
+}
+
+// Nothing is asked of the store for a ticket that never was.
+func TestNoTicketIsNotRemoved(t *testing.T) {
+	s := newStub()
+	s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
+		return driver.Grant{}, driver.NoTicket(errDown)
+	}
+	s.release = func(context.Context, driver.Hold, releaseFunc) error {
+		t.Error("the store was asked")
+		return nil
+	}
+	l := locker.New(s)
+	_, err := l.Acquire(context.Background(), "a")
+	want(t, err, errDown)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that was given up may arrive long after its ticket was looked for.
+func TestVeryLateRequestIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		l := locker.New(s)
+		defer l.Close()
+		for _, late := range []time.Duration{time.Second, 5 * time.Second, 25 * time.Second} {
+			s.set(func(s *stub) {
+				s.acquire = func(_ context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+					time.AfterFunc(late, func() { _, _ = next(context.Background(), r) })
+					return driver.Grant{}, errDown
+				}
+			})
+			_, err := l.Acquire(context.Background(), "a")
+			want(t, err, errDown)
+			time.Sleep(31 * time.Second)
+			if n := s.lineLen(t, "a"); n != 0 {
+				t.Errorf("%d tickets left of a request that was %v late", n, late)
+			}
+		}
+		if _, _, removals, _ := l.Books(); removals != 0 {
+			t.Errorf("%d tickets are still looked for", removals)
+		}
+	})
+}
+
+// An answer that is lost again and again is resolved in the end.
+func TestRemovalWhoseAnswersAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		l := locker.New(s, locker.WithReleaseTimeout(time.Second))
+		defer l.Close()
+		k := acquire(t, l, "a")
+		back := time.Now().Add(3 * time.Second)
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				err := next(ctx, h)
+				if time.Now().Before(back) {
+					return errDown
+				}
+				return err
+			}
+		})
+		if err := k.Release(context.Background()); !errors.Is(err, errDown) {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if _, _, removals, _ := l.Books(); removals != 0 {
+			t.Errorf("%d tickets are still being removed", removals)
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package locker
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// tasks are the calls and goroutines of a Client, which Close waits for.
+type tasks struct {
+	live context.Context // ends when Close begins, with the cause ErrClosed
+	end  context.CancelCauseFunc
+	all  context.Context // ends when Close has waited long enough
+	stop context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	group  sync.WaitGroup
+}
+
+func newTasks() *tasks {
+	t := &tasks{}
+	t.live, t.end = context.WithCancelCause(context.Background())
+	t.all, t.stop = context.WithCancel(context.Background())
+	return t
+}
+
+// begin counts a call, which ends with done. It reports false when Close has
+// begun.
+func (t *tasks) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.group.Add(1)
+	return true
+}
+
+func (t *tasks) done() { t.group.Done() }
+
+// run runs f on a goroutine, unless Close has begun.
+func (t *tasks) run(f func()) bool {
+	if !t.begin() {
+		return false
+	}
+	go func() {
+		defer t.done()
+		f()
+	}()
+	return true
+}
+
+// close lets nothing begin any more and ends live. It reports false when it was
+// called before.
+func (t *tasks) close() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.closed = true
+	t.end(ErrClosed)
+	return true
+}
+
+// wait waits for all that has begun, at most for d.
+func (t *tasks) wait(d time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		t.group.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
