@@ -238,6 +238,6 @@ func (d *Driver) hearLoss(node int, s string) {
 	}
 	d.mu.Unlock()
 	if tell != nil {
-		tell(h, redisline.ErrBroken)
+		tell(h, redisline.ErrRemoved)
 	}
 }

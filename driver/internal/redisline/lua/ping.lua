@@ -1,4 +1,4 @@
--- KEYS: main key of a name that nobody uses, fence key
+-- KEYS: main key of a name that nobody uses, fence key (or that of all fences)
 -- ARGV: channel
 -- Answers: 1, after each command that the other scripts use, when the rights
 -- suffice. It leaves nothing: what removes comes before what creates, but for a
@@ -14,7 +14,8 @@ call('PEXPIRE', key, 1000)
 call('PTTL', key)
 call('TIME')
 call('EXISTS', key)
-call('GET', KEYS[2])
+call('EXISTS', KEYS[2])
+call('GET', key)
 call('HGET', T, '')
 call('ZSCORE', X, '')
 call('ZCARD', X)
@@ -23,7 +24,7 @@ call('ZRANGE', X, 0, 0)
 call('ZREVRANGE', X, 0, 0)
 call('ZRANGEBYSCORE', X, '-inf', 'inf')
 call('PUBLISH', ARGV[1], '')
-for _, create in ipairs({{'HSET', T, '', ''}, {'ZADD', X, 1, ''}, {'ZINCRBY', X, 1, ''}}) do
+for _, create in ipairs({{'HSET', T, '', ''}, {'ZADD', X, 1, ''}, {'ZINCRBY', X, 1, ''}, {'SADD', X, ''}}) do
   local answer = redis.pcall(unpack(create))
   call('DEL', key, X, T)
   if type(answer) == 'table' and answer.err then return call(unpack(create)) end -- raises the error

@@ -3,7 +3,8 @@
 -- form is three letters: x exclusive or s shared; w hold or else wait in line, j wait
 -- in line and do not hold, t hold or else leave nothing; n for a number that was guessed,
 -- r for one that is larger than all that a majority has answered, k for one that is
--- kept: the ticket has it on a majority.
+-- kept: the ticket has it on a majority; m for one that holds on a majority, and is
+-- to hold here as well.
 -- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
 -- it may hold)} it is in line; {3, now} it is not, or {3, now, 1} when another library keeps
 -- no string there; {0, now, floor} the number is too
@@ -28,6 +29,10 @@ local function refused(top)
   local small
   if origin == 'n' then
     small = number <= floor
+  elseif origin == 'm' then
+    -- The fence may be another name's. Of this name nobody holds a majority
+    -- meanwhile, and whoever holds here is not displaced.
+    small = false
   elseif origin == 'r' then
     small = fence and number <= fence
   else
