@@ -15,7 +15,7 @@ import (
 // the first write of a script. Redis 6.2 wraps what a command of a script
 // has met, so that they may stand anywhere in the text.
 var refusals = []string{
-	"LOADING ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "TRYAGAIN ", "BUSY ", "MISCONF ", "NOREPLICAS ",
+	"LOADING ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "TRYAGAIN ", "MOVED ", "ASK ", "BUSY ", "MISCONF ", "NOREPLICAS ",
 	"OOM command not allowed", "max number of clients reached", "attempted to access a non local key",
 }
 
@@ -79,8 +79,12 @@ func denied(err error) bool {
 }
 
 // Moving tells whether a Cluster has refused a script because the hash slot of
-// its keys is being moved to another master: it is to be asked again.
-func Moving(err error) bool { return err != nil && redis.HasErrorPrefix(err, "TRYAGAIN") }
+// its keys is being moved to another master: it is to be asked again. The
+// redirections are those beyond the few that go-redis follows: two masters may
+// send a client to each other until both know whose the slot is.
+func Moving(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "TRYAGAIN ") || redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK "))
+}
 
 func hasAny(s string, parts []string) bool {
 	for _, p := range parts {
