@@ -10,6 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/redis"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -282,5 +283,58 @@ func TestContextEnds(t *testing.T) {
 			}
 			p.Heal()
 		}
+	}
+}
+
+// TestLoading: a server that is reading its data says so to everybody.
+func TestLoading(t *testing.T) {
+	srv := testbed.Redis(t, testbed.Faults(), testbed.Durable(),
+		testbed.Args("--key-load-delay", "150", "--aof-use-rdb-preamble", "no"))
+	fill := dial(t, srv.Addr()).Pipeline()
+	for i := range 10 * 1024 { // seconds of loading; the server answers after each 1024
+		fill.Set(t.Context(), "filler", i, 0)
+	}
+	if _, err := fill.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := openAt(t, srv.URL())
+	if err := d.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	srv.Kill()
+	started := make(chan struct{})
+	go func() { defer close(started); srv.Start() }()
+	seen := 0
+	for done := false; !done; {
+		select {
+		case <-started:
+			done = true
+		default:
+		}
+		err := d.Ping(t.Context())
+		if err != nil && strings.Contains(err.Error(), "LOADING") {
+			if seen++; !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("loading: %v", err)
+			}
+		}
+	}
+	t.Logf("told %d times that the server is loading", seen)
+	if seen == 0 {
+		t.Error("the server was never seen to load")
+	}
+}
+
+// TestTooManyClients: a server without room for one more connection refuses
+// everybody.
+func TestTooManyClients(t *testing.T) {
+	srv := testbed.Redis(t)
+	admin := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), PoolSize: 1, MinIdleConns: 1})
+	t.Cleanup(func() { _ = admin.Close() })
+	if err := admin.ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	// The connection may be reset before the answer is read: then the core sees it.
+	if _, err := process(t, srv.URL()).TryAcquire(t.Context(), newName()); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("no room for a connection: %v", err)
 	}
 }
