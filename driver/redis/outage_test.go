@@ -338,3 +338,21 @@ func TestTooManyClients(t *testing.T) {
 		t.Errorf("no room for a connection: %v", err)
 	}
 }
+
+// TestContextEndsOnShortcut: the one request that a caller sends itself, without
+// watching its context, does not make it late either.
+func TestContextEndsOnShortcut(t *testing.T) {
+	p := testbed.SharedRedis(t).Proxy(t)
+	d := openAt(t, p.URL())
+	name := newName()
+	for range 20 { // the server is known to be quick
+		if err := d.Release(t.Context(), driver.Hold{Name: name, ID: newName()}); !errors.Is(err, driver.ErrLost) {
+			t.Fatal(err)
+		}
+	}
+	p.Cut()
+	_ = bounded(t, "release", 10*time.Millisecond, func(ctx context.Context) error {
+		return d.Release(ctx, driver.Hold{Name: name, ID: newName()})
+	})
+	p.Heal()
+}
