@@ -13,7 +13,7 @@ import (
 //	held ──► released        the last handle was released, or the Client closed
 //	  └────► lost            the store said so, or the validity ended
 //
-// A lost lease whose validity ended may still be in the store, and one that was
+// The ticket of a lost lease may still be in the store, and that of one that was
 // released within its minimum hold is: the removals have them.
 type leaseState uint8
 

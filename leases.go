@@ -85,7 +85,8 @@ func (b *leases) detachExpired(l *lease) []*Lock {
 	return handles
 }
 
-// lose ends a lease of which the store said that it is gone.
+// lose ends a lease of which the store said that it is gone. Its ticket is
+// removed all the same: ErrLost also says that a ticket is there and not held.
 func (b *leases) lose(l *lease, cause error) {
 	b.mu.Lock()
 	if l.state != held {
@@ -93,6 +94,7 @@ func (b *leases) lose(l *lease, cause error) {
 		return
 	}
 	handles := b.detach(l, lost)
+	b.removals.add(removal{hold: l.hold})
 	b.mu.Unlock()
 	b.tellLost(l, handles, cause)
 }

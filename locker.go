@@ -14,10 +14,10 @@
 //
 // # Tickets
 //
-// Each lock name has a line. Whoever wants the lock takes a ticket, numbered by
+// Each lock name has a queue. Whoever wants the lock takes a ticket, numbered by
 // the store; an exclusive ticket is granted when no live ticket is ahead of
 // it, a shared one when no exclusive ticket is ahead of it and fewer than its
-// limit of shared ones. So the line is first come, first served, nobody
+// limit of shared ones. So the queue is first come, first served, nobody
 // starves, and one rule serves as mutex, readers/writer lock ([Shared]) and
 // semaphore ([Limit]).
 //
@@ -29,10 +29,14 @@
 // or cut off from the store, loses them too, and cannot know that at once. Two
 // things help:
 //
-//   - The holder trusts a lease only until TTL, less a margin ([WithSafetyMargin]), after
-//     the moment before the last successful renewal was sent, by its own
-//     monotonic clock. Then [Lock.Done] is closed and the contexts of
-//     [Lock.Context] end, whether or not the store has said anything.
+//   - The holder counts the validity of a lease from the moment before the last
+//     successful renewal was sent, for TTL less a safety margin
+//     ([WithSafetyMargin]), by its own monotonic clock, and through the time that
+//     the machine was suspended. Then [Lock.Done] is closed and the contexts of
+//     [Lock.Context] end, whether or not the store has said anything, and before
+//     the store grants the lock to anybody else. There is one exception: a lock
+//     that somebody takes away with [Client.Break] is free at once, and its
+//     holder learns of that when the store tells it, or at the next renewal.
 //   - [Lock.Token] is a fencing token: it grows with every grant of the name.
 //     A resource that refuses a token smaller than the largest it has seen is
 //     safe from any late holder. See Kleppmann, "How to do distributed
@@ -40,6 +44,13 @@
 //
 // A lock without a fencing token protects as well as the clocks and the pauses
 // of its holder allow, and no better. On any store.
+//
+// # Errors
+//
+// Test for the sentinels with errors.Is. ErrNotAcquired says that somebody else
+// has the lock; ErrUnavailable, that the store did not answer, so that nobody
+// knows: where both are asked for, ask for ErrUnavailable first. A waiter whose
+// store went away after its ticket was queued gets both.
 package locker
 
 import (
@@ -49,23 +60,31 @@ import (
 // Locker acquires locks. A Client is one; wrappers may be others. All methods
 // may be called from many goroutines at once.
 type Locker interface {
-	// Acquire waits in line until name is granted, ctx ends, the wait limit
+	// Acquire waits in the queue until name is granted, ctx ends, the wait limit
 	// (WithWait) passes, or the store fails. ctx bounds the acquisition only:
-	// the lock outlives it. An acquisition that fails leaves no ticket behind.
+	// the lock outlives it. It comes back within 100 ms of either limit,
+	// whatever the store does. An acquisition that fails leaves no ticket
+	// behind: one that the store does not confirm to be gone is removed in the
+	// background.
 	//
 	// Under a ctx made by Lock.Context of the same Locker and name, and for
 	// an owner (WithOwner) that holds name already, Acquire re-enters at
 	// once, with the same token.
 	//
-	// Errors: ErrNotAcquired, ErrUpgrade, ErrInvalidName, ErrInvalidOption,
-	// ErrUnsupported, ErrClosed, those of ctx, and the store's own.
+	// Until the store has said that the ticket is queued, the end of a limit is
+	// ErrUnavailable; afterwards it is ErrNotAcquired (the wait limit) or the
+	// error of ctx, joined with the store's own if it does not answer.
+	//
+	// Errors: ErrNotAcquired, ErrUnavailable, ErrUpgrade, ErrInvalidName,
+	// ErrInvalidOption, ErrUnsupported, ErrClosed, those of ctx, and the store's
+	// own.
 	Acquire(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
 	// TryAcquire takes name only if it can be granted now; otherwise it
-	// returns ErrNotAcquired and leaves no ticket. It never jumps the line.
+	// returns ErrNotAcquired and leaves no ticket. It never jumps the queue.
 	TryAcquire(ctx context.Context, name string, opts ...Option) (*Lock, error)
 
-	// Inspect reports the line of name: who holds, who waits, in order.
+	// Inspect reports the queue of name: who holds, who waits, in order.
 	Inspect(ctx context.Context, name string) (Queue, error)
 
 	// Close releases what this Locker still holds, ends waiting Acquires with

@@ -262,3 +262,18 @@ func TestRemovalWhoseAnswersAreLost(t *testing.T) {
 		}
 	})
 }
+
+// ErrLost also says that a ticket is there and not held: it is removed.
+func TestLostTicketIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		s.renew = func(context.Context, driver.Renewal, renewFunc) error { return driver.ErrLost }
+		l := locker.New(s)
+		defer l.Close()
+		<-acquire(t, l, "a", locker.WithTTL(3*time.Second)).Done()
+		time.Sleep(time.Second)
+		if n := s.lineLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets of a lost lock", n)
+		}
+	})
+}

@@ -100,38 +100,59 @@ func (e *env) freeSoon(name string, n int) {
 	e.logf("%q: free %v after the way was open again", name, time.Since(begun).Round(time.Millisecond))
 }
 
+// loser is a Link that can also lose what it carries, in both directions and for
+// good, until Heal.
+type loser interface{ Lose() }
+
+// eachCut runs f with a way that holds everything back and, where the Link can,
+// with one that loses everything.
+func (e *env) eachCut(f func(cut func(Link))) {
+	f(Link.Cut)
+	f(func(l Link) {
+		if lossy, ok := l.(loser); ok {
+			lossy.Lose()
+		} else {
+			l.Cut()
+		}
+	})
+}
+
 func provesUnansweredRelease(e *env) {
-	first, second := e.name("first"), e.name("second")
 	ttl := locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL))
-	c, link := e.linked(hurried()...)
-	a, b := e.take(c, first, ttl), e.take(c, second, ttl)
-	link.Cut()
-	err := a.Release(e.ctx)
-	e.is(err, locker.ErrUnavailable, "release while the store answers nothing")
-	link.Heal()
-	e.freeSoon(first, 0)
-	e.holds(b, "beside a lock whose release was not answered")
-	e.release(b)
-	e.empty(first)
-	e.empty(second)
+	e.eachCut(func(cut func(Link)) {
+		first, second := e.name("first"), e.name("second")
+		c, link := e.linked(hurried()...)
+		a, b := e.take(c, first, ttl), e.take(c, second, ttl)
+		cut(link)
+		err := a.Release(e.ctx)
+		e.is(err, locker.ErrUnavailable, "release while the store answers nothing")
+		link.Heal()
+		e.freeSoon(first, 0)
+		e.holds(b, "beside a lock whose release was not answered")
+		e.release(b)
+		e.empty(first)
+		e.empty(second)
+	})
 }
 
 func provesGivenUpWait(e *env) {
-	name, other := e.name("given-up"), e.name("other")
-	c, link := e.linked(hurried()...)
-	k := e.take(e.client(), name)
-	b := e.take(c, other)
-	w := e.queue(c, name, 2)
-	link.Cut()
-	w.cancel(errChanged)
-	e.is(w.ended(2*slack, "it was cancelled"), errChanged, "a wait that was cancelled in a cut")
-	e.sleep(slack + slack/5) // the first request to remove the ticket fails
-	link.Heal()
-	e.freeSoon(name, 1)
-	e.holds(b, "beside a wait that was given up")
-	e.release(b)
-	e.release(k)
-	e.empty(name)
+	e.eachCut(func(cut func(Link)) {
+		name, other := e.name("given-up"), e.name("other")
+		c, link := e.linked(hurried()...)
+		k := e.take(e.client(), name)
+		b := e.take(c, other)
+		w := e.queue(c, name, 2)
+		cut(link)
+		w.cancel(errChanged)
+		e.is(w.ended(2*slack, "it was cancelled"), errChanged, "a wait that was cancelled in a cut")
+		e.sleep(slack + slack/5) // the first request to remove the ticket fails
+		link.Heal()
+		e.freeSoon(name, 1)
+		e.holds(b, "beside a wait that was given up")
+		e.release(b)
+		e.release(k)
+		e.empty(name)
+	})
 }
 
 // overrun is by how much the fastest of some calls came back after its limit. One

@@ -18,6 +18,8 @@ type conn struct {
 	lost   atomic.Bool // bytes of it are gone: it cannot be healed
 	trap   atomic.Pointer[trap]
 
+	lostAll atomic.Bool // what comes after the bytes that are gone goes too
+
 	mu     sync.Mutex
 	server *net.TCPConn // nil until dialled
 	done   chan struct{}
@@ -96,6 +98,11 @@ func (c *conn) carry(dst *net.TCPConn, data []byte, reply bool) bool {
 	if !c.sleep() || !c.gate(reply) {
 		return false
 	}
+	if f, _ := c.proxy.current(); f.lose || c.lostAll.Load() {
+		c.lostAll.Store(true)
+		c.lost.Store(true)
+		return true
+	}
 	count := &c.proxy.requests
 	if reply {
 		count = &c.proxy.replies
@@ -116,7 +123,7 @@ func (c *conn) carry(dst *net.TCPConn, data []byte, reply bool) bool {
 // finish passes on the end of one direction: a close as a close, and anything
 // else as a reset.
 func (c *conn) finish(dst *net.TCPConn, err error, reply bool) {
-	if !c.sleep() || !c.gate(reply) {
+	if !c.sleep() || !c.gate(reply) || c.lostAll.Load() {
 		return
 	}
 	if !errors.Is(err, io.EOF) || dst.CloseWrite() != nil {

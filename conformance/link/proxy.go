@@ -37,6 +37,7 @@ type Proxy struct {
 // faults is what a proxy does to its traffic at present.
 type faults struct {
 	cut         bool
+	lose        bool
 	holdReplies bool
 	dropReplies bool
 	delay       time.Duration
@@ -75,6 +76,11 @@ func (p *Proxy) Addr() string {
 // nothing, not even their closing, and new ones are accepted and carry nothing
 // either, until [Proxy.Heal].
 func (p *Proxy) Cut() { p.set(func(f *faults) { f.cut = true }) }
+
+// Lose makes every byte of both directions vanish, as a network does that has
+// forgotten its connections. [Proxy.Heal] ends it; connections that have lost
+// something are reset then.
+func (p *Proxy) Lose() { p.set(func(f *faults) { f.lose = true }) }
 
 // HoldReplies cuts one direction only: requests reach the server, and answers
 // are held back until it is set to false or [Proxy.Heal] is called.

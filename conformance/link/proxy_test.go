@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -148,6 +149,26 @@ func TestProxyCutDeliversLate(t *testing.T) {
 	_ = c.Close()
 	p.Heal()
 	e.has(t, "late")
+}
+
+func TestProxyLose(t *testing.T) {
+	e := newEcho(t)
+	p := NewProxy(t, e.addr)
+	idle, c := dial(t, p.Addr()), dial(t, p.Addr())
+	idle.send("one")
+	idle.expect("one")
+	p.Lose()
+	c.send("gone")
+	c.expectSilence()
+	p.Heal()
+	c.expectReset()
+	idle.send("two") // has lost nothing
+	idle.expect("two")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slices.Contains(e.seen, "gone") {
+		t.Error("a lost request has reached the server")
+	}
 }
 
 func TestProxyHoldReplies(t *testing.T) {
