@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/redis"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -212,4 +214,61 @@ func TestStalledProcess(t *testing.T) {
 		t.Errorf("%d waiters are queued again after %v", manyWaiters, took)
 	}
 	release(t, next)
+}
+
+// TestLapsedWaiterStaysGone: a waiter whose process has shown no life for too
+// long, so that Inspect does not show it any more, does not come back to its
+// place when it shows life again, by a heartbeat or by queueing for the name.
+func TestLapsedWaiterStaysGone(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	for _, how := range []string{"heartbeat", "queues again"} {
+		p := srv.Proxy(t)
+		d, other := openAt(t, p.URL()), openAt(t, srv.URL())
+		holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+		if _, err := other.Acquire(t.Context(), holder); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 2)
+		wait := func() {
+			r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+			joined := make(chan struct{})
+			r.Joined = func() { close(joined) }
+			go func() { _, err := d.Acquire(t.Context(), r); ended <- err }()
+			<-joined
+		}
+		wait()
+		first, err := other.Inspect(t.Context(), holder.Name)
+		if err != nil || len(first) != 2 {
+			t.Fatal(first, err)
+		}
+		p.Cut()
+		until(t, func() error {
+			if q, err := other.Inspect(t.Context(), holder.Name); err != nil || len(q) != 1 {
+				return fmt.Errorf("%d tickets, %w", len(q), err)
+			}
+			return nil
+		})
+		p.Heal()
+		if how != "heartbeat" {
+			wait()
+		}
+		select {
+		case err := <-ended:
+			if !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s: the lapsed waiter: %v", how, err)
+			}
+		case <-time.After(3 * time.Second):
+			t.Errorf("%s: the lapsed waiter was not told", how)
+		}
+		q, err := other.Inspect(t.Context(), holder.Name)
+		for _, ticket := range q {
+			if ticket.ID == first[1].ID {
+				t.Errorf("%s: the lapsed waiter is back in the queue: %+v, %v", how, q, err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = other.Release(t.Context(), holder.Hold(0))
+	}
 }

@@ -12,6 +12,10 @@ local function waits(arg)
 end
 
 local set = call('ZSCORE', P, ARGV[1]) and X
+if set and lapsed(ARGV[1]) then
+  reap()
+  set = nil
+end
 for i = 2, #ARGV do
   if waits(ARGV[i]) then
     set = string.sub(ARGV[i], 1, 1) == 'x' and X or S

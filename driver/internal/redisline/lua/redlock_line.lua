@@ -24,21 +24,6 @@ local function ours(v) return string.match(v, '^redlock %S+ %d+ %S+ %d+ %S+ ') e
 
 local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
 
--- bury takes the tickets of the dead out of the line before one of them shows
--- life again: others may have seen that its tickets were gone.
-local function bury(chan)
-  if tonumber(call('ZSCORE', P, chan) or 0) > now then return end
-  for _, set in ipairs({X, S}) do
-    for _, id in ipairs(call('ZRANGE', set, 0, -1)) do
-      if not ticket(id, 0) then
-        call('ZREM', set, id)
-        call('HDEL', T, id)
-        dead = true
-      end
-    end
-  end
-end
-
 -- current returns the value of the main key, after the shared holders whose
 -- lease is over have gone.
 local function current()
@@ -120,7 +105,7 @@ end
 local function queue(exclusive, id, number, rec)
   local set = exclusive and X or S
   local chan = string.match(rec, HEAD)
-  bury(chan)
+  if lapsed(chan) then reap() end
   stand(set, id, int(number), rec)
   vouch(chan, set)
 end
