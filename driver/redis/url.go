@@ -43,18 +43,12 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 // dialPause is how long go-redis waits after a failed dial.
 const dialPause = 10 * time.Millisecond
 
-// newClient makes a client that dials once for each try of a request, not five
-// times, so that the error of a server that refuses connections is told soon.
+// newClient makes a client. That of one server dials once for each try of a
+// request, not five times, so that the error of a server that refuses connections is told
+// soon; behind Sentinel and in a Cluster the next try may find another server.
 func newClient(o *redis.UniversalOptions) redis.UniversalClient {
-	switch {
-	case o.MasterName != "":
-		f := o.Failover()
-		f.DialerRetries, f.DialerRetryTimeout = 1, dialPause
-		return redis.NewFailoverClient(f)
-	case o.IsClusterMode:
-		c := o.Cluster()
-		c.DialerRetries, c.DialerRetryTimeout = 1, dialPause
-		return redis.NewClusterClient(c)
+	if o.MasterName != "" || o.IsClusterMode {
+		return redis.NewUniversalClient(o)
 	}
 	s := o.Simple()
 	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
