@@ -17,7 +17,7 @@ func fakeClock(t *testing.T) string {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
 	if len(found) == 0 {
-		t.Skip("there is no libfaketime: apt-get install faketime")
+		testbed.Lacks(t, "no libfaketime: apt-get install libfaketime")
 	}
 	return found[0]
 }

@@ -30,11 +30,11 @@ func newSteppedServer(t *testing.T) *steppedServer {
 	t.Helper()
 	libs, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
 	if len(libs) == 0 {
-		t.Skip("no libfaketime: apt-get install faketime")
+		testbed.Lacks(t, "no libfaketime: apt-get install libfaketime")
 	}
 	bins, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if len(bins) == 0 {
-		t.Skip("no server of Debian: apt-get install postgresql")
+		testbed.Lacks(t, "no server of Debian: apt-get install postgresql")
 	}
 	dir := t.TempDir()
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
@@ -109,7 +109,7 @@ func TestClockOfTheServerIsSet(t *testing.T) {
 
 	s.step(-10 * time.Minute)
 	if at := clock(); at > -9*time.Minute {
-		t.Skipf("the server's clock is %v from ours: libfaketime does not work here", at)
+		testbed.Lacks(t, fmt.Sprintf("the server's clock is %v from ours: libfaketime does not work here", at))
 	}
 	ok(t, held.Extend(t.Context(), 30*time.Second)) // changes nothing: the lease is longer already
 	_, err = l.TryAcquire(t.Context(), "a")

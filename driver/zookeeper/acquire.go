@@ -237,18 +237,14 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Gran
 	defer d.mu.Unlock()
 	t.held = true
 	t.since = asked
-	if r.Renewed && r.TTL >= lease {
+	if r.TTL >= lease {
 		g.TTL = lease
-		t.capped = true
 	}
 	if !r.Renewed {
 		t.until = asked.Add(r.TTL)
 	}
 	if r.MinHold > 0 {
 		t.kept = time.Now().Add(r.MinHold)
-	}
-	if r.TTL > lease && !t.capped {
-		d.guard(t)
 	}
 	if t.watch == nil {
 		d.watchLater(t)

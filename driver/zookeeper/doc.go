@@ -70,9 +70,8 @@
 // locks are lost; and by how long the locks of a crashed holder are to stay, below.
 //
 // A TTL that is shorter than the lease is ended by the core. A longer one is
-// renewed as one of the lease's length; a fixed one, or one that was extended,
-// lasts as long as it says, and the driver asks for signs of life meanwhile and
-// tells the loss if there is none.
+// renewed as one of the lease's length, a fixed one, or one that was extended,
+// until its end.
 //
 // A minimum hold (WithMinHold) may be as long as a lease of the table, which
 // Driver.Bounds tells as MaxTTL; a longer one is ErrUnsupported, before it is

@@ -63,20 +63,18 @@ var (
 // A ticket is one that this driver has in a line. Driver.mu guards what is not
 // constant.
 type ticket struct {
-	hold   driver.Hold
-	path   string
-	sess   *session
-	capped bool // the core knows that the lease is no longer than the session
+	hold driver.Hold
+	path string
+	sess *session
 
-	held    bool
-	gone    chan struct{}   // of a waiter: closed when its node was deleted
-	since   time.Time       // when it was held, or began to wait
-	until   time.Time       // end of a fixed lease
-	kept    time.Time       // end of the minimum hold
-	guarded bool            // see guard
-	watch   <-chan zk.Event // on the ticket's own node; nil: not yet
-	link    uint64          // on which watch was set
-	queued  bool            // to be watched
+	held   bool
+	gone   chan struct{}   // of a waiter: closed when its node was deleted
+	since  time.Time       // when it was held, or began to wait
+	until  time.Time       // end of a fixed lease
+	kept   time.Time       // end of the minimum hold
+	watch  <-chan zk.Event // on the ticket's own node; nil: not yet
+	link   uint64          // on which watch was set
+	queued bool            // to be watched
 }
 
 // An Option changes what New makes.

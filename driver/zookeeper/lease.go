@@ -46,9 +46,6 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 	held, watch := t.held, t.watch
 	over := !t.until.IsZero() && now.After(t.until)
 	if held && !over {
-		if r.TTL > t.sess.lease() && !t.capped {
-			d.guard(t)
-		}
 		if until := now.Add(r.TTL); !t.until.IsZero() && until.After(t.until) {
 			t.until = until
 		}
@@ -112,20 +109,6 @@ func (d *Driver) forget(t *ticket) {
 	delete(d.tickets, t.hold.ID)
 	if t.gone != nil {
 		close(t.gone)
-	}
-}
-
-// dropUntilGone takes a ticket that is no longer ours off the store once that
-// can be reached: it would stand there for as long as the session lives, which
-// may be for ever.
-func (d *Driver) dropUntilGone(t *ticket) {
-	for delay := retryFirst; !t.sess.over(); delay = min(2*delay, retryMost) {
-		ctx, cancel := context.WithTimeout(context.Background(), choreBound)
-		err := d.drop(ctx, t.path, d.leaving(t))
-		cancel()
-		if err == nil || final(err) || !d.pause(context.Background(), delay) {
-			return
-		}
 	}
 }
 

@@ -73,3 +73,13 @@ func Required() bool {
 	v := os.Getenv("LOCKER_TEST_REQUIRE")
 	return v != "" && v != "0"
 }
+
+// Lacks ends a test for which something is missing on this machine: it fails where
+// tests are required, and is skipped elsewhere.
+func Lacks(tb testing.TB, what string) {
+	tb.Helper()
+	if Required() {
+		tb.Fatal(what)
+	}
+	tb.Skip(what)
+}
