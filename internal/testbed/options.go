@@ -1,6 +1,9 @@
 package testbed
 
-import "os"
+import (
+	"os"
+	"testing"
+)
 
 // Option changes how a server is started.
 type Option func(*options)
