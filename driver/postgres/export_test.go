@@ -9,7 +9,7 @@ import (
 )
 
 // Sweep is what a driver does now and then.
-func (d *Driver) Sweep(ctx context.Context) { d.sweep(ctx) }
+func (d *Driver) Sweep(ctx context.Context) (busy int64, err error) { return d.sweep(ctx) }
 
 // Code is the SQLSTATE of an error.
 func Code(err error) string { return code(err) }
