@@ -75,7 +75,7 @@ func (s *standoff) blocked(function string) {
 	s.t.Helper()
 	waitFor(s.t, function+" waits for somebody", func() (waits bool) {
 		ok(s.t, s.p.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_' || $2 || '2%')`, s.prefix, function).Scan(&waits))
+			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_' || $2 || '%')`, s.prefix, function+postgres.Version).Scan(&waits))
 		return waits
 	})
 }
