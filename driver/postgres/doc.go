@@ -77,10 +77,10 @@
 //     They grow after everything that a sequence survives, and also after a
 //     loss of committed transactions (a failover to a replica that lags, a
 //     restored backup, a crash with synchronous_commit off) unless the clock goes back too.
-//   - When all is released there are no rows. What a crashed process leaves is
-//     removed by whoever uses the name next or, waiters behind a live holder among it,
-//     within a minute by the sweep of any process that has the driver open, of one in
-//     ten with its first ticket. A lock that is released while
+//   - When all is released there are no rows. What a crashed process leaves, also
+//     behind a live holder, is removed by whoever meets it in the queue, or within a
+//     minute by the sweep of any process that has the driver open, of one in ten with
+//     its first ticket. A lock that is released while
 //     a transaction that it guards is open leaves its row in the same way.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that
 //     starts or is a replica for the moment, and too many connections are
