@@ -13,11 +13,12 @@ import (
 // holder) each process that has used the driver sweeps in the background, until it
 // closes the driver.
 const (
-	sweepMost  = 100 // queues with each statement
+	sweepEvery = 45 * time.Second // and up to a tenth longer, so that processes do not sweep at once
+	sweepMost  = 100              // queues with each statement
 	sweepBound = 5 * time.Second
 
 	// What is in use when a sweep comes by, or an error that passes, must not put the
-	// removal off until the next one. A guarded transaction may last for hours.
+	// removal off until the next one: D18 gives a minute. A guarded transaction may last for hours.
 	sweepAgain = 2 * time.Second
 	sweepTries = 3
 
@@ -26,10 +27,6 @@ const (
 	// may leave a lease that nobody ends.
 	sweepOdds = 10
 )
-
-// sweepEvery is the time between two sweeps of a process, and up to a tenth more, so
-// that processes do not sweep at once. With a failed try it is under a minute (D18).
-var sweepEvery = 45 * time.Second
 
 // sweepLater starts the background task, with the first request for a ticket that is answered.
 func (d *Driver) sweepLater() {
@@ -45,7 +42,7 @@ func (d *Driver) sweepLater() {
 		if rand.N(sweepOdds) == 0 {
 			d.sweepUntilDone(d.ctx)
 		}
-		for d.pause(d.ctx, sweepEvery+rand.N(sweepEvery/10)) {
+		for d.pause(d.ctx, d.opts.sweepEvery+rand.N(d.opts.sweepEvery/10)) {
 			d.sweepUntilDone(d.ctx)
 		}
 	})
