@@ -1,0 +1,3 @@
+package election_test
+
+func childCampaigns() {}
