@@ -50,13 +50,16 @@
 //
 // [Election.Leader] asks who leads, [Election.Observe] follows it. Observers do
 // not poll while somebody leads, and are in nobody's way: a leader also holds a
-// second lock, whose name is the election's followed by "#term/" and the token, and
-// an observer waits for that lock as a reader. The store wakes it when the
-// term ends. So an idle observer costs a waiting ticket, an idle candidate costs
-// another one, and a leader costs two leases that are renewed with all
-// others of its Locker: thousands of elections on one Locker are cheap. Only
-// while nobody leads, and in the rest of a dead leader's lease, does an observer
-// look again, with pauses that grow from 50 ms to 5 s.
+// second lock, the sign of its term, and an observer waits for that lock as a
+// reader, so that the store wakes it when the term ends. An idle observer costs
+// a waiting ticket, an idle candidate costs another one, and a leader costs two
+// leases (three after [Term.Proclaim]), which are renewed with all others of its
+// Locker: many elections on one Locker are cheap. Only while nobody leads, and
+// in the rest of a dead leader's lease, does an observer look again, with
+// pauses that grow from 50 ms to 5 s.
+//
+// The names of these locks are the election's followed by "#term/" or "#note/" and
+// numbers.
 //
 // The Locker must not make its locks shared by default ([locker.WithDefaults]).
 //

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -67,16 +65,10 @@ func WithOverrun(d time.Duration, f func(token uint64)) Option {
 	return func(e *Election) { e.allowed, e.overrun = d, f }
 }
 
-const (
-	maxText   = 512 // of a name, an ID or a note, in bytes
-	termInfix = "#term/"
-)
-
-// maxName leaves room for the name of a term.
-var maxName = maxText - len(termInfix) - len(strconv.FormatUint(math.MaxUint64, 10))
+const maxText = 512 // of a name, an ID or a note, in bytes
 
 // New makes a candidate of the election of that name. It does not reach the
-// store. A name is valid UTF-8 of at most 486 bytes.
+// store. A name is valid UTF-8 of at most 465 bytes.
 func New(l locker.Locker, name string, opts ...Option) (*Election, error) {
 	e := &Election{l: l, name: name, ttl: DefaultTTL}
 	for _, o := range opts {
@@ -153,9 +145,4 @@ func (e *Election) ticket(note string, ttl time.Duration) []locker.Option {
 		opts = append(opts, locker.WithOwner(e.id))
 	}
 	return opts
-}
-
-// termName is the name of the lock that lasts as long as a term.
-func (e *Election) termName(token uint64) string {
-	return e.name + termInfix + strconv.FormatUint(token, 10)
 }

@@ -306,10 +306,10 @@ func TestBadInput(t *testing.T) {
 		want error
 	}{
 		{"nothing", l, "e", nil, nil},
-		{"longest name", l, long[:486], nil, nil},
+		{"longest name", l, long[:465], nil, nil},
 		{"Locker", nil, "e", nil, locker.ErrInvalidOption},
 		{"no name", l, "", nil, locker.ErrInvalidName},
-		{"long name", l, long[:487], nil, locker.ErrInvalidName},
+		{"long name", l, long[:466], nil, locker.ErrInvalidName},
 		{"name", l, "\xff", nil, locker.ErrInvalidName},
 		{"TTL", l, "e", election.WithTTL(15), locker.ErrInvalidOption},
 		{"ID", l, "e", election.WithID(long), locker.ErrInvalidOption},
@@ -324,7 +324,7 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("Run without a function: %v", err)
 	}
 	s.away.Store(false)
-	longest, _ := election.New(l, long[:486])
+	longest, _ := election.New(l, long[:465])
 	term, err := longest.Campaign(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -13,22 +13,14 @@ import (
 // Leader returns the ticket of the leader: its ID (Owner), its note, the token of
 // its term, and since when it leads. ErrNoLeader says that nobody leads.
 func (e *Election) Leader(ctx context.Context) (locker.Ticket, error) {
-	const tries = 5
-	pause := newPause()
-	for i := 1; ; i++ {
-		leader, announced, err := e.look(ctx)
-		switch {
-		case err != nil:
-			return locker.Ticket{}, fmt.Errorf("election %q: %w", e.name, err)
-		case leader.Token == 0:
-			return locker.Ticket{}, fmt.Errorf("election %q: %w", e.name, ErrNoLeader)
-		case announced, i == tries:
-			return leader, nil
-		}
-		if !pause.sleep(ctx, pauseFirst) { // the note is being announced
-			return locker.Ticket{}, fmt.Errorf("election %q: %w", e.name, ctx.Err())
-		}
+	leader, _, err := e.look(ctx)
+	if err == nil && leader.Token == 0 {
+		err = ErrNoLeader
 	}
+	if err != nil {
+		return locker.Ticket{}, fmt.Errorf("election %q: %w", e.name, err)
+	}
+	return leader, nil
 }
 
 // Candidates returns the tickets of all candidates in the order in which they
@@ -41,24 +33,23 @@ func (e *Election) Candidates(ctx context.Context) ([]locker.Ticket, error) {
 	return q.Tickets, nil
 }
 
-// look asks once who leads, and whether the leader has announced its note; if not,
-// the note is that of its campaign. Token 0: nobody leads.
-func (e *Election) look(ctx context.Context) (leader locker.Ticket, announced bool, err error) {
+// look asks who leads, and for the sign that says when there is something else to
+// see. Token 0: nobody leads.
+func (e *Election) look(ctx context.Context) (leader locker.Ticket, sign string, err error) {
 	q, err := e.l.Inspect(ctx, e.name)
 	if err != nil || len(q.Tickets) == 0 || !q.Tickets[0].Held {
-		return locker.Ticket{}, false, err
+		return locker.Ticket{}, "", err
 	}
 	leader = q.Tickets[0]
-	q, err = e.l.Inspect(ctx, e.termName(leader.Token))
+	notes, err := e.l.Inspect(ctx, e.noteName(leader.Token))
 	if err != nil {
-		return locker.Ticket{}, false, err
+		return locker.Ticket{}, "", err
 	}
-	for _, t := range q.Tickets {
-		if !t.Shared { // also one that still waits for observers
-			leader.Note, announced = t.Note, true
-		}
+	note := uint64(0)
+	if n := len(notes.Tickets); n > 0 { // the last is the newest
+		leader.Note, note = notes.Tickets[n-1].Note, notes.Tickets[n-1].Token
 	}
-	return leader, announced, nil
+	return leader, e.signName(leader.Token, note), nil
 }
 
 // Observe returns the leaders, one after the other: the present one first, then
@@ -80,77 +71,79 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[locker.Ticket, error] 
 type observer struct {
 	e       *Election
 	pause   *pause
-	last    locker.Ticket // reported
-	started bool          // last is set
-	failing bool          // the error is reported
+	seen    locker.Ticket // the latest leader, which is reported
+	sign    string        // that it had
+	started bool          // seen is set
+	failing bool          // the outage is reported
 }
 
 // step looks once, reports what is new, and waits until there may be something
 // else. It reports false at the end.
 func (o *observer) step(ctx context.Context, yield func(locker.Ticket, error) bool) bool {
-	leader, announced, err := o.e.look(ctx)
-	if err == nil {
-		o.failing = false
-		if o.isNews(leader, announced) {
-			o.last, o.started = leader, true
-			o.pause.reset()
-			if !yield(leader, nil) {
-				return false
-			}
+	leader, sign, err := o.e.look(ctx)
+	if err != nil {
+		return o.failed(ctx, err, yield)
+	}
+	o.failing = false
+	if !o.started || leader.Token != o.seen.Token || sign != o.sign {
+		if !o.report(leader, sign, yield) {
+			return false
 		}
-		if announced {
-			if err = o.termEnd(ctx, leader.Token); err == nil {
-				return true
-			}
-		}
+	} else if !o.sleep(ctx, leader) {
+		return o.failed(ctx, ctx.Err(), yield)
 	}
-	if err != nil && !o.failed(ctx, err, yield) {
-		return false
+	if sign == "" {
+		return true
 	}
-	most := pauseMost
-	if leader.Token != 0 { // no other leader before its lease ends
-		most = max(pauseFirst, min(most, leader.Remaining))
-	}
-	if !o.pause.sleep(ctx, most) {
-		yield(locker.Ticket{}, ctx.Err())
-		return false
+	if err := o.wait(ctx, sign); err != nil {
+		return o.failed(ctx, err, yield)
 	}
 	return true
 }
 
-// isNews reports whether the caller has to hear of a leader. A note that is not
-// announced says nothing of a term that is known.
-func (o *observer) isNews(leader locker.Ticket, announced bool) bool {
-	return !o.started || leader.Token != o.last.Token || announced && leader.Note != o.last.Note
+// report yields a leader, unless only its sign is another one.
+func (o *observer) report(leader locker.Ticket, sign string, yield func(locker.Ticket, error) bool) bool {
+	told := o.started && leader.Token == o.seen.Token && leader.Note == o.seen.Note
+	o.seen, o.sign, o.started = leader, sign, true
+	o.pause.reset()
+	return told || yield(leader, nil)
 }
 
-// failed reports an error once, and whether to go on.
-func (o *observer) failed(ctx context.Context, err error, yield func(locker.Ticket, error) bool) bool {
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	} else {
-		err = fmt.Errorf("election %q: %w", o.e.name, err)
+// sleep waits before another look at what is known: nobody leads, or the sign of
+// the leader is not there, yet or any more.
+func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
+	most := pauseMost
+	if leader.Token != 0 { // nobody else leads before its lease ends
+		most = max(pauseFirst, min(most, leader.Remaining))
 	}
-	switch {
-	case ctx.Err() != nil || !passing(err):
+	return o.pause.sleep(ctx, most)
+}
+
+// failed reports an outage once, and whether to go on. A wait limit of the Locker
+// is no error.
+func (o *observer) failed(ctx context.Context, err error, yield func(locker.Ticket, error) bool) bool {
+	err = fmt.Errorf("election %q: %w", o.e.name, err)
+	if ctx.Err() != nil || !passing(err) {
 		yield(locker.Ticket{}, err)
 		return false
-	case o.failing, !errors.Is(err, locker.ErrUnavailable): // a wait limit of the Locker, a lease that was too short
-		return true
 	}
-	o.failing = true
-	return yield(locker.Ticket{}, err)
+	if !o.failing && errors.Is(err, locker.ErrUnavailable) {
+		o.failing = true
+		if !yield(locker.Ticket{}, err) {
+			return false
+		}
+	}
+	o.pause.sleep(ctx, pauseMost)
+	return true
 }
 
-// readTTL is the lease of an observer that is told of the end of a term. It
-// releases at once; if it dies or is paused first, the leader's next
-// announcement waits no longer than that.
+// readTTL is the lease of an observer that wakes up. It releases at once; if
+// it dies or is paused first, it stands in nobody's way for longer than that.
 const readTTL = 2 * time.Second
 
-// termEnd waits until the leader of a term does not announce it any more, or
-// announces it anew.
-func (o *observer) termEnd(ctx context.Context, token uint64) error {
-	k, err := o.e.l.Acquire(ctx, o.e.termName(token), locker.Shared(),
+// wait waits until nobody holds the sign.
+func (o *observer) wait(ctx context.Context, sign string) error {
+	k, err := o.e.l.Acquire(ctx, sign, locker.Shared(),
 		locker.WithTTL(readTTL), locker.WithoutRenewal(), locker.WithoutReentry(), locker.WithMinHold(0))
 	if err != nil {
 		return err

@@ -19,17 +19,11 @@ type Term struct {
 	ctx context.Context // ends with the term
 	end context.CancelCauseFunc
 
-	notes chan proclamation
-	mute  context.CancelFunc // ends the announcement
-	group sync.WaitGroup     // the goroutine of the announcement
+	notes chan proclamation  // to the goroutine that announces the term
+	mute  context.CancelFunc // ends it
+	group sync.WaitGroup
 	once  sync.Once
 	err   error // of finish
-}
-
-// proclamation is a new note, and whom to tell that it is announced.
-type proclamation struct {
-	note string
-	done chan struct{}
 }
 
 func newTerm(e *Election, k *locker.Lock, run bool) *Term {
@@ -89,7 +83,7 @@ func (t *Term) StepDown(ctx context.Context) error {
 	return t.finish(ctx)
 }
 
-// finish gives the leadership up. The announcement ends after it, so that the
+// finish gives the leadership up. The announcement ends afterwards, so that the
 // observers that wake up find the next leader.
 func (t *Term) finish(ctx context.Context) error {
 	t.once.Do(func() {
@@ -105,13 +99,13 @@ func (t *Term) finish(ctx context.Context) error {
 }
 
 // Proclaim changes the note of the leader without another election. It returns
-// nil when observers can see it. If ctx ends before, they may see it later, or
-// the term has ended meanwhile, which Err says.
+// nil when observers see it. If ctx ends before, they may see it later; if the
+// term does, the error says why.
 func (t *Term) Proclaim(ctx context.Context, note string) error {
 	if err := checkNote(note); err != nil {
 		return fmt.Errorf("election %q: %w", t.e.name, err)
 	}
-	p := proclamation{note: note, done: make(chan struct{})}
+	p := proclamation{changed: true, note: note, done: make(chan struct{})}
 	notes := t.notes
 	for {
 		select {
@@ -124,41 +118,5 @@ func (t *Term) Proclaim(ctx context.Context, note string) error {
 		case <-ctx.Done():
 			return fmt.Errorf("election %q: proclaim: %w", t.e.name, ctx.Err())
 		}
-	}
-}
-
-// announce holds the lock of the term, with the leader's note, until ctx ends.
-//
-// Its lease is a third shorter than that of the leadership, of which a dead
-// leader has at least two thirds left: observers wake up before the next leader
-// is elected, and not up to a third of the TTL after.
-func (t *Term) announce(ctx context.Context) {
-	p := proclamation{note: t.e.note, done: make(chan struct{})}
-	ttl := t.e.ttl - t.e.ttl/3
-	pause := newPause()
-	for ctx.Err() == nil {
-		k, err := t.e.l.Acquire(ctx, t.e.termName(t.Token()), t.e.ticket(p.note, ttl)...)
-		if err != nil {
-			switch {
-			case errors.Is(err, locker.ErrClosed):
-				return
-			case errors.Is(err, locker.ErrInvalidOption):
-				ttl = t.e.ttl // the safety margin is longer than the shorter one
-			}
-			pause.sleep(ctx, pauseMost)
-			continue
-		}
-		pause.reset()
-		select {
-		case <-p.done:
-		default:
-			close(p.done)
-		}
-		select {
-		case p = <-t.notes:
-		case <-k.Done(): // lost: announce again
-		case <-ctx.Done():
-		}
-		_ = k.Release(ctx)
 	}
 }
