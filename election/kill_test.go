@@ -235,3 +235,61 @@ func TestOnStores(t *testing.T) {
 		})
 	}
 }
+
+// A leader that is cut off from the store ends by its own clock before another one
+// is elected, and campaigns again when the store is back.
+func TestLeaderCutOff(t *testing.T) {
+	for store, server := range stores {
+		t.Run(store, func(t *testing.T) {
+			const margin = 500 * time.Millisecond
+			srv, name := server(t), newName()
+			proxy := srv.Proxy(t)
+			started, ended := make(chan time.Time, 10), make(chan time.Time, 10)
+			lead := func(ctx context.Context, _ *election.Term) error {
+				started <- time.Now()
+				<-ctx.Done()
+				ended <- time.Now()
+				return nil
+			}
+			cutOff, err := election.New(open(t, proxy.URL(), locker.WithSafetyMargin(margin)), name, election.WithTTL(killTTL))
+			if err != nil {
+				t.Fatal(err)
+			}
+			running(t, cutOff, lead)
+			<-started
+			other, err := election.New(open(t, srv.URL()), name, election.WithTTL(killTTL))
+			if err != nil {
+				t.Fatal(err)
+			}
+			elected := make(chan time.Time, 1)
+			stop := running(t, other, func(ctx context.Context, _ *election.Term) error {
+				elected <- time.Now()
+				return untilEnd(ctx, nil)
+			})
+			eventually(t, func() error {
+				all, err := other.Candidates(t.Context())
+				if err != nil || len(all) != 2 {
+					return fmt.Errorf("the candidates are %+v, %w", all, err)
+				}
+				return nil
+			})
+			proxy.Cut()
+			defer proxy.Heal()
+			first, second := <-ended, <-elected
+			t.Logf("elected %v after the end of the first leader", second.Sub(first).Round(time.Millisecond))
+			if ahead := second.Sub(first); ahead < margin/2 {
+				t.Errorf("the next leader was elected %v after the end of the first, want about %v", ahead, margin)
+			}
+			proxy.Heal()
+			eventually(t, func() error {
+				all, err := other.Candidates(t.Context())
+				if err != nil || len(all) != 2 {
+					return fmt.Errorf("after the cut the candidates are %+v, %w", all, err)
+				}
+				return nil
+			})
+			_ = stop()
+			<-started
+		})
+	}
+}

@@ -272,7 +272,10 @@ func TestManyElections(t *testing.T) {
 				}
 				group.Go(func() { _ = e.Run(ctx, untilEnd) })
 				group.Go(func() {
-					for range e.Observe(ctx) {
+					for _, err := range e.Observe(ctx) {
+						if err != nil && ctx.Err() == nil {
+							t.Error(err)
+						}
 					}
 				})
 			}
