@@ -101,7 +101,7 @@ func TestStepDownWaitsForTheFunction(t *testing.T) {
 				stop := running(t, e, func(ctx context.Context, term *election.Term) error {
 					<-ctx.Done()
 					h.add("asked to end")
-					time.Sleep(time.Hour) // longer than any lease
+					time.Sleep(10 * time.Minute) // longer than any lease
 					h.add("ended: %v", term.Err())
 					return nil
 				})
@@ -116,12 +116,12 @@ func TestStepDownWaitsForTheFunction(t *testing.T) {
 					if err := e.Leading().StepDown(t.Context()); err != nil || e.Leading() != nil {
 						t.Errorf("step down: %v, leading: %v", err, e.Leading())
 					}
-					want = []string{"1m0s: asked to end", "1h1m0s: ended: stepped down", "1h1m0s: next"}
+					want = []string{"1m0s: asked to end", "11m0s: ended: stepped down", "11m0s: next"}
 				} else {
 					go func() { _ = stop() }()
-					want = []string{"1m0s: asked to end", "1h1m0s: ended: <nil>", "1h1m0s: next"}
+					want = []string{"1m0s: asked to end", "11m0s: ended: <nil>", "11m0s: next"}
 				}
-				time.Sleep(2 * time.Hour)
+				time.Sleep(20 * time.Minute)
 				if got := h.all(); !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
 				}
@@ -181,7 +181,7 @@ func TestCampaignSurvivesAnOutage(t *testing.T) {
 		s.away.Store(true)
 		e := candidate(t, l)
 		running(t, e, untilEnd)
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		if e.Leading() != nil {
 			t.Error("elected during the outage")
 		}
@@ -207,7 +207,7 @@ func TestOverrun(t *testing.T) {
 		h := newHistory()
 		stubborn := election.WithOverrun(2*time.Second, func(token uint64) { h.add("overrun of %t", token > 0) })
 		e := candidate(t, l, election.WithTTL(9*time.Second), stubborn)
-		patience := time.Hour
+		patience := 10 * time.Minute
 		stop := running(t, e, func(ctx context.Context, _ *election.Term) error {
 			<-ctx.Done()
 			time.Sleep(patience)
@@ -216,8 +216,8 @@ func TestOverrun(t *testing.T) {
 		})
 		synctest.Wait()
 		s.away.Store(true)
-		time.Sleep(2 * time.Hour)
-		if got, want := h.all(), []string{"8s: overrun of true", "1h0m6s: returned"}; !slices.Equal(got, want) {
+		time.Sleep(20 * time.Minute)
+		if got, want := h.all(), []string{"8s: overrun of true", "10m6s: returned"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if err := stop(); err != nil {
@@ -247,7 +247,7 @@ func TestNoReentry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(first.Context(t.Context()), time.Hour)
+		ctx, cancel := context.WithTimeout(first.Context(t.Context()), 10*time.Minute)
 		defer cancel()
 		if _, err := e.Campaign(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a second campaign: %v", err)
