@@ -49,7 +49,7 @@ func (b *Barrier) Wait(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("barrier %q: %w", b.name, err)
 	}
-	err = await(ctx, b.l, b.name+gateSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
+	err = await(ctx, b.l, b.name+pollSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
 	_ = k.Release(ctx) // at the latest its lease ends
 	if err != nil {
 		return fmt.Errorf("barrier %q: wait: %w", b.name, err)
@@ -63,8 +63,8 @@ func (b *Barrier) Wait(ctx context.Context) error {
 // That n parties pass is decided by one ticket, the trip, which says up to which
 // token. The parties are read before the trips: one that has passed and left is
 // missing among the parties only when the trip it passed by is there to be read.
-// So parties that look at the same time, and those that decide late, find the same
-// n, and the gate is there to save requests only.
+// So parties that decide at the same time, or late, find the same n, and the lock of
+// the one that polls saves requests and no more.
 func (b *Barrier) pass(ctx context.Context, k *locker.Lock) (bool, error) {
 	q, err := b.l.Inspect(ctx, b.name)
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *Barrier) passed(ctx context.Context) (uint64, error) {
 }
 
 // keepTrips is how much longer than two leases a trip is kept: a party that lives
-// has looked by then.
+// has polled by then.
 const keepTrips = 10 * time.Second
 
 // trip lets all pass up to a token. Once asked for it may have been seen, so it is

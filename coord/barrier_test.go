@@ -164,7 +164,7 @@ func TestBarrierWithoutTheDead(t *testing.T) {
 			})
 		}
 		time.Sleep(5 * time.Second)
-		s.away.Store(false) // who was cut off hears of it
+		s.away.Store(false) // who was cut off learns of it
 		if err := barrier(t, bed.locker(), "b", 3).Wait(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -11,17 +11,17 @@
 // # Requests
 //
 // Tickets are granted when others end, so nobody can wait in the queue for others to
-// come: Latch.Wait and Barrier.Wait look. Of all who wait on one name, one at a
-// time does so, in pauses that grow from 20 ms to 250 ms, and the others wait for
-// its lock, looking every two seconds. When it has seen what all wait for, one
-// after the other does. That is meant for phases of seconds and more, among
-// tens of parties, not for inner loops.
+// come: Latch.Wait and Barrier.Wait poll. Of all who wait on one name, one at a
+// time polls often, at intervals that grow from 20 ms to 250 ms; the others wait
+// for the lock that it holds, and poll every two seconds. When it has seen what all
+// wait for, it passes the lock on, and one after the other sees it. That is meant for
+// phases of seconds and more, among tens of parties, not for inner loops.
 //
 // A store that is unavailable ends no Wait, only its ctx does. A party that is
 // paused longer than its lease has left.
 //
 // Beside its own name, a Latch or Barrier uses locks whose names are the name
-// followed by "#gate" and "#trip".
+// followed by "#poll" and "#trip".
 package coord
 
 import (
@@ -34,12 +34,12 @@ import (
 )
 
 const (
-	gateSuffix = "#gate"
+	pollSuffix = "#poll"
 	tripSuffix = "#trip"
-	maxName    = 512 - len(gateSuffix)
+	maxName    = 512 - len(pollSuffix)
 
-	gateTTL  = 5 * time.Second // how long a dead one that looked holds up nobody but the gate
-	gateWait = 2 * time.Second // after which the others look themselves
+	pollTTL  = 5 * time.Second // of the lock of the one that polls often
+	pollWait = 2 * time.Second // after which the others poll, though it may have died
 
 	pauseFirst = 20 * time.Millisecond
 	pauseMost  = 250 * time.Millisecond
@@ -63,14 +63,14 @@ func check(what string, l locker.Locker, name string, n int) error {
 }
 
 // await returns when try has reported true, with its error, or with that of
-// ctx. Of all who await the same gate one at a time polls.
-func await(ctx context.Context, l locker.Locker, gate string, try func(ctx context.Context) (bool, error)) error {
+// ctx. Of all who await with the same lock, its holder polls often.
+func await(ctx context.Context, l locker.Locker, lock string, try func(ctx context.Context) (bool, error)) error {
 	w := &waiter{try: try}
 	for {
-		if w.look(ctx) {
+		if w.once(ctx) {
 			return w.err
 		}
-		err := locker.Do(ctx, l, gate, w.poll, locker.WithWait(gateWait), locker.WithTTL(gateTTL),
+		err := locker.Do(ctx, l, lock, w.poll, locker.WithWait(pollWait), locker.WithTTL(pollTTL),
 			locker.WithoutReentry(), locker.WithMinHold(0))
 		switch {
 		case w.over:
@@ -93,8 +93,8 @@ type waiter struct {
 	err  error
 }
 
-// look tries once, and reports whether the wait is over. An outage passes.
-func (w *waiter) look(ctx context.Context) bool {
+// once tries once, and reports whether the wait is over. An outage passes.
+func (w *waiter) once(ctx context.Context) bool {
 	done, err := w.try(ctx)
 	if done || err != nil && ctx.Err() == nil && !errors.Is(err, locker.ErrUnavailable) {
 		w.over, w.err = true, err
@@ -102,9 +102,9 @@ func (w *waiter) look(ctx context.Context) bool {
 	return w.over
 }
 
-// poll looks until the wait is over or ctx ends.
+// poll tries until the wait is over or ctx ends.
 func (w *waiter) poll(ctx context.Context) error {
-	for pause := pauseFirst; !w.look(ctx); pause = min(2*pause, pauseMost) {
+	for pause := pauseFirst; !w.once(ctx); pause = min(2*pause, pauseMost) {
 		if err := sleep(ctx, pause); err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func TestLatch(t *testing.T) {
 		}
 		b.inspects.Store(0)
 		time.Sleep(20 * time.Second)
-		// One of ten asks four times a second, the others every two seconds.
+		// One of ten polls four times a second, the others every two seconds.
 		if n := b.inspects.Load(); n > 20*(4+5+1) {
 			t.Errorf("%d requests in twenty seconds", n)
 		}
@@ -97,15 +97,15 @@ func TestLatchKeeps(t *testing.T) {
 	})
 }
 
-// Neither an outage nor the death of the one that looks keeps the others back.
+// Neither an outage nor the death of the one that polls keeps the others back.
 func TestLatchSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
-		looks, dead := b.join()
+		polls, dead := b.join()
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {
-			if err := latch(t, looks, 3, time.Hour).Wait(ctx); !errors.Is(err, context.Canceled) {
+			if err := latch(t, polls, 3, time.Hour).Wait(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("the dead one: %v", err)
 			}
 		})

@@ -11,26 +11,27 @@ import (
 // A leader announces its term by two more locks, which observers find by the
 // token of the term:
 //
-//   - The sign is held exclusively, and observers wait for it as readers: they
-//     wake up when it is released.
-//   - The note, after a proclamation, is a ticket whose note is the leader's
-//     new one. Nobody waits for it.
+//   - The term lock is held exclusively, and observers wait for it as readers:
+//     they wake up when it is released.
+//   - The note lock, after a proclamation, is a ticket with the leader's new
+//     note. Nobody waits for it.
 //
-// Each proclamation has a sign of its own, whose name has the token of the note. So
-// an observer that begins to wait for a sign that is released already does not
-// wait at all, whatever has happened since it looked: it misses nothing.
+// Each proclamation has a term lock of its own, whose name has the token of the
+// note lock. So an observer that begins to wait for a term lock that has been
+// released does not wait at all, whatever has happened since it inspected the
+// election: it misses nothing.
 //
-// The lease of the sign is a third shorter than the leader's, of which one that
-// dies has at least two thirds left: observers wake up before the next leader
-// is elected. The lease of the note is longer than the leader's, so that a
-// dead leader's note does not become the old one again.
+// The lease of the term lock is a third shorter than the leader's, of which one
+// that dies has at least two thirds left: observers wake up before the next
+// leader is elected. The lease of the note lock is longer than the leader's, so
+// that a dead leader's note does not become the old one again.
 
 func (e *Election) noteName(term uint64) string {
 	return e.name + "#note/" + strconv.FormatUint(term, 10)
 }
 
-// signName is the name of the sign of a note; 0: of the note of the campaign.
-func (e *Election) signName(term, note uint64) string {
+// termName is the name of the term lock that goes with a note lock; 0: with none.
+func (e *Election) termName(term, note uint64) string {
 	name := e.name + "#term/" + strconv.FormatUint(term, 10)
 	if note != 0 {
 		name += "/" + strconv.FormatUint(note, 10)
@@ -50,7 +51,7 @@ type proclamation struct {
 }
 
 // announcement is what a leader holds to announce its term.
-type announcement struct{ note, sign *locker.Lock } // note is nil at first
+type announcement struct{ term, note *locker.Lock } // note is nil at first
 
 // announce keeps the term announced until ctx ends.
 func (t *Term) announce(ctx context.Context) {
@@ -77,7 +78,7 @@ func (t *Term) announce(ctx context.Context) {
 		}
 		select {
 		case p = <-t.notes:
-		case <-now.sign.Done():
+		case <-now.term.Done():
 		case <-now.noteDone():
 		case <-ctx.Done():
 		}
@@ -94,10 +95,10 @@ func (t *Term) hold(ctx context.Context, p proclamation) (a announcement, err er
 		}
 		version = a.note.Token()
 	}
-	name := e.signName(t.Token(), version)
-	a.sign, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl-e.ttl/3)...)
+	name := e.termName(t.Token(), version)
+	a.term, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl-e.ttl/3)...)
 	if errors.Is(err, locker.ErrInvalidOption) { // the safety margin is longer than that
-		a.sign, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl)...)
+		a.term, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl)...)
 	}
 	if err != nil {
 		a.end(ctx)
@@ -106,9 +107,9 @@ func (t *Term) hold(ctx context.Context, p proclamation) (a announcement, err er
 	return a, nil
 }
 
-// end releases the sign first: who wakes up finds the next announcement.
+// end releases the announcement. The next one is there already.
 func (a announcement) end(ctx context.Context) {
-	for _, k := range []*locker.Lock{a.sign, a.note} {
+	for _, k := range []*locker.Lock{a.term, a.note} {
 		if k != nil {
 			_ = k.Release(ctx) // at the latest its lease ends
 		}

@@ -11,8 +11,8 @@
 //
 // An election is an exclusive lock. A candidate is a ticket in its queue, the
 // leader is the holder, a term is the time that it holds. So candidates are
-// elected in the order in which they began to campaign, and the term's number,
-// [Term.Token], is a fencing token that grows with every term.
+// elected in the order in which they began to campaign, and [Term.Token] is a
+// fencing token that grows with every term.
 //
 // # What it promises
 //
@@ -20,7 +20,7 @@
 // before the store elects anybody else, by the safety margin of the Locker. The
 // function that [Election.Run] calls has to return within that margin: the default,
 // one hundredth of [WithTTL], is short, and [locker.WithSafetyMargin] sets
-// another one. [WithOverrun] tells when the function has not returned in
+// another one. [WithOverrun] calls a function of yours when it has not returned in
 // time, to end the process for instance. When a leader steps down, resigns, or is
 // asked to stop by the end of Run's context, the next one is elected only after
 // the function has returned, however long that takes: the lease is renewed
@@ -50,13 +50,13 @@
 //
 // [Election.Leader] asks who leads, [Election.Observe] follows it. Observers do
 // not poll while somebody leads, and are in nobody's way: a leader also holds a
-// second lock, the sign of its term, and an observer waits for that lock as a
-// reader, so that the store wakes it when the term ends. An idle observer costs
+// second lock, the term lock, and an observer waits for that lock as a reader, so
+// that the store wakes it when the term ends. An idle observer costs
 // a waiting ticket, an idle candidate costs another one, and a leader costs two
 // leases (three after [Term.Proclaim]), which are renewed with all others of its
 // Locker: many elections on one Locker are cheap. Only while nobody leads, and
-// in the rest of a dead leader's lease, does an observer look again, with
-// pauses that grow from 50 ms to 5 s.
+// in the rest of a dead leader's lease, does an observer poll, at
+// intervals that grow from 50 ms to 5 s.
 //
 // The names of these locks are the election's followed by "#term/" or "#note/" and
 // numbers.

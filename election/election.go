@@ -57,8 +57,8 @@ func WithID(id string) Option { return func(e *Election) { e.id = id } }
 func WithNote(note string) Option { return func(e *Election) { e.note = note } }
 
 // WithOverrun has Run call f when the function that it called has not returned
-// d after its context ended. A d shorter than the safety margin of the Locker
-// tells before anybody else can be elected, so that f can end the process. f
+// d after its context ended. With a d shorter than the safety margin of the Locker
+// that is before anybody else can be elected, so that f can end the process. f
 // gets the token of the term, and is called in a goroutine of its own; Run waits
 // for both.
 func WithOverrun(d time.Duration, f func(token uint64)) Option {

@@ -200,7 +200,7 @@ func TestCampaignSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-// A function that does not return is told of within the safety margin.
+// A function that does not return is reported within the safety margin.
 func TestOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newBed(t).join(locker.WithSafetyMargin(3 * time.Second))

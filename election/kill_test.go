@@ -65,7 +65,7 @@ func open(t *testing.T, url string, opts ...locker.ClientOption) *locker.Client 
 
 func newName() string { return fmt.Sprintf("election-%016x", rand.Uint64()) }
 
-// sighting is what an observer was told, and when.
+// sighting is what an observer was notified of, and when.
 type sighting struct {
 	leader locker.Ticket
 	at     time.Time
@@ -104,13 +104,13 @@ func next(t *testing.T, seen <-chan sighting) sighting {
 				return s
 			}
 		case <-time.After(8 * time.Second):
-			t.Fatal("the observer was told nothing for a minute")
+			t.Fatal("the observer was notified of nothing for a minute")
 		}
 	}
 }
 
 // The leader's process is killed: the other one leads when the lease is over, and
-// the observer hears of it then.
+// the observer is notified then.
 func TestLeaderKilled(t *testing.T) {
 	for store, server := range stores {
 		t.Run(store, func(t *testing.T) {

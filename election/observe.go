@@ -13,7 +13,7 @@ import (
 // Leader returns the ticket of the leader: its ID (Owner), its note, the token of
 // its term, and since when it leads. ErrNoLeader says that nobody leads.
 func (e *Election) Leader(ctx context.Context) (locker.Ticket, error) {
-	leader, _, err := e.look(ctx)
+	leader, _, err := e.inspect(ctx)
 	if err == nil && leader.Token == 0 {
 		err = ErrNoLeader
 	}
@@ -33,9 +33,9 @@ func (e *Election) Candidates(ctx context.Context) ([]locker.Ticket, error) {
 	return q.Tickets, nil
 }
 
-// look asks who leads, and for the sign that says when there is something else to
-// see. Token 0: nobody leads.
-func (e *Election) look(ctx context.Context) (leader locker.Ticket, sign string, err error) {
+// inspect returns the leader, and the name of the term lock, which is released
+// when there is something else to see. Token 0: nobody leads.
+func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock string, err error) {
 	q, err := e.l.Inspect(ctx, e.name)
 	if err != nil || len(q.Tickets) == 0 || !q.Tickets[0].Held {
 		return locker.Ticket{}, "", err
@@ -49,7 +49,7 @@ func (e *Election) look(ctx context.Context) (leader locker.Ticket, sign string,
 	if n := len(notes.Tickets); n > 0 { // the last is the newest
 		leader.Note, note = notes.Tickets[n-1].Note, notes.Tickets[n-1].Token
 	}
-	return leader, e.signName(leader.Token, note), nil
+	return leader, e.termName(leader.Token, note), nil
 }
 
 // Observe returns the leaders, one after the other: the present one first, then
@@ -72,45 +72,45 @@ type observer struct {
 	e       *Election
 	pause   *pause
 	seen    locker.Ticket // the latest leader, which is reported
-	sign    string        // that it had
+	lock    string        // its term lock
 	started bool          // seen is set
 	failing bool          // the outage is reported
 }
 
-// step looks once, reports what is new, and waits until there may be something
+// step inspects the election once, reports what is new, and waits until there may be something
 // else. It reports false at the end.
 func (o *observer) step(ctx context.Context, yield func(locker.Ticket, error) bool) bool {
-	leader, sign, err := o.e.look(ctx)
+	leader, lock, err := o.e.inspect(ctx)
 	if err != nil {
 		return o.failed(ctx, err, yield)
 	}
 	o.failing = false
-	if !o.started || leader.Token != o.seen.Token || sign != o.sign {
-		if !o.report(leader, sign, yield) {
+	if !o.started || leader.Token != o.seen.Token || lock != o.lock {
+		if !o.report(leader, lock, yield) {
 			return false
 		}
 	} else if !o.sleep(ctx, leader) {
 		return o.failed(ctx, ctx.Err(), yield)
 	}
-	if sign == "" {
+	if lock == "" {
 		return true
 	}
-	if err := o.wait(ctx, sign); err != nil {
+	if err := o.wait(ctx, lock); err != nil {
 		return o.failed(ctx, err, yield)
 	}
 	return true
 }
 
-// report yields a leader, unless only its sign is another one.
-func (o *observer) report(leader locker.Ticket, sign string, yield func(locker.Ticket, error) bool) bool {
-	told := o.started && leader.Token == o.seen.Token && leader.Note == o.seen.Note
-	o.seen, o.sign, o.started = leader, sign, true
+// report yields a leader, unless only its term lock is another one.
+func (o *observer) report(leader locker.Ticket, lock string, yield func(locker.Ticket, error) bool) bool {
+	known := o.started && leader.Token == o.seen.Token && leader.Note == o.seen.Note
+	o.seen, o.lock, o.started = leader, lock, true
 	o.pause.reset()
-	return told || yield(leader, nil)
+	return known || yield(leader, nil)
 }
 
-// sleep waits before another look at what is known: nobody leads, or the sign of
-// the leader is not there, yet or any more.
+// sleep waits before what is known is inspected again: nobody leads, or the
+// leader does not hold its term lock, yet or any more.
 func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
 	most := pauseMost
 	if leader.Token != 0 { // nobody else leads before its lease ends
@@ -138,12 +138,12 @@ func (o *observer) failed(ctx context.Context, err error, yield func(locker.Tick
 }
 
 // readTTL is the lease of an observer that wakes up. It releases at once; if
-// it dies or is paused first, it stands in nobody's way for longer than that.
+// it dies or is paused first, it keeps the lock for no longer than that.
 const readTTL = 2 * time.Second
 
-// wait waits until nobody holds the sign.
-func (o *observer) wait(ctx context.Context, sign string) error {
-	k, err := o.e.l.Acquire(ctx, sign, locker.Shared(),
+// wait waits until nobody holds the term lock.
+func (o *observer) wait(ctx context.Context, lock string) error {
+	k, err := o.e.l.Acquire(ctx, lock, locker.Shared(),
 		locker.WithTTL(readTTL), locker.WithoutRenewal(), locker.WithoutReentry(), locker.WithMinHold(0))
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/lockerproject/locker/election"
 )
 
-// observing records what an observer is told until the test ends.
+// observing records what an observer is notified of until the test ends.
 func observing(t *testing.T, l locker.Locker, h *history) (stop func()) {
 	t.Helper()
 	e := candidate(t, l)
@@ -54,7 +54,7 @@ func equal(t *testing.T, h *history, want ...string) {
 	}
 }
 
-// Observers are told of every change at once, and ask for nothing in between.
+// Observers are notified of every change at once, and ask for nothing in between.
 func TestObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -88,7 +88,7 @@ func TestObserve(t *testing.T) {
 		_ = stop()
 		time.Sleep(time.Minute)
 		// A pause of 50 ms, less at most a quarter, is between the new note and
-		// the old: compare what was told, and the time to the second.
+		// the old: compare what was reported, and the time to the second.
 		got := h.all()
 		for i, line := range got {
 			at, what, _ := strings.Cut(line, ": ")
@@ -107,7 +107,7 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// When a leader dies the observer hears of the next one as soon as it is elected,
+// When a leader dies the observer is notified of the next one as soon as it is elected,
 // although the two leases of a leader do not end at the same time.
 func TestObserveAfterADeath(t *testing.T) {
 	for _, renewed := range []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second} {
@@ -143,10 +143,10 @@ func TestObserveAfterADeath(t *testing.T) {
 			}
 			seen := h.all()
 			if len(seen) != 2 || !strings.HasSuffix(seen[1], "next, ") {
-				t.Fatalf("the observer was told %q", seen)
+				t.Fatalf("the observer was notified of %q", seen)
 			}
 			if late := at(seen[1]) - at(elected.all()[0]); late > 50*time.Millisecond {
-				t.Errorf("dead after %v: the observer heard of the next leader after %v", renewed, late)
+				t.Errorf("dead after %v: the observer was notified of the next leader after %v", renewed, late)
 			}
 			if n := b.inspects.Load() - before; n > 60 {
 				t.Errorf("dead after %v: %d requests", renewed, n)
@@ -157,7 +157,7 @@ func TestObserveAfterADeath(t *testing.T) {
 	}
 }
 
-// An outage is told once, and the observer goes on.
+// An outage is reported once, and the observer goes on.
 func TestObserveSurvivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -169,7 +169,7 @@ func TestObserveSurvivesAnOutage(t *testing.T) {
 		s.away.Store(false)
 		time.Sleep(10 * time.Second)
 		if got := h.all(); len(got) != 2 || got[0] != "0s: unavailable" || !strings.HasSuffix(got[1], ": nobody") {
-			t.Errorf("the observer was told %q", got)
+			t.Errorf("the observer was notified of %q", got)
 		}
 	})
 	l, _ := newBed(t).join()
@@ -184,7 +184,7 @@ func TestObserveSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-// An observer that stands still when it holds the sign keeps nobody from leading.
+// An observer that stands still when it holds the term lock keeps nobody from leading.
 func TestPausedObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -291,8 +291,8 @@ func TestManyElections(t *testing.T) {
 	})
 }
 
-// A Locker whose default is a short wait limit makes observers look more often,
-// and tells them of no errors.
+// A Locker whose default is a short wait limit makes observers poll,
+// and is no error to them.
 func TestObserveWithWaitLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)

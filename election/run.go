@@ -25,7 +25,7 @@ import (
 // Run returns when ctx ends, with its error or that of lead. A store that is
 // unavailable does not end it; an error that waiting does not mend does, as
 // ErrClosed or a wrong password. Observers of the Locker
-// ([locker.WithObserver]) are told of every failed campaign and of every
+// ([locker.WithObserver]) are notified of every failed campaign and of every
 // loss.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	if lead == nil {
