@@ -131,6 +131,23 @@ func TestBarrierOrder(t *testing.T) {
 	})
 }
 
+// Whoever lets others pass lets n pass, also when more are there.
+func TestBarrierLetsNPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bed := newBed(t)
+		for range 3 { // as parties that have not polled yet
+			if _, err := bed.locker().Acquire(t.Context(), "b", locker.Shared()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := barrier(t, bed.locker(), "b", 3).Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the fourth of four: %v", err)
+		}
+	})
+}
+
 // A party that gives up, and one that dies, do not count any more.
 func TestBarrierWithoutTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
