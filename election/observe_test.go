@@ -157,6 +157,36 @@ func TestObserveAfterADeath(t *testing.T) {
 	}
 }
 
+// When a leader's lock is broken the observer is notified of the next leader at once,
+// also when the first one has not noticed that its work has to end.
+func TestObserveAfterABreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		first, _ := b.join()
+		other, _ := b.join()
+		term, err := candidate(t, first, election.WithID("first")).Campaign(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		running(t, candidate(t, other, election.WithID("next")), untilEnd)
+		synctest.Wait()
+		h := newHistory()
+		observing(t, other, h)
+		synctest.Wait()
+		if err := other.Break(t.Context(), "e", term.Token()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		got := h.all()
+		if len(got) == 0 || !strings.HasSuffix(got[len(got)-1], ": next, ") {
+			t.Errorf("the observer was notified of %q", got)
+		}
+		if err := term.StepDown(t.Context()); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("stepping down after the break: %v", err)
+		}
+	})
+}
+
 // An outage is reported once, and the observer goes on.
 func TestObserveSurvivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
