@@ -26,7 +26,7 @@ func permits(s *locker.Semaphore) bound {
 // Who is let in beside whom, by each of the three ways, also when the Client's
 // defaults say something else.
 func TestBoundLocks(t *testing.T) {
-	for _, defaults := range []locker.Option{nil, locker.Shared(), locker.Limit(7)} {
+	for _, defaults := range []locker.Option{nil, locker.Shared(), locker.Limit(2)} {
 		l := locker.New(memory.New(), locker.WithDefaults(defaults))
 		t.Cleanup(func() { _ = l.Close() })
 		mutex := locker.NewMutex(l, "mutex")
