@@ -56,7 +56,7 @@ func TestBoundLocks(t *testing.T) {
 func testBound(t *testing.T, holds []bound, wants bound, denied bool) {
 	ctx := t.Context()
 	for _, h := range holds {
-		k, err := h.acquire(ctx)
+		k, err := h.acquire(ctx, locker.WithWait(0))
 		if err != nil {
 			t.Fatal(err)
 		}
