@@ -1,0 +1,150 @@
+// Transfer: customers pay a shop, and the shop pays back, under the locks of
+// both accounts.
+//
+//	go run ./examples/transfer                                      # in memory
+//	LOCKER_URL=redis://localhost:6379 go run ./examples/transfer    # on any store
+//
+// A transfer reads two balances and writes two. Without a lock transfers
+// overwrite each other, and money appears or is gone. With a lock on each account,
+// taken as the transfer names them, a payment and a refund each hold one and wait
+// for the other until they give up. AcquireAll takes both or none, in an order that
+// is the same for everybody.
+//
+// The locks keep others out; they do not make two writes one. Where a process
+// may die between them, write both in one transaction.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker"
+	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
+	"github.com/lockerproject/locker/examples/internal/scenario"
+)
+
+const (
+	customers = 4
+	payers    = 6 // who make payments
+	refunders = 2 // who make refunds
+	transfers = 3 // that each makes
+	money     = (1 + customers) * 1000
+)
+
+func main() { scenario.Main(run) }
+
+func run(ctx context.Context, url string) (r result, err error) {
+	for way, locked := range []way{unlocked, oneByOne, together} {
+		b := newBank()
+		r[way] = b
+		err := scenario.Workers(ctx, url, payers+refunders, func(i int, l locker.Locker) error {
+			from, to := customer(i), "shop"
+			if i >= payers {
+				from, to = to, from
+			}
+			for range transfers {
+				err := locked(ctx, l, from, to, func() { b.transfer(from, to, 10) })
+				if err != nil && !errors.Is(err, locker.ErrNotAcquired) {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// A way runs f for a transfer between two accounts, unless it has to give up.
+type way func(ctx context.Context, l locker.Locker, from, to string, f func()) error
+
+func unlocked(_ context.Context, _ locker.Locker, _, _ string, f func()) error {
+	f()
+	return nil
+}
+
+// oneByOne is wrong: it takes the accounts in the order in which they are named.
+func oneByOne(ctx context.Context, l locker.Locker, from, to string, f func()) error {
+	return locker.Do(ctx, l, from, func(ctx context.Context) error {
+		time.Sleep(5 * time.Millisecond) // is there enough on the account?
+		return locker.Do(ctx, l, to, func(context.Context) error {
+			f()
+			return nil
+		}, locker.WithWait(100*time.Millisecond))
+	})
+}
+
+func together(ctx context.Context, l locker.Locker, from, to string, f func()) error {
+	k, err := locker.AcquireAll(ctx, l, []string{from, to})
+	if err != nil {
+		return err
+	}
+	time.Sleep(5 * time.Millisecond) // is there enough on the account?
+	f()
+	return k.Release(ctx)
+}
+
+func customer(i int) string { return fmt.Sprint("customer:", i%customers) }
+
+// bank keeps the accounts.
+type bank struct {
+	mu       sync.Mutex
+	balances map[string]int
+	made     int // transfers
+}
+
+func newBank() *bank {
+	b := &bank{balances: map[string]int{"shop": 1000}}
+	for i := range customers {
+		b.balances[customer(i)] = 1000
+	}
+	return b
+}
+
+func (b *bank) transfer(from, to string, amount int) {
+	left, right := b.read(from), b.read(to)
+	time.Sleep(time.Millisecond) // what a round trip takes
+	b.write(from, left-amount)
+	b.write(to, right+amount)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.made++
+}
+
+func (b *bank) read(name string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.balances[name]
+}
+
+func (b *bank) write(name string, amount int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.balances[name] = amount
+}
+
+// total is what is on all accounts.
+func (b *bank) total() (sum int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, amount := range b.balances {
+		sum += amount
+	}
+	return sum
+}
+
+type result [3]*bank // by the way
+
+func (r result) String() string {
+	return fmt.Sprintf("%d transfers between accounts that hold %d\nwithout a lock:           %v\none lock, then the next:  %v\nAcquireAll:               %v",
+		(payers+refunders)*transfers, money, r[0], r[1], r[2])
+}
+
+func (b *bank) String() string {
+	return fmt.Sprintf("%d made, then the accounts hold %d", b.made, b.total())
+}
