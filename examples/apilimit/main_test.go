@@ -15,8 +15,8 @@ func TestNoCallIsRefused(t *testing.T) {
 		if r.without.refused == 0 || r.without.most <= allowed {
 			t.Errorf("without a lock: %v: nothing went wrong", r.without)
 		}
-		if r.limit.refused == 0 || r.limit.most != allowed {
-			t.Errorf("with Limit: %v: want %d at the same time, and calls refused", r.limit, allowed)
+		if r.limit.refused == 0 || r.limit.most > allowed {
+			t.Errorf("with Limit: %v: want at most %d at the same time, and calls refused", r.limit, allowed)
 		}
 		if r.rate.refused != 0 || len(r.rate.accepted) != programs {
 			t.Errorf("with Limit and WithMinHold: %v", r.rate)

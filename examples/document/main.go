@@ -12,8 +12,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
@@ -56,56 +54,6 @@ func run(ctx context.Context, url string) (r result, err error) {
 		return nil
 	})
 	return r, err
-}
-
-// document has pages that all come from the same edit.
-type document struct {
-	mu    sync.Mutex
-	pages [3]int // the edit that each is of
-	open  int    // readers who read just now
-	most  int    // readers who read at the same time
-	torn  int    // times that a reader saw pages of different edits
-}
-
-// use is one turn of writer or reader i.
-func (d *document) use(i int) {
-	if i < writers {
-		d.edit()
-		return
-	}
-	d.reading(1)
-	defer d.reading(-1)
-	first := d.page(0)
-	if d.page(1) != first || d.page(2) != first {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.torn++
-	}
-}
-
-func (d *document) edit() {
-	next := d.page(0) + 1
-	for i := range d.pages {
-		d.page(i)
-		d.mu.Lock()
-		d.pages[i] = next
-		d.mu.Unlock()
-	}
-}
-
-// page is the edit that page i is of.
-func (d *document) page(i int) int {
-	time.Sleep(time.Millisecond) // what a round trip takes
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.pages[i]
-}
-
-func (d *document) reading(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.open += n
-	d.most = max(d.most, d.open)
 }
 
 type result struct{ without, with *document }

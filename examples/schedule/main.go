@@ -56,7 +56,7 @@ func run(ctx context.Context, url string) (r result, err error) {
 }
 
 // once runs job, unless another instance has the lock.
-func once(ctx context.Context, l locker.Locker, name string, job func(), opts ...locker.Option) error {
+func once(ctx context.Context, l locker.Locker, name string, job func(), opts ...locker.Option) (err error) {
 	k, err := l.TryAcquire(ctx, name, opts...)
 	if errors.Is(err, locker.ErrNotAcquired) {
 		return nil
@@ -64,8 +64,9 @@ func once(ctx context.Context, l locker.Locker, name string, job func(), opts ..
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, k.Release(ctx)) }()
 	job()
-	return k.Release(ctx)
+	return nil
 }
 
 // runs counts how often the job runs in each period.

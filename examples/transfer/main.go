@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -79,72 +78,22 @@ func oneByOne(ctx context.Context, l locker.Locker, from, to string, f func()) e
 	})
 }
 
-func together(ctx context.Context, l locker.Locker, from, to string, f func()) error {
+func together(ctx context.Context, l locker.Locker, from, to string, f func()) (err error) {
 	k, err := locker.AcquireAll(ctx, l, []string{from, to})
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, k.Release(ctx)) }()
 	time.Sleep(5 * time.Millisecond) // is there enough on the account?
 	f()
-	return k.Release(ctx)
+	return nil
 }
 
 func customer(i int) string { return fmt.Sprint("customer:", i%customers) }
-
-// bank keeps the accounts.
-type bank struct {
-	mu       sync.Mutex
-	balances map[string]int
-	made     int // transfers
-}
-
-func newBank() *bank {
-	b := &bank{balances: map[string]int{"shop": 1000}}
-	for i := range customers {
-		b.balances[customer(i)] = 1000
-	}
-	return b
-}
-
-func (b *bank) transfer(from, to string, amount int) {
-	left, right := b.read(from), b.read(to)
-	time.Sleep(time.Millisecond) // what a round trip takes
-	b.write(from, left-amount)
-	b.write(to, right+amount)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.made++
-}
-
-func (b *bank) read(name string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.balances[name]
-}
-
-func (b *bank) write(name string, amount int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.balances[name] = amount
-}
-
-// total is what is on all accounts.
-func (b *bank) total() (sum int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, amount := range b.balances {
-		sum += amount
-	}
-	return sum
-}
 
 type result [3]*bank // by the way
 
 func (r result) String() string {
 	return fmt.Sprintf("%d transfers between accounts that hold %d\nwithout a lock:           %v\none lock, then the next:  %v\nAcquireAll:               %v",
 		(payers+refunders)*transfers, money, r[0], r[1], r[2])
-}
-
-func (b *bank) String() string {
-	return fmt.Sprintf("%d made, then the accounts hold %d", b.made, b.total())
 }
