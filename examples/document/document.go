@@ -22,8 +22,8 @@ func (d *document) use(i int) {
 	}
 	d.reading(1)
 	defer d.reading(-1)
-	first := d.page(0)
-	if d.page(1) != first || d.page(2) != first {
+	last := d.page(2) // the last page first: an edit may be on its way there
+	if d.page(1) != last || d.page(0) != last {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.torn++
@@ -33,7 +33,7 @@ func (d *document) use(i int) {
 func (d *document) edit() {
 	next := d.page(0) + 1
 	for i := range d.pages {
-		d.page(i)
+		time.Sleep(time.Millisecond) // as in page
 		d.mu.Lock()
 		d.pages[i] = next
 		d.mu.Unlock()

@@ -3,7 +3,8 @@
 //	go run ./examples/document                                      # in memory
 //	LOCKER_URL=redis://localhost:6379 go run ./examples/document    # on any store
 //
-// A document of several pages is written page by page, and read page by page.
+// A document of several pages is written from the first to the last, and read
+// from the last to the first, page by page.
 // Without a lock a reader sees old and new pages together, and two writers
 // overwrite each other. Under the lock there is one writer, or any number of
 // readers: Shared lets the readers in together.
@@ -21,7 +22,7 @@ import (
 const (
 	writers = 2
 	readers = 6
-	turns   = 5 // of each
+	turns   = 10 // of each
 )
 
 func main() { scenario.Main(run) }

@@ -78,10 +78,13 @@ func (t task) run(ctx context.Context, url string) (said string, err error) {
 	if t.lock != "" {
 		_, err = l.TryAcquire(ctx, t.lock, locker.WithMinHold(t.hold))
 	}
-	if errors.Is(err, locker.ErrNotAcquired) {
+	switch {
+	case errors.Is(err, locker.ErrNotAcquired):
 		return skipped, nil
+	case err != nil:
+		return "", err
 	}
-	return ran, err
+	return ran, nil // after the work, which is short
 }
 
 // start runs the task in another process of this program.

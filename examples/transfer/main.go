@@ -74,7 +74,7 @@ func oneByOne(ctx context.Context, l locker.Locker, from, to string, f func()) e
 		return locker.Do(ctx, l, to, func(context.Context) error {
 			f()
 			return nil
-		}, locker.WithWait(100*time.Millisecond))
+		}, locker.WithWait(500*time.Millisecond))
 	})
 }
 
