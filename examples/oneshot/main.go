@@ -28,7 +28,7 @@ import (
 	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
-const machines = 5
+const machines = 3
 
 func main() {
 	if !child() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,6 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if !child() {
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else each child ends a second later under the race detector
 		goleak.VerifyTestMain(m)
 	}
 }
