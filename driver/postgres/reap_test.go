@@ -16,7 +16,7 @@ import (
 func TestReapInOppositeOrders(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	d.Sweep(t.Context()) // makes the tables
+	sweep(t, d) // makes the tables
 	exec := func(sql string, args ...any) {
 		t.Helper()
 		_, err := p.Exec(t.Context(), fmt.Sprintf(sql, prefix), args...)

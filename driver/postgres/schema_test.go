@@ -196,7 +196,7 @@ func TestSweep(t *testing.T) {
 		t.Fatalf("%d rows of dead holders, want 50", n)
 	}
 	waitFor(t, "the sweep leaves nothing", func() bool {
-		d.Sweep(t.Context())
+		sweep(t, d)
 		return count() == 0
 	})
 }

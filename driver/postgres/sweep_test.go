@@ -22,6 +22,12 @@ func die(t *testing.T, p *pgxpool.Pool, prefix string, n int) {
 	ok(t, err)
 }
 
+func sweep(t *testing.T, d *postgres.Driver) {
+	t.Helper()
+	_, err := d.Sweep(t.Context())
+	ok(t, err)
+}
+
 func countTickets(t *testing.T, p *pgxpool.Pool, prefix string) (n int) {
 	t.Helper()
 	ok(t, p.QueryRow(t.Context(), "SELECT count(*) FROM "+prefix+"_tickets").Scan(&n))
@@ -33,7 +39,7 @@ func countTickets(t *testing.T, p *pgxpool.Pool, prefix string) (n int) {
 func TestSweepOfVeryMany(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	d.Sweep(t.Context()) // makes the tables
+	sweep(t, d) // makes the tables
 	die(t, p, prefix, 1000)
 	tx := begin(t, p)
 	_, err := tx.Exec(t.Context(), "SELECT FROM "+prefix+"_tickets WHERE token <= 150 FOR KEY SHARE") // as a guard does
@@ -48,7 +54,7 @@ func TestSweepOfVeryMany(t *testing.T) {
 		t.Errorf("a sweep with nothing to remove took %v", took)
 	}
 	ok(t, tx.Rollback(t.Context()))
-	d.Sweep(t.Context())
+	sweep(t, d)
 	if n := countTickets(t, p, prefix); n > 0 {
 		t.Errorf("%d rows are left of 1000", n)
 	}
@@ -104,7 +110,7 @@ func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
 func TestShortProgramsSweep(t *testing.T) {
 	prefix := unique()
 	first, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	first.Sweep(t.Context())
+	sweep(t, first)
 	die(t, p, prefix, 300)
 	programs := 0
 	waitFor(t, "somebody sweeps", func() bool {
