@@ -12,7 +12,7 @@ import (
 const (
 	takeBound = 10 * time.Second       // for the statements that take a ticket, with or without their caller
 	takeGrace = 250 * time.Millisecond // as long does a release wait for them before it ends them
-	takeLast  = 20 * time.Millisecond  // as long does a caller whose ctx has ended wait for what they say
+	takeLast  = 10 * time.Millisecond  // as long does a caller whose ctx has ended wait for what they say
 	takeTries = 20                     // as often may a line change while a ticket is being taken
 )
 

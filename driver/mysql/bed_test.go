@@ -20,11 +20,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// onBoth runs a test on MariaDB and, where there is one, on MySQL.
+// onBoth runs a test on MariaDB and, where there is one, on MySQL, at the same time: tests mostly wait, and each server
+// has only one of them.
 func onBoth(t *testing.T, test func(t *testing.T, srv *testbed.Server)) {
 	t.Helper()
-	t.Run("MariaDB", func(t *testing.T) { test(t, testbed.SharedMariaDB(t)) })
-	t.Run("MySQL", func(t *testing.T) { test(t, testbed.SharedMySQL(t)) })
+	for name, server := range map[string]func(testing.TB) *testbed.Server{"MariaDB": testbed.SharedMariaDB, "MySQL": testbed.SharedMySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, server(t))
+		})
+	}
 }
 
 // connect opens a pool as a user would.

@@ -40,6 +40,7 @@ func TestStatementsOfACycle(t *testing.T) {
 
 // Lines that are at rest are read together.
 func TestLinesCostNoStatements(t *testing.T) {
+	t.Parallel()
 	db := connect(t, testbed.MariaDB(t), "")
 	db.SetMaxOpenConns(8)
 	holder, _, prefix := fresh(t, db)
@@ -70,6 +71,7 @@ func TestLinesCostNoStatements(t *testing.T) {
 }
 
 func TestWaitersCostNoStatements(t *testing.T) {
+	t.Parallel()
 	db := connect(t, testbed.MariaDB(t), "")
 	db.SetMaxOpenConns(8)
 	l, _, _ := fresh(t, db)

@@ -34,6 +34,8 @@ type options struct {
 	liveness time.Duration
 	create   bool
 	address  string
+
+	sweepEvery, sweepRest time.Duration
 }
 
 // WithPrefix sets what the names of the tables begin with, "locker" unless it is
@@ -50,7 +52,7 @@ func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
 
 func newOptions(opts []Option) (options, error) {
-	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true}
+	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true, sweepEvery: sweepEvery, sweepRest: sweepRest}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)

@@ -77,6 +77,7 @@ func killAll(t *testing.T, db *sql.DB) {
 func TestTokensGrowOverRestarts(t *testing.T) {
 	for _, start := range []func(testing.TB, ...testbed.Option) *testbed.Server{testbed.MariaDB, testbed.MySQL} {
 		t.Run("", func(t *testing.T) {
+			t.Parallel()
 			srv := start(t, testbed.Faults(), testbed.Durable())
 			db := connect(t, srv, "")
 			l, d, prefix := fresh(t, db)

@@ -93,6 +93,7 @@ func do(t *testing.T, db *sql.DB, statement string) {
 // When a primary is demoted, and its connections stay, requests go to the next one: nobody hangs,
 // and nobody loses his place.
 func TestDemotedPrimary(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	holder, _, prefix := fresh(t, p.pool(t))
 	waiter, _ := join(t, p.pool(t), prefix)
@@ -127,6 +128,7 @@ func TestDemotedPrimary(t *testing.T) {
 
 // A server that only reads refuses everybody.
 func TestReadOnlyServerIsUnavailable(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	_, d, _ := fresh(t, p.pool(t))
 	r := driver.Request{Name: "a", ID: "ro-1", TTL: time.Minute}
@@ -156,6 +158,7 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 // Tokens grow over a failover to a replica that has lost the last commits: of a name that was held, of
 // one whose row was kept, and of one that is new to the replica.
 func TestTokensGrowOverALossyFailover(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	l, _, prefix := fresh(t, p.pool(t))
 	cycle(t, l, "held")
@@ -192,6 +195,7 @@ func TestTokensGrowOverALossyFailover(t *testing.T) {
 
 // The process that kept a row does not take it again on a replica that does not know who had it since.
 func TestKeptRowIsNotTakenAfterAFailover(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	l, _, prefix := fresh(t, p.pool(t))
 	other, _ := join(t, p.pool(t), prefix)
@@ -210,6 +214,7 @@ func TestKeptRowIsNotTakenAfterAFailover(t *testing.T) {
 
 // A ticket that a replica brings back is not released into a row that is kept: its numbers were given.
 func TestRowsFromBeforeAFailoverAreNotKept(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	pool := p.pool(t)
 	_, d, prefix := fresh(t, pool)

@@ -14,7 +14,6 @@ import (
 // An Acquire that is given up at any moment, also that of the answer, leaves no ticket that its error denies.
 func TestGivenUpAtTheMomentOfTheAnswer(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		t.Parallel()
 		const way = 20 * time.Millisecond
 		d, direct, proxy := behind(t, srv)
 		for i := range 40 {

@@ -145,7 +145,7 @@ func TestMethodsEndInTime(t *testing.T) {
 			must(t, err)
 			time.Sleep(50 * time.Millisecond)
 			h := held.Hold(g.Token)
-			for i := range 3 { // with connections that are open, and without
+			for i := range 2 { // with connections that are open, and without
 				for what, f := range map[string]func(context.Context) error{
 					"acquire": func(ctx context.Context) error {
 						r := request(fmt.Sprint("x", i), i%2 == 0)
@@ -166,20 +166,19 @@ func TestMethodsEndInTime(t *testing.T) {
 					"break":   func(ctx context.Context) error { return d.Break(ctx, "a", g.Token) },
 					"ping":    d.Ping,
 				} {
-					if way == "cut" {
-						proxy.Cut()
-					} else {
-						proxy.Refuse()
-					}
-					const limit = 150 * time.Millisecond
-					ctx, cancel := context.WithTimeout(t.Context(), limit)
-					begun := time.Now()
-					err := f(ctx)
-					took := time.Since(begun)
-					cancel()
-					if err == nil || took > limit+50*time.Millisecond {
-						t.Errorf("%s, %s: after %v: %v", way, what, took, err)
-					}
+					err := endsInTime(t, way+", "+what, f, func() {
+						for i == 0 {
+							proxy.Heal()
+							if d.Ping(t.Context()) == nil {
+								break
+							}
+						}
+						if way == "cut" {
+							proxy.Cut()
+						} else {
+							proxy.Refuse()
+						}
+					})
 					if way == "refuse" && err != nil && (!strings.Contains(err.Error(), "connection") || !errors.Is(err, driver.ErrUnavailable)) {
 						t.Errorf("%s, %s: %v, want that the connection is refused", way, what, err)
 					}
@@ -188,6 +187,30 @@ func TestMethodsEndInTime(t *testing.T) {
 			proxy.Heal()
 		}
 	})
+}
+
+// endsInTime calls a method that is not answered once down has been called, and returns its error. It is late if it was
+// so three times: a loaded machine is late once in a while.
+func endsInTime(t *testing.T, what string, f func(context.Context) error, down func()) error {
+	t.Helper()
+	const limit = 150 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		down()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		begun := time.Now()
+		err := f(ctx)
+		took := time.Since(begun)
+		cancel()
+		switch {
+		case err == nil:
+			t.Errorf("%s: answered after %v", what, took)
+		case took > limit+50*time.Millisecond && attempt < 3:
+			continue
+		case took > limit+50*time.Millisecond:
+			t.Errorf("%s: three times late, after %v: %v", what, took, err)
+		}
+		return err
+	}
 }
 
 // Close does not wait for a server that does not answer.

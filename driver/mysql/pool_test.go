@@ -58,6 +58,7 @@ func TestExhaustedPool(t *testing.T) {
 
 // The connection beside the pool is closed when it is not needed any more.
 func TestSideConnectionIsClosed(t *testing.T) {
+	t.Parallel()
 	db := connect(t, testbed.SharedMariaDB(t), "")
 	db.SetMaxOpenConns(1)
 	l, _, _ := fresh(t, db)

@@ -24,7 +24,7 @@ func (d *Driver) sweepLater() {
 	if d.sweeping.Load() || d.sweeping.Swap(true) {
 		return
 	}
-	d.sweepIn(sweepEvery)
+	d.sweepIn(d.opts.sweepEvery)
 }
 
 // sweepIn plans the next sweep.
@@ -45,7 +45,7 @@ func (d *Driver) sweepIn(pause time.Duration) {
 			if more, err := d.sweep(ctx); more || err != nil { // the next one does what this one could not
 				d.sweepLater()
 			} else if !d.sweeping.Load() {
-				d.sweepIn(sweepRest)
+				d.sweepIn(d.opts.sweepRest)
 			}
 		})
 	})
