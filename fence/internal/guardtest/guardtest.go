@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/fence"
@@ -261,6 +262,7 @@ func (b *bed) sell(ctx context.Context, k fence.Lock, once bool) error {
 	if err != nil {
 		return err
 	}
+	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) //nolint:gosec // the work takes its time
 	return b.Write(ctx, k, v+1)
 }
 
