@@ -65,6 +65,7 @@ func newRemovals(c *core) *removals {
 // in the book.
 func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
+	var last error // that says more than the end of a context
 	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
 		b := &bounded{Context: ctx, until: time.Now().Add(tryBound)}
 		if until.Before(b.until) {
@@ -76,9 +77,12 @@ func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) 
 			return err
 		}
 		unanswered = true
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+			last = err
+		}
 		if left := time.Until(until); left <= 0 || !sleep(m.tasks.all, min(delay, left)) {
 			m.add(removal{hold: h, unanswered: true})
-			return err
+			return last
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 func TestSchemes(t *testing.T) {
 	want := []string{
 		"consul", "consuls", "etcd", "etcds", "memory", "mysql", "postgres", "postgresql",
-		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "zookeeper",
+		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "zookeeper", "zookeepers",
 	}
 	if got := driver.Schemes(); !slices.Equal(got, want) {
 		t.Errorf("schemes %q, want %q", got, want)
