@@ -45,11 +45,12 @@
 //	MySQL, MariaDB                  sqlfence.Do with a table of fences
 //	PostgreSQL by pgx               pgxfence.Do with a table of fences
 //	Redis                           redisfence.Update, or a redisfence.Script
-//	PostgreSQL that has the lock    pgxfence.Do with the *postgres.Driver
-//	MySQL that has the lock         sqlfence.Do with the *mysql.Driver
-//	etcd that has the lock          etcdfence.Commit with the *etcd.Driver
+//	etcd                            etcdfence.Update, or etcdfence.Do
+//	PostgreSQL that has the lock    pgxfence.Do with a *postgres.Driver
+//	MySQL that has the lock         sqlfence.Do with a *mysql.Driver
+//	etcd that has the lock          etcdfence.DoWhileHeld with the *etcd.Driver
 //
-// The first five compare tokens. They work with a lock on any store, opened by URL
+// The first six compare tokens. They work with a lock on any store, opened by URL
 // or made from a client: they need its name and its token, which a request to
 // another process can carry ([Token]). They refuse a late holder as soon as a
 // later one has used the resource; before that a late write harms nobody.
