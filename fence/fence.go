@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// ErrStale: a holder with a greater token has used the resource, or, from the
-// stricter guards, the lock is not held any more. Nothing was changed. Give up
+// ErrStale says that a holder with a greater token has used the resource or, from
+// the stricter guards, that the lock is not held any more. Nothing was changed. Give up
 // the work, and acquire the lock again to start over.
 var ErrStale = errors.New("stale fencing token")
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -70,4 +72,33 @@ func TestGuardReturnsWhatFnDoes(t *testing.T) {
 	if err := g.Do(fence.Token("a", 6), func() error { return nil }); err != nil {
 		t.Errorf("after a panic: %v", err)
 	}
+}
+
+// A holder that does not renew is overtaken when its lease ends, and refused.
+func TestLeaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer func() { _ = l.Close() }()
+		var n number
+		late, err := l.Acquire(t.Context(), "stock", locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Write(t.Context(), late, 10); err != nil {
+			t.Fatal(err)
+		}
+		next, err := l.Acquire(t.Context(), "stock") // after 10 s
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Update(t.Context(), next, func(v int) int { return v - 1 }); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Write(t.Context(), late, 0); !errors.Is(err, fence.ErrStale) || n.value != 9 {
+			t.Errorf("a late write is %v and left %d", err, n.value)
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -16,7 +16,7 @@ func pause(p *os.Process) error {
 	var status syscall.WaitStatus
 	for !status.Stopped() {
 		_, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil)
-		if err != nil && err != syscall.EINTR { //nolint:errorlint // a number
+		if err != nil && err != syscall.EINTR {
 			return err
 		}
 		if status.Exited() || status.Signaled() {

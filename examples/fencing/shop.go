@@ -154,7 +154,7 @@ func (s *shop) pauseOne(ctx context.Context) error {
 	select {
 	case <-s.readA:
 	case err := <-ended:
-		return errors.Join(errors.New("A ended before it was stopped"), err)
+		return errors.Join(errors.New("worker A ended before it was stopped"), err)
 	}
 	b, err := s.start(ctx, "B")
 	if err == nil {

@@ -83,8 +83,8 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, lock fence.Lock, key
 		args = append(args, k.Token())
 	}
 	cmd := s.script.Run(ctx, c, keys, append(args, len(members))...)
-	if err := stale(cmd.Err(), members); err != nil {
-		cmd.SetErr(err)
+	if err := cmd.Err(); err != nil {
+		cmd.SetErr(translate(err, members))
 	}
 	return cmd
 }
@@ -134,19 +134,17 @@ func fenceKey(name string) string {
 	return "locker-fence:{" + name + "}"
 }
 
-// stale turns the answer of guard.lua into the error it stands for; nil: it is another.
-func stale(err error, members []fence.Lock) error {
-	if err == nil {
-		return nil
-	}
+// translate returns the error that an answer of guard.lua stands for; others stay as
+// they are.
+func translate(err error, members []fence.Lock) error {
 	words := strings.Fields(err.Error())
 	if len(words) < 3 || words[0] != "LOCKERSTALE" {
-		return nil
+		return err
 	}
-	i, _ := strconv.Atoi(words[1])
-	seen, err := strconv.ParseUint(words[2], 10, 64)
-	if err != nil || i < 1 || i > len(members) {
-		return nil
+	i, ierr := strconv.Atoi(words[1])
+	seen, serr := strconv.ParseUint(words[2], 10, 64)
+	if ierr != nil || serr != nil || i < 1 || i > len(members) {
+		return err
 	}
 	k := members[i-1]
 	return &fence.StaleError{Name: k.Name(), Token: k.Token(), Seen: seen}

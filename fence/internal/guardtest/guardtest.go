@@ -29,8 +29,8 @@ type Resource interface {
 }
 
 // Run proves a guard with locks of l. Every case gets a resource of its own
-// from make, with no fence raised for the names that it uses.
-func Run(t *testing.T, l *locker.Client, make func(t *testing.T) Resource) {
+// from fresh, with no fence raised for the names that it uses.
+func Run(t *testing.T, l *locker.Client, fresh func(t *testing.T) Resource) {
 	t.Helper()
 	for _, c := range []struct {
 		name string
@@ -46,7 +46,7 @@ func Run(t *testing.T, l *locker.Client, make func(t *testing.T) Resource) {
 		{"holders that lose their locks at any time", losses},
 		{"bad input", badInput},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, &bed{Resource: make(t), t: t, l: l}) })
+		t.Run(c.name, func(t *testing.T) { c.run(t, &bed{Resource: fresh(t), t: t, l: l}) })
 	}
 }
 
