@@ -19,7 +19,7 @@
 // The greatest token of a name is in the key locker-fence:{name}, for ever: it may be
 // deleted when no earlier holder can be alive. In a Redis Cluster the keys of the data
 // must be in its hash slot, which those with {name} in their own name are; Redis
-// refuses others (CROSSSLOT).
+// refuses others (CROSSSLOT), and so all of a lock whose name begins with }.
 //
 // # What it does not promise
 //
@@ -122,17 +122,7 @@ func Update(ctx context.Context, c redis.Scripter, lock fence.Lock, key string, 
 }
 
 // fenceKey returns the key of a name's fence. The braces make the name its hash tag.
-// Only a leading } would make the tag empty; it is written %7D, and a leading %
-// is written %25, so that different names keep different keys.
-func fenceKey(name string) string {
-	switch name[0] {
-	case '}':
-		name = "%7D" + name[1:]
-	case '%':
-		name = "%25" + name[1:]
-	}
-	return "locker-fence:{" + name + "}"
-}
+func fenceKey(name string) string { return "locker-fence:{" + name + "}" }
 
 // translate returns the error that an answer of guard.lua stands for; others stay as
 // they are.
