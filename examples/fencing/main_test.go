@@ -1,0 +1,48 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const want = `without a guard:             A: wrote 9; B: wrote 9; sold 2 of 10, left 9: WRONG, want 8
+comparing at the write only: A: wrote 9; B: wrote 9; sold 2 of 10, left 9: WRONG, want 8
+raised by the read, too:     A: refused, its token is stale; B: wrote 9; sold 1 of 10, left 9: right
+`
+
+func TestFencing(t *testing.T) {
+	for name, url := range map[string]func() string{
+		"memory":   func() string { return "" },
+		"redis":    func() string { return testbed.SharedRedis(t).URL() },
+		"postgres": func() string { return testbed.SharedPostgres(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var out bytes.Buffer
+			if err := run(ctx, &out, url()); err != nil {
+				t.Fatal(err)
+			}
+			if out.String() != want {
+				t.Errorf("the output is\n%swant\n%s", out.String(), want)
+			}
+		})
+	}
+}
