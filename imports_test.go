@@ -49,6 +49,10 @@ var layers = []struct {
 		"coord", func(_, p string) bool { return standard(p) || p == module },
 		"coordination is made of the public contract alone",
 	},
+	{
+		"fence", func(_, p string) bool { return standard(p) || p == module || p == module+"/driver" },
+		"a fence is made of the public contract alone",
+	},
 }
 
 func standard(path string) bool { return !strings.Contains(strings.SplitN(path, "/", 2)[0], ".") }
