@@ -178,7 +178,7 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 	}
 	switch {
 	case errors.Is(err, driver.ErrNotAcquired):
-		return nil, ErrNotAcquired
+		return nil, err
 	case errors.Is(err, driver.ErrLost) && a.Err() == nil:
 		return nil, err
 	case !errors.Is(err, driver.ErrNoTicket):

@@ -39,6 +39,7 @@ type lease struct {
 	handles    []*Lock
 	renewers   int           // handles that want renewal
 	ttl        time.Duration // what a renewal asks for
+	fixedUntil time.Time     // with storeCap: the end of a lease that is longer than the store's
 	validUntil time.Time     // end of the validity
 	storeUntil time.Time     // by when the store's lease is over, if it ends by itself
 	renewAt    time.Time     // next renewal
@@ -88,7 +89,8 @@ func (l *lease) claim(g driver.Grant, asked, now time.Time) {
 
 // wantsRenewal is whether the next renewal may be sent. With leases.mu held.
 func (l *lease) wantsRenewal() bool {
-	return (l.renewers > 0 || l.claimed) && !l.renewing && l.renewAt.Before(l.validUntil)
+	longer := l.fixedUntil.After(l.validUntil)
+	return (l.renewers > 0 || l.claimed || longer) && !l.renewing && l.renewAt.Before(l.validUntil)
 }
 
 // length is the lease that the next renewal asks for: a provisional one gives
@@ -129,8 +131,15 @@ func (l *lease) addHandle(k *Lock, r *request) *Lock {
 // renewedAt counts a lease of the given length from when it was asked for; the
 // answer came now. It never shortens. With leases.mu held, or before l is shared.
 func (l *lease) renewedAt(asked time.Time, length time.Duration, now time.Time) {
-	if l.storeCap > 0 {
-		length = min(length, l.storeCap)
+	margin := l.book.marginOf(length)
+	if most := l.storeCap; most > 0 && length > most {
+		// The store keeps it for no longer than that after each sign of life: a
+		// longer lease is renewed like that until its end, so that a process that
+		// was stopped meanwhile knows of its loss by the clock.
+		if end := asked.Add(length - margin); l.renewers == 0 && end.After(l.fixedUntil) {
+			l.fixedUntil = end
+		}
+		length, margin = most, l.book.marginOf(most)
 	}
 	// The next renewal comes TTL/3 after this one, or when no more than two thirds
 	// of the TTL are left of a longer lease.

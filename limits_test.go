@@ -2,9 +2,11 @@ package locker_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,10 +125,39 @@ func TestUnavailable(t *testing.T) {
 		want(t, got, locker.ErrUnavailable)
 		want(t, got, err)
 	}
-	answer = errors.New("wrong password")
-	if _, err := l.Acquire(context.Background(), "a"); errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("%v is ErrUnavailable", err)
+	for _, err := range []error{
+		errors.New("wrong password"),
+		&url.Error{Op: "Put", URL: "https://h", Err: x509.UnknownAuthorityError{}},
+		&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")},
+	} {
+		answer = err
+		if _, err := l.Acquire(context.Background(), "a"); errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("%v is ErrUnavailable", err)
+		}
 	}
+}
+
+// A release that fails says why the store was not reached, though its last try had
+// no time left.
+func TestReleaseSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error {
+				select {
+				case <-time.After(400 * time.Millisecond):
+					return errRefused
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		want(t, k.Release(context.Background()), syscall.ECONNREFUSED)
+		s.set(func(s *stub) { s.release = nil })
+	})
 }
 
 func TestAnswerTimeout(t *testing.T) {

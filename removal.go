@@ -65,36 +65,40 @@ func newRemovals(c *core) *removals {
 // in the book.
 func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
+	var last error // that says more than the end of a context
 	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
 		b := &bounded{Context: ctx, until: time.Now().Add(tryBound)}
 		if until.Before(b.until) {
 			b.until = until
 		}
-		err, answered := m.ask(b, h, unanswered)
+		answered, err := m.ask(b, h, unanswered)
 		b.close()
 		if answered {
 			return err
 		}
 		unanswered = true
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+			last = err
+		}
 		if left := time.Until(until); left <= 0 || !sleep(m.tasks.all, min(delay, left)) {
 			m.add(removal{hold: h, unanswered: true})
-			return err
+			return last
 		}
 	}
 }
 
 // ask sends one request, and reports whether the store has answered.
-func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (err error, answered bool) { //nolint:revive // the answer comes first
+func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (answered bool, err error) {
 	err = m.d.Release(ctx, h)
 	switch {
 	case err == nil, errors.Is(err, driver.ErrClosed):
-		return err, true
+		return true, err
 	case !errors.Is(err, driver.ErrLost):
-		return err, false
+		return false, err
 	case unanswered: // the request before has done it
-		return nil, true
+		return true, nil
 	}
-	return err, true
+	return true, err
 }
 
 // orphan adds a ticket whose Acquire has failed and may have left it, and waits
@@ -200,7 +204,7 @@ func (m *removals) atOnce() int {
 func (m *removals) try(r *removal) {
 	ctx, cancel := context.WithTimeout(m.tasks.all, tryBound)
 	defer cancel()
-	err, answered := m.ask(ctx, r.hold, r.unanswered)
+	answered, err := m.ask(ctx, r.hold, r.unanswered)
 	if answered && r.answered != nil {
 		close(r.answered)
 		r.answered = nil

@@ -438,3 +438,33 @@ func TestLookEnds(t *testing.T) {
 		}
 	})
 }
+
+// A fixed lease that is longer than the store's is renewed until its end, and
+// trusted no longer than the store's after each sign of life.
+func TestFixedLeaseLongerThanTheStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.TTL = 3 * time.Second
+			return g, err
+		}
+		l := locker.New(s, locker.WithSafetyMargin(0))
+		defer l.Close()
+		fixed := []locker.Option{locker.WithTTL(10 * time.Second), locker.WithoutRenewal()}
+		begun := time.Now()
+		<-acquire(t, l, "a", fixed...).Done()
+		if d := time.Since(begun); d != 10*time.Second {
+			t.Errorf("a fixed lease of 10s ended after %v", d)
+		}
+		begun = time.Now()
+		k := acquire(t, l, "b", fixed...)
+		s.set(func(s *stub) {
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		<-k.Done()
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("valid for %v without a sign of life, the store's lease is 3s", d)
+		}
+	})
+}

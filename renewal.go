@@ -173,6 +173,9 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 	kind := EventRenewed
 	if err == nil {
 		length = min(length, l.length()) // the store's may be longer, by its minimum
+		if l.renewers == 0 && !l.fixedUntil.IsZero() {
+			length = min(length, l.fixedUntil.Sub(asked))
+		}
 		l.claimed = false
 		l.renewedAt(asked, length, now)
 	} else {
@@ -221,6 +224,9 @@ func (b *leases) extended(l *lease, asked time.Time, ttl time.Duration) {
 	defer b.mu.Unlock()
 	if l.state == held {
 		l.claimed = l.claimed && ttl < l.ttl
+		if most := driver.BoundsOf(b.d, ttl).MaxTTL; most > 0 && ttl > most {
+			l.storeCap = most
+		}
 		l.renewedAt(asked, ttl, now)
 		b.plan(l)
 	}

@@ -18,7 +18,7 @@ var cancellation = []Case{
 	},
 	{
 		Topic: "cancellation", Name: "while-waiting", Rules: []string{"D9", "D13", "§5.8"},
-		Explain: "a waiter that is cancelled leaves the line, and those behind it move up",
+		Explain: "a waiter that is cancelled leaves the queue, and those behind it move up",
 		prove:   provesCancelWaiting,
 	},
 	{
@@ -28,7 +28,7 @@ var cancellation = []Case{
 	},
 	{
 		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "§5.8"},
-		Explain: "cancelled at any moment, also that of the grant, Acquire leaves an empty line",
+		Explain: "cancelled at any moment, also that of the grant, Acquire leaves an empty queue",
 		prove:   provesCancelAnyMoment,
 	},
 	{
@@ -94,16 +94,16 @@ func provesCancelWaiting(e *env) {
 	b := e.queue(cs[2], name, 3)
 	c := e.queue(cs[1], name, 4)
 	a.cancel(errChanged)
-	e.is(a.ended(2*slack, "it was cancelled"), context.Canceled, "the cancelled Acquire")
+	e.is(a.ended(slacks(2), "it was cancelled"), context.Canceled, "the cancelled Acquire")
 	e.is(a.err, errChanged, "the cancelled Acquire")
-	if line := e.leaves(name, 3); line[1].Held {
-		e.failf("the line is %s, want the first holding", show(line))
+	if queue := e.leaves(name, 3); queue[1].Held {
+		e.failf("the queue is %s, want the first holding", show(queue))
 	}
 	e.holds(k, "after a waiter was cancelled")
 	e.release(k)
-	k = b.granted(patience, "the waiter ahead was cancelled and the holder released")
+	k = b.granted(patient, "the waiter ahead was cancelled and the holder released")
 	c.cancel(nil)
-	e.is(c.ended(2*slack, "it was cancelled"), context.Canceled, "the cancelled Acquire")
+	e.is(c.ended(slacks(2), "it was cancelled"), context.Canceled, "the cancelled Acquire")
 	e.leaves(name, 1)
 	e.release(k)
 	e.empty(name)
@@ -116,9 +116,9 @@ func provesWriterLeaves(e *env) {
 	w := e.queue(cs[1], name, 2)
 	r2 := e.queue(cs[2], name, 3, locker.Shared())
 	w.cancel(nil)
-	_ = w.ended(2*slack, "it was cancelled")
+	_ = w.ended(slacks(2), "it was cancelled")
 	begun := time.Now()
-	e.release(r2.granted(patience, "the writer before it gave up"))
+	e.release(r2.granted(patient, "the writer before it gave up"))
 	if took := r2.at.Sub(begun); took > slack {
 		e.failf("the reader was granted %v after the writer had given up, want at most %v", took, slack)
 	}
@@ -134,7 +134,7 @@ func provesCancelAnyMoment(e *env) {
 		k := e.take(cs[0], name)
 		p := e.acquire(cs[1], name)
 		if i%2 == 0 {
-			e.awaitLine(name, 2)
+			e.awaitQueue(name, 2)
 		}
 		e.each(2, func(j int) {
 			time.Sleep(rand.N(2 * time.Millisecond))
@@ -144,7 +144,7 @@ func provesCancelAnyMoment(e *env) {
 				p.cancel(nil)
 			}
 		})
-		if err := p.ended(2*slack, "it was cancelled"); err == nil {
+		if err := p.ended(slacks(2), "it was cancelled"); err == nil {
 			e.release(p.lock)
 		} else {
 			e.is(err, context.Canceled, "the cancelled Acquire")
@@ -164,7 +164,7 @@ func provesDeadline(e *env) {
 	ctx, cancel := context.WithTimeout(e.ctx, wait)
 	defer cancel()
 	p := e.acquireUnder(ctx, cs[1], name)
-	e.is(p.ended(wait+2*slack, "it began"), context.DeadlineExceeded, "Acquire past its deadline")
+	e.is(p.ended(slacks(2).plus(wait, "the limit of the call"), "it began"), context.DeadlineExceeded, "Acquire past its deadline")
 	e.leaves(name, 1)
 	e.holds(k, "after a waiter gave up")
 	e.release(k)
@@ -178,13 +178,13 @@ func provesWaitLimit(e *env) {
 	const wait = 300 * time.Millisecond
 	begun := time.Now()
 	p := e.acquire(cs[1], name, locker.WithWait(wait))
-	e.is(p.ended(wait+2*slack, "it began"), locker.ErrNotAcquired, "Acquire past its wait limit")
+	e.is(p.ended(slacks(2).plus(wait, "the limit of the call"), "it began"), locker.ErrNotAcquired, "Acquire past its wait limit")
 	if took := p.at.Sub(begun); took < wait {
 		e.failf("Acquire with a wait limit of %v gave up after %v", wait, took)
 	}
 	e.leaves(name, 1)
 	p = e.acquire(cs[1], name, locker.WithWait(0))
-	e.is(p.ended(2*slack, "it began"), locker.ErrNotAcquired, "Acquire that must not wait")
+	e.is(p.ended(slacks(2), "it began"), locker.ErrNotAcquired, "Acquire that must not wait")
 	e.leaves(name, 1)
 	e.release(k)
 	e.release(e.take(cs[1], name, locker.WithWait(0)))
@@ -210,7 +210,7 @@ func provesAnswerLost(e *env) {
 	w.loseNext(releaseVerb, 1)
 	p := e.queue(c, busy, 2)
 	e.release(k)
-	e.is(p.ended(patience, "the holder released"), errAnswerLost, "acquire whose grant was lost")
+	e.is(p.ended(patient, "the holder released"), errAnswerLost, "acquire whose grant was lost")
 	e.empty(busy)
 }
 
@@ -227,7 +227,7 @@ func provesCutWhileAsking(e *env) {
 		p := e.acquire(c, name)
 		e.sleep(50 * time.Millisecond) // let the request reach the store, or not
 		p.cancel(errChanged)
-		err := p.ended(3*slack, "it was cancelled")
+		err := p.ended(slacks(3), "it was cancelled")
 		if err == nil || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotAcquired) {
 			e.failf("Acquire that was cancelled without an answer: got error %v", err)
 		}
@@ -235,7 +235,7 @@ func provesCutWhileAsking(e *env) {
 		if held {
 			e.release(k)
 		}
-		e.awaitLineWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 0)
+		e.awaitQueueWithin(e.orphan(), name, 0)
 		e.empty(name)
 	}
 }
@@ -262,7 +262,7 @@ func provesReleaseAnyway(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	cancel()
 	e.ok(k.Release(ctx), "release under a cancelled context")
-	e.release(p.granted(patience, "the holder released"))
+	e.release(p.granted(patient, "the holder released"))
 	e.empty(name)
 }
 
@@ -275,7 +275,7 @@ func provesDriverReturns(e *env) {
 	begun := time.Now()
 	p.cancel()
 	calls := map[string]error{
-		"Acquire": p.ended(2*slack, "its context ended"),
+		"Acquire": p.ended(slacks(2), "its context ended"),
 	}
 	cancel()
 	calls["Renew"] = d1.Renew(ended, h, time.Minute)

@@ -17,7 +17,7 @@ type Case struct {
 	Explain string   // what a failure means for a user
 	Needs   Needs
 
-	alone bool // counts what others change, or breaks what others use
+	alone bool // counts what others change, measures, or breaks what others use
 	prove func(e *env)
 }
 
@@ -28,8 +28,8 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all, alone []Case
 	for _, topic := range [][]Case{
-		exclusion, fairness, tries, expiry, ownership, reentry, fencing, loss, cancellation,
-		duties, names, options, failures, closing, inspection, histories, leaks, outages,
+		exclusion, fairness, tries, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
+		duties, names, options, failures, calls, closing, inspection, histories, leaks, outages,
 	} {
 		for _, c := range topic {
 			if c.alone {

@@ -57,7 +57,7 @@ func provesCloseReleases(e *env) {
 	begun := time.Now()
 	e.ok(cs[0].Close(), "close")
 	for i, p := range ps {
-		k := p.granted(patience, "the holder closed")
+		k := p.granted(patient, "the holder closed")
 		if took := p.at.Sub(begun); took > 2*slack {
 			e.failf("%q was granted %v after the holder began to close", names[i], took)
 		}
@@ -76,9 +76,9 @@ func provesCloseUnblocks(e *env) {
 	ps := []*pending{e.queue(cs[1], name, 2), e.queue(cs[1], name, 3, locker.Shared())}
 	e.ok(cs[1].Close(), "close")
 	for _, p := range ps {
-		e.is(p.ended(2*slack, "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
+		e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	}
-	e.awaitLineWithin(slack, name, 1)
+	e.awaitQueueWithin(slacks(1), name, 1)
 	e.holds(k, "after a waiting Locker was closed")
 	e.release(k)
 	e.empty(name)
@@ -90,10 +90,10 @@ func provesDriverCloseUnblocks(e *env) {
 	d2, err := e.h.Open(e.ctx)
 	e.ok(err, "open")
 	h := e.grant(d1, e.request(name))
-	ps := []*seamPending{e.queueAt(d2, e.request(name), 2), e.queueAt(d2, e.request(name), 3)}
+	ps := []*driverPending{e.queueAt(d2, e.request(name), 2), e.queueAt(d2, e.request(name), 3)}
 	e.ok(d2.Close(), "close of the driver")
 	for _, p := range ps {
-		e.is(p.ended(2*slack, "Close"), driver.ErrClosed, "an Acquire that waited when its driver was closed")
+		e.is(p.ended(slacks(2), "Close"), driver.ErrClosed, "an Acquire that waited when its driver was closed")
 		if err := d1.Release(e.within(patience), p.r.Hold(0)); err != nil {
 			e.is(err, driver.ErrLost, "release of what the closed driver may have left")
 		}
@@ -162,7 +162,7 @@ func provesCloseOthersUntouched(e *env) {
 	e.refused(cs[2], shared)
 	e.release(k)
 	e.release(r)
-	e.release(w.granted(patience, "the holder released"))
+	e.release(w.granted(patient, "the holder released"))
 	e.empty(name)
 	e.empty(shared)
 }

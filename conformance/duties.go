@@ -41,11 +41,6 @@ var duties = []Case{
 		prove:   provesDownIsUnavailable,
 	},
 	{
-		Topic: "limits", Name: "close-in-a-cut", Rules: []string{"D17", "§5.9"}, Needs: NeedLink,
-		Explain: "Close with nothing held does not wait for a store that does not answer",
-		prove:   provesCloseInACut,
-	},
-	{
 		Topic: "limits", Name: "ping", Rules: []string{"D14", "D16", "§5.9"}, Needs: NeedLink,
 		Explain: "Ping says whether the store answers",
 		prove:   provesPing,
@@ -90,9 +85,8 @@ func hurried() []locker.ClientOption {
 // back.
 func (e *env) freeSoon(name string, n int) {
 	begun := time.Now()
-	e.eventually(removedWithin+slack, fmt.Sprintf("waiting for a ticket of %q to be removed (the core removes it within %v, and %v are for a loaded machine)",
-		name, removedWithin, slack), func() error {
-		if q := e.line(name); len(q) != n {
+	e.eventually(slacks(1).plus(removedWithin, "how soon the core removes a ticket"), fmt.Sprintf("waiting for a ticket of %q to be removed", name), func() error {
+		if q := e.queueOf(name); len(q) != n {
 			return fmt.Errorf("%d tickets, want %d: %s", len(q), n, show(q))
 		}
 		return nil
@@ -144,7 +138,7 @@ func provesGivenUpWait(e *env) {
 		w := e.queue(c, name, 2)
 		cut(link)
 		w.cancel(errChanged)
-		e.is(w.ended(2*slack, "it was cancelled"), errChanged, "a wait that was cancelled in a cut")
+		e.is(w.ended(slacks(2), "it was cancelled"), errChanged, "a wait that was cancelled in a cut")
 		e.sleep(slack + slack/5) // the first request to remove the ticket fails
 		link.Heal()
 		e.freeSoon(name, 1)
@@ -213,7 +207,7 @@ func provesAnswersInTime(e *env) {
 	}
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitLineWithin(e.outlives(), name, 1)
+	e.awaitQueueWithin(e.outlives(), name, 1)
 	e.release(k)
 	e.empty(name)
 }
@@ -263,27 +257,8 @@ func provesDownIsUnavailable(e *env) {
 	e.unavailable(k.Release(e.ctx), "release on a store that is down")
 	s.start()
 	e.worksAgain(c, e.control())
-	e.awaitLineWithin(e.outlives(), name, 0)
+	e.awaitQueueWithin(e.outlives(), name, 0)
 	e.empty(name)
-}
-
-func provesCloseInACut(e *env) {
-	const most = 250 * time.Millisecond // D17: 100 ms of them for the end of an empty session
-	least := time.Hour
-	for range 5 {
-		name := e.name("close")
-		c, link := e.linked()
-		e.release(e.take(c, name))
-		link.Cut()
-		begun := time.Now()
-		_ = c.Close()
-		least = min(least, time.Since(begun))
-		link.Heal()
-		if least <= most {
-			return
-		}
-	}
-	e.failf("Close with nothing held took %v while the store answered nothing, at the best of five times; want at most %v (D17)", least, most)
 }
 
 func provesPing(e *env) {
@@ -292,7 +267,7 @@ func provesPing(e *env) {
 	link.Cut()
 	e.unavailable(c.Ping(e.ctx), "ping while the store answers nothing")
 	link.Heal()
-	e.eventually(patience, "pinging when the way is open again", func() error { return c.Ping(e.within(patience)) })
+	e.eventually(patient, "pinging when the way is open again", func() error { return c.Ping(e.within(patience)) })
 	e.release(e.takeNow(c, e.name("ping")))
 }
 
@@ -306,7 +281,7 @@ func (e *env) minHold(c *locker.Client, name string) (k *locker.Lock, d time.Dur
 	asked := time.Now()
 	k, err := c.Acquire(e.within(patience), name, locker.WithMinHold(d), locker.WithTTL(e.ttl()))
 	if errors.Is(err, locker.ErrUnsupported) {
-		if q := e.line(name); len(q) != 0 {
+		if q := e.queueOf(name); len(q) != 0 {
 			e.failf("refused with ErrUnsupported and left in the queue: %s", show(q))
 		}
 		return nil, 0, time.Time{}, false
@@ -318,7 +293,7 @@ func (e *env) minHold(c *locker.Client, name string) (k *locker.Lock, d time.Dur
 // notBefore fails when name is granted before the minimum hold ends, or long after.
 func (e *env) notBefore(name string, d time.Duration, end time.Time, what string) {
 	p := e.acquire(e.client(), name)
-	next := p.granted(d+e.bounds(d).Crash+e.outlives(), what)
+	next := p.granted(e.outlives().and(e.crash(d)).plus(d, "the minimum hold"), what)
 	if early := end.Sub(p.at); early > 0 {
 		e.failf("%q was granted %v before its minimum hold of %v ended, after %s (D20)", name, early, d, what)
 	}
@@ -384,7 +359,7 @@ func provesCauseOfLoss(e *env) {
 	}
 	e.ok(err, "break %q", name)
 	<-k.Done()
-	e.eventually(patience, "waiting for the observer to be told", func() error {
+	e.eventually(patient, "waiting for the observer to be told", func() error {
 		if cause.Load() == nil {
 			return errNotTold
 		}
@@ -404,11 +379,11 @@ func provesOwnerTakesOver(e *env) {
 	first := e.queue(c, name, 2, me)
 	second := e.acquire(c, name, me)
 	e.sleep(slack / 10)
-	token := e.line(name)[1].Token
+	token := e.queueOf(name)[1].Token
 	first.cancel(errChanged)
-	_ = first.ended(2*slack, "it was cancelled")
-	e.eventually(patience, "waiting for the second to take over", func() error {
-		if q := e.line(name); len(q) != 2 || q[1].Token == token {
+	_ = first.ended(slacks(2), "it was cancelled")
+	e.eventually(patient, "waiting for the second to take over", func() error {
+		if q := e.queueOf(name); len(q) != 2 || q[1].Token == token {
 			return errors.New(show(q))
 		}
 		return nil
@@ -420,6 +395,6 @@ func provesOwnerTakesOver(e *env) {
 		e.failf("a try of the owner that waits took %v", took)
 	}
 	e.release(k)
-	e.release(second.granted(patience, "the holder released"))
+	e.release(second.granted(patient, "the holder released"))
 	e.empty(name)
 }

@@ -40,9 +40,11 @@ type env struct {
 	ctx context.Context
 	h   Harness
 
+	ctlMu sync.Mutex
+	ctl   *locker.Client
+	ctlD  driver.Driver
+
 	mu      sync.Mutex
-	ctl     *locker.Client
-	ctlD    driver.Driver
 	closers []func()
 	healers []func()
 	group   sync.WaitGroup
@@ -107,33 +109,55 @@ func (e *env) linked(opts ...locker.ClientOption) (*locker.Client, Link) {
 	return e.clientOf(d, opts...), link
 }
 
+// linkedDriver opens a driver whose way to the store can be cut.
+func (e *env) linkedDriver() (driver.Driver, Link) {
+	d, link, err := e.h.OpenLink(e.ctx)
+	e.ok(err, "open with a link")
+	e.onHeal(link.Heal)
+	e.onClose(func() { _ = d.Close() })
+	return d, link
+}
+
+// mortalDriver opens a driver that die ends as a crash does, as far as the
+// harness can: without a link nothing happens, and only leases that end by
+// themselves do.
+func (e *env) mortalDriver() (d driver.Driver, die func()) {
+	if e.h.OpenLink == nil {
+		return e.driver(), func() {}
+	}
+	d, link := e.linkedDriver()
+	return d, link.Cut
+}
+
 // control is a client for looking on.
 func (e *env) control() *locker.Client {
-	e.mu.Lock()
-	c := e.ctl
-	e.mu.Unlock()
-	if c != nil {
-		return c
-	}
-	d, err := e.h.Open(e.ctx)
-	e.ok(err, "open")
-	c = e.clientOf(d)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ctl, e.ctlD = c, d
+	c, _ := e.controlled()
 	return c
+}
+
+// controlled is the client for looking on, and its driver. The first call opens
+// them.
+func (e *env) controlled() (*locker.Client, driver.Driver) {
+	e.ctlMu.Lock()
+	defer e.ctlMu.Unlock()
+	if e.ctl == nil {
+		d, err := e.h.Open(e.ctx)
+		e.ok(err, "open")
+		e.ctl, e.ctlD = e.clientOf(d), d
+	}
+	return e.ctl, e.ctlD
 }
 
 // bounds are the times that the driver states for a lease.
 func (e *env) bounds(ttl time.Duration) driver.Bounds {
-	e.control()
-	return driver.BoundsOf(e.ctlD, ttl)
+	_, d := e.controlled()
+	return driver.BoundsOf(d, ttl)
 }
 
 // ttl is a short lease that the store itself can give.
 func (e *env) ttl() time.Duration { return max(shortTTL, e.bounds(shortTTL).MinTTL) }
 
-// liveness is how long waiters that ask for waiterTTL may delay the line.
+// liveness is how long waiters that ask for waiterTTL may delay the queue.
 func (e *env) liveness() time.Duration { return e.bounds(waiterTTL).Liveness }
 
 func (e *env) onClose(f func()) {
@@ -210,17 +234,17 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
-// eventually waits until f returns nil, at most d; then it fails with f's
+// eventually waits until f returns nil, at most as long as the bound; then it fails with f's
 // error.
-func (e *env) eventually(d time.Duration, doing string, f func() error) {
-	deadline := time.Now().Add(d)
+func (e *env) eventually(b bound, doing string, f func() error) {
+	deadline := time.Now().Add(b.d)
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := f()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			e.failf("%s, for %v: %w", doing, d, err)
+			e.failf("%s, for %v: %w", doing, b, err)
 		}
 		e.sleep(pause)
 	}
@@ -262,49 +286,49 @@ func (e *env) holds(k *locker.Lock, why string, args ...any) {
 	e.ok(k.Err(), "the holder of %q, %s", k.Name(), fmt.Sprintf(why, args...))
 }
 
-// line returns the line of name, as the control client sees it.
-func (e *env) line(name string) []locker.Ticket {
-	line, err := e.control().Inspect(e.within(patience), name)
+// queueOf returns the queue of name, as the control client sees it.
+func (e *env) queueOf(name string) []locker.Ticket {
+	queue, err := e.control().Inspect(e.within(patience), name)
 	e.ok(err, "inspect %q", name)
-	return line.Tickets
+	return queue.Tickets
 }
 
-// awaitLine waits until the line of name has n tickets and returns it.
-func (e *env) awaitLine(name string, n int) (line []locker.Ticket) {
-	e.awaitLineWithin(patience, name, n)
-	return e.line(name)
+// awaitQueue waits until the queue of name has n tickets and returns it.
+func (e *env) awaitQueue(name string, n int) (queue []locker.Ticket) {
+	e.awaitQueueWithin(patient, name, n)
+	return e.queueOf(name)
 }
 
-// leaves waits until those whose Acquire has failed have left the line, and n
+// leaves waits until those whose Acquire has failed have left the queue, and n
 // tickets remain.
-func (e *env) leaves(name string, n int) (line []locker.Ticket) {
-	e.awaitLineWithin(slack, name, n)
-	return e.line(name)
+func (e *env) leaves(name string, n int) (queue []locker.Ticket) {
+	e.awaitQueueWithin(slacks(1), name, n)
+	return e.queueOf(name)
 }
 
-func (e *env) awaitLineWithin(d time.Duration, name string, n int) {
-	e.eventually(d, "inspecting "+name, func() error {
-		if line := e.line(name); len(line) != n {
-			return fmt.Errorf("the line has %d tickets, want %d: %s", len(line), n, show(line))
+func (e *env) awaitQueueWithin(b bound, name string, n int) {
+	e.eventually(b, "inspecting "+name, func() error {
+		if queue := e.queueOf(name); len(queue) != n {
+			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
 		}
 		return nil
 	})
 }
 
-// empty fails unless nobody stands in the line, and the next Acquire is
+// empty fails unless nobody is queued, and the next Acquire is
 // granted at once.
 func (e *env) empty(name string) {
-	e.awaitLineWithin(slack, name, 0)
+	e.awaitQueueWithin(slacks(1), name, 0)
 	e.release(e.takeNow(e.control(), name))
-	if line := e.line(name); len(line) != 0 {
-		e.failf("the line of %q is %s after all was released", name, show(line))
+	if queue := e.queueOf(name); len(queue) != 0 {
+		e.failf("the queue of %q is %s after all was released", name, show(queue))
 	}
 }
 
-// show prints a line.
-func show(line []locker.Ticket) string {
+// show prints a queue.
+func show(queue []locker.Ticket) string {
 	s := "["
-	for i, t := range line {
+	for i, t := range queue {
 		if i > 0 {
 			s += " "
 		}

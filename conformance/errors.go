@@ -121,7 +121,7 @@ func provesReleaseUnreached(e *env) {
 		e.failf("release without a way to the store took %v", took)
 	}
 	e.is(k.Err(), locker.ErrReleased, "the handle after Release")
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder, cut off, released")
+	next := p.granted(e.crash(ttl), "the holder, cut off, released")
 	e.release(next)
 	e.empty(name)
 }
@@ -132,7 +132,7 @@ func provesWaiterInCut(e *env) {
 	c, link := e.linked(locker.WithObserver(func(context.Context, locker.Event) { told.Store(true) }))
 	k := e.take(e.client(), name)
 	p := e.queue(c, name, 2)
-	e.eventually(patience, "waiting until the client knows that it waits", func() error {
+	e.eventually(patient, "waiting until the client knows that it waits", func() error {
 		if !told.Load() {
 			return errNotJoined
 		}
@@ -142,11 +142,11 @@ func provesWaiterInCut(e *env) {
 	e.sleep(4 * slack)
 	p.waits("its context lives, and a way to the store may come back")
 	p.cancel(errChanged)
-	err := p.ended(3*slack, "it was cancelled")
+	err := p.ended(slacks(3), "it was cancelled")
 	e.is(err, context.Canceled, "a waiter that was cut off and then cancelled")
 	e.is(err, errChanged, "a waiter that was cut off and then cancelled")
 	link.Heal()
-	e.awaitLineWithin(max(e.bounds(locker.DefaultTTL).Liveness, patience)+slack, name, 1)
+	e.awaitQueueWithin(e.orphan(), name, 1)
 	e.release(k)
 	e.empty(name)
 }
@@ -177,7 +177,7 @@ func provesNoWayToStore(e *env) {
 	})
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitLineWithin(e.bounds(ttl).Crash+e.outlives(), name, 0)
+	e.awaitQueueWithin(e.crash(ttl).and(e.outlives()), name, 0)
 	e.empty(name)
 }
 

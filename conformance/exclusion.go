@@ -54,9 +54,9 @@ var exclusion = []Case{
 		prove:   provesWriterAlone,
 	},
 	{
-		Topic: "exclusion", Name: "line-obeys-rule", Rules: []string{"D4", "D5", "D15", "§5.1"},
+		Topic: "exclusion", Name: "queue-obeys-rule", Rules: []string{"D4", "D5", "D15", "§5.1"},
 		Explain: "after every arrival and departure exactly those tickets hold that the grant rule grants",
-		prove:   provesLineObeysRule,
+		prove:   provesQueueObeysRule,
 	},
 }
 
@@ -148,7 +148,7 @@ func provesPermits(e *env) {
 	p := e.queue(cs[1], name, n+1, locker.Limit(n))
 	p.waits("all permits are held")
 	e.release(locks[1])
-	locks[1] = p.granted(patience, "a permit was released")
+	locks[1] = p.granted(patient, "a permit was released")
 	e.refused(cs[1], name, locker.Limit(n))
 	for _, k := range locks {
 		e.holds(k, "one of %d permits", n)
@@ -165,10 +165,10 @@ func provesReadersShare(e *env) {
 	e.refused(cs[2], name)
 	w := e.queue(cs[2], name, 3)
 	e.release(r1)
-	e.awaitLine(name, 2)
+	e.awaitQueue(name, 2)
 	w.waits("a reader holds")
 	e.release(r2)
-	e.release(w.granted(patience, "the last reader released"))
+	e.release(w.granted(patient, "the last reader released"))
 	e.empty(name)
 }
 
@@ -186,13 +186,13 @@ func provesWriterAlone(e *env) {
 	e.empty(name)
 }
 
-// provesLineObeysRule builds lines of every sort of ticket, and takes tickets
-// out of them at random places.
-func provesLineObeysRule(e *env) {
+// provesQueueObeysRule builds queues of every sort of ticket, and takes tickets
+// out of them at random positions.
+func provesQueueObeysRule(e *env) {
 	kinds := []kind{exclusively, shared(0), shared(1), shared(2), shared(3)}
 	cs := e.clients(2)
 	for range rounds(8) {
-		m := &lineModel{e: e, name: e.name("line")}
+		m := &queueModel{e: e, name: e.name("queue")}
 		for i := range 6 {
 			kd := kinds[rand.IntN(len(kinds))]
 			m.add(cs[i%2], kd, i)
@@ -204,8 +204,8 @@ func provesLineObeysRule(e *env) {
 	}
 }
 
-// lineModel is what a line should look like.
-type lineModel struct {
+// queueModel is what a queue should look like.
+type queueModel struct {
 	e       *env
 	name    string
 	members []*member
@@ -217,56 +217,56 @@ type member struct {
 	owner string
 }
 
-func (m *lineModel) add(c *locker.Client, kd kind, i int) {
+func (m *queueModel) add(c *locker.Client, kd kind, i int) {
 	owner := fmt.Sprintf("t%d", i)
 	p := m.e.acquire(c, m.name, kd.options(locker.WithOwner(owner))...)
 	m.members = append(m.members, &member{p, kd, owner})
-	m.settle(fmt.Sprintf("%s joined as %+v", owner, kd))
+	m.settle(fmt.Sprintf("%s queued as %+v", owner, kd))
 }
 
 // remove releases a holder, or cancels a waiter.
-func (m *lineModel) remove(i int) {
+func (m *queueModel) remove(i int) {
 	gone := m.members[i]
 	wasGranted := m.granted()[i]
 	m.members = slices.Delete(m.members, i, i+1)
 	if wasGranted {
-		m.e.release(gone.granted(patience, "the line showed it as a holder"))
+		m.e.release(gone.granted(patient, "the queue showed it as a holder"))
 	} else {
 		gone.cancel(nil)
-		_ = gone.ended(patience, "it was cancelled")
+		_ = gone.ended(patient, "it was cancelled")
 	}
 	m.settle(gone.owner + " left")
 }
 
-func (m *lineModel) granted() []bool {
-	line := make([]driver.Ticket, len(m.members))
+func (m *queueModel) granted() []bool {
+	queue := make([]driver.Ticket, len(m.members))
 	for i, mb := range m.members {
-		line[i] = driver.Ticket{Shared: mb.kd.shared, Limit: mb.kd.limit}
+		queue[i] = driver.Ticket{Shared: mb.kd.shared, Limit: mb.kd.limit}
 	}
-	return driver.Granted(line)
+	return driver.Granted(queue)
 }
 
-// settle waits until the store's line is as the rule has it, and no Acquire
+// settle waits until the store's queue is as the rule has it, and no Acquire
 // has returned that should not.
-func (m *lineModel) settle(after string) {
-	m.e.eventually(2*slack, "after "+after, m.compare)
+func (m *queueModel) settle(after string) {
+	m.e.eventually(slacks(2), "after "+after, m.compare)
 	for i, granted := range m.granted() {
 		if granted {
-			m.members[i].granted(patience, after)
+			m.members[i].granted(patient, after)
 		} else {
 			m.members[i].waits("the rule does not grant it after " + after)
 		}
 	}
 }
 
-func (m *lineModel) compare() error {
-	line := m.e.line(m.name)
-	if len(line) != len(m.members) {
-		return fmt.Errorf("want %d tickets: %s", len(m.members), show(line))
+func (m *queueModel) compare() error {
+	queue := m.e.queueOf(m.name)
+	if len(queue) != len(m.members) {
+		return fmt.Errorf("want %d tickets: %s", len(m.members), show(queue))
 	}
 	for i, granted := range m.granted() {
-		if line[i].Owner != m.members[i].owner || line[i].Held != granted {
-			return fmt.Errorf("place %d: want %s, held %v: %s", i, m.members[i].owner, granted, show(line))
+		if queue[i].Owner != m.members[i].owner || queue[i].Held != granted {
+			return fmt.Errorf("position %d: want %s, held %v: %s", i, m.members[i].owner, granted, show(queue))
 		}
 	}
 	return nil

@@ -64,22 +64,32 @@ var expiry = []Case{
 	},
 	{
 		Topic: "expiry", Name: "crashed-waiters", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
-		Explain: "several waiters that died delay the line by one liveness interval in all",
+		Explain: "several waiters that died delay the queue by one liveness interval in all",
 		prove:   provesCrashedWaiters,
 	},
 	{
 		Topic: "expiry", Name: "crashed-waiters-leave", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
-		Explain: "waiters that died leave the line within one liveness interval, also while somebody holds",
+		Explain: "waiters that died leave the queue within one liveness interval, also while somebody holds",
 		prove:   provesCrashedWaitersLeave,
 	},
 	{
+		Topic: "expiry", Name: "crashed-patient-waiters", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
+		Explain: "waiters that died after a long wait leave the queue within one liveness interval too",
+		prove:   provesCrashedPatientWaiters,
+	},
+	{
+		Topic: "expiry", Name: "stated-bounds", Rules: []string{"D10", "§5.3"},
+		Explain: "the bounds that the driver states are possible, and a lease ends within them and not before its TTL",
+		prove:   provesStatedBounds,
+	},
+	{
 		Topic: "expiry", Name: "patient-waiter", Rules: []string{"D8", "§5.3"},
-		Explain: "a live waiter keeps its place for longer than the liveness interval",
+		Explain: "a live waiter stays queued for longer than the liveness interval",
 		prove:   provesPatientWaiter,
 	},
 }
 
-// fixedLease waits for the end of a fixed lease with another client in line.
+// fixedLease waits for the end of a fixed lease with another client queued.
 func fixedLease(e *env, ttl time.Duration) {
 	name := e.name("fixed")
 	cs := e.clients(2)
@@ -87,7 +97,7 @@ func fixedLease(e *env, ttl time.Duration) {
 	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	after := time.Now()
 	p := e.queue(cs[1], name, 2)
-	next := p.granted(max(ttl, e.bounds(ttl).Crash)+slack+time.Until(after), "the lease was granted")
+	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted")
 	if early := before.Add(ttl).Sub(p.at); early > 0 {
 		e.failf("a lease of %v was over %v early", ttl, early)
 	}
@@ -110,7 +120,7 @@ func provesNobodyRenews(e *env) {
 	name := e.name("nobody")
 	ttl := e.ttl()
 	e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
-	e.awaitLineWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
 	e.empty(name)
 }
 
@@ -125,7 +135,7 @@ func crashedHolder(e *env, lives time.Duration) {
 	e.sleep(lives)
 	e.holds(k, "renewed for %v", lives)
 	link.Cut()
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off for good")
+	next := p.granted(e.crash(ttl), "the holder was cut off for good")
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")
 	e.holds(next, "after the crash")
 	e.release(next)
@@ -140,11 +150,11 @@ func provesCrashedReader(e *env) {
 	alive := e.take(e.client(), name, locker.Shared(), locker.WithTTL(ttl))
 	w := e.queue(e.client(), name, 3)
 	link.Cut()
-	e.awaitLineWithin(e.bounds(ttl).Crash+slack, name, 2)
+	e.awaitQueueWithin(e.crash(ttl), name, 2)
 	w.waits("a live reader holds")
 	e.holds(alive, "after another reader died")
 	e.release(alive)
-	e.release(w.granted(patience, "the live reader released"))
+	e.release(w.granted(patient, "the live reader released"))
 	e.empty(name)
 }
 
@@ -168,7 +178,7 @@ func provesRenewedLease(e *env) {
 	e.refused(cs[1], name)
 	e.release(k)
 	e.release(readers)
-	e.release(p.granted(patience, "the holder released"))
+	e.release(p.granted(patient, "the holder released"))
 	e.empty(name)
 }
 
@@ -185,7 +195,7 @@ func provesRenewedTogether(e *env) {
 	e.sleep(shortTTL / 2)
 	gone := n / 3
 	e.drop(w.d, holds[gone])
-	e.eventually(shortTTL+slack, "waiting for a renewal to be told", func() error {
+	e.eventually(slacks(1).plus(shortTTL, "a TTL, in which there are renewals"), "waiting for a renewal to be told", func() error {
 		if locks[gone].Err() == nil {
 			return errors.New("a lock whose ticket is gone from the store is held")
 		}
@@ -232,7 +242,7 @@ func provesExtendedLease(e *env) {
 	after := time.Now()
 	e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
 	p := e.queue(cs[1], name, 2)
-	p.granted(max(longer, e.bounds(longer).Crash)+slack+time.Until(after), "the lease was extended")
+	p.granted(e.leaseEnd(longer).from(after), "the lease was extended")
 	if early := before.Add(longer).Sub(p.at); early > 0 {
 		e.failf("a lease that was extended to %v was over %v early", longer, early)
 	}
@@ -242,8 +252,8 @@ func provesExtendedLease(e *env) {
 }
 
 // crashWaiters queues n waiters of processes of their own behind a holder, and
-// a live one behind them, and cuts the n off.
-func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
+// a live one behind them, and cuts the n off after they have lived for a while.
+func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pending, name string) {
 	name = e.name("waiters")
 	k = e.take(e.client(), name)
 	links := make([]Link, n)
@@ -253,6 +263,7 @@ func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
 		e.queue(c, name, i+2, locker.WithTTL(waiterTTL))
 	}
 	live = e.queue(e.client(), name, n+2, locker.WithTTL(waiterTTL))
+	e.sleep(lived)
 	for _, link := range links {
 		link.Cut()
 	}
@@ -260,43 +271,54 @@ func crashWaiters(e *env, n int) (k *locker.Lock, live *pending, name string) {
 }
 
 func provesCrashedWaiters(e *env) {
-	k, live, name := crashWaiters(e, 3)
+	k, live, name := crashWaiters(e, 3, 0)
 	e.release(k)
-	bound := e.liveness() + slack
-	next := live.granted(bound, "the holder released and three waiters ahead were dead")
+	next := live.granted(e.dead(), "the holder released and three waiters ahead were dead")
 	e.holds(next, "after waiters ahead died")
 	e.release(next)
 	e.empty(name)
 }
 
-func provesCrashedWaitersLeave(e *env) {
-	k, live, name := crashWaiters(e, 2)
-	e.awaitLineWithin(e.liveness()+slack, name, 2)
+func provesCrashedWaitersLeave(e *env) { crashedWaitersLeave(e, 0) }
+
+// provesCrashedPatientWaiters lets waiters live for long enough to have sent
+// several heartbeats.
+func provesCrashedPatientWaiters(e *env) { crashedWaitersLeave(e, e.heartbeats()) }
+
+// heartbeats is a time in which a waiter of waiterTTL has shown more than once
+// that it lives: else it would be out of the queue.
+func (e *env) heartbeats() time.Duration {
+	return min(max(e.liveness()*3/2, shortTTL), patience)
+}
+
+func crashedWaitersLeave(e *env, lived time.Duration) {
+	k, live, name := crashWaiters(e, 2, lived)
+	e.awaitQueueWithin(e.dead(), name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
 	e.release(k)
-	e.release(live.granted(patience, "the holder released"))
+	e.release(live.granted(patient, "the holder released"))
 	if took := live.at.Sub(begun); took > slack {
-		e.failf("the hand-off took %v after dead waiters had left the line, want at most %v", took, slack)
+		e.failf("the hand-off took %v after dead waiters had left the queue, want at most %v", took, slack)
 	}
 	e.empty(name)
 }
 
 func provesPatientWaiter(e *env) {
 	name := e.name("patient")
-	waits := min(max(e.liveness()*3/2, shortTTL), patience)
+	waits := e.heartbeats()
 	cs := e.clients(3)
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, locker.WithTTL(waiterTTL))
-	before := e.line(name)[1]
+	before := e.queueOf(name)[1]
 	e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
 	e.sleep(waits)
-	line := e.line(name)
-	if len(line) != 3 || line[1].Token != before.Token {
-		e.failf("the line after %v of waiting is %s, want ticket %d still second", waits, show(line), before.Token)
+	queue := e.queueOf(name)
+	if len(queue) != 3 || queue[1].Token != before.Token {
+		e.failf("the queue after %v of waiting is %s, want ticket %d still second", waits, show(queue), before.Token)
 	}
 	e.release(k)
-	k = p.granted(patience, fmt.Sprintf("it waited for %v", waits))
+	k = p.granted(patient, fmt.Sprintf("it waited for %v", waits))
 	if k.Token() != before.Token {
 		e.failf("the waiter got token %d, but queued as %d", k.Token(), before.Token)
 	}

@@ -48,12 +48,12 @@ var fairness = []Case{
 	},
 	{
 		Topic: "fairness", Name: "try-leaves-no-ticket", Rules: []string{"D6", "§5.2", "§5.8"},
-		Explain: "a TryAcquire that was refused leaves nothing in the line",
+		Explain: "a TryAcquire that was refused leaves nothing in the queue",
 		prove:   provesTryLeavesNoTicket,
 	},
 	{
 		Topic: "fairness", Name: "prompt-hand-off", Rules: []string{"D13", "§5.2"},
-		Explain: "the next in line is granted when the holder releases, not at the next poll",
+		Explain: "the next in the queue is granted when the holder releases, not at the next poll",
 		prove:   provesPromptHandOff,
 	},
 	{
@@ -63,7 +63,7 @@ var fairness = []Case{
 	},
 	{
 		Topic: "fairness", Name: "joined-is-told", Rules: []string{"D7", "§5.2"},
-		Explain: "whoever has to wait is told once that it stands in line, and who has not is not",
+		Explain: "whoever has to wait is told once that it is queued, and who has not is not",
 		prove:   provesJoinedIsTold,
 	},
 }
@@ -80,7 +80,7 @@ func provesFIFO(e *env) {
 	token := k.Token()
 	e.release(k)
 	for i, p := range ps {
-		k := p.granted(patience, "its turn came")
+		k := p.granted(patient, "its turn came")
 		for _, later := range ps[i+1:] {
 			later.waits("an earlier waiter holds")
 		}
@@ -93,13 +93,13 @@ func provesFIFO(e *env) {
 	e.empty(name)
 }
 
-// provesEvenShare lets each holder release only when all others stand in line:
+// provesEvenShare lets each holder release only when all others is queued:
 // what the scheduler does to a contender is not the lock's fault.
 func provesEvenShare(e *env) {
 	const contenders, least = 8, 0.99
 	name := e.name("even")
 	var left atomic.Int64
-	var q inLine
+	var q waitingOwners
 	cs := e.clients(4, locker.WithObserver(q.observe))
 	k := e.take(e.control(), name)
 	left.Store(int64(contenders * rounds(24)))
@@ -107,7 +107,7 @@ func provesEvenShare(e *env) {
 	var mu sync.Mutex
 	var first sync.WaitGroup
 	first.Go(func() {
-		e.awaitLine(name, contenders+1)
+		e.awaitQueue(name, contenders+1)
 		e.release(k)
 	})
 	e.each(contenders, func(i int) {
@@ -130,13 +130,13 @@ func provesEvenShare(e *env) {
 	}
 }
 
-// inLine is the owners that wait, by what their clients' observers were told.
-type inLine struct {
+// waitingOwners is the owners that wait, by what their clients' observers were told.
+type waitingOwners struct {
 	mu     sync.Mutex
 	owners map[string]bool
 }
 
-func (q *inLine) observe(_ context.Context, ev locker.Event) {
+func (q *waitingOwners) observe(_ context.Context, ev locker.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch ev.Kind {
@@ -150,7 +150,7 @@ func (q *inLine) observe(_ context.Context, ev locker.Event) {
 	}
 }
 
-func (q *inLine) len() int {
+func (q *waitingOwners) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.owners)
@@ -175,12 +175,12 @@ func provesWriterNotOvertaken(e *env) {
 	r2 := e.queue(cs[2], name, 3, locker.Shared())
 	permit := e.queue(cs[0], name, 4, locker.Limit(5))
 	e.release(r1)
-	writer := w.granted(patience, "the reader released")
+	writer := w.granted(patient, "the reader released")
 	r2.waits("the writer before it holds")
 	permit.waits("the writer before it holds")
 	e.release(writer)
-	e.release(r2.granted(patience, "the writer released"))
-	e.release(permit.granted(patience, "the writer released"))
+	e.release(r2.granted(patient, "the writer released"))
+	e.release(permit.granted(patient, "the writer released"))
 	e.empty(name)
 }
 
@@ -195,7 +195,7 @@ func provesReadersTogether(e *env) {
 	}
 	e.release(w)
 	for _, p := range ps {
-		p.granted(patience, "the writer released and the other readers hold")
+		p.granted(patient, "the writer released and the other readers hold")
 	}
 	for _, p := range ps {
 		e.holds(p.lock, "with the other readers")
@@ -215,7 +215,7 @@ func provesTryBehindWriter(e *env) {
 	}
 	w.waits("a reader holds")
 	e.release(r)
-	e.release(w.granted(patience, "the reader released"))
+	e.release(w.granted(patient, "the reader released"))
 	e.empty(name)
 }
 
@@ -229,18 +229,18 @@ func provesTryBehindPermits(e *env) {
 	p2 := e.queue(cs[1], name, 4, locker.Limit(n))
 	e.release(k1)
 	e.refused(cs[0], name, locker.Limit(n))
-	k3 := p1.granted(patience, "a permit was released")
+	k3 := p1.granted(patient, "a permit was released")
 	p2.waits("all permits are held")
 	e.refused(cs[1], name, locker.Limit(n))
 	e.release(k2)
-	k4 := p2.granted(patience, "a permit was released")
+	k4 := p2.granted(patient, "a permit was released")
 	e.release(k3)
 	e.release(k4)
 	e.empty(name)
 }
 
 // provesTryInHandOff lets releases and tries race: a try that succeeds before
-// the waiter, who stood in line first, has jumped it.
+// the waiter, who was queued first, has jumped it.
 func provesTryInHandOff(e *env) {
 	name := e.name("hand-off")
 	cs := e.clients(3)
@@ -261,9 +261,9 @@ func provesTryInHandOff(e *env) {
 				e.sleep(100 * time.Microsecond)
 			}
 		})
-		k = w.granted(patience, "the holder released")
+		k = w.granted(patient, "the holder released")
 		if jumped.Load() {
-			e.failf("TryAcquire got %q while ticket %d stood in line", name, k.Token())
+			e.failf("TryAcquire got %q while ticket %d was queued", name, k.Token())
 		}
 		e.release(k)
 	}
@@ -278,8 +278,8 @@ func provesTryLeavesNoTicket(e *env) {
 		e.refused(cs[1], name)
 		e.refused(cs[1], name, locker.Shared())
 	}
-	if line := e.line(name); len(line) != 1 {
-		e.failf("the line has %d tickets after tries that were refused, want the holder's: %s", len(line), show(line))
+	if queue := e.queueOf(name); len(queue) != 1 {
+		e.failf("the queue has %d tickets after tries that were refused, want the holder's: %s", len(queue), show(queue))
 	}
 	e.release(k)
 	k, err := cs[1].TryAcquire(e.within(patience), name)
@@ -296,7 +296,7 @@ func provesPromptHandOff(e *env) {
 		p := e.queue(cs[(i+1)%2], name, 2)
 		begun := time.Now()
 		e.release(k)
-		k = p.granted(patience, "the holder released")
+		k = p.granted(patient, "the holder released")
 		if took := p.at.Sub(begun); took > slack {
 			e.failf("hand-off %d took %v, want at most %v", i, took, slack)
 		}
@@ -320,7 +320,7 @@ func provesManyWaits(e *env) {
 		ps[i] = e.acquire(cs[1], ns[i])
 	}
 	for _, name := range ns {
-		e.awaitLine(name, 2)
+		e.awaitQueue(name, 2)
 	}
 	for range 3 {
 		e.release(e.takeNow(cs[1], e.name("beside")))
@@ -330,7 +330,7 @@ func provesManyWaits(e *env) {
 	begun := time.Now()
 	e.each(n, func(i int) { e.release(held[i]) })
 	for _, p := range ps {
-		k := p.granted(patience, "the holder released")
+		k := p.granted(patient, "the holder released")
 		if took := p.at.Sub(begun); took > 3*slack {
 			e.failf("with %d waits a grant took %v", n, took)
 		}

@@ -11,12 +11,12 @@ import (
 var fencing = []Case{
 	{
 		Topic: "fencing", Name: "after-release", Rules: []string{"D3", "§5.6"},
-		Explain: "tokens grow from grant to grant, across processes and with the line empty in between",
+		Explain: "tokens grow from grant to grant, across processes and with the queue empty in between",
 		prove:   provesTokensAfterRelease,
 	},
 	{
 		Topic: "fencing", Name: "after-waiting", Rules: []string{"D3", "§5.6"},
-		Explain: "tokens grow over grants to those who waited, and a ticket's number in line is its token",
+		Explain: "tokens grow over grants to those who waited, and a ticket's number in the queue is its token",
 		prove:   provesTokensAfterWaiting,
 	},
 	{
@@ -102,13 +102,13 @@ func provesTokensAfterWaiting(e *env) {
 	for i := range 4 {
 		ps = append(ps, e.queue(cs[i%3], ts.name, i+2))
 	}
-	numbers := e.line(ts.name)
+	numbers := e.queueOf(ts.name)
 	e.release(k)
 	for i, p := range ps {
-		k := p.granted(patience, "its turn came")
+		k := p.granted(patient, "its turn came")
 		ts.next(k, "to a waiter")
 		if want := numbers[i+1].Token; want != k.Token() {
-			e.failf("a waiter stood in line as %d and got token %d", want, k.Token())
+			e.failf("a waiter was queued as %d and got token %d", want, k.Token())
 		}
 		e.release(k)
 	}
@@ -119,7 +119,7 @@ func provesTokensAfterExpiry(e *env) {
 	ttl := e.ttl()
 	cs := e.clients(2)
 	ts.next(e.take(cs[0], ts.name, locker.WithTTL(ttl), locker.WithoutRenewal()), "first")
-	k := e.queue(cs[1], ts.name, 2).granted(max(ttl, e.bounds(ttl).Crash)+slack, "the lease was granted")
+	k := e.queue(cs[1], ts.name, 2).granted(e.leaseEnd(ttl), "the lease was granted")
 	ts.next(k, "after a lease that ended by itself")
 	e.release(k)
 	ts.cycle(cs[0], "after that")
@@ -132,7 +132,7 @@ func provesTokensAfterLoss(e *env) {
 	ts.next(e.take(c, ts.name, locker.WithTTL(ttl)), "first")
 	p := e.queue(e.client(), ts.name, 2)
 	link.Cut()
-	k := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	k := p.granted(e.crash(ttl), "the holder was cut off")
 	ts.next(k, "after the holder was lost")
 	e.release(k)
 	link.Heal()
@@ -192,7 +192,7 @@ func provesTokensAfterTries(e *env) {
 		}
 		p := e.queue(cs[1], ts.name, 2)
 		p.cancel(nil)
-		_ = p.ended(patience, "it was cancelled")
+		_ = p.ended(patient, "it was cancelled")
 		e.release(k)
 		ts.cycle(cs[1], "after a try and a wait that came to nothing")
 	}

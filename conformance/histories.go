@@ -17,7 +17,7 @@ import (
 var histories = []Case{
 	{
 		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "§5.10"},
-		Explain: "a random run on one name, exclusively, is linearizable in the model of the line",
+		Explain: "a random run on one name, exclusively, is linearizable in the model of the queue",
 		prove:   func(e *env) { randomRun(e, nil, exclusively) },
 	},
 	{
@@ -63,7 +63,7 @@ type turn struct {
 	ticket   int
 	kind     kind
 	call     int64
-	joined   atomic.Int64 // when it was told that it stands in line
+	queued   atomic.Int64 // when it was told that it is queued
 	rejoined atomic.Bool
 }
 
@@ -117,7 +117,7 @@ func (t *turn) happened(what stepKind, token uint64, from, to int64) {
 	})
 }
 
-// observe takes down when turns join the line.
+// observe takes down when tickets are queued.
 func (r *run) observe(_ context.Context, ev locker.Event) {
 	found, ok := r.waiting.Load(ev.Owner)
 	if !ok {
@@ -126,7 +126,7 @@ func (r *run) observe(_ context.Context, ev locker.Event) {
 	t := found.(*turn) //nolint:forcetypeassert // nothing else is stored
 	switch ev.Kind {
 	case locker.EventWaiting:
-		t.joined.Store(r.tick())
+		t.queued.Store(r.tick())
 	case locker.EventRejoined:
 		t.rejoined.Store(true)
 	}
@@ -168,7 +168,7 @@ func (r *run) turn(c *locker.Client, client int) {
 	}
 }
 
-// ghost records a ticket that may have stood in line, and left some time.
+// ghost records a ticket that may have was queued, and left some time.
 // Where nothing fails it has left when Acquire returns, unless that took as
 // long as the core waits for it.
 func (t *turn) ghost(ctx context.Context) {
@@ -177,7 +177,7 @@ func (t *turn) ghost(ctx context.Context) {
 	if !t.r.faulty && time.Since(deadline) < slack/2 {
 		until = t.r.tick()
 	}
-	t.happened(joins, 0, t.call, until)
+	t.happened(enqueues, 0, t.call, until)
 	t.happened(leaves, 0, t.call, until)
 }
 
@@ -186,11 +186,11 @@ func (t *turn) holds(k *locker.Lock) {
 	r := t.r
 	en := r.ledger.granted(k, t.kind.shared, t.kind.limit)
 	returned := r.tick()
-	joinedBy := returned
-	if at := t.joined.Load(); at != 0 && !t.rejoined.Load() {
-		joinedBy = at
+	queuedBy := returned
+	if at := t.queued.Load(); at != 0 && !t.rejoined.Load() {
+		queuedBy = at
 	}
-	t.happened(joins, k.Token(), t.call, joinedBy)
+	t.happened(enqueues, k.Token(), t.call, queuedBy)
 	t.happened(isGranted, k.Token(), t.call, returned)
 	if t.rejoined.Load() {
 		(&turn{r: r, client: t.client, ticket: -t.ticket, kind: t.kind, call: t.call}).leftBehind(returned)
@@ -220,9 +220,9 @@ func (t *turn) holds(k *locker.Lock) {
 	t.happened(leaves, k.Token(), before, r.tick())
 }
 
-// leftBehind is the ticket of one that had to join again.
+// leftBehind is the ticket of one that had to queue again.
 func (t *turn) leftBehind(until int64) {
-	t.happened(joins, 0, t.call, until)
+	t.happened(enqueues, 0, t.call, until)
 	t.happened(leaves, 0, t.call, lastForAll)
 }
 

@@ -11,9 +11,9 @@ import (
 
 var inspection = []Case{
 	{
-		Topic: "inspect", Name: "line", Rules: []string{"D15", "§5.9"},
+		Topic: "inspect", Name: "queue", Rules: []string{"D15", "§5.9"},
 		Explain: "Inspect shows who holds and who waits, in order, with owner, note, kind and token",
-		prove:   provesInspectLine,
+		prove:   provesInspectQueue,
 	},
 	{
 		Topic: "inspect", Name: "readers", Rules: []string{"D15", "D4", "§5.9"},
@@ -27,12 +27,12 @@ var inspection = []Case{
 	},
 	{
 		Topic: "inspect", Name: "since", Rules: []string{"D15", "§5.9"},
-		Explain: "Since, where the store knows it, is the time of the grant or of joining",
+		Explain: "Since, where the store knows it, is the time of the grant or of queueing",
 		prove:   provesInspectSince,
 	},
 	{
 		Topic: "inspect", Name: "empty", Rules: []string{"D15", "D18", "§5.9"},
-		Explain: "a name that nobody uses has an empty line, before and after it was used",
+		Explain: "a name that nobody uses has an empty queue, before and after it was used",
 		prove:   provesInspectEmpty,
 	},
 	{
@@ -41,14 +41,14 @@ var inspection = []Case{
 		prove:   provesList,
 	},
 	{
-		Topic: "inspect", Name: "long-line", Rules: []string{"D5", "D15", "D16", "§5.9"},
-		Explain: "a line of many waiters of one process is shown whole, and in order",
-		prove:   provesLongLine,
+		Topic: "inspect", Name: "long-queue", Rules: []string{"D5", "D15", "D16", "§5.9"},
+		Explain: "a queue of many waiters of one process is shown whole, and in order",
+		prove:   provesLongQueue,
 	},
 }
 
-func provesInspectLine(e *env) {
-	name := e.name("line")
+func provesInspectQueue(e *env) {
+	name := e.name("queue")
 	cs := e.clients(3)
 	k := e.take(cs[0], name, locker.WithOwner("holder"), locker.WithNote("note 0"))
 	kinds := []kind{exclusively, shared(0), shared(7), exclusively}
@@ -57,20 +57,20 @@ func provesInspectLine(e *env) {
 		e.queue(cs[i%3], name, i+2, opts...)
 	}
 	for _, c := range cs { // all processes see the same
-		line, err := c.Inspect(e.within(patience), name)
+		queue, err := c.Inspect(e.within(patience), name)
 		e.ok(err, "inspect")
-		if line.Name != name || len(line.Tickets) != 5 {
-			e.failf("the line is of %q, with %s; want 5 tickets of %q", line.Name, show(line.Tickets), name)
+		if queue.Name != name || len(queue.Tickets) != 5 {
+			e.failf("the queue is of %q, with %s; want 5 tickets of %q", queue.Name, show(queue.Tickets), name)
 		}
-		first := line.Tickets[0]
+		first := queue.Tickets[0]
 		if !first.Held || first.Owner != "holder" || first.Note != "note 0" || first.Token != k.Token() || first.Shared {
 			e.failf("the first ticket is %+v, want the holder's, %d", first, k.Token())
 		}
-		for i, t := range line.Tickets[1:] {
+		for i, t := range queue.Tickets[1:] {
 			wrong := t.Held || t.Owner != fmt.Sprint("waiter ", i) || t.Note != fmt.Sprint("note ", i+1) ||
-				t.Shared != kinds[i].shared || t.Limit != kinds[i].limit || t.Token <= line.Tickets[i].Token
+				t.Shared != kinds[i].shared || t.Limit != kinds[i].limit || t.Token <= queue.Tickets[i].Token
 			if wrong {
-				e.failf("ticket %d of the line is %+v, want waiter %d of kind %+v", i+1, t, i, kinds[i])
+				e.failf("ticket %d of the queue is %+v, want waiter %d of kind %+v", i+1, t, i, kinds[i])
 			}
 		}
 	}
@@ -85,14 +85,14 @@ func provesInspectReaders(e *env) {
 		tokens = append(tokens, e.take(cs[i%2], name, locker.Shared(), locker.WithOwner(fmt.Sprint("reader ", i))).Token())
 	}
 	e.queue(cs[1], name, 4)
-	line := e.line(name)
-	for i, t := range line[:3] {
+	queue := e.queueOf(name)
+	for i, t := range queue[:3] {
 		if !t.Held || t.Token != tokens[i] || t.Owner != fmt.Sprint("reader ", i) || !t.Shared {
-			e.failf("place %d of the line %s is not reader %d, holding with token %d", i, show(line), i, tokens[i])
+			e.failf("position %d of the queue %s is not reader %d, holding with token %d", i, show(queue), i, tokens[i])
 		}
 	}
-	if line[3].Held || line[3].Shared {
-		e.failf("the last of the line %s is not the writer, waiting", show(line))
+	if queue[3].Held || queue[3].Shared {
+		e.failf("the last of the queue %s is not the writer, waiting", show(queue))
 	}
 }
 
@@ -104,16 +104,16 @@ func provesInspectRemaining(e *env) {
 	e.queue(cs[1], name, 2)
 	// A store may have longer leases than asked, and round to seconds.
 	most := max(ttl, e.bounds(ttl).Crash) + slack
-	line := e.line(name)
-	first := line[0].Remaining
+	queue := e.queueOf(name)
+	first := queue[0].Remaining
 	if first <= 0 || first > most {
 		e.failf("the remaining time of a lease of %v is %v", ttl, first)
 	}
-	if line[1].Remaining != 0 {
-		e.failf("the remaining time of a waiter is %v", line[1].Remaining)
+	if queue[1].Remaining != 0 {
+		e.failf("the remaining time of a waiter is %v", queue[1].Remaining)
 	}
 	e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
-	if longer := e.line(name)[0].Remaining; longer < first-slack || longer > max(2*ttl, e.bounds(2*ttl).Crash)+slack {
+	if longer := e.queueOf(name)[0].Remaining; longer < first-slack || longer > e.leaseEnd(2*ttl).d {
 		e.failf("the remaining time of a lease extended to %v is %v, and was %v before", 2*ttl, longer, first)
 	}
 }
@@ -125,12 +125,12 @@ func provesInspectSince(e *env) {
 	begun := time.Now()
 	e.take(cs[0], name)
 	e.queue(cs[1], name, 2)
-	for i, t := range e.line(name) {
+	for i, t := range e.queueOf(name) {
 		if t.Since.IsZero() {
 			continue
 		}
 		if t.Since.Before(begun.Add(-clocks)) || t.Since.After(time.Now().Add(clocks)) {
-			e.failf("ticket %d of the line is since %v, and was asked for after %v", i, t.Since, begun)
+			e.failf("ticket %d of the queue is since %v, and was asked for after %v", i, t.Since, begun)
 		}
 	}
 }
@@ -138,8 +138,8 @@ func provesInspectSince(e *env) {
 func provesInspectEmpty(e *env) {
 	name := e.name("empty")
 	for range 2 {
-		if line := e.line(name); len(line) != 0 {
-			e.failf("the line of a name nobody uses is %s", show(line))
+		if queue := e.queueOf(name); len(queue) != 0 {
+			e.failf("the queue of a name nobody uses is %s", show(queue))
 		}
 		e.empty(name)
 	}
@@ -175,7 +175,7 @@ func provesList(e *env) {
 	}
 }
 
-func provesLongLine(e *env) {
+func provesLongQueue(e *env) {
 	n := rounds(60)
 	name := e.name("long")
 	cs := e.clients(2)
@@ -184,14 +184,14 @@ func provesLongLine(e *env) {
 	for i := range ps {
 		ps[i] = e.acquire(cs[i%2], name, locker.WithOwner(fmt.Sprint(i)))
 	}
-	line := e.awaitLine(name, n+1)
+	queue := e.awaitQueue(name, n+1)
 	order := make([]*pending, 0, n)
-	for i, t := range line {
+	for i, t := range queue {
 		if i == 0 {
 			continue
 		}
-		if t.Held || t.Token <= line[i-1].Token {
-			e.failf("place %d of the line is %+v, behind token %d", i, t, line[i-1].Token)
+		if t.Held || t.Token <= queue[i-1].Token {
+			e.failf("position %d of the queue is %+v, behind token %d", i, t, queue[i-1].Token)
 		}
 		var who int
 		if _, err := fmt.Sscan(t.Owner, &who); err != nil {
@@ -201,9 +201,9 @@ func provesLongLine(e *env) {
 	}
 	e.release(k)
 	for i, p := range order {
-		k := p.granted(patience, fmt.Sprintf("it was place %d of %d", i+1, n))
-		if want := line[i+1].Token; k.Token() != want {
-			e.failf("place %d was shown as ticket %d and granted as %d", i+1, want, k.Token())
+		k := p.granted(patient, fmt.Sprintf("it was position %d of %d", i+1, n))
+		if want := queue[i+1].Token; k.Token() != want {
+			e.failf("position %d was shown as ticket %d and granted as %d", i+1, want, k.Token())
 		}
 		e.release(k)
 	}

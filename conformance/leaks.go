@@ -16,6 +16,16 @@ var leaks = []Case{
 		prove:   provesNoKeys,
 	},
 	{
+		Topic: "leaks", Name: "keys-of-expired-leases", Rules: []string{"D18", "D10", "§5.8"}, Needs: NeedKeys, alone: true,
+		Explain: "what the leases of a process that died leave in the store is removed though nobody uses their names again",
+		prove:   provesNoKeysOfLeases,
+	},
+	{
+		Topic: "leaks", Name: "keys-of-dead-waiters", Rules: []string{"D18", "D8", "§5.8"}, Needs: NeedKeys | NeedLink, alone: true,
+		Explain: "what the waiters of a process that died leave in the store is removed",
+		prove:   provesNoKeysOfWaiters,
+	},
+	{
 		Topic: "leaks", Name: "goroutines", Rules: []string{"D17", "§5.8"}, alone: true,
 		Explain: "after Close no goroutine of a driver is left",
 		prove:   provesNoGoroutines,
@@ -26,35 +36,102 @@ var leaks = []Case{
 func (e *env) use(a, b *locker.Client, name string) {
 	k := e.take(a, name)
 	e.refused(b, name)
-	_, err := b.Acquire(e.within(patience), name, locker.WithWait(5*time.Millisecond))
+	_, err := b.Acquire(e.within(patience), name, locker.WithWait(300*time.Millisecond))
 	e.is(err, locker.ErrNotAcquired, "acquire what is held")
 	p := e.queue(b, name, 2)
 	e.release(k)
-	e.release(p.granted(patience, "the holder released"))
+	e.release(p.granted(patient, "the holder released"))
 	r1, r2 := e.take(a, name, locker.Shared()), e.take(b, name, locker.Limit(3))
 	e.release(r1)
 	e.release(r2)
 	e.take(a, name, locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
 }
 
-func provesNoKeys(e *env) {
-	count := func() int {
-		n, err := e.h.Keys(e.ctx)
-		e.ok(err, "count keys")
-		return n
-	}
-	a, b := e.client(), e.client()
+// keys counts what the store holds.
+func (e *env) keys() int {
+	n, err := e.h.Keys(e.ctx)
+	e.ok(err, "count keys")
+	return n
+}
+
+// usedOnce is what the store holds when one name has been used: what is kept for
+// ever, whatever the number of names.
+func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
 	first := e.name("first")
-	e.use(a, b, first) // what is kept for ever, whatever the number of names
-	e.awaitLineWithin(e.bounds(shortTTL).Crash+slack, first, 0)
-	settle := e.bounds(locker.DefaultTTL).Crash + e.bounds(locker.DefaultTTL).Liveness + slack
-	e.settled(settle, count)
-	before := count()
+	e.use(a, b, first)
+	e.awaitQueueWithin(e.crash(shortTTL), first, 0)
+	settle = e.crash(locker.DefaultTTL).plus(e.bounds(locker.DefaultTTL).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
+	e.settled(settle.d, e.keys)
+	return e.keys(), settle
+}
+
+// sweep is how long D18 gives for the removal of what expired tickets leave.
+const sweep = time.Minute
+
+// swept waits until the store holds no more than before.
+func (e *env) swept(before, tickets int, b bound, of string) {
+	e.eventually(b.plus(sweep, "the minute of D18"), "waiting for the store to forget expired tickets", func() error {
+		if n := e.keys(); n > before {
+			return fmt.Errorf("the store holds %d keys, and held %d before %d tickets %s expired", n, before, tickets, of)
+		}
+		return nil
+	})
+}
+
+func provesNoKeysOfLeases(e *env) {
+	before, _ := e.usedOnce(e.client(), e.client())
+	ttl := e.ttl()
+	if e.h.OpenLink == nil && keeps(e, e.driver(), e.driver(), ttl) {
+		return // its process would have to die
+	}
+	d, die := e.mortalDriver()
+	n := rounds(20)
+	e.each(n, func(i int) {
+		r := e.request(e.name(fmt.Sprint("lease-", i)))
+		r.TTL, r.Renewed, r.Shared = ttl, false, i%2 == 1
+		e.grant(d, r)
+	})
+	die()
+	e.swept(before, n, e.crash(ttl), "of holders")
+}
+
+// provesNoKeysOfWaiters lets waiters die after a while behind holders that go on
+// holding: nobody removes them by the way.
+func provesNoKeysOfWaiters(e *env) {
+	a := e.client()
+	e.usedOnce(a, e.client())
+	n := rounds(20)
+	names, locks := make([]string, n), make([]*locker.Lock, n)
+	e.each(n, func(i int) {
+		names[i] = e.name(fmt.Sprint("wait-", i))
+		locks[i] = e.take(a, names[i])
+	})
+	e.settled(patience, e.keys)
+	before := e.keys()
+	d, link := e.linkedDriver()
+	e.each(n, func(i int) {
+		r := e.request(names[i])
+		r.TTL = waiterTTL
+		e.queueAt(d, r, 2)
+	})
+	e.sleep(e.heartbeats())
+	link.Cut()
+	b := e.crash(waiterTTL)
+	if dead := e.dead(); dead.d > b.d {
+		b = dead
+	}
+	e.swept(before, n, b, "of waiters")
+	e.each(n, func(i int) { e.release(locks[i]) })
+}
+
+func provesNoKeys(e *env) {
+	a, b := e.client(), e.client()
+	before, settle := e.usedOnce(a, b)
 	for _, n := range []int{1, rounds(40)} {
 		e.each(n, func(i int) { e.use(a, b, e.name(fmt.Sprint("key-", i))) })
 	}
 	e.eventually(settle, "waiting for the store to forget names", func() error {
-		if n := count(); n > before {
+		if n := e.keys(); n > before {
 			return fmt.Errorf("the store holds %d keys, and held %d before %d names were used and released", n, before, rounds(40))
 		}
 		return nil
@@ -87,7 +164,7 @@ func provesNoGoroutines(e *env) {
 		e.take(ca, waits)
 		p := e.queue(cb, waits, 2)
 		e.ok(cb.Close(), "close")
-		e.is(p.ended(patience, "Close"), locker.ErrClosed, "a waiting Acquire")
+		e.is(p.ended(patient, "Close"), locker.ErrClosed, "a waiting Acquire")
 		e.ok(ca.Close(), "close")
 	}
 	cycle()
@@ -107,7 +184,7 @@ func provesNoGoroutines(e *env) {
 
 // goroutines counts them when they have settled, or are no more than enough.
 func (e *env) goroutines(enough int) int {
-	e.eventually(patience, "counting goroutines", func() error {
+	e.eventually(patient, "counting goroutines", func() error {
 		before := runtime.NumGoroutine()
 		e.sleep(100 * time.Millisecond)
 		if n := runtime.NumGoroutine(); n > max(before, enough) {

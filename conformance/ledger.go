@@ -54,7 +54,7 @@ func (l *ledger) ends(en *entry) {
 
 // check holds every grant against the rule of driver.Grantable: a ticket that
 // is ahead (its token is smaller) and ends after this one's grant was in the
-// line, holding or still waiting for its turn, when this one was granted.
+// queue, holding or still waiting for its turn, when this one was granted.
 func (l *ledger) check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

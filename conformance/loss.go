@@ -37,12 +37,12 @@ var loss = []Case{
 	},
 	{
 		Topic: "loss", Name: "break-waiter", Rules: []string{"D13", "§5.7"},
-		Explain: "a break takes a waiter out of the line, and it queues again behind the others",
+		Explain: "a break takes a waiter out of the queue, and it queues again behind the others",
 		prove:   provesBreakWaiter,
 	},
 	{
 		Topic: "loss", Name: "break-unknown", Rules: []string{"§5.7"},
-		Explain: "a break of a token that does not stand in line is ErrLost and changes nothing",
+		Explain: "a break of a token that does not is queued is ErrLost and changes nothing",
 		prove:   provesBreakUnknown,
 	},
 	{
@@ -73,7 +73,7 @@ func cutHolder(e *env, cut func(Link)) {
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
 	e.is(context.Cause(ctx), locker.ErrLost, "the cause of the holder's context")
 	link.Heal()
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	next := p.granted(e.crash(ttl), "the holder was cut off")
 	e.is(k.Release(e.within(patience)), locker.ErrLost, "release of the lost lock")
 	e.holds(next, "after the lost lock was released")
 	e.release(next)
@@ -87,18 +87,18 @@ func provesLateGrant(e *env) {
 	cs := e.clients(2)
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
-	token := e.line(name)[1].Token
+	token := e.queueOf(name)[1].Token
 	e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
 	e.release(k)
-	next := p.granted(patience, "the holder released")
+	next := p.granted(patient, "the holder released")
 	if next.Token() != token {
-		e.failf("a waiter stood in line as %d and got token %d", token, next.Token())
+		e.failf("a waiter was queued as %d and got token %d", token, next.Token())
 	}
 	behind := e.queue(cs[0], name, 2)
 	e.sleep(ttl/2 - time.Since(p.at))
 	e.holds(next, "half a TTL after a grant that it had waited for")
 	behind.waits("the lease is not over")
-	behind.granted(max(ttl, e.bounds(ttl).Crash)+slack, "the lease was granted")
+	behind.granted(e.leaseEnd(ttl), "the lease was granted")
 	if early := p.at.Add(ttl - slack/2).Sub(behind.at); early > 0 {
 		e.failf("the lease of one who had waited was over %v early", early)
 	}
@@ -120,7 +120,7 @@ func provesShortCut(e *env) {
 	e.holds(k, "a TTL after a cut that healed in time")
 	p.waits("the holder renews again")
 	e.release(k)
-	e.release(p.granted(patience, "the holder released"))
+	e.release(p.granted(patient, "the holder released"))
 	e.empty(name)
 }
 
@@ -157,7 +157,7 @@ func provesBreakTold(e *env) {
 		e.failf("the holder was not told of a break within %v", bound)
 	}
 	e.is(k.Err(), locker.ErrLost, "the holder after a break")
-	next := p.granted(patience, "the holder was broken")
+	next := p.granted(patient, "the holder was broken")
 	if took := p.at.Sub(begun); took > slack {
 		e.failf("the next was granted %v after a break, want at most %v", took, slack)
 	}
@@ -177,19 +177,19 @@ func provesBreakWaiter(e *env) {
 	}
 	broken := e.queue(cs[1], name, 2)
 	other := e.queue(cs[2], name, 3)
-	token := e.line(name)[1].Token
+	token := e.queueOf(name)[1].Token
 	e.ok(cs[0].Break(e.within(patience), name, token), "break of a waiter")
-	e.eventually(patience, "waiting for the broken waiter to queue again", func() error {
-		if line := e.line(name); len(line) != 3 || line[2].Token <= token || line[1].Token == token {
-			return errors.New(show(line))
+	e.eventually(patient, "waiting for the broken waiter to queue again", func() error {
+		if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= token || queue[1].Token == token {
+			return errors.New(show(queue))
 		}
 		return nil
 	})
 	e.release(k)
-	k = other.granted(patience, "the one ahead was broken and the holder released")
+	k = other.granted(patient, "the one ahead was broken and the holder released")
 	broken.waits("it queued again behind the one that holds")
 	e.release(k)
-	e.release(broken.granted(patience, "its turn came"))
+	e.release(broken.granted(patient, "its turn came"))
 	e.empty(name)
 }
 
@@ -216,7 +216,7 @@ func provesAllHandlesEnd(e *env) {
 	ctx := inner.Context(outer.Context(e.ctx))
 	link.Cut()
 	p := e.queue(e.client(), name, 2)
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	next := p.granted(e.crash(ttl), "the holder was cut off")
 	for _, k := range []*locker.Lock{outer, inner} {
 		e.is(k.Err(), locker.ErrLost, "a handle of a lost lock")
 		<-k.Done()

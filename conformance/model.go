@@ -11,9 +11,9 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The model of a line, as porcupine checks it. What a ticket does is three
+// The model of a queue, as porcupine checks it. What a ticket does is three
 // steps, each of which happens at one instant of an interval that the client
-// saw: it joins, it is granted, it leaves. A TryAcquire that is refused is one
+// saw: it is queued, it is granted, it leaves. A TryAcquire that is refused is one
 // step. Of a ticket whose fate the client does not know (cancelled, cut off,
 // lost) the last step may happen at any time from then on, or never, which for
 // a checker is: at the end.
@@ -23,57 +23,57 @@ import (
 type step struct {
 	what   stepKind
 	ticket int
-	token  uint64 // of a join, if it is known
+	token  uint64 // of a queued ticket, if it is known
 	kind   kind
 }
 
 type stepKind string
 
 const (
-	joins      stepKind = "joins"
+	enqueues   stepKind = "is queued"
 	isGranted  stepKind = "is granted"
 	leaves     stepKind = "leaves"
 	isRefused  stepKind = "is refused"
 	lastForAll          = int64(1) << 62 // an end that was not seen
 )
 
-// lineState is a state of the model: the line, and the greatest token of those
-// that have joined.
-type lineState struct {
-	line []place
-	last uint64
+// queueState is a state of the model: the queue, and the greatest token of those
+// that were queued.
+type queueState struct {
+	queue []position
+	last  uint64
 }
 
-type place struct {
+type position struct {
 	ticket int
 	kind   kind
 }
 
-// lineSpec is the sequential specification. It allows nothing any more when
+// queueSpec is the sequential specification. It allows nothing any more when
 // the checker has asked it more often than steps: a bound in time would not
 // hold inside a bubble, where a search takes none.
-func lineSpec(steps *atomic.Int64) porcupine.Model {
-	m := lineModelOf
+func queueSpec(steps *atomic.Int64) porcupine.Model {
+	m := queueModelOf
 	m.Step = func(state, input, _ any) (bool, any) {
 		if steps.Add(-1) < 0 {
 			return false, state
 		}
-		s, ok := state.(lineState).after(input.(step))
+		s, ok := state.(queueState).after(input.(step))
 		return ok, s
 	}
 	return m
 }
 
-var lineModelOf = porcupine.Model{
-	Init: func() any { return lineState{} },
+var queueModelOf = porcupine.Model{
+	Init: func() any { return queueState{} },
 	Equal: func(a, b any) bool {
-		x, y := a.(lineState), b.(lineState)
-		return x.last == y.last && slices.Equal(x.line, y.line)
+		x, y := a.(queueState), b.(queueState)
+		return x.last == y.last && slices.Equal(x.queue, y.queue)
 	},
 	Hash: func(state any) uint64 {
-		s := state.(lineState)
+		s := state.(queueState)
 		h := s.last
-		for _, p := range s.line {
+		for _, p := range s.queue {
 			h = h*1099511628211 + uint64(p.ticket) //nolint:gosec // not negative
 		}
 		return h
@@ -81,31 +81,31 @@ var lineModelOf = porcupine.Model{
 }
 
 // after is the state after a step, if the step may happen.
-func (s lineState) after(st step) (lineState, bool) {
-	at := slices.IndexFunc(s.line, func(p place) bool { return p.ticket == st.ticket })
+func (s queueState) after(st step) (queueState, bool) {
+	at := slices.IndexFunc(s.queue, func(p position) bool { return p.ticket == st.ticket })
 	switch st.what {
-	case joins:
+	case enqueues:
 		if st.token != 0 && st.token <= s.last {
 			return s, false
 		}
-		return lineState{append(slices.Clip(s.line), place{st.ticket, st.kind}), max(s.last, st.token)}, true
+		return queueState{append(slices.Clip(s.queue), position{st.ticket, st.kind}), max(s.last, st.token)}, true
 	case isGranted:
-		return s, at >= 0 && grantable(s.line, at)
+		return s, at >= 0 && grantable(s.queue, at)
 	case leaves:
 		if at < 0 {
 			return s, false
 		}
-		return lineState{slices.Delete(slices.Clone(s.line), at, at+1), s.last}, true
+		return queueState{slices.Delete(slices.Clone(s.queue), at, at+1), s.last}, true
 	case isRefused:
-		with := append(slices.Clip(s.line), place{st.ticket, st.kind})
+		with := append(slices.Clip(s.queue), position{st.ticket, st.kind})
 		return s, !grantable(with, len(with)-1)
 	}
 	return s, false
 }
 
-func grantable(line []place, i int) bool {
+func grantable(queue []position, i int) bool {
 	ts := make([]driver.Ticket, i+1)
-	for j, p := range line[:i+1] {
+	for j, p := range queue[:i+1] {
 		ts[j] = driver.Ticket{Shared: p.kind.shared, Limit: p.kind.limit}
 	}
 	return driver.Grantable(ts, i)
@@ -121,7 +121,7 @@ func checkHistory(ops []porcupine.Operation) error {
 	var steps atomic.Int64
 	steps.Store(checkBound)
 	switch {
-	case porcupine.CheckOperations(lineSpec(&steps), ops):
+	case porcupine.CheckOperations(queueSpec(&steps), ops):
 		return nil
 	case steps.Load() < 0:
 		return fmt.Errorf("of these %d steps none of %d orders is one that the model allows:\n%s", len(ops), checkBound, tell(ops))

@@ -16,9 +16,9 @@ var names = []Case{
 		prove:   provesNamesDistinct,
 	},
 	{
-		Topic: "names", Name: "lines-apart", Rules: []string{"D2", "§5.9"},
-		Explain: "lines with waiters of names that look alike do not touch each other",
-		prove:   provesLinesApart,
+		Topic: "names", Name: "queues-apart", Rules: []string{"D2", "§5.9"},
+		Explain: "queues with waiters of names that look alike do not touch each other",
+		prove:   provesQueuesApart,
 	},
 	{
 		Topic: "names", Name: "any-string", Rules: []string{"D2", "§5.9"},
@@ -82,9 +82,9 @@ func provesNamesDistinct(e *env) {
 	}
 	for i, n := range ns {
 		e.refused(cs[1-i%2], n)
-		line := e.line(n)
-		if len(line) != 1 || line[0].Owner != fmt.Sprint("owner of ", i) || line[0].Token != locks[i].Token() {
-			e.failf("the line of %q is %s, want ticket %d of owner of %d", n, show(line), locks[i].Token(), i)
+		queue := e.queueOf(n)
+		if len(queue) != 1 || queue[0].Owner != fmt.Sprint("owner of ", i) || queue[0].Token != locks[i].Token() {
+			e.failf("the queue of %q is %s, want ticket %d of owner of %d", n, show(queue), locks[i].Token(), i)
 		}
 	}
 	e.provesListed(ns)
@@ -119,7 +119,7 @@ func (e *env) provesListed(ns []string) {
 	}
 }
 
-func provesLinesApart(e *env) {
+func provesQueuesApart(e *env) {
 	u := e.unique()
 	ns := []string{u, u + "/", u + "/a", u + ":q", u + "a", u + " ", strings.ToUpper(u), "{" + u + "}", u + "\x00", u + "-1"}
 	cs := e.clients(2)
@@ -129,11 +129,11 @@ func provesLinesApart(e *env) {
 		waiting[i] = e.queue(cs[1], n, 2)
 	}
 	for i, n := range ns {
-		if line := e.line(n); len(line) != 2 {
-			e.failf("the line of %q is %s, want two tickets", n, show(line))
+		if queue := e.queueOf(n); len(queue) != 2 {
+			e.failf("the queue of %q is %s, want two tickets", n, show(queue))
 		}
 		e.release(held[i])
-		k := waiting[i].granted(patience, "the holder released")
+		k := waiting[i].granted(patient, "the holder released")
 		for _, later := range waiting[i+1:] {
 			later.waits("only other names were released")
 		}
@@ -155,7 +155,7 @@ func provesAnyName(e *env) {
 			e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "renew %q", n)
 			p := e.queue(cs[1], n, 2)
 			e.release(k)
-			e.release(p.granted(patience, "the holder released"))
+			e.release(p.granted(patient, "the holder released"))
 			e.empty(n)
 		}
 	})

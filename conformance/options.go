@@ -76,9 +76,9 @@ func provesNilOptions(e *env) {
 	c := e.client(nil, locker.WithDefaults(nil, locker.WithNote("by default")), nil)
 	name := e.name("nil")
 	k := e.take(c, name, nil, locker.WithOwner("me"), nil)
-	line := e.line(name)
-	if len(line) != 1 || line[0].Owner != "me" || line[0].Note != "by default" {
-		e.failf("the line is %+v, want owner me with the default note", line)
+	queue := e.queueOf(name)
+	if len(queue) != 1 || queue[0].Owner != "me" || queue[0].Note != "by default" {
+		e.failf("the queue is %+v, want owner me with the default note", queue)
 	}
 	e.release(k)
 	e.empty(name)
@@ -88,7 +88,7 @@ func provesLeaseLengths(e *env) {
 	c := e.client()
 	name := e.name("lengths")
 	k := e.take(c, name, locker.WithTTL(20*time.Millisecond), locker.WithoutRenewal())
-	e.awaitLineWithin(max(e.bounds(20*time.Millisecond).Crash, 20*time.Millisecond)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(20*time.Millisecond), name, 0)
 	e.is(k.Err(), locker.ErrLost, "a lease of 20 ms that is over")
 	for _, ttl := range []time.Duration{1500 * time.Millisecond, 25 * time.Hour, 30 * 24 * time.Hour} {
 		k, err := c.Acquire(e.within(patience), name, locker.WithTTL(ttl), locker.WithoutRenewal())
@@ -111,15 +111,15 @@ func provesAwkwardTexts(e *env) {
 		"nul\x00inside", "\x00", "\x01\x1f\x7f", "日本語", "🔒🔑", "e\u0301", "100%s%d", "$1 ? :name", strings.Repeat("x", 512), fill("", "🔒", 512),
 	} {
 		k := e.take(c, name, locker.WithOwner(text), locker.WithNote(text))
-		line := e.line(name)
-		if len(line) != 1 || line[0].Owner != text || line[0].Note != text {
-			e.failf("owner and note %q came out as %+v", text, line)
+		queue := e.queueOf(name)
+		if len(queue) != 1 || queue[0].Owner != text || queue[0].Note != text {
+			e.failf("owner and note %q came out as %+v", text, queue)
 		}
 		e.release(k)
 	}
 	k := e.take(c, name, locker.WithNote(""))
-	if line := e.line(name); len(line) != 1 || line[0].Note != "" || line[0].Owner != k.Owner() {
-		e.failf("no note, and owner %q, came out as %+v", k.Owner(), line)
+	if queue := e.queueOf(name); len(queue) != 1 || queue[0].Note != "" || queue[0].Owner != k.Owner() {
+		e.failf("no note, and owner %q, came out as %+v", k.Owner(), queue)
 	}
 	e.release(k)
 	e.empty(name)
@@ -134,8 +134,8 @@ func provesLimits(e *env) {
 	e.release(k)
 	const most = 1_000_000
 	k = e.take(cs[0], name, locker.Limit(most))
-	if line := e.line(name); len(line) != 1 || line[0].Limit != most || !line[0].Shared {
-		e.failf("a permit of a million came out as %+v", line)
+	if queue := e.queueOf(name); len(queue) != 1 || queue[0].Limit != most || !queue[0].Shared {
+		e.failf("a permit of a million came out as %+v", queue)
 	}
 	other := e.take(cs[1], name, locker.Limit(most))
 	e.release(k)

@@ -13,14 +13,14 @@ import (
 
 var outages = []Case{
 	{
-		Topic: "outage", Name: "waiter-keeps-place", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
-		Explain: "a waiter that is cut off for less than the liveness interval keeps its place",
-		prove:   provesWaiterKeepsPlace,
+		Topic: "outage", Name: "waiter-stays-queued", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off for less than the liveness interval stays queued",
+		prove:   provesWaiterStaysQueued,
 	},
 	{
-		Topic: "outage", Name: "waiter-joins-again", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
-		Explain: "a waiter that is cut off for longer joins again at the tail, and the observer is told",
-		prove:   provesWaiterJoinsAgain,
+		Topic: "outage", Name: "waiter-queues-again", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off for longer queues again at the tail, and the observer is told",
+		prove:   provesWaiterQueuesAgain,
 	},
 	{
 		Topic: "outage", Name: "cut-and-back", Rules: []string{"D7", "D16", "§5.9"}, Needs: NeedLink,
@@ -78,7 +78,7 @@ var outages = []Case{
 func (e *env) worksAgain(cs ...*locker.Client) {
 	for _, c := range cs {
 		name := e.name("again")
-		e.eventually(patience, "acquiring when the store is back", func() error {
+		e.eventually(patient, "acquiring when the store is back", func() error {
 			k, err := c.TryAcquire(e.within(patience), name)
 			if err == nil {
 				e.release(k)
@@ -88,33 +88,29 @@ func (e *env) worksAgain(cs ...*locker.Client) {
 	}
 }
 
-// outlives waits for what an outage may delay: a grant that has to be asked
-// for again, behind a waiter that may have died.
-func (e *env) outlives() time.Duration { return e.bounds(locker.DefaultTTL).Liveness + patience }
-
-func provesWaiterKeepsPlace(e *env) {
-	name := e.name("place")
+func provesWaiterStaysQueued(e *env) {
+	name := e.name("position")
 	c, link := e.linked()
 	k := e.take(e.client(), name)
 	w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
 	x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
-	before := e.line(name)
+	before := e.queueOf(name)
 	link.Cut()
 	e.sleep(min(e.liveness()/4, 2*time.Second))
 	link.Heal()
 	e.sleep(slack)
-	if after := e.line(name); len(after) != 3 || after[1].Token != before[1].Token {
-		e.failf("the line is %s after a short cut, and was %s", show(after), show(before))
+	if after := e.queueOf(name); len(after) != 3 || after[1].Token != before[1].Token {
+		e.failf("the queue is %s after a short cut, and was %s", show(after), show(before))
 	}
 	e.release(k)
 	k = w.granted(e.outlives(), "the holder released and the way is open again")
 	x.waits("the one before it holds")
 	e.release(k)
-	e.release(x.granted(patience, "its turn came"))
+	e.release(x.granted(patient, "its turn came"))
 	e.empty(name)
 }
 
-func provesWaiterJoinsAgain(e *env) {
+func provesWaiterQueuesAgain(e *env) {
 	name := e.name("again")
 	var rejoined atomic.Int64
 	c, link := e.linked(locker.WithObserver(func(_ context.Context, ev locker.Event) {
@@ -125,24 +121,24 @@ func provesWaiterJoinsAgain(e *env) {
 	k := e.take(e.client(), name)
 	w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
 	x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
-	first := e.line(name)[1].Token
+	first := e.queueOf(name)[1].Token
 	link.Cut()
-	e.awaitLineWithin(e.liveness()+slack, name, 2)
+	e.awaitQueueWithin(e.dead(), name, 2)
 	link.Heal()
-	e.eventually(e.outlives(), "waiting for a waiter to join again", func() error {
-		if line := e.line(name); len(line) != 3 || line[2].Token <= first {
-			return errors.New(show(line))
+	e.eventually(e.outlives(), "waiting for a waiter to queue again", func() error {
+		if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= first {
+			return errors.New(show(queue))
 		}
 		return nil
 	})
 	if rejoined.Load() == 0 {
-		e.failf("the observer was not told that the waiter joined again")
+		e.failf("the observer was not told that the waiter queued again")
 	}
 	e.release(k)
-	k = x.granted(patience, "the one before it was cut off and the holder released")
-	w.waits("it joined again behind the one that holds")
+	k = x.granted(patient, "the one before it was cut off and the holder released")
+	w.waits("it queued again behind the one that holds")
 	e.release(k)
-	e.release(w.granted(patience, "its turn came"))
+	e.release(w.granted(patient, "its turn came"))
 	e.empty(name)
 }
 
@@ -153,7 +149,7 @@ func provesCutAndBack(e *env) {
 	k := e.take(c, name, locker.WithTTL(ttl))
 	link.Cut()
 	p := e.queue(e.client(), name, 2)
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder was cut off")
+	next := p.granted(e.crash(ttl), "the holder was cut off")
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
 	link.Heal()
 	e.worksAgain(c)
@@ -224,7 +220,7 @@ func provesStalled(e *env) {
 	e.failsSoon(cs, name)
 	s.resume()
 	e.worksAgain(append(cs, e.control())...)
-	e.awaitLineWithin(e.bounds(e.ttl()).Crash+e.outlives(), name, 0)
+	e.awaitQueueWithin(e.crash(e.ttl()).and(e.outlives()), name, 0)
 	e.empty(name)
 }
 
@@ -247,7 +243,7 @@ func provesRestartWhileHeld(e *env) {
 	p := e.queue(cs[1], name, 2)
 	l.ends(en)
 	e.release(k)
-	l.granted(p.granted(patience, "the holder released"), false, 0)
+	l.granted(p.granted(patient, "the holder released"), false, 0)
 	e.release(p.lock)
 	e.ok(l.check(), "the history over a restart")
 	e.empty(name)
@@ -259,7 +255,7 @@ func provesRestartWhileWaiting(e *env) {
 	s := e.server()
 	k := e.take(cs[0], name)
 	ps := []*pending{e.queue(cs[1], name, 2), e.queue(cs[2], name, 3)}
-	before := e.line(name)
+	before := e.queueOf(name)
 	begun := time.Now()
 	s.kill()
 	e.sleep(slack)
@@ -273,11 +269,11 @@ func provesRestartWhileWaiting(e *env) {
 	// The last sign of life is older than the outage, and the next one takes a
 	// new connection: so much of the interval is the driver's own.
 	short := out < e.bounds(locker.DefaultTTL).Liveness/3
-	e.eventually(e.outlives(), "waiting for the waiters to stand in line", func() error {
-		line := e.line(name)
-		kept := len(line) == 3 && line[1].Token == before[1].Token && line[2].Token == before[2].Token
-		if !kept && (len(line) != 3 || short) {
-			return fmt.Errorf("it was %s and is %s", show(before), show(line))
+	e.eventually(e.outlives(), "waiting for the waiters to be queued", func() error {
+		queue := e.queueOf(name)
+		kept := len(queue) == 3 && queue[1].Token == before[1].Token && queue[2].Token == before[2].Token
+		if !kept && (len(queue) != 3 || short) {
+			return fmt.Errorf("it was %s and is %s", show(before), show(queue))
 		}
 		return nil
 	})
@@ -310,7 +306,7 @@ func provesStallWhileHeld(e *env) {
 	next.waits("the store answers nothing")
 	e.holds(kept, "with a lease longer than the stall")
 	s.resume()
-	e.release(next.granted(e.bounds(ttl).Crash+e.outlives(), "the holder was lost and the store is back"))
+	e.release(next.granted(e.crash(ttl).and(e.outlives()), "the holder was lost and the store is back"))
 	e.worksAgain(append(cs, e.control())...)
 	e.holds(kept, "after a stall shorter than its lease")
 	p.waits("the holder holds")

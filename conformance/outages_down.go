@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 )
 
 func provesCancelWhileDown(e *env) {
@@ -18,7 +19,7 @@ func provesCancelWhileDown(e *env) {
 	e.sleep(3 * slack)
 	p.waits("its context lives")
 	p.cancel(errChanged)
-	err := p.ended(3*slack, "it was cancelled")
+	err := p.ended(slacks(3), "it was cancelled")
 	e.is(err, context.Canceled, "a waiter that was cancelled while the store was down")
 	e.is(err, errChanged, "a waiter that was cancelled while the store was down")
 	if !saysMore(err) {
@@ -26,7 +27,7 @@ func provesCancelWhileDown(e *env) {
 	}
 	s.start()
 	e.worksAgain(append(cs, e.control())...)
-	e.awaitLineWithin(e.outlives(), name, 1)
+	e.awaitQueueWithin(e.outlives(), name, 1)
 	e.release(k)
 	e.empty(name)
 }
@@ -44,7 +45,11 @@ func saysMore(err error) bool {
 	case interface{ Unwrap() error }:
 		return saysMore(x.Unwrap())
 	}
-	return err != nil && err != context.Canceled && err != context.DeadlineExceeded && err != errChanged //nolint:errorlint // leaves
+	switch err { //nolint:errorlint // leaves
+	case nil, context.Canceled, context.DeadlineExceeded, errChanged, driver.ErrUnavailable, driver.ErrNoTicket:
+		return false
+	}
+	return true
 }
 
 func provesReleaseWhileDown(e *env) {
@@ -65,7 +70,7 @@ func provesReleaseWhileDown(e *env) {
 	}
 	s.start()
 	e.worksAgain(append(cs, e.control())...)
-	e.release(e.acquire(cs[1], name).granted(e.bounds(ttl).Crash+e.outlives(), "the release that did not arrive"))
+	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.outlives()), "the release that did not arrive"))
 	e.empty(name)
 }
 
@@ -83,10 +88,10 @@ func provesCloseWhileDown(e *env) {
 	if took := time.Since(begun); took > 2*storeBound {
 		e.failf("Close while the store was down took %v", took)
 	}
-	e.is(p.ended(2*slack, "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
+	e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	s.start()
 	e.worksAgain(cs[1], e.control())
-	e.awaitLineWithin(e.outlives(), waited, 1)
+	e.awaitQueueWithin(e.outlives(), waited, 1)
 	e.release(k)
 	e.empty(waited)
 }

@@ -81,10 +81,10 @@ func forgeries(e *env, h driver.Hold) []driver.Hold {
 
 // untouched fails unless h is the holder, and the only ticket.
 func (e *env) untouched(d driver.Driver, h driver.Hold) {
-	line, err := d.Inspect(e.within(patience), h.Name)
+	queue, err := d.Inspect(e.within(patience), h.Name)
 	e.ok(err, "inspect %q", h.Name)
-	if len(line) != 1 || line[0].ID != h.ID || !line[0].Held || line[0].Token != h.Token {
-		e.failf("the line is %+v, want only the holder %+v", line, h)
+	if len(queue) != 1 || queue[0].ID != h.ID || !queue[0].Held || queue[0].Token != h.Token {
+		e.failf("the queue is %+v, want only the holder %+v", queue, h)
 	}
 	e.ok(d.Renew(e.within(patience), h, 30*time.Second), "renewal by the holder")
 }
@@ -112,7 +112,7 @@ func provesStrangerCannotRenew(e *env) {
 			e.untouched(d1, h)
 		}
 		if forged.Name != h.Name {
-			e.awaitLine(forged.Name, 0)
+			e.awaitQueue(forged.Name, 0)
 		}
 	}
 	e.drop(d1, h)
@@ -127,7 +127,7 @@ func staleHandle(e *env, opts ...locker.Option) {
 	c, w := e.wired()
 	k := e.take(c, name, append(opts, locker.WithTTL(ttl), locker.WithoutRenewal())...)
 	old := w.lastGrant()
-	e.awaitLineWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
 
 	d := e.driver()
 	r := e.request(name)
@@ -157,7 +157,7 @@ func provesReleaseDelayed(e *env) {
 	if err := k.Release(e.ctx); err == nil {
 		e.failf("release without a way to the store: got no error")
 	}
-	next := p.granted(e.bounds(ttl).Crash+slack, "the holder, cut off, released")
+	next := p.granted(e.crash(ttl), "the holder, cut off, released")
 	link.Heal()
 	e.worksAgain(c)
 	e.sleep(slack / 2)
@@ -175,13 +175,13 @@ func provesReleaseAskedAgain(e *env) {
 	p := e.queue(e.client(), name, 2)
 	w.loseNext(releaseVerb, 2)
 	e.ok(k.Release(e.within(patience)), "release whose answer was lost twice")
-	next := p.granted(patience, "the holder released")
+	next := p.granted(patient, "the holder released")
 	if n := w.count(releaseVerb); n < 2 {
 		e.failf("the release was asked %d times though its answer was lost", n)
 	}
 	e.holds(next, "after a late release of the holder before it")
-	if line := e.line(name); len(line) != 1 || line[0].Token != next.Token() {
-		e.failf("the line is %s, want only ticket %d", show(line), next.Token())
+	if queue := e.queueOf(name); len(queue) != 1 || queue[0].Token != next.Token() {
+		e.failf("the queue is %s, want only ticket %d", show(queue), next.Token())
 	}
 	e.release(next)
 	e.empty(name)
@@ -195,23 +195,23 @@ func provesAcquireAskedAgain(e *env) {
 	if again := e.grant(d1, r1); again.Token != h1.Token {
 		e.failf("the same request got token %d, then %d", h1.Token, again.Token)
 	}
-	e.awaitLine(name, 1)
+	e.awaitQueue(name, 1)
 
 	first := e.queueAt(d2, r2, 2)
 	first.cancel()
-	_ = first.ended(2*slack, "it was cancelled")
+	_ = first.ended(slacks(2), "it was cancelled")
 	second := e.acquireAt(d2, r2)
-	e.eventually(patience, "waiting for Joined", func() error {
+	e.eventually(patient, "waiting for Joined", func() error {
 		if second.joined.Load() == 0 {
 			return errNotJoined
 		}
 		return nil
 	})
-	if line := e.awaitLine(name, 2); line[1].Held {
-		e.failf("the line is %s, want the second ticket waiting", show(line))
+	if queue := e.awaitQueue(name, 2); queue[1].Held {
+		e.failf("the queue is %s, want the second ticket waiting", show(queue))
 	}
 	e.drop(d1, h1)
-	e.ok(second.ended(patience, "the holder released"), "acquire, asked again")
+	e.ok(second.ended(patient, "the holder released"), "acquire, asked again")
 	h2 := r2.Hold(second.grant.Token)
 	e.untouched(d2, h2)
 	e.drop(d2, r2.Hold(0))
@@ -224,16 +224,16 @@ func provesRenewDoesNotRevive(e *env) {
 	h := e.grant(d, e.request(name))
 	e.drop(d, h)
 	e.is(d.Renew(e.within(patience), h, time.Minute), driver.ErrLost, "renewal of a ticket that was released")
-	e.awaitLine(name, 0)
+	e.awaitQueue(name, 0)
 
 	ttl := e.ttl()
 	c, w := e.wired()
 	e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	old := w.lastGrant()
-	e.awaitLineWithin(max(ttl, e.bounds(ttl).Crash)+slack, name, 0)
+	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
 	e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "renewal of a lease that is over")
-	if line := e.line(name); len(line) != 0 {
-		e.failf("the line is %s after a renewal of a lease that was over", show(line))
+	if queue := e.queueOf(name); len(queue) != 0 {
+		e.failf("the queue is %s after a renewal of a lease that was over", show(queue))
 	}
 	e.empty(name)
 }
@@ -253,13 +253,13 @@ func provesRenewNeverShortens(e *env) {
 		e.failf("a lease of %v was over after a renewal for %v", r.TTL, ttl)
 	default:
 	}
-	line, err := d1.Inspect(e.within(patience), name)
+	queue, err := d1.Inspect(e.within(patience), name)
 	e.ok(err, "inspect")
-	if len(line) != 2 || line[0].ID != h.ID || !line[0].Held {
-		e.failf("the line is %+v, want %s holding", line, h.ID)
+	if len(queue) != 2 || queue[0].ID != h.ID || !queue[0].Held {
+		e.failf("the queue is %+v, want %s holding", queue, h.ID)
 	}
 	e.drop(d1, h)
-	e.ok(p.ended(patience, "the holder released"), "acquire %q", name)
+	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
 	e.drop(d2, p.r.Hold(p.grant.Token))
 	e.empty(name)
 }
@@ -270,9 +270,9 @@ func provesWaiterCannotRenew(e *env) {
 	h := e.grant(d1, e.request(name))
 	p := e.queueAt(d2, e.request(name), 2)
 	e.is(d2.Renew(e.within(patience), p.r.Hold(0), time.Minute), driver.ErrLost, "renewal of a ticket that waits")
-	e.awaitLine(name, 2)
+	e.awaitQueue(name, 2)
 	e.drop(d1, h)
-	e.ok(p.ended(patience, "the holder released"), "acquire %q", name)
+	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
 	e.drop(d2, p.r.Hold(p.grant.Token))
 	e.empty(name)
 }
@@ -283,8 +283,8 @@ func provesWaiterReleased(e *env) {
 	h := e.grant(d1, e.request(name))
 	p := e.queueAt(d2, e.request(name), 2)
 	e.drop(d2, p.r.Hold(0))
-	e.awaitLine(name, 1)
-	e.is(p.ended(patience, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
+	e.awaitQueue(name, 1)
+	e.is(p.ended(patient, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
 	e.is(d2.Release(e.within(patience), p.r.Hold(0)), driver.ErrLost, "second release")
 	e.untouched(d1, h)
 	e.drop(d1, h)

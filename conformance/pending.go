@@ -36,20 +36,20 @@ func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, op
 	return p
 }
 
-// queue begins to acquire and waits until the ticket stands in line, as the
+// queue begins to acquire and waits until the ticket is queued, as the
 // n-th.
 func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
 	p := e.acquire(l, name, opts...)
-	e.eventually(patience, "waiting for a ticket in the line of "+name, func() error {
-		line := e.line(name)
-		if len(line) == n && !line[n-1].Held {
+	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
+		queue := e.queueOf(name)
+		if len(queue) == n && !queue[n-1].Held {
 			return nil
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("Acquire returned where it had to wait (error: %w); line %s", p.err, show(line))
+			return fmt.Errorf("Acquire returned where it had to wait (error: %w); queue %s", p.err, show(queue))
 		default:
-			return fmt.Errorf("want %d tickets and the last waiting: %s", n, show(line))
+			return fmt.Errorf("want %d tickets and the last waiting: %s", n, show(queue))
 		}
 	})
 	return p
@@ -74,25 +74,25 @@ func (p *pending) returned() bool {
 	}
 }
 
-// granted waits at most d for the grant.
-func (p *pending) granted(d time.Duration, after string) *locker.Lock {
-	_ = p.ended(d, after)
+// granted waits as long as the bound for the grant.
+func (p *pending) granted(b bound, after string) *locker.Lock {
+	_ = p.ended(b, after)
 	p.e.ok(p.err, "acquire %q, %s", p.name, after)
 	return p.lock
 }
 
-// ended waits at most d for Acquire to return.
-func (p *pending) ended(d time.Duration, after string) error {
-	t := time.NewTimer(d)
+// ended waits as long as the bound for Acquire to return.
+func (p *pending) ended(b bound, after string) error {
+	t := time.NewTimer(b.d)
 	defer t.Stop()
 	select {
 	case <-p.done:
 	case <-t.C:
-		line := "?"
+		queue := "?"
 		if l, err := p.e.control().Inspect(p.e.within(slack), p.name); err == nil {
-			line = show(l.Tickets)
+			queue = show(l.Tickets)
 		}
-		p.e.failf("Acquire of %q had not returned %v after %s; line %s", p.name, d, after, line)
+		p.e.failf("Acquire of %q had not returned when %s, and %v had passed; queue %s", p.name, after, b, queue)
 	}
 	return p.err
 }

@@ -50,16 +50,16 @@ var reentry = []Case{
 	},
 	{
 		Topic: "reentry", Name: "not-after-loss", Rules: []string{"D10", "§5.5"},
-		Explain: "a lost lock is not re-entered: its owner stands in line again and gets a new token",
+		Explain: "a lost lock is not re-entered: its owner is queued again and gets a new token",
 		prove:   provesNoReentryAfterLoss,
 	},
 }
 
-// alone fails unless one ticket, which holds, is all that stands in line.
+// alone fails unless one ticket, which holds, is all that is queued.
 func (e *env) oneTicket(k *locker.Lock) {
-	line := e.line(k.Name())
-	if len(line) != 1 || !line[0].Held || line[0].Token != k.Token() {
-		e.failf("the line is %s, want the one ticket %d", show(line), k.Token())
+	queue := e.queueOf(k.Name())
+	if len(queue) != 1 || !queue[0].Held || queue[0].Token != k.Token() {
+		e.failf("the queue is %s, want the one ticket %d", show(queue), k.Token())
 	}
 }
 
@@ -87,8 +87,8 @@ func provesReentryByContext(e *env) {
 	p := e.queue(cs[1], name, 2)
 	inner := e.reenters(outer.Context(e.ctx), cs[0], outer)
 	innermost := e.reenters(inner.Context(e.ctx), cs[0], outer)
-	if line := e.awaitLine(name, 2); line[0].Token != outer.Token() {
-		e.failf("the line is %s, want ticket %d first", show(line), outer.Token())
+	if queue := e.awaitQueue(name, 2); queue[0].Token != outer.Token() {
+		e.failf("the queue is %s, want ticket %d first", show(queue), outer.Token())
 	}
 	for _, k := range []*locker.Lock{innermost, inner} {
 		e.release(k)
@@ -96,7 +96,7 @@ func provesReentryByContext(e *env) {
 	}
 	e.holds(outer, "after the inner handles were released")
 	e.release(outer)
-	e.release(p.granted(patience, "the last handle was released"))
+	e.release(p.granted(patient, "the last handle was released"))
 	e.empty(name)
 }
 
@@ -126,7 +126,7 @@ func provesNoReentryAcross(e *env) {
 	e.refused(cs[1], name, locker.WithOwner("alice"))
 	p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
 	e.release(k)
-	next := p.granted(patience, "the holder released")
+	next := p.granted(patient, "the holder released")
 	if next.Token() <= k.Token() {
 		e.failf("the other process has token %d, after %d", next.Token(), k.Token())
 	}
@@ -195,7 +195,7 @@ func provesAnyOrder(e *env) {
 	p.waits("one handle is held")
 	e.holds(inner[0], "the last handle")
 	e.release(inner[0])
-	e.release(p.granted(patience, "the last handle was released"))
+	e.release(p.granted(patient, "the last handle was released"))
 	e.empty(name)
 }
 
@@ -215,7 +215,7 @@ func provesManyAtOnce(e *env) {
 	e.each(n-1, func(i int) { e.release(locks[i+1]) })
 	p.waits("one handle is held")
 	e.release(locks[0])
-	e.release(p.granted(patience, "the last handle was released"))
+	e.release(p.granted(patient, "the last handle was released"))
 	e.empty(name)
 }
 
@@ -231,7 +231,7 @@ func provesReentryLengthens(e *env) {
 	after := time.Now()
 	shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
 	p := e.queue(cs[1], name, 2)
-	p.granted(max(2*ttl, e.bounds(2*ttl).Crash)+slack+time.Until(after), "the lease was lengthened")
+	p.granted(e.leaseEnd(2*ttl).from(after), "the lease was lengthened")
 	if early := before.Add(2 * ttl).Sub(p.at); early > 0 {
 		e.failf("a lease that was lengthened to %v was over %v early", 2*ttl, early)
 	}
@@ -249,16 +249,16 @@ func provesNoReentryAfterLoss(e *env) {
 	owner := locker.WithOwner("alice")
 	outer := e.take(cs[0], name, owner, locker.WithTTL(ttl), locker.WithoutRenewal())
 	ctx := outer.Context(e.ctx)
-	next := e.queue(cs[1], name, 2).granted(max(ttl, e.bounds(ttl).Crash)+slack, "the lease was granted")
+	next := e.queue(cs[1], name, 2).granted(e.leaseEnd(ttl), "the lease was granted")
 
 	_, err := cs[0].Acquire(ctx, name)
 	e.is(err, locker.ErrLost, "acquire under the context of a lost lock")
 	e.refused(cs[0], name, owner)
 	p := e.acquireUnder(context.WithoutCancel(ctx), cs[0], name, owner)
-	e.awaitLine(name, 2)
+	e.awaitQueue(name, 2)
 	p.waits("somebody else holds")
 	e.release(next)
-	k := p.granted(patience, "the holder released")
+	k := p.granted(patient, "the holder released")
 	if k.Token() <= next.Token() {
 		e.failf("token %d was granted after %d", k.Token(), next.Token())
 	}

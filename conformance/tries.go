@@ -126,10 +126,7 @@ func provesTryNeverQueued(e *env) {
 func provesTryCutOff(e *env) {
 	name, before := e.name("cut-try"), e.name("before")
 	holder, reader := e.driver(), e.driver()
-	d, link, err := e.h.OpenLink(e.ctx)
-	e.ok(err, "open with a link")
-	e.onHeal(link.Heal)
-	e.onClose(func() { _ = d.Close() })
+	d, link := e.linkedDriver()
 
 	reads := func(name string) driver.Hold {
 		r := e.request(name)
@@ -151,7 +148,7 @@ func provesTryCutOff(e *env) {
 		e.sleep(slack / 50)
 	}
 	p.cancel()
-	_ = p.ended(2*slack, "its context ended")
+	_ = p.ended(slacks(2), "its context ended")
 	link.Heal()
 	e.drop(holder, h)
 	e.empty(name)

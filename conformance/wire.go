@@ -51,6 +51,7 @@ var (
 	_ driver.Breaker      = (*wire)(nil)
 	_ driver.LossNotifier = (*wire)(nil)
 	_ driver.Bounder      = (*wire)(nil)
+	_ driver.Pinger       = (*wire)(nil)
 	_ Link                = (*wire)(nil)
 )
 
@@ -214,12 +215,23 @@ func (w *wire) Release(ctx context.Context, h driver.Hold) error {
 }
 
 // Inspect implements driver.Driver.
-func (w *wire) Inspect(ctx context.Context, name string) (line []driver.Ticket, err error) {
+func (w *wire) Inspect(ctx context.Context, name string) (queue []driver.Ticket, err error) {
 	err = w.pass(ctx, otherVerb, func() error {
-		line, err = w.d.Inspect(ctx, name)
+		queue, err = w.d.Inspect(ctx, name)
 		return err
 	})
-	return line, err
+	return queue, err
+}
+
+// Ping implements driver.Pinger.
+func (w *wire) Ping(ctx context.Context) error {
+	return w.pass(ctx, otherVerb, func() error {
+		if p, ok := w.d.(driver.Pinger); ok {
+			return p.Ping(ctx)
+		}
+		_, err := w.d.Inspect(ctx, "locker/ping")
+		return err
+	})
 }
 
 // List implements driver.Lister.

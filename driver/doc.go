@@ -39,9 +39,9 @@
 // (Request.Wait), overtakes a live ticket that blocks it.
 //
 // D6. With Request.Wait false Acquire never waits for a grant: it answers with
-// a grant or with [ErrNotAcquired]. A request that is refused is never queued,
-// not even for a moment: nobody else is refused or made to wait because of it,
-// and a process that dies in the middle of it leaves nothing.
+// a grant or with [ErrNotAcquired]. While a live ticket blocks it, such a request
+// is never queued, not even for a moment: nobody else is refused or made to wait
+// because of it, and a process that dies in the middle of it leaves nothing.
 //
 // D7. With Request.Wait true Acquire returns when the ticket is granted or ctx
 // ends. It calls Request.Joined once, as soon as the store has said that the
@@ -53,7 +53,7 @@
 //
 // D8. A waiting ticket lives only while its process shows that it lives, from
 // its first moment to its last. When the process dies its tickets leave the
-// queue within Bounds.Liveness, all of them together, however many. A waiter
+// queue within Bounds.Liveness of their TTL, all of them together, however many. A waiter
 // whose ticket has left the queue (after an outage longer than that) gets
 // [ErrLost], and the core queues again.
 //
@@ -66,9 +66,9 @@
 // D10. A granted ticket is held under a lease of Request.TTL on the store's
 // clock: the clock of the server, or for an embedded store that the processes
 // of one machine share, that machine's clock. The lease ends by itself, not
-// before TTL after the store granted it, and the queue moves on within
-// Bounds.Crash after the last renewal at the latest. No request of the holder
-// is needed for that. A store that cannot give so short a lease, or that knows
+// before TTL after the store granted it (unless Grant.TTL or Bounds.MaxTTL says
+// less), and the queue moves on within Bounds.Crash after the last renewal at the
+// latest. No request of the holder is needed for that. A store that cannot give so short a lease, or that knows
 // only sessions, may keep the ticket longer while the process lives: the core
 // calls Release when the time of a lease is over.
 //
@@ -88,7 +88,7 @@
 //
 // D13. Release removes the ticket, held or waiting, and the waiter that is
 // next is granted: with the store and the waiter's process idle, its Acquire
-// returns within 100 ms, by no interval of anybody's polling. Of a ticket that
+// returns within 100 ms after Release did. Of a ticket that
 // is not there Release answers ErrLost and touches nobody else's; where the
 // client of the store may have sent the request twice and the first may have
 // done it, it answers nil. The core may ask again, while an earlier Release or
@@ -119,13 +119,15 @@
 // D17. Close stops the driver's goroutines, ends waiting Acquires with
 // [ErrClosed], and closes what the driver opened itself, never a
 // client that the user gave it. The core has released what was held. Close
-// does not wait for a store that does not answer: what it asks for then, such
-// as the end of an empty session, gets 100 ms. A second Close returns nil. A
+// returns within 150 ms though the store does not answer: what it asks for then,
+// such as the end of an empty session, gets 100 ms. A second Close returns nil. A
 // driver serves one core: a second locker.New on it is an error of the program.
 //
 // D18. When every ticket is gone the store holds nothing that grows with the
 // number of names that were used. What expired tickets leave is removed within
-// Bounds.Crash and a minute, by whoever uses the name or by a background task.
+// Bounds.Crash and a minute, though nobody uses their names again, as long as
+// some process has a driver open that was used: by the store, or by a background
+// task of the drivers.
 //
 // D19. Errors are the store's own, wrapped at most to keep errors.Is working:
 // the core adds store, verb and name. No error holds a password.

@@ -20,7 +20,7 @@ usage() {
 	Installs servers for the tests, on Debian: $DEFAULT
 	(all of them when none is named), and $EXTRA (only when named).
 
-	redis, zookeeper, postgres (with pgbouncer) and mariadb come from Debian's packages,
+	redis, zookeeper, postgres (with pgbouncer and libfaketime) and mariadb come from Debian's packages,
 	which needs root (or sudo). No service is left running.
 	etcd ($ETCD_VERSION) and consul ($CONSUL_VERSION) are built with Go into
 	$BIN; that takes about one and six minutes.
@@ -89,11 +89,15 @@ apt_install() {
 want_redis()     { have redis-server || PACKAGES+=(redis-server); }
 want_mariadb()   { # its install script needs a program of the client's
 	have mariadbd && have my_print_defaults || PACKAGES+=(mariadb-server-core mariadb-client-core)
+	want_faketime
 }
 want_postgres()  {
 	any /usr/lib/postgresql/*/bin/postgres || PACKAGES+=(postgresql)
 	have pgbouncer || [ -x /usr/sbin/pgbouncer ] || PACKAGES+=(pgbouncer)
+	want_faketime
 }
+# The databases' own clocks are set, in tests of what that does to leases.
+want_faketime()  { any /usr/lib/*/faketime/libfaketime.so.1 || PACKAGES+=(libfaketime); }
 want_zookeeper() {
 	[ -e /usr/share/java/zookeeper.jar ] || PACKAGES+=(libzookeeper-java)
 	have java || PACKAGES+=(default-jre-headless)

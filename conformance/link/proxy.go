@@ -91,7 +91,7 @@ func (p *Proxy) HoldReplies(on bool) { p.set(func(f *faults) { f.holdReplies = o
 // connections that have lost something are reset.
 func (p *Proxy) DropReplies(on bool) {
 	p.set(func(f *faults) { f.dropReplies = on })
-	if !on {
+	if !on { // as in Heal, after the fault has ended
 		p.abort(func(c *conn) bool { return c.lost.Load() })
 	}
 }
@@ -138,8 +138,9 @@ func (p *Proxy) Heal() {
 		}
 	}
 	p.mu.Unlock()
-	p.abort(func(c *conn) bool { return c.lost.Load() })
+	// The faults end first: a client that connects anew at once loses nothing more.
 	p.set(func(f *faults) { *f = faults{} })
+	p.abort(func(c *conn) bool { return c.lost.Load() })
 }
 
 // Stats counts what has passed through a proxy since its start.

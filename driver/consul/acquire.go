@@ -13,48 +13,99 @@ import (
 )
 
 // Acquire implements driver.Driver. Uncontended it is one request: a
-// transaction that creates the ticket and returns the line as it then stands.
+// transaction that creates the ticket and returns the queue as it then stands.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	t, line, err := d.enter(ctx, &r)
 	if err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, d.failedAcquire(r.ID, err)
 	}
 	if standing(line, t.number) {
-		return d.grant(t)
+		err = d.confirm(ctx, t, &r)
+	} else {
+		err = d.wait(ctx, t, &r, line)
 	}
-	return d.wait(ctx, t, &r, line)
+	var g driver.Grant
+	if err == nil {
+		g, err = d.grant(t, &r)
+	}
+	if err != nil {
+		return driver.Grant{}, d.failedAcquire(r.ID, err)
+	}
+	return g, nil
 }
 
-// enter puts a ticket into the line and returns the line, or nil when the
-// ticket is known to be blocked. A ticket that is not to wait does not stay
-// blocked.
-func (d *Driver) enter(ctx context.Context, r *driver.Request) (*ticket, []entry, error) {
-	ttl, err := d.sessionTTL(r.TTL)
+// enter queues a ticket and returns the queue, or nil when the ticket is known
+// to be blocked. A request that does not wait is queued only if it is granted
+// with that.
+func (d *Driver) enter(ctx context.Context, r *driver.Request) (t *ticket, line []entry, err error) {
+	ttl, err := d.sessionTTL(r)
 	if err != nil {
 		return nil, nil, err
 	}
-	t, line, err := d.join(ctx, *r, ttl)
-	if err != nil {
-		if d.ticketOf(r.ID) == nil {
-			d.unborn.Add(r.ID) // not sent, or refused
+	ctx, done := d.enters(ctx, r.ID)
+	defer done()
+	err = persist(ctx, func() error {
+		if r.Wait {
+			t, line, err = d.joinOnce(ctx, *r, ttl)
+		} else {
+			t, line, err = d.tryOnce(ctx, *r, ttl)
 		}
-		return nil, nil, err
-	}
-	if r.Wait || standing(line, t.number) {
-		return t, line, nil
-	}
-	if err := d.remove(ctx, r.Hold(t.number)); err != nil && !errors.Is(err, driver.ErrLost) {
-		return nil, nil, err
-	}
-	return nil, nil, driver.ErrNotAcquired
+		return err
+	})
+	return t, line, err
 }
 
-// sessionTTL is the TTL of the session for a lease.
-func (d *Driver) sessionTTL(ttl time.Duration) (time.Duration, error) {
-	if ttl > maxTTL {
-		return 0, fmt.Errorf("%w: TTL %v is more than Consul's longest session of %v", driver.ErrUnsupported, ttl, maxTTL)
+// failedAcquire is the error of an Acquire that failed. Nobody waits for the
+// ticket any more, so that it does not keep its session alive. If the request that
+// creates it was not sent, or was refused, there is none.
+func (d *Driver) failedAcquire(id string, err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.tickets[id]
+	switch {
+	case t != nil && (t.doubt || t.number > 0):
+		d.unwait(t)
+		return err
+	case t != nil:
+		d.detachLocked(t)
 	}
-	return max(ttl, d.opts.minTTL), nil
+	switch {
+	case errors.Is(err, driver.ErrNotAcquired):
+		return err
+	default:
+		return driver.NoTicket(err)
+	}
+}
+
+// persist calls f until it succeeds: again while an agent that can be reached
+// says that it cannot serve at the moment, and once its session turns out to be
+// gone.
+func persist(ctx context.Context, f func() error) error {
+	var last error
+	for delay := time.Duration(0); ; delay = backoff(delay) {
+		if delay > 0 && !sleep(ctx, delay) {
+			return ended(ctx, last)
+		}
+		err := f()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ended(ctx, better(ctx, err, last))
+		case !passing(err) && !errors.Is(err, errSession):
+			return mark(err)
+		}
+		last = err
+	}
+}
+
+// sessionTTL is the kind of session for a lease.
+func (d *Driver) sessionTTL(r *driver.Request) (kind, error) {
+	ttl := max(r.TTL, r.MinHold, d.opts.minTTL)
+	if ttl > maxTTL {
+		return kind{}, fmt.Errorf("%w: TTL %v is more than Consul's longest session of %v", driver.ErrUnsupported, ttl, maxTTL)
+	}
+	return kind{ttl: ttl, minHold: r.MinHold > 0}, nil
 }
 
 // since is how recently a session must have been renewed to carry a new lease.
@@ -62,56 +113,36 @@ func (d *Driver) sessionTTL(ttl time.Duration) (time.Duration, error) {
 // renewed anyway may have begun a part of its TTL earlier.
 func (d *Driver) since(r driver.Request, part time.Duration) time.Time {
 	now := time.Now()
-	if !r.Renewed {
+	if !r.Renewed || r.MinHold > 0 {
 		return now
 	}
 	return now.Add(-max(r.TTL, d.opts.minTTL) / part)
 }
 
-// join puts a ticket into the line. It tries again while an agent that can be
-// reached says that it cannot serve at the moment, and once its session turns
-// out to be gone. The line is nil when the ticket is known to be blocked.
-func (d *Driver) join(ctx context.Context, r driver.Request, ttl time.Duration) (*ticket, []entry, error) {
-	ctx, done := d.bind(ctx)
-	defer done()
-	var last error
-	for delay := time.Duration(0); ; delay = backoff(delay) {
-		if delay > 0 && !sleep(ctx, delay) {
-			return nil, nil, ended(ctx, last)
-		}
-		t, line, err := d.joinOnce(ctx, r, ttl)
-		switch {
-		case err == nil:
-			return t, line, nil
-		case ctx.Err() != nil:
-			return nil, nil, ended(ctx, err)
-		case !passing(err) && !errors.Is(err, errSession):
-			return nil, nil, err
-		}
-		last = err
-	}
-}
-
-func (d *Driver) joinOnce(ctx context.Context, r driver.Request, ttl time.Duration) (*ticket, []entry, error) {
-	t, err := d.attach(ctx, &ticket{name: r.Name, id: r.ID, shared: r.Shared}, ttl, d.since(r, fresh))
+// joinOnce queues a ticket. The queue that it returns is nil when the ticket is
+// known to be blocked.
+func (d *Driver) joinOnce(ctx context.Context, r driver.Request, k kind) (*ticket, []entry, error) {
+	t, err := d.attach(ctx, &ticket{name: r.Name, id: r.ID, shared: r.Shared}, k, d.since(r, fresh))
 	if err != nil {
 		return nil, nil, err
 	}
 	name := d.keys.line(r.Name)
 	ops := []op{
 		keyOp(api.KVCheckNotExists, d.keys.barred(t.home.id, r.ID)),
-		lockOp(t.key, t.home.id, newValue(r, ttl)),
+		lockOp(t.key, t.home.id, newValue(r, k.ttl)),
+		keyOp(api.KVDelete, d.keys.guard(r.Name, r.Shared)),
 		keyOp(api.KVGetTree, name),
 	}
 	blocked := d.blocksLocally(r)
-	if blocked { // no need to read what may be a long line
-		ops = ops[:2]
+	if blocked { // no need to read what may be a long queue
+		ops = ops[:3]
 	}
 	pairs, err := d.writes.commit(ctx, name, ops...)
 	if err != nil {
 		return nil, nil, d.notJoined(t, err)
 	}
 	if len(pairs) == 0 || pairs[0].Key != t.key {
+		d.setDoubt(t)
 		return nil, nil, fmt.Errorf("the ACL token may not read %q", t.key)
 	}
 	if err := d.numbered(t, pairs[0]); err != nil {
@@ -147,15 +178,13 @@ func (d *Driver) numbered(t *ticket, p pair) error {
 // notJoined settles a ticket whose creation was not confirmed.
 func (d *Driver) notJoined(t *ticket, err error) error {
 	if unknown(err) {
-		d.mu.Lock()
-		t.doubt = true
-		d.mu.Unlock()
+		d.setDoubt(t)
 		return err
 	}
 	var refused *rollback
 	if errors.As(err, &refused) {
 		if _, barred := refused.failed(0); barred {
-			err = fmt.Errorf("%w: the ticket was released before", driver.ErrLost)
+			err = errReleased
 		} else if what, _ := refused.failed(1); strings.Contains(what, "invalid session") {
 			d.bury(t.s)
 			return fmt.Errorf("%w: %w", errSession, err)
@@ -182,30 +211,35 @@ func standing(line []entry, number uint64) bool {
 
 // grant makes the answer for a ticket that is granted: its lease counts from the
 // last renewal of the session.
-func (d *Driver) grant(t *ticket) (driver.Grant, error) {
+func (d *Driver) grant(t *ticket, r *driver.Request) (driver.Grant, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.tickets[t.id] != t {
-		return driver.Grant{}, fmt.Errorf("%w: %w", driver.ErrLost, errSession)
+		return driver.Grant{}, errSessionLost
 	}
 	d.holdLocked(t)
+	if r.MinHold > 0 {
+		t.keep = time.Now().Add(r.MinHold)
+	}
 	return driver.Grant{Token: t.number, Asked: t.s.asked}, nil
 }
 
-// wait waits in line until the ticket is granted. There may be very many who
+// wait waits in the queue until the ticket is granted. There may be very many who
 // do: this function and those that it waits in are small, so that a waiter has
 // a small stack.
-func (d *Driver) wait(ctx context.Context, t *ticket, r *driver.Request, known []entry) (driver.Grant, error) {
+func (d *Driver) wait(ctx context.Context, t *ticket, r *driver.Request, known []entry) error {
 	w, l, err := d.stand(t, r, known)
 	if err != nil {
-		return driver.Grant{}, err
+		return err
 	}
 	err = d.await(ctx, w, l)
 	l.leave(w)
 	if err != nil {
-		return driver.Grant{}, err
+		return err
 	}
-	return d.confirm(ctx, t, r)
+	ctx, done := d.bind(ctx)
+	defer done()
+	return d.ensure(ctx, t, d.since(*r, 2))
 }
 
 // stand adds a ticket to those that wait here.
@@ -222,7 +256,7 @@ func (d *Driver) stand(t *ticket, r *driver.Request, known []entry) (*waiter, *l
 func (d *Driver) await(ctx context.Context, w *waiter, l *line) error {
 	select {
 	case err := <-w.done:
-		return lostFor(err)
+		return err
 	case <-ctx.Done():
 		return ended(ctx, l.trouble())
 	case <-d.ctx.Done():
@@ -230,21 +264,14 @@ func (d *Driver) await(ctx context.Context, w *waiter, l *line) error {
 	}
 }
 
-// lostFor is nil where there is no cause.
-func lostFor(cause error) error {
-	if cause == nil {
+// confirm sees to it that the session of one who was granted at once lives for
+// the whole time that a MinHold asks for. The keeper has kept it fresh enough
+// for any other lease.
+func (d *Driver) confirm(ctx context.Context, t *ticket, r *driver.Request) error {
+	if r.MinHold == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", driver.ErrLost, cause)
-}
-
-// confirm makes the grant of one who has waited. The keeper has kept the
-// session fresh enough, unless there was an outage.
-func (d *Driver) confirm(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	ctx, done := d.bind(ctx)
 	defer done()
-	if err := d.ensure(ctx, t, d.since(*r, 2)); err != nil {
-		return driver.Grant{}, err
-	}
-	return d.grant(t)
+	return d.ensure(ctx, t, d.since(*r, 2))
 }

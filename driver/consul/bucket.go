@@ -51,7 +51,7 @@ func (d *Driver) waitShared(ctx context.Context, name string, s spot) (gone bool
 	prefix := d.keys.bucket(name)
 	d.subscribe(prefix, sub)
 	defer d.unsubscribe(prefix, sub)
-	t := time.NewTimer(waitTime)
+	t := time.NewTimer(d.opts.queryWait)
 	defer t.Stop()
 	select {
 	case err := <-sub.news:
@@ -123,11 +123,11 @@ func (d *Driver) watchBucket(ctx context.Context, b *bucket) {
 
 // readBucket waits for news after index, and tells whom they concern.
 func (d *Driver) readBucket(ctx context.Context, b *bucket, index uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitTime+waitSlack)
+	ctx, cancel := context.WithTimeout(ctx, d.queryBound())
 	defer cancel()
 	q := d.store.read(ctx)
 	if q.WaitIndex = index; index > 0 {
-		q.WaitTime = waitTime
+		q.WaitTime = d.opts.queryWait
 	}
 	keys, meta, err := d.store.client.KV().Keys(b.prefix, "", q)
 	d.mu.Lock()

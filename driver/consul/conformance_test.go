@@ -54,6 +54,6 @@ func TestConformance(t *testing.T) {
 	srv := testbed.Consul(t, testbed.Faults(), testbed.Durable(),
 		testbed.Args("-hcl", fmt.Sprintf("session_ttl_min=%q", shortest)))
 	h := harness(t, srv, "conformance")
-	h.Server = srv
+	h.Server, h.Complete = srv, true
 	conformance.Run(t, h)
 }

@@ -5,9 +5,12 @@
 //	consuls://:TOKEN@consul.example.com:8501?ca=/etc/ca.pem&cert=…&key=…&dc=dc1
 //
 // with the parameters prefix (default locker), token (or as the password), dc,
-// namespace, partition, ca, cert, key, insecure and min_ttl. What a URL leaves
-// out is taken from Consul's own CONSUL_* variables, as all its clients do. [New]
-// takes a client that is there already.
+// namespace, partition, ca, cert, key, server_name, insecure, min_ttl and wait.
+// server_name is the name that the agent's certificate has to be for, where that
+// is not the host of the URL. wait is how long a blocking query waits on the
+// server, 45 s unless given: shorter than the 60 s after which many proxies close
+// an idle connection. What a URL leaves out is taken from Consul's own CONSUL_*
+// variables, as all its clients do. [New] takes a client that is there already.
 //
 // # How it works
 //
@@ -17,19 +20,27 @@
 // the value, and the key is used again: Consul keeps a tombstone of every different
 // key that is deleted for a quarter of an hour, and goes through them
 // whenever their prefix is read. A transaction
-// creates the ticket and returns the line as it stands at that same index, so
+// creates the ticket and returns the queue as it is at that same index, so
 // an uncontended Acquire is one request and a Release another. Callers of one
 // driver at the same time share them: while two are under way, what others
-// create and delete meanwhile goes together into the next, up to 21 of the
+// create and delete meanwhile goes together into the next, up to 16 of the
 // former or 32 of the latter, and one for each name.
+//
+// A TryAcquire reads the queue first and is refused by what it reads, without a
+// commit. Else it creates its ticket on condition that nobody who could block it
+// was queued since, and reads again if somebody was: it is never queued and then
+// refused. The condition is on guard keys, at most 512 whatever the number of
+// names, which end with the session that made them.
 //
 // One session for each TTL in use carries all tickets of a driver. It is renewed
 // once for all of them and destroyed when it has been idle for ten seconds, and
 // by Close. Nothing else is left behind: all keys die with their sessions.
+// Tickets with a MinHold have sessions of their own, which Close leaves to their
+// TTL until the time is over.
 //
 // A waiter watches one ticket ahead of it with a blocking query; all waiters of a
-// process for one name share it. A release wakes the next in line and nobody
-// else. (A semaphore of more than one permit watches its whole line: there,
+// process for one name share it. A release wakes the next waiter and nobody
+// else. (A semaphore of more than one permit watches its whole queue: there,
 // anybody's leaving may be what is waited for.) Between processes of the same
 // Driver no query is needed. A process that waits for more than 48 names watches
 // the rest through 32 queries, so 10,000 waiters need some 80 connections;
@@ -38,7 +49,7 @@
 //
 // # What is believed
 //
-// That a ticket stands in line, and what is ahead of it, is believed from
+// That a ticket is queued, and what is ahead of it, is believed from
 // transactions, which pass through Raft, and from reads in "consistent" mode. That
 // one ahead has gone is believed from blocking queries in "default" mode too, which
 // a deposed leader may answer: it is believed only at an index at which that
@@ -52,7 +63,7 @@
 //
 // Consul ends a session between one and two times its TTL after the last renewal,
 // and gives no TTL under 10 s (session_ttl_min; see [WithMinTTL]) nor over 24 h,
-// which is refused with ErrUnsupported. So after a crash the line moves on
+// which is refused with ErrUnsupported. So after a crash the queue moves on
 // 2 × max(TTL, 10 s) + 1 s after the last renewal at the latest, and as much
 // later as the servers are without a leader: a new one begins to count afresh.
 // A shorter lease, and a fixed one, is ended by the core at its time while the
@@ -62,7 +73,8 @@
 // quarter of the TTL ago; for a fixed lease it is made anew. Renewing takes one
 // request for each session, and one read for every 64 tickets to see that they
 // are there. An extension beyond the session's TTL moves the ticket, with its
-// number, to a longer session.
+// number, to a longer session. While such a move is unanswered, the ticket may be in
+// either, both live, and each renewal repeats the move.
 //
 // Sessions have no health checks: only the TTL ends them, not the failure of
 // the agent that was asked. They have no lock-delay either. It would guard a key
@@ -75,7 +87,7 @@
 // because the node of the agent that created it left the cluster or was
 // deregistered. It is told at once. A Break by any locker: told at once. The
 // key's deletion by hand: seen at the next renewal, a third of the TTL later at
-// most; of a waiting ticket within a minute. In the first fifth of a second of
+// most; of a waiting ticket when its blocking query ends (parameter wait). In the first fifth of a second of
 // a session nothing is pushed; it is seen after that.
 //
 // A change of leader loses nothing; the loss of a majority of servers stops
@@ -91,20 +103,26 @@
 //
 // The second may be narrowed to the node of the agent, where the sessions are made.
 // No rule may hide keys below the prefix from it: a driver that cannot see the
-// whole line cannot know who is first. Tokens are never printed.
+// whole queue cannot know who is first. Tokens are never printed.
 //
 // Errors of an agent that has no leader at the moment, or that limits rates, are
-// waited out within the caller's context, with growing delays.
+// waited out within the caller's context, with growing delays, and are
+// driver.ErrUnavailable when it ends. A missing right is told at once.
+//
+// After an outage a release that was not answered is repeated on another
+// connection. That needs HTTP/1.1, which URLs use: with HTTP/2 all requests share
+// one connection, and when that is dead they fail until TCP gives it up.
 //
 // # Requests
 //
 //	uncontended acquire and release   2, or a share of that
 //	a fixed lease                     one more, for its renewal
-//	TryAcquire that is refused        2
+//	TryAcquire that is granted        2, or 4 if its guards have to be made, and 1 to release
+//	TryAcquire that is refused        1, a read
 //	contended, from another process   5 a grant, whatever the number of waiters
 //	contended, from the same process  2
 //
-// A contended Acquire reads the whole line, once. A session costs four more,
+// A contended Acquire reads the whole queue, once. A session costs four more,
 // once: its creation, two for its letter box, its end.
 //
 // Tested on Consul 1.22.

@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/unborn"
 )
 
 // Times that the server fixes, unless it is configured otherwise.
@@ -29,16 +28,17 @@ type Driver struct {
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
+	last   context.Context // ends when Close waits for nothing any more
+	giveUp context.CancelFunc
 	work   sync.WaitGroup // whatever runs on the driver's account
 	owned  func()         // frees the client that the driver has opened; or nil
 
 	tell func(h driver.Hold, cause error) // of NotifyLoss; or nil
 
-	unborn unborn.Set // tickets that were never created
-
 	mu       sync.Mutex
 	closed   bool
-	classes  map[time.Duration]*class // of sessions, by TTL
+	entering map[string]*entering // Acquires that create a ticket, by its ID
+	classes  map[kind]*class      // of sessions
 	sessions map[*session]struct{}
 	tickets  map[string]*ticket // that this driver knows of, by ID
 	lines    map[string]*line   // with local waiters, by name
@@ -55,6 +55,7 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
@@ -67,6 +68,7 @@ type options struct {
 	namespace  string
 	partition  string
 	minTTL     time.Duration
+	queryWait  time.Duration
 }
 
 // WithPrefix sets what all keys begin with; "locker" unless set. Only lockers
@@ -88,19 +90,26 @@ func WithPartition(p string) Option { return func(o *options) { o.partition = p 
 // their session_ttl_min is not Consul's default of 10 s.
 func WithMinTTL(d time.Duration) Option { return func(o *options) { o.minTTL = d } }
 
+// WithQueryWait sets how long a blocking query waits on the server; 45 s unless
+// set. The server adds up to a sixteenth. It must be shorter than the time after
+// which a proxy between the program and the agent closes an idle connection.
+func WithQueryWait(d time.Duration) Option { return func(o *options) { o.queryWait = d } }
+
 // New makes a driver that uses client and never closes it. It does not reach
 // the server.
 //
 // The client should keep some idle connections per host
 // (http.Transport.MaxIdleConnsPerHost: 8 do, since concurrent callers share
 // requests; each costs two goroutines), and its http.Client should have
-// no Timeout: waiting is done by blocking queries. Without
+// no Timeout: waiting is done by blocking queries. With TLS it should not use
+// HTTP/2 (http.Transport.ForceAttemptHTTP2), where all requests hang on one
+// connection when that has died. Without
 // compression (http.Transport.DisableCompression) contended locks are faster.
 func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("consul: New needs a client, got nil")
 	}
-	o := options{prefix: "locker", minTTL: minTTL}
+	o := options{prefix: "locker", minTTL: minTTL, queryWait: queryWait}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
@@ -112,16 +121,21 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if o.minTTL <= 0 || o.minTTL > maxTTL {
 		return nil, fmt.Errorf("consul: shortest TTL %v: want more than zero and at most %v", o.minTTL, maxTTL)
 	}
+	if o.queryWait < time.Second || o.queryWait > maxQueryWait {
+		return nil, fmt.Errorf("consul: wait of a blocking query %v: want at least 1s and at most %v", o.queryWait, maxQueryWait)
+	}
 	d := &Driver{
 		store: store{client: client, dc: o.datacenter, namespace: o.namespace, partition: o.partition},
 		keys:  keyspace{prefix: o.prefix}, opts: o, name: "consul",
-		classes:  make(map[time.Duration]*class),
+		entering: make(map[string]*entering),
+		classes:  make(map[kind]*class),
 		sessions: make(map[*session]struct{}),
 		tickets:  make(map[string]*ticket),
 		lines:    make(map[string]*line),
 		shared:   make(map[string]*bucket),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.last, d.giveUp = context.WithCancel(context.Background())
 	d.writes = newCombiner(&d.store, &d.work)
 	return d, nil
 }
@@ -133,14 +147,15 @@ func (d *Driver) String() string { return d.name }
 // two times its TTL after the last renewal.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	ends := 2*max(ttl, d.opts.minTTL) + time.Second
-	return driver.Bounds{MinTTL: d.opts.minTTL, Crash: ends, Liveness: ends}
+	return driver.Bounds{MinTTL: d.opts.minTTL, MaxTTL: maxTTL, Crash: ends, Liveness: ends}
 }
 
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(tell func(h driver.Hold, cause error)) { d.tell = tell }
 
 // Close implements driver.Driver. It destroys the driver's sessions, and with
-// them whatever is left of its tickets.
+// them whatever is left of its tickets, but for those with a MinHold that is
+// not over.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -152,19 +167,28 @@ func (d *Driver) Close() error {
 		d.keeper.Stop()
 	}
 	left := make([]*session, 0, len(d.sessions))
+	now, tickets := time.Now(), 0
 	for s := range d.sessions {
-		left = append(left, s)
+		if !s.kept(now) {
+			left = append(left, s)
+			tickets += len(s.tickets)
+		}
 	}
 	d.mu.Unlock()
 
 	d.cancel()
+	defer d.giveUp()
+	defer time.AfterFunc(closeBound, d.giveUp).Stop()
 	err := d.destroyAll(left)
 	d.writes.close()
 	d.work.Wait()
 	if d.owned != nil {
 		d.owned()
 	}
-	return err
+	if err == nil || tickets == 0 { // an empty session ends by its TTL, and nobody waits for that
+		return nil
+	}
+	return fmt.Errorf("%d tickets end with their session: %w", tickets, mark(err))
 }
 
 // bind makes a context that ends with ctx and, for ErrClosed, with the driver.
@@ -174,6 +198,50 @@ func (d *Driver) bind(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() {
 		stop()
 		cancel(nil)
+	}
+}
+
+// entering is an Acquire that creates a ticket. A Release of the same ticket
+// ends it first, so that it creates none after that.
+type entering struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+// enters is bind for the part of an Acquire that creates the ticket.
+func (d *Driver) enters(ctx context.Context, id string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(d.ctx, func() { cancel(driver.ErrClosed) })
+	e := &entering{cancel: cancel, done: make(chan struct{})}
+	d.mu.Lock()
+	d.entering[id] = e
+	d.mu.Unlock()
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.entering[id] == e {
+			delete(d.entering, id)
+		}
+		close(e.done)
+	}
+}
+
+// endEntering ends the creation of a ticket, if it is under way.
+func (d *Driver) endEntering(ctx context.Context, id string) error {
+	d.mu.Lock()
+	e := d.entering[id]
+	d.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	e.cancel(errReleased)
+	select {
+	case <-e.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -187,5 +255,14 @@ func ended(ctx context.Context, last error) error {
 	if last == nil || errors.Is(last, cause) {
 		return cause
 	}
-	return errors.Join(cause, last)
+	return errors.Join(cause, mark(last))
+}
+
+// better is what was heard of the store: err, unless that says only that ctx has
+// ended, or else last.
+func better(ctx context.Context, err, last error) error {
+	if last != nil && (err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+		return last
+	}
+	return err
 }

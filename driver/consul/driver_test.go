@@ -159,6 +159,9 @@ func TestBadInput(t *testing.T) {
 		"consul://a?prefix=/a":             "prefix",
 		"consul://a?prefix=a%20b":          "prefix",
 		"consul://a?min_ttl=48h":           "48h",
+		"consul://a?wait=20m":              "20m",
+		"consul://a?wait=500ms":            "500ms",
+		"consul://a?server_name=b":         "server_name",
 		"consul://a?nonsense=1":            "nonsense",
 	} {
 		_, err := open(t.Context(), url)

@@ -103,3 +103,21 @@ func newLocker(t testing.TB, d driver.Driver, opts ...locker.ClientOption) *lock
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
+
+// lockForeign locks a key as another program would, and returns its index.
+func lockForeign(t testing.TB, admin *api.Client, key string) uint64 {
+	t.Helper()
+	session, _, err := admin.Session().CreateNoChecks(&api.SessionEntry{TTL: "30s"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { destroy(t, admin, session) })
+	if ok, _, err := admin.KV().Acquire(&api.KVPair{Key: key, Session: session, Value: []byte("{}")}, nil); err != nil || !ok {
+		t.Fatalf("lock %q: %v, %v", key, ok, err)
+	}
+	kv, _, err := admin.KV().Get(key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kv.CreateIndex
+}

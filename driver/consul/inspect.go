@@ -2,11 +2,8 @@ package consul
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
-
-	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -71,32 +68,4 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
-}
-
-// Break implements driver.Breaker. The ticket's driver hears of it by a letter.
-func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	ctx, done := d.bind(ctx)
-	defer done()
-	line, err := d.readLine(ctx, name)
-	if err != nil {
-		return failure(ctx, err)
-	}
-	i := slices.IndexFunc(line, func(e entry) bool { return e.CreateIndex == token })
-	if i < 0 {
-		return driver.ErrLost
-	}
-	e := line[i]
-	err = d.store.do(ctx,
-		indexOp(e.pair),
-		lockOp(d.keys.letterbox(e.Session), e.Session, []byte("broken "+e.ID)),
-		keyOp(api.KVDelete, e.Key))
-	var refused *rollback
-	if errors.As(err, &refused) {
-		return driver.ErrLost
-	}
-	if err != nil {
-		return failure(ctx, err)
-	}
-	d.left(name, token)
-	return nil
 }

@@ -34,7 +34,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	for i, r := range rs {
 		t := d.tickets[r.ID]
 		switch {
-		case t == nil || t.name != r.Name || r.TTL > t.s.ttl:
+		case t == nil || t.name != r.Name || r.TTL > t.s.ttl || t.place != nil:
 			others = append(others, i)
 		case !t.held:
 			errs[i] = driver.ErrLost
@@ -67,7 +67,7 @@ func (d *Driver) renewTogether(ctx context.Context, s *session, batch []renewal,
 	case err != nil:
 		err = failure(ctx, err)
 	case !alive:
-		err = fmt.Errorf("%w: %w", driver.ErrLost, errSession)
+		err = errSessionLost
 	}
 	if err != nil {
 		for _, r := range batch {
@@ -103,13 +103,17 @@ func (d *Driver) checkHolds(ctx context.Context, s *session, batch []renewal, er
 	}
 	for _, n := range missing {
 		r := batch[n]
-		if d.sessionOf(r.t) != s {
-			continue // it was moved to a longer one meanwhile
+		switch at, moving := d.sessionOf(r.t); {
+		case at != s: // it was moved to a longer one meanwhile
+			continue
+		case moving:
+			errs[r.i] = errMoving
+			continue
 		}
 		if d.detach(r.t) {
 			d.left(r.t.name, r.t.number)
 		}
-		errs[r.i] = fmt.Errorf("%w: %w", driver.ErrLost, errGone)
+		errs[r.i] = errGone
 	}
 }
 
@@ -137,7 +141,7 @@ func (d *Driver) missing(ctx context.Context, session string, keys []string) ([]
 // renewAlone renews a ticket that needs a longer session than it has, or that
 // this driver does not know.
 func (d *Driver) renewAlone(ctx context.Context, r driver.Renewal) error {
-	ttl, err := d.sessionTTL(r.TTL)
+	k, err := d.sessionTTL(&driver.Request{TTL: r.TTL})
 	if err != nil {
 		return err
 	}
@@ -145,63 +149,10 @@ func (d *Driver) renewAlone(ctx context.Context, r driver.Renewal) error {
 	if t == nil || t.name != r.Name {
 		return d.renewForeign(ctx, r)
 	}
-	err = d.move(ctx, t, ttl)
-	if err != nil {
+	if err := d.move(ctx, t, k); err != nil {
 		return failure(ctx, err)
 	}
 	return nil
-}
-
-// move gives a held ticket to a session of a longer TTL. The key stays, and so
-// does its number.
-func (d *Driver) move(ctx context.Context, t *ticket, ttl time.Duration) error {
-	now := time.Now()
-	// A ticket of the same key holds the place in the new session meanwhile.
-	place, err := d.attach(ctx, &ticket{name: t.name, id: "move " + t.id}, ttl, now)
-	if err != nil {
-		return err
-	}
-	defer d.detach(place)
-	p, err := d.store.get(ctx, t.key)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	old, held, number := t.s, t.held, t.number
-	d.mu.Unlock()
-	if p == nil || !held || p.Session != old.id || p.CreateIndex != number {
-		return driver.ErrLost
-	}
-	unlock := keyOp(api.KVUnlock, t.key)
-	unlock.KV.Session = old.id
-	pairs, err := d.store.commit(ctx, indexOp(*p), unlock, lockOp(t.key, place.s.id, p.Value))
-	var refused *rollback
-	if errors.As(err, &refused) {
-		if what, _ := refused.failed(2); strings.Contains(what, "invalid session") {
-			d.bury(place.s)
-			return err
-		}
-		return driver.ErrLost
-	}
-	if err != nil {
-		return err
-	}
-	d.moved(t, place.s, pairs[len(pairs)-1].ModifyIndex)
-	return nil
-}
-
-// moved takes a ticket that was moved to another session over in the books.
-func (d *Driver) moved(t *ticket, to *session, modify uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.tickets[t.id] != t {
-		return
-	}
-	from := t.s
-	delete(from.tickets, t.id)
-	t.s, t.modify = to, modify
-	to.tickets[t.id] = t
-	d.settle(from)
 }
 
 // renewForeign renews a ticket that another driver has taken, as well as a
@@ -234,13 +185,16 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
+	if err := d.endEntering(ctx, h.ID); err != nil {
+		return err
+	}
 	return d.remove(ctx, h)
 }
 
 // remove takes a ticket out of the store.
 func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	t := d.ticketOf(h.ID)
-	if t != nil && t.name != h.Name || t == nil && d.unborn.Take(h.ID) {
+	if t != nil && t.name != h.Name {
 		return driver.ErrLost
 	}
 	var err error
@@ -251,7 +205,15 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	}
 	var refused *rollback
 	gone := errors.As(err, &refused)
-	if err != nil && !gone {
+	if gone {
+		err = nil
+	}
+	if t != nil {
+		d.mu.Lock()
+		d.heard(t.s, err)
+		d.mu.Unlock()
+	}
+	if err != nil {
 		return failure(ctx, err)
 	}
 	if t != nil && d.detach(t) {
@@ -264,8 +226,8 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
-// deleteTicket fails with a rollback if the ticket is not there. The key may be another ticket's by the time that the request arrives,
-// so it goes by the index.
+// deleteTicket fails with a rollback if the ticket is not there. The key may be
+// another ticket's by the time that the request arrives, so it goes by the index.
 func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) error {
 	if t != nil {
 		d.mu.Lock()
@@ -277,34 +239,40 @@ func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) err
 			return err
 		}
 	}
-	// It is not known to this driver, or was changed since.
-	line, err := d.readLine(ctx, h.Name)
-	if err != nil {
-		return err
+	for { // it is not known to this driver, or was changed since
+		line, err := d.readLine(ctx, h.Name)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(line, func(e entry) bool { return e.ID == h.ID })
+		if i < 0 {
+			return &rollback{}
+		}
+		err = d.deletePair(ctx, h.Name, line[i].pair)
+		var refused *rollback
+		if !errors.As(err, &refused) {
+			return err
+		}
 	}
-	i := slices.IndexFunc(line, func(e entry) bool { return e.ID == h.ID })
-	if i < 0 {
-		return &rollback{}
-	}
-	return d.deletePair(ctx, h.Name, line[i].pair)
 }
 
 func (d *Driver) deletePair(ctx context.Context, name string, p pair) error {
 	return d.writes.do(ctx, d.keys.line(name), indexOp(p), keyOp(api.KVDelete, p.Key))
 }
 
-func (d *Driver) sessionOf(t *ticket) *session {
+// sessionOf returns t's session, and whether t may be in another by now.
+func (d *Driver) sessionOf(t *ticket) (s *session, moving bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return t.s
+	return t.s, t.place != nil
 }
 
-var errReleased = errors.New("the ticket was released while it waited")
+var errReleased = fmt.Errorf("%w: the ticket was released while it waited", driver.ErrLost)
 
 func (d *Driver) doubtful(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return t.doubt
+	return t.doubt || t.number == 0
 }
 
 // bar removes a ticket whose creation was not answered, which may yet happen:
@@ -338,5 +306,5 @@ func failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, err)
 	}
-	return err
+	return mark(err)
 }

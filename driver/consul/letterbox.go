@@ -29,11 +29,11 @@ func (d *Driver) readPost(s *session) {
 // readPostOnce waits for news and deals with it. It returns the index to wait
 // from next; 0 is now.
 func (d *Driver) readPostOnce(s *session, index uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(d.ctx, waitTime+waitSlack)
+	ctx, cancel := context.WithTimeout(d.ctx, d.queryBound())
 	defer cancel()
 	q := d.store.read(ctx)
 	if q.WaitIndex = index; index > 0 {
-		q.WaitTime = waitTime
+		q.WaitTime = d.opts.queryWait
 	}
 	kv, meta, err := d.store.client.KV().Get(d.keys.letterbox(s.id), q)
 	if err != nil {
@@ -84,7 +84,9 @@ func (d *Driver) checkSession(ctx context.Context, s *session) error {
 			return err
 		}
 		for _, i := range missing {
-			d.lose(chunk[i], errGone)
+			if at, moving := d.sessionOf(chunk[i]); at == s && !moving { // else the next renewal asks
+				d.lose(chunk[i], errGone)
+			}
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -71,7 +70,7 @@ func (d *Driver) enqueue(w *waiter, known []entry) (*line, error) {
 		return nil, driver.ErrClosed
 	}
 	if d.tickets[w.t.id] != w.t {
-		return nil, fmt.Errorf("%w: %w", driver.ErrLost, errSession)
+		return nil, errSessionLost
 	}
 	w.t.w = w
 	l := d.lines[name]
@@ -83,7 +82,7 @@ func (d *Driver) enqueue(w *waiter, known []entry) (*line, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known != nil {
-		l.view.replace(known, w.number, false)
+		l.view.replace(d.withoutGone(known), w.number, false)
 	}
 	l.view.add(spot{number: w.number, modify: w.number, key: w.t.key, shared: w.shared, limit: w.limit})
 	i, _ := slices.BinarySearchFunc(l.waiters, w.number, byNumber)
@@ -138,6 +137,19 @@ func (d *Driver) left(name string, number uint64) {
 	l.view.remove(number)
 	l.dispatch()
 	l.wake()
+}
+
+// withoutGone leaves out the tickets of this driver that have gone since the
+// queue was read: Driver.left has told of them before, and does not again. With
+// mu held, until the queue is in its view.
+func (d *Driver) withoutGone(line []entry) []entry {
+	own := make(map[string]bool, len(d.sessions))
+	for s := range d.sessions {
+		own[s.id] = true
+	}
+	return slices.DeleteFunc(line, func(e entry) bool {
+		return own[e.Session] && d.tickets[e.ID] == nil
+	})
 }
 
 // recheckLines makes all lines read their state again. With Driver.mu held.
@@ -292,7 +304,10 @@ func (l *line) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.d.mu.Lock()
+	entries = l.d.withoutGone(entries)
 	l.mu.Lock()
+	l.d.mu.Unlock()
 	l.answered()
 	l.view.replace(entries, index, true)
 	var lost []*ticket

@@ -3,6 +3,8 @@ package consul_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 
@@ -33,6 +35,9 @@ func TestTLS(t *testing.T) {
 	rights.Refused(t, plain, "certificate signed by unknown authority")
 	// The server's alert may come after the client's first write, which then fails.
 	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "/v1/session/create")
+	named := srv.URL() + "&server_name="
+	release(t, acquire(t, openClient(t, named+"localhost"), "named"))
+	rights.Refused(t, named+"consul.example.com", "consul.example.com")
 	insecure := plain + "?insecure=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
 	release(t, acquire(t, openClient(t, insecure), "insecure"))
 }
@@ -75,4 +80,28 @@ func TestACL(t *testing.T) {
 		key_prefix "locker/"  { policy = "read" }
 		session_prefix ""     { policy = "write" }`)
 	rights.Refused(t, with(reader), "Permission denied", reader)
+}
+
+// No two requests share a connection at once, so that one that is dead costs the
+// requests on it and no others.
+func TestTLSWithoutHTTP2(t *testing.T) {
+	protos := make(chan string, 10)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protos <- r.Proto
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	d, err := open(t.Context(), "consuls://"+srv.Listener.Addr().String()+"?insecure=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Inspect(t.Context(), t.Name()); err == nil {
+		t.Error("Inspect was not refused")
+	}
+	if proto := <-protos; proto != "HTTP/1.1" {
+		t.Errorf("the driver speaks %s", proto)
+	}
 }

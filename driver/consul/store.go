@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // store is the requests, one method each. It holds no state.
@@ -161,6 +164,32 @@ func (s *store) checkSession(ctx context.Context, session string, keys []string,
 	return missing, nil
 }
 
+// trees reads all pairs below some prefixes, exactly and at one index.
+func (s *store) trees(ctx context.Context, prefixes ...string) ([]pair, error) {
+	ops := make(api.TxnOps, len(prefixes))
+	for i, prefix := range prefixes {
+		ops[i] = &api.TxnOp{KV: &api.KVTxnOp{
+			Verb: api.KVGetTree, Key: prefix, Namespace: s.namespace, Partition: s.partition,
+		}}
+	}
+	q := s.read(ctx)
+	q.RequireConsistent = true
+	ok, out, meta, err := s.client.Txn().Txn(ops, q)
+	switch {
+	case err != nil:
+		return nil, err
+	case meta.ResultsFilteredByACLs:
+		return nil, fmt.Errorf("the ACL token may not read all keys below %q", prefixes)
+	case !ok && len(out.Errors) > 0:
+		return nil, errors.New(out.Errors[0].What)
+	}
+	pairs := make([]pair, len(out.Results))
+	for i, r := range out.Results {
+		pairs[i] = pairOf(r.KV)
+	}
+	return pairs, nil
+}
+
 // list reads all pairs below a prefix, at the index that it returns or later.
 // It is exact: the answering server has made sure that it still leads.
 func (s *store) list(ctx context.Context, prefix string) ([]pair, uint64, error) {
@@ -268,19 +297,44 @@ func statusOf(err error) int {
 func passing(err error) bool {
 	var status api.StatusError
 	if !errors.As(err, &status) {
-		return false
+		// api.Txn reads nothing but the text off a failure.
+		return err != nil && strings.HasPrefix(err.Error(), failedRequest) && transient(err.Error())
 	}
 	switch status.Code {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true
 	case http.StatusInternalServerError:
-		for _, s := range []string{"leader", "rpc error", "raft", "timed out", "EOF", "connection", "not ready"} {
-			if strings.Contains(status.Body, s) {
-				return true
-			}
-		}
+		return transient(status.Body)
 	}
 	return false
+}
+
+const failedRequest = "Failed request: "
+
+// transients are parts of what agents and servers say that pass: from Consul's
+// agent/structs/errors.go, Raft, and the connections between them. That an
+// error came by RPC says nothing: agents that are no servers put that before
+// every error.
+var transients = []string{
+	"leader", "No known Consul servers", "No path to datacenter", "no server currently reachable",
+	"not ready", "rate limit", "rpc error getting client", "raft is already shutdown",
+	"timed out", "timeout", "deadline", "EOF", "connection", "broken pipe", "stream closed", "session shutdown",
+}
+
+func transient(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(transients, func(part string) bool {
+		return strings.Contains(text, strings.ToLower(part))
+	})
+}
+
+// mark marks an error that means that Consul serves nobody at the moment. The
+// core marks those of the network.
+func mark(err error) error {
+	if passing(err) || errors.Is(err, errNotReady) {
+		return driver.Unavailable(err)
+	}
+	return err
 }
 
 // unknown tells whether a write that failed with err may have been done, or
@@ -297,7 +351,7 @@ func unknown(err error) bool {
 
 // backoff grows a delay between tries.
 func backoff(delay time.Duration) time.Duration {
-	return min(max(2*delay, 25*time.Millisecond), 2*time.Second)
+	return min(max(2*delay, 25*time.Millisecond), time.Second)
 }
 
 // sleep waits for d; it reports false when ctx ends first.

@@ -26,8 +26,10 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		Partition:  u.Param("partition", ""),
 	}
 	prefix, shortest := u.Param("prefix", "locker"), u.Duration("min_ttl", minTTL)
+	wait := u.Duration("wait", queryWait)
 	tls := api.TLSConfig{
-		CAFile: u.Param("ca", ""), CertFile: u.Param("cert", ""), KeyFile: u.Param("key", ""),
+		Address: u.Param("server_name", ""),
+		CAFile:  u.Param("ca", ""), CertFile: u.Param("cert", ""), KeyFile: u.Param("key", ""),
 		InsecureSkipVerify: u.Bool("insecure", false),
 	}
 	if err := errors.Join(u.Done(), checkURL(u, cfg, tls)); err != nil {
@@ -45,13 +47,16 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	transport := cleanhttp.DefaultPooledTransport()
 	transport.MaxIdleConnsPerHost = 256
-	transport.DisableCompression = true // a line is a few kilobytes: packing them takes longer than sending
+	transport.DisableCompression = true // a queue is a few kilobytes: packing them takes longer than sending
+	// With HTTP/2 all requests would hang for minutes on one connection that has
+	// died; with HTTP/1.1 a request that is not answered in time ends its own.
+	transport.ForceAttemptHTTP2 = false
 	cfg.Transport = transport
 	client, err := api.NewClient(cfg)
 	if err != nil {
 		return nil, err
 	}
-	d, err := New(client, WithPrefix(prefix), WithMinTTL(shortest),
+	d, err := New(client, WithPrefix(prefix), WithMinTTL(shortest), WithQueryWait(wait),
 		WithNamespace(cfg.Namespace), WithPartition(cfg.Partition))
 	if err != nil {
 		return nil, err
@@ -73,7 +78,7 @@ func checkURL(u *driver.URL, cfg *api.Config, tls api.TLSConfig) error {
 	case u.Password != "" && cfg.Token != "":
 		return errors.New("two tokens: one as password and one as parameter")
 	case u.Scheme == "consul" && hasTLS(tls):
-		return errors.New("parameters ca, cert, key and insecure: want the scheme consuls with them")
+		return errors.New("parameters ca, cert, key, server_name and insecure: want the scheme consuls with them")
 	case (tls.CertFile == "") != (tls.KeyFile == ""):
 		return errors.New("parameters cert and key: want both or none")
 	}
@@ -81,5 +86,5 @@ func checkURL(u *driver.URL, cfg *api.Config, tls api.TLSConfig) error {
 }
 
 func hasTLS(t api.TLSConfig) bool {
-	return t.CAFile != "" || t.CertFile != "" || t.KeyFile != "" || t.InsecureSkipVerify
+	return t.CAFile != "" || t.CertFile != "" || t.KeyFile != "" || t.InsecureSkipVerify || t.Address != ""
 }

@@ -2,16 +2,22 @@ package consul
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 const (
-	// waitTime is how long a blocking query waits on the server. When it ends
-	// without news, the line is read again: what was changed by hand shows then.
-	waitTime = time.Minute
-	// waitSlack is what the server may add (a sixteenth) and the network take.
-	waitSlack = 10 * time.Second
+	// queryWait is how long a blocking query waits on the server, unless
+	// WithQueryWait says otherwise: less than the 60 s after which many proxies close
+	// an idle connection. When it ends without news, the queue is read again:
+	// what was changed by hand shows then.
+	queryWait = 45 * time.Second
+	// maxQueryWait is Consul's longest.
+	maxQueryWait = 10 * time.Minute
+	// waitSlack is what the network may take.
+	waitSlack = 5 * time.Second
 	// readBound is how long an ordinary read may take.
 	readBound = 10 * time.Second
 	// localWait is how long a ticket of this same process is not watched: its
@@ -19,7 +25,13 @@ const (
 	localWait = time.Second
 )
 
-var errGone = errors.New("the ticket was deleted from consul")
+var errGone = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+
+// queryBound is how long a blocking query may take: the server adds up to a
+// sixteenth to the wait.
+func (d *Driver) queryBound() time.Duration {
+	return d.opts.queryWait*17/16 + waitSlack
+}
 
 // watchOne waits until the ticket at s has gone, or for a while.
 //
@@ -53,10 +65,10 @@ func (l *line) waitGone(ctx context.Context, s spot) (bool, error) {
 		return l.d.waitShared(ctx, l.name, s)
 	}
 	defer l.d.endOwnWatch()
-	ctx, cancel := context.WithTimeout(ctx, waitTime+waitSlack)
+	ctx, cancel := context.WithTimeout(ctx, l.d.queryBound())
 	defer cancel()
 	q := l.d.store.read(ctx)
-	q.WaitIndex, q.WaitTime = s.modify, waitTime
+	q.WaitIndex, q.WaitTime = s.modify, l.d.opts.queryWait
 	kv, meta, err := l.d.store.client.KV().Get(s.key, q)
 	if err != nil {
 		return false, err
@@ -69,10 +81,10 @@ func (l *line) waitGone(ctx context.Context, s spot) (bool, error) {
 
 // watchAll waits until the line has changed since index, or for a while.
 func (l *line) watchAll(ctx context.Context, index uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTime+waitSlack)
+	ctx, cancel := context.WithTimeout(ctx, l.d.queryBound())
 	defer cancel()
 	q := l.d.store.read(ctx)
-	q.WaitIndex, q.WaitTime = index, waitTime
+	q.WaitIndex, q.WaitTime = index, l.d.opts.queryWait
 	pairs, now, err := l.d.store.listWith(l.prefix, q)
 	if err != nil {
 		return err
@@ -81,7 +93,10 @@ func (l *line) watchAll(ctx context.Context, index uint64) error {
 	if err != nil {
 		return err
 	}
+	l.d.mu.Lock()
+	entries = l.d.withoutGone(entries)
 	l.mu.Lock()
+	l.d.mu.Unlock()
 	defer l.mu.Unlock()
 	l.answered()
 	if now <= index { // no news, or the past

@@ -18,22 +18,28 @@ import (
 //	<bucket>/<name>/<session>-<slot>    a ticket, locked by its session
 //	~/<session>                         a session's letter box (letterbox.go)
 //	~/<session>/<id>                    a ticket that must not be created any more (lease.go)
+//	~/guard/<hash>/x and s              what a try is conditional on (try.go)
 //
 // All of them are locked by a session of behaviour "delete" and die with it.
 // The bucket, a hash of the name, lets many names be watched at once. A ticket's
 // ID is in its value; its key is used again (slots.go).
 const (
 	buckets  = 32
+	guards   = 256
 	internal = "~"
 )
 
 // keyspace knows how keys are made.
 type keyspace struct{ prefix string } // without a slash at its end
 
-func (k keyspace) bucket(name string) string {
+func hashOf(name string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
-	n := h.Sum32() % buckets
+	return h.Sum32()
+}
+
+func (k keyspace) bucket(name string) string {
+	n := hashOf(name) % buckets
 	return k.prefix + "/" + string(hexLower[n>>4]) + string(hexLower[n&15]) + "/"
 }
 
@@ -51,6 +57,21 @@ func (k keyspace) letterbox(session string) string {
 
 func (k keyspace) barred(session, id string) string {
 	return k.letterbox(session) + "/" + escape(id)
+}
+
+// guards is the prefix of the two guard keys of a name, which other names may
+// share.
+func (k keyspace) guards(name string) string {
+	n := hashOf(name) / buckets % guards
+	return k.prefix + "/" + internal + "/guard/" + string(hexLower[n>>4]) + string(hexLower[n&15]) + "/"
+}
+
+// guard is the guard key against shared or exclusive tickets.
+func (k keyspace) guard(name string, shared bool) string {
+	if shared {
+		return k.guards(name) + "s"
+	}
+	return k.guards(name) + "x"
 }
 
 // nameOf takes the name out of a ticket's key; false: it is not a ticket's.
@@ -175,7 +196,7 @@ type entry struct {
 	value
 }
 
-var errForeign = errors.New("is not a ticket: only locker may write below its prefix")
+var errForeign = errors.New("is not a ticket but another program's: only locker may write below its prefix")
 
 // parseLine makes a line of the pairs under a name's prefix. A key that
 // nobody's session locks holds nothing up: it is the rest of a ticket that an
@@ -188,7 +209,7 @@ func parseLine(pairs []pair) ([]entry, error) {
 		}
 		e := entry{pair: p}
 		if err := json.Unmarshal(p.Value, &e.value); err != nil || e.ID == "" {
-			return nil, fmt.Errorf("key %q %w", p.Key, errForeign)
+			return nil, fmt.Errorf("key %q of index %d %w", p.Key, p.CreateIndex, errForeign)
 		}
 		line = append(line, e)
 	}

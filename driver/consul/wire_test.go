@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -52,4 +53,22 @@ func FuzzEscape(f *testing.F) {
 		}
 		unescape(b) // must not panic
 	})
+}
+
+// There are few guards, whatever the number of names, and none is a ticket.
+func TestGuardsAreFew(t *testing.T) {
+	k := keyspace{prefix: "locker"}
+	keys := make(map[string]bool)
+	for i := range 20000 {
+		for _, shared := range []bool{true, false} {
+			key := k.guard(strconv.Itoa(i), shared)
+			keys[key] = true
+			if name, ok := k.nameOf(key); ok {
+				t.Fatalf("%q is a ticket of %q", key, name)
+			}
+		}
+	}
+	if len(keys) != 2*guards {
+		t.Errorf("%d guards for 20,000 names, want %d", len(keys), 2*guards)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,10 +16,10 @@ import (
 
 // Acquire implements driver.Driver.
 //
-// A request that waits puts its ticket and reads the line in one transaction,
-// whose answer tells whether it is granted. One that does not wait puts its
-// ticket only on condition that it will be granted, so that a refusal leaves
-// none.
+// A request that waits puts its ticket and reads the queue in one transaction,
+// whose answer tells whether it is granted. One that does not wait looks at the
+// queue first, and puts its ticket, on condition that it is granted, only if it
+// would be: a refusal is a read and leaves nothing.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	const tries = 3 // of which each finds that its lease has just ended
 	delay := busyFirst
@@ -48,23 +49,80 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if t, again := d.again(r); again {
 		return d.resume(ctx, t, r)
 	}
-	if d.ctx.Err() != nil {
-		return driver.Grant{}, driver.ErrClosed
-	}
-	l, err := d.attach(ctx, r.TTL, !r.Renewed)
+	return d.take(ctx, r, false)
+}
+
+// take asks for a ticket that this driver does not know. With again, an earlier put
+// of it may still be under way.
+func (d *Driver) take(ctx context.Context, r driver.Request, again bool) (driver.Grant, error) {
+	l, since, err := d.prepare(ctx, r)
 	if err != nil {
-		d.unborn.Add(r.ID)
+		if !again {
+			err = driver.NoTicket(err) // no put was sent
+		}
 		return driver.Grant{}, err
 	}
 	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return driver.Grant{}, driver.ErrClosed // Close revokes the lease
+	t := d.enroll(r, l, again)
+	longer, leave, done := d.outlive(ctx)
+	if t.watch = t.line.watch; t.watch != nil {
+		t.watch.view.begin()
 	}
-	t := d.enroll(r, l)
-	d.mu.Unlock()
-	d.put(ctx, t, r)
-	return d.answer(ctx, t, r)
+	answered := t.whenAnswered()
+	sent := d.spawn(func() {
+		defer done()
+		d.put(longer, t, r, since)
+	})
+	if !sent {
+		done()
+		d.settlePut(t, driver.ErrClosed)
+	}
+	d.unlock()
+	select {
+	case <-answered:
+		return d.answer(ctx, t, r)
+	case <-ctx.Done():
+		leave()
+		return driver.Grant{}, d.unanswered(ctx)
+	}
+}
+
+// prepare does what comes before the put: for a request that does not wait a look
+// at the queue, which tells up to which revision it is known, and a lease.
+func (d *Driver) prepare(ctx context.Context, r driver.Request) (l *lease, since int64, err error) {
+	if d.ctx.Err() != nil {
+		return nil, 0, driver.ErrClosed
+	}
+	if !r.Wait {
+		if since, err = d.look(ctx, r); err != nil {
+			return nil, 0, err
+		}
+	}
+	l, err = d.attach(ctx, max(r.TTL, r.MinHold), !r.Renewed || r.MinHold > 0)
+	return l, since, err
+}
+
+// look reports whether a request that does not wait would be granted now, and at
+// which revision that was. A read costs the store no entry of its log.
+func (d *Driver) look(ctx context.Context, r driver.Request) (since int64, err error) {
+	resp, err := d.client.Txn(d.asking(ctx)).Then(lineOps(d.linePrefix(r.Name), 1)...).Commit()
+	if err != nil {
+		return 0, d.explain(ctx, err)
+	}
+	if !grantable(r, resp.Responses) {
+		return 0, driver.ErrNotAcquired
+	}
+	return resp.Header.Revision, nil
+}
+
+// grantable reports whether a request would be granted in the queue that lineOps
+// have read.
+func grantable(r driver.Request, line []*etcdserverpb.ResponseOp) bool {
+	exclusive, shared := line[0].GetResponseRange().Count, line[1].GetResponseRange().Count
+	if !r.Shared {
+		return exclusive+shared == 0
+	}
+	return exclusive == 0 && (r.Limit == 0 || shared < int64(r.Limit))
 }
 
 // again returns the ticket of a request that is asked again.
@@ -86,7 +144,7 @@ func (d *Driver) resume(ctx context.Context, t *ticket, r driver.Request) (drive
 	if s == waiting && r.Wait || s == held {
 		return d.answer(ctx, t, r)
 	}
-	// It was given up, or waits though it must not: it leaves the line for good.
+	// It was given up, or waits though it must not: it leaves the queue for good.
 	err := d.Release(ctx, driver.Hold{Name: r.Name, ID: r.ID})
 	switch {
 	case err != nil && !errors.Is(err, driver.ErrLost):
@@ -99,24 +157,17 @@ func (d *Driver) resume(ctx context.Context, t *ticket, r driver.Request) (drive
 		delete(d.tickets, t.id) // the line keeps it, for its lease to end
 	}
 	d.mu.Unlock()
-	return d.acquire(ctx, r)
+	return d.take(ctx, r, true)
 }
 
-// put sends the ticket to the store. When ctx ends it waits for the answer a
-// little longer: a put of which nobody knows whether it will still arrive costs
-// the lease (see doom).
-func (d *Driver) put(ctx context.Context, t *ticket, r driver.Request) {
-	d.mu.Lock()
-	if t.watch = t.line.watch; t.watch != nil {
-		t.watch.view.begin()
-	}
-	d.mu.Unlock()
-	longer, lane := d.lanes.begin(ctx, putGrace)
-	defer d.lanes.done(lane)
+// put sends the ticket to the store, in the background: when the caller's context
+// has ended the answer is waited for a little longer, since a put of which nobody
+// knows whether it will still arrive costs the lease (see doom).
+func (d *Driver) put(ctx context.Context, t *ticket, r driver.Request, since int64) {
 	if r.Wait {
-		d.join(longer, t, r)
+		d.join(ctx, t, r)
 	} else {
-		d.try(longer, t, r)
+		d.try(ctx, t, r, since)
 	}
 }
 
@@ -241,17 +292,16 @@ func (d *Driver) granted(t *ticket) {
 
 // try puts a ticket only if it will be granted.
 //
-// Whether the line is empty, or has no exclusive ticket, is a condition of the
+// Whether the queue is empty, or has no exclusive ticket, is a condition of the
 // transaction. How many readers there are is not anything that a transaction
 // can compare, but whether there is a new one is: so a permit is put on
-// condition that none has joined since they were counted. The first count is a
-// guess, of none, and a refused guess counts them.
-func (d *Driver) try(ctx context.Context, t *ticket, r driver.Request) {
-	for since := int64(0); ; {
+// condition that none has queued since they were counted. A transaction that was
+// refused has counted them again.
+func (d *Driver) try(ctx context.Context, t *ticket, r driver.Request, since int64) {
+	for {
 		resp, err := d.client.Txn(ctx).If(t.free(since)...).Then(t.putOp(r)).Else(lineOps(t.line.prefix, 1)...).Commit()
 		if err == nil && !resp.Succeeded {
-			x, s := resp.Responses[0].GetResponseRange(), resp.Responses[1].GetResponseRange()
-			if t.limit > 0 && x.Count == 0 && s.Count < int64(t.limit) {
+			if grantable(r, resp.Responses) {
 				since = resp.Header.Revision
 				continue
 			}
@@ -292,9 +342,6 @@ func (d *Driver) settlePut(t *ticket, err error) {
 			d.leaseOver(t.lease, errLeaseOver)
 		}
 		d.forget(t)
-		if isForbidden(err) {
-			d.unborn.Add(t.id)
-		}
 	default:
 		t.unknown = true
 		d.doom(t)
@@ -326,7 +373,11 @@ func (d *Driver) answer(ctx context.Context, t *ticket, r driver.Request) (drive
 	d.mu.Unlock()
 	switch {
 	case err != nil:
-		return driver.Grant{}, d.explain(ctx, err)
+		told := d.explain(ctx, err)
+		if isRefusal(err) && !t.again {
+			told = driver.NoTicket(told)
+		}
+		return driver.Grant{}, told
 	case s == waiting:
 		return d.waitFor(ctx, t, r)
 	case s == held:

@@ -36,8 +36,9 @@ func TestConformance(t *testing.T) {
 			d, err := open(ctx, p.URL())
 			return d, p, err
 		},
-		Server: srv,
-		Keys:   func(ctx context.Context) (int, error) { return keys(ctx, srv.Addr()) },
+		Server:   srv,
+		Complete: true,
+		Keys:     func(ctx context.Context) (int, error) { return keys(ctx, srv.Addr()) },
 	})
 }
 

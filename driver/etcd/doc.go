@@ -3,6 +3,9 @@
 //	client, err := clientv3.New(clientv3.Config{
 //		Endpoints:         []string{"127.0.0.1:2379"},
 //		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 5 * time.Second,
+//		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+//			Backoff: backoff.DefaultConfig, MinConnectTimeout: 2 * time.Second,
+//		})},
 //	})
 //	d, err := etcd.New(client)
 //	l := locker.New(d)
@@ -14,37 +17,48 @@
 // not verify the server's certificate). With a user the URL is opened only if
 // the store can be reached, since the client logs in first.
 //
-// It is tested with etcd 3.6, and uses nothing that 3.4 does not have.
+// # Versions
+//
+// It is tested with etcd 3.6. From 3.4.32 and 3.5.14 on a server has all that it
+// relies on. Before 3.4.31 and 3.5.13 a leader that was deposed, and had not noticed
+// because its disk or its processor was slow, could have leases revoked that were
+// kept alive, and with them take locks from their holders; before 3.4.32 and 3.5.14
+// it could answer a question about a lease with what it knew before, so that the end
+// of a ticket is noticed late where more than a hundred locks are renewed at once.
 //
 // # What it does
 //
 // A ticket is a key under the name's own prefix, and its number and fencing token
-// is the key's create revision: etcd's order of writes is the line. Tickets are
-// put, and lines evaluated, with linearizable transactions; who waits watches the
-// deletions in the line and evaluates it on a view that etcd has ordered.
+// is the key's create revision: etcd's order of writes is the queue. Tickets are
+// put, and queues evaluated, with linearizable transactions; who waits watches the
+// deletions in the queue and evaluates it on a view that etcd has ordered.
 //
 // Requests, of which none depends on the number of waiters:
 //
 //   - 2 for each acquire and release, also under contention: the put of the
-//     ticket with a look at the line, and its deletion. 1 more, a read, where
+//     ticket with a look at the queue, and its deletion. 1 more, a read, where
 //     more than sixteen others are ahead. A process that has not just waited for
-//     the name, or now stands behind another ticket than then, also opens a
-//     watch and reads the line; the watch stays for two seconds after the last wait.
-//   - 1 for a refused TryAcquire: it puts a ticket on condition that it is
-//     granted. A permit (Limit) that others hold too takes 2 to get.
+//     the name, or is now behind another ticket than then, also opens a
+//     watch and reads the queue; the watch stays for two seconds after the last wait.
+//   - 1 for a refused TryAcquire, a read: it costs the cluster no write, and nobody
+//     sees it. If the read says that the lock is free, the ticket is put on condition
+//     that it still is: 1 more than an Acquire.
 //   - 2 for each renewal of any number of locks of one TTL, which share a lease:
-//     one for the lease, one to see which tickets are still there. A lease that is
-//     shared is also kept alive, every TTL/6, by acquisitions.
+//     one for the lease, one to see which tickets are still there; 1 more for each
+//     hundred tickets that are gone, where more than a hundred are renewed. A lease
+//     that is shared is also kept alive, every TTL/6, by acquisitions.
 //   - A fixed lease (WithoutRenewal) is of its own: 2 more, and 1 more for one
-//     that has waited.
+//     that has waited. So is that of a lock with a minimum hold: 3 more, and 2 for
+//     each of its renewals.
 //
 // A process that waits keeps the leases of its waiting tickets alive, all
 // that share one with a request every TTL/3. A release is told, in one message
-// each, to the processes whose first waiter is near the front of the line; those
+// each, to the processes whose first waiter is near the head of the queue; those
 // further back watch only the ticket ahead of theirs. What a release frees
-// for a ticket of the same process is handed over without. The line of somebody
+// for a ticket of the same process is handed over without. The queue of somebody
 // who waits is read again after one second, two, four and so on up to thirty,
-// which is when a waiter learns that its ticket was deleted by hand.
+// which is when a waiter learns that its ticket was deleted by hand, and that the
+// member which it watches has stopped answering.
 //
 // # What loses a lock
 //
@@ -58,9 +72,14 @@
 //
 // Compaction, a change of leader and a restart lose nothing, nor does an outage
 // that is shorter than what is left of the lease; a waiter whose watch has
-// failed makes another and reads the line. A member that has no leader refuses
+// failed makes another and reads the queue. A member that has no leader refuses
 // requests at once if the client knows others; a client that knows only one
 // member waits for the election there.
+//
+// A member that hangs, while others work, hangs the requests that are sent to it:
+// those for watches and keep-alives are sent to another member after two seconds,
+// those for tickets end with their context. Its connection is given up after the
+// client's keep-alive, 15 s with a URL.
 //
 // # Bounds
 //
@@ -68,8 +87,8 @@
 // timeouts long, which is two seconds unless the servers are configured
 // otherwise. A shorter TTL is ended by the core, while its process lives.
 //
-// A process that dies has its locks and its places in line for as long as its
-// leases last: a line moves on at the latest two seconds after the TTL, counted
+// A process that dies has its locks and its places in the queue for as long as its
+// leases last: a queue moves on at the latest two seconds after the TTL, counted
 // from the last renewal, and so do the places of dead waiters (after their own
 // TTL), all of them together. When etcd elects a leader it starts every lease
 // anew, for its TTL and an election timeout more; so does a restart of a single

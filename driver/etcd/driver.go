@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/unborn"
 )
 
 // Driver takes locks in one etcd. Several on one etcd, with the same prefix,
@@ -30,10 +30,12 @@ type Driver struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // all goroutines
-	lanes  lanes
 	keeper keeper
 	losses lossWatch
-	unborn unborn.Set // tickets that were never put
+
+	several    atomic.Bool  // the client knows more than one member
+	streams    atomic.Int64 // counts up when watches need another stream
+	reconnects atomic.Int64 // when connections were last made anew at once
 
 	// mu guards what follows, and the fields of tickets, lines and leases. It
 	// is never held over a request.
@@ -56,16 +58,19 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
 // Times that bound what the driver does on its own account.
 const (
 	answerBound = 10 * time.Second       // one request
+	tryBound    = 2 * time.Second        // one that another member may answer, if this one hangs
 	putGrace    = 250 * time.Millisecond // a put whose context has ended
 	insistBound = 4 * time.Second        // asking again where there is no server
 	retryPause  = 50 * time.Millisecond  // the pause before that
-	closeBound  = 2 * time.Second        // revoking the leases at Close
+	revokeBound = 2 * time.Second        // revoking a lease
+	closeBound  = 100 * time.Millisecond // revoking, at Close, leases without a ticket
 	retryFirst  = 20 * time.Millisecond  // between two tries
 	retryMost   = 500 * time.Millisecond // the same, at the most
 	linger      = 2 * time.Second        // a watch that nobody needs any more
@@ -96,7 +101,9 @@ func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
 // Driver. It does not reach the store.
 //
 // Set the client's DialKeepAliveTime (10 s, say) and DialKeepAliveTimeout:
-// without them a connection that has silently gone dead is noticed late. A
+// without them a connection that has silently gone dead is noticed late. Set gRPC's
+// MinConnectTimeout (grpc.WithConnectParams) to 2 s, say: without it, a connection
+// whose first packet was lost in an outage is waited for up to 20 s. A
 // client that confines its keys to a namespace (clientv3/namespace) will do.
 func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
@@ -123,7 +130,6 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 		shortest: usualShortest,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.lanes.base = d.ctx
 	d.survey()
 	d.keeper.wake = make(chan struct{}, 1)
 	return d, nil
@@ -157,6 +163,9 @@ func (d *Driver) String() string {
 // timeouts: with the usual one of a second, two seconds.
 const usualShortest = 2 * time.Second
 
+// longest is the longest lease that etcd gives.
+const longest = clientv3.MaxLeaseTTL * time.Second
+
 // Bounds implements driver.Bounder. A lease that is over is found by the server
 // within half a second, and revoked through the log; the rest is allowed for
 // the requests and for lag. A change of leader while a holder is dead
@@ -166,15 +175,15 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	shortest := d.shortest
 	d.mu.Unlock()
 	end := max(time.Duration(seconds(ttl))*time.Second, shortest) + 2*time.Second
-	return driver.Bounds{MinTTL: shortest, Crash: end, Liveness: end}
+	return driver.Bounds{MinTTL: shortest, MaxTTL: longest, Crash: end, Liveness: end}
 }
 
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
-// Close implements driver.Driver. It revokes the leases, and with them what
-// might still stand in a line; a store that does not answer does that itself when
-// they are over.
+// Close implements driver.Driver. It revokes the leases, and with them the tickets
+// that may still be queued, except those with a minimum hold. A store that
+// does not answer ends the leases by itself when they are over.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -184,7 +193,6 @@ func (d *Driver) Close() error {
 	d.closed = true
 	d.mu.Unlock()
 	d.cancel()
-	d.lanes.close()
 	d.stopLossWatch()
 	d.work.Wait()
 	d.revokeAll()

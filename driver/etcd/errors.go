@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -17,7 +19,7 @@ import (
 
 // Causes of a loss. Both are driver.ErrLost.
 var (
-	errDeleted   = fmt.Errorf("%w: its key was deleted", driver.ErrLost)
+	errDeleted   = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 	errLeaseOver = fmt.Errorf("%w: its lease in the store is over", driver.ErrLost)
 )
 
@@ -32,16 +34,72 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 	case d.ctx.Err() != nil:
 		return driver.ErrClosed
 	case ctx.Err() == nil:
-		return err
+		return d.marked(err)
 	case isContextError(err):
 		return d.unanswered(ctx)
 	}
-	return errors.Join(context.Cause(ctx), err)
+	return errors.Join(context.Cause(ctx), d.marked(err))
+}
+
+// marked marks an error that means that the store did not answer or refuses
+// everybody, and then hurries the next connection.
+func (d *Driver) marked(err error) error {
+	if !isUnavailable(err) {
+		return err
+	}
+	d.reconnect()
+	return driver.Unavailable(err)
+}
+
+// isUnavailable reports whether an error is one of a server that is not there, has
+// no leader or no quorum, is overloaded, full or damaged. A failed TLS handshake is
+// none: it is a matter between the server and this client.
+func isUnavailable(err error) bool {
+	switch {
+	case mayPass(err), codeOf(err) == codes.DataLoss:
+		return true
+	}
+	for _, sentinel := range []error{
+		rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace, rpctypes.ErrNotLeader, clientv3.ErrNoAvailableEndpoints,
+		driver.ErrUnavailable,
+	} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	return false
+}
+
+// codeOf is the code of an error of gRPC, or of the client's own type.
+func codeOf(err error) codes.Code {
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return status.Code(err)
+}
+
+// reconnectPause is the least time between two connections that are made without
+// regard to the pauses of gRPC.
+const reconnectPause = 250 * time.Millisecond
+
+// reconnect has the client connect at once if it has no connection. After an
+// outage gRPC would pause for up to two minutes before it tries again.
+func (d *Driver) reconnect() {
+	conn := d.client.ActiveConnection()
+	if conn.GetState() == connectivity.Ready {
+		return
+	}
+	last, now := d.reconnects.Load(), time.Now().UnixNano()
+	if now-last >= int64(reconnectPause) && d.reconnects.CompareAndSwap(last, now) {
+		conn.ResetConnectBackoff()
+	}
 }
 
 // unanswered is the error of a request that ctx ended before the answer came.
 func (d *Driver) unanswered(ctx context.Context) error {
-	return errors.Join(context.Cause(ctx), d.silence())
+	d.reconnect()
+	return errors.Join(context.Cause(ctx), driver.Unavailable(d.silence()))
 }
 
 // silence describes a store that does not answer: by the reason why there is
@@ -59,8 +117,9 @@ func (d *Driver) silence() error {
 	return fmt.Errorf("%s has not answered (connection: %s)", d, strings.ToLower(conn.GetState().String()))
 }
 
-// probeBound is for a request that is answered by the client itself.
-const probeBound = 100 * time.Millisecond
+// probeBound is for a request that is answered by the client itself. It is part of
+// the time within which a method returns after the end of its context.
+const probeBound = 15 * time.Millisecond
 
 // stopped is the error of a wait that ctx ended, with the store's last error.
 func (d *Driver) stopped(ctx context.Context) error {
@@ -73,9 +132,9 @@ func (d *Driver) stopped(ctx context.Context) error {
 	state := d.client.ActiveConnection().GetState()
 	if last != nil && isContextError(last) ||
 		last == nil && (state == connectivity.Connecting || state == connectivity.TransientFailure) {
-		last = d.silence() // a watch does not tell that it is being made anew
+		last = driver.Unavailable(d.silence()) // a watch does not tell that it is being made anew
 	}
-	return errors.Join(context.Cause(ctx), last)
+	return errors.Join(context.Cause(ctx), d.marked(last))
 }
 
 // isContextError reports whether err says no more than that a context ended.

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockerproject/locker"
@@ -91,4 +93,12 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+func withPrefix(prefix string) etcd.Option { return etcd.WithPrefix(prefix) }
+
+// isPut reports whether a request is a transaction that puts a ticket.
+func isPut(req any) bool {
+	txn, ok := req.(*etcdserverpb.TxnRequest)
+	return ok && slices.ContainsFunc(txn.Success, func(op *etcdserverpb.RequestOp) bool { return op.GetRequestPut() != nil })
 }

@@ -21,8 +21,13 @@ func (d *Driver) keep(l *lease) {
 		d.keeper.running = d.spawn(d.keepWaiters)
 		return
 	}
+	d.keeper.look()
+}
+
+// look has the goroutine look at the leases again.
+func (k *keeper) look() {
 	select {
-	case d.keeper.wake <- struct{}{}:
+	case k.wake <- struct{}{}:
 	default:
 	}
 }
@@ -37,18 +42,18 @@ func (d *Driver) keepWaiters() {
 		case <-d.ctx.Done():
 			return
 		}
-		due, next, more := d.dueLeases()
+		next, more := d.keepDue()
 		if !more {
 			return
 		}
-		each(due, d.keepWaiting)
 		timer.Reset(time.Until(next))
 	}
 }
 
-// dueLeases returns the leases to keep alive now, and when to look again; false:
+// keepDue starts the keep-alives that are due and waits for none of them, so that
+// one that hangs keeps no other lease waiting. It returns when to look again; false:
 // nobody waits any more.
-func (d *Driver) dueLeases() (due []*lease, next time.Time, more bool) {
+func (d *Driver) keepDue() (next time.Time, more bool) {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,16 +65,18 @@ func (d *Driver) dueLeases() (due []*lease, next time.Time, more bool) {
 		if l.retryAt.After(at) {
 			at = l.retryAt
 		}
-		if !at.After(now) {
-			due = append(due, l)
-			at = now.Add(retryFirst) // to find out how it went
+		if l.busy { // it wakes the keeper when it is done
+			at = now.Add(answerBound)
+		} else if !at.After(now) {
+			l.busy = d.spawn(func() { d.keepWaiting(l) })
+			at = now.Add(answerBound)
 		}
 		if !more || at.Before(next) {
 			next, more = at, true
 		}
 	}
 	d.keeper.running = more
-	return due, next, more
+	return next, more
 }
 
 func (d *Driver) keepWaiting(l *lease) {
@@ -78,9 +85,12 @@ func (d *Driver) keepWaiting(l *lease) {
 	d.mu.Unlock()
 	ctx, cancel := d.bounded(min(max(ttl/3, time.Second), answerBound))
 	defer cancel()
-	if err := d.keepAlive(ctx, l); err != nil {
-		d.mu.Lock()
+	err := d.keepAlive(ctx, l)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.busy = false
+	if err != nil {
 		l.retryAt = time.Now().Add(min(max(ttl/30, retryFirst), retryMost))
-		d.mu.Unlock()
 	}
+	d.keeper.look()
 }

@@ -1,8 +1,10 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -21,9 +23,6 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	t := d.find(h)
 	if t == nil {
 		d.mu.Unlock()
-		if d.unborn.Take(h.ID) {
-			return driver.ErrLost
-		}
 		return d.releaseStranger(ctx, h)
 	}
 	if !t.settled {
@@ -103,6 +102,7 @@ func (d *Driver) erase(ctx context.Context, t *ticket, first bool) (was bool, er
 	if err != nil {
 		return false, err
 	}
+	t.absent = true
 	if w := t.line.watch; w != nil {
 		w.view.remove(t.key, at)
 		t.line.settle()
@@ -119,8 +119,7 @@ func (d *Driver) deleteTicket(ctx context.Context, t *ticket, loose bool) (was b
 	if err := ctx.Err(); err != nil {
 		return false, 0, err
 	}
-	ctx, lane := d.lanes.begin(ctx, 0)
-	defer d.lanes.done(lane)
+	ctx = d.asking(ctx)
 	if loose {
 		resp, err := d.client.Delete(ctx, t.key)
 		if err != nil {
@@ -195,10 +194,24 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	for l := range byLease {
 		leases = append(leases, l)
 	}
-	each(leases, func(l *lease) { d.renewLease(ctx, l, byLease[l]) })
+	each(leases, func(l *lease) {
+		ctx, cancel := tryOf(ctx, leases)
+		defer cancel()
+		d.renewLease(ctx, l, byLease[l])
+	})
 	each(strangers, func(i int) { errs[i] = d.renewStranger(ctx, rs[i]) })
 	each(unsettled, func(i int) { errs[i] = d.renewUnsettled(ctx, rs[i].Hold) })
 	return errs
+}
+
+// tryOf bounds the requests for one of several leases, so that one that hangs does
+// not keep the answer from those that end sooner: the core asks again.
+func tryOf(ctx context.Context, leases []*lease) (context.Context, context.CancelFunc) {
+	if len(leases) == 1 {
+		return ctx, func() {}
+	}
+	shortest := time.Duration(slices.MinFunc(leases, func(a, b *lease) int { return cmp.Compare(a.seconds, b.seconds) }).seconds) * time.Second
+	return context.WithTimeout(ctx, max(shortest/3, time.Second))
 }
 
 // renewUnsettled is the renewal of a ticket that is being released: it is not
@@ -254,46 +267,6 @@ func (d *Driver) renewLease(ctx context.Context, l *lease, rs []renewal) {
 			*r.err = d.move(ctx, r.t, r.ttl)
 		}
 	}
-}
-
-// manyTickets is from where on it is cheaper to ask for all the tickets of a
-// lease than for some of them by key. A transaction has at most 128 parts.
-const manyTickets = 100
-
-// present finds out which of the tickets stand in line.
-func (d *Driver) present(ctx context.Context, l *lease, rs []renewal) (there func(*ticket) bool, err error) {
-	if len(rs) > manyTickets {
-		return d.presentOn(ctx, l)
-	}
-	ops := make([]clientv3.Op, len(rs))
-	for i, r := range rs {
-		ops[i] = clientv3.OpGet(r.t.key, clientv3.WithKeysOnly())
-	}
-	resp, err := d.commit(ctx, nil, ops)
-	if err != nil {
-		return nil, err
-	}
-	revs := make(map[string]int64, len(rs))
-	for _, r := range resp.Responses {
-		for _, kv := range r.GetResponseRange().Kvs {
-			revs[string(kv.Key)] = kv.CreateRevision
-		}
-	}
-	return func(t *ticket) bool { return revs[t.key] == t.rev }, nil
-}
-
-// presentOn finds out which tickets are on a lease. A key there is that of the
-// ticket: it is not put again before this driver has learned of its end.
-func (d *Driver) presentOn(ctx context.Context, l *lease) (there func(*ticket) bool, err error) {
-	resp, err := d.client.TimeToLive(clientv3.WithRequireLeader(ctx), l.id, clientv3.WithAttachedKeys())
-	if err != nil {
-		return nil, err
-	}
-	keys := make(map[string]struct{}, len(resp.Keys))
-	for _, key := range resp.Keys {
-		keys[string(key)] = struct{}{}
-	}
-	return func(t *ticket) bool { _, ok := keys[t.key]; return ok }, nil
 }
 
 // move puts a ticket on a lease of at least ttl.

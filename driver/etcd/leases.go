@@ -3,6 +3,8 @@ package etcd
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +31,7 @@ type lease struct {
 	retired bool          // takes no more tickets
 	over    bool          // has ended, or is being revoked
 	retryAt time.Time     // of the keeper, after a failure
+	busy    bool          // the keeper's keep-alive is under way
 }
 
 // pool is the shared lease of one TTL.
@@ -175,7 +178,7 @@ func (d *Driver) revoke(l *lease) {
 	until := l.sent.Add(l.ttl)
 	d.mu.Unlock()
 	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
-		ctx, cancel := d.bounded(closeBound)
+		ctx, cancel := d.bounded(revokeBound)
 		_, err := d.client.Revoke(ctx, l.id)
 		cancel()
 		if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) || !time.Now().Before(until) ||
@@ -191,17 +194,23 @@ func (d *Driver) revoke(l *lease) {
 	d.unlock()
 }
 
-// revokeAll ends all leases at Close, within a bound.
+// revokeAll ends the leases at Close, except those that a minimum hold keeps, within
+// a bound that is short if no ticket is left.
 func (d *Driver) revokeAll() {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(context.Background()), closeBound)
-	defer cancel()
+	bound := closeBound
 	d.mu.Lock()
-	ls := make([]*lease, 0, len(d.leases))
-	for _, l := range d.leases {
-		ls = append(ls, l)
+	ls := maps.Clone(d.leases)
+	for _, t := range d.tickets {
+		if t.state == held && t.stays > 0 && time.Since(t.since) < t.stays {
+			delete(ls, t.lease.id)
+		} else if !t.absent {
+			bound = revokeBound
+		}
 	}
 	d.mu.Unlock()
-	each(ls, func(l *lease) { _, _ = d.client.Revoke(ctx, l.id) }) // not reached: it ends by itself
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(context.Background()), bound)
+	defer cancel()
+	each(slices.Collect(maps.Values(ls)), func(l *lease) { _, _ = d.client.Revoke(ctx, l.id) }) // not reached: it ends by itself
 }
 
 // each calls f for all of xs, a few at a time.
@@ -285,14 +294,15 @@ func (d *Driver) sweep(ctx context.Context, l *lease) {
 	each(ts, func(t *ticket) { _, _ = d.erase(ctx, t, false) }) // again at the next keep-alive
 }
 
-// fresh makes sure that a lease that a waiter was granted under still runs for
-// most of its TTL: a fixed one for all of it.
+// fresh makes sure that a lease that a ticket was granted under still runs for
+// most of its TTL: a waiter's fixed one, and one of a ticket with a minimum hold,
+// for all of it.
 func (d *Driver) fresh(ctx context.Context, t *ticket) error {
 	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
 		d.mu.Lock()
 		l := t.lease
 		lost := t.state != held
-		old := time.Since(l.sent) > l.ttl/3 || l.fixed && t.waited && l.sent.Before(t.since)
+		old := time.Since(l.sent) > l.ttl/3 || (l.fixed && t.waited || t.stays > 0) && l.sent.Before(t.since)
 		d.mu.Unlock()
 		if lost {
 			return driver.ErrLost

@@ -39,8 +39,12 @@ func TestRenewalsAreBatched(t *testing.T) {
 				t.Errorf("renewal %d of %d: %v", i, n, err)
 			}
 		}
-		if took := c.unary.Load() + c.streams.Load() - before; took != 2 {
-			t.Errorf("%d renewals took %d requests, want 2", n, took)
+		want := int64(2)
+		if n > 100 { // that a ticket is missing in the list of a lease is looked up
+			want = 3
+		}
+		if took := c.unary.Load() + c.streams.Load() - before; took != want {
+			t.Errorf("%d renewals took %d requests, want %d", n, took, want)
 		}
 		each(n, func(i int) {
 			if i != n/2 {

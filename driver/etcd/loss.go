@@ -80,10 +80,15 @@ func (d *Driver) watchLosses() {
 
 // followLosses is one watch; it reports whether to begin another.
 func (d *Driver) followLosses() (again bool) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(d.ctx))
+	ctx, cancel := context.WithCancel(d.onStream(clientv3.WithRequireLeader(d.ctx)))
 	defer cancel()
+	late := time.AfterFunc(tryBound, cancel)
 	changes := d.client.Watch(ctx, d.prefix+"/",
 		clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+	if !late.Stop() {
+		d.streams.Add(1)
+		return true
+	}
 	ticker := time.NewTicker(lossLinger)
 	defer ticker.Stop()
 	for {

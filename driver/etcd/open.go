@@ -12,6 +12,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -53,6 +55,13 @@ func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 5 * time.Second,
 		Username: u.User, Password: u.Password,
 		Logger: zap.NewNop(), // errors are returned
+		// After an outage the connection is back within a second or two: gRPC by
+		// itself pauses for up to two minutes, and waits for twenty seconds for a
+		// connection whose first packet was lost.
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		})},
 	}
 	if u.Scheme == "etcds" {
 		var err error

@@ -10,12 +10,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // ping sends one keep-alive.
 func (d *Driver) ping(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
+	bound := tryBound
 	err = d.insist(ctx, func(ctx context.Context) (err error) {
-		ttl, err = d.pingOnce(ctx, id)
+		try, cancel := context.WithTimeout(ctx, bound)
+		defer cancel()
+		bound *= 2 // it may be slow
+		ttl, err = d.pingOnce(try, id)
+		if err != nil && ctx.Err() == nil && try.Err() != nil {
+			err = errNoAnswer // from this member
+		}
 		return err
 	})
 	if err == nil && ttl <= 0 {
@@ -25,8 +34,6 @@ func (d *Driver) ping(ctx context.Context, id clientv3.LeaseID) (ttl int64, err 
 }
 
 func (d *Driver) pingOnce(ctx context.Context, id clientv3.LeaseID) (int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stream, err := etcdserverpb.NewLeaseClient(d.client.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
 		return 0, err
@@ -55,8 +62,25 @@ func (d *Driver) insist(ctx context.Context, ask func(context.Context) error) er
 	}
 }
 
+// errNoAnswer says that one member has not answered; another one may.
+var errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answered")
+
 // mayPass reports whether an error is one of a server that is not there yet, or
 // has no leader. Certificates do not mend themselves.
 func mayPass(err error) bool {
-	return status.Code(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ")
+	return codeOf(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ")
+}
+
+// Ping implements driver.Pinger. It sends a transaction that never does anything,
+// but is refused to those who may not read and write the keys of tickets.
+func (d *Driver) Ping(ctx context.Context) error {
+	if d.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	key := d.prefix + "/#ping" // no ticket's
+	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
+	if _, err := d.commit(ctx, []clientv3.Cmp{never}, []clientv3.Op{clientv3.OpGet(key), clientv3.OpPut(key, "")}); err != nil {
+		return d.explain(ctx, err)
+	}
+	return nil
 }

@@ -35,6 +35,8 @@ type ticket struct {
 	shared bool
 	limit  int
 	ttl    time.Duration // as asked for
+	stays  time.Duration // Request.MinHold
+	again  bool          // an earlier put of the same ID may still be under way
 
 	ended chan struct{} // of a waiter: closed when it is granted, or lost
 
@@ -51,6 +53,7 @@ type ticket struct {
 	unsure  bool  // the key may be on another lease, since a move was not answered
 	adrift  bool  // nobody waits for the answer to the put
 	unknown bool  // the put was never answered
+	absent  bool  // the store has answered a deletion
 	loose   int32 // deletions of the key, whatever stands there, that were not answered
 }
 
@@ -92,7 +95,7 @@ type line struct {
 }
 
 // enroll makes a ticket of a request, in a slot of its line. With mu held.
-func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
+func (d *Driver) enroll(r driver.Request, l *lease, again bool) *ticket {
 	ln := d.lines[r.Name]
 	first := ln == nil
 	if first {
@@ -100,8 +103,8 @@ func (d *Driver) enroll(r driver.Request, l *lease) *ticket {
 		d.lines[r.Name] = ln
 	}
 	t := &ticket{
-		line: ln, id: r.ID, shared: r.Shared, limit: r.Limit, ttl: r.TTL,
-		lease: l,
+		line: ln, id: r.ID, shared: r.Shared, limit: r.Limit, ttl: r.TTL, stays: r.MinHold,
+		lease: l, again: again,
 	}
 	if n := len(ln.free); n > 0 {
 		t.slot = ln.free[n-1]

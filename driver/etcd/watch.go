@@ -3,9 +3,13 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 )
 
 // watch follows a line while somebody here waits in it. It watches for the
@@ -37,6 +41,7 @@ type watch struct {
 	cancel context.CancelFunc
 
 	// What follows is the goroutine's.
+	bound   time.Duration // of a request
 	aimed   aim
 	changes clientv3.WatchChan // nil: none is open
 	close   context.CancelFunc // of changes
@@ -67,7 +72,7 @@ const (
 )
 
 func newWatch(ln *line) *watch {
-	w := &watch{line: ln, view: newView(), kick: make(chan struct{}, 1), close: func() {}}
+	w := &watch{line: ln, view: newView(), kick: make(chan struct{}, 1), close: func() {}, bound: tryBound}
 	w.ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ln.d.ctx))
 	w.idle = time.AfterFunc(linger, w.retire)
 	return w
@@ -103,9 +108,10 @@ func (w *watch) run() {
 	for delay := retryFirst; w.ctx.Err() == nil; {
 		err := w.step()
 		if err == nil {
-			delay = retryFirst
+			delay, w.bound = retryFirst, tryBound
 			continue
 		}
+		w.bound = min(2*w.bound, answerBound) // it may be slow
 		w.shut()
 		if w.ctx.Err() != nil || !d.pause(w.ctx, delay) {
 			return
@@ -187,23 +193,36 @@ func (w *watch) target() (next aim, waits, known bool) {
 // open watches for something else.
 func (w *watch) open(next aim) error {
 	w.shut()
-	ctx, cancel := context.WithCancel(w.ctx)
+	d := w.line.d
+	ctx, cancel := context.WithCancel(d.onStream(w.ctx))
 	opts := []clientv3.OpOption{clientv3.WithFilterPut(), clientv3.WithCreatedNotify()}
 	if next.prefix {
 		opts = append(opts, clientv3.WithPrefix())
 	}
-	changes := w.line.d.client.Watch(ctx, next.key, opts...)
+	// A member that hangs must not keep the waiter from watching another one.
+	late := time.AfterFunc(w.bound, cancel)
+	changes := d.client.Watch(ctx, next.key, opts...)
 	w.aimed, w.changes, w.close = next, changes, cancel
 	select {
 	case resp, ok := <-changes:
-		if !ok {
-			return errWatchEnded
+		if ok && late.Stop() {
+			w.since = resp.Header.Revision
+			return resp.Err()
 		}
-		w.since = resp.Header.Revision
-		return resp.Err()
-	case <-w.ctx.Done():
+	case <-ctx.Done():
+	}
+	if w.ctx.Err() != nil {
 		return w.ctx.Err()
 	}
+	d.streams.Add(1)
+	return errWatchEnded
+}
+
+// onStream is the context of a watch. The client carries all watches whose contexts
+// have the same metadata on one stream to one member: another number has it open
+// another stream, most likely to another member.
+func (d *Driver) onStream(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "locker-stream", strconv.FormatInt(d.streams.Load(), 10))
 }
 
 func (w *watch) shut() {
@@ -247,12 +266,12 @@ func (w *watch) take(resp clientv3.WatchResponse) {
 	w.gone = len(resp.Events) > 0 && !w.aimed.prefix && len(w.line.waiters) > 0
 }
 
-// recheck reads the line in doubt, and makes the watch anew if it should have
-// told of something.
+// recheck reads the queue in doubt, and makes the watch anew, on another stream, if
+// it should have told of something.
 func (w *watch) recheck() error {
 	d := w.line.d
 	d.mu.Lock()
-	waits := len(w.line.waiters) > 0
+	waits, missed := len(w.line.waiters) > 0, w.missed()
 	d.mu.Unlock()
 	if !waits {
 		return nil
@@ -262,10 +281,26 @@ func (w *watch) recheck() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !w.aimed.prefix && w.changes != nil && w.view.revs[w.aimed.key] == 0 {
+	if w.changes != nil && missed() {
 		w.shut()
+		d.streams.Add(1)
 	}
 	return nil
+}
+
+// missed returns a function that reports whether a ticket that is watched now is
+// gone from the view. With Driver.mu held, as for the function.
+func (w *watch) missed() func() bool {
+	v := w.view
+	var watched []place
+	for _, p := range v.places[:min(len(v.places), nearFront)] {
+		if p.key == w.aimed.key || w.aimed.prefix && strings.HasPrefix(p.key, w.aimed.key) {
+			watched = append(watched, p)
+		}
+	}
+	return func() bool {
+		return slices.ContainsFunc(watched, func(p place) bool { return !v.has(p.key, p.rev) })
+	}
 }
 
 // read reads the line. A local read, of the member that answers, is tried
@@ -279,7 +314,7 @@ func (w *watch) read(local bool) error {
 	need := max(w.view.latest, w.since)
 	d.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(w.ctx, answerBound)
+	ctx, cancel := context.WithTimeout(w.ctx, w.bound)
 	defer cancel()
 	resp, err := d.readClasses(ctx, ln.prefix, local)
 	if err == nil && local && resp.Header.Revision < need {

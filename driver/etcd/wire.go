@@ -224,5 +224,5 @@ func noneSince(line, class string, rev int64) clientv3.Cmp {
 
 // seconds is a lease's length as etcd takes it: whole seconds, rounded up.
 func seconds(ttl time.Duration) int64 {
-	return int64((ttl + time.Second - 1) / time.Second)
+	return int64((min(ttl, longest) + time.Second - 1) / time.Second)
 }

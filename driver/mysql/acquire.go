@@ -10,8 +10,10 @@ import (
 
 // Bounds of one acquisition.
 const (
-	takeBound = 10 * time.Second // for the statements that take a ticket, with or without their caller
-	takeTries = 20               // as often may a line change while a ticket is being taken
+	takeBound = 10 * time.Second       // for the statements that take a ticket, with or without their caller
+	takeGrace = 250 * time.Millisecond // as long does a release wait for them before it ends them
+	takeLast  = 20 * time.Millisecond  // as long does a caller whose ctx has ended wait for what they say
+	takeTries = 20                     // as often may a line change while a ticket is being taken
 )
 
 var errRestless = errors.New("the line changed faster than a ticket could be taken")
@@ -29,23 +31,41 @@ type behind struct {
 	crowd bool // others stood behind it when it was found to be next
 }
 
+// A taking is a ticket that is being taken, and not answered for.
+type taking struct {
+	done   chan struct{}
+	cancel context.CancelFunc
+}
+
+// An unknown is a ticket of which a request was not answered.
+type unknown struct {
+	kept  uint64    // the number of the row that it was to take; 0: none
+	until time.Time // when no other request can arrive any more
+}
+
+// unknownUntil takes down that a request to take a ticket was not answered.
+func (d *Driver) unknownUntil(id string, until time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u := d.unknown[id]
+	if until.After(u.until) {
+		u.until = until
+	}
+	d.unknown[id] = u
+}
+
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if ctx.Err() != nil {
-		return driver.Grant{}, context.Cause(ctx)
+		return driver.Grant{}, d.unqueued(r.ID, context.Cause(ctx))
 	}
 	d.sweepLater()
 	t, err := d.takeAgain(ctx, r)
 	if err == nil && !t.granted {
 		t, err = d.take(ctx, r)
 	}
-	if errors.Is(err, driver.ErrNotAcquired) { // then nothing is left to release
-		d.mu.Lock()
-		delete(d.unsure, r.ID)
-		d.mu.Unlock()
-	}
 	if err != nil {
-		return driver.Grant{}, d.failed(ctx, err)
+		return driver.Grant{}, d.unqueued(r.ID, d.failed(ctx, err))
 	}
 	if t.granted {
 		return driver.Grant{Token: t.token, Asked: t.asked}, nil
@@ -54,11 +74,24 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return g, d.failed(ctx, err)
 }
 
+// unqueued marks the error of a request after which there is no ticket, unless there is one for all that is known.
+func (d *Driver) unqueued(id string, err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, unknown := d.unknown[id]
+	_, queued := d.queued[id]
+	if unknown || queued || d.pending[id] != nil || errors.Is(err, driver.ErrNotAcquired) {
+		return err
+	}
+	return driver.NoTicket(err)
+}
+
 // asking is the context of the statements that take a ticket. It outlives that
 // of the caller, without whom none is begun any more.
 type asking struct {
 	context.Context
 	caller context.Context //nolint:containedctx // it is what the type is for
+	id     string
 }
 
 // take takes a ticket. A statement that does so is not given up with ctx: it
@@ -66,48 +99,67 @@ type asking struct {
 // bound, and Release of the ticket waits for it.
 func (d *Driver) take(ctx context.Context, r driver.Request) (ticket, error) {
 	var (
-		t    ticket
-		err  error
-		done = make(chan struct{})
+		t   ticket
+		err error
 	)
+	alone, cancel := context.WithTimeout(d.ctx, takeBound)
+	p := &taking{done: make(chan struct{}), cancel: cancel}
 	d.mu.Lock()
-	d.pending[r.ID] = done
+	d.pending[r.ID] = p
 	d.mu.Unlock()
 	began := d.begin(func() {
-		alone, cancel := context.WithTimeout(d.ctx, takeBound)
 		defer cancel()
-		t, err = d.takeNow(asking{alone, ctx}, r)
+		t, err = d.takeNow(asking{alone, ctx, r.ID}, r)
 		d.mu.Lock()
 		if err == nil && !t.granted {
 			d.queued[r.ID] = behind{token: t.token}
 		}
-		if d.pending[r.ID] == done {
+		if d.pending[r.ID] == p {
 			delete(d.pending, r.ID)
 		}
 		d.mu.Unlock()
-		close(done)
+		close(p.done)
 	})
 	if !began {
+		cancel()
 		return t, driver.ErrClosed
 	}
 	select {
-	case <-done:
+	case <-p.done:
 		return t, err
 	case <-ctx.Done():
-		return ticket{}, context.Cause(ctx)
+	}
+	if answered(p.done, takeLast) && err != nil {
+		return t, err
+	}
+	return ticket{}, context.Cause(ctx)
+}
+
+// answered waits for done, but not for long.
+func answered(done <-chan struct{}, bound time.Duration) bool {
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
 	}
 }
 
-// answered waits until no statement that takes the ticket is under way.
-func (d *Driver) answered(ctx context.Context, id string) error {
+// endTaking waits until no statement that takes the ticket is under way. One that is not answered
+// soon, because the way to the database may be cut, is given up.
+func (d *Driver) endTaking(ctx context.Context, id string) error {
 	d.mu.Lock()
-	done := d.pending[id]
+	p := d.pending[id]
 	d.mu.Unlock()
-	if done == nil {
+	if p == nil {
 		return nil
 	}
+	grace := time.AfterFunc(takeGrace, p.cancel)
+	defer grace.Stop()
 	select {
-	case <-done:
+	case <-p.done:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -139,7 +191,7 @@ func (d *Driver) takeWaiting(ctx asking, r driver.Request) (ticket, error) {
 				return t, err
 			}
 		}
-		if t, ok, err := d.queue(ctx, r); err != nil || ok {
+		if t, ok, err := d.queue(ctx, r, "queue"); err != nil || ok {
 			return t, err
 		}
 		knocked = false
@@ -148,7 +200,8 @@ func (d *Driver) takeWaiting(ctx asking, r driver.Request) (ticket, error) {
 	return ticket{}, errRestless
 }
 
-// takeOrNot takes a ticket only when it looks as if it would be granted.
+// takeOrNot takes a ticket only when it is granted at once. One that stands in the queue since an earlier
+// request of the same ID is returned.
 func (d *Driver) takeOrNot(ctx asking, r driver.Request) (ticket, error) {
 	for range takeTries {
 		t, err := d.enter(ctx, r, false)
@@ -164,7 +217,12 @@ func (d *Driver) takeOrNot(ctx asking, r driver.Request) (ticket, error) {
 		case !free:
 			return ticket{}, driver.ErrNotAcquired
 		}
-		return d.takeWaiting(ctx, r)
+		if t, err := d.enter(ctx, r, true); err != nil || t.granted {
+			return t, err
+		}
+		if t, ok, err := d.queue(ctx, r, "admit"); err != nil || ok {
+			return t, err
+		}
 	}
 	return ticket{}, errRestless
 }
@@ -209,7 +267,7 @@ func (d *Driver) enter(ctx asking, r driver.Request, knock bool) (ticket, error)
 		if number(err) != errNull || try == 2 {
 			return t, err
 		}
-		if err := d.restart(ctx, try, err); err != nil {
+		if err := d.restart(ctx, try); err != nil {
 			return ticket{}, err
 		}
 	}
@@ -242,29 +300,24 @@ func (d *Driver) takeFree(ctx asking, r driver.Request, knock bool) (ticket, err
 	return ticket{token: token, asked: asked, granted: true}, nil
 }
 
-// queue takes a place behind the gate; false when there is no gate.
-func (d *Driver) queue(ctx asking, r driver.Request) (ticket, bool, error) {
+// queue takes a place behind the gate, by a statement that does so; false when there is no gate, or no room.
+func (d *Driver) queue(ctx asking, r driver.Request, statement string) (ticket, bool, error) {
 	v, err := d.valuesOf(ctx, r)
 	if err != nil {
 		return ticket{}, false, err
 	}
 	asked := time.Now()
-	res, err := d.execWanted(ctx, "queue", v)
-	if number(err) == errDuplicate {
+	res, err := d.execWanted(ctx, statement, v)
+	switch number(err) {
+	case errDuplicate, errNull: // the gate may be this very ticket's
 		return d.standing(ctx, r)
 	}
 	if err != nil {
 		return ticket{}, false, err
-	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return ticket{}, false, err
-	}
-	if n == 0 { // no gate, or it is this very ticket's
-		return d.standing(ctx, r)
 	}
 	seq, err := res.LastInsertId()
-	return ticket{token: uint64(seq) * turns, asked: asked}, true, err //nolint:gosec // counts from 1
+	t := ticket{token: uint64(seq) * turns, asked: asked, granted: statement == "admit"} //nolint:gosec // counts from 1
+	return t, true, err
 }
 
 // standing finds the ticket that an earlier request of the same ID took. One that

@@ -42,7 +42,7 @@ func conform(t *testing.T, srv *testbed.Server) {
 		},
 	}
 	if srv.CanFault() {
-		h.Server = srv
+		h.Server, h.Complete = srv, true
 	}
 	conformance.Run(t, h)
 }

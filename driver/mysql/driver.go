@@ -67,6 +67,9 @@ type Driver struct {
 	owned bool // db is ours to close
 
 	migrating chan struct{} // held while the tables are being made
+	made      atomic.Bool   // they were there: they are not made again
+	side      side
+	suspect   atomic.Bool // idle connections may be dead
 	poller    poller
 	clock     clock
 	keeper    keeper
@@ -74,9 +77,9 @@ type Driver struct {
 	sweeping  atomic.Bool // a sweep is planned
 
 	mu      sync.Mutex
-	pending map[string]chan struct{} // by ID: a ticket is being taken, and not answered for
-	unsure  map[string]uint64        // by ID: numbers of rows that a ticket was to take, when no answer came
-	queued  map[string]behind        // by ID: tickets that stand behind a gate
+	pending map[string]*taking // by ID: tickets that are being taken
+	unknown map[string]unknown // by ID: tickets of which a request was not answered
+	queued  map[string]behind  // by ID: tickets that stand behind a gate
 	broom   *time.Timer
 
 	ctx    context.Context // ends with Close
@@ -91,6 +94,7 @@ var (
 	_ driver.Lister       = (*Driver)(nil)
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
@@ -111,8 +115,8 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	}
 	d := &Driver{
 		opts: o, w: w, db: db, migrating: make(chan struct{}, 1),
-		pending: make(map[string]chan struct{}), queued: make(map[string]behind),
-		unsure: make(map[string]uint64),
+		pending: make(map[string]*taking), queued: make(map[string]behind),
+		unknown: make(map[string]unknown), side: side{turn: make(chan struct{}, 1)},
 	}
 	d.keeper.names = make(map[string]*use)
 	d.ctx, d.stop = context.WithCancel(context.Background())
@@ -151,7 +155,7 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.HostsWithPort("3306")[0], name
 	cfg.TLSConfig = tls
 	cfg.Timeout = dialBound
-	cfg.RejectReadOnly = true                         // a connection to a demoted primary is given up
+	cfg.Logger = &mysql.NopLogger{}                   // what it says is in the errors, too
 	cfg.Params = map[string]string{"autocommit": "1"} // whatever the server's default
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
@@ -225,15 +229,18 @@ func (d *Driver) begin(f func()) bool {
 	return true
 }
 
-// failed is the error to tell of a request: that of ctx where ctx has ended, and
-// ErrClosed after Close.
+// failed is the error to tell of a request: that of ctx where ctx has ended,
+// ErrClosed after Close, and marked where the server refuses everybody.
 func (d *Driver) failed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case d.ctx.Err() != nil:
 		return driver.ErrClosed
-	case ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)):
+	case unavailable(err):
+		err = driver.Unavailable(err)
+	}
+	if ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 		return errors.Join(context.Cause(ctx), err)
 	}
 	return err

@@ -150,16 +150,18 @@ func TestAllMakeTheTables(t *testing.T) {
 			var group sync.WaitGroup
 			for i, db := range dbs {
 				l, _ := join(t, db, prefix)
-				group.Go(func() {
-					k, err := l.Acquire(t.Context(), fmt.Sprint(i))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if err := k.Release(t.Context()); err != nil {
-						t.Error(err)
-					}
-				})
+				for g := range 8 {
+					group.Go(func() {
+						k, err := l.Acquire(t.Context(), fmt.Sprint(i, g))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if err := k.Release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					})
+				}
 			}
 			group.Wait()
 		}

@@ -73,3 +73,14 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	}
 	return nil
 }
+
+// Ping implements driver.Pinger: two statements that change nothing, and need all the rights that locks
+// do. It makes the tables if they are not there.
+func (d *Driver) Ping(ctx context.Context) error {
+	for _, statement := range []string{"pingwrite", "pingdelete"} {
+		if _, err := d.exec(ctx, statement, values{}); err != nil {
+			return d.failed(ctx, err)
+		}
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"sync"
 	"time"
@@ -73,12 +74,13 @@ func (k *keeper) use(name string) *use {
 }
 
 // keeps tells whether the row of a ticket is to be kept when it is released. Not when
-// its turns are nearly used up: no number may grow into those of the next seq.
-func (k *keeper) keeps(h driver.Hold) bool {
+// its turns are nearly used up: no number may grow into those of the next seq. Nor when the row is from before
+// the epoch: numbers that followed it may be lost.
+func (k *keeper) keeps(h driver.Hold, floor uint64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	u := k.names[h.Name]
-	return u != nil && u.id == h.ID && u.often && !h.Shared && turnOf(h.Token) < turns-turnsSpare
+	return u != nil && seqOf(h.Token) > floor && u.id == h.ID && u.often && !h.Shared && turnOf(h.Token) < turns-turnsSpare
 }
 
 // kept takes down that a row was.
@@ -158,13 +160,24 @@ func (d *Driver) takeAgain(ctx context.Context, r driver.Request) (ticket, error
 	}
 	v.token = left
 	asked := time.Now()
-	res, err := d.db.ExecContext(bounded, d.w.render("again", v))
+	var res sql.Result
+	query := d.w.render("again", v)
+	sent := false
+	err = d.with(bounded, func(c *sql.Conn) (err error) {
+		res, err = c.ExecContext(bounded, query)
+		sent = sent || unanswered(err)
+		return err
+	})
 	switch {
-	case number(err) != 0:
+	case err != nil && !sent && number(err) == 0:
+		return ticket{}, err // there is no connection
+	case number(err) != 0 && !broken(err):
 		return ticket{}, nil // it was not done; what is wrong is for enter to find
 	case err != nil:
 		d.mu.Lock()
-		d.unsure[r.ID] = left
+		u := d.unknown[r.ID]
+		u.kept = left
+		d.unknown[r.ID] = u
 		d.mu.Unlock()
 		if bounded.Err() == nil {
 			err = nil // the connection broke
@@ -181,13 +194,10 @@ func (d *Driver) takeAgain(ctx context.Context, r driver.Request) (ticket, error
 }
 
 // burn sees to it that no ticket is taken any more by a takeAgain that was not answered.
-func (d *Driver) burn(ctx context.Context, h driver.Hold) error {
-	d.mu.Lock()
-	left := d.unsure[h.ID]
-	d.mu.Unlock()
-	if left == 0 {
+func (d *Driver) burn(ctx context.Context, h driver.Hold, u unknown) error {
+	if u.kept == 0 {
 		return nil
 	}
-	_, err := d.exec(ctx, "burn", values{name: h.Name, token: left})
+	_, err := d.exec(ctx, "burn", values{name: h.Name, token: u.kept})
 	return err
 }

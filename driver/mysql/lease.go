@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -79,17 +80,22 @@ func (d *Driver) find(ctx context.Context, name, id string) (token uint64, err e
 	return token, err
 }
 
+// errArriving says why nothing is known of a ticket yet.
+var errArriving = errors.New("a request for the ticket, of which there was no answer, may still arrive")
+
 // Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	if err := d.answered(ctx, h.ID); err != nil {
-		return err
-	}
-	if err := d.burn(ctx, h); err != nil {
+	if err := d.endTaking(ctx, h.ID); err != nil {
 		return d.failed(ctx, err)
 	}
 	d.mu.Lock()
+	u := d.unknown[h.ID]
 	place, queued := d.queued[h.ID]
 	d.mu.Unlock()
+	if err := d.burn(ctx, h, u); err != nil {
+		return d.failed(ctx, err)
+	}
+	gone := !time.Now().Before(u.until) // what is not there now will not be
 	if h.Token == 0 {
 		if h.Token = place.token; !queued {
 			var err error
@@ -105,14 +111,24 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 			return d.failed(ctx, err)
 		}
 	}
+	d.poller.nudge(h.Name)
+	d.released(ctx, h, step, place)
+	if !gone {
+		return driver.Unavailable(errArriving)
+	}
 	d.mu.Lock()
 	delete(d.queued, h.ID)
-	delete(d.unsure, h.ID)
+	delete(d.unknown, h.ID)
 	d.mu.Unlock()
-	d.poller.nudge(h.Name)
-	switch step {
-	case "":
+	if step == "" {
 		return driver.ErrLost
+	}
+	return nil
+}
+
+// released does what is to be done after the statement that released a ticket.
+func (d *Driver) released(ctx context.Context, h driver.Hold, step string, place behind) {
+	switch step {
 	case "keep":
 		d.keeper.kept(h)
 		d.sweepLater() // removes the row
@@ -121,7 +137,6 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	case "end":
 		d.buryEnded(ctx, h.Name)
 	}
-	return nil
 }
 
 // buryEnded takes a ticket whose lease was ended out of its line, unless a transaction
@@ -145,24 +160,21 @@ func (d *Driver) tidyGate(ctx context.Context, name string, crowd bool) {
 // remove takes a ticket out of its line, and returns the statement that did; none when
 // it does not stand there.
 func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (step string, err error) {
-	for _, step := range d.waysOut(h, queued) {
-		n, err := d.change(ctx, step, valuesOfHold(h))
+	v := valuesOfHold(h)
+	steps := []string{"leave", "vacate", "unqueue", "end"}
+	if s := d.clock.server.Load(); queued {
+		steps = []string{"unqueue", "end"}
+	} else if s != nil && d.keeper.keeps(h, s.floor) {
+		v.server = s.start
+		steps[0] = "keep"
+	}
+	for _, step := range steps {
+		n, err := d.change(ctx, step, v)
 		if err != nil || n > 0 {
 			return step, err
 		}
 	}
 	return "", nil
-}
-
-// waysOut are the statements that may release a ticket.
-func (d *Driver) waysOut(h driver.Hold, queued bool) []string {
-	switch {
-	case queued:
-		return []string{"unqueue", "end"}
-	case d.keeper.keeps(h):
-		return []string{"keep", "vacate", "unqueue", "end"}
-	}
-	return []string{"leave", "vacate", "unqueue", "end"}
 }
 
 func sorted(set map[uint64]bool) []uint64 { return slices.Sorted(maps.Keys(set)) }

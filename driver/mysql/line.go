@@ -153,8 +153,8 @@ func (d *Driver) bury(ctx context.Context, name string) (n int, err error) {
 		return 0, err
 	}
 	if len(dead) > 0 {
-		err = d.retry(ctx, func() (err error) {
-			n, err = d.buryThese(ctx, name, sorted(dead))
+		err = d.transaction(ctx, func(c *sql.Conn) (err error) {
+			n, err = d.buryThese(ctx, c, name, sorted(dead))
 			return err
 		})
 		if err != nil {
@@ -164,13 +164,9 @@ func (d *Driver) bury(ctx context.Context, name string) (n int, err error) {
 	return n, d.closeGate(ctx, name)
 }
 
-func (d *Driver) buryThese(ctx context.Context, name string, tokens []uint64) (int, error) {
-	tx, err := d.db.BeginTx(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	rows, err := tx.QueryContext(ctx, d.w.render("bury", values{name: name, tokens: tokens}))
+// buryThese is done in a transaction.
+func (d *Driver) buryThese(ctx context.Context, c *sql.Conn, name string, tokens []uint64) (int, error) {
+	rows, err := c.QueryContext(ctx, d.w.render("bury", values{name: name, tokens: tokens}))
 	if err != nil {
 		return 0, err
 	}
@@ -179,19 +175,15 @@ func (d *Driver) buryThese(ctx context.Context, name string, tokens []uint64) (i
 		return 0, err
 	}
 	v := values{tokens: sorted(ours), inTx: true}
-	r, err := tx.ExecContext(ctx, d.w.render("buried", v))
+	r, err := c.ExecContext(ctx, d.w.render("buried", v))
 	if err != nil {
 		return 0, err
 	}
-	if n, err := r.RowsAffected(); err != nil || n < int64(len(ours)) {
-		if err != nil {
-			return 0, err
-		}
-		if _, err := tx.ExecContext(ctx, d.w.render("vacated", v)); err != nil {
-			return 0, err
-		}
+	n, err := r.RowsAffected()
+	if err == nil && n < int64(len(ours)) {
+		_, err = c.ExecContext(ctx, d.w.render("vacated", v))
 	}
-	return len(ours), tx.Commit()
+	return len(ours), err
 }
 
 // closeGate takes away the gate of a line that is empty.

@@ -10,9 +10,9 @@ import "time"
 const (
 	pollShare = 8
 	pollLeast = 500 * time.Microsecond
-	pollMost  = 100 * time.Millisecond
-	pollFar   = 200 * time.Millisecond // of those who are not among the first
-	pollEarly = 4                      // the part of the rest before its end at which a line is due with others
+	pollMost  = 50 * time.Millisecond // so that who waited long is granted in time, too
+	pollFar   = 75 * time.Millisecond // of those who are not among the first: they may be next all at once
+	pollEarly = 4                     // the part of the rest before its end at which a line is due with others
 
 	// ranks is how many tickets of a line are read at least, to see how far ahead the
 	// holder is.

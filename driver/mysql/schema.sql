@@ -47,4 +47,15 @@ CREATE TABLE IF NOT EXISTS {tx} (
   PRIMARY KEY (name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: transactions, schema 2';
 
+-- One row: the start of the server that numbers were last moved to the clock for (see statements.sql, epoch), and
+-- the last number of a row before that.
+CREATE TABLE IF NOT EXISTS {epochs} (
+  one TINYINT NOT NULL,
+  server BIGINT UNSIGNED NOT NULL,
+  floor BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (one)
+) ENGINE=InnoDB COMMENT='locker: epochs, schema 2';
+
+INSERT IGNORE INTO {epochs} (one, server, floor) VALUES (1, 0, 0);
+
 INSERT IGNORE INTO {slots} (slot) VALUES {allslots};

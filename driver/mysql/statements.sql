@@ -6,15 +6,40 @@
 -- {alone} fails with error 1690 where autocommit is off: servers find that out before they
 -- look for rows, so that such a session neither changes, locks nor reads anything.
 
--- clock: the time that deadlines are told in.
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM DUAL WHERE {alone}
+-- clock: the time that deadlines are told in, and which server this is, since which start.
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server} FROM DUAL WHERE {alone}
+
+-- epoch: the start of a server that numbers were last moved to the clock for, and the last
+-- number of a row before that.
+SELECT server, floor FROM {epochs} WHERE one = 1 AND {alone}
+
+-- epochlock: the same, so that nobody else begins an epoch.
+SELECT server, floor FROM {epochs} WHERE one = 1 FOR UPDATE
+
+-- epochclock: move AUTO_INCREMENT to the clock in milliseconds, if it is not beyond that (then the
+-- number may be a row's: error 1062).
+INSERT INTO {tickets} (place, seq, turn, owner, note, shared, permits, held, since, expires)
+VALUES (x'fe', TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000, 1, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
+
+-- epochfloor: take a number.
+INSERT INTO {tickets} (place, turn, owner, note, shared, permits, held, since, expires)
+VALUES (x'fe', 1, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
+
+-- epochclear: remove the row of such a number.
+DELETE FROM {tickets} WHERE place = x'fe'
+
+-- epochkept: remove the rows that were kept before.
+DELETE FROM {tickets} WHERE turn % 2 = 1 AND seq <= {floor}
+
+-- epochbegin: begin the epoch of this start of this server.
+UPDATE {epochs} SET server = {server}, floor = {floor} WHERE one = 1
 
 -- again: take, as its next turn, the row of a gate that this process kept, and be granted.
 -- Nothing but the ticket's own has changed in it since. What comes after its
 -- deadline, when its sender has given up, does nothing.
 UPDATE {tickets} SET turn = {next}, id = {id},
   since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-WHERE place = {name} AND (seq << 20) + turn = {token} AND UTC_TIMESTAMP(6) < {deadline} AND {alone}
+WHERE place = {name} AND (seq << 20) + turn = {token} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
 
 -- burn: see to it that a request to take that turn does nothing any more.
 UPDATE {tickets} SET turn = turn + 2 WHERE place = {name} AND (seq << 20) + turn = {token} AND {alone}
@@ -24,7 +49,7 @@ UPDATE {tickets} SET turn = turn + 2 WHERE place = {name} AND (seq << 20) + turn
 -- of a kept one, and 0 when the line has tickets.
 INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
 VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {alone} FOR UPDATE),
+  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone} FOR UPDATE),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 ON DUPLICATE KEY UPDATE
   {tickets}.id = IF({tickets}.turn % 2, {id}, {tickets}.id),
@@ -37,14 +62,29 @@ ON DUPLICATE KEY UPDATE
   {tickets}.knocks = {tickets}.knocks + IF({tickets}.turn % 2, 0, {knock}),
   {tickets}.turn = IF({tickets}.turn % 2, LAST_INSERT_ID(({tickets}.seq << 20) + {tickets}.turn + 1) & 1048575, {tickets}.turn + LAST_INSERT_ID(0))
 
--- queue: stand in line behind a gate that is somebody else's, where somebody has knocked. No row: there
--- is none, or it is too late.
+-- queue: enqueue behind the row of somebody else that begins the queue and says that others may
+-- follow. Error 1048: there is none, or it is too late. The rows are locked in the same order as by enter: that of the
+-- slot, then the first of the queue. It is not INSERT ... SELECT, which under
+-- innodb_autoinc_lock_mode=1, MariaDB's default, locks AUTO_INCREMENT of the table until it is committed.
 INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
-SELECT {seat}, {name}, {id}, {owner}, {note}, {shared}, {permits}, 0,
-  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
-FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
-WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {alone}
-  AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id}) FOR UPDATE
+VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
+  (SELECT 0 FROM (SELECT s.slot FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
+    WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
+      AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id}) LIMIT 1 FOR UPDATE) AS x),
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND)
+
+-- admit: the same for a ticket that is to be granted now or not queued at all. While the two rows are
+-- locked nobody enqueues. An exclusive ticket counts for all that there is room for. Error 1048: also, that there
+-- is no room.
+INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
+VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
+  (SELECT 1 FROM (SELECT s.slot FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
+    WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
+      AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id})
+      AND (SELECT COALESCE(SUM(IF(t.shared, 1, {room})), 0) FROM {tickets} AS t
+        WHERE t.name = IF(s.slot = {slot}, {name}, NULL) AND t.turn % 2 = 0) < {room}
+    LIMIT 1 FOR UPDATE) AS x),
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 
 -- head: the first tickets of a line.
 SELECT {key}, (seq << 20) + turn, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
@@ -80,7 +120,7 @@ WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND t
   AND {alone}
 
 -- keep: release a ticket at a gate where nobody has knocked, and keep the row for the next.
-UPDATE {tickets} SET turn = {next} WHERE place = {name} AND (seq << 20) + turn = {token} AND knocks = 0 AND {alone}
+UPDATE {tickets} SET turn = {next} WHERE place = {name} AND (seq << 20) + turn = {token} AND knocks = 0 AND {here} AND {alone}
 
 -- leave: release a ticket at a gate where nobody has knocked, and the gate with it.
 DELETE FROM {tickets} WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND knocks = 0 AND {alone}
@@ -167,3 +207,12 @@ SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
 
 -- txsweep: remove them.
 DELETE FROM {tx} WHERE name IN ({names})
+
+-- pingwrite: change nothing, with the rights to insert, update and read.
+INSERT INTO {tickets} (place, name, owner, note, shared, permits, held, since, expires)
+SELECT x'fe', NULL, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {slots} AS s
+WHERE s.slot > 65535 AND {alone} FOR UPDATE
+ON DUPLICATE KEY UPDATE turn = 1
+
+-- pingdelete: change nothing, with the right to delete.
+DELETE FROM {tickets} WHERE place = x'fd' AND {alone}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"time"
 
@@ -22,14 +23,31 @@ const (
 	errRange        = 1690 // see alone
 	errLockTimeout  = 1205 // on MariaDB also NOWAIT
 	errDeadlock     = 1213
+	errCommitUndone = 3101 // MySQL: Group Replication has undone a transaction that others were faster than
 	errNowait       = 3572 // MySQL
 	errNumbering    = 1467 // MariaDB: a deadlock over the lock on AUTO_INCREMENT, among other things
 	errStaleRead    = 1020 // MariaDB 11.6 and later: the record has changed
-	errKilled       = 1927 // MariaDB: connection was killed
-	errShutdown     = 1053
 	errDenied       = 1142
 	errDeniedSchema = 1044
 	errDeniedFor    = 1227
+
+	// Of a server that only reads.
+	errReadOnlyOption = 1290
+	errReadOnlyTx     = 1792
+	errReadOnlyMode   = 1836
+
+	// Of one that ends the connection, without having done what was asked, or maybe after.
+	errShutdown = 1053
+	errKilled   = 1927 // MariaDB: connection was killed
+	errInactive = 4031 // MySQL: the client was disconnected because of inactivity
+
+	// Of one that can do nothing for anybody at present.
+	errManyConnections     = 1040
+	errManyUserConnections = 1203
+	errUserResource        = 1226
+	errNotReady            = 1047 // Galera: not yet prepared for use
+	errDiskFull            = 1021
+	errTableFull           = 1114
 )
 
 func number(err error) uint16 {
@@ -44,7 +62,16 @@ func number(err error) uint16 {
 // sent again.
 func again(err error) bool {
 	switch number(err) {
-	case errDeadlock, errLockTimeout, errStaleRead, errNumbering:
+	case errDeadlock, errLockTimeout, errStaleRead, errNumbering, errCommitUndone:
+		return true
+	}
+	return false
+}
+
+// readOnly tells whether the server has refused a statement because it only reads.
+func readOnly(err error) bool {
+	switch number(err) {
+	case errReadOnlyOption, errReadOnlyTx, errReadOnlyMode:
 		return true
 	}
 	return false
@@ -53,51 +80,58 @@ func again(err error) bool {
 // broken tells whether a connection ended before its statement was answered.
 func broken(err error) bool {
 	switch number(err) {
-	case errKilled, errShutdown:
+	case errKilled, errShutdown, errInactive:
 		return true
 	}
 	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn)
 }
 
+// unavailable tells whether an error means that the server did not answer, or refuses everybody.
+func unavailable(err error) bool {
+	switch number(err) {
+	case errManyConnections, errManyUserConnections, errUserResource, errNotReady, errDiskFull, errTableFull:
+		return true
+	}
+	var network *net.OpError
+	return readOnly(err) || broken(err) || errors.As(err, &network)
+}
+
+// unanswered tells whether a statement may have been done, or may yet be, for all that is known.
+func unanswered(err error) bool {
+	return err != nil && (number(err) == 0 || broken(err)) && !errors.Is(err, sqldriver.ErrBadConn)
+}
+
 // exec sends a statement of its own transaction, again as long as the server
 // undoes it, and makes the tables if they are not there.
 func (d *Driver) exec(ctx context.Context, name string, v values) (sql.Result, error) {
-	query := d.w.render(name, v)
-	var r sql.Result
-	err := d.retry(ctx, func() (err error) {
-		r, err = d.db.ExecContext(ctx, query)
-		return err
+	return d.execOn(ctx, ctx, d.w.render(name, v))
+}
+
+// execOn is exec on a connection that is waited for under another context.
+func (d *Driver) execOn(ctx, wait context.Context, query string) (r sql.Result, err error) {
+	err = d.retry(ctx, func() error {
+		return d.with(wait, func(c *sql.Conn) (err error) {
+			r, err = c.ExecContext(ctx, query)
+			return err
+		})
 	})
 	return r, err
 }
 
-// execWanted is exec for a statement that is not begun when its caller has gone:
+// execWanted is exec for a statement that takes a ticket. It is not begun when its caller has gone:
 // neither when there is no connection before that, nor again.
-func (d *Driver) execWanted(ctx asking, name string, v values) (sql.Result, error) {
+func (d *Driver) execWanted(ctx asking, name string, v values) (r sql.Result, err error) {
 	query := d.w.render(name, v)
-	var r sql.Result
-	err := d.retry(ctx, func() (err error) {
-		for range staleMost {
-			if r, err = d.execOnce(ctx, query); !errors.Is(err, sqldriver.ErrBadConn) {
-				break
+	err = d.retry(ctx, func() error {
+		return d.with(ctx.caller, func(c *sql.Conn) (err error) {
+			r, err = c.ExecContext(ctx, query)
+			if unanswered(err) {
+				d.unknownUntil(ctx.id, v.until)
 			}
-		}
-		return err
+			return err
+		})
 	})
 	return r, err
-}
-
-// staleMost is how many connections of a pool may have ended unnoticed. On one of
-// those nothing was sent.
-const staleMost = 100
-
-func (d *Driver) execOnce(ctx asking, query string) (sql.Result, error) {
-	conn, err := d.db.Conn(ctx.caller)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close() // gives it back
-	return conn.ExecContext(ctx, query)
 }
 
 // change is exec for a statement of which the number of rows tells all.
@@ -111,13 +145,14 @@ func (d *Driver) change(ctx context.Context, name string, v values) (int64, erro
 
 // query reads rows, each with scan.
 func (d *Driver) query(ctx context.Context, query string, scan func(*sql.Rows) error) error {
-	return d.retry(ctx, func() error {
-		rows, err := d.db.QueryContext(ctx, query)
-		if broken(err) { // nothing was read yet
-			rows, err = d.db.QueryContext(ctx, query)
-		}
+	return d.retry(ctx, func() error { return d.queryOnce(ctx, query, scan) })
+}
+
+func (d *Driver) queryOnce(ctx context.Context, query string, scan func(*sql.Rows) error) error {
+	return d.with(ctx, func(c *sql.Conn) error {
+		rows, err := c.QueryContext(ctx, query)
 		if err != nil {
-			return err
+			return unread(err)
 		}
 		return each(rows, scan)
 	})
@@ -133,19 +168,49 @@ func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
 	return rows.Err()
 }
 
+// unread lets a query whose connection ended before it was answered be asked again.
+func unread(err error) error {
+	if broken(err) {
+		return errors.Join(sqldriver.ErrBadConn, err)
+	}
+	return err
+}
+
 // tokens reads a set of numbers.
-func (d *Driver) tokens(ctx context.Context, name string, v values) (map[uint64]bool, error) {
-	var found map[uint64]bool
+func (d *Driver) tokens(ctx context.Context, name string, v values) (found map[uint64]bool, err error) {
 	query := d.w.render(name, v)
-	err := d.retry(ctx, func() error {
-		rows, err := d.db.QueryContext(ctx, query)
-		if err != nil {
+	err = d.retry(ctx, func() error {
+		return d.with(ctx, func(c *sql.Conn) error {
+			rows, err := c.QueryContext(ctx, query)
+			if err != nil {
+				return unread(err)
+			}
+			found, err = scanTokens(rows)
 			return err
-		}
-		found, err = scanTokens(rows)
-		return err
+		})
 	})
 	return found, err
+}
+
+// transaction runs f in a transaction. Its end is a statement like any other, which ctx bounds.
+func (d *Driver) transaction(ctx context.Context, f func(*sql.Conn) error) error {
+	return d.retry(ctx, func() error {
+		return d.with(ctx, func(c *sql.Conn) error {
+			if _, err := c.ExecContext(ctx, "START TRANSACTION"); err != nil {
+				return err
+			}
+			err := f(c)
+			if err == nil {
+				_, err = c.ExecContext(ctx, "COMMIT")
+			}
+			if err != nil {
+				if _, rerr := c.ExecContext(ctx, "ROLLBACK"); rerr != nil {
+					giveUp(c)
+				}
+			}
+			return err
+		})
+	})
 }
 
 func scanTokens(rows *sql.Rows) (map[uint64]bool, error) {
@@ -164,13 +229,22 @@ func scanTokens(rows *sql.Rows) (map[uint64]bool, error) {
 func (d *Driver) retry(ctx context.Context, do func() error) error {
 	const most = 3 // times that the tables are made: somebody else may drop them
 	for try := 0; ; try++ {
+		made := d.made.Load() // others may make the tables while this finds that they are not there
 		err := insist(ctx, do)
 		switch {
+		case err == nil:
+			d.made.Store(true)
+			return nil
 		case number(err) == errRange:
 			return noAutocommit(err)
 		case number(err) == errNoColumn:
 			return fmt.Errorf("%w: %s has an earlier layout: stop all who use these tables and drop them, or choose another prefix", err, d.w.tickets)
-		case number(err) != errNoTable || try == most:
+		case number(err) != errNoTable:
+			return err
+		case made:
+			return fmt.Errorf("%w: the table was there before: somebody has dropped it, with the tickets of all, "+
+				"or the session is in another database; a driver made anew makes it again", err)
+		case try == most:
 			return err
 		}
 		if merr := d.migrate(ctx, err); merr != nil {
@@ -221,32 +295,41 @@ func (d *Driver) migrate(ctx context.Context, missing error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	conn, err := d.db.Conn(ctx) // one, in which autocommit is known to be on
-	if err != nil {
-		return err
-	}
-	defer conn.Close() // gives it back
-	if _, err := conn.ExecContext(ctx, d.w.render("clock", values{})); err != nil {
-		if number(err) == errRange {
-			err = noAutocommit(err)
-		}
-		return err
-	}
-	for _, s := range strings.Split(d.w.schema(), ";\n") {
-		if s = strings.TrimSpace(s); s == "" {
-			continue
-		}
-		err := insist(ctx, func() error { // others may be making them, too
-			_, err := conn.ExecContext(ctx, s)
-			return err
-		})
-		switch number(err) {
-		case errDenied, errDeniedSchema, errDeniedFor:
-			return fmt.Errorf("%w: the tables are not there and this user may not create them: run what Schema returns", err)
-		}
-		if err != nil {
+	return d.with(ctx, func(conn *sql.Conn) error { // one, in which autocommit is known to be on
+		if _, err := conn.ExecContext(ctx, d.w.render("clock", values{})); err != nil {
+			if number(err) == errRange {
+				err = noAutocommit(err)
+			}
 			return err
 		}
+		for _, s := range strings.Split(d.w.schema(), ";\n") {
+			if s = strings.TrimSpace(s); s == "" {
+				continue
+			}
+			if err := d.make(ctx, conn, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// make runs a statement of the schema.
+func (d *Driver) make(ctx context.Context, conn *sql.Conn, statement string) error {
+	err := insist(ctx, func() error { // others may be making them, too
+		_, err := conn.ExecContext(ctx, statement)
+		return err
+	})
+	switch number(err) {
+	case errDenied, errDeniedSchema, errDeniedFor:
+		return fmt.Errorf("%w: the tables are not there and this user may not create them: run what Schema returns", err)
 	}
-	return nil
+	return err
+}
+
+// fillSlots puts back rows of slots that somebody has removed.
+func (d *Driver) fillSlots(ctx context.Context) error {
+	all := strings.Split(strings.TrimSpace(d.w.schema()), ";\n")
+	_, err := d.execOn(ctx, ctx, strings.TrimSuffix(all[len(all)-1], ";"))
+	return err
 }

@@ -7,31 +7,45 @@ import (
 	"time"
 )
 
-// sweepEvery is how long after it was used a driver looks for what others have
-// left: tickets of processes that died, gates that nobody closed, rows of
-// AcquireTx.
-const sweepEvery = 15 * time.Second
+// A driver that was used once looks for what others have left, as long as it is open:
+// tickets of processes that died, gates that nobody closed, rows of AcquireTx. So what is left is removed within
+// a minute after it expired, whoever is there. It does so the sooner when it was used since, or has rows
+// of its own to remove.
+const (
+	sweepEvery = 15 * time.Second
+	sweepRest  = 45 * time.Second
+)
 
-// tidyBound is how long Close may take for what it leaves tidy.
-const tidyBound = 500 * time.Millisecond
+// closeBound is how long Close waits for the database, to leave it tidy.
+const closeBound = 100 * time.Millisecond
 
 // sweepLater sweeps in the background in a while, unless that is planned.
 func (d *Driver) sweepLater() {
-	if d.sweeping.Swap(true) {
+	if d.sweeping.Load() || d.sweeping.Swap(true) {
 		return
 	}
+	d.sweepIn(sweepEvery)
+}
+
+// sweepIn plans the next sweep.
+func (d *Driver) sweepIn(pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
 		return
 	}
-	d.broom = time.AfterFunc(sweepEvery, func() {
+	if d.broom != nil {
+		d.broom.Stop()
+	}
+	d.broom = time.AfterFunc(pause, func() {
 		d.begin(func() {
 			d.sweeping.Store(false)
 			ctx, cancel := context.WithTimeout(d.ctx, takeBound)
 			defer cancel()
-			if more, _ := d.sweep(ctx); more { // the next one does what this one could not
+			if more, err := d.sweep(ctx); more || err != nil { // the next one does what this one could not
 				d.sweepLater()
+			} else if !d.sweeping.Load() {
+				d.sweepIn(sweepRest)
 			}
 		})
 	})
@@ -49,7 +63,7 @@ func (d *Driver) sweep(ctx context.Context) (more bool, err error) {
 // tidy removes the rows that are kept when the driver is closed; where the database
 // cannot be reached, they are left to others' sweeps.
 func (d *Driver) tidy() {
-	ctx, cancel := context.WithTimeout(context.Background(), tidyBound)
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
 	kept, _ := d.keeper.forget(0)
 	_ = d.forget(ctx, kept, 0)
@@ -97,35 +111,27 @@ func (d *Driver) sweepTx(ctx context.Context) (idle []string, err error) {
 	if err != nil || len(some) == 0 {
 		return nil, err
 	}
-	err = d.retry(ctx, func() (err error) {
-		idle, err = d.sweepIdle(ctx)
+	err = d.transaction(ctx, func(c *sql.Conn) (err error) {
+		idle, err = d.sweepIdle(ctx, c)
 		return err
 	})
 	return idle, err
 }
 
-func (d *Driver) sweepIdle(ctx context.Context) ([]string, error) {
-	tx, err := d.db.BeginTx(ctx, nil)
+// sweepIdle is done in a transaction.
+func (d *Driver) sweepIdle(ctx context.Context, c *sql.Conn) (names []string, err error) {
+	rows, err := c.QueryContext(ctx, d.w.render("txidle", values{most: batch}))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-	rows, err := tx.QueryContext(ctx, d.w.render("txidle", values{most: batch}))
-	if err != nil {
-		return nil, err
-	}
-	var names []string
 	err = each(rows, func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
 		names = append(names, name)
 		return err
 	})
-	if err != nil || len(names) == 0 {
-		return nil, err
+	if err == nil && len(names) > 0 {
+		_, err = c.ExecContext(ctx, d.w.render("txsweep", values{names: names}))
 	}
-	if _, err := tx.ExecContext(ctx, d.w.render("txsweep", values{names: names})); err != nil {
-		return nil, err
-	}
-	return names, tx.Commit()
+	return names, err
 }

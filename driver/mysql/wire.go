@@ -45,8 +45,8 @@ type statement struct {
 
 // wire has the statements for one set of tables.
 type wire struct {
-	tickets, slots, tx string // quoted
-	statements         map[string]statement
+	tickets, slots, tx, epochs string // quoted
+	statements                 map[string]statement
 }
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,40}$`)
@@ -57,6 +57,7 @@ func newWire(prefix string) (*wire, error) {
 	}
 	w := &wire{
 		tickets: "`" + prefix + "_tickets`", slots: "`" + prefix + "_slots`", tx: "`" + prefix + "_tx`",
+		epochs:     "`" + prefix + "_epochs`",
 		statements: make(map[string]statement),
 	}
 	for _, block := range strings.Split(statementsText, "\n\n")[1:] {
@@ -79,7 +80,7 @@ func withoutComments(block string) string {
 }
 
 func (w *wire) tables(s string) string {
-	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx).Replace(s)
+	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{epochs}", w.epochs).Replace(s)
 }
 
 func cut(text string) (s statement) {
@@ -135,7 +136,10 @@ type values struct {
 	ids, names  []string
 	key, most   int
 	deadline    time.Time // by the database's clock
-	inTx        bool      // it is sent in a transaction that was begun
+	until       time.Time // the deadline by this process's clock
+	server      uint64    // the start of the server that the statement is meant for
+	floor       uint64
+	inTx        bool // it is sent in a transaction that was begun
 }
 
 func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
@@ -146,6 +150,10 @@ const gateIdle = 10 * time.Second
 
 // guards is what a Guard adds to the knocks of a ticket.
 const guards = 1 << 32
+
+// thisServer is the start of a server: its server_id, and when it was started, in seconds. UUID_SHORT
+// has the latter in the bits above the lowest 24.
+const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
 
 // alone is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
 const alone = "18446744073709551615 + (1 - @@autocommit)"
@@ -210,6 +218,15 @@ func (v *values) fill(b []byte, hole string) []byte {
 			return append(b, '1')
 		}
 		return append(b, alone...)
+	case "server":
+		return append(b, thisServer...)
+	case "here":
+		b = append(b, "("+thisServer+") = "...)
+		return strconv.AppendUint(b, v.server, 10)
+	case "floor":
+		return strconv.AppendUint(b, v.floor, 10)
+	case "room":
+		return strconv.AppendInt(b, v.room(), 10)
 	case "unused":
 		return micros(b, v.unused)
 	case "ids":
@@ -224,6 +241,17 @@ func (v *values) fill(b []byte, hole string) []byte {
 		return strconv.AppendInt(b, int64(v.most), 10)
 	}
 	panic("mysql: no value " + hole)
+}
+
+// room is how many tickets there may be at once, this one among them.
+func (v *values) room() int64 {
+	switch {
+	case !v.shared:
+		return 1
+	case v.permits > 0:
+		return int64(v.permits)
+	}
+	return 1 << 40
 }
 
 // literal appends bytes as no server can misread them.

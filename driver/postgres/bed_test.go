@@ -21,7 +21,7 @@ import (
 func unique() string { return "t" + strings.ToLower(rand.Text())[:12] }
 
 // newPool opens a pool that ends with the test.
-func newPool(t *testing.T, url string, change func(*pgxpool.Config)) *pgxpool.Pool {
+func newPool(t testing.TB, url string, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	c, err := pgxpool.ParseConfig(url)
 	ok(t, err)
@@ -35,7 +35,7 @@ func newPool(t *testing.T, url string, change func(*pgxpool.Config)) *pgxpool.Po
 }
 
 // newDriver makes a driver over a pool of its own.
-func newDriver(t *testing.T, url string, opts ...postgres.Option) (*postgres.Driver, *pgxpool.Pool) {
+func newDriver(t testing.TB, url string, opts ...postgres.Option) (*postgres.Driver, *pgxpool.Pool) {
 	t.Helper()
 	p := newPool(t, url, nil)
 	d, err := postgres.New(p, opts...)
@@ -51,7 +51,7 @@ func newLocker(t *testing.T, d driver.Driver) *locker.Client {
 	return l
 }
 
-func ok(t *testing.T, err error) {
+func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

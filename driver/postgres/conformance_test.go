@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 		Keys: func(ctx context.Context) (int, error) { return rows(ctx, srv.URL()) },
 	}
 	if srv.CanFault() {
-		h.Server = srv
+		h.Server, h.Complete = srv, true
 	}
 	conformance.Run(t, h)
 }

@@ -10,8 +10,8 @@ import (
 // createSchema runs the schema's SQL, once at a time, because a statement
 // failed for want of it.
 func (d *Driver) createSchema(ctx context.Context, missing error) error {
-	if !d.opts.create {
-		return &schemaError{missing: missing}
+	if !d.opts.create || d.used.Load() {
+		return &schemaError{missing: missing, used: d.used.Load()}
 	}
 	select {
 	case d.create <- struct{}{}:
@@ -30,10 +30,19 @@ func (d *Driver) createSchema(ctx context.Context, missing error) error {
 	return err
 }
 
-// schemaError says that the tables are missing, and why they were not created.
-type schemaError struct{ missing, cause error }
+// schemaError says that the tables are missing, and why they were not created. Those
+// that were used have vanished, and with them the tickets of who may still hold a lock:
+// new ones would be granted beside them.
+type schemaError struct {
+	missing, cause error
+	used           bool
+}
 
 func (e *schemaError) Error() string {
+	if e.used {
+		return "the tables of locker have vanished since they were first used (" + e.missing.Error() +
+			"): restore them, or end all programs that hold locks before new ones are created"
+	}
 	s := "the tables of locker are missing (" + e.missing.Error() + ")"
 	if e.cause != nil {
 		s += " and could not be created: " + e.cause.Error()
@@ -45,7 +54,7 @@ func (e *schemaError) Unwrap() []error {
 	if e.cause == nil {
 		return []error{e.missing}
 	}
-	return []error{e.missing, e.cause}
+	return []error{e.cause, e.missing} // the code is that of the cause
 }
 
 // create makes what the schema lacks, on a connection that is in a transaction. Many

@@ -93,7 +93,7 @@ func (b deadlockBed) wait(name, id string) <-chan error {
 // database ends ours, and it is run again.
 func TestDeadlock(t *testing.T) {
 	b := newDeadlockBed(t)
-	const lockOfName = "SELECT pg_advisory_xact_lock(PREFIX_key1('NAME'))"
+	const lockOfName = "SELECT pg_advisory_xact_lock(PREFIX_key2('NAME'))"
 	const rowOfHolder = "SELECT FROM PREFIX_tickets WHERE name = 'NAME' AND slot = 0 FOR UPDATE"
 	for _, c := range []struct {
 		name        string

@@ -48,14 +48,14 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // given.
 func WithSchema(schema string) Option { return func(o *options) { o.schema = schema } }
 
-// WithLiveness sets how long a waiter may be silent before its place in line is
-// lost; 4 s unless it is given. An outage that is shorter costs no place. A
-// process that waits sends a beat every quarter of it.
+// WithLiveness sets how long a waiter may be silent before it loses its place in the
+// queue; 4 s unless it is given. An outage that is shorter costs no place. A
+// process that waits sends a heartbeat every quarter of it.
 func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness = d } }
 
 // WithoutListen keeps the driver from opening a connection of its own to LISTEN
-// on. Grants are polled for, then. Behind a pooler in transaction mode this
-// happens by itself; the option saves the attempt.
+// on. Grants are polled for, then. Behind a pooler (PgBouncer) this happens by itself;
+// the option saves the attempt.
 func WithoutListen() Option { return func(o *options) { o.listen = false } }
 
 // WithoutCreate keeps the driver from creating its tables and functions when
@@ -82,18 +82,18 @@ type Driver struct {
 	pool   *pgxpool.Pool
 	owned  bool // the pool is ours to close
 	mode   pgx.QueryExecMode
-	plain  atomic.Bool    // prepared statements do not outlive a transaction here
-	strict atomic.Bool    // the database's default isolation has to be overridden
-	side   chan *pgx.Conn // the one connection beside the pool, for when that is exhausted
-	create chan struct{}  // held while the schema is being created
-
-	hurried hurried
+	plain  atomic.Bool   // prepared statements do not outlive a transaction here
+	strict atomic.Bool   // the database's default isolation has to be overridden
+	side   chan sideConn // the one connection beside the pool, for when that is exhausted
+	create chan struct{} // held while the schema is being created
+	used   atomic.Bool   // the schema was there
+	clock  clock         // of the database
 
 	registering chan struct{} // held while the process is being made known
 
-	line  line
-	tell  func(driver.Hold, error)
-	swept atomic.Int64 // when the last sweep began, in Unix seconds
+	line     line
+	tell     func(driver.Hold, error)
+	sweeping atomic.Bool // the background task that sweeps runs
 
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
@@ -108,6 +108,7 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
@@ -127,10 +128,10 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 	}
 	d := &Driver{
 		opts: o, w: w, pool: pool,
-		mode: pool.Config().ConnConfig.DefaultQueryExecMode, side: make(chan *pgx.Conn, 1), create: make(chan struct{}, 1),
+		mode: pool.Config().ConnConfig.DefaultQueryExecMode, side: make(chan sideConn, 1), create: make(chan struct{}, 1),
 		registering: make(chan struct{}, 1),
 	}
-	d.side <- nil // none is open yet
+	d.side <- sideConn{} // none is open yet
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.line.init(o.liveness)
 	return d, nil
@@ -246,32 +247,37 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-const closeBound = 2 * time.Second
+// closeBound is how long Close waits for a database that does not answer.
+const closeBound = 100 * time.Millisecond
 
 func (d *Driver) shutDown() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+	defer cancel()
 	d.line.mu.Lock() // under which goroutines are started
 	d.stop()
 	d.line.mu.Unlock()
-	d.work.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-	defer cancel()
+	within(ctx, d.work.Wait)
 	if process, ok := d.line.unregister(true); ok {
 		_ = d.exec(ctx, d.w.leave, process) // if not reached, it expires
 	}
 	select {
 	case c := <-d.side:
-		if c != nil {
-			_ = c.Close(ctx)
+		if c.Conn != nil {
+			hangUp(context.Background(), c.Conn)
 		}
-	case <-ctx.Done():
+	default: // who uses it closes it
 	}
-	if !d.owned {
-		return
+	if d.owned {
+		within(ctx, d.pool.Close) // waits for requests that are under way: they end with their contexts
 	}
+}
+
+// within runs f, and waits for it until ctx ends.
+func within(ctx context.Context, f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.pool.Close() // waits for requests that are under way: they end with their contexts
+		f()
 	}()
 	select {
 	case <-done:

@@ -16,8 +16,12 @@ func Code(err error) string { return code(err) }
 
 // Create is what a driver does when a statement failed for want of the schema.
 func (d *Driver) Create(ctx context.Context, missing error) error {
+	d.used.Store(false) // as that of a program that has just started
 	return d.createSchema(ctx, missing)
 }
 
 // ConnConfig is what a driver connects by.
 func ConnConfig(d driver.Driver) *pgx.ConnConfig { return d.(*Driver).pool.Config().ConnConfig }
+
+// Version is the suffix of the functions' names.
+const Version = version

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -20,7 +21,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 			return err
 		}, d.w.inspect, []byte(name))
 	})
-	return ts, d.ended(ctx, err)
+	return ts, d.failed(ctx, err)
 }
 
 func scanTicket(rows pgx.Rows) (driver.Ticket, error) {
@@ -53,7 +54,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 			return err
 		}, d.w.list)
 	})
-	return names, d.ended(ctx, err)
+	return names, d.failed(ctx, err)
 }
 
 // Break implements driver.Breaker.
@@ -68,10 +69,25 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	})
 	if err != nil {
 		d.line.missed()
-		return d.ended(ctx, err)
+		return d.failed(ctx, err)
 	}
 	if rep.words[0] == "l" {
 		return driver.ErrLost
 	}
 	return nil
+}
+
+// Ping implements driver.Pinger. It asks for every right that acquiring and releasing
+// need, and changes nothing.
+func (d *Driver) Ping(ctx context.Context) error {
+	var lacks *string
+	err := d.retry(ctx, true, func() error {
+		return d.query(ctx, true, nil, func(rows pgx.Rows) error { return rows.Scan(&lacks) }, d.w.ping)
+	})
+	if err == nil && lacks != nil {
+		err = &pgconn.PgError{
+			Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "42501", Message: "permission denied: " + *lacks,
+		}
+	}
+	return d.failed(ctx, err)
 }

@@ -172,7 +172,7 @@ func (k *keeper) stop() bool {
 		return false
 	}
 	if process, ok := l.unregister(false); ok {
-		ctx, cancel := context.WithTimeout(k.d.ctx, closeBound)
+		ctx, cancel := k.bound()
 		defer cancel()
 		_ = k.d.exec(ctx, k.d.w.leave, process) // if not reached, it expires
 		return true

@@ -53,7 +53,7 @@ func (d *Driver) renewSome(ctx context.Context, rs []driver.Renewal, errs []erro
 			return nil
 		}, d.w.renew, names, slots, tokens, ids, ttls)
 	})
-	err = d.ended(ctx, err)
+	err = d.failed(ctx, err)
 	for i, r := range rs {
 		switch {
 		case err != nil:
@@ -86,7 +86,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	d.line.letGo(h.ID) // not sooner: what is not held here is an orphan
 	if err != nil {
 		d.line.missed() // grants that were in the answer
-		return d.ended(ctx, err)
+		return d.failed(ctx, err)
 	}
 	if rep.words[0] == "l" {
 		return driver.ErrLost

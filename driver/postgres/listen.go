@@ -2,7 +2,8 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -16,15 +17,19 @@ import (
 // The listener is the goroutine that has the one connection on which this
 // process is told of grants and losses. It runs while something is held or
 // waited for. The connection is its own: one of the user's pool would be
-// missing there, and one behind a pooler in transaction mode hears nothing,
-// which a notice to itself finds out.
+// missing there. It listens only on a session of the server that is its own: what a
+// pooler (PgBouncer) stands for is shared out with each transaction, and a LISTEN would
+// stay on it for others.
 const (
-	listenIdle  = 30 * time.Second // runs on for so long after the last use
-	probeWait   = 2 * time.Second
-	listenFirst = 20 * time.Millisecond // between two connections
-	listenMost  = time.Second
-	deafWait    = time.Minute // before it is tried again where nothing was heard
+	listenIdle   = 30 * time.Second      // runs on for so long after the last use
+	listenBound  = 10 * time.Second      // for connecting
+	listenFirst  = 20 * time.Millisecond // between two connections
+	listenMost   = time.Second
+	listenPooled = time.Minute // before it is tried again where there is a pooler
 )
+
+// errPooled says that a connection does not end at the server's session.
+var errPooled = errors.New("a pooler stands between")
 
 // channel is the name of this driver's notification channel.
 func (d *Driver) channel() string {
@@ -49,16 +54,17 @@ func (d *Driver) listenSoon() {
 func (d *Driver) listen() {
 	for delay := listenFirst; ; delay = min(2*delay, listenMost) {
 		began := time.Now()
-		heard, err := d.listenOnce()
+		err := d.listenOnce()
 		d.line.mu.Lock()
+		heard := d.line.live
 		d.line.live = false
 		d.line.mu.Unlock()
 		signal(d.line.wake)
 		switch {
 		case err == nil: // idle
 			return
-		case !heard && time.Since(began) >= probeWait:
-			delay = deafWait
+		case errors.Is(err, errPooled):
+			delay = listenPooled
 		case heard && time.Since(began) > time.Second:
 			delay = listenFirst
 		}
@@ -82,20 +88,18 @@ func (d *Driver) stopListening() bool {
 
 // listenOnce listens on one connection until it breaks, or returns nil when
 // nothing was held or waited for in a while.
-func (d *Driver) listenOnce() (heard bool, err error) {
+func (d *Driver) listenOnce() error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
 	select {
 	case <-d.line.kick: // meant an older connection
 	default:
 	}
-	open, cancelOpen := context.WithTimeout(ctx, 5*time.Second)
-	c, err := d.connect(open)
-	cancelOpen()
+	c, err := d.listenConn(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	defer hangUp(c)
+	defer hangUp(context.WithoutCancel(ctx), c)
 	d.work.Go(func() {
 		select {
 		case <-d.line.kick:
@@ -103,43 +107,42 @@ func (d *Driver) listenOnce() (heard bool, err error) {
 		case <-ctx.Done():
 		}
 	})
-	hello := rand.Text()
-	if err := d.probe(ctx, c, hello); err != nil {
-		return false, err
-	}
+	d.line.hears()
 	for {
-		wait := listenIdle
-		if !heard {
-			wait = probeWait
-		}
-		n, err := d.await(ctx, c, wait)
+		n, err := d.await(ctx, c, listenIdle)
 		switch {
 		case err != nil:
-			return heard, err
-		case n == nil && !heard:
-			return false, context.DeadlineExceeded
-		case n == nil:
-			if d.stopListening() {
-				return true, nil
-			}
-		case n.Payload == "p "+hello:
-			heard = true
-			d.line.hears()
-		default:
+			return err
+		case n != nil:
 			d.notice(n.Payload)
+		case d.stopListening():
+			return nil
 		}
 	}
 }
 
-// probe listens, and has the database send a notice by the way it is asked.
-func (d *Driver) probe(ctx context.Context, c *pgx.Conn, hello string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+// listenConn opens a connection, and listens on it. That it ends at the session of the
+// server is told by the number of that session: a pooler gives one of its own.
+func (d *Driver) listenConn(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, listenBound)
 	defer cancel()
-	channel := d.channel()
-	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize(), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return err
+	c, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return d.query(ctx, true, nil, nil, "SELECT pg_notify($1::text, $2::text)", channel, "p "+hello)
+	var pid uint32
+	err = c.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
+	if err == nil && pid != c.PgConn().PID() {
+		err = errPooled
+	}
+	if err == nil {
+		_, err = c.Exec(ctx, "LISTEN "+pgx.Identifier{d.channel()}.Sanitize(), pgx.QueryExecModeSimpleProtocol)
+	}
+	if err != nil {
+		hangUp(context.WithoutCancel(ctx), c)
+		return nil, err
+	}
+	return c, nil
 }
 
 // await returns the next notification, or nil when none came in time.
@@ -154,8 +157,8 @@ func (d *Driver) await(ctx context.Context, c *pgx.Conn, wait time.Duration) (*p
 }
 
 // hangUp closes a connection without waiting for a server that does not answer.
-func hangUp(c *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+func hangUp(ctx context.Context, c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	_ = c.Close(ctx)
 }
@@ -169,6 +172,9 @@ func (l *line) hears() {
 	signal(l.wake)
 }
 
+// errRemoved is why a lock is lost whose ticket somebody has broken.
+var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+
 // notice takes a notification.
 func (d *Driver) notice(payload string) {
 	words := strings.Fields(payload)
@@ -178,7 +184,7 @@ func (d *Driver) notice(payload string) {
 	}
 	if h, ok := parseLoss(words); ok {
 		if d.line.lost(h) && d.tell != nil {
-			d.tell(h, driver.ErrLost)
+			d.tell(h, errRemoved)
 		}
 		return
 	}

@@ -25,10 +25,7 @@ func pgbouncer(t *testing.T, srv *testbed.Server) string {
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		if _, err = os.Stat("/usr/sbin/pgbouncer"); err != nil {
-			if testbed.Required() {
-				t.Fatal("no pgbouncer: apt-get install pgbouncer")
-			}
-			t.Skip("no pgbouncer: apt-get install pgbouncer")
+			testbed.Lacks(t, "no pgbouncer: apt-get install pgbouncer")
 		}
 		bin = "/usr/sbin/pgbouncer"
 	}

@@ -2,12 +2,9 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -34,7 +31,7 @@ func (d *Driver) with(ctx context.Context, urgent bool, f func(*pgx.Conn) error)
 	}
 	return d.anyConn(ctx, urgent, func(c *pgx.Conn) error {
 		err := f(c)
-		if code(err) != codeReadOnly {
+		if c := code(err); c != codeReadOnly && c != codeReplica {
 			return err
 		}
 		var replica bool
@@ -50,10 +47,7 @@ func (d *Driver) with(ctx context.Context, urgent bool, f func(*pgx.Conn) error)
 
 func (d *Driver) anyConn(ctx context.Context, urgent bool, f func(*pgx.Conn) error) error {
 	wait, cancel := ctx, context.CancelFunc(func() {})
-	switch {
-	case urgent && d.pool.Stat().IdleConns() > 0: // nothing to wait for, as good as always
-		wait = d.hurried.context()
-	case urgent:
+	if urgent {
 		wait, cancel = context.WithTimeout(ctx, patienceOf(ctx))
 	}
 	c, err := d.pool.Acquire(wait)
@@ -69,48 +63,46 @@ func (d *Driver) anyConn(ctx context.Context, urgent bool, f func(*pgx.Conn) err
 	return d.beside(ctx, f)
 }
 
-// hurried is a context that ends between one and two times patience after it was
-// asked for. Requests of a short time share one, so that none sets a timer of its own.
-type hurried struct {
-	mu     sync.Mutex
-	ctx    context.Context
-	cancel context.CancelFunc // of ctx, which others may hold: it ends by itself
-	since  time.Time
+// A sideConn is the connection that is kept beside the pool.
+type sideConn struct {
+	*pgx.Conn
+	used time.Time
 }
 
-func (h *hurried) context() context.Context {
-	now := time.Now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ctx == nil || now.Sub(h.since) > patience {
-		h.since = now
-		h.ctx, h.cancel = context.WithTimeout(context.Background(), 2*patience)
-	}
-	return h.ctx
-}
+// sideIdle is for how long it is trusted without use. The pool, too, looks after its own
+// when they were idle for so long: after an outage they may be dead without a sign.
+const sideIdle = time.Second
 
 // beside runs f on the connection that is kept beside the pool.
 func (d *Driver) beside(ctx context.Context, f func(*pgx.Conn) error) error {
-	var c *pgx.Conn
+	var c sideConn
 	select {
 	case c = <-d.side:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	var err error
 	defer func() {
-		if c != nil && c.IsClosed() {
-			c = nil
+		if c.Conn != nil && d.ctx.Err() != nil { // Close has not waited for it
+			hangUp(ctx, c.Conn)
 		}
+		if c.Conn != nil && c.IsClosed() {
+			c.Conn = nil
+		}
+		c.used = time.Now()
 		d.side <- c
 	}()
-	if c == nil || c.IsClosed() {
-		if c, err = d.connect(ctx); err != nil {
-			c = nil
+	if c.Conn != nil && time.Since(c.used) > sideIdle {
+		hangUp(ctx, c.Conn)
+		c.Conn = nil
+	}
+	if c.Conn == nil {
+		var err error
+		if c.Conn, err = d.connect(ctx); err != nil {
+			c.Conn = nil
 			return err
 		}
 	}
-	return f(c)
+	return f(c.Conn)
 }
 
 // connect opens a connection outside the pool, as the pool would.
@@ -127,20 +119,25 @@ func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 		return c, err
 	}
 	if err := pc.AfterConnect(ctx, c); err != nil {
-		hangUp(c)
+		hangUp(ctx, c)
 		return nil, err
 	}
 	return c, nil
 }
 
 // query runs one statement and scans its rows; asked, which may be nil, is set
-// to the moment before it is sent. When the schema is not there it is created,
-// and the statement tried again.
+// to the moment before it is sent. When the schema is not there, and never was, it is
+// created, and the statement tried again.
 func (d *Driver) query(ctx context.Context, urgent bool, asked *time.Time, scan func(pgx.Rows) error, sql string, args ...any) error {
 	for range 3 { // of these, each once
 		strict := d.strict.Load()
 		err := d.queryOnce(ctx, urgent, asked, scan, sql, args...)
 		switch code(err) {
+		case "":
+			if err == nil && !d.used.Load() {
+				d.used.Store(true)
+			}
+			return err
 		case codeIsolation:
 			d.strict.Store(true)
 		case codeReadOnly:
@@ -228,100 +225,4 @@ func (d *Driver) call(ctx context.Context, asked *time.Time, sql string, args ..
 		d.line.granted(g)
 	}
 	return r, err
-}
-
-// These are raised by the schema's functions.
-const (
-	codeIsolation = "LK001" // the transaction is not READ COMMITTED
-	codeLeft      = "LK002" // who was to be handed over to has left: try again
-)
-
-// codeReadOnly is raised by a replica, and by a transaction that may not write.
-const codeReadOnly = "25006"
-
-// code is the SQLSTATE of an error; "" if it is not the database's.
-func code(err error) string {
-	if err == nil {
-		return ""
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
-	}
-	return ""
-}
-
-// undone reports whether the database says, or it is plain, that a statement
-// had no effect and may succeed if it is run again: a deadlock, a
-// serialization failure, a lock or statement timeout, a server that starts,
-// stops or is a replica for the moment, too many connections.
-func undone(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		var connect *pgconn.ConnectError
-		return pgconn.SafeToRetry(err) && !errors.As(err, &connect)
-	}
-	switch pg.Code {
-	case codeLeft, "40001", "40P01", "55P03", "57014", codeReadOnly, "57P03", "53300":
-		return true
-	}
-	return false
-}
-
-// interrupted reports whether the way to the database broke: what was asked
-// may or may not have been done.
-func interrupted(err error) bool {
-	switch code(err) {
-	case "57P01", "57P02", "57P05":
-		return true
-	case "":
-		var connect *pgconn.ConnectError
-		return err != nil && !errors.As(err, &connect) && !errors.Is(err, errReply) && !errors.Is(err, driver.ErrClosed)
-	}
-	return false
-}
-
-const (
-	retryFirst = 5 * time.Millisecond
-	retryMost  = 250 * time.Millisecond
-	interrupts = 3 // tries after a broken connection, before the error is the caller's
-)
-
-// retry runs f until it succeeds or fails for good. A request that may safely
-// be asked twice is asked again after its connection broke.
-func (d *Driver) retry(ctx context.Context, twice bool, f func() error) error {
-	broken := 0
-	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return errors.Join(context.Cause(ctx), err)
-		}
-		again := undone(err)
-		if !again && twice && interrupted(err) {
-			broken++
-			again = broken <= interrupts
-		}
-		if !again {
-			return err
-		}
-		if !d.pause(ctx, delay) {
-			return errors.Join(context.Cause(ctx), err)
-		}
-	}
-}
-
-// pause waits; false when ctx or the driver ended first.
-func (d *Driver) pause(ctx context.Context, delay time.Duration) bool {
-	t := time.NewTimer(delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-	case <-d.ctx.Done():
-	}
-	return false
 }

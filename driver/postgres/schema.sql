@@ -1,5 +1,5 @@
 -- The tables and functions of github.com/lockerproject/locker/driver/postgres,
--- version 1. It may be run again, and by several at once.
+-- version 2. It may be run again, and by several at once.
 --
 -- A line is the rows of one name in tickets, in the order of slot. Whoever
 -- joins it, or changes more of it than one row, holds the transaction-level
@@ -128,8 +128,9 @@ BEGIN
 				due := '-infinity';
 				EXIT;
 			END IF;
-			CONTINUE WHEN {bury}(p_name, t.slot, t.token, t.held, t.process);
-			-- Renewed just now, or kept by a transaction that it guards: look again soon.
+			CONTINUE WHEN {reap}(p_name, t.slot, t.token, t.held, t.process);
+			-- Renewed just now, kept by a transaction that it guards, or being reaped by
+			-- another walk: look again soon.
 			ends := clock_timestamp() + interval '50 ms';
 		END IF;
 		IF t.shared AND most IS NULL THEN
@@ -153,7 +154,7 @@ BEGIN
 				payload := format('g %s %s %s', t.id, t.token, t.beat);
 			ELSE -- many at once: each process looks for itself
 				payload := 'r';
-				PERFORM {tell}(t.process, payload);
+				PERFORM {notify}(t.process, payload);
 			END IF;
 		END IF;
 		due := least(due, ends);
@@ -165,14 +166,15 @@ BEGIN
 		EXIT WHEN ahead >= most;
 	END LOOP;
 	IF other IS NOT NULL THEN
-		PERFORM {tell}(other, payload);
+		PERFORM {notify}(other, payload);
 	END IF;
 END $locker$;
 
--- Removes a ticket that looks dead; false if it is not, or cannot be removed
--- now. A process that let its tickets die is removed first: that is what
--- tells it, whatever it was about to say.
-CREATE OR REPLACE FUNCTION {bury}(p_name bytea, p_slot bigint, p_token bigint, p_held boolean, p_process bigint)
+-- Removes an expired ticket; false if it is not expired, or cannot be removed now.
+-- A process that let its tickets expire is removed first: that is what tells it,
+-- whatever it was about to say. No lock is waited for here: queues are walked in
+-- the order of their tickets, so two walks meet the same processes in different orders.
+CREATE OR REPLACE FUNCTION {reap}(p_name bytea, p_slot bigint, p_token bigint, p_held boolean, p_process bigint)
 RETURNS boolean LANGUAGE plpgsql AS $locker$
 BEGIN
 	IF p_held THEN
@@ -182,8 +184,9 @@ BEGIN
 			RETURN false;
 		END IF;
 	ELSE
-		DELETE FROM {processes} WHERE id = p_process AND alive_until <= clock_timestamp();
-		IF EXISTS (SELECT FROM {processes} WHERE id = p_process) THEN
+		DELETE FROM {processes} WHERE id IN (SELECT id FROM {processes}
+			WHERE id = p_process AND alive_until <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+		IF NOT FOUND AND EXISTS (SELECT FROM {processes} WHERE id = p_process) THEN
 			RETURN false;
 		END IF;
 	END IF;
@@ -192,7 +195,7 @@ BEGIN
 END $locker$;
 
 -- Sends a notice to the program that a process is an incarnation of.
-CREATE OR REPLACE FUNCTION {tell}(p_process bigint, p_payload text) RETURNS void LANGUAGE sql AS $locker$
+CREATE OR REPLACE FUNCTION {notify}(p_process bigint, p_payload text) RETURNS void LANGUAGE sql AS $locker$
 	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload)
 $locker$;
 
@@ -202,16 +205,19 @@ $locker$;
 --   w TOKEN DUE in line; DUE in microseconds: when to look again
 --   n           not granted, and not to wait
 --   p           to wait, but the process has to be registered first
+--   t NOW       too late: it was to be granted or queued until p_until; both in
+--               microseconds of the clock
 --
 -- and others are grants to p_process, as everywhere: g ID TOKEN BEAT.
 CREATE OR REPLACE FUNCTION {acquire}(p_name bytea, p_id text, p_process bigint, p_shared boolean, p_permits bigint,
-	p_ttl bigint, p_wait boolean, p_owner bytea, p_note bytea)
+	p_ttl bigint, p_wait boolean, p_owner bytea, p_note bytea, p_until bigint)
 RETURNS text LANGUAGE plpgsql AS $locker$
 DECLARE
 	old  record;
 	head record;
 	l    record;
 	num  bigint;
+	time bigint;
 BEGIN
 	-- This is {key} and {number}, without the calls.
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -219,8 +225,12 @@ BEGIN
 	ELSIF pg_advisory_xact_lock(hashtextextended(encode(p_name, 'hex'), {line_seed})) IS NULL THEN
 		RETURN NULL; -- cheaper than PERFORM
 	END IF;
+	time := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+	IF time > p_until THEN
+		RETURN 't ' || time;
+	END IF;
 	num := nextval({token_text}::regclass);
-	IF num < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 10000 THEN
+	IF num < time - 10000 THEN
 		num := {number}();
 	END IF;
 	INSERT INTO {tickets}
@@ -247,7 +257,7 @@ BEGIN
 			RETURN format('w %s %s', num, {micros}(head.expires_at));
 		END IF;
 	END IF;
-	SELECT k.token, k.held INTO old FROM (
+	SELECT k.token, k.held, k.expires_at INTO old FROM (
 		SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
 		UNION ALL
 		SELECT * FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name) k;
@@ -256,13 +266,16 @@ BEGIN
 			expires_at = greatest(expires_at, clock_timestamp() + p_ttl * interval '1 microsecond')
 		WHERE name = p_name AND slot IN (0, old.token) AND id = p_id AND expires_at > clock_timestamp();
 		IF FOUND THEN
+			IF old.expires_at <= clock_timestamp() THEN -- it waited for the row
+				RAISE EXCEPTION 'the lease ended meanwhile' USING ERRCODE = 'LK002';
+			END IF;
 			RETURN 'g ' || old.token;
 		END IF;
 	END IF;
 	SELECT * INTO l FROM {walk}(p_name, p_permits, p_process, false);
 	IF NOT old.held THEN
 		-- It may have been granted by this very walk, or have died.
-		SELECT k.token, k.held INTO old FROM {tickets} k
+		SELECT k.token, k.held, k.expires_at INTO old FROM {tickets} k
 			WHERE k.name = p_name AND k.slot IN (0, old.token) AND k.id = p_id;
 		IF old.held THEN
 			UPDATE {tickets} SET claim = false, expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
@@ -329,7 +342,7 @@ BEGIN
 	ELSIF next.process = p_process THEN
 		RETURN format(E'%s\ng %s %s %s', CASE WHEN live THEN 'r' ELSE 'l' END, next.id, next.token, next.beat);
 	END IF;
-	PERFORM {tell}(next.process, format('g %s %s %s', next.id, next.token, next.beat));
+	PERFORM {notify}(next.process, format('g %s %s %s', next.id, next.token, next.beat));
 	RETURN CASE WHEN live THEN 'r' ELSE 'l' END;
 END $locker$;
 
@@ -388,7 +401,7 @@ END $locker$;
 -- Removes a held ticket that may guard a transaction, with the lock of the name:
 -- NULL if it is not there. While the transaction lasts the row cannot go, and
 -- nobody is to wait for that who has others wait. Its lease is ended instead, and
--- it is left to bury; then the answer is false, and who is first in line is told
+-- it is left to reap; then the answer is false, and who is first in line is told
 -- to look.
 --
 -- A guard, and nothing else that lasts, has the row locked FOR KEY SHARE, which
@@ -413,7 +426,7 @@ BEGIN
 	END LOOP;
 	SELECT process INTO first FROM {tickets} WHERE name = p_name AND NOT held ORDER BY slot LIMIT 1;
 	IF FOUND THEN
-		PERFORM {tell}(first, 'd ' || encode(p_name, 'hex'));
+		PERFORM {notify}(first, 'd ' || encode(p_name, 'hex'));
 	END IF;
 	RETURN false;
 END $locker$;
@@ -441,7 +454,7 @@ BEGIN
 	IF more IS NULL THEN
 		RETURN 'l';
 	END IF;
-	PERFORM {tell}(gone.process, format('l %s %s %s', gone.id, p_token, encode(p_name, 'hex')));
+	PERFORM {notify}(gone.process, format('l %s %s %s', gone.id, p_token, encode(p_name, 'hex')));
 	IF NOT more THEN
 		RETURN CASE WHEN gone.live THEN 'r' ELSE 'l' END;
 	END IF;
@@ -451,17 +464,32 @@ END $locker$;
 
 -- Renews leases; answers with the positions of those that were there. An
 -- entry that is not held any more is left out.
+--
+-- An update that waits for a row which is then only unlocked does not look again
+-- whether the lease goes on. A lease that ended meanwhile is not to be revived:
+-- then all of this is undone, and tried again.
 CREATE OR REPLACE FUNCTION {renew}(p_names bytea[], p_slots bigint[], p_tokens bigint[], p_ids text[], p_ttls bigint[])
-RETURNS SETOF bigint LANGUAGE sql
+RETURNS SETOF bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $locker$
-	UPDATE {tickets} k SET claim = false,
-		expires_at = greatest(k.expires_at, clock_timestamp() + r.ttl * interval '1 microsecond')
-	FROM unnest(p_names, p_slots, p_tokens, p_ids, p_ttls) WITH ORDINALITY AS r(name, slot, token, id, ttl, i)
-	WHERE k.name = r.name AND k.slot = r.slot AND k.token = r.token AND k.id = r.id
-		AND k.held AND k.expires_at > clock_timestamp()
-	RETURNING r.i
-$locker$;
+DECLARE
+	t record;
+BEGIN
+	FOR t IN
+		UPDATE {tickets} k SET claim = false,
+			expires_at = greatest(k.expires_at, clock_timestamp() + r.ttl * interval '1 microsecond')
+		FROM unnest(p_names, p_slots, p_tokens, p_ids, p_ttls) WITH ORDINALITY AS r(name, slot, token, id, ttl, i)
+			JOIN {tickets} was ON was.name = r.name AND was.slot = r.slot
+		WHERE k.name = r.name AND k.slot = r.slot AND k.token = r.token AND k.id = r.id
+			AND k.held AND k.expires_at > clock_timestamp()
+		RETURNING r.i, was.expires_at <= clock_timestamp() AS late
+	LOOP
+		IF t.late THEN
+			RAISE EXCEPTION 'a lease ended meanwhile' USING ERRCODE = 'LK002';
+		END IF;
+		RETURN NEXT t.i;
+	END LOOP;
+END $locker$;
 
 -- Says that a process lives, with p_new that it is there. The answer is the
 -- number of the beat, or 0 for a process that has died.

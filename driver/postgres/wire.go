@@ -21,7 +21,7 @@ var schemaSQL string
 
 // version is part of the functions' names, so that drivers of several
 // versions may share the tables.
-const version = "1"
+const version = "2"
 
 // anyNumber is how the tables store that a ticket has no limit.
 const anyNumber = math.MaxInt64
@@ -35,7 +35,7 @@ type wire struct {
 	channel  string // prefix of the notification channels
 
 	acquire, release, releaseFirst, breaks, renew, beat, claims, queued, leave,
-	look, poke, sweep, guard, inspect, list string
+	look, poke, sweep, guard, inspect, list, ping string
 
 	txSeed int64 // of the keys of AcquireTx
 }
@@ -73,7 +73,7 @@ func newWire(schema, prefix string) (*wire, error) {
 	}
 	var functions []string
 	for _, name := range []string{
-		"key", "number", "walk", "bury", "tell", "micros", "acquire", "pass", "release",
+		"key", "number", "walk", "reap", "notify", "micros", "acquire", "pass", "release",
 		"end", "break", "renew", "beat", "look", "poke", "sweep", "guard",
 	} {
 		pairs = append(pairs, "{"+name+"}", f(name))
@@ -88,7 +88,7 @@ func newWire(schema, prefix string) (*wire, error) {
 			q("tickets"), q("tickets_id"), q("tickets_process"), q("tickets_permits"), q("processes"), token,
 		}, functions),
 		channel: channel,
-		acquire: "SELECT " + f("acquire") + "($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea)",
+		acquire: "SELECT " + f("acquire") + "($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint)",
 		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint,$4::boolean)",
 		// Nobody waits behind a ticket that is not marked, and who is about to marks
 		// it first: no lock of the name is needed, and no function. When there is no
@@ -114,8 +114,28 @@ SELECT coalesce((SELECT CASE WHEN live THEN 'r' ELSE 'l' END FROM d), ` + f("rel
 	CASE WHEN k.held THEN (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
 FROM ` + q("tickets") + ` k WHERE k.name = $1::bytea AND ` + live(q("processes")) + ` ORDER BY k.token`,
 		list:   "SELECT DISTINCT k.name FROM " + q("tickets") + " k WHERE " + live(q("processes")),
+		ping:   ping(q("tickets"), q("processes"), token, functions),
 		txSeed: seed,
 	}, nil
+}
+
+// ping is a statement that changes no row, is refused where one that did would be, and
+// says which other right is missing.
+func ping(tickets, processes, token string, functions []string) string {
+	var b strings.Builder
+	b.WriteString("WITH ")
+	for i, t := range []string{tickets, processes} {
+		fmt.Fprintf(&b, "i%[1]d AS (INSERT INTO %[2]s SELECT * FROM %[2]s WHERE false), d%[1]d AS (DELETE FROM %[2]s WHERE false), ", i, t)
+	}
+	fmt.Fprintf(&b, "u0 AS (UPDATE %s SET held = held WHERE false), u1 AS (UPDATE %s SET beat = beat WHERE false)\nSELECT CASE", tickets, processes)
+	for _, right := range []string{"USAGE", "SELECT", "UPDATE"} {
+		fmt.Fprintf(&b, "\n\tWHEN NOT has_sequence_privilege(%s, '%s') THEN %s", literal(token), right, literal(right+" on "+token))
+	}
+	for _, f := range functions {
+		fmt.Fprintf(&b, "\n\tWHEN NOT has_function_privilege(%s::regproc, 'EXECUTE') THEN %s", literal(f), literal("EXECUTE on "+f))
+	}
+	b.WriteString(" END")
+	return b.String()
 }
 
 // live is the condition that a ticket k stands in line.

@@ -16,33 +16,22 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if d.isClosed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
-	d.listenForLoss()
 	if !r.Wait {
 		g, _, err := d.ask(ctx, r, false)
 		return g, err
 	}
 	if !d.listener.Up() {
-		// Nobody joins without an ear for the grant. Perhaps none is needed.
+		// Subscribe before enqueueing, so that the grant cannot be missed. Perhaps
+		// there is no need to wait.
 		g, _, err := d.ask(ctx, r, false)
 		if !errors.Is(err, driver.ErrNotAcquired) {
 			return g, err
 		}
 		if err := d.await(ctx); err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, driver.NoTicket(err)
 		}
 	}
 	return d.join(ctx, r)
-}
-
-// listenForLoss begins to listen, in the background, once there may be
-// something to lose.
-func (d *Driver) listenForLoss() {
-	d.mu.Lock()
-	wanted := d.tell != nil
-	d.mu.Unlock()
-	if wanted {
-		d.listener.Start()
-	}
 }
 
 // await waits until the process can be told of a grant.
@@ -51,7 +40,7 @@ func (d *Driver) await(ctx context.Context) error {
 		if d.isClosed() {
 			return driver.ErrClosed
 		}
-		return err
+		return redisline.Unavailable(err)
 	}
 	return nil
 }
@@ -62,12 +51,15 @@ func (d *Driver) ask(ctx context.Context, r driver.Request, wait bool) (driver.G
 	c := d.acquireCall(r, wait)
 	v, err := d.do(ctx, c)
 	if err != nil {
+		if noTicket := c.Sent() == 0 || c.Sent() == 1 && redisline.Refused(err); noTicket && d.strays(r.ID) == 0 {
+			return driver.Grant{}, answer{}, driver.NoTicket(err)
+		}
 		d.remember(r.ID, c, err)
 		return driver.Grant{}, answer{}, err
 	}
 	a, err := parseAcquire(v)
 	if err == nil && a.granted {
-		err = c.Acked()
+		err = redisline.Unavailable(c.Acked())
 	}
 	return driver.Grant{Token: a.token, Asked: asked}, a, err
 }

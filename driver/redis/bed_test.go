@@ -17,6 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	testbed.RegisterChild("hold", childHolds)
 	testbed.RegisterChild("wait", childWaits)
+	testbed.RegisterChild("waitoften", childWaitsOften)
 	testbed.RunChild()
 	goleak.VerifyTestMain(m,
 		// go-redis's own, which dials a server that is down once a second until
@@ -77,13 +78,13 @@ func acquiring(t *testing.T, l *locker.Client, name string, opts ...locker.Optio
 	return got
 }
 
-// await waits until n tickets stand in line.
+// await waits until n tickets are queued.
 func await(t *testing.T, l *locker.Client, name string, n int) {
 	t.Helper()
 	until(t, func() error {
 		line, err := l.Inspect(t.Context(), name)
 		if err != nil || len(line.Tickets) != n {
-			return fmt.Errorf("the line is %+v, %w; want %d tickets", line.Tickets, err, n)
+			return fmt.Errorf("%d tickets, %v; want %d", len(line.Tickets), err, n)
 		}
 		return nil
 	})

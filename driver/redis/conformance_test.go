@@ -55,8 +55,9 @@ func TestConformance(t *testing.T) {
 			d, err := open(ctx, p.URL(), prefix)
 			return d, p, err
 		},
-		Server: srv,
-		Keys:   func(ctx context.Context) (int, error) { return countKeys(ctx, c, prefix) },
+		Server:   srv,
+		Complete: true,
+		Keys:     func(ctx context.Context) (int, error) { return countKeys(ctx, c, prefix) },
 	})
 }
 

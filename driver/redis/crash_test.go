@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/redis"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -44,6 +46,23 @@ func childWaits() {
 	if k, err := l.Acquire(context.Background(), os.Getenv("LOCK")); err == nil {
 		fmt.Println("held", k.Token())
 	}
+	select {}
+}
+
+// manyWaiters is how many Acquires childWaitsOften has.
+const manyWaiters = 200
+
+// childWaitsOften waits for LOCK with many goroutines.
+func childWaitsOften() {
+	l, err := locker.Open(context.Background(), os.Getenv("URL"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for range manyWaiters {
+		go func() { _, _ = l.Acquire(context.Background(), os.Getenv("LOCK")) }()
+	}
+	fmt.Println("waiting")
 	select {}
 }
 
@@ -168,4 +187,88 @@ func TestDeadLineVanishes(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestStalledProcess: a process that was stopped for longer than the liveness
+// interval, with its connections intact, finds out about all its waiters at
+// once, not about a few with each heartbeat.
+func TestStalledProcess(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	name := newName()
+	l := process(t, srv.URL())
+	k := take(t, l, name)
+	p := child(t, "waitoften", srv.URL(), name)
+	await(t, l, name, 1+manyWaiters)
+	got := acquiring(t, l, name)
+	await(t, l, name, 2+manyWaiters)
+	p.Pause()
+	release(t, k)
+	next, _ := within(t, got, 3200*time.Millisecond+load)
+	await(t, l, name, 1)
+	p.Resume()
+	resumed := time.Now()
+	await(t, l, name, 1+manyWaiters)
+	took := time.Since(resumed)
+	t.Logf("%d waiters are queued again after %v", manyWaiters, took)
+	if took > 2*time.Second {
+		t.Errorf("%d waiters are queued again after %v", manyWaiters, took)
+	}
+	release(t, next)
+}
+
+// TestLapsedWaiterStaysGone: a waiter whose process has shown no life for too
+// long, so that Inspect does not show it any more, does not come back to its
+// place when it shows life again, by a heartbeat or by queueing for the name.
+func TestLapsedWaiterStaysGone(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	for _, how := range []string{"heartbeat", "queues again"} {
+		p := srv.Proxy(t)
+		d, other := openAt(t, p.URL()), openAt(t, srv.URL())
+		holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+		if _, err := other.Acquire(t.Context(), holder); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 2)
+		wait := func() {
+			r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+			joined := make(chan struct{})
+			r.Joined = func() { close(joined) }
+			go func() { _, err := d.Acquire(t.Context(), r); ended <- err }()
+			<-joined
+		}
+		wait()
+		first, err := other.Inspect(t.Context(), holder.Name)
+		if err != nil || len(first) != 2 {
+			t.Fatal(first, err)
+		}
+		p.Cut()
+		until(t, func() error {
+			if q, err := other.Inspect(t.Context(), holder.Name); err != nil || len(q) != 1 {
+				return fmt.Errorf("%d tickets, %w", len(q), err)
+			}
+			return nil
+		})
+		p.Heal()
+		if how != "heartbeat" {
+			wait()
+		}
+		select {
+		case err := <-ended:
+			if !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s: the lapsed waiter: %v", how, err)
+			}
+		case <-time.After(3 * time.Second):
+			t.Errorf("%s: the lapsed waiter was not told", how)
+		}
+		q, err := other.Inspect(t.Context(), holder.Name)
+		for _, ticket := range q {
+			if ticket.ID == first[1].ID {
+				t.Errorf("%s: the lapsed waiter is back in the queue: %+v, %v", how, q, err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = other.Release(t.Context(), holder.Hold(0))
+	}
 }

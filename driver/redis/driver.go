@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,6 +28,8 @@ type Driver struct {
 
 	pipe     *redisline.Pipe
 	listener *redisline.Listener
+	ctx      context.Context //nolint:containedctx // of the heartbeats: ends with Close
+	cancel   context.CancelFunc
 	closing  chan struct{}
 	work     sync.WaitGroup // heartbeats
 
@@ -45,6 +49,7 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
@@ -138,6 +143,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 		early:   make(map[string]verdict),
 		unknown: make(map[string]stray),
 	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout
 	d.channel = d.keys.Channel()
 	d.listener = redisline.NewListener(client, d.channel, d.hear, d.recheck)
@@ -173,8 +179,9 @@ func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) {
 	d.tell = tell
 }
 
-// closeBound is how long Close waits for requests that are under way.
-const closeBound = 5 * time.Second
+// closeBound is how long Close waits for requests that are under way, which
+// end by themselves after the client's timeouts.
+const closeBound = 100 * time.Millisecond
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
@@ -189,13 +196,24 @@ func (d *Driver) Close() error {
 		rm.alarm.Stop()
 	}
 	d.mu.Unlock()
-	d.listener.Close()
+	d.cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.listener.Close()
+		d.pipe.Close(closeBound)
+		d.work.Wait()
+	}()
 	var err error
 	if d.owned {
 		err = d.client.Close() // ends the requests that are under way
 	}
-	d.pipe.Close(closeBound)
-	d.work.Wait()
+	t := time.NewTimer(closeBound)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+	}
 	return err
 }
 
@@ -210,13 +228,65 @@ func (d *Driver) begin() bool {
 	return true
 }
 
-// do runs a script.
+// do runs a script, again while a Cluster is moving the hash slot of its keys.
 func (d *Driver) do(ctx context.Context, c *redisline.Call) (any, error) {
-	v, err := d.pipe.Do(ctx, c)
-	if errors.Is(err, redisline.ErrClosed) || errors.Is(err, redis.ErrClosed) && d.isClosed() {
-		return nil, driver.ErrClosed
+	d.listener.Start() // the subscription is told of a break, and knows why there is no connection
+	for delay := movingFirst; ; delay = min(2*delay, movingMost) {
+		v, err := d.pipe.Do(ctx, c)
+		if err == nil {
+			return v, nil
+		}
+		if !redisline.Moving(err) {
+			return nil, d.explain(ctx, err)
+		}
+		t := time.NewTimer(delay)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, redisline.Ended(ctx, err)
+		case <-d.closing:
+			t.Stop()
+			return nil, driver.ErrClosed
+		}
 	}
-	return v, err
+}
+
+// How soon a script is run again on a hash slot that is being moved.
+const (
+	movingFirst = 5 * time.Millisecond
+	movingMost  = 100 * time.Millisecond
+)
+
+// explain says what the error of a request is to the core.
+func (d *Driver) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, redisline.ErrClosed), errors.Is(err, redis.ErrClosed) && d.isClosed():
+		return driver.ErrClosed
+	case isContextEnd(ctx, err):
+		return redisline.Ended(ctx, d.listener.Err())
+	}
+	return redisline.Unavailable(err)
+}
+
+// Ping implements driver.Pinger: one request, which runs each command that the
+// others need, on keys that it removes again. The first time it also waits for
+// the subscription.
+func (d *Driver) Ping(ctx context.Context) error {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	main := d.keys.Main("ping-" + hex.EncodeToString(id[:]))
+	c := redisline.NewCall(redisline.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
+	c.Durable = d.durable
+	if _, err := d.do(ctx, c); err != nil {
+		return err
+	}
+	if err := c.Acked(); err != nil {
+		return redisline.Unavailable(err)
+	}
+	return d.await(ctx)
 }
 
 func (d *Driver) isClosed() bool {

@@ -20,7 +20,7 @@ const Foreign = redisline.Foreign
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	v, err := d.do(ctx, redisline.NewCall(redisline.Inspect, []string{d.keys.Main(name)}))
+	v, err := d.do(ctx, redisline.NewCall(redisline.Inspect, d.keys.All(d.keys.Main(name))))
 	if err != nil {
 		return nil, err
 	}
@@ -96,15 +96,16 @@ func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Clie
 	}()
 	select {
 	case err := <-done:
-		return err
+		return d.explain(ctx, err)
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return redisline.Ended(ctx, d.listener.Err())
 	}
 }
 
-// Break implements driver.Breaker.
+// Break implements driver.Breaker. What another library has put there has the
+// token 0.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	c := redisline.NewCall(redisline.Break, []string{d.keys.Main(name)}, strconv.FormatUint(token, 10), name)
+	c := redisline.NewCall(redisline.Break, d.keys.All(d.keys.Main(name)), strconv.FormatUint(token, 10), name)
 	v, err := d.do(ctx, c)
 	if err != nil {
 		return err
@@ -126,6 +127,6 @@ func (d *Driver) hearLoss(s string) {
 	tell := d.tell
 	d.mu.Unlock()
 	if ok && tell != nil {
-		tell(h, redisline.ErrBroken)
+		tell(h, redisline.ErrRemoved)
 	}
 }

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -44,6 +43,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	if d.single {
 		size = perRequest
 	}
+	d.listener.Start()
 	var calls []*redisline.Call
 	for i := 0; i < len(rs); i += size {
 		c := d.renewCall(rs[i:min(i+size, len(rs))])
@@ -53,10 +53,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, 0, len(rs))
 	for i, c := range calls {
 		v, err := c.Wait()
-		if errors.Is(err, redisline.ErrClosed) {
-			err = driver.ErrClosed
-		}
-		errs = append(errs, renewed(c, min(size, len(rs)-i*size), v, err)...)
+		errs = append(errs, renewed(c, min(size, len(rs)-i*size), v, d.explain(ctx, err))...)
 	}
 	return errs
 }
@@ -67,7 +64,7 @@ func renewed(c *redisline.Call, n int, v any, err error) []error {
 	if err == nil {
 		held, err = redisline.Ints("renew", v, n)
 	}
-	acked := c.Acked()
+	acked := redisline.Unavailable(c.Acked())
 	errs := make([]error, n)
 	for i := range errs {
 		switch {

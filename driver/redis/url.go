@@ -32,10 +32,25 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	d := newDriver(redis.NewUniversalClient(client), o)
+	d := newDriver(newClient(client), o)
 	d.owned = true
 	if client.MasterName != "" {
 		d.name = fmt.Sprintf("redis sentinel %s/%s/%d", strings.Join(client.Addrs, ","), client.MasterName, client.DB)
 	}
 	return d, nil
+}
+
+// dialPause is how long go-redis waits after a failed dial.
+const dialPause = 10 * time.Millisecond
+
+// newClient makes a client. That of one server dials once for each try of a
+// request, not five times, so that the error of a server that refuses connections is told
+// soon; behind Sentinel and in a Cluster the next try may find another server.
+func newClient(o *redis.UniversalOptions) redis.UniversalClient {
+	if o.MasterName != "" || o.IsClusterMode {
+		return redis.NewUniversalClient(o)
+	}
+	s := o.Simple()
+	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
+	return redis.NewClient(s)
 }

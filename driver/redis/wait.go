@@ -19,6 +19,7 @@ type waiter struct {
 	id     string
 	shared bool
 	ttl    time.Duration
+	sure   bool // a grant is to be confirmed before it is told of
 	token  uint64
 	joined time.Time // before the request that took the ticket was sent
 	state  atomic.Int32
@@ -62,6 +63,7 @@ type room struct {
 	beating bool
 	again   time.Time     // when, besides, one was wanted meanwhile; zero: no
 	all     bool          // the next heartbeat asks after all tickets
+	good    time.Time     // when the last request was sent that the store has answered
 	every   time.Duration // between heartbeats
 	retry   time.Duration // after a failed one
 	poll    time.Duration // for a foreign holder's release
@@ -72,7 +74,7 @@ type room struct {
 // heartbeats. Its grant may have been told already.
 func (d *Driver) enter(r driver.Request, a answer, joined time.Time) *waiter {
 	w := &waiter{
-		id: r.ID, shared: r.Shared, ttl: r.TTL, token: a.token,
+		id: r.ID, shared: r.Shared, ttl: r.TTL, token: a.token, sure: d.durable || r.MinHold > 0,
 		joined: joined, wake: make(chan struct{}, 1),
 	}
 	d.mu.Lock()
@@ -82,6 +84,9 @@ func (d *Driver) enter(r driver.Request, a answer, joined time.Time) *waiter {
 		d.rooms[r.Name] = rm
 	}
 	rm.every = min(rm.every, max(redisline.Quickest, r.TTL))
+	if rm.good.IsZero() {
+		rm.good = joined
+	}
 	w.room = rm
 	rm.waiters[w.id] = w
 	d.waiters[w.id] = w
@@ -164,10 +169,11 @@ func isContextEnd(ctx context.Context, err error) bool {
 // claimed answers with the claim of a ticket that has not waited long: the
 // server granted it after it had taken the ticket, so that the claim counts
 // from when that was asked for at the earliest. Not where replicas have to
-// acknowledge the grant first, nor for a lease that is shorter than the claim.
+// acknowledge the grant first, nor where the lease has to last though the process
+// ends, nor for a lease that is shorter than the claim.
 func (d *Driver) claimed(w *waiter) (driver.Grant, bool) {
 	claim := time.Duration(w.claim.Load()) * time.Millisecond
-	if d.durable || w.ttl < claim || time.Since(w.joined) > claim/2 {
+	if w.sure || w.ttl < claim || time.Since(w.joined) > claim/2 {
 		return driver.Grant{}, false
 	}
 	return driver.Grant{Token: w.token, Asked: w.joined, Claim: claim}, true
@@ -185,7 +191,7 @@ func (d *Driver) confirm(ctx context.Context, w *waiter) (driver.Grant, error) {
 func (d *Driver) outage(rm *room) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return errors.Join(rm.lastErr, d.listener.Err())
+	return errors.Join(rm.lastErr, redisline.Unavailable(d.listener.Err()))
 }
 
 func (d *Driver) failed(rm *room, err error) {
@@ -291,13 +297,23 @@ func (d *Driver) beat(rm *room) {
 	}
 	rm.beating, rm.again = true, time.Time{}
 	asked := redisline.Sample(rm.waiters, rm.all)
+	whole := len(asked) == len(rm.waiters)
 	rm.all = false
+	begun := time.Now()
 	d.mu.Unlock()
 
 	o, err := d.ping(rm, asked)
 
 	d.mu.Lock()
 	rm.beating = false
+	if err == nil {
+		if !whole && time.Since(rm.good) > redisline.Liveness {
+			// This process or the store stood still: all tickets may be gone.
+			rm.all = true
+			d.beatAt(rm, time.Now())
+		}
+		rm.good = begun
+	}
 	if !rm.again.IsZero() {
 		d.beatAt(rm, rm.again)
 	}
@@ -320,16 +336,16 @@ func (d *Driver) beatFailed(rm *room, err error) {
 
 // ping sends a heartbeat and tells waiters what has become of them.
 func (d *Driver) ping(rm *room, asked []*waiter) (redisline.Outlook, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), beatBound)
+	ctx, cancel := context.WithTimeout(d.ctx, beatBound)
 	defer cancel()
 	args := make([]any, 0, 1+len(asked))
 	args = append(args, d.channel)
 	for _, w := range asked {
 		args = append(args, redisline.Kind(w.shared)+w.id)
 	}
-	v, err := d.do(ctx, redisline.NewCall(redisline.Beat, []string{d.keys.Main(rm.name)}, args...))
+	v, err := d.do(ctx, redisline.NewCall(redisline.Beat, d.keys.All(d.keys.Main(rm.name)), args...))
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("redis: no answer within %v", beatBound)
+		err = driver.Unavailable(fmt.Errorf("redis: no answer within %v", beatBound))
 	}
 	if err != nil {
 		return redisline.Outlook{}, err

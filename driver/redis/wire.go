@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -50,26 +51,27 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
 	case wait:
 		want = "xw"
 	}
-	c := redisline.NewCall(redisline.Acquire, []string{key, d.keys.Fence(key)}, nil, millis(r.TTL), d.record(r), want)
+	c := redisline.NewCall(redisline.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), d.record(r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))
 	c.Durable = d.durable
 	return c
 }
 
 func (d *Driver) releaseCall(h driver.Hold, strays int) *redisline.Call {
-	c := redisline.NewCall(redisline.Release, []string{d.keys.Main(h.Name)}, nil)
+	keys := d.keys.All(d.keys.Main(h.Name))
+	c := redisline.NewCall(redisline.Release, keys, nil)
 	if strays > 0 {
-		c = redisline.NewCall(redisline.Release, []string{d.keys.Main(h.Name)}, nil, strays)
+		c = redisline.NewCall(redisline.Release, keys, nil, strays)
 	}
 	c.SetArg(0, c.Ticket(h.ID, false))
 	return c
 }
 
 func (d *Driver) renewCall(rs []driver.Renewal) *redisline.Call {
-	keys := make([]string, len(rs))
+	keys := make([]string, 0, len(rs))
 	args := make([]any, 0, 2*len(rs))
-	for i, r := range rs {
-		keys[i] = d.keys.Main(r.Name)
+	for _, r := range rs {
+		keys = append(keys, d.keys.Held(d.keys.Main(r.Name), r.Shared)...) // in a Cluster there is one lease
 		args = append(args, r.ID, millis(r.TTL))
 	}
 	c := redisline.NewCall(redisline.Renew, keys, args...)
@@ -79,6 +81,10 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisline.Call {
 	c.Durable = d.durable
 	return c
 }
+
+// errForeign says that a key of another type than ours is where the holder's
+// would be, such as the hash of a lock of Redisson.
+var errForeign = fmt.Errorf("%w: another library's lock, or other data that is not a string, is at its key", driver.ErrNotAcquired)
 
 // answer is what Acquire was told.
 type answer struct {
@@ -96,8 +102,11 @@ func parseAcquire(v any) (a answer, err error) {
 		a.token, err = strconv.ParseUint(v, 10, 64)
 		return a, err
 	case int64:
-		if v == 0 {
+		switch v {
+		case 0:
 			return a, driver.ErrNotAcquired
+		case -2:
+			return a, errForeign
 		}
 		return a, driver.ErrLost
 	case []any:

@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -35,15 +37,15 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if d.isClosed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
-	d.listenForLoss()
 	t := d.newTicket(r)
 	if !r.Wait {
 		return d.try(ctx, t, splits)
 	}
 	if d.listening() < d.quorum {
-		// Nobody joins without ears for the grant. Perhaps none are needed.
+		// Subscribe before enqueueing, so that the grant cannot be missed. Perhaps
+		// there is no need to wait.
 		g, err := d.try(ctx, t, 0)
-		if err != driver.ErrNotAcquired { //nolint:errorlint // it is returned as it is
+		if !errors.Is(err, driver.ErrNotAcquired) {
 			return g, err
 		}
 		if err := d.await(ctx); err != nil {
@@ -52,6 +54,10 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 	return d.join(ctx, t, r.Joined)
 }
+
+// errForeign says that a key of another type than ours is where the holder's
+// would be, such as the hash of a lock of Redisson.
+var errForeign = fmt.Errorf("%w: another library's lock, or other data that is not a string, is at its key", driver.ErrNotAcquired)
 
 // splits is how often one who cannot wait asks again when nobody got a majority.
 const splits = 5
@@ -72,14 +78,18 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 		case unreachable:
 			return driver.Grant{}, v.failure()
 		case notNow:
-			return driver.Grant{}, d.leave(ctx, t, v)
+			err := d.leave(ctx, t, v)
+			if errors.Is(err, driver.ErrNotAcquired) && v.foreign() {
+				err = errForeign
+			}
+			return driver.Grant{}, err
 		case tooSmall, familiar:
 			number, origin = v.next()
 			continue
 		}
 		// Split: several ask at once and none has a majority.
 		err = d.leave(ctx, t, v)
-		if again--; again < 0 || err != driver.ErrNotAcquired { //nolint:errorlint // it is returned as it is
+		if again--; again < 0 || !errors.Is(err, driver.ErrNotAcquired) {
 			return driver.Grant{}, err
 		}
 		if !d.pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)) { //nolint:gosec // no secret
@@ -198,16 +208,11 @@ func (d *Driver) yieldOn(n *node, w *waiter, round int64) {
 	})
 }
 
-// listenForLoss begins to listen, in the background, once there may be
-// something to lose.
-func (d *Driver) listenForLoss() {
-	d.mu.Lock()
-	wanted := d.tell != nil
-	d.mu.Unlock()
-	if wanted {
-		for _, n := range d.nodes {
-			n.listener.Start()
-		}
+// listen begins to listen, in the background: nodes tell of breaks, and whoever
+// listens knows why a node is not reached.
+func (d *Driver) listen() {
+	for _, n := range d.nodes {
+		n.listener.Start()
 	}
 }
 
@@ -224,8 +229,8 @@ func (d *Driver) listening() int {
 
 // await waits until a majority can tell this process of a grant, and a moment
 // longer for the others.
-func (d *Driver) await(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (d *Driver) await(parent context.Context) error {
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	results := make(chan error, len(d.nodes))
 	for _, n := range d.nodes {
@@ -260,10 +265,10 @@ func (d *Driver) await(ctx context.Context) error {
 			if d.isClosed() {
 				return driver.ErrClosed
 			}
-			if ctx.Err() != nil {
-				return d.deaf(context.Cause(ctx))
+			if parent.Err() != nil {
+				return redisline.Ended(parent, d.deaf())
 			}
-			return d.deaf(nil)
+			return d.deaf()
 		}
 	}
 	return nil

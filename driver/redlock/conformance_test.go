@@ -87,7 +87,8 @@ func TestConformance(t *testing.T) {
 			d, err := open(ctx, p.URL(), prefix)
 			return d, ways{p}, err
 		},
-		Server: all(nodes.Members),
+		Server:   all(nodes.Members),
+		Complete: true,
 		Keys: func(ctx context.Context) (int, error) {
 			sum := 0
 			for _, c := range cs {

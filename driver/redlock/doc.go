@@ -27,7 +27,7 @@
 //
 // A renewal counts when a majority has it. On a node that lacks a lease which a
 // majority has renewed (it was down, or has lost its data) the lease is set again, for
-// what is left of it. That is also looked after as soon as a node is back that was not
+// what is left of it, and asked for again each second until the node has it. That is also looked after as soon as a node is back that was not
 // reached, within a second and long before the next renewal. A lease without a majority is
 // lost, never repaired.
 //
@@ -62,7 +62,9 @@
 // Why it moves: all give way to the smallest number, which never gives way for
 // good, so those who each got a few nodes settle at once and without chance.
 // Only TryAcquire, which cannot wait, asks again after a random moment, five times
-// at most, when several tries split the nodes.
+// at most, when several tries split the nodes. A try that a majority refuses may hold on the others for the moment
+// until it has given them back; a process that dies in that moment leaves its key on these few
+// nodes for the TTL, where it stands in nobody's way who has a majority of the others.
 //
 // # What it costs
 //
@@ -98,11 +100,17 @@
 // every node, as long as the nodes' clocks do not go back further than they
 // were down: a node without a fence takes its clock for one.
 //
-// Other Redlock clients have no line: they try, and may win between a release
-// and the grant of who waits. There is no token for them.
+// Other Redlock clients have no queue: they try, and may win between a release
+// and the grant of who waits. There is no token for them: Inspect shows the token 0, with
+// which Break removes them. A key of another type, such as the hash of a lock of Redisson,
+// counts as such a holder.
+//
+// Close waits for nodes that do not answer for 100 ms. What it could not release on
+// such a node ends with its lease there.
 //
 // # Rights
 //
 // With access control lists the user needs, on every node, the keys ~prefix:*, the
-// channels &prefix:* and the commands of [ACLCommands].
+// channels &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but those for
+// listing.
 package redlock

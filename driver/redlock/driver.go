@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -48,6 +50,7 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
@@ -218,8 +221,11 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	}
 }
 
+// closeBound is how long Close waits for nodes that do not answer.
+const closeBound = 100 * time.Millisecond
+
 // Close implements driver.Driver. What was asked of nodes before, releases
-// above all, still reaches those that answer.
+// above all, still reaches those that answer within closeBound.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -235,34 +241,68 @@ func (d *Driver) Close() error {
 	for _, n := range d.nodes {
 		n.close()
 	}
-	d.drain(d.timeout)
+	bound := time.NewTimer(closeBound)
+	defer bound.Stop()
+	over := !d.drain(bound.C)
 	close(d.aborting)
 	d.cancel()
-	var listeners sync.WaitGroup
-	for _, n := range d.nodes {
-		listeners.Go(n.listener.Close)
-	}
-	listeners.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var listeners sync.WaitGroup
+		for _, n := range d.nodes {
+			listeners.Go(n.listener.Close)
+		}
+		listeners.Wait()
+		d.work.Wait()
+	}()
 	errs := make([]error, 0, len(d.owned))
 	for _, c := range d.owned {
 		errs = append(errs, c.Close()) // ends the requests that are under way
 	}
-	d.drain(d.timeout + slack)
-	d.work.Wait()
+	if !over {
+		select {
+		case <-ended:
+		case <-bound.C:
+		}
+	}
 	return errors.Join(errs...)
 }
 
-// drain waits until the nodes have run what was asked of them, no longer than bound.
-func (d *Driver) drain(bound time.Duration) {
-	t := time.NewTimer(bound)
-	defer t.Stop()
+// drain waits until the nodes have run what was asked of them; false: not
+// within the bound.
+func (d *Driver) drain(bound <-chan time.Time) bool {
 	for _, n := range d.nodes {
 		select {
 		case <-n.ended:
-		case <-t.C:
-			return
+		case <-bound:
+			return false
 		}
 	}
+	return true
+}
+
+// Ping implements driver.Pinger: one request to each node, which runs each command that
+// the others need, on keys that it removes again. The first time it also waits
+// for the subscriptions.
+func (d *Driver) Ping(ctx context.Context) error {
+	if d.isClosed() {
+		return driver.ErrClosed
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	keys := []string{d.keys.Main("ping-" + hex.EncodeToString(id[:])), d.fences()}
+	c := d.newCount(isOne("ping"))
+	err := d.ask(ctx, c.poll, func(*node) *call {
+		return &call{script: redisline.Ping, keys: keys, args: []any{d.channel}}
+	})
+	if v := c.verdict(); v != nil && err == nil {
+		err = v
+	}
+	if err != nil {
+		return err
+	}
+	return d.await(ctx)
 }
 
 // begin counts background work that Close waits for.

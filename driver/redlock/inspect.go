@@ -140,6 +140,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 		names map[string]struct{}
 		err   error
 	}
+	d.listen()
 	results := make(chan found, len(d.nodes))
 	for _, n := range d.nodes {
 		if !d.begin() {
@@ -165,7 +166,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 				counts[name]++
 			}
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, redisline.Ended(ctx, d.deaf())
 		}
 	}
 	if answered < d.quorum {
@@ -238,6 +239,6 @@ func (d *Driver) hearLoss(node int, s string) {
 	}
 	d.mu.Unlock()
 	if tell != nil {
-		tell(h, redisline.ErrBroken)
+		tell(h, redisline.ErrRemoved)
 	}
 }

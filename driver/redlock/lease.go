@@ -75,7 +75,7 @@ func (d *Driver) released(n *node, key, id string, until time.Time, err error) {
 	case err == nil:
 		n.settled(id)
 	case time.Now().Add(again).Before(until) && !errors.Is(err, errClosed):
-		n.owe(again, func() { d.releaseBy(n, key, id, until) })
+		n.owe("release "+id, again, func() { d.releaseBy(n, key, id, until) })
 	}
 }
 

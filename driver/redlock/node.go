@@ -41,7 +41,7 @@ type node struct {
 	wake    chan struct{}
 	ended   chan struct{}        // closed when the goroutine has ended
 	strays  map[string]time.Time // tickets of which a request may still be on its way
-	owed    int                  // releases that are to be tried again
+	owed    map[string]struct{}  // what is to be tried again
 	loaded  bool                 // the scripts were loaded; only the goroutine looks
 }
 
@@ -62,6 +62,7 @@ func newNode(index int, client *redis.Client, timeout time.Duration) *node {
 		wake:   make(chan struct{}, 1),
 		ended:  make(chan struct{}),
 		strays: make(map[string]time.Time),
+		owed:   make(map[string]struct{}),
 	}
 	n.client.Options().MaxRetries = 0 // of the copy that WithTimeout has made
 	return n
@@ -136,7 +137,7 @@ func (n *node) finish(batch []*call, unreached error) {
 	}
 	for _, c := range batch {
 		v, err := c.cmd.Result()
-		if err != nil && !isReply(err) && c.id != "" && !unsent(err) {
+		if err != nil && !redisline.IsReply(err) && c.id != "" && !unsent(err) {
 			n.stray(c.id)
 		}
 		c.done(v, err)
@@ -159,7 +160,7 @@ func (n *node) send(batch []*call) error {
 		n.exec(unknown)
 	}
 	for _, c := range batch {
-		if err := c.cmd.Err(); err != nil && !isReply(err) {
+		if err := c.cmd.Err(); err != nil && !redisline.IsReply(err) {
 			return err
 		}
 	}
@@ -198,19 +199,14 @@ func (n *node) load() error {
 
 var scripts = []*redisline.Script{
 	redisline.RedlockAcquire, redisline.RedlockYield, redisline.RedlockRelease, redisline.RedlockRenew,
-	redisline.RedlockBeat, redisline.RedlockBreak, redisline.RedlockInspect,
-}
-
-// isReply tells whether an error is the node's answer.
-func isReply(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
+	redisline.RedlockBeat, redisline.RedlockBreak, redisline.RedlockInspect, redisline.Ping,
 }
 
 // unsent tells whether a request that failed cannot have reached the node.
 func unsent(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
+	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, errClosed) || errors.Is(err, errBusy)
 }
 
 // isTimeout tells whether a node did not answer in time.
@@ -265,21 +261,22 @@ func (n *node) close() {
 	}
 }
 
-// maxOwed is how many releases are tried again on a node. What is beyond that
+// maxOwed is how many requests are tried again on a node. What is beyond that
 // expires.
 const maxOwed = 10_000
 
-// owe runs f after a while, unless the node is closed by then.
-func (n *node) owe(after time.Duration, f func()) {
+// owe runs f after a while, unless the node is closed by then, or the same is
+// owed already.
+func (n *node) owe(what string, after time.Duration, f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed || n.owed >= maxOwed {
+	if _, ok := n.owed[what]; ok || n.closed || len(n.owed) >= maxOwed {
 		return
 	}
-	n.owed++
+	n.owed[what] = struct{}{}
 	time.AfterFunc(after, func() {
 		n.mu.Lock()
-		n.owed--
+		delete(n.owed, what)
 		closed := n.closed
 		n.mu.Unlock()
 		if !closed {

@@ -26,6 +26,7 @@ type poll struct {
 // error when the time is over for a node to answer in, or ctx's. The
 // answers that have not come by then are taken as they come.
 func (d *Driver) ask(ctx context.Context, p *poll, form func(n *node) *call) error {
+	d.listen()
 	calls := d.calls(form)
 	p.pending = 0
 	for _, c := range calls {
@@ -54,7 +55,7 @@ func (d *Driver) ask(ctx context.Context, p *poll, form func(n *node) *call) err
 		return nil
 	case <-t.C:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = redisline.Ended(ctx, d.deaf())
 	case <-d.aborting:
 		err = driver.ErrClosed
 	}
@@ -95,6 +96,7 @@ func (p *poll) answer(node int, v any, err error) {
 type quorumError struct {
 	answered, nodes, quorum int
 	errs                    []error // one for each node that has not answered
+	unavailable             bool    // so many do not answer, or refuse everybody, that there is no majority
 }
 
 func (e *quorumError) Error() string {
@@ -116,6 +118,9 @@ func (e *quorumError) Error() string {
 
 // Is makes errors.Is find what went wrong on any node.
 func (e *quorumError) Is(target error) bool {
+	if target == driver.ErrUnavailable { //nolint:errorlint // the very sentinel
+		return e.unavailable
+	}
 	for _, err := range e.errs {
 		if errors.Is(err, target) {
 			return true
@@ -138,6 +143,7 @@ func (e *quorumError) As(target any) bool {
 // nil error in errs belongs to a node that has answered; missing ones have not.
 func (d *Driver) unreached(errs []error, answered func(node int) bool) error {
 	e := &quorumError{nodes: len(d.nodes), quorum: d.quorum}
+	denied := 0
 	for i, n := range d.nodes {
 		switch {
 		case answered(i):
@@ -146,11 +152,19 @@ func (d *Driver) unreached(errs []error, answered func(node int) bool) error {
 			if errors.Is(errs[i], errClosed) && d.isClosed() {
 				return driver.ErrClosed
 			}
+			if redisline.IsReply(errs[i]) && !errors.Is(redisline.Unavailable(errs[i]), driver.ErrUnavailable) {
+				denied++
+			}
 			e.errs = append(e.errs, n.failure(errs[i]))
 		default:
-			e.errs = append(e.errs, n.failure(fmt.Errorf("no answer within %v", d.timeout)))
+			err := n.listener.Err() // why it is not reached
+			if err == nil {
+				err = fmt.Errorf("no answer within %v", d.timeout)
+			}
+			e.errs = append(e.errs, n.failure(err))
 		}
 	}
+	e.unavailable = denied <= len(d.nodes)-d.quorum
 	return e
 }
 

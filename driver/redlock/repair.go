@@ -10,7 +10,8 @@ import (
 // repair asks one node, in the background, to take part in a grant that a
 // majority has made: it was down, has lost its data, or somebody's release came
 // late there. The request goes out before the release of the ticket, or not at
-// all, and what it sets ends with the lease.
+// all, and what it sets ends with the lease. While the node does not take it,
+// because it is not reached or somebody's try is in the way, it is asked again.
 func (d *Driver) repair(n *node, t *ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -18,8 +19,16 @@ func (d *Driver) repair(n *node, t *ticket) {
 	if d.held[t.r.ID] != t || left <= 0 {
 		return
 	}
-	c := d.acquireCall(t, left, t.number, t.round.Load(), orLeave, kept)
-	c.done = func(any, error) {}
+	c := d.acquireCall(t, left, t.number, t.round.Load(), orLeave, mended)
+	c.done = func(v any, err error) { // perhaps told by add, with mu held
+		var a answer
+		if err == nil {
+			a, err = parseAcquire(v)
+		}
+		if err != nil || a.what != holds && a.what != released {
+			n.owe("repair "+t.r.ID, again, func() { d.repair(n, t) })
+		}
+	}
 	n.add(c)
 }
 

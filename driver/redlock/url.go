@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -56,13 +57,16 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
+// dialPause is how long go-redis waits after a failed dial.
+const dialPause = 10 * time.Millisecond
+
 // nodeOptions is how to reach one of the nodes.
 func nodeOptions(common *redis.UniversalOptions, host string, o options) *redis.Options {
 	s := common.Simple()
 	s.Addr = host
 	s.MaxRetries = -1
 	s.DialTimeout = min(s.DialTimeout, o.timeout)
-	s.DialerRetries = 1
+	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
 	if s.TLSConfig != nil {
 		s.TLSConfig = withServerName(s.TLSConfig, host)
 	}

@@ -2,9 +2,11 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
 // verdict is what the answers of the nodes to a request for a ticket mean.
@@ -210,7 +212,32 @@ func (v *vote) failure() error {
 	if v.d.isClosed() {
 		return driver.ErrClosed
 	}
-	return v.d.unreached(v.errs, func(i int) bool { return v.heard[i] })
+	err := v.d.unreached(v.errs, func(i int) bool { return v.heard[i] })
+	if v.nowhere() {
+		return driver.NoTicket(err)
+	}
+	return err
+}
+
+// nowhere tells whether no node can have the ticket: none was sent a request for
+// it, or each has refused the only one. With mu held.
+func (v *vote) nowhere() bool {
+	if v.round > 1 {
+		return false
+	}
+	for i, n := range v.d.nodes {
+		if err := v.errs[i]; err == nil || !unsent(err) && !redisline.Refused(err) || n.strayed(v.t.r.ID) {
+			return false
+		}
+	}
+	return true
+}
+
+// foreign tells whether another library's lock that is not a string is in the way.
+func (v *vote) foreign() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.ContainsFunc(v.answers, func(a answer) bool { return a.foreign })
 }
 
 // silent tells whether a node may have taken the request, and has not answered.

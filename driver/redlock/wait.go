@@ -99,7 +99,7 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 		select {
 		case <-w.wake:
 		case <-ctx.Done():
-			return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(w.room))
+			return driver.Grant{}, redisline.Ended(ctx, d.outage(w.room))
 		case <-d.closing:
 			return driver.Grant{}, driver.ErrClosed
 		}
@@ -138,8 +138,8 @@ func (d *Driver) look(w *waiter) (due, lost bool) {
 func (d *Driver) attempt(ctx context.Context, w *waiter) (g driver.Grant, ok bool, err error) {
 	v, err := d.vote(ctx, w.t, w.t.number, orWait, kept)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(err, d.outage(w.room))
+		if ctx.Err() != nil && d.outage(w.room) != nil {
+			err = redisline.Ended(ctx, d.outage(w.room))
 		}
 		return g, false, err
 	}
@@ -177,21 +177,22 @@ func (d *Driver) outage(rm *room) error {
 	return d.unreached(rm.errs, func(i int) bool { return rm.errs[i] == nil })
 }
 
-// deaf says why too few nodes can tell this process of a grant.
-func (d *Driver) deaf(cause error) error {
+// deaf says why so few nodes can tell this process of anything that they are no
+// majority, or returns nil.
+func (d *Driver) deaf() error {
 	errs := make([]error, len(d.nodes))
+	up := 0
 	for i, n := range d.nodes {
-		if !n.listener.Up() {
-			if errs[i] = n.listener.Err(); errs[i] == nil {
-				errs[i] = errors.New("no answer to SUBSCRIBE")
-			}
+		if n.listener.Up() {
+			up++
+		} else if errs[i] = n.listener.Err(); errs[i] == nil {
+			errs[i] = errors.New("no answer to SUBSCRIBE")
 		}
 	}
-	err := d.unreached(errs, func(i int) bool { return errs[i] == nil })
-	if cause != nil {
-		return errors.Join(cause, err)
+	if up >= d.quorum {
+		return nil
 	}
-	return err
+	return d.unreached(errs, func(i int) bool { return errs[i] == nil })
 }
 
 // hear is called with each notice of a node to this process.

@@ -59,6 +59,7 @@ const (
 	guessed = 'n'
 	above   = 'r' // above all that a majority has answered
 	kept    = 'k' // the ticket has it on a majority
+	mended  = 'm' // the ticket holds on a majority
 )
 
 // acquireCall asks a node for a ticket; if it holds, it does for ttl.
@@ -91,6 +92,7 @@ type answer struct {
 	floor   uint64            // refused: what a number has to be above; known: the number
 	ahead   []string          // holds: the shared tickets ahead, where there is a limit
 	ready   bool              // in line: it may hold
+	foreign bool              // blocked: by another library's lock that is not a string
 	outlook redisline.Outlook // in line
 }
 
@@ -112,7 +114,10 @@ func parseAcquire(v any) (a answer, err error) {
 			a.ahead = append(a.ahead, id)
 		}
 		return a, nil
-	case blocked, released:
+	case blocked:
+		a.foreign = len(rest) > 0
+		return a, nil
+	case released:
 		return a, nil
 	case refused, known:
 		if len(rest) == 1 {

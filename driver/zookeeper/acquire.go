@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// patience is how long a ticket that does not stand in line yet is tried
-	// for while no server answers: an ensemble that has lost its leader has a
-	// new one by then.
+	// patience is how long a ticket that is not queued yet is tried for while
+	// no server answers: an ensemble that has lost its leader has a new one by
+	// then.
 	patience = 5 * time.Second
 
 	retryFirst = 20 * time.Millisecond
@@ -23,7 +23,14 @@ const (
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if err := d.ready(ctx); err != nil {
+	err := d.ready(ctx)
+	if err == nil && r.MinHold > 0 {
+		err = d.canKeep(ctx, r.MinHold)
+	}
+	if err != nil {
+		if !d.mayHave(r.ID) {
+			err = driver.NoTicket(err)
+		}
 		return driver.Grant{}, err
 	}
 	j := &joining{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
@@ -35,17 +42,28 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		}
 		return d.await(ctx, t, r, j.began) // asked again
 	}
-	alone, err := j.join(ctx)
+	free, err := j.join(ctx)
 	if j.lateMaybe {
 		d.suspect(j.parent, r.ID)
+	} else if err != nil && j.t == nil {
+		err = driver.NoTicket(err)
 	}
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if alone {
+	if free {
 		return d.grant(j.t, r, j.sent), nil // the create has proved the session alive
 	}
 	return d.await(ctx, j.t, r, j.began)
+}
+
+// mayHave reports whether an earlier request has left a ticket of that ID, or
+// may have.
+func (d *Driver) mayHave(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, suspected := d.chores.suspects[id]
+	return suspected || d.tickets[id] != nil
 }
 
 // ticketOf returns the ticket of that name and ID, if it is on the books.
@@ -70,40 +88,31 @@ type joining struct {
 	sent      time.Time // when the create was sent that has made t
 	unsure    bool      // a create may have been carried out
 	lateMaybe bool      // … or may still be: see suspect
-	checked   bool      // a request that does not wait has seen that it may be granted
+	seen      *view     // of a request that does not wait: the queue in which it would be granted
 }
 
-// join puts a ticket in line; alone: nobody else stands there. A request that
-// does not wait, and would have to, gets ErrNotAcquired and none.
-func (j *joining) join(ctx context.Context) (alone bool, err error) {
+// join puts a ticket in the queue; free: it is granted. A request that does not
+// wait, and would have to, gets ErrNotAcquired and none.
+func (j *joining) join(ctx context.Context) (free bool, err error) {
 	for delay := retryFirst; ; {
-		alone, err = j.step(ctx)
+		free, err = j.step(ctx)
 		switch {
 		case err == nil && j.t != nil:
-			return alone, nil
+			return free, nil
 		case err == nil:
 			continue // the line was not as thought
 		case final(err) || errors.Is(err, driver.ErrNotAcquired) || ctx.Err() != nil:
 			return false, err
 		case time.Since(j.began) > patience || !j.d.pause(ctx, delay):
-			return false, explain(err)
+			return false, err
 		}
 		delay = min(2*delay, retryMost)
 	}
 }
 
-// explain says what "could not connect to a server" may mean: a server that
-// has lost the majority, or serves readers only, accepts no session.
-func explain(err error) error {
-	if errors.Is(err, zk.ErrNoServer) {
-		return fmt.Errorf("%w: all are down, cut off, or have no quorum", err)
-	}
-	return err
-}
-
-// step does one thing to get a ticket into line. Without an error and without
-// a ticket there is something else to do.
-func (j *joining) step(ctx context.Context) (alone bool, err error) {
+// step does one thing to get a ticket into the queue. Without an error and
+// without a ticket there is something else to do.
+func (j *joining) step(ctx context.Context) (free bool, err error) {
 	d := j.d
 	if j.unsure {
 		if err := j.find(ctx); err != nil || j.t != nil {
@@ -112,18 +121,21 @@ func (j *joining) step(ctx context.Context) (alone bool, err error) {
 		j.unsure = false
 	}
 	crowded := d.isCrowded(j.parent)
-	if crowded && !j.r.Wait && !j.checked {
+	if crowded && !j.r.Wait && j.seen == nil {
 		return false, j.check(ctx)
 	}
 	j.sent = time.Now()
 	before := d.session()
 	data := newRecord(j.r, leaseOf(d.timeout()))
-	got, err := write(ctx, d, func() (taken, error) { return d.takeTicket(j.parent, j.r, data, !crowded) })
+	got, err := write(ctx, d, func() (taken, error) { return d.takeTicket(j.parent, j.r, data, !crowded, j.seen) })
 	switch {
 	case err == nil:
-		return got.children == 1, j.made(got, before)
+		return got.children == 1 || j.seen != nil, j.made(got, before)
 	case errors.Is(err, zk.ErrNodeExists):
 		d.setCrowded(j.parent, true)
+		return false, nil
+	case j.seen != nil && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, zk.ErrNoNode)):
+		j.seen = nil // somebody else has joined or left since
 		return false, nil
 	case errors.Is(err, zk.ErrNoNode) && crowded:
 		d.setCrowded(j.parent, false)
@@ -131,7 +143,7 @@ func (j *joining) step(ctx context.Context) (alone bool, err error) {
 	case errors.Is(err, zk.ErrNoNode):
 		_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.createPath(d.base) })
 		return false, err
-	case answered(err):
+	case answered(err), !wasSent(err):
 		return false, err
 	}
 	j.unsure, j.lateMaybe = true, true
@@ -156,7 +168,7 @@ func (j *joining) adopt(path string, czxid int64, s *session) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.over() {
-		return fmt.Errorf("%w while joining the line", errExpired)
+		return fmt.Errorf("%w while the ticket was queued", errExpired)
 	}
 	d.tickets[j.r.ID] = t
 	j.t = t
@@ -196,20 +208,24 @@ func (j *joining) find(ctx context.Context) error {
 	return nil
 }
 
-// check refuses a request that does not wait, and would have to, before it
-// disturbs the line.
+// check refuses a request that does not wait, and would have to. One that would
+// be granted is queued only if the queue is still as seen here. So a refused
+// request is never queued.
 func (j *joining) check(ctx context.Context) error {
 	if err := j.d.sync(ctx); err != nil {
 		return err
 	}
 	v, err := j.d.list(ctx, j.parent)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if !v.admits(j.r) {
+	case !v.admits(j.r):
 		return driver.ErrNotAcquired
+	case v.absent:
+		j.d.setCrowded(j.parent, false)
+	default:
+		j.seen = v
 	}
-	j.checked = true
 	return nil
 }
 
@@ -221,15 +237,14 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Gran
 	defer d.mu.Unlock()
 	t.held = true
 	t.since = asked
-	if r.Renewed && r.TTL >= lease {
+	if r.TTL >= lease {
 		g.TTL = lease
-		t.capped = true
 	}
 	if !r.Renewed {
 		t.until = asked.Add(r.TTL)
 	}
-	if r.TTL > lease && !t.capped {
-		d.guard(t)
+	if r.MinHold > 0 {
+		t.kept = time.Now().Add(r.MinHold)
 	}
 	if t.watch == nil {
 		d.watchLater(t)

@@ -10,7 +10,6 @@ type chores struct {
 	closed    bool
 	unwatched []*ticket // without a watch on their node
 	watching  bool
-	guarding  bool
 	suspects  map[string]suspect // by ticket ID
 	searching bool
 	empty     map[string]struct{} // parents that may have been left empty

@@ -34,8 +34,9 @@ func TestConformance(t *testing.T) {
 			d, err := openAt(ctx, p.URL())
 			return d, p, err
 		},
-		Server: srv,
-		Keys:   func(context.Context) (int, error) { return count(conn, "/conformance") },
+		Server:   srv,
+		Complete: true,
+		Keys:     func(context.Context) (int, error) { return count(conn, "/conformance") },
 	})
 }
 

@@ -10,14 +10,15 @@
 //
 // # What the store holds
 //
-// A name in use is a node below the prefix, and its children are the line: one
+// A name in use is a node below the prefix, and its children are the queue: one
 // ephemeral sequential node a ticket. The name's node is made with the first
 // ticket and removed with the last, in the same transactions, so that an empty
-// line is nothing. (It is no container node: the client cannot make one in a
+// queue is nothing. (It is no container node: the client cannot make one in a
 // transaction, and older servers have none.) What processes leave that die is
-// removed when the next one leaves the line or, of names that nobody comes back
-// to, by a sweep that one of all drivers on a prefix does every ten minutes or so.
-// The prefix itself stays.
+// removed when the next one leaves the queue or, of names that nobody comes back
+// to, within a minute by a sweep that one of all drivers on a prefix does: one
+// read for the names, and one for each name in which it has no ticket itself. The
+// prefix itself stays.
 //
 // The nodes are the driver's: deleting a ticket's node by hand breaks the lock
 // as Client.Break does, but writing into it may pass a lock on that is held.
@@ -28,9 +29,13 @@
 // transaction that made it. So tokens grow over all names, restarts, elections, and the
 // removal of idle names; they go back only when the ensemble's data do.
 //
-// The sequence of the node orders the line and, where the server's counter of
-// 31 bits comes to its end in a line that was not empty for that long, the czxid
+// The sequence of the node orders the queue and, where the server's counter of
+// 31 bits comes to its end in a queue that was not empty for that long, the czxid
 // does.
+//
+// A request that does not wait is queued by a transaction that fails if anybody
+// has joined or left the queue since it was looked at. So one that is refused
+// is never queued.
 //
 // A ticket's ID is in the name of its node, so that one whose create was not
 // answered is found again. A create that arrives after it was given up makes a
@@ -65,12 +70,19 @@
 // locks are lost; and by how long the locks of a crashed holder are to stay, below.
 //
 // A TTL that is shorter than the lease is ended by the core. A longer one is
-// renewed as one of the lease's length; a fixed one, or one that was extended,
-// lasts as long as it says, and the driver asks for signs of life meanwhile and
-// tells the loss if there is none.
+// renewed as one of the lease's length, a fixed one, or one that was extended,
+// until its end.
+//
+// A minimum hold (WithMinHold) may be as long as a lease of the table, which
+// Driver.Bounds tells as MaxTTL; a longer one is ErrUnsupported, before it is
+// queued. A driver that is closed within a minimum hold drops its connection
+// without ending the session, as the end of its process does: the ticket stays
+// until the session times out, and so do all others that were not released. On a
+// connection of the user's, who alone ends its session, every minimum hold is
+// ErrUnsupported.
 //
 // Any TTL from a millisecond may be asked for. When a process dies, its locks
-// pass on, and its waiters leave their lines, when the session ends: after its
+// pass on, and its waiters leave their queues, when the session ends: after its
 // timeout and up to one and a half ticks more. [Driver.Bounds] says one and three
 // quarters of the session and a second, since a tick may be half a session.
 //
@@ -96,7 +108,7 @@
 //     core's clock before that.
 //   - The end of the connection: zk.Conn.Close on the user's.
 //   - Client.Break, or the deletion of the node. It is told at once when the lock has
-//     been held for a tenth of a second.
+//     been held for a tenth of a second: "the ticket was removed from the queue".
 //   - No server for longer than the table says. An election that is shorter loses
 //     nothing: the new leader gives every session its full timeout again.
 //     While there is no leader nothing is granted.
@@ -106,10 +118,26 @@
 //     driver opened by URL leaves it as soon as a renewal is not answered in its
 //     time.
 //
+// # Outages
+//
+// While there is no session nothing is sent, nor left with the client to be sent
+// later, so that a failed acquisition mostly leaves nothing to remove. A driver
+// opened by URL says why no server gives it a session (connection refused, an
+// unknown host, no answer); the client keeps that to itself, so that on a
+// user's connection only its state is told.
+//
+// The client sets its watches again on each new connection and may miss an event
+// meanwhile. So a waiter looks at its queue again on each, and besides, for
+// connections whose events are not heard, after 5 s, 10 s and so on up to five
+// minutes, which is one read of one node.
+//
+// The timeout that the server has granted is read from a field that
+// github.com/go-zookeeper/zk does not export. A version without it is refused.
+//
 // # Numbers
 //
 // Acquire and release are one request each, token included: transactions. A
-// contended grant takes five in all (join, list, two watches, release), however
+// contended grant takes five in all (create, list, two watches, release), however
 // many wait, and on its way from the holder to the next none but the release; a
 // semaphore's takes a few more. A ticket that waits has one watch on the one ahead that it
 // waits for, so that a release wakes the next one only (of a semaphore also the
@@ -127,9 +155,12 @@
 // # URLs
 //
 //	zookeeper://[user:password@]host[:2181][,host…][/chroot]
+//	zookeepers://[user:password@]host[:2281][,host…][/chroot]
 //
-// Parameters: prefix (locker), session (10s). The chroot and the prefix are
-// created. With a user the connection authenticates by digest, and all nodes
+// Parameters: prefix (locker), session (10s); for zookeepers://, which is TLS, ca,
+// cert and key (files in PEM), server_name and insecure (true: do not check the
+// server's certificate). Host names are looked up again whenever the client
+// looks for a server. The chroot and the prefix are created. With a user the connection authenticates by digest, and all nodes
 // that it creates below are open to that user alone; otherwise to everybody, see
 // [WithACL]. Servers that serve readers only, for want of a majority, are not
 // used.

@@ -13,8 +13,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-func init() { driver.Register("zookeeper", openURL) }
-
 const (
 	defaultPrefix  = "locker"
 	defaultSession = 10 * time.Second
@@ -33,14 +31,15 @@ type Driver struct {
 	forward func(zk.Event)
 	tell    func(driver.Hold, error)
 
-	closing  chan struct{}
-	ending   sync.Once
-	work     sync.WaitGroup // background goroutines
-	listings listings
-	watches  watches
-	links    links
-	way      way
-	sweeper  *time.Timer
+	closing    chan struct{}
+	ending     sync.Once
+	work       sync.WaitGroup // background goroutines
+	connection *connection    // of conn, if it is our own; else nil
+	listings   listings
+	watches    watches
+	links      links
+	granted    granted
+	sweeper    *time.Timer
 
 	mu      sync.Mutex
 	sess    *session // nil: none at present
@@ -57,25 +56,25 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
 // A ticket is one that this driver has in a line. Driver.mu guards what is not
 // constant.
 type ticket struct {
-	hold   driver.Hold
-	path   string
-	sess   *session
-	capped bool // the core knows that the lease is no longer than the session
+	hold driver.Hold
+	path string
+	sess *session
 
-	held    bool
-	gone    chan struct{}   // of a waiter: closed when its node was deleted
-	since   time.Time       // when it was held, or began to wait
-	until   time.Time       // end of a fixed lease
-	guarded bool            // see guard
-	watch   <-chan zk.Event // on the ticket's own node; nil: not yet
-	link    uint64          // on which watch was set
-	queued  bool            // to be watched
+	held   bool
+	gone   chan struct{}   // of a waiter: closed when its node was deleted
+	since  time.Time       // when it was held, or began to wait
+	until  time.Time       // end of a fixed lease
+	kept   time.Time       // end of the minimum hold
+	watch  <-chan zk.Event // on the ticket's own node; nil: not yet
+	link   uint64          // on which watch was set
+	queued bool            // to be watched
 }
 
 // An Option changes what New makes.
@@ -137,6 +136,11 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	if err != nil {
 		return nil, err
 	}
+	field, err := timeoutField(conn)
+	if err != nil {
+		return nil, err
+	}
+	d.granted = granted{field: field}
 	d.start(conn, events)
 	return d, nil
 }
@@ -194,7 +198,7 @@ func (d *Driver) String() string {
 func (d *Driver) Bounds(time.Duration) driver.Bounds {
 	timeout := d.timeout()
 	crash := timeout + 3*timeout/4 + time.Second
-	return driver.Bounds{MinTTL: time.Millisecond, Crash: crash, Liveness: crash}
+	return driver.Bounds{MinTTL: time.Millisecond, MaxTTL: leaseOf(timeout), Crash: crash, Liveness: crash}
 }
 
 // timeout is the session's: what the server has granted or, before there has
@@ -211,6 +215,10 @@ func (d *Driver) timeout() time.Duration {
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
+// closeBound is how long Close waits for the server to confirm the end of the
+// session.
+const closeBound = 100 * time.Millisecond
+
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	d.ending.Do(func() {
@@ -218,13 +226,34 @@ func (d *Driver) Close() error {
 		d.mu.Lock()
 		d.chores.closed = true
 		d.sweeper.Stop()
+		keep := d.hasMinHold(time.Now())
 		d.mu.Unlock()
 		if d.owned {
-			d.conn.Close()
+			d.disconnect(keep)
 		}
 		d.work.Wait()
 	})
 	return nil
+}
+
+// disconnect closes the connection that the driver has opened. With keep the
+// session is not ended: it lives on until it times out, and its tickets with it.
+func (d *Driver) disconnect(keep bool) {
+	if keep || d.conn.State() != zk.StateHasSession {
+		d.connection.close()
+	}
+	done := make(chan struct{})
+	go func() {
+		d.conn.Close()
+		close(done)
+	}()
+	bound := time.NewTimer(closeBound)
+	defer bound.Stop()
+	select {
+	case <-done:
+	case <-bound.C:
+	}
+	d.connection.close() // the client then gives up, within a second
 }
 
 // ready fails early what cannot work, and logs in.
@@ -237,10 +266,7 @@ func (d *Driver) ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	d.mu.Lock()
-	over := d.over
-	d.mu.Unlock()
-	if over {
+	if d.isOver() {
 		return errClosedConn
 	}
 	return d.logIn(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -114,6 +115,9 @@ func (d *Driver) occupied(ctx context.Context, sweep bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if sweep {
+		nodes = d.others(nodes)
+	}
 	empty, err := each(ctx, d, nodes, func(node string) (bool, error) {
 		ok, st, err := d.conn.Exists(d.base + "/" + node)
 		return !ok || st.NumChildren == 0, err
@@ -135,6 +139,18 @@ func (d *Driver) occupied(ctx context.Context, sweep bool) ([]string, error) {
 	return names, nil
 }
 
+// others returns the names' nodes in which this driver has no ticket: the others
+// are not empty.
+func (d *Driver) others(nodes []string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ours := make(map[string]bool, len(d.tickets))
+	for _, t := range d.tickets {
+		ours[nodeOf(parentOf(t.path))] = true
+	}
+	return slices.DeleteFunc(nodes, func(node string) bool { return ours[node] })
+}
+
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	line, err := d.readLine(ctx, name)
@@ -146,5 +162,5 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 			return d.drop(ctx, d.parent(name)+"/"+p.node, plain)
 		}
 	}
-	return fmt.Errorf("%w: no ticket %d stands in line", driver.ErrLost, token)
+	return fmt.Errorf("%w: no ticket %d is queued", driver.ErrLost, token)
 }

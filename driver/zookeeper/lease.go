@@ -41,13 +41,12 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 	if t == nil {
 		return d.renewUnknown(ctx, r.Hold)
 	}
+	now := time.Now()
 	d.mu.Lock()
 	held, watch := t.held, t.watch
-	if held {
-		if r.TTL > t.sess.lease() && !t.capped {
-			d.guard(t)
-		}
-		if until := time.Now().Add(r.TTL); !t.until.IsZero() && until.After(t.until) {
+	over := !t.until.IsZero() && now.After(t.until)
+	if held && !over {
+		if until := now.Add(r.TTL); !t.until.IsZero() && until.After(t.until) {
 			t.until = until
 		}
 	}
@@ -55,6 +54,8 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 	switch {
 	case !held:
 		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
+	case over:
+		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
 	case watch == nil || !fired(watch):
 		return nil
 	}
@@ -71,18 +72,15 @@ func (d *Driver) renewUnknown(ctx context.Context, h driver.Hold) error {
 	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 }
 
-// Release implements driver.Driver.
+// Release implements driver.Driver. A release that is not answered leaves
+// nothing behind but the node, which the next one looks for.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
-		err := d.drop(ctx, t.path, d.leaving(t))
-		if err != nil && !final(err) {
-			d.background(func() { d.dropUntilGone(t) })
-		}
-		return err
+		return d.drop(ctx, t.path, d.leaving(t))
 	}
 	path, err := d.findTicket(ctx, h)
 	if err != nil {
@@ -114,20 +112,6 @@ func (d *Driver) forget(t *ticket) {
 	}
 }
 
-// dropUntilGone takes a ticket that is no longer ours off the store once that
-// can be reached: it would stand there for as long as the session lives, which
-// may be for ever.
-func (d *Driver) dropUntilGone(t *ticket) {
-	for delay := retryFirst; !t.sess.over(); delay = min(2*delay, retryMost) {
-		ctx, cancel := context.WithTimeout(context.Background(), choreBound)
-		err := d.drop(ctx, t.path, d.leaving(t))
-		cancel()
-		if err == nil || final(err) || !d.pause(context.Background(), delay) {
-			return
-		}
-	}
-}
-
 // findTicket looks in the line for a ticket that is not on the books; ErrLost:
 // it is not there.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
@@ -144,7 +128,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return parent + "/" + e.node, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no such ticket stands in line", driver.ErrLost)
+	return "", fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
 }
 
 // drop deletes a ticket's node, and the name's node with the last ticket.
@@ -165,7 +149,7 @@ func (d *Driver) drop(ctx context.Context, path string, how int) error {
 		}
 	}
 	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: its node %s is not there", driver.ErrLost, path)
+		return errRemoved
 	}
 	return err
 }

@@ -16,6 +16,8 @@ import (
 // view is a line as one listing shows it, in order. It is read only.
 type view struct {
 	entries []entry
+	version int32 // of the parent's data
+	absent  bool  // the parent is not there
 }
 
 // index returns where the ticket of that node stands; -1: not in line.
@@ -166,12 +168,15 @@ type listing struct {
 // list returns the line below parent, at or after the time of the call; an
 // empty one if nobody is there.
 func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
+	if err := d.connected(ctx); err != nil {
+		return nil, err
+	}
 	l := d.joinListing(parent)
 	select {
 	case <-l.done:
-		return l.view, l.err
+		return l.view, d.explain(l.err)
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, d.ended(ctx)
 	case <-d.closing:
 		return nil, driver.ErrClosed
 	}
@@ -211,12 +216,21 @@ func (d *Driver) runListings(parent string, l *listing) {
 }
 
 func (d *Driver) listNow(parent string) (*view, error) {
-	nodes, _, err := d.conn.Children(parent)
+	nodes, st, err := d.conn.Children(parent)
 	if errors.Is(err, zk.ErrNoNode) {
-		nodes, err = nil, nil
+		nodes, st, err = nil, nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return d.arrange(context.Background(), parent, nodes)
+	v, err := d.arrange(context.Background(), parent, nodes)
+	switch {
+	case err != nil:
+		return nil, err
+	case st == nil:
+		v.absent = true
+	default:
+		v.version = st.Version
+	}
+	return v, nil
 }

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
@@ -15,6 +16,9 @@ import (
 type links struct {
 	blind bool // no events are heard: never trust
 	count atomic.Uint64
+
+	mu    sync.Mutex
+	again chan struct{} // closed when there is a session again; nil: nobody asked
 }
 
 // hear counts changes of the connection's state, of which each new connection
@@ -22,9 +26,34 @@ type links struct {
 // the connection is ours, waits until it is heard. A user's tells by a channel, which
 // is read long before the server has been dialled and has answered.
 func (l *links) hear(ev zk.Event) {
-	if ev.Type == zk.EventSession {
-		l.count.Add(1)
+	if ev.Type != zk.EventSession {
+		return
 	}
+	l.count.Add(1)
+	if ev.State == zk.StateHasSession {
+		l.wake()
+	}
+}
+
+// wake wakes those who wait for a session, or for the next connection.
+func (l *links) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.again != nil {
+		close(l.again)
+		l.again = nil
+	}
+}
+
+// back returns a channel that is closed when the client has a session on
+// another connection, or never will have.
+func (l *links) back() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.again == nil {
+		l.again = make(chan struct{})
+	}
+	return l.again
 }
 
 // now is to be asked before a watch is set.

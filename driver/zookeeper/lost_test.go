@@ -205,8 +205,8 @@ func TestReleaseReplyLost(t *testing.T) {
 	empty(t, admin(t), direct)
 }
 
-// TestReleaseNotAnswered gives a release up: the ticket does not stay, though
-// the session lives.
+// TestReleaseNotAnswered gives a release up, whose request is lost: it is done
+// when it is asked for again, though the ticket is not on the books any more.
 func TestReleaseNotAnswered(t *testing.T) {
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 60*time.Second)
@@ -221,6 +221,14 @@ func TestReleaseNotAnswered(t *testing.T) {
 	}
 	p.Reset() // the request is gone
 	p.Heal()
+	for err := errors.New("not asked"); err != nil; err = d.Release(ctx, r.Hold(g.Token)) {
+		if ctx.Err() != nil || errors.Is(err, driver.ErrLost) {
+			t.Fatalf("release asked for again: %v", err)
+		}
+	}
+	if err := d.Release(ctx, r.Hold(g.Token)); !errors.Is(err, driver.ErrLost) {
+		t.Fatalf("release of what is gone: %v", err)
+	}
 	empty(t, admin(t), direct)
 }
 

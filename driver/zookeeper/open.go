@@ -2,9 +2,11 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,14 +17,20 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// openURL opens zookeeper://[user:password@]host:port[,host:port…][/chroot].
-//
-// Parameters: session (timeout of the session, 10s), prefix (locker). With a
-// user the connection authenticates by digest, and what it creates is that
-// user's alone.
+func init() {
+	driver.Register("zookeeper", openURL)
+	driver.Register("zookeepers", openURL)
+}
+
+// openURL opens a zookeeper:// or zookeepers:// URL. See the package comment for
+// its parts.
 func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	asked := u.Duration("session", defaultSession)
 	prefix := u.Param("prefix", defaultPrefix)
+	files := tlsFiles{
+		ca: u.Param("ca", ""), cert: u.Param("cert", ""), key: u.Param("key", ""),
+		serverName: u.Param("server_name", ""), insecure: u.Bool("insecure", false),
+	}
 	if err := u.Done(); err != nil {
 		return nil, err
 	}
@@ -35,75 +43,102 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if asked < time.Millisecond || asked > 24*time.Hour {
 		return nil, fmt.Errorf("parameter session=%v: want 1ms to 24h", asked)
 	}
-	chroot, err := cleanPath(u.Path)
-	if err != nil {
-		return nil, err
+	port, config := "2181", (*tls.Config)(nil)
+	if u.Scheme == "zookeepers" {
+		port = "2281"
+		var err error
+		if config, err = files.config(); err != nil {
+			return nil, err
+		}
+	} else if files != (tlsFiles{}) {
+		return nil, errors.New("ca, cert, key, server_name and insecure are for zookeepers://")
 	}
-	d, err := prepare([]Option{WithPrefix(chroot + "/" + prefix)})
+	chroot, err := cleanPath(u.Path)
 	if err != nil {
 		return nil, err
 	}
 	if strings.Trim(prefix, "/") == "" {
 		return nil, fmt.Errorf("parameter prefix=%q: want the name of a node", prefix)
 	}
-	hosts := u.HostsWithPort("2181")
+	d, err := prepare([]Option{WithPrefix(chroot + "/" + prefix)})
+	if err != nil {
+		return nil, err
+	}
+	hosts := u.HostsWithPort(port)
 	d.owned, d.asked, d.name = true, asked, "zookeeper "+strings.Join(hosts, ",")+d.base
-	return d, d.dial(hosts, u)
+	if u.HasUser {
+		d.acl = zk.AuthACL(zk.PermAll)
+		d.login = newLogin(u.User, u.Password)
+	}
+	if err := d.dial(newConnection(hosts, config, asked)); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// tlsFiles are the TLS parameters of a URL.
+type tlsFiles struct {
+	ca, cert, key string // PEM files
+	serverName    string
+	insecure      bool
+}
+
+func (f tlsFiles) config() (*tls.Config, error) {
+	c := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: f.serverName,
+		InsecureSkipVerify: f.insecure, //nolint:gosec // asked for by name
+	}
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("ca: %s holds no certificate in PEM", f.ca)
+		}
+	}
+	if (f.cert == "") != (f.key == "") {
+		return nil, errors.New("cert and key: want both or neither")
+	}
+	if f.cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("cert and key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }
 
 // dial opens the connection of a driver that has its own.
-func (d *Driver) dial(hosts []string, u *driver.URL) error {
-	d.way.others = len(hosts) > 1
+func (d *Driver) dial(c *connection) error {
+	if _, err := timeoutField(new(zk.Conn)); err != nil {
+		return err
+	}
 	q := &queue{more: make(chan struct{}, 1)}
-	conn, _, err := zk.Connect(hosts, d.asked,
-		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithDialer(d.way.keep(greeter(d.asked))),
+	connected := make(chan struct{})
+	conn, _, err := zk.Connect(c.hosts.names, d.asked,
+		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithHostProvider(c.hosts), zk.WithDialer(c.dial),
 		zk.WithEventCallback(func(ev zk.Event) {
+			if ev.Type == zk.EventSession && ev.State == zk.StateHasSession {
+				<-connected // it follows at once
+				d.granted.begun()
+				c.hasSession()
+			}
 			d.links.hear(ev)
 			q.put(ev)
 		}))
 	if err != nil {
 		return err
 	}
-	if u.HasUser {
-		d.acl = zk.AuthACL(zk.PermAll)
-		d.login = newLogin(u.User, u.Password)
-	}
+	d.granted = granted{own: new(atomic.Int64)}
+	d.granted.field, _ = timeoutField(conn)
+	d.connection = c
 	d.start(conn, nil)
+	close(connected)
 	d.work.Go(func() { d.listenQueue(q) })
 	return nil
-}
-
-// greeter dials connections that are given up when the server does not answer
-// the client's first words: it may hang, with its port still open. The client
-// itself waits for nearly seven sessions, in which the one that it has ends, though
-// others would serve it.
-func greeter(session time.Duration) zk.Dialer {
-	bound := max(session/5, time.Second)
-	return func(network, address string, timeout time.Duration) (net.Conn, error) {
-		conn, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), network, address)
-		if err != nil {
-			return nil, err
-		}
-		return &greeting{Conn: conn, bound: bound}, nil
-	}
-}
-
-// greeting is a connection on which the first answer is waited for no longer
-// than bound.
-type greeting struct {
-	net.Conn
-	bound    time.Duration
-	answered bool
-}
-
-// SetReadDeadline takes the deadline back, with a zero time, when the first
-// answer begins to come.
-func (g *greeting) SetReadDeadline(t time.Time) error {
-	if most := time.Now().Add(g.bound); !g.answered && t.After(most) {
-		t = most
-	}
-	g.answered = g.answered || t.IsZero()
-	return g.Conn.SetReadDeadline(t)
 }
 
 // login is the authentication of a connection, which has to come before

@@ -16,6 +16,10 @@ import (
 // before one.
 const watchDelay = 100 * time.Millisecond
 
+// errRemoved is why a ticket is lost whose node is not there, though its session
+// is.
+var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+
 // watchLater has t's own node watched, soon. With mu held.
 func (d *Driver) watchLater(t *ticket) {
 	if t.queued {
@@ -102,7 +106,7 @@ func (d *Driver) watchOwn(ctx context.Context, t *ticket) error {
 		return ch, err
 	})
 	if errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, t.path)
+		return errRemoved
 	}
 	if err == nil {
 		d.mu.Lock()
@@ -133,7 +137,7 @@ func (d *Driver) changed(ev zk.Event) {
 		return
 	}
 	d.mu.Unlock()
-	d.lose(t, fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, t.path))
+	d.lose(t, errRemoved)
 }
 
 // lose takes a ticket off the books and tells of its loss.

@@ -2,7 +2,6 @@ package zookeeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -82,10 +81,11 @@ var errExpired = fmt.Errorf("%w: %w", driver.ErrLost, zk.ErrSessionExpired)
 // session returns the present session; nil while there is none. It notices
 // when the server has ended the one before.
 func (d *Driver) session() *session {
-	// A connection changes its session's number only when the server has said
-	// that the session is over.
-	id := d.conn.SessionID()
 	d.mu.Lock()
+	// A connection changes its session's number only when the server has said
+	// that the session is over. It is read with the lock held: an older number
+	// must not end a newer session.
+	id := d.conn.SessionID()
 	s := d.sess
 	if s != nil && s.id == id && !d.over {
 		d.mu.Unlock()
@@ -93,7 +93,9 @@ func (d *Driver) session() *session {
 	}
 	d.sess = nil
 	if id != 0 && !d.over && d.conn.State() == zk.StateHasSession {
-		d.sess = newSession(id, timeoutOf(d.conn, d.asked))
+		if timeout := d.granted.timeout(); timeout > 0 {
+			d.sess = newSession(id, timeout)
+		}
 	}
 	now := d.sess
 	var lost []driver.Hold
@@ -130,16 +132,46 @@ func (d *Driver) forgetSession(s *session) (lost []driver.Hold) {
 	return lost
 }
 
-// timeoutOf is the session timeout that the server has granted, which it may
-// have made shorter than asked. The client keeps it to itself; to trust a
-// longer one would be to hold locks that somebody else holds too. It is read
-// only while there is a session, when the client does not write it.
-func timeoutOf(conn *zk.Conn, asked time.Duration) time.Duration {
+// granted is the session timeout that the server has granted, which it may
+// have made shorter than asked. The client keeps it in a field that is not
+// exported. To trust a longer one would be to hold locks that somebody else
+// holds too, so a client without that field is refused.
+type granted struct {
+	field reflect.Value
+	own   *atomic.Int64 // of a connection of our own: what was read when the session began
+}
+
+// timeoutField finds the field; conn is a *zk.Conn.
+func timeoutField(conn any) (reflect.Value, error) {
 	v := reflect.ValueOf(conn).Elem().FieldByName("sessionTimeoutMs")
-	if v.IsValid() && v.Kind() == reflect.Int32 && v.Int() > 0 {
-		return time.Duration(v.Int()) * time.Millisecond
+	if !v.IsValid() || v.Kind() != reflect.Int32 {
+		return v, fmt.Errorf("zookeeper: this version of github.com/go-zookeeper/zk does not show the timeout of the session: %w", driver.ErrUnsupported)
 	}
-	return asked
+	return v, nil
+}
+
+// load reads the field. The client writes it when it is given a session, and
+// may do so for the next connection while the event of the last one is heard
+// here: what is read then is what the one server has granted, or the other, and
+// the next event tells.
+//
+//go:norace
+func (g granted) load() int64 { return int64(*(*int32)(g.field.Addr().UnsafePointer())) }
+
+// begun is called by the client when a session begins on a connection of our
+// own: while it does not write the field.
+func (g granted) begun() { g.own.Store(g.load()) }
+
+// timeout is called only while there is a session: before that the field has
+// what was asked for. 0: it is not known yet.
+func (g granted) timeout() time.Duration {
+	var ms int64
+	if g.own != nil {
+		ms = g.own.Load()
+	} else {
+		ms = g.load()
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // listen hears the events of the connection until it, or the driver, is closed.
@@ -164,8 +196,8 @@ func (d *Driver) hear(ev zk.Event) {
 		if !d.owned {
 			d.links.hear(ev)
 		}
-		if s := d.session(); s != nil && ev.State == zk.StateHasSession {
-			s.timeout.Store(int64(timeoutOf(d.conn, d.asked)))
+		if s := d.session(); s != nil && ev.State == zk.StateHasSession && d.conn.State() == ev.State {
+			s.timeout.Store(int64(d.granted.timeout()))
 		}
 	case zk.EventNodeDeleted, zk.EventNodeDataChanged:
 		d.changed(ev)
@@ -184,6 +216,13 @@ func (d *Driver) connectionOver() {
 	d.over = true
 	d.mu.Unlock()
 	d.session()
+	d.links.wake()
+}
+
+func (d *Driver) isOver() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.over
 }
 
 func (d *Driver) tellLost(h driver.Hold, cause error) {
@@ -218,81 +257,4 @@ func (d *Driver) alive(ctx context.Context, s *session, ttl time.Duration) (time
 func (d *Driver) prove(ctx context.Context) error {
 	_, err := write(ctx, d, func() (struct{}, error) { return struct{}{}, d.showAlive() })
 	return err
-}
-
-// write is call for a request that a majority has to confirm: its success
-// proves that the session is alive.
-func write[T any](ctx context.Context, d *Driver, f func() (T, error)) (T, error) {
-	sent, s := time.Now(), d.session()
-	v, err := call(ctx, d, f)
-	if now := d.session(); err == nil && now != nil && now == s {
-		s.prove(sent)
-	}
-	return v, err
-}
-
-// call does a request in its own goroutine, because the client's requests know
-// no context. One that is given up ends with its connection at the latest.
-func call[T any](ctx context.Context, d *Driver, f func() (T, error)) (T, error) {
-	type answer struct {
-		v   T
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		v, err := f()
-		answers <- answer{v, err}
-	}()
-	var none T
-	select {
-	case a := <-answers:
-		return a.v, a.err
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	case <-d.closing:
-		return none, driver.ErrClosed
-	}
-}
-
-// answered reports whether err is the server's answer. All others, with those
-// of the context, leave open whether the request was carried out.
-func answered(err error) bool {
-	for _, said := range []error{
-		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrAuthFailed,
-		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrBadArguments,
-	} {
-		if errors.Is(err, said) {
-			return true
-		}
-	}
-	return false
-}
-
-// final reports whether err will not get better by waiting.
-func final(err error) bool {
-	return answered(err) || errors.Is(err, zk.ErrClosing) || errors.Is(err, driver.ErrClosed) ||
-		errors.Is(err, driver.ErrLost) || errors.Is(err, errClosedConn)
-}
-
-// errClosedConn says that the user's connection was closed under the driver.
-var errClosedConn = fmt.Errorf("%w: its ZooKeeper connection was closed", driver.ErrClosed)
-
-// sync makes the server that we are connected to catch up with what has
-// happened.
-func (d *Driver) sync(ctx context.Context) error {
-	_, err := call(ctx, d, func() (string, error) { return d.conn.Sync(d.base) })
-	return err
-}
-
-// pause sleeps before a request is tried again; false: ctx or the driver ended.
-func (d *Driver) pause(ctx context.Context, delay time.Duration) bool {
-	t := time.NewTimer(delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-	case <-d.closing:
-	}
-	return false
 }

@@ -57,10 +57,12 @@ func (d *Driver) tidyAll() {
 }
 
 // Processes that die together leave names that nobody comes back to. Of all
-// drivers on one base, one looks for those now and then.
+// drivers on one base, one looks for those, so often that they are gone a minute
+// after their session at the latest: a driver does so after sweepEvery and up to
+// half of that more, unless another has in the last half of it.
 const (
 	sweepFirst = 10 * time.Second
-	sweepEvery = 10 * time.Minute
+	sweepEvery = 24 * time.Second
 )
 
 func (d *Driver) sweepAfter(delay time.Duration) {

@@ -62,7 +62,7 @@ func TestSweep(t *testing.T) {
 	leave("dead-1", "dead%202", "not ours")
 	sweep(now, "in%2Fuse", "not ours")
 	leave("dead-3")
-	sweep(now.Add(time.Minute), "dead-3", "in%2Fuse", "not ours")
+	sweep(now.Add(10*time.Second), "dead-3", "in%2Fuse", "not ours")
 	names, err := d.List(ctx)
 	if err != nil || !slices.Equal(names, []string{"in/use"}) {
 		t.Errorf("names %v, %v", names, err)

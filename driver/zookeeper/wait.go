@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -18,6 +19,7 @@ func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began t
 		if err := w.lost(); err != nil {
 			return driver.Grant{}, err
 		}
+		w.back = d.links.back() // before anything is read
 		g, wake, err := w.step(ctx)
 		switch {
 		case err == nil && wake == nil:
@@ -50,11 +52,15 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined bool
-	ahead  string          // path of the one waited for, if nothing is to wait for once it has held the lock
-	headed bool            // it has held the lock, and released it
-	gone   <-chan struct{} // closed when the ticket's node was deleted
-	last   error           // of the store, nil when it has answered since
+	joined  bool
+	back    <-chan struct{} // closed when the client has another connection
+	pause   time.Duration   // until the next look without a wake
+	on      string          // the node ahead that is watched; "": the queue is
+	version int32           // … of its data when the watch was set
+	ahead   string          // path of the one waited for, if nothing is to wait for once it has held the lock
+	headed  bool            // it has held the lock, and released it
+	gone    <-chan struct{} // closed when the ticket's node was deleted
+	last    error           // of the store, nil when it has answered since
 }
 
 // step looks whether the ticket is granted; else wake fires when it is time to
@@ -131,7 +137,7 @@ func (w *waiter) inLine() {
 
 // watch sets the one watch that the ticket needs.
 func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, error) {
-	w.ahead = ""
+	w.ahead, w.on = "", ""
 	b := v.blocker(i)
 	if b < 0 {
 		return w.d.watchLine(ctx, w.parent, v)
@@ -139,7 +145,9 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, er
 	ahead := v.entries[b]
 	path := w.parent + "/" + ahead.node
 	turn := w.t.hold.Shared && ahead.shared // it may mark its node
-	wake, err := w.d.watchNode(ctx, path, turn)
+	s, err := w.d.watchNode(ctx, path, turn)
+	w.on, w.version = path, s.version
+	wake := s.fired
 	if err != nil || ahead.shared || w.r.Shared && w.r.Limit > 0 {
 		return wake, err
 	}
@@ -153,6 +161,41 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, er
 		}
 	}
 	return wake, err
+}
+
+// Watches are not all that a waiter relies on: the client may lose one on its way
+// from one connection to the next. It sets its watches again in several requests,
+// each of which asks for events since the last answer that the client has had:
+// if an answer comes first, or the connection ends between two of them, an event
+// before that is missed. So a waiter looks again on each new connection (the
+// deletion of a node cannot be missed like that, but its change, and that of the
+// queue). And because a user's connection may drop the event that tells of
+// that, or tell none, it looks now and then.
+const (
+	lookFirst = 5 * time.Second
+	lookMost  = 5 * time.Minute
+)
+
+// nextLook returns how long to sleep without a wake: longer each time.
+func (w *waiter) nextLook() time.Duration {
+	w.pause = min(max(2*w.pause, lookFirst), lookMost)
+	return w.pause - rand.N(w.pause/4)
+}
+
+// unchanged reports whether the node ahead is as it was when its watch was set.
+// It costs one short read where a look lists the queue.
+func (w *waiter) unchanged(ctx context.Context) bool {
+	if w.on == "" {
+		return false
+	}
+	st, err := call(ctx, w.d, func() (*zk.Stat, error) {
+		ok, st, err := w.d.conn.Exists(w.on)
+		if !ok {
+			st = nil
+		}
+		return st, err
+	})
+	return err != nil || st != nil && st.Version == w.version
 }
 
 // watched reports whether a watch shows that the ticket's own node is there:
@@ -171,11 +214,17 @@ func (w *waiter) woken(ev zk.Event) {
 // deleted takes the ticket off the books, since its node is not there.
 func (w *waiter) deleted() error {
 	w.d.forget(w.t)
-	return fmt.Errorf("%w: its node %s was deleted", driver.ErrLost, w.t.path)
+	return errRemoved
 }
 
-// granted makes the ticket held, when its session is sure to be alive.
+// granted makes the ticket held, when its session is sure to be alive. A minimum
+// hold begins now, with a sign of life.
 func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
+	if w.r.MinHold > 0 {
+		if err := w.d.prove(ctx); err != nil {
+			return driver.Grant{}, err
+		}
+	}
 	asked, err := w.d.alive(ctx, w.t.sess, w.r.TTL)
 	if err != nil {
 		return driver.Grant{}, err
@@ -222,18 +271,29 @@ func (w *waiter) dropGhosts(ctx context.Context, v *view) (dropped bool, err err
 
 // sleep waits for a wake, or for the end of the ticket or of the wait.
 func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
-	select {
-	case ev := <-wake:
-		w.woken(ev)
-		return nil
-	case <-w.gone:
-		return w.deleted()
-	case <-w.t.sess.gone:
-		return w.lost()
-	case <-ctx.Done():
-		return w.ended(ctx)
-	case <-w.d.closing:
-		return driver.ErrClosed
+	look := time.NewTimer(w.nextLook())
+	defer look.Stop()
+	for {
+		select {
+		case ev := <-wake:
+			w.woken(ev)
+			return nil
+		case <-w.back:
+			return nil
+		case <-look.C:
+			if !w.unchanged(ctx) {
+				return nil
+			}
+			look.Reset(w.nextLook())
+		case <-w.gone:
+			return w.deleted()
+		case <-w.t.sess.gone:
+			return w.lost()
+		case <-ctx.Done():
+			return w.ended(ctx)
+		case <-w.d.closing:
+			return driver.ErrClosed
+		}
 	}
 }
 
@@ -252,8 +312,11 @@ func (w *waiter) ended(ctx context.Context) error {
 		return driver.ErrClosed
 	default:
 	}
-	if s := w.d.conn.State(); w.last == nil && s != zk.StateHasSession {
-		w.last = fmt.Errorf("%w (%v)", zk.ErrNoServer, s)
+	if w.last == nil && w.d.conn.State() != zk.StateHasSession {
+		w.last = w.d.offline()
 	}
-	return errors.Join(context.Cause(ctx), w.last)
+	if w.last == nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), w.last)
 }

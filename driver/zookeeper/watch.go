@@ -23,6 +23,7 @@ type watches struct {
 
 type watch struct {
 	fired   <-chan zk.Event
+	link    uint64   // the connection on which it was set
 	version int32    // of the node's data when it was set
 	line    []string // of the children: those that there were
 }
@@ -36,12 +37,14 @@ func fired(ch <-chan zk.Event) bool {
 	}
 }
 
-// get returns the watch on key that has not fired.
-func (w *watches) get(key string) (watch, bool) {
+// get returns the watch on key that has not fired, and that was set on this
+// connection: one from before may miss an event. (A driver that hears of no
+// connections does with any.)
+func (w *watches) get(key string, l *links) (watch, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s, ok := w.nodes[key]
-	if ok && fired(s.fired) {
+	if ok && (fired(s.fired) || !l.blind && !l.same(s.link)) {
 		delete(w.nodes, key)
 		ok = false
 	}
@@ -70,19 +73,45 @@ var again = func() <-chan zk.Event {
 	return ch
 }()
 
-// watchNode returns a channel that fires when the node's data change or it is
+// watchNode returns a watch that fires when the node's data change or it is
 // deleted. With unmarked it has fired already if its data were changed before.
-func (d *Driver) watchNode(ctx context.Context, path string, unmarked bool) (<-chan zk.Event, error) {
-	if s, ok := d.watches.get(path); ok && (!unmarked || s.version == 0) {
-		return s.fired, nil
+func (d *Driver) watchNode(ctx context.Context, path string, unmarked bool) (watch, error) {
+	if s, ok := d.watches.get(path, &d.links); ok && (!unmarked || s.version == 0) {
+		return s, nil
 	}
+	link := d.links.now()
 	s, err := call(ctx, d, func() (watch, error) {
 		// Not ExistsW: of a node that is gone that would leave a watch for ever.
 		_, st, ch, err := d.conn.GetW(path)
 		if err != nil {
 			return watch{}, err
 		}
-		return watch{fired: ch, version: st.Version}, nil
+		return watch{fired: ch, link: link, version: st.Version}, nil
+	})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return watch{fired: again}, nil
+	case err != nil:
+		return watch{}, err
+	}
+	d.watches.put(path, s)
+	if unmarked && s.version != 0 {
+		s.fired = again
+	}
+	return s, nil
+}
+
+// watchLine returns a channel that fires when a ticket joins or leaves the line
+// below parent. It has fired already if v, the line as the caller has seen it,
+// is not the present one.
+func (d *Driver) watchLine(ctx context.Context, parent string, v *view) (<-chan zk.Event, error) {
+	if s, ok := d.watches.get(parent+"/", &d.links); ok && v.shows(s.line) {
+		return s.fired, nil // otherwise v may be older, or the watch has missed something
+	}
+	link := d.links.now()
+	s, err := call(ctx, d, func() (watch, error) {
+		nodes, _, ch, err := d.conn.ChildrenW(parent)
+		return watch{fired: ch, link: link, line: nodes}, err
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -90,33 +119,8 @@ func (d *Driver) watchNode(ctx context.Context, path string, unmarked bool) (<-c
 	case err != nil:
 		return nil, err
 	}
-	d.watches.put(path, s)
-	if unmarked && s.version != 0 {
-		return again, nil
-	}
-	return s.fired, nil
-}
-
-// watchLine returns a channel that fires when a ticket joins or leaves the line
-// below parent. It has fired already if v, the line as the caller has seen it,
-// is not the present one.
-func (d *Driver) watchLine(ctx context.Context, parent string, v *view) (<-chan zk.Event, error) {
-	s, ok := d.watches.get(parent + "/")
-	if !ok {
-		var err error
-		s, err = call(ctx, d, func() (watch, error) {
-			nodes, _, ch, err := d.conn.ChildrenW(parent)
-			return watch{fired: ch, line: nodes}, err
-		})
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			return again, nil
-		case err != nil:
-			return nil, err
-		}
-		d.watches.put(parent+"/", s)
-	}
-	if !v.shows(s.line) { // also of another's watch: it may be younger than v
+	d.watches.put(parent+"/", s)
+	if !v.shows(s.line) {
 		return again, nil
 	}
 	return s.fired, nil

@@ -168,11 +168,29 @@ func (d *Driver) parent(name string) string { return d.base + "/" + encode(name)
 // leaves open: the transaction's number, which is the czxid of the new node,
 // and how many children the parent has.
 //
-// A fresh parent's first error is ErrNodeExists when it is there, and
-// ErrNoNode when the base is not; otherwise ErrNoNode says that the parent is
-// not there.
-func (d *Driver) takeTicket(parent string, r driver.Request, data []byte, fresh bool) (taken, error) {
-	ops := make([]any, 0, 3)
+// With seen the ticket is created only if nobody has joined or left since the
+// queue was seen like that, other than by the end of a session or by hand:
+//
+//   - An empty parent is replaced, which fails if it is not empty.
+//   - Joining and leaving set the parent's data, so that each makes a new
+//     version. The versions begin again when the parent is deleted, which it was
+//     not as long as one of the tickets seen is there.
+//
+// The error is then ErrNotEmpty, ErrBadVersion or ErrNoNode. Otherwise it is
+// ErrNodeExists for a fresh parent that is there, ErrNoNode for one whose base is
+// not, and ErrNoNode for a parent that is not fresh and not there.
+func (d *Driver) takeTicket(parent string, r driver.Request, data []byte, fresh bool, seen *view) (taken, error) {
+	ops := make([]any, 0, 4)
+	version := int32(-1)
+	if !fresh && seen != nil {
+		if len(seen.entries) == 0 {
+			ops = append(ops, &zk.DeleteRequest{Path: parent, Version: -1})
+			fresh = true
+		} else {
+			ops = append(ops, &zk.CheckVersionRequest{Path: parent + "/" + seen.entries[0].node, Version: -1})
+			version = seen.version
+		}
+	}
 	if fresh {
 		ops = append(ops, &zk.CreateRequest{Path: parent, Data: []byte{}, Acl: d.acl})
 	}
@@ -181,7 +199,7 @@ func (d *Driver) takeTicket(parent string, r driver.Request, data []byte, fresh 
 			Path: parent + "/" + r.ID + "_" + mode(r.Shared, r.Limit) + "_", Data: data, Acl: d.acl,
 			Flags: zk.FlagEphemeralSequential,
 		},
-		&zk.SetDataRequest{Path: parent, Data: []byte{}, Version: -1})
+		&zk.SetDataRequest{Path: parent, Data: []byte{}, Version: version})
 	res, err := d.conn.Multi(ops...)
 	if err != nil {
 		return taken{}, err
@@ -246,6 +264,17 @@ var errIncomplete = errors.New("the server's answer to a transaction is incomple
 // while, when the session may have ended already.
 func (d *Driver) showAlive() error {
 	_, err := d.conn.Multi(&zk.CheckVersionRequest{Path: d.base, Version: -1})
+	return err
+}
+
+// tryRights does to a node that nobody sees what is done to the node of a name.
+// No name is encoded like it, see encode.
+func (d *Driver) tryRights() error {
+	path := d.base + "/%ping"
+	_, err := d.conn.Multi(
+		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: d.acl},
+		&zk.SetDataRequest{Path: path, Data: []byte{}, Version: -1},
+		&zk.DeleteRequest{Path: path, Version: -1})
 	return err
 }
 

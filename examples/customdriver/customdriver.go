@@ -3,8 +3,9 @@
 // mutex, yours sends one request that the store executes as a whole (a script,
 // a transaction, a compare-and-swap).
 //
-// The D-numbers are the rules of package driver. The test proves all of them
-// with one call.
+// The D-numbers are the rules of package driver. The test proves with one call all
+// that a map can show: without a network, or a server to kill, the suite skips
+// what is about those, and says so. A driver of a real store gives it both.
 package customdriver
 
 import (
@@ -18,13 +19,13 @@ import (
 
 // Store is what a server would be.
 type Store struct {
-	mu    sync.Mutex
-	last  uint64 // the last number given; it never goes back (D3)
-	lines map[string]*line
+	mu     sync.Mutex
+	last   uint64 // the last number given; it never goes back (D3)
+	queues map[string]*queue
 }
 
-// line is the tickets of one name, in the order of their numbers.
-type line struct {
+// queue is the tickets of one name, in the order of their numbers.
+type queue struct {
 	tickets []*ticket
 	changed chan struct{} // closed, and replaced, when a ticket leaves
 }
@@ -35,48 +36,48 @@ type ticket struct {
 }
 
 // NewStore returns an empty store.
-func NewStore() *Store { return &Store{lines: make(map[string]*line)} }
+func NewStore() *Store { return &Store{queues: make(map[string]*queue)} }
 
-// update runs f on the line of name, without the tickets whose lease is over,
-// and forgets a line that is empty afterwards (D18). Every method is one call
+// update runs f on the queue of name, without the tickets whose lease is over,
+// and forgets a queue that is empty afterwards (D18). Every method is one call
 // of it: that is what makes each of them happen at one instant.
-func (s *Store) update(name string, f func(ln *line)) {
+func (s *Store) update(name string, f func(q *queue)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ln := s.lines[name]
-	if ln == nil {
-		ln = &line{changed: make(chan struct{})}
-		s.lines[name] = ln
+	q := s.queues[name]
+	if q == nil {
+		q = &queue{changed: make(chan struct{})}
+		s.queues[name] = q
 	}
 	now := time.Now()
-	ln.remove(func(t *ticket) bool { return t.Held && !now.Before(t.until) })
-	f(ln)
-	if len(ln.tickets) == 0 {
-		delete(s.lines, name)
+	q.remove(func(t *ticket) bool { return t.Held && !now.Before(t.until) })
+	f(q)
+	if len(q.tickets) == 0 {
+		delete(s.queues, name)
 	}
 }
 
-// remove takes tickets out of the line and wakes all who wait in it. A server
+// remove takes tickets out of the queue and wakes all who wait in it. A server
 // had better wake only those whom that lets through.
-func (ln *line) remove(which func(*ticket) bool) (removed bool) {
-	before := len(ln.tickets)
-	ln.tickets = slices.DeleteFunc(ln.tickets, which)
-	if len(ln.tickets) == before {
+func (q *queue) remove(which func(*ticket) bool) (removed bool) {
+	before := len(q.tickets)
+	q.tickets = slices.DeleteFunc(q.tickets, which)
+	if len(q.tickets) == before {
 		return false
 	}
-	close(ln.changed)
-	ln.changed = make(chan struct{})
+	close(q.changed)
+	q.changed = make(chan struct{})
 	return true
 }
 
-func (ln *line) find(id string) int {
-	return slices.IndexFunc(ln.tickets, func(t *ticket) bool { return t.ID == id })
+func (q *queue) find(id string) int {
+	return slices.IndexFunc(q.tickets, func(t *ticket) bool { return t.ID == id })
 }
 
-// view is the line as the grant rule and Inspect see it.
-func (ln *line) view() []driver.Ticket {
+// view is the queue as the grant rule and Inspect see it.
+func (q *queue) view() []driver.Ticket {
 	var ts []driver.Ticket
-	for _, t := range ln.tickets {
+	for _, t := range q.tickets {
 		v := t.Ticket
 		if v.Held {
 			v.Remaining = time.Until(t.until)
@@ -98,16 +99,16 @@ var _ driver.Driver = (*Driver)(nil)
 // New returns a driver. A real one is given the client that the user has.
 func New(s *Store) *Driver { return &Driver{s: s, closing: make(chan struct{})} }
 
-// Acquire implements driver.Driver: join the line, and look at it again each
+// Acquire implements driver.Driver: enqueue a ticket, and look at it again each
 // time that it changes.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	for joined := false; ; joined = true {
-		a := d.look(r, joined)
+	for queued := false; ; queued = true {
+		a := d.look(r, queued)
 		if a.err != nil || a.grant.Token != 0 {
 			return a.grant, a.err
 		}
-		if !joined && r.Joined != nil {
-			r.Joined() // it stands in line, and has to wait (D7)
+		if !queued && r.Joined != nil {
+			r.Joined() // it is queued, and has to wait (D7)
 		}
 		expiry := time.NewTimer(a.wait)
 		select {
@@ -130,44 +131,44 @@ type answer struct {
 	wait    time.Duration
 }
 
-func (d *Driver) look(r driver.Request, joined bool) (a answer) {
+func (d *Driver) look(r driver.Request, queued bool) (a answer) {
 	if d.closed() {
 		return answer{err: driver.ErrClosed} // D17
 	}
 	asked := time.Now() // before anything is asked of the store (D11)
-	d.s.update(r.Name, func(ln *line) {
-		i := ln.find(r.ID)
-		if i < 0 && joined {
-			a.err = driver.ErrLost // somebody took it out of the line (D8)
+	d.s.update(r.Name, func(q *queue) {
+		i := q.find(r.ID)
+		if i < 0 && queued {
+			a.err = driver.ErrLost // somebody took it out of the queue (D8)
 			return
 		}
 		if i < 0 { // else it is asked again, and must not queue twice (D1)
 			d.s.last++
 			t := &ticket{Ticket: r.Ticket(d.s.last)}
 			t.Since = asked
-			ln.tickets = append(ln.tickets, t)
-			i = len(ln.tickets) - 1
+			q.tickets = append(q.tickets, t)
+			i = len(q.tickets) - 1
 		}
-		t := ln.tickets[i]
+		t := q.tickets[i]
 		switch {
 		case t.Held:
 			a.grant = driver.Grant{Token: t.Token, Asked: asked}
-		case driver.Grantable(ln.view(), i): // D4, D5
+		case driver.Grantable(q.view(), i): // D4, D5
 			t.Held, t.Since, t.until = true, time.Now(), time.Now().Add(r.TTL)
 			a.grant = driver.Grant{Token: t.Token, Asked: asked}
 		case !r.Wait:
-			ln.remove(func(o *ticket) bool { return o == t })
-			a.err = driver.ErrNotAcquired // and no ticket is left (D6)
+			q.remove(func(o *ticket) bool { return o == t })
+			a.err = driver.ErrNotAcquired // nobody has seen the ticket: all this is one request (D6)
 		}
-		a.changed, a.wait = ln.changed, ln.soonest()
+		a.changed, a.wait = q.changed, q.soonest()
 	})
 	return a
 }
 
 // soonest is when the next lease ends.
-func (ln *line) soonest() time.Duration {
+func (q *queue) soonest() time.Duration {
 	next := time.Hour
-	for _, t := range ln.tickets {
+	for _, t := range q.tickets {
 		if t.Held {
 			next = min(next, time.Until(t.until))
 		}
@@ -182,10 +183,10 @@ func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) erro
 		return driver.ErrClosed
 	}
 	err := driver.ErrLost
-	d.s.update(h.Name, func(ln *line) {
-		if i := ln.find(h.ID); i >= 0 && ln.tickets[i].Held {
-			if until := time.Now().Add(ttl); until.After(ln.tickets[i].until) {
-				ln.tickets[i].until = until
+	d.s.update(h.Name, func(q *queue) {
+		if i := q.find(h.ID); i >= 0 && q.tickets[i].Held {
+			if until := time.Now().Add(ttl); until.After(q.tickets[i].until) {
+				q.tickets[i].until = until
 			}
 			err = nil
 		}
@@ -199,8 +200,8 @@ func (d *Driver) Release(_ context.Context, h driver.Hold) error {
 		return driver.ErrClosed
 	}
 	err := driver.ErrLost
-	d.s.update(h.Name, func(ln *line) {
-		if ln.remove(func(t *ticket) bool { return t.ID == h.ID }) {
+	d.s.update(h.Name, func(q *queue) {
+		if q.remove(func(t *ticket) bool { return t.ID == h.ID }) {
 			err = nil
 		}
 	})
@@ -212,7 +213,7 @@ func (d *Driver) Inspect(_ context.Context, name string) (tickets []driver.Ticke
 	if d.closed() {
 		return nil, driver.ErrClosed
 	}
-	d.s.update(name, func(ln *line) { tickets = ln.view() })
+	d.s.update(name, func(q *queue) { tickets = q.view() })
 	return tickets, nil
 }
 

@@ -16,8 +16,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestConformance proves every rule. Bubble is for stores without a network:
-// the cases that wait for leases to end then take no time.
+// TestConformance proves the driver. Bubble is for stores without a network: the
+// cases that wait for leases to end then take no time. A driver of a real store has
+// OpenLink, Server and Keys here too, and then Complete.
 func TestConformance(t *testing.T) {
 	store := customdriver.NewStore()
 	conformance.Run(t, conformance.Harness{

@@ -1,6 +1,9 @@
 package testbed
 
-import "os"
+import (
+	"os"
+	"testing"
+)
 
 // Option changes how a server is started.
 type Option func(*options)
@@ -72,4 +75,14 @@ func AnnounceProxies() Option { return func(o *options) { o.announce = true } }
 func Required() bool {
 	v := os.Getenv("LOCKER_TEST_REQUIRE")
 	return v != "" && v != "0"
+}
+
+// Lacks ends a test for which something is missing on this machine: it fails where
+// tests are required, and is skipped elsewhere.
+func Lacks(tb testing.TB, what string) {
+	tb.Helper()
+	if Required() {
+		tb.Fatal(what)
+	}
+	tb.Skip(what)
 }

@@ -11,6 +11,14 @@ import (
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, err := d.acquire(ctx, r)
+	if d.s.has(MarksNoTicket) {
+		err = driver.NoTicket(err)
+	}
+	return g, err
+}
+
+func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	var t *ticket
 	asked := time.Now()
 	err := d.ask(ctx, func() (err error) {
@@ -42,14 +50,14 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return d.ack(ctx, t)
 }
 
-// take joins the line.
+// take enqueues a ticket.
 func (d *Driver) take(r driver.Request) (*ticket, error) {
 	s := d.s
-	ln, err := s.line(r.Name)
+	q, err := s.queue(r.Name)
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range ln.tickets {
+	for _, t := range q.tickets {
 		if t.r.ID == r.ID && !s.has(QueuesTwice) || s.has(OwnerIsTicket) && t.r.Owner == r.Owner {
 			return t, nil
 		}
@@ -58,16 +66,16 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 	if !r.Shared {
 		s.xs++
 	}
-	t := &ticket{d: d, r: r, joined: now, since: now, touched: now, done: make(chan struct{})}
-	t.token = s.number(ln, t)
-	ln.used = true
-	ln.tickets = append(ln.tickets, t)
-	if ln.grantable(t) && (!ln.free.After(now) || !r.Wait) {
-		ln.hold(t, now)
+	t := &ticket{d: d, r: r, queued: now, since: now, touched: now, done: make(chan struct{})}
+	t.token = s.number(q, t)
+	q.used = true
+	q.tickets = append(q.tickets, t)
+	if q.grantable(t) && (!q.free.After(now) || !r.Wait) {
+		q.hold(t, now)
 	} else if !r.Wait {
-		return nil, s.refuse(ln)
+		return nil, s.refuse(q)
 	}
-	ln.settle()
+	q.settle()
 	return t, nil
 }
 
@@ -78,29 +86,29 @@ var errRefused = errors.New("mutant: refused, and queued")
 func (d *Driver) leave(ctx context.Context, r driver.Request) error {
 	sleep(ctx, time.Millisecond)
 	return d.ask(ctx, func() error {
-		ln, err := d.s.line(r.Name)
+		q, err := d.s.queue(r.Name)
 		if err != nil {
 			return err
 		}
-		if t := ln.find(r.Hold(0)); t != nil {
-			ln.remove(t)
+		if t := q.find(r.Hold(0)); t != nil {
+			q.remove(t)
 		}
-		ln.settle()
+		q.settle()
 		return driver.ErrNotAcquired
 	})
 }
 
-func (s *Store) refuse(ln *line) error {
+func (s *Store) refuse(q *queue) error {
 	if s.has(RefusedQueued) {
 		return errRefused
 	}
 	if !s.has(RefusedLeavesOne) {
-		ln.tickets = ln.tickets[:len(ln.tickets)-1]
+		q.tickets = q.tickets[:len(q.tickets)-1]
 	}
 	if s.has(TokensBackOnTry) {
 		s.last -= 2
 	}
-	ln.settle()
+	q.settle()
 	return driver.ErrNotAcquired
 }
 
@@ -116,21 +124,21 @@ func (d *Driver) wait(ctx context.Context, t *ticket) error {
 		}
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
-		beat := time.NewTimer(d.beat(pause))
+		heartbeat := time.NewTimer(d.interval(pause))
 		select {
-		case <-beat.C:
-		case <-d.heard(t):
+		case <-heartbeat.C:
+		case <-d.notified(t):
 		case <-ctx.Done():
-			beat.Stop()
+			heartbeat.Stop()
 			return d.endOfWait(ctx, last)
 		case <-d.ended():
-			beat.Stop()
+			heartbeat.Stop()
 			return driver.ErrClosed
 		}
-		beat.Stop()
+		heartbeat.Stop()
 		state := waiting
-		beatCtx, cancel := context.WithTimeout(ctx, Liveness/4)
-		err := d.ask(beatCtx, func() error {
+		heartbeatCtx, cancel := context.WithTimeout(ctx, Liveness/4)
+		err := d.ask(heartbeatCtx, func() error {
 			state = d.touch(t)
 			return nil
 		})
@@ -150,8 +158,8 @@ func (d *Driver) wait(ctx context.Context, t *ticket) error {
 	}
 }
 
-// beat is the time to the next heartbeat.
-func (d *Driver) beat(pause time.Duration) time.Duration {
+// interval is the time to the next heartbeat.
+func (d *Driver) interval(pause time.Duration) time.Duration {
 	switch d.s.bug {
 	case PollsSlowly:
 		return 250 * time.Millisecond
@@ -172,8 +180,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// heard is the push that a ticket is no waiter any more, if it arrives.
-func (d *Driver) heard(t *ticket) <-chan struct{} {
+// notified is the push that a ticket is no waiter any more, if it arrives.
+func (d *Driver) notified(t *ticket) <-chan struct{} {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if d.cut || d.drop || d.s.paused || !d.s.up || d.s.has(PollsSlowly) || d.s.has(PollsLater) {
@@ -191,7 +199,7 @@ func (d *Driver) ended() <-chan struct{} {
 }
 
 func (d *Driver) endOfWait(ctx context.Context, last error) error {
-	d.s.lateReturn()
+	d.s.linger()
 	if d.s.has(SilentOutage) {
 		last = nil
 	}
@@ -211,11 +219,11 @@ const (
 
 // touch is a heartbeat; it tells how the ticket stands.
 func (d *Driver) touch(t *ticket) state {
-	ln, err := d.s.line(t.r.Name)
+	q, err := d.s.queue(t.r.Name)
 	switch {
-	case err != nil || !slices.Contains(ln.tickets, t):
+	case err != nil || !slices.Contains(q.tickets, t):
 		if err == nil {
-			ln.settle()
+			q.settle()
 		}
 		if d.s.has(ReleaseSilent) {
 			return waiting
@@ -233,11 +241,11 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 	var g driver.Grant
 	asked := time.Now()
 	err := d.ask(ctx, func() error {
-		ln, err := d.s.line(t.r.Name)
-		if err != nil || !slices.Contains(ln.tickets, t) {
+		q, err := d.s.queue(t.r.Name)
+		if err != nil || !slices.Contains(q.tickets, t) {
 			return driver.ErrLost
 		}
-		if !t.acked && !d.s.has(LeaseFromJoining) {
+		if !t.acked && !d.s.has(LeaseFromQueueing) {
 			t.until = time.Now().Add(d.s.lease(t.r.TTL))
 			if d.s.has(HoldIgnored) && t.r.MinHold > 0 {
 				t.until = time.Now().Add(time.Second)
@@ -251,7 +259,7 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 		case d.s.has(AskedLongAgo):
 			g.Asked = asked.Add(-2 * time.Second)
 		}
-		ln.settle()
+		q.settle()
 		return nil
 	})
 	return g, err

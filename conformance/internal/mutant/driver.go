@@ -75,13 +75,13 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 	s := d.s
 	for waited := false; ; waited = true {
 		s.mu.Lock()
-		shut := d.cut || s.paused || answer && d.drop || s.has(NeverReconnects) && d.wasCut
+		shut := d.cut || s.paused || !s.up || answer && d.drop || s.has(NeverReconnects) && d.wasCut
 		up, closed, changed := s.up, d.closed && !s.has(WorksClosed), s.changed
 		s.mu.Unlock()
 		switch {
 		case closed:
 			return driver.ErrClosed
-		case !up:
+		case !up && !s.has(SaysNoReason):
 			return errDown
 		case !shut && answer && waited:
 			return errReset // what was under way when the way was shut is lost
@@ -93,9 +93,24 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 		case <-d.closing:
 			return driver.ErrClosed
 		case <-ctx.Done():
-			s.lateReturn()
+			s.linger()
+			if s.has(SaysNoReason) {
+				return context.Cause(ctx)
+			}
 			return errors.Join(context.Cause(ctx), errNoWay)
 		}
+	}
+}
+
+// linger is what the bugs do when a context has ended.
+func (s *Store) linger() {
+	switch s.bug {
+	case IgnoresContext:
+		time.Sleep(30 * time.Second)
+	case SlowContext:
+		time.Sleep(time.Second)
+	case ReturnsLate:
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -158,16 +173,6 @@ func (d *Driver) unknown(err error) error {
 	return driver.Unavailable(err)
 }
 
-// lateReturn is how long the bugs take after the end of a context.
-func (s *Store) lateReturn() {
-	switch s.bug {
-	case IgnoresContext:
-		time.Sleep(30 * time.Second)
-	case SlowContext:
-		time.Sleep(time.Second)
-	}
-}
-
 // Ping implements driver.Pinger.
 func (d *Driver) Ping(ctx context.Context) error {
 	if d.s.has(PingLies) {
@@ -193,10 +198,8 @@ func (d *Driver) String() string { return "mutant" }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	s := d.s
-	if s.has(CloseWaits) {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		_ = d.gate(ctx, false)
+	if s.has(CloseWaits) && d.isCut() {
+		time.Sleep(500 * time.Millisecond)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,10 +214,10 @@ func (d *Driver) Close() error {
 	if s.has(GoroutineStays) {
 		go time.Sleep(time.Hour)
 	}
-	for _, ln := range s.lines {
-		for _, t := range slices.Clone(ln.tickets) {
+	for _, q := range s.queues {
+		for _, t := range slices.Clone(q.tickets) {
 			if s.has(CloseTakesAll) || s.has(CloseTakesHeld) && t.d == d && t.r.MinHold > 0 {
-				ln.remove(t)
+				q.remove(t)
 			}
 		}
 	}

@@ -13,23 +13,23 @@ import (
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	var broken *ticket
 	err := d.ask(ctx, func() error {
-		ln, err := d.s.line(name)
+		q, err := d.s.queue(name)
 		if err != nil {
 			return err
 		}
-		defer ln.settle()
+		defer q.settle()
 		if d.s.has(BreakNothing) {
 			return nil
 		}
-		i := slices.IndexFunc(ln.tickets, func(t *ticket) bool { return t.token == token })
-		if i < 0 && d.s.has(BreakAnything) && len(ln.tickets) > 0 {
+		i := slices.IndexFunc(q.tickets, func(t *ticket) bool { return t.token == token })
+		if i < 0 && d.s.has(BreakAnything) && len(q.tickets) > 0 {
 			i = 0
 		}
 		if i < 0 {
 			return driver.ErrLost
 		}
-		broken = ln.tickets[i]
-		ln.remove(broken)
+		broken = q.tickets[i]
+		q.remove(broken)
 		if d.s.has(TokensBackOnBreak) {
 			d.s.last = token - 1
 		}
@@ -55,12 +55,12 @@ func (d *Driver) isCut() bool {
 func (d *Driver) Inspect(ctx context.Context, name string) (tickets []driver.Ticket, err error) {
 	err = d.ask(ctx, func() error {
 		tickets = nil
-		ln, err := d.s.line(name)
+		q, err := d.s.queue(name)
 		if err != nil {
 			return err
 		}
-		defer ln.settle()
-		for _, t := range ln.tickets {
+		defer q.settle()
+		for _, t := range q.tickets {
 			tickets = append(tickets, d.s.show(t))
 		}
 		return nil
@@ -97,10 +97,10 @@ func (s *Store) show(t *ticket) driver.Ticket {
 // List implements driver.Lister.
 func (d *Driver) List(ctx context.Context) (names []string, err error) {
 	err = d.ask(ctx, func() error {
-		for _, ln := range d.s.lines {
-			ln.settle()
+		for _, q := range d.s.queues {
+			q.settle()
 		}
-		for name := range d.s.lines {
+		for name := range d.s.queues {
 			names = append(names, name)
 		}
 		if d.s.has(ListsIdle) {

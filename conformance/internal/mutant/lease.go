@@ -16,23 +16,23 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 
 func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 	s := d.s
-	ln, err := s.line(h.Name)
+	q, err := s.queue(h.Name)
 	if err != nil {
 		return err
 	}
-	defer ln.settle()
-	t := ln.find(h)
+	defer q.settle()
+	t := q.find(h)
 	switch {
 	case s.has(BreakNotPushed) && t == nil:
 		return nil
-	case s.has(RenewAnybody) && t == nil && len(ln.tickets) > 0:
-		t = ln.tickets[0]
+	case s.has(RenewAnybody) && t == nil && len(q.tickets) > 0:
+		t = q.tickets[0]
 	case s.has(RenewRevives) && t == nil:
 		t = &ticket{d: d, r: driver.Request{Name: h.Name, ID: h.ID, Shared: h.Shared}, token: h.Token, held: true, done: make(chan struct{})}
-		ln.tickets = append([]*ticket{t}, ln.tickets...)
+		q.tickets = append([]*ticket{t}, q.tickets...)
 	}
 	if t == nil {
-		t = s.revive(ln, h)
+		t = s.revive(q, h)
 	}
 	if t == nil || !t.held && !s.has(RenewWaiter) {
 		return driver.ErrLost
@@ -50,13 +50,13 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 }
 
 // revive brings an expired ticket back, with the bugs that do.
-func (s *Store) revive(ln *line, h driver.Hold) *ticket {
+func (s *Store) revive(q *queue, h driver.Hold) *ticket {
 	t := s.lapsed[h.ID]
 	if t == nil || s.has(LapsedKeysStay) || s.has(DeadKeysStay) {
 		return nil
 	}
 	delete(s.lapsed, h.ID)
-	ln.tickets = append([]*ticket{t}, ln.tickets...)
+	q.tickets = append([]*ticket{t}, q.tickets...)
 	return t
 }
 
@@ -106,7 +106,7 @@ func (d *Driver) forgetRelease(ctx context.Context, h driver.Hold) error {
 			d.forgot = make(map[string]bool)
 		}
 		d.forgot[h.ID] = true
-		for _, t := range d.s.lines[d.s.key(h.Name)].all() {
+		for _, t := range d.s.queues[d.s.key(h.Name)].all() {
 			if t.r.ID == h.ID {
 				t.touched = t.touched.Add(time.Hour) // it lives as long as the process does
 			}
@@ -117,26 +117,26 @@ func (d *Driver) forgetRelease(ctx context.Context, h driver.Hold) error {
 
 func (d *Driver) release(h driver.Hold) error {
 	s := d.s
-	ln, err := s.line(h.Name)
+	q, err := s.queue(h.Name)
 	if err != nil {
 		return err
 	}
 	delete(s.lapsed, h.ID)
-	t := ln.find(h)
-	if s.has(ReleaseAnybody) && t == nil && len(ln.tickets) > 0 {
-		t = ln.tickets[0]
+	t := q.find(h)
+	if s.has(ReleaseAnybody) && t == nil && len(q.tickets) > 0 {
+		t = q.tickets[0]
 	}
 	switch {
 	case t == nil,
 		s.has(ReleaseByToken) && h.Token == 0,
 		s.has(ReleaseHeldOnly) && !t.held:
-		ln.settle()
+		q.settle()
 		return driver.ErrLost
 	case s.has(ReleaseNothing):
 		return nil
 	}
-	ln.remove(t)
-	ln.stuck = !t.held && s.has(NoSettleOnCancel)
-	ln.settle()
+	q.remove(t)
+	q.stuck = !t.held && s.has(NoSettleOnCancel)
+	q.settle()
 	return nil
 }

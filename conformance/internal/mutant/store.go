@@ -23,7 +23,7 @@ type Store struct {
 	up      bool
 	paused  bool
 
-	lines  map[string]*line
+	queues map[string]*queue
 	tokens map[string]uint64 // by name, for the bugs; the rule needs one counter
 	idleAt map[string]time.Time
 	lapsed map[string]*ticket // by ID: expired tickets of which something stays, for the bugs
@@ -36,12 +36,12 @@ type Store struct {
 func New(bug Bug) *Store {
 	return &Store{
 		bug: bug, up: true, changed: make(chan struct{}),
-		lines: make(map[string]*line), tokens: make(map[string]uint64), idleAt: make(map[string]time.Time),
+		queues: make(map[string]*queue), tokens: make(map[string]uint64), idleAt: make(map[string]time.Time),
 		lapsed: make(map[string]*ticket),
 	}
 }
 
-type line struct {
+type queue struct {
 	s       *Store
 	name    string
 	tickets []*ticket
@@ -60,17 +60,17 @@ type ticket struct {
 	acked   bool // the holder knows of its grant
 	since   time.Time
 	until   time.Time // of the lease
-	joined  time.Time
+	queued  time.Time
 	touched time.Time // last sign of life of a waiter
 	done    chan struct{}
 }
 
-// all are the tickets of a line, which may be nil.
-func (ln *line) all() []*ticket {
-	if ln == nil {
+// all are the tickets of a queue, which may be nil.
+func (q *queue) all() []*ticket {
+	if q == nil {
 		return nil
 	}
-	return ln.tickets
+	return q.tickets
 }
 
 func (s *Store) has(b Bug) bool { return s.bug == b }
@@ -96,13 +96,13 @@ func (s *Store) Start() {
 	defer s.mu.Unlock()
 	s.up = true
 	if s.has(StartsEmpty) {
-		clear(s.lines)
+		clear(s.queues)
 	}
 	if s.has(TokensOnRestart) {
 		s.last = 0
 	}
-	for _, ln := range s.lines {
-		for _, t := range ln.tickets {
+	for _, q := range s.queues {
+		for _, t := range q.tickets {
 			t.touched = time.Now()
 		}
 	}
@@ -120,11 +120,11 @@ func (s *Store) setPaused(on bool) {
 	defer s.mu.Unlock()
 	s.paused = on
 	if !on {
-		for _, ln := range s.lines {
-			for _, t := range ln.tickets {
+		for _, q := range s.queues {
+			for _, t := range q.tickets {
 				t.touched = time.Now()
 			}
-			ln.settle()
+			q.settle()
 		}
 	} else {
 		s.mark()
@@ -144,11 +144,11 @@ func (s *Store) Keys(context.Context) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, ln := range s.lines {
-		ln.settle()
+	for _, q := range s.queues {
+		q.settle()
 	}
-	for _, ln := range s.lines {
-		n += 1 + len(ln.tickets)
+	for _, q := range s.queues {
+		n += 1 + len(q.tickets)
 	}
 	if s.has(KeysStay) {
 		n += len(s.idleAt)
@@ -159,7 +159,7 @@ func (s *Store) Keys(context.Context) (int, error) {
 	return n, nil
 }
 
-// key is the line that a name has; the bugs take several names for one.
+// key is the queue that a name has; the bugs take several names for one.
 func (s *Store) key(name string) string {
 	cut := func(sep string) string { k, _, _ := strings.Cut(name, sep); return k }
 	switch s.bug {
@@ -187,45 +187,45 @@ func (s *Store) key(name string) string {
 
 var errName = errors.New("mutant: no such name is possible")
 
-func (s *Store) line(name string) (*line, error) {
+func (s *Store) queue(name string) (*queue, error) {
 	if s.has(RefusesNUL) && strings.Contains(name, "\x00") || s.has(RefusesLong) && len(name) > 255 {
 		return nil, errName
 	}
 	key := s.key(name)
-	ln := s.lines[key]
-	if ln == nil {
-		ln = &line{s: s, name: key}
-		s.lines[key] = ln
+	q := s.queues[key]
+	if q == nil {
+		q = &queue{s: s, name: key}
+		s.queues[key] = q
 	}
-	ln.settle()
-	s.lines[key] = ln // settle may have forgotten it
-	return ln, nil
+	q.settle()
+	s.queues[key] = q // settle may have forgotten it
+	return q, nil
 }
 
 // number numbers a ticket.
-func (s *Store) number(ln *line, t *ticket) uint64 {
+func (s *Store) number(q *queue, t *ticket) uint64 {
 	counter := &s.last
 	switch {
 	case s.has(TokensAlike):
 		return 7
 	case s.has(TokensShared) && t.r.Shared:
-		if len(ln.tickets) > 0 {
-			return ln.tickets[0].token
+		if len(q.tickets) > 0 {
+			return q.tickets[0].token
 		}
 	case s.has(TokensAtOnce) && t.r.Shared:
-		for _, o := range ln.tickets {
-			if o.d == t.d && o.r.Shared && o.joined.Equal(t.joined) {
+		for _, o := range q.tickets {
+			if o.d == t.d && o.r.Shared && o.queued.Equal(t.queued) {
 				return o.token
 			}
 		}
 	case s.has(TokensPerProcess):
 		counter = &t.d.tokens
 	case s.has(TokensRestart):
-		if at, ok := s.idleAt[ln.name]; ok && time.Since(at) >= time.Second {
-			s.tokens[ln.name] = 0
+		if at, ok := s.idleAt[q.name]; ok && time.Since(at) >= time.Second {
+			s.tokens[q.name] = 0
 		}
-		s.tokens[ln.name]++
-		return s.tokens[ln.name]
+		s.tokens[q.name]++
+		return s.tokens[q.name]
 	}
 	*counter++
 	return *counter
@@ -233,29 +233,29 @@ func (s *Store) number(ln *line, t *ticket) uint64 {
 
 // settle drops what is over, grants whom that lets through, and sets the
 // timer for the next time. With mu held.
-func (ln *line) settle() {
-	if ln.s.paused || !ln.s.up {
+func (q *queue) settle() {
+	if q.s.paused || !q.s.up {
 		return
 	}
 	now := time.Now()
-	ln.expire(now)
-	ln.grant(now)
-	ln.arm(now)
-	if len(ln.tickets) == 0 && ln.s.lines[ln.name] == ln {
-		delete(ln.s.lines, ln.name)
-		if ln.used {
-			ln.s.idleAt[ln.name] = now
+	q.expire(now)
+	q.grant(now)
+	q.arm(now)
+	if len(q.tickets) == 0 && q.s.queues[q.name] == q {
+		delete(q.s.queues, q.name)
+		if q.used {
+			q.s.idleAt[q.name] = now
 		}
 	}
 }
 
-func (ln *line) expire(now time.Time) {
-	for _, t := range slices.Clone(ln.tickets) {
-		if over, at := ln.over(t); over && !now.Before(at) {
-			ln.remove(t)
-			ln.s.lapse(t)
-			if t.held && ln.s.has(TokensBackOnExpiry) {
-				ln.s.last = t.token - 1
+func (q *queue) expire(now time.Time) {
+	for _, t := range slices.Clone(q.tickets) {
+		if over, at := q.over(t); over && !now.Before(at) {
+			q.remove(t)
+			q.s.lapse(t)
+			if t.held && q.s.has(TokensBackOnExpiry) {
+				q.s.last = t.token - 1
 			}
 		}
 	}
@@ -270,8 +270,8 @@ func (s *Store) lapse(t *ticket) {
 }
 
 // over is when a ticket goes by itself, if it does.
-func (ln *line) over(t *ticket) (bool, time.Time) {
-	s := ln.s
+func (q *queue) over(t *ticket) (bool, time.Time) {
+	s := q.s
 	if t.held {
 		if s.has(ExpiresLate) {
 			return true, t.until.Add(3 * time.Second)
@@ -279,56 +279,56 @@ func (ln *line) over(t *ticket) (bool, time.Time) {
 		return !s.has(NeverExpires) && !(s.has(DeadStay) && !t.acked), t.until
 	}
 	switch {
-	case s.has(DeadStay), s.has(DeadOneByOne), s.has(BeatenStay) && t.touched.After(t.joined):
+	case s.has(DeadStay), s.has(DeadOneByOne), s.has(PatientStay) && t.touched.After(t.queued):
 		return false, time.Time{}
 	case s.has(WaitersDropped):
-		return true, t.joined.Add(Liveness)
+		return true, t.queued.Add(Liveness)
 	}
 	return true, t.touched.Add(Liveness)
 }
 
-func (ln *line) arm(now time.Time) {
-	next := ln.pollAt
-	for _, t := range ln.tickets {
-		if over, at := ln.over(t); over && (next.IsZero() || at.Before(next)) {
+func (q *queue) arm(now time.Time) {
+	next := q.pollAt
+	for _, t := range q.tickets {
+		if over, at := q.over(t); over && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
-	if ln.free.After(now) && (next.IsZero() || ln.free.Before(next)) {
-		next = ln.free
+	if q.free.After(now) && (next.IsZero() || q.free.Before(next)) {
+		next = q.free
 	}
-	if ln.timer != nil {
-		ln.timer.Stop()
+	if q.timer != nil {
+		q.timer.Stop()
 	}
 	if next.IsZero() {
 		return
 	}
-	ln.timer = time.AfterFunc(max(next.Sub(now), time.Microsecond), func() {
-		ln.s.mu.Lock()
-		defer ln.s.mu.Unlock()
-		if ln.s.lines[ln.name] == ln {
-			ln.settle()
+	q.timer = time.AfterFunc(max(next.Sub(now), time.Microsecond), func() {
+		q.s.mu.Lock()
+		defer q.s.mu.Unlock()
+		if q.s.queues[q.name] == q {
+			q.settle()
 		}
 	})
 }
 
-// remove takes a ticket out of the line.
-func (ln *line) remove(t *ticket) {
-	ln.tickets = slices.DeleteFunc(ln.tickets, func(o *ticket) bool { return o == t })
+// remove takes a ticket out of the queue.
+func (q *queue) remove(t *ticket) {
+	q.tickets = slices.DeleteFunc(q.tickets, func(o *ticket) bool { return o == t })
 	switch {
 	case t.held:
-		if ln.s.has(TryAfterRelease) {
-			ln.free = time.Now().Add(50 * time.Millisecond)
+		if q.s.has(TryAfterRelease) {
+			q.free = time.Now().Add(50 * time.Millisecond)
 		}
-	case !ln.s.has(ReleaseSilent):
+	case !q.s.has(ReleaseSilent):
 		close(t.done)
 	}
 }
 
 // find returns the live ticket of a hold.
-func (ln *line) find(h driver.Hold) *ticket {
-	for _, t := range ln.tickets {
-		if t.r.ID == h.ID && (!t.held || time.Now().Before(t.until) || !ln.s.has(NeverExpires)) {
+func (q *queue) find(h driver.Hold) *ticket {
+	for _, t := range q.tickets {
+		if t.r.ID == h.ID && (!t.held || time.Now().Before(t.until) || !q.s.has(NeverExpires)) {
 			return t
 		}
 	}

@@ -151,10 +151,16 @@ func (c *Call) refused(err error) bool {
 	if err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return false
 	}
+	c.unsent()
+	return true
+}
+
+// unsent does not count the last sending, which has run nothing; it may not have
+// come to it.
+func (c *Call) unsent() {
 	if c.Sent() > 0 {
 		c.sent.Add(-1)
 	}
-	return true
 }
 
 // Ticket makes a ticket's ID an argument of the call that counts how often it

@@ -52,6 +52,35 @@ func (k Keys) Main(name string) string {
 	return b.String()
 }
 
+// beside are the ends of the names of the keys beside a main key.
+var beside = []string{":x", ":s", ":h", ":e", ":t", ":p", ":d"}
+
+// All returns the keys that a script on a main key is given, after those that it
+// asks for. In a Cluster these are all keys of the queue: in a hash slot
+// that is being moved to another master Redis then refuses the script unless it
+// has them all, and does not run it on the part that it has.
+func (k Keys) All(main string, more ...string) []string {
+	if !k.Slots {
+		return append([]string{main}, more...)
+	}
+	keys := make([]string, 0, 1+len(more)+len(beside))
+	keys = append(append(keys, main), more...)
+	for _, end := range beside {
+		keys = append(keys, main+end)
+	}
+	return keys
+}
+
+// Held returns the keys that the renewal of a lease is given: in a Cluster those
+// that are there for as long as it lasts. So a lease that is renewed in time
+// outlives that its hash slot is being moved.
+func (k Keys) Held(main string, shared bool) []string {
+	if !k.Slots || !shared {
+		return []string{main}
+	}
+	return []string{main, main + ":h", main + ":e", main + ":t"}
+}
+
 // Name returns the name whose main key, or whose line of waiters, key is.
 func (k Keys) Name(key string) (string, bool) {
 	s, ok := strings.CutPrefix(key, k.Prefix+":{")

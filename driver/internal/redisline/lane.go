@@ -16,9 +16,9 @@ import (
 // then: the shortcut ends after shortest, and the call is begun again behind
 // it.
 const (
-	shortest = 100 * time.Millisecond // go-redis does not watch contexts while it reads
-	swift    = 5 * time.Millisecond   // a server is quick
-	slow     = 25 * time.Millisecond  // and is not any more
+	shortest = 30 * time.Millisecond // go-redis does not watch contexts while it reads
+	swift    = 5 * time.Millisecond  // a server is quick
+	slow     = 25 * time.Millisecond // and is not any more
 )
 
 // near is a client of one server that gives up early. Its pool is c's. With TLS
@@ -189,8 +189,8 @@ func (l *lane) shortcut() bool {
 	return true
 }
 
-// direct sends a call from here. With any error the call has to be begun
-// again, which all scripts allow.
+// direct sends a call from here. With any error but a denial the call has to be
+// begun again, which all scripts allow.
 func (l *lane) direct(ctx context.Context, c *Call) (any, error) {
 	begun := time.Now()
 	cmd := c.bySHA(ctx)
@@ -198,6 +198,8 @@ func (l *lane) direct(ctx context.Context, c *Call) (any, error) {
 	l.pipe.doubt(err)
 	switch {
 	case c.refused(err):
+	case Refused(err):
+		c.unsent()
 	case err != nil, time.Since(begun) > slow:
 		l.quick.Store(false)
 	}

@@ -98,8 +98,8 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 	}
 	if !c.Durable && l.shortcut() {
 		answer, err := l.direct(ctx, c)
-		if err == nil {
-			return answer, nil
+		if err == nil || denied(err) {
+			return answer, err
 		}
 	}
 	c.begin(ctx)

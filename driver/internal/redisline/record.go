@@ -99,9 +99,6 @@ func Ints(script string, v any, n int) ([]int64, error) {
 	return out, nil
 }
 
-// ErrBroken is the cause of a loss that Break tells of.
-var ErrBroken = errors.New("the lock was broken")
-
 // ParseLoss reads the notice that a holder's ticket was broken: "id token x|s
 // name".
 func ParseLoss(s string) (h driver.Hold, ok bool) {

@@ -27,6 +27,7 @@ var (
 	Beat    = load("beat")
 	Break   = load("break")
 	Inspect = load("inspect")
+	Ping    = load("ping")
 )
 
 // load reads a script. It must be there: it is part of the program.

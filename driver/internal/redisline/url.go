@@ -26,9 +26,10 @@ import (
 //	redis+cluster://[…@]host[:6379],…
 func ClientOptions(u *driver.URL, longest time.Duration) (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
-		Username:    u.User,
-		Password:    u.Password,
-		DialTimeout: u.Duration("dial_timeout", 5*time.Second),
+		Username: u.User,
+		Password: u.Password,
+		// A SYN that was lost is sent again after 1, 3 and 7 s: to dial anew is sooner.
+		DialTimeout: u.Duration("dial_timeout", 2*time.Second),
 		ReadTimeout: u.Duration("read_timeout", max(3*time.Second, longest+time.Second)),
 		PoolSize:    u.Int("pool_size", 0, 1),
 		// It costs a round trip for each connection.

@@ -3,7 +3,7 @@
 -- or s shared, followed by w if the ticket is to wait in line
 -- Answers: the token, when granted; {token, after, flags} (see outlook) when in
 -- line; 0 when not granted and not to wait; -1 when the ticket was released
--- before this request came.
+-- before this request came; -2 as 0, when another library keeps no string there.
 local key, id = KEYS[1], ARGV[1]
 if id == '' then return -1 end -- its caller has given up before it was sent
 local time = redis.call('TIME')
@@ -30,6 +30,7 @@ if exclusive and redis.call('EXISTS', key, key .. ':x', key .. ':s', key .. ':d'
 end
 
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include line.lua
 
 local D, ttl = key .. ':d', tonumber(ARGV[2])
@@ -48,13 +49,14 @@ local function held(v)
     return string.match(v, '^.......%S+ (%d+) ')
   end
   local token = v == MARK and call('ZSCORE', H, id)
-  if token then
+  local last = token and tonumber(call('ZSCORE', E, id) or 0)
+  if token and last > now then
     local rec = call('HGET', T, id)
     local till = now + ttl * 1000
     if string.sub(rec, 1, 1) == '?' then
       call('HSET', T, id, string.sub(rec, 2))
     else
-      till = math.max(till, tonumber(call('ZSCORE', E, id)))
+      till = math.max(till, last)
     end
     call('ZADD', E, int(till), id)
     mark()
@@ -95,20 +97,21 @@ if call('ZSCORE', D, id) then
   if tonumber(call('ZINCRBY', D, -1, id)) <= 0 then call('ZREM', D, id) end
   return -1
 end
-local v = call('GET', key)
+local v = value(key)
 local token = held(v) or nil
 if token then return token end
+if #ARGV[4] == 2 and call('ZSCORE', P, chan) and lapsed(chan) then reap() end
 local again = call('ZSCORE', waiting, id)
 if again then vouch(chan, waiting) end
 if not v or v == MARK then
   settle(v)
-  v = call('GET', key)
+  v = value(key)
 end
 if again then return held(v) or line(int(tonumber(again)), v) end
 if free(v) then return grant(number()) end
 if #ARGV[4] == 1 then
   call('HDEL', T, '') -- a replica must not say that it is held, and refuses to write
-  return 0
+  return v == FOREIGN and -2 or 0
 end
 token = number()
 stand(waiting, id, token, int(now) .. ' ' .. ARGV[3])

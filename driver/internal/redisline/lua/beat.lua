@@ -4,6 +4,7 @@
 local key = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include line.lua
 
 local function waits(arg)
@@ -11,6 +12,10 @@ local function waits(arg)
 end
 
 local set = call('ZSCORE', P, ARGV[1]) and X
+if set and lapsed(ARGV[1]) then
+  reap()
+  set = nil
+end
 for i = 2, #ARGV do
   if waits(ARGV[i]) then
     set = string.sub(ARGV[i], 1, 1) == 'x' and X or S
@@ -22,8 +27,8 @@ if set then
 else
   call('ZREM', P, ARGV[1]) -- a replica must not say that a ticket is gone, and refuses to write
 end
-settle(call('GET', key))
-local v, t = call('GET', key), first()
+settle(value(key))
+local v, t = value(key), first()
 local answer = {rest(v)}
 if t and t.chan == ARGV[1] then answer[2] = answer[2] + 1 end
 for i = 2, #ARGV do

@@ -1,9 +1,11 @@
 -- KEYS: main key
 -- ARGV: token, name
--- Answers: 1 when a ticket with that token was there, else 0.
+-- Answers: 1 when a ticket with that token was there, else 0. The token 0 is that
+-- of a holder that another library put there.
 local key, token = KEYS[1], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include line.lua
 
 local function tell(kind, chan, id, tail)
@@ -12,10 +14,14 @@ end
 
 --#include take.lua
 
-local v = call('GET', key)
+local v = value(key)
 local id, t, chan = string.match(v or '', '^locker[ ?](%S+) (%d+) %d+ (%S+) ')
 if id and t == token then
   tell('l', chan, id, ' ' .. token .. ' x ' .. ARGV[2])
+  settle(false)
+  return 1
+end
+if token == '0' and v and not ours(v) then
   settle(false)
   return 1
 end

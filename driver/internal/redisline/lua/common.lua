@@ -11,11 +11,11 @@ local function int(n) return string.format('%.0f', n) end
 
 local function ms(t) return math.max(1, math.ceil((t - now) / 1000)) end
 
--- keep makes a key live for at least d milliseconds more, so that nothing
--- stays when all who knew of it are dead.
+-- keep makes a key live for at least d milliseconds more, and for less than a
+-- minute longer, so that nothing stays when all who knew of it are dead.
 local function keep(k, d)
   local left = call('PTTL', k)
-  if left ~= -2 and left < d then call('PEXPIRE', k, d * 2) end
+  if left ~= -2 and left < d then call('PEXPIRE', k, d + math.min(d, 30000)) end
 end
 
 -- mark writes the main key for those who hold shared, and returns its value.
@@ -59,6 +59,23 @@ local function ticket(id, number)
   local till = tonumber(call('ZSCORE', P, chan) or 0)
   if till <= now then return nil end
   return {id = id, number = tonumber(number), rec = rec, chan = chan, limit = tonumber(limit), till = till}
+end
+
+-- lapsed tells whether a process shows life too late. Others may have seen that
+-- its tickets were gone, so that they must not come back: reap first.
+local function lapsed(chan) return tonumber(call('ZSCORE', P, chan) or 0) <= now end
+
+-- reap removes the tickets of the dead, wherever they are in the queue.
+local function reap()
+  for _, set in ipairs({X, S}) do
+    for _, id in ipairs(call('ZRANGE', set, '0', '-1')) do
+      if not ticket(id, 0) then
+        call('ZREM', set, id)
+        call('HDEL', T, id)
+        dead = true
+      end
+    end
+  end
 end
 
 -- peek returns the live ticket at a place of X or S, if its number is below;

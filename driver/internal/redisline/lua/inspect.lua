@@ -5,5 +5,6 @@
 local key = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include line.lua
 --#include view.lua

@@ -21,9 +21,9 @@ local MARK = 'locker *'
 local HEAD = '^%??%d+ (%S+) (%d+) '
 --#include common.lua
 
-local function ours(v) return v and string.sub(v, 1, 6) == 'locker' end
+local function ours(v) return v == MARK or v and string.match(v, '^locker[ ?]%S+ %d+ %d+ %S+ ') end
 
-local function holds(v, id) return ours(v) and string.sub(v, 8, #id + 8) == id .. ' ' end
+local function holds(v, id) return v and string.sub(v, 1, 6) == 'locker' and string.sub(v, 8, #id + 8) == id .. ' ' end
 
 -- doubt shortens the life of the processes that do not listen: they have died,
 -- or are connecting again just now. All at once, so that however many have

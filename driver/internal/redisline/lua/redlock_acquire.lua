@@ -3,9 +3,11 @@
 -- form is three letters: x exclusive or s shared; w hold or else wait in line, j wait
 -- in line and do not hold, t hold or else leave nothing; n for a number that was guessed,
 -- r for one that is larger than all that a majority has answered, k for one that is
--- kept: the ticket has it on a majority.
+-- kept: the ticket has it on a majority; m for one that holds on a majority, and is
+-- to hold here as well.
 -- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
--- it may hold)} it is in line; {3, now} it is not; {0, now, floor} the number is too
+-- it may hold)} it is in line; {3, now} it is not, or {3, now, 1} when another library keeps
+-- no string there; {0, now, floor} the number is too
 -- small; {4, now, number} the ticket is known by that number, and this one was guessed;
 -- {-1, now} the ticket was released before this request came.
 local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -27,6 +29,10 @@ local function refused(top)
   local small
   if origin == 'n' then
     small = number <= floor
+  elseif origin == 'm' then
+    -- The fence may be another name's. Of this name nobody holds a majority
+    -- meanwhile, and whoever holds here is not displaced.
+    small = false
   elseif origin == 'r' then
     small = fence and number <= fence
   else
@@ -43,6 +49,7 @@ if exclusive and mode ~= 'j' and redis.call('EXISTS', key, key .. ':rx', key .. 
   return {1, now}
 end
 
+--#include value.lua
 --#include redlock_line.lua
 
 local W = exclusive and X or S
@@ -132,7 +139,7 @@ if held then return {1, now} end
 if mode == 't' then
   if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
   announce(v)
-  return {3, now}
+  return v == FOREIGN and {3, now, 1} or {3, now}
 end
 queue(exclusive, id, number, record)
 if dead then announce(v, id) end

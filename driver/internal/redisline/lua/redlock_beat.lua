@@ -4,11 +4,12 @@
 local key, chan = KEYS[1], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include redlock_line.lua
 
 local function set(arg) return string.sub(arg, 1, 1) == 'x' and X or S end
 
-bury(chan)
+if lapsed(chan) then reap() end
 -- Whose tickets are gone is not taken for alive.
 local waits = call('ZSCORE', P, chan) and X
 for i = 2, #ARGV do

@@ -1,9 +1,11 @@
 -- KEYS: main key
 -- ARGV: token, name
--- Answers: 1 when a ticket with that token was there, else 0.
+-- Answers: 1 when a ticket with that token was there, else 0. The token 0 is that
+-- of a holder that another library put there.
 local key, token = KEYS[1], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include redlock_line.lua
 
 --#include take.lua
@@ -12,6 +14,10 @@ local v, found = current(), false
 local id, t, chan = string.match(v or '', '^redlock (%S+) (%d+) %S+ %d+ (%S+) ')
 if id and t == token then
   call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' x ' .. ARGV[2])
+  call('DEL', key)
+  v, found = false, true
+end
+if token == '0' and v and v ~= MARK and not ours(v) then
   call('DEL', key)
   v, found = false, true
 end

@@ -20,27 +20,14 @@ local MARK = 'redlock *'
 local HEAD = '^%S+ %d+ (%S+) (%d+) '
 --#include common.lua
 
-local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
+local function ours(v) return string.match(v, '^redlock %S+ %d+ %S+ %d+ %S+ ') end
 
--- bury takes the tickets of the dead out of the line before one of them shows
--- life again: others may have seen that its tickets were gone.
-local function bury(chan)
-  if tonumber(call('ZSCORE', P, chan) or 0) > now then return end
-  for _, set in ipairs({X, S}) do
-    for _, id in ipairs(call('ZRANGE', set, 0, -1)) do
-      if not ticket(id, 0) then
-        call('ZREM', set, id)
-        call('HDEL', T, id)
-        dead = true
-      end
-    end
-  end
-end
+local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
 
 -- current returns the value of the main key, after the shared holders whose
 -- lease is over have gone.
 local function current()
-  local v = call('GET', key)
+  local v = value(key)
   if v == MARK then
     if expire() then
       dead = true
@@ -110,7 +97,7 @@ local function outlook(v, chan)
   end
   local flags = (t and t.chan == chan) and 1 or 0
   if v == MARK then return ms(tonumber(call('ZRANGE', E, 0, 0, 'WITHSCORES')[2])), flags end
-  if string.sub(v, 1, 8) ~= 'redlock ' then flags = flags + 2 end
+  if not ours(v) then flags = flags + 2 end
   return call('PTTL', key), flags
 end
 
@@ -118,7 +105,7 @@ end
 local function queue(exclusive, id, number, rec)
   local set = exclusive and X or S
   local chan = string.match(rec, HEAD)
-  bury(chan)
+  if lapsed(chan) then reap() end
   stand(set, id, int(number), rec)
   vouch(chan, set)
 end

@@ -2,7 +2,8 @@
 -- ARGV: id and, when a request for this ticket may still be on its way, anything
 -- Answers: 1 when the ticket was there, else 0.
 local key, id = KEYS[1], ARGV[1]
-local v = redis.call('GET', key)
+--#include value.lua
+local v = value(key)
 if v and not ARGV[2] and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' and
   redis.call('EXISTS', key .. ':rx', key .. ':rs') == 0 then
   redis.call('DEL', key)

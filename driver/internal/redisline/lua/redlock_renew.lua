@@ -2,10 +2,11 @@
 -- ARGV: id and ttl ms for each
 -- Answers: for each, 1 when the lease now lasts for ttl at least, 0 when the
 -- ticket does not hold here.
+--#include value.lua
 local answers = {}
 for i, key in ipairs(KEYS) do
   local id, ttl = ARGV[2 * i - 1], tonumber(ARGV[2 * i])
-  local v = redis.call('GET', key)
+  local v = value(key)
   answers[i] = 0
   if v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' then
     if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, ttl) end

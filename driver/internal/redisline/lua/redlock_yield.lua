@@ -5,6 +5,7 @@
 local key, id, round = KEYS[1], ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--#include value.lua
 --#include redlock_line.lua
 
 local v = current()

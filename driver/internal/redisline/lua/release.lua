@@ -2,7 +2,8 @@
 -- ARGV: id and, unless 0, how many requests for this ticket may still be on their way
 -- Answers: 1 when the ticket was there, else 0.
 local key, id = KEYS[1], ARGV[1]
-local v = redis.call('GET', key)
+--#include value.lua
+local v = value(key)
 local found = v and string.sub(v, 8, #id + 8) == id .. ' ' and string.sub(v, 1, 6) == 'locker'
 if found and not ARGV[2] and redis.call('EXISTS', key .. ':x', key .. ':s') == 0 then
   redis.call('DEL', key)

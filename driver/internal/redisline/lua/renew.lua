@@ -1,8 +1,9 @@
--- KEYS: main keys
+-- KEYS: main keys, one for each lease
 -- ARGV: id and ttl ms for each
 -- Answers: for each, 1 when the lease now lasts for ttl at least, 0 when the
 -- ticket does not hold. The renewal of a claim (see line.lua) confirms it: the
 -- lease then lasts for ttl and no longer.
+--#include value.lua
 local call = redis.call
 
 local function exclusive(key, v, id, ttl)
@@ -36,9 +37,9 @@ local function shared(key, id, ttl)
 end
 
 local answers = {}
-for i, key in ipairs(KEYS) do
-  local id, ttl = ARGV[2 * i - 1], ARGV[2 * i]
-  local v = call('GET', key)
+for i = 1, #ARGV / 2 do
+  local key, id, ttl = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
+  local v = value(key)
   local answer = 0
   if v == 'locker *' then
     answer = shared(key, id, ttl)

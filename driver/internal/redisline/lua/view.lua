@@ -1,6 +1,6 @@
 -- The answer of inspect.lua and redlock_inspect.lua, after the line that they include.
 local holders, waiters = {}, {}
-local v = call('GET', key)
+local v = value(key)
 if v == MARK then
   local h = call('ZRANGE', H, 0, -1, 'WITHSCORES')
   for i = 1, #h, 2 do

@@ -11,28 +11,28 @@ import (
 
 var errNotJoined = errors.New("the driver has not called Joined")
 
-// request is a request at the seam, of a ticket of its own.
+// request is a request at the driver interface, of a ticket of its own.
 func (e *env) request(name string) driver.Request {
 	return driver.Request{
-		Name: name, ID: e.unique() + "-1", Owner: "seam", TTL: max(30*time.Second, e.bounds(30*time.Second).MinTTL),
+		Name: name, ID: e.unique() + "-1", Owner: "conformance", TTL: max(30*time.Second, e.bounds(30*time.Second).MinTTL),
 		Wait: true, Renewed: true,
 	}
 }
 
-// grant acquires at the seam what is free.
+// grant acquires at the driver interface what is free.
 func (e *env) grant(d driver.Driver, r driver.Request) driver.Hold {
 	g, err := d.Acquire(e.within(patience), r)
-	e.ok(err, "acquire %q at the seam", r.Name)
+	e.ok(err, "acquire %q at the driver interface", r.Name)
 	return r.Hold(g.Token)
 }
 
-// drop releases at the seam.
+// drop releases at the driver interface.
 func (e *env) drop(d driver.Driver, h driver.Hold) {
-	e.ok(d.Release(e.within(patience), h), "release %q at the seam", h.Name)
+	e.ok(d.Release(e.within(patience), h), "release %q at the driver interface", h.Name)
 }
 
-// seamPending is an Acquire of a driver under way.
-type seamPending struct {
+// driverPending is an Acquire of a driver under way.
+type driverPending struct {
 	e      *env
 	r      driver.Request
 	cancel context.CancelFunc
@@ -40,37 +40,39 @@ type seamPending struct {
 	done   chan struct{}
 	grant  driver.Grant
 	err    error
+	at     time.Time // when it returned
 }
 
-// acquireAt begins to acquire at the seam.
-func (e *env) acquireAt(d driver.Driver, r driver.Request) *seamPending {
+// acquireAt begins to acquire at the driver interface.
+func (e *env) acquireAt(d driver.Driver, r driver.Request) *driverPending {
 	ctx, cancel := context.WithCancel(e.ctx)
-	p := &seamPending{e: e, r: r, cancel: cancel, done: make(chan struct{})}
+	p := &driverPending{e: e, r: r, cancel: cancel, done: make(chan struct{})}
 	e.onHeal(cancel)
 	p.r.Joined = func() { p.joined.Add(1) }
 	e.group.Go(func() {
 		defer close(p.done)
 		p.grant, p.err = d.Acquire(ctx, p.r)
+		p.at = time.Now()
 	})
 	return p
 }
 
-// queueAt begins to acquire at the seam and waits until the line has n
+// queueAt begins to acquire at the driver interface and waits until the queue has n
 // tickets.
-func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *seamPending {
+func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	p := e.acquireAt(d, r)
-	e.awaitLine(r.Name, n)
+	e.awaitQueue(r.Name, n)
 	return p
 }
 
-// ended waits at most d for Acquire to return.
-func (p *seamPending) ended(d time.Duration, after string) error {
-	t := time.NewTimer(d)
+// ended waits as long as the bound for Acquire to return.
+func (p *driverPending) ended(b bound, after string) error {
+	t := time.NewTimer(b.d)
 	defer t.Stop()
 	select {
 	case <-p.done:
 	case <-t.C:
-		p.e.failf("the driver's Acquire of %q had not returned %v after %s", p.r.Name, d, after)
+		p.e.failf("the driver's Acquire of %q had not returned when %s, and %v had passed", p.r.Name, after, b)
 	}
 	return p.err
 }
@@ -79,16 +81,16 @@ func provesJoinedIsTold(e *env) {
 	name := e.name("joined")
 	d1, d2 := e.driver(), e.driver()
 	first := e.acquireAt(d1, e.request(name))
-	e.ok(first.ended(patience, "it was asked for a free name"), "acquire %q", name)
+	e.ok(first.ended(patient, "it was asked for a free name"), "acquire %q", name)
 	second := e.queueAt(d2, e.request(name), 2)
-	e.eventually(2*slack, "waiting for Joined", func() error {
+	e.eventually(slacks(2), "waiting for Joined", func() error {
 		if second.joined.Load() == 0 {
 			return errNotJoined
 		}
 		return nil
 	})
 	e.drop(d1, first.r.Hold(first.grant.Token))
-	e.ok(second.ended(patience, "the holder released"), "acquire %q", name)
+	e.ok(second.ended(patient, "the holder released"), "acquire %q", name)
 	e.drop(d2, second.r.Hold(second.grant.Token))
 	if n := first.joined.Load(); n != 0 {
 		e.failf("Joined was called %d times for a ticket that was granted at once", n)

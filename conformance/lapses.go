@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// lapses are the cases about leases that are over and of which nobody tells the
+// store: the core does, for a process that lives, so that they ask the driver.
+// They belong to the topic of ownership.
+var lapses = []Case{
+	{
+		Topic: "ownership", Name: "lapsed-not-revived", Rules: []string{"D12", "§5.4"},
+		Explain: "a renewal that comes after the lease is over is ErrLost and brings nothing back, whether or not somebody was granted since",
+		prove:   provesLapsedNotRevived,
+	},
+	{
+		Topic: "ownership", Name: "lapsed-in-a-cut", Rules: []string{"D12", "D14", "§5.4"}, Needs: NeedLink,
+		Explain: "the same for a process that was cut off until its lease was over",
+		prove:   provesLapsedInACut,
+	},
+}
+
+// lapse is one lease that is to end, and how it is renewed afterwards.
+type lapse struct {
+	what  string
+	h     driver.Hold
+	renew func(d driver.Driver, h driver.Hold, e *env) error
+	next  *driverPending // who waits for its end; nil if nobody
+}
+
+func renewOne(d driver.Driver, h driver.Hold, e *env) error {
+	return d.Renew(e.within(patience), h, time.Minute)
+}
+
+// renewBatch renews in a batch of one, where the driver has batches.
+func renewBatch(d driver.Driver, h driver.Hold, e *env) error {
+	b, ok := d.(driver.BatchRenewer)
+	if !ok {
+		return renewOne(d, h, e)
+	}
+	errs := b.RenewAll(e.within(patience), []driver.Renewal{{Hold: h, TTL: time.Minute}})
+	if len(errs) != 1 {
+		e.failf("RenewAll of one lease answered with %d errors", len(errs))
+	}
+	return errs[0]
+}
+
+// leases takes one lease for each way to renew it late.
+func leases(e *env, d, other driver.Driver, ttl time.Duration) (ls []*lapse) {
+	for _, shared := range []bool{false, true} {
+		for verb, renew := range map[string]func(driver.Driver, driver.Hold, *env) error{"Renew": renewOne, "RenewAll": renewBatch} {
+			for _, waited := range []bool{false, true} {
+				r := e.request(e.name("lapse"))
+				r.TTL, r.Renewed, r.Shared = ttl, false, shared
+				l := &lapse{what: fmt.Sprintf("%s of a lease of %v (shared: %v, granted since: %v)", verb, ttl, shared, waited), h: e.grant(d, r), renew: renew}
+				if waited {
+					l.next = e.queueAt(other, e.request(r.Name), 2)
+				}
+				ls = append(ls, l)
+			}
+		}
+	}
+	return ls
+}
+
+// check renews late, twice, and looks who holds then.
+func (l *lapse) check(e *env, d, other driver.Driver) {
+	for range 2 {
+		e.is(l.answered(e, d), driver.ErrLost, "a late %s: a lease that has ended is never revived (D12)", l.what)
+		queue, err := other.Inspect(e.within(patience), l.h.Name)
+		e.ok(err, "inspect %q", l.h.Name)
+		for _, t := range queue {
+			if t.ID == l.h.ID {
+				e.failf("the queue after a late %s shows the lapsed ticket: %+v (D12)", l.what, queue)
+			}
+		}
+	}
+	if l.next != nil {
+		h := l.next.r.Hold(l.next.grant.Token)
+		e.untouched(other, h)
+		e.drop(other, h)
+	}
+	e.empty(l.h.Name)
+}
+
+// answered renews until the store has answered.
+func (l *lapse) answered(e *env, d driver.Driver) (err error) {
+	e.eventually(patient, "renewing late", func() error {
+		err = l.renew(d, l.h, e)
+		if err == nil || errors.Is(err, driver.ErrLost) {
+			return nil
+		}
+		return err
+	})
+	return err
+}
+
+// over waits for the end of leases.
+func over(e *env, ls []*lapse, ttl time.Duration) {
+	b, begun := e.leaseEnd(ttl), time.Now()
+	for _, l := range ls {
+		if l.next != nil {
+			e.ok(l.next.ended(b.from(begun), "leases were granted that nobody renews"), "acquire %q", l.h.Name)
+		}
+	}
+	e.sleep(b.d - time.Since(begun)) // those that nobody waits for are not looked at
+}
+
+func provesLapsedNotRevived(e *env) {
+	ttl := e.ttl()
+	d, other := e.driver(), e.driver()
+	if keeps(e, d, other, ttl) {
+		return // a store of sessions keeps it while its process lives (D10)
+	}
+	ls := leases(e, d, other, ttl)
+	over(e, ls, ttl)
+	for _, l := range ls {
+		l.check(e, d, other)
+	}
+}
+
+// keeps tells whether the store keeps a ticket, whose lease is over, while its
+// process lives.
+func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
+	r := e.request(e.name("kept"))
+	r.TTL, r.Renewed = ttl, false
+	h := e.grant(d, r)
+	deadline := time.Now().Add(e.leaseEnd(ttl).d)
+	for {
+		queue, err := other.Inspect(e.within(patience), h.Name)
+		e.ok(err, "inspect %q", h.Name)
+		switch {
+		case len(queue) == 0:
+			return false
+		case time.Now().After(deadline):
+			e.drop(d, h)
+			return true
+		}
+		e.sleep(slack / 20)
+	}
+}
+
+func provesLapsedInACut(e *env) {
+	ttl := e.ttl()
+	d, link := e.linkedDriver()
+	other := e.driver()
+	ls := leases(e, d, other, ttl)
+	link.Cut()
+	over(e, ls, ttl)
+	link.Heal()
+	for _, l := range ls {
+		l.check(e, d, other)
+	}
+}

@@ -1,0 +1,224 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// The times of D16 and D17.
+const (
+	returnBound = 50 * time.Millisecond
+	closeBound  = 100 * time.Millisecond
+)
+
+// calls are the cases about what a driver's methods do while the store does not
+// answer. They belong to the topics of errors and close.
+var calls = []Case{
+	{
+		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "§5.9"}, Needs: NeedLink, alone: true,
+		Explain: "while the store does not answer, every method of the driver returns within 50 ms after its context ends",
+		prove:   provesReturnInTime,
+	},
+	{
+		Topic: "errors", Name: "why-not-connected", Rules: []string{"D16", "§5.9"}, Needs: NeedServer, alone: true,
+		Explain: "while the store is down, a method whose context ends says why it could not connect",
+		prove:   provesWhyNotConnected,
+	},
+	{
+		Topic: "errors", Name: "no-ticket-is-true", Rules: []string{"D9", "§5.9"}, Needs: NeedLink,
+		Explain: "an error that is marked by NoTicket has left no ticket, and none appears",
+		prove:   provesNoTicketIsTrue,
+	},
+	{
+		Topic: "close", Name: "in-time", Rules: []string{"D17", "§5.9"}, Needs: NeedLink, alone: true,
+		Explain: "Close of a driver without tickets waits no more than 100 ms for a store that does not answer",
+		prove:   provesCloseInTime,
+	},
+}
+
+// method is one method of a driver, called with tickets of its own.
+type method struct {
+	name string
+	call func(ctx context.Context) error
+}
+
+// methods are those of d that ask the store. Each call is about tickets of its own.
+func (e *env) methods(d driver.Driver) []method {
+	held := func() driver.Hold { return e.grant(d, e.request(e.name("held"))) }
+	renewed, batched, released := held(), held(), held()
+	try, wait := e.request(e.name("try")), e.request(e.name("wait"))
+	try.Wait = false
+	inspected := e.name("inspected")
+	ms := []method{
+		{"Renew", func(ctx context.Context) error { return d.Renew(ctx, renewed, time.Minute) }},
+		{"Release", func(ctx context.Context) error { return d.Release(ctx, released) }},
+		{"Inspect", func(ctx context.Context) error { _, err := d.Inspect(ctx, inspected); return err }},
+		{"Acquire that waits", func(ctx context.Context) error { _, err := d.Acquire(ctx, wait); return err }},
+		{"Acquire that does not wait", func(ctx context.Context) error { _, err := d.Acquire(ctx, try); return err }},
+	}
+	if b, ok := d.(driver.BatchRenewer); ok {
+		ms = append(ms, method{"RenewAll", func(ctx context.Context) error {
+			return b.RenewAll(ctx, []driver.Renewal{{Hold: batched, TTL: time.Minute}})[0]
+		}})
+	}
+	if l, ok := d.(driver.Lister); ok {
+		ms = append(ms, method{"List", func(ctx context.Context) error { _, err := l.List(ctx); return err }})
+	}
+	if p, ok := d.(driver.Pinger); ok {
+		ms = append(ms, method{"Ping", p.Ping})
+	}
+	return ms
+}
+
+// unanswered calls a method while the store does not answer, and returns its error
+// and the time from the end of its context.
+func (e *env) unanswered(m method, limit time.Duration) (late time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(e.ctx, limit)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	err = m.call(ctx)
+	late = time.Since(deadline)
+	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
+		e.failf("%s, which the store has not answered: got error %v (D14)", m.name, err)
+	}
+	return late, err
+}
+
+// inTime measures something up to three times, and fails if it is late each time,
+// most of the time: a loaded machine is late once in a while.
+func (e *env) inTime(what string, b bound, measure func() []time.Duration) {
+	for attempt := 1; ; attempt++ {
+		took := measure()
+		slices.Sort(took)
+		if took[len(took)/2] <= b.d {
+			return
+		}
+		if attempt == 3 {
+			e.failf("%s: in each of three attempts most took longer than %v; the last took %v", what, b, took)
+		}
+	}
+}
+
+// cutOff is a driver of its own that is cut off, and its methods.
+func (e *env) cutOff() ([]method, Link) {
+	d, link := e.linkedDriver()
+	ms := e.methods(d)
+	link.Cut()
+	return ms, link
+}
+
+func provesReturnInTime(e *env) {
+	const limit = 250 * time.Millisecond
+	sets := make([][]method, 3)
+	e.each(len(sets), func(i int) { sets[i], _ = e.cutOff() })
+	for j, m := range sets[0] {
+		e.inTime(m.name+" after its context has ended", bound{returnBound, "D16"}, func() []time.Duration {
+			took := make([]time.Duration, len(sets))
+			e.each(len(sets), func(i int) { took[i], _ = e.unanswered(sets[i][j], limit) })
+			return took
+		})
+	}
+	d, link := e.linkedDriver()
+	e.inTime("a waiting Acquire after its context has ended", bound{returnBound, "D16"}, func() []time.Duration {
+		link.Heal()
+		took := make([]time.Duration, 3)
+		holder := e.driver()
+		ps := make([]*driverPending, len(took))
+		e.each(len(ps), func(i int) {
+			name := e.name("waits")
+			e.grant(holder, e.request(name))
+			ps[i] = e.queueAt(d, e.request(name), 2)
+		})
+		link.Cut()
+		for i, p := range ps {
+			begun := time.Now()
+			p.cancel()
+			e.is(p.ended(patient, "its context ended"), context.Canceled, "a waiting Acquire")
+			took[i] = p.at.Sub(begun)
+		}
+		return took
+	})
+}
+
+// provesWhyNotConnected gives the driver time to notice, and to try to connect.
+func provesWhyNotConnected(e *env) {
+	d := e.driver()
+	ms := e.methods(d)
+	s := e.server()
+	s.kill()
+	e.sleep(slack / 2)
+	e.each(len(ms), func(i int) {
+		_, err := e.unanswered(ms[i], 2*slack)
+		if !saysMore(err) && !strings.Contains(err.Error(), "refused") {
+			e.failf("%s while the store is down: its error is %q, and nothing of why it could not connect (D16)", ms[i].name, err)
+		}
+	})
+	s.start()
+}
+
+// provesNoTicketIsTrue ends Acquires whose requests may have been executed, or
+// may be yet.
+func provesNoTicketIsTrue(e *env) {
+	holder, watcher := e.driver(), e.driver()
+	d, link := e.linkedDriver()
+	e.drop(d, e.grant(d, e.request(e.name("warm"))))
+	for what, fault := range map[string]func(){
+		"a wait that was cancelled":                  func() {},
+		"a request whose replies are lost":           func() { link.DropReplies(true) },
+		"a request that is held up on its way there": link.Cut,
+	} {
+		name := e.name("no-ticket")
+		h := e.grant(holder, e.request(name))
+		fault()
+		r := e.request(name)
+		ctx, cancel := context.WithTimeout(e.ctx, slack/4)
+		_, err := d.Acquire(ctx, r)
+		cancel()
+		link.Heal()
+		if errors.Is(err, driver.ErrNoTicket) {
+			e.neverShown(watcher, r, what)
+		}
+		e.eventually(patient, "releasing a ticket by its ID", func() error {
+			if err := d.Release(e.within(slack), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+				return err
+			}
+			return nil
+		})
+		e.drop(holder, h)
+	}
+}
+
+// neverShown looks for a ticket that is said not to exist.
+func (e *env) neverShown(d driver.Driver, r driver.Request, what string) {
+	for begun := time.Now(); time.Since(begun) < slack/2; e.sleep(slack / 50) {
+		queue, err := d.Inspect(e.within(patience), r.Name)
+		e.ok(err, "inspect %q", r.Name)
+		for _, t := range queue {
+			if t.ID == r.ID {
+				e.failf("the error of %s is marked by NoTicket, and its ticket is queued: %+v (D9)", what, queue)
+			}
+		}
+	}
+}
+
+func provesCloseInTime(e *env) {
+	const n = 3
+	allowed := bound{closeBound + returnBound, "100ms: D17 + 50ms: what else Close has to do"}
+	e.inTime("Close of a driver without tickets while the store does not answer", allowed, func() []time.Duration {
+		took := make([]time.Duration, n)
+		e.each(n, func(i int) {
+			d, link := e.linkedDriver()
+			e.drop(d, e.grant(d, e.request(e.name("closed"))))
+			link.Cut()
+			begun := time.Now()
+			_ = d.Close() // may say what it could not do
+			took[i] = time.Since(begun)
+		})
+		return took
+	})
+}

@@ -1,0 +1,93 @@
+package consul_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// handedOver waits for a grant, which is to come within 100 ms of begun and some
+// slack for a slow machine; a poll of a second is beyond that.
+func handedOver(t *testing.T, granted <-chan driver.Hold, begun time.Time) driver.Hold {
+	t.Helper()
+	h := <-granted
+	if took := time.Since(begun); took > 500*time.Millisecond {
+		t.Errorf("granted %v after the release", took)
+	}
+	return h
+}
+
+func waiting(t *testing.T, d driver.Driver, name string) (granted <-chan driver.Hold) {
+	t.Helper()
+	r := request(name)
+	r.Wait = true
+	joined, grants := make(chan struct{}), make(chan driver.Hold, 1)
+	r.Joined = func() { close(joined) }
+	go func() {
+		h := driver.Hold{}
+		if g, err := d.Acquire(t.Context(), r); err != nil {
+			t.Error(err)
+		} else {
+			h = r.Hold(g.Token)
+		}
+		grants <- h
+	}()
+	select {
+	case <-joined:
+	case <-time.After(5 * time.Second):
+		t.Fatal("not queued")
+	}
+	return grants
+}
+
+// A waiter is told that it is queued behind a ticket of its own process, which is
+// released while that answer is under way: it does not wait for what has gone.
+func TestHandOffBeforeAnswer(t *testing.T) {
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	r := request(t.Name())
+	r.Wait = true
+	h := get(t, d, r)
+	var begun time.Time
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if !creates(body(r)) {
+			return nil, nil
+		}
+		resp, err := w.RoundTripper.RoundTrip(r)
+		drop(t, d, h)
+		begun = time.Now()
+		return resp, err
+	})
+	granted := waiting(t, d, t.Name())
+	drop(t, d, handedOver(t, granted, begun))
+}
+
+// The same for a queue that is read while a ticket is released.
+func TestHandOffDuringRead(t *testing.T) {
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	a := request(t.Name())
+	a.Wait = true
+	h := get(t, d, a)
+	b := waiting(t, d, t.Name())
+	c := waiting(t, d, t.Name()) // blocked by b, so that it has read no queue
+	reading, released := make(chan struct{}), make(chan struct{})
+	first := once(func(string) { close(reading); <-released })
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, t.Name()) || !r.URL.Query().Has("recurse") {
+			return nil, nil
+		}
+		resp, err := w.RoundTripper.RoundTrip(r)
+		first("")
+		return resp, err
+	})
+	drop(t, d, h)
+	h = <-b
+	<-reading // of c, with b in the answer
+	drop(t, d, h)
+	begun := time.Now()
+	close(released)
+	drop(t, d, handedOver(t, c, begun))
+}

@@ -1,0 +1,283 @@
+package consul_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/consul"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+var ids atomic.Int64
+
+// request is one for a ticket of its own.
+func request(name string) driver.Request {
+	return driver.Request{
+		Name: name, ID: fmt.Sprintf("t%d-%d", time.Now().UnixNano(), ids.Add(1)),
+		TTL: 15 * time.Second, Renewed: true,
+	}
+}
+
+func sharedRequest(name string, limit int) driver.Request {
+	r := request(name)
+	r.Shared, r.Limit = true, limit
+	return r
+}
+
+// get acquires what must be granted, and returns the hold.
+func get(t testing.TB, d driver.Driver, r driver.Request) driver.Hold {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	g, err := d.Acquire(ctx, r)
+	if err != nil {
+		t.Fatalf("acquire %q: %v", r.Name, err)
+	}
+	return r.Hold(g.Token)
+}
+
+func drop(t testing.TB, d driver.Driver, h driver.Hold) {
+	t.Helper()
+	if err := d.Release(context.Background(), h); err != nil {
+		t.Fatalf("release %q: %v", h.Name, err)
+	}
+}
+
+// body reads what a request sends, and leaves it as it was.
+func body(r *http.Request) string {
+	if r.Body == nil {
+		return ""
+	}
+	b, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return string(b)
+}
+
+// creates tells whether a request creates a ticket.
+func creates(text string) bool {
+	return strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(`{"id":`)))
+}
+
+// tried is a driver on which hook is called before, and after with its answer, each
+// request that creates a ticket.
+func tried(t testing.TB, addr string, before, after func(answer string)) *consul.Driver {
+	t.Helper()
+	d, w := tamper(t, addr)
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if !creates(body(r)) {
+			return nil, nil
+		}
+		if before != nil {
+			before("")
+		}
+		resp, err := w.RoundTripper.RoundTrip(r)
+		if err == nil && after != nil {
+			after(resp.Status)
+		}
+		return resp, err
+	})
+	return d
+}
+
+// once is f, the first time that it is called.
+func once(f func(string)) func(string) {
+	var called atomic.Bool
+	return func(s string) {
+		if !called.Swap(true) {
+			f(s)
+		}
+	}
+}
+
+// A try for what is held costs one request, which writes nothing.
+func TestTryRefusedWritesNothing(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	holder := first(counted(t, addr))
+	h := get(t, holder, request(t.Name()))
+	d, w := tamper(t, addr)
+	var sent []string
+	w.with(func(r *http.Request) (*http.Response, error) {
+		sent = append(sent, r.URL.Path+" "+body(r))
+		return nil, nil
+	})
+	for _, r := range []driver.Request{request(t.Name()), sharedRequest(t.Name(), 0), sharedRequest(t.Name(), 3)} {
+		sent = nil
+		if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Fatalf("a try: %v, want ErrNotAcquired", err)
+		}
+		if len(sent) != 1 || strings.Count(sent[0], `"Verb":"get-tree"`) != strings.Count(sent[0], `"Verb"`) {
+			t.Errorf("it sent %q, want one read", sent)
+		}
+	}
+	drop(t, holder, h)
+}
+
+// While readers hold, a writer's try is refused, and at no moment of it is a
+// reader's try refused, or does the queue show another than the readers.
+func TestTryRefusedIsNeverQueued(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	holder, reader := first(counted(t, addr)), first(counted(t, addr))
+	h := get(t, holder, sharedRequest(t.Name(), 0))
+	d, w := tamper(t, addr)
+	look := func() {
+		drop(t, reader, get(t, reader, sharedRequest(t.Name(), 0)))
+		drop(t, reader, get(t, reader, sharedRequest(t.Name(), 2)))
+		if q, err := holder.Inspect(t.Context(), t.Name()); err != nil || len(q) != 1 {
+			t.Errorf("the queue is %+v, %v: want the reader alone", q, err)
+		}
+	}
+	w.with(func(r *http.Request) (*http.Response, error) {
+		look()
+		resp, err := w.RoundTripper.RoundTrip(r)
+		look()
+		return resp, err
+	})
+	if _, err := d.Acquire(t.Context(), request(t.Name())); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("a try: %v, want ErrNotAcquired", err)
+	}
+	drop(t, holder, h)
+}
+
+// A waiting request that is queued after a try has looked, and before its ticket is
+// created: the try is refused, and was never queued.
+func TestTryMeetsWaiter(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	for what, blocks := range map[string]struct{ try, waiter driver.Request }{
+		"exclusive by exclusive": {request(t.Name() + "/1"), request(t.Name() + "/1")},
+		"exclusive by shared":    {request(t.Name() + "/2"), sharedRequest(t.Name()+"/2", 0)},
+		"shared by exclusive":    {sharedRequest(t.Name()+"/3", 0), request(t.Name() + "/3")},
+		"limited by shared":      {sharedRequest(t.Name()+"/4", 1), sharedRequest(t.Name()+"/4", 0)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			other := first(counted(t, addr))
+			blocks.waiter.Wait = true
+			var h driver.Hold
+			var answers []string
+			d := tried(t, addr,
+				once(func(string) { h = get(t, other, blocks.waiter) }),
+				func(answer string) {
+					answers = append(answers, answer)
+					if q, err := other.Inspect(t.Context(), h.Name); err != nil || len(q) != 1 || q[0].Token != h.Token {
+						t.Errorf("the queue is %+v, %v: want only ticket %d", q, err, h.Token)
+					}
+				})
+			if _, err := d.Acquire(t.Context(), blocks.try); !errors.Is(err, driver.ErrNotAcquired) {
+				t.Errorf("a try: %v, want ErrNotAcquired", err)
+			}
+			if len(answers) != 1 || !strings.HasPrefix(answers[0], "409") {
+				t.Errorf("its transactions were answered with %q, want one refusal", answers)
+			}
+			drop(t, other, h)
+		})
+	}
+}
+
+// Two tries meet: the one that comes second looks again.
+func TestTryMeetsTry(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	other := first(counted(t, addr))
+	var h driver.Hold
+	for range 3 { // each use of a guard changes it
+		d := tried(t, addr, once(func(string) { h = get(t, other, request(t.Name())) }), nil)
+		if _, err := d.Acquire(t.Context(), request(t.Name())); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("a try beside one that was granted: %v, want ErrNotAcquired", err)
+		}
+		drop(t, other, h)
+	}
+
+	d := tried(t, addr, once(func(string) { drop(t, other, get(t, other, request(t.Name()))) }), nil)
+	drop(t, d, get(t, d, request(t.Name())))
+
+	var transactions int
+	d = tried(t, addr, once(func(string) { h = get(t, other, sharedRequest(t.Name(), 0)) }),
+		func(string) { transactions++ })
+	drop(t, d, get(t, d, sharedRequest(t.Name(), 0)))
+	if transactions != 1 {
+		t.Errorf("a reader's try beside another's took %d transactions, want 1", transactions)
+	}
+	drop(t, other, h)
+}
+
+// The answer to a try is lost. Asked again, it answers for the same ticket.
+func TestTryAnswerLost(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	p := srv.Proxy(t)
+	d := driverOver(t, p.Addr(), newTransport(t))
+	drop(t, d, get(t, d, request(t.Name()))) // makes session and guards
+	r := request(t.Name())
+	lost := p.LoseReply(`"lock"`)
+	_, err := d.Acquire(t.Context(), r)
+	if err == nil || errors.Is(err, driver.ErrNoTicket) || errors.Is(err, driver.ErrNotAcquired) {
+		t.Fatalf("a try whose answer was lost: %v", err)
+	}
+	<-lost
+	q, err := d.Inspect(t.Context(), t.Name())
+	if err != nil || len(q) != 1 {
+		t.Fatalf("the queue is %+v, %v: want the ticket", q, err)
+	}
+	h := get(t, d, r)
+	if h.Token != q[0].Token {
+		t.Errorf("token %d, want %d", h.Token, q[0].Token)
+	}
+	drop(t, d, h)
+}
+
+// The guards of tries are gone with the sessions that made them.
+func TestTryLeavesNothing(t *testing.T) {
+	srv := testbed.SharedConsul(t)
+	d := driverOver(t, srv.Addr(), newTransport(t), consul.WithPrefix("guards"))
+	for i := range 20 {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		drop(t, d, get(t, d, request(name)))
+		drop(t, d, get(t, d, sharedRequest(name, 2)))
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	keys, _, err := newClient(t, srv.Addr()).KV().Keys("guards/", "", nil)
+	if err != nil || len(keys) > 0 {
+		t.Errorf("keys left: %q, %v", keys, err)
+	}
+}
+
+// Somebody is queued, after a try has looked, who does not touch the guards, as
+// another version may do. What is granted does not depend on them.
+func TestTryMeetsUnguarded(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	other, w := tamper(t, addr)
+	guard := regexp.MustCompile(`,\{"KV":\{"Verb":"delete","Key":"locker/~/guard/[^}]*\}\}`)
+	var unguarded int
+	w.with(func(r *http.Request) (*http.Response, error) {
+		text := body(r)
+		if !creates(text) || !guard.MatchString(text) {
+			return nil, nil
+		}
+		unguarded++
+		text = guard.ReplaceAllString(text, "")
+		r = r.Clone(r.Context())
+		r.Body, r.ContentLength = newBody(text), int64(len(text))
+		return w.RoundTripper.RoundTrip(r)
+	})
+	waiter := request(t.Name())
+	waiter.Wait = true
+	var h driver.Hold
+	d := tried(t, addr, once(func(string) { h = get(t, other, waiter) }), nil)
+	if _, err := d.Acquire(t.Context(), request(t.Name())); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("a try: %v, want ErrNotAcquired", err)
+	}
+	if q, err := d.Inspect(t.Context(), t.Name()); err != nil || len(q) != 1 || q[0].Token != h.Token || unguarded != 1 {
+		t.Errorf("the queue is %+v, %v: want ticket %d alone, queued without guards (%d)", q, err, h.Token, unguarded)
+	}
+	drop(t, other, h)
+}

@@ -1,0 +1,232 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/etcd"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// dialed makes an etcd client with more dial options, which is closed with the
+// test.
+func dialed(t *testing.T, addrs []string, opts ...grpc.DialOption) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: addrs, DialOptions: opts, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// unary calls f in place of each unary request; f sends it with next.
+func unary(f func(ctx context.Context, method string, req, reply any, next func() error) error) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		return f(ctx, method, req, reply, func() error { return call(ctx, method, req, reply, cc, opts...) })
+	})
+}
+
+// streams calls f with each stream that the client opens.
+func streams(f func(method string, s grpc.ClientStream) grpc.ClientStream) grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn,
+		method string, open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		s, err := open(ctx, desc, cc, method, opts...)
+		if err == nil {
+			s = f(method, s)
+		}
+		return s, err
+	})
+}
+
+// A member that was deposed and has not noticed may answer with a list of the keys
+// of a lease that lacks those put since. Only a linearizable read shows that a
+// ticket is gone.
+func TestRenewalDoesNotTrustADeposedLeader(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	const n = 150
+	var stale atomic.Int64
+	client := dialed(t, []string{srv.Addr()}, unary(func(_ context.Context, method string, _, reply any, next func() error) error {
+		err := next()
+		if r, ok := reply.(*etcdserverpb.LeaseTimeToLiveResponse); ok && err == nil && len(r.Keys) >= n-1 {
+			stale.Add(1)
+			r.Keys = r.Keys[:n/2]
+		}
+		return err
+	}))
+	d := newDriver(t, client, etcd.WithPrefix(randomPrefix()))
+	rs := make([]driver.Renewal, n)
+	each(n, func(i int) {
+		r := request(fmt.Sprint("n-", i), fmt.Sprint("id-", i), 30*time.Second)
+		g, err := d.Acquire(t.Context(), r)
+		if err != nil {
+			t.Error(err)
+		}
+		rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
+	})
+	if err := d.Break(t.Context(), rs[7].Name, rs[7].Token); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range d.RenewAll(t.Context(), rs) {
+		if lost := errors.Is(err, driver.ErrLost); lost != (i == 7) || err != nil && !lost {
+			t.Errorf("renewal %d: %v", i, err)
+		}
+	}
+	if stale.Load() == 0 {
+		t.Fatal("no list of keys was asked for: the test tests nothing")
+	}
+}
+
+// The member on which a waiter opens its watch hangs at that moment: the waiter
+// watches another one.
+func TestWatchIsOpenedOnAnotherMember(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	ways := map[string]*testbed.Proxy{}
+	var addrs []string
+	for range 2 { // two addresses of one store, as of two members
+		p := srv.Proxy(t)
+		ways[p.Addr()] = p
+		addrs = append(addrs, p.Addr())
+	}
+	var cut sync.Once
+	client := dialed(t, addrs, streams(func(method string, s grpc.ClientStream) grpc.ClientStream {
+		if strings.HasSuffix(method, "/Watch") {
+			cut.Do(func() {
+				p, _ := peer.FromContext(s.Context())
+				ways[p.Addr.String()].Cut()
+			})
+		}
+		return s
+	}))
+	prefix := etcd.WithPrefix(randomPrefix())
+	other := newDriver(t, newClient(t, srv.Addr()), prefix)
+	d := newDriver(t, client, prefix)
+	waitFor(t, 10*time.Second, "connections to both", func() bool {
+		_, err := client.Get(t.Context(), "x")
+		return err == nil && slices.IndexFunc(addrs, func(a string) bool { return ways[a].Stats().Open == 0 }) < 0
+	})
+	h := acquire(t, other, request("hung", "id-h", 60*time.Second))
+	granted := waitAt(t, d, request("hung", "id-w", 60*time.Second))
+	time.Sleep(500 * time.Millisecond) // the watch is being opened
+	release(t, other, h)
+	begun := time.Now()
+	select {
+	case <-granted:
+		t.Logf("granted %v after the release", time.Since(begun).Round(time.Millisecond))
+	case <-time.After(12 * time.Second):
+		t.Error("the waiter was not granted while one of two members hangs")
+	}
+	for _, p := range ways {
+		p.Heal()
+	}
+}
+
+// hungKeepAlive has the keep-alives of one lease hang, as on a member that hangs.
+type hungKeepAlive struct {
+	grpc.ClientStream
+	id *atomic.Int64
+}
+
+func (s hungKeepAlive) SendMsg(m any) error {
+	if r, ok := m.(*etcdserverpb.LeaseKeepAliveRequest); ok && r.ID == s.id.Load() {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// leaseOf returns the lease that a ticket of a name is on.
+func leaseOf(t *testing.T, c *clientv3.Client, prefix, name string) int64 {
+	t.Helper()
+	resp, err := c.Get(t.Context(), prefix+"/"+name+"#", clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+	if err != nil || len(resp.Kvs) == 0 {
+		t.Fatalf("no ticket of %q: %v", name, err)
+	}
+	return resp.Kvs[0].Lease
+}
+
+// One lease whose keep-alive hangs keeps nobody else's from being kept alive.
+func TestHungLeaseStarvesNobody(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	direct := newClient(t, srv.Addr())
+	var hung atomic.Int64
+	client := dialed(t, []string{srv.Addr()}, streams(func(_ string, s grpc.ClientStream) grpc.ClientStream {
+		return hungKeepAlive{s, &hung}
+	}))
+	prefix := randomPrefix()
+	other := newDriver(t, direct, etcd.WithPrefix(prefix))
+	d := newDriver(t, client, etcd.WithPrefix(prefix))
+
+	t.Run("waiters", func(t *testing.T) {
+		holds := []driver.Hold{
+			acquire(t, other, request("long", "id-hl", time.Minute)), acquire(t, other, request("short", "id-hs", time.Minute)),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		wait := func(r driver.Request) <-chan error {
+			joined, ended := make(chan struct{}), make(chan error, 1)
+			r.Joined = func() { close(joined) }
+			go func() {
+				_, err := d.Acquire(ctx, r)
+				ended <- err
+			}()
+			<-joined
+			return ended
+		}
+		long := wait(request("long", "id-l", 9*time.Second))
+		hung.Store(leaseOf(t, direct, prefix, "long"))
+		short := wait(request("short", "id-s", 2*time.Second))
+		select {
+		case err := <-short:
+			t.Errorf("the waiter with the short lease: %v", err)
+		case <-time.After(8 * time.Second):
+		}
+		cancel()
+		<-long
+		for _, id := range []string{"id-l", "id-s"} { // as the core does
+			h := driver.Hold{Name: map[string]string{"id-l": "long", "id-s": "short"}[id], ID: id}
+			if err := d.Release(t.Context(), h); err != nil && !errors.Is(err, driver.ErrLost) {
+				t.Errorf("release of %s: %v", id, err)
+			}
+		}
+		for _, h := range holds {
+			release(t, other, h)
+		}
+	})
+	t.Run("holders", func(t *testing.T) {
+		long := acquire(t, d, request("long", "id-l2", 40*time.Second))
+		hung.Store(leaseOf(t, direct, prefix, "long"))
+		short := acquire(t, d, request("short", "id-s2", 2*time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		begun := time.Now()
+		errs := d.RenewAll(ctx, []driver.Renewal{{Hold: long, TTL: 40 * time.Second}, {Hold: short, TTL: 2 * time.Second}})
+		if took := time.Since(begun); took > 1200*time.Millisecond {
+			t.Errorf("a batch with a short lease of 2s took %v", took)
+		}
+		if errs[1] != nil {
+			t.Errorf("renewal of the short lease: %v", errs[1])
+		}
+		if errs[0] == nil || errors.Is(errs[0], driver.ErrLost) {
+			t.Errorf("renewal of the lease that hangs: %v", errs[0])
+		}
+	})
+}

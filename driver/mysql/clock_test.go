@@ -1,0 +1,69 @@
+package mysql_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// fakeClock finds the library that has a server take its clock from a file (Debian: faketime).
+func fakeClock(t *testing.T) string {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+	if len(found) == 0 {
+		testbed.Lacks(t, "no libfaketime: apt-get install libfaketime")
+	}
+	return found[0]
+}
+
+// What a step of the server's clock does: a step back lengthens leases and costs no lock; a step forward ends those that are
+// held, which their holders are told at the next renewal. New locks are taken all the same, and tokens grow.
+func TestServerClockSteps(t *testing.T) {
+	library := fakeClock(t)
+	steps := filepath.Join(t.TempDir(), "clock")
+	step := func(by string) {
+		must(t, os.WriteFile(steps+"~", []byte(by+"\n"), 0o600))
+		must(t, os.Rename(steps+"~", steps))
+	}
+	step("+0")
+	for name, value := range map[string]string{
+		"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": steps, "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+	} {
+		t.Setenv(name, value)
+	}
+	srv := testbed.MariaDB(t, testbed.Args("--server-id=3"))
+	must(t, os.Unsetenv("LD_PRELOAD"))
+	_, d, prefix := fresh(t, connect(t, srv, ""))
+	_, other := join(t, connect(t, srv, ""), prefix)
+	var last uint64
+	for i, by := range []string{"+0", "-3600", "+3600", "-30", "+0"} {
+		r := driver.Request{Name: "a", ID: fmt.Sprint("t-", i), TTL: 10 * time.Second, Wait: true}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		if g.Token <= last {
+			t.Errorf("%s: token %d after %d", by, g.Token, last)
+		}
+		last = g.Token
+		step(by)
+		ended := i == 2 || i == 4 // the clock went forward
+		_, err = other.Acquire(t.Context(), driver.Request{Name: "a", ID: fmt.Sprint("o-", i), TTL: 10 * time.Second})
+		if ended != (err == nil) || err != nil && !errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("%s: another acquires: %v", by, err)
+		}
+		if err == nil {
+			if err := d.Renew(t.Context(), r.Hold(g.Token), 10*time.Second); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s: the holder renews: %v", by, err)
+			}
+			must(t, other.Release(t.Context(), driver.Hold{Name: "a", ID: fmt.Sprint("o-", i)}))
+			continue
+		}
+		must(t, d.Renew(t.Context(), r.Hold(g.Token), 10*time.Second))
+		must(t, d.Release(t.Context(), r.Hold(g.Token)))
+	}
+}

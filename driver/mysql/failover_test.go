@@ -1,0 +1,258 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gomysql "github.com/go-sql-driver/mysql"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A pair is a primary and a replica that lags as far as the test has it, and a pool of a user who may not
+// write to a server that only reads. It connects to whichever is in service.
+type pair struct {
+	primary, replica *testbed.Server
+	onPrimary        *sql.DB // as root
+	onReplica        *sql.DB
+	address          atomic.Pointer[string]
+	config           *gomysql.Config
+}
+
+var pairs atomic.Int64
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	p := &pair{
+		primary: testbed.MariaDB(t, testbed.Args("--server-id=11", "--log-bin=bin")),
+		replica: testbed.MariaDB(t, testbed.Args("--server-id=12", "--log-bin=bin", "--relay-log=relay")),
+	}
+	p.onPrimary, p.onReplica = connect(t, p.primary, "?multiStatements=true"), connect(t, p.replica, "?multiStatements=true")
+	host, port, err := net.SplitHostPort(p.primary.Addr())
+	must(t, err)
+	do(t, p.onReplica, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_CONNECT_RETRY=1; START SLAVE", host, port))
+	t.Cleanup(func() { _, _ = p.onReplica.Exec("STOP SLAVE") })
+	do(t, p.onPrimary, "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON locker.* TO app@'%'")
+	network := fmt.Sprint("pair", pairs.Add(1))
+	gomysql.RegisterDialContext(network, func(ctx context.Context, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", *p.address.Load())
+	})
+	t.Cleanup(func() { gomysql.DeregisterDialContext(network) })
+	p.serve(p.primary)
+	p.config = gomysql.NewConfig()
+	p.config.Net, p.config.Addr, p.config.DBName, p.config.User, p.config.Passwd = network, "service", "locker", "app", "app"
+	return p
+}
+
+func (p *pair) serve(s *testbed.Server) {
+	a := s.Addr()
+	p.address.Store(&a)
+}
+
+func (p *pair) pool(t *testing.T) *sql.DB {
+	t.Helper()
+	c, err := gomysql.NewConnector(p.config)
+	must(t, err)
+	db := sql.OpenDB(c)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// caughtUp waits until the replica has all that the primary has.
+func (p *pair) caughtUp(t *testing.T) {
+	t.Helper()
+	var file string
+	var at int64
+	var ignored1, ignored2 any
+	must(t, p.onPrimary.QueryRowContext(t.Context(), "SHOW MASTER STATUS").Scan(&file, &at, &ignored1, &ignored2))
+	var n sql.NullInt64
+	must(t, p.onReplica.QueryRowContext(t.Context(), "SELECT MASTER_POS_WAIT(?, ?, 20)", file, at).Scan(&n))
+	if !n.Valid || n.Int64 < 0 {
+		t.Fatalf("the replica does not catch up: %+v", n)
+	}
+}
+
+func do(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	_, err := db.ExecContext(t.Context(), statement)
+	must(t, err)
+}
+
+// When a primary is demoted, and its connections stay, requests go to the next one: nobody hangs,
+// and nobody loses his place.
+func TestDemotedPrimary(t *testing.T) {
+	p := newPair(t)
+	holder, _, prefix := fresh(t, p.pool(t))
+	waiter, _ := join(t, p.pool(t), prefix)
+	k := take(t, holder, "a", locker.WithTTL(3*time.Second))
+	granted := make(chan *locker.Lock, 1)
+	var group sync.WaitGroup
+	defer group.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	group.Go(func() {
+		k, err := waiter.Acquire(ctx, "a")
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- k
+	})
+	time.Sleep(time.Second)
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	p.caughtUp(t)
+	do(t, p.onReplica, "STOP SLAVE")
+	p.serve(p.replica)
+	time.Sleep(4 * time.Second) // longer than the lease and the liveness
+	must(t, k.Err())
+	must(t, k.Release(t.Context()))
+	if next := <-granted; next != nil {
+		if next.Token() <= k.Token() {
+			t.Errorf("token %d after %d", next.Token(), k.Token())
+		}
+		must(t, next.Release(t.Context()))
+	}
+}
+
+// A server that only reads refuses everybody.
+func TestReadOnlyServerIsUnavailable(t *testing.T) {
+	p := newPair(t)
+	_, d, _ := fresh(t, p.pool(t))
+	r := driver.Request{Name: "a", ID: "ro-1", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	must(t, err)
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	for what, err := range map[string]error{
+		"acquire": func() error {
+			_, err := d.Acquire(t.Context(), driver.Request{Name: "b", ID: "ro-2", TTL: time.Minute})
+			if !errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("acquire: %v, want no ticket", err)
+			}
+			return err
+		}(),
+		"renew":   d.Renew(t.Context(), r.Hold(g.Token), time.Minute),
+		"release": d.Release(t.Context(), r.Hold(g.Token)),
+		"ping":    d.Ping(t.Context()),
+	} {
+		if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "read-only") {
+			t.Errorf("%s: %v, want that the server is read-only", what, err)
+		}
+	}
+	do(t, p.onPrimary, "SET GLOBAL read_only = 0")
+	must(t, d.Release(t.Context(), r.Hold(g.Token)))
+}
+
+// Tokens grow over a failover to a replica that has lost the last commits: of a name that was held, of
+// one whose row was kept, and of one that is new to the replica.
+func TestTokensGrowOverALossyFailover(t *testing.T) {
+	p := newPair(t)
+	l, _, prefix := fresh(t, p.pool(t))
+	cycle(t, l, "held")
+	cycle(t, l, "kept")
+	held := take(t, l, "held", locker.WithTTL(3*time.Second))
+	p.caughtUp(t)
+	do(t, p.onReplica, "STOP SLAVE")
+	must(t, held.Release(t.Context()))
+	for i := range 20 {
+		must(t, take(t, l, fmt.Sprint("once", i)).Release(t.Context()))
+	}
+	last := make(map[string]uint64)
+	for range 5 {
+		for _, name := range []string{"held", "kept", "new"} {
+			k := take(t, l, name)
+			last[name] = k.Token()
+			must(t, k.Release(t.Context()))
+		}
+	}
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	p.serve(p.replica)
+	other, _ := join(t, p.pool(t), prefix)
+	for i, l := range []*locker.Client{other, l, other, l} {
+		for name := range last {
+			k := take(t, l, name) // of held, when the lease that came back is over
+			if k.Token() <= last[name] {
+				t.Errorf("%d: %s: token %d after %d", i, name, k.Token(), last[name])
+			}
+			last[name] = k.Token()
+			must(t, k.Release(t.Context()))
+		}
+	}
+}
+
+// The process that kept a row does not take it again on a replica that does not know who had it since.
+func TestKeptRowIsNotTakenAfterAFailover(t *testing.T) {
+	p := newPair(t)
+	l, _, prefix := fresh(t, p.pool(t))
+	other, _ := join(t, p.pool(t), prefix)
+	cycle(t, l, "a") // and keeps the row
+	p.caughtUp(t)
+	do(t, p.onReplica, "STOP SLAVE")
+	lost := cycle(t, other, "a")
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	p.serve(p.replica)
+	for range 3 {
+		if token := cycle(t, l, "a"); token <= lost {
+			t.Errorf("token %d after %d", token, lost)
+		}
+	}
+}
+
+// A ticket that a replica brings back is not released into a row that is kept: its numbers were given.
+func TestRowsFromBeforeAFailoverAreNotKept(t *testing.T) {
+	p := newPair(t)
+	pool := p.pool(t)
+	_, d, prefix := fresh(t, pool)
+	n := 0
+	request := func() driver.Request {
+		n++
+		return driver.Request{Name: "a", ID: fmt.Sprint("t-", n), TTL: time.Minute, Wait: true}
+	}
+	once := func(d *mysql.Driver, release bool) (driver.Request, uint64) {
+		r := request()
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		if release {
+			must(t, d.Release(t.Context(), r.Hold(g.Token)))
+		}
+		return r, g.Token
+	}
+	for range 3 {
+		once(d, true)
+	}
+	r, before := once(d, false)
+	p.caughtUp(t)
+	do(t, p.onReplica, "STOP SLAVE")
+	must(t, d.Release(t.Context(), r.Hold(before)))
+	_, other := join(t, p.pool(t), prefix)
+	_, lost := once(other, true) // in the same row, by its next turn
+	if lost/mysql.Turns != before/mysql.Turns {
+		t.Fatalf("tokens %d and %d are not of one row", before, lost)
+	}
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	p.serve(p.replica)
+	elsewhere := driver.Request{Name: "b", ID: "b-1", TTL: time.Minute} // now it knows the replica
+	if _, err := d.Acquire(t.Context(), elsewhere); err != nil {
+		t.Error(err)
+	}
+	if err := d.Release(t.Context(), r.Hold(before)); err != nil && !errors.Is(err, driver.ErrLost) {
+		t.Error(err)
+	}
+	for _, d := range []*mysql.Driver{other, d} {
+		_, token := once(d, true)
+		if token <= lost {
+			t.Errorf("token %d after %d", token, lost)
+		}
+		lost = token
+	}
+}

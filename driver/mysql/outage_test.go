@@ -1,0 +1,219 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// behind opens a driver on a proxy, beside a direct one.
+func behind(t *testing.T, srv *testbed.Server) (d *mysql.Driver, direct *mysql.Driver, proxy *testbed.Proxy) {
+	t.Helper()
+	_, direct, prefix := fresh(t, connect(t, srv, ""))
+	proxy = srv.Proxy(t)
+	opened, err := open(t.Context(), proxy.URL(), prefix)
+	must(t, err)
+	t.Cleanup(func() { must(t, opened.Close()) })
+	return opened.(*mysql.Driver), direct, proxy
+}
+
+func request(id string, wait bool) driver.Request {
+	return driver.Request{Name: "a", ID: id, TTL: time.Minute, Wait: wait}
+}
+
+// removeTicket releases as the core does, in tries of a second, and returns when the store has confirmed.
+func removeTicket(ctx context.Context, d *mysql.Driver, h driver.Hold) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		err := d.Release(try, h)
+		cancel()
+		if err == nil || errors.Is(err, driver.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+}
+
+// A release, a wait that was given up and an acquisition that nobody answered are gone soon after the way to the
+// database is back, whatever became of what was sent before.
+func TestWayBackToFree(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		for way, down := range map[string]func(*testbed.Proxy){
+			"cut":    (*testbed.Proxy).Cut,
+			"lose":   func(p *testbed.Proxy) { p.DropReplies(true) },
+			"refuse": (*testbed.Proxy).Refuse,
+		} {
+			for what, leave := range map[string]func(*testing.T, *mysql.Driver, *mysql.Driver, func()) driver.Hold{
+				"release": leaveHolder, "waiter": leaveWaiter, "acquire": leaveAcquire,
+			} {
+				t.Run(way+"/"+what, func(t *testing.T) {
+					t.Parallel()
+					d, direct, proxy := behind(t, srv)
+					h := leave(t, d, direct, func() { down(proxy) })
+					removed := make(chan error, 1)
+					go func() { removed <- removeTicket(context.WithoutCancel(t.Context()), d, h) }()
+					time.Sleep(3 * time.Second)
+					proxy.Heal()
+					back := time.Now()
+					next := request("next", true)
+					g, err := direct.Acquire(t.Context(), next)
+					must(t, err)
+					took := time.Since(back)
+					t.Logf("free %v after the way was back", took.Round(time.Millisecond))
+					if took > 2*time.Second {
+						t.Errorf("free %v after the way was back", took)
+					}
+					must(t, ignoreLost(<-removed))
+					must(t, direct.Release(t.Context(), next.Hold(g.Token)))
+				})
+			}
+		}
+	})
+}
+
+// leaveHolder leaves a ticket that is held, on a way that is down.
+func leaveHolder(t *testing.T, d, _ *mysql.Driver, down func()) driver.Hold {
+	t.Helper()
+	r := request("holder", false)
+	g, err := d.Acquire(t.Context(), r)
+	must(t, err)
+	down()
+	return r.Hold(g.Token)
+}
+
+// leaveWaiter leaves one that waited, for a lock that is released meanwhile.
+func leaveWaiter(t *testing.T, d, direct *mysql.Driver, down func()) driver.Hold {
+	t.Helper()
+	holder, r := request("holder", false), request("waiter", true)
+	g, err := direct.Acquire(t.Context(), holder)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Joined = func() {
+		down()
+		cancel()
+	}
+	if _, err := d.Acquire(ctx, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("a wait that was cancelled: %v", err)
+	}
+	must(t, direct.Release(t.Context(), holder.Hold(g.Token)))
+	return r.Hold(0)
+}
+
+// leaveAcquire leaves one of which it is not known whether it was taken.
+func leaveAcquire(t *testing.T, d, _ *mysql.Driver, down func()) driver.Hold {
+	t.Helper()
+	warm := request("warm", false)
+	g, err := d.Acquire(t.Context(), warm)
+	must(t, err)
+	must(t, d.Release(t.Context(), warm.Hold(g.Token)))
+	down()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	r := request("unknown", false)
+	if _, err := d.Acquire(ctx, r); err == nil {
+		t.Error("acquired without an answer")
+	}
+	return r.Hold(0)
+}
+
+func ignoreLost(err error) error {
+	if errors.Is(err, driver.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+// Every method returns when its context ends, whatever the server does, and says why it could not connect.
+func TestMethodsEndInTime(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		for _, way := range []string{"cut", "refuse"} {
+			d, direct, proxy := behind(t, srv)
+			held := request("held", false)
+			g, err := d.Acquire(t.Context(), held)
+			must(t, err)
+			dead := request("dead", false) // to be removed by whoever comes, in a transaction
+			dead.Name, dead.TTL = "dead", 20*time.Millisecond
+			_, err = direct.Acquire(t.Context(), dead)
+			must(t, err)
+			time.Sleep(50 * time.Millisecond)
+			h := held.Hold(g.Token)
+			for i := range 3 { // with connections that are open, and without
+				for what, f := range map[string]func(context.Context) error{
+					"acquire": func(ctx context.Context) error {
+						r := request(fmt.Sprint("x", i), i%2 == 0)
+						r.Name = "free"
+						_, err := d.Acquire(ctx, r)
+						return err
+					},
+					"acquire dead": func(ctx context.Context) error {
+						r := request(fmt.Sprint("y", i), true)
+						r.Name = "dead"
+						_, err := d.Acquire(ctx, r)
+						return err
+					},
+					"release": func(ctx context.Context) error { return d.Release(ctx, driver.Hold{Name: "z", ID: "z"}) },
+					"renew":   func(ctx context.Context) error { return d.Renew(ctx, h, time.Minute) },
+					"inspect": func(ctx context.Context) error { _, err := d.Inspect(ctx, "a"); return err },
+					"list":    func(ctx context.Context) error { _, err := d.List(ctx); return err },
+					"break":   func(ctx context.Context) error { return d.Break(ctx, "a", g.Token) },
+					"ping":    d.Ping,
+				} {
+					if way == "cut" {
+						proxy.Cut()
+					} else {
+						proxy.Refuse()
+					}
+					const limit = 150 * time.Millisecond
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					begun := time.Now()
+					err := f(ctx)
+					took := time.Since(begun)
+					cancel()
+					if err == nil || took > limit+50*time.Millisecond {
+						t.Errorf("%s, %s: after %v: %v", way, what, took, err)
+					}
+					if way == "refuse" && err != nil && (!strings.Contains(err.Error(), "connection") || !errors.Is(err, driver.ErrUnavailable)) {
+						t.Errorf("%s, %s: %v, want that the connection is refused", way, what, err)
+					}
+				}
+			}
+			proxy.Heal()
+		}
+	})
+}
+
+// Close does not wait for a server that does not answer.
+func TestCloseOnACutWay(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		_, _, prefix := fresh(t, connect(t, srv, ""))
+		proxy := srv.Proxy(t)
+		d, err := open(t.Context(), proxy.URL(), prefix)
+		must(t, err)
+		l := locker.New(d)
+		cycle(t, l, "often") // a row is kept, which Close removes
+		other := request("w", true)
+		proxy.Cut()
+		done := make(chan error, 1)
+		go func() { // a request is under way
+			_, err := d.Acquire(t.Context(), other)
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		begun := time.Now()
+		must(t, l.Close())
+		if took := time.Since(begun); took > 200*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+		if err := <-done; !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("a request that was under way: %v", err)
+		}
+	})
+}

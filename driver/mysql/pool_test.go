@@ -1,0 +1,141 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// Work under locks that holds every connection of the pool does not keep the locks from being renewed, released
+// or granted.
+func TestExhaustedPool(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		for _, size := range []int{1, 3} {
+			db := connect(t, srv, "")
+			db.SetMaxOpenConns(size)
+			a, _, prefix := fresh(t, db)
+			other, _ := join(t, connect(t, srv, ""), prefix)
+			k := take(t, a, "a", locker.WithTTL(time.Second))
+			conns := make([]*sql.Conn, size)
+			for i := range conns {
+				var err error
+				conns[i], err = db.Conn(t.Context())
+				must(t, err)
+			}
+			time.Sleep(3 * time.Second)
+			if err := k.Err(); err != nil {
+				t.Errorf("pool of %d: %v", size, err)
+			}
+			must(t, k.Release(t.Context()))
+			begun := time.Now()
+			held := take(t, other, "a")
+			go func() {
+				time.Sleep(100 * time.Millisecond)
+				_ = held.Release(context.Background())
+			}()
+			must(t, take(t, a, "a").Release(t.Context()))
+			if took := time.Since(begun); took > 3*time.Second {
+				t.Errorf("pool of %d: granted after %v", size, took)
+			}
+			for _, c := range conns {
+				must(t, c.Close())
+			}
+			must(t, a.Close())
+			if n := db.Stats().MaxOpenConnections; n != size {
+				t.Errorf("the limit of the pool is %d after Close, and was %d", n, size)
+			}
+		}
+	})
+}
+
+// The connection beside the pool is closed when it is not needed any more.
+func TestSideConnectionIsClosed(t *testing.T) {
+	db := connect(t, testbed.SharedMariaDB(t), "")
+	db.SetMaxOpenConns(1)
+	l, _, _ := fresh(t, db)
+	must(t, take(t, l, "a").Release(t.Context()))
+	c, err := db.Conn(t.Context())
+	must(t, err)
+	must(t, take(t, l, "a").Release(t.Context()))
+	if s := db.Stats(); s.MaxOpenConnections != 2 || s.OpenConnections != 2 {
+		t.Errorf("%d of %d connections are open, want 2 of 2", s.OpenConnections, s.MaxOpenConnections)
+	}
+	must(t, c.Close())
+	for deadline := time.Now().Add(15 * time.Second); db.Stats().MaxOpenConnections != 1; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the pool is %+v", db.Stats())
+		}
+	}
+	must(t, take(t, l, "a").Release(t.Context()))
+}
+
+// Tables that somebody drops while they are in use are not made anew by those who use them: they would grant anew
+// what others hold.
+func TestVanishedTables(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, _, prefix := fresh(t, db)
+		k := take(t, l, "a")
+		for _, table := range []string{"tickets", "slots", "epochs"} {
+			_, err := db.ExecContext(t.Context(), "DROP TABLE "+prefix+"_"+table)
+			must(t, err)
+		}
+		begun := time.Now()
+		for _, name := range []string{"a", "b"} {
+			if _, err := l.TryAcquire(t.Context(), name); err == nil || errors.Is(err, locker.ErrNotAcquired) || !strings.Contains(err.Error(), "was there before") {
+				t.Errorf("try to acquire %s without tables: %v", name, err)
+			}
+		}
+		if took := time.Since(begun); took > 500*time.Millisecond {
+			t.Errorf("it was told after %v", took)
+		}
+		var n int
+		must(t, db.QueryRowContext(t.Context(), fmt.Sprintf(
+			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name LIKE '%s%%' AND table_name NOT LIKE '%%tx'", prefix)).Scan(&n))
+		if n != 0 {
+			t.Errorf("%d tables were made anew", n)
+		}
+		_ = k
+		again, _ := join(t, db, prefix) // a process that is started anew makes them
+		must(t, take(t, again, "a").Release(t.Context()))
+	})
+}
+
+// Rights that are missing are told at once, by Ping too, and leave nothing to remove.
+func TestMissingRights(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		root := connect(t, srv, "?multiStatements=true")
+		l, all, prefix := fresh(t, root)
+		must(t, take(t, l, "a").Release(t.Context()))
+		must(t, all.Ping(t.Context()))
+		as := config(t, srv.URL())
+		for i, rights := range []string{"SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, INSERT, DELETE", "INSERT, UPDATE, DELETE"} {
+			user := fmt.Sprintf("m%d_%d", i, time.Now().UnixNano()%1e9)
+			_, err := root.ExecContext(t.Context(), fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT %s ON %s.* TO %s@'%%'", user, rights, as.DBName, user))
+			must(t, err)
+			few, d := join(t, connectTo(t, fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName), ""), prefix)
+			begun := time.Now()
+			if err := d.Ping(t.Context()); err == nil || errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "denied") {
+				t.Errorf("%s: ping: %v", rights, err)
+			}
+			if rights == "SELECT, INSERT, UPDATE" {
+				continue // locks are taken and cannot be released: Ping tells
+			}
+			_, err = few.TryAcquire(t.Context(), "a")
+			if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "denied") {
+				t.Errorf("%s: %v", rights, err)
+			}
+			if took := time.Since(begun); took > 500*time.Millisecond {
+				t.Errorf("%s: told after %v: %v", rights, took, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,277 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// Who enqueues does not keep others, of other names, from taking tickets until it is committed.
+// Under innodb_autoinc_lock_mode=1, MariaDB's default, some statements lock AUTO_INCREMENT of the table.
+func TestEnqueueingLocksNoTable(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, _, prefix := fresh(t, db)
+		k, next := take(t, l, "held"), take(t, l, "next")
+		// A transaction that holds the gap after the queue's last entry keeps whoever enqueues in the midst of its statement.
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		defer func() { _ = tx.Rollback() }()
+		rows, err := tx.QueryContext(t.Context(), fmt.Sprintf(
+			"SELECT seq FROM %s_tickets FORCE INDEX (line) WHERE name = 'held' AND seq > %d FOR UPDATE", prefix, k.Token()>>20))
+		must(t, err)
+		must(t, rows.Close())
+		var group sync.WaitGroup
+		defer group.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		group.Go(func() {
+			if k, err := l.Acquire(ctx, "held"); err == nil {
+				_ = k.Release(context.Background())
+			}
+		})
+		time.Sleep(300 * time.Millisecond)
+		begun := time.Now()
+		other, err := l.TryAcquire(t.Context(), "of another queue")
+		must(t, err)
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("a free lock was taken after %v, while somebody enqueued for another", took)
+		}
+		must(t, other.Release(t.Context()))
+		must(t, tx.Rollback())
+		cancel()
+		group.Wait()
+		must(t, k.Release(t.Context()))
+		must(t, next.Release(t.Context()))
+	})
+}
+
+// A try that is refused has not been in the queue, not even while a slow network keeps it from being
+// finished, and somebody else comes in between.
+func TestRefusedTryIsNeverQueued(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		for _, limit := range []int{0, 2} {
+			direct, d, prefix := fresh(t, connect(t, srv, ""))
+			reader := take(t, direct, "a", locker.Shared())
+			proxy := srv.Proxy(t)
+			_, slow := join(t, connectTo(t, proxy.URL(), ""), prefix)
+			warm := driver.Request{Name: "b", ID: "warm-1", TTL: time.Minute}
+			g, err := slow.Acquire(t.Context(), warm)
+			must(t, err)
+			must(t, slow.Release(t.Context(), warm.Hold(g.Token)))
+			proxy.Delay(150 * time.Millisecond)
+			r := driver.Request{Name: "a", ID: "try-1", TTL: time.Minute, Shared: true, Limit: limit}
+			answer := make(chan error, 1)
+			go func() {
+				_, err := slow.Acquire(t.Context(), r)
+				answer <- err
+			}()
+			time.Sleep(600 * time.Millisecond) // it has seen that there is room, and says that it comes
+			var rival *locker.Lock
+			ctx, cancel := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			if limit == 0 {
+				group.Go(func() {
+					if k, err := direct.Acquire(ctx, "a"); err == nil { // a writer
+						_ = k.Release(context.Background())
+					}
+				})
+			} else {
+				rival = take(t, direct, "a", locker.Limit(limit))
+			}
+			err = nil
+			for refused := false; !refused; time.Sleep(5 * time.Millisecond) {
+				queue, ierr := d.Inspect(t.Context(), "a")
+				must(t, ierr)
+				for _, ticket := range queue {
+					if ticket.ID == r.ID {
+						t.Errorf("limit %d: the try is queued: %+v", limit, queue)
+						refused = true
+					}
+				}
+				select {
+				case err = <-answer:
+					refused = true
+				default:
+				}
+			}
+			if err != nil && !errors.Is(err, driver.ErrNotAcquired) {
+				t.Error(err)
+			}
+			proxy.Heal()
+			cancel()
+			group.Wait()
+			if rival != nil {
+				must(t, rival.Release(t.Context()))
+			}
+			must(t, reader.Release(t.Context()))
+		}
+	})
+}
+
+// Who has waited long is granted as soon as who has just come: also behind others, who give up.
+func TestHandOffAfterALongWait(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		a, _, prefix := fresh(t, db)
+		const patient = 3 * time.Second
+		var worst time.Duration
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		for i := range 10 {
+			group.Go(func() {
+				name := fmt.Sprint("n", i)
+				k := take(t, a, name)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var others sync.WaitGroup
+				for range 4 * (i % 2) { // others ahead
+					b, _ := join(t, db, prefix)
+					others.Go(func() { _, _ = b.Acquire(ctx, name) })
+				}
+				time.Sleep(time.Second)
+				last, _ := join(t, db, prefix)
+				granted := make(chan time.Time, 1)
+				others.Go(func() {
+					k, err := last.Acquire(t.Context(), name)
+					if err != nil {
+						t.Error(err)
+						granted <- time.Time{}
+						return
+					}
+					granted <- time.Now()
+					_ = k.Release(context.Background())
+				})
+				time.Sleep(patient + time.Duration(i)*37*time.Millisecond)
+				cancel()
+				time.Sleep(20 * time.Millisecond)
+				_ = k.Release(t.Context())
+				released := time.Now()
+				took := (<-granted).Sub(released)
+				others.Wait()
+				mu.Lock()
+				worst = max(worst, took)
+				mu.Unlock()
+			})
+		}
+		group.Wait()
+		t.Logf("granted within %v of the release", worst)
+		if worst > 100*time.Millisecond {
+			t.Errorf("granted %v after the release", worst)
+		}
+	})
+}
+
+// What a slow release finds is not revived: a lease that is over stays over, held by nobody, and its row goes.
+func TestLapsedLeaseIsNotRevived(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		_, d, prefix := fresh(t, db)
+		r := driver.Request{Name: "a", ID: "lapsed-1", TTL: 100 * time.Millisecond, Wait: true}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		time.Sleep(150 * time.Millisecond)
+		if n := count(t, db, prefix+"_tickets"); n != 1 {
+			t.Fatalf("%d rows, want that of the lease that is over", n)
+		}
+		for _, err := range []error{d.Renew(t.Context(), r.Hold(g.Token), time.Minute), d.Renew(t.Context(), r.Hold(0), time.Minute)} {
+			if !errors.Is(err, driver.ErrLost) {
+				t.Errorf("renewed: %v", err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if g, err := d.Acquire(ctx, r); err == nil && g.Asked.Before(time.Now().Add(-5*time.Second)) || err != nil && !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the ticket was acquired again: %+v, %v", g, err)
+		}
+		next := driver.Request{Name: "a", ID: "next-1", TTL: time.Minute}
+		if g, err := d.Acquire(t.Context(), next); err != nil {
+			t.Error(err)
+		} else {
+			must(t, d.Release(t.Context(), next.Hold(g.Token)))
+		}
+	})
+}
+
+// A ticket that is to be held for a while at least outlives the driver that took it, and ends by itself.
+func TestMinHoldOutlivesTheDriver(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		address := srv.URL()
+		prefix := fmt.Sprintf("h%d", prefixes.Add(1))
+		d, err := open(t.Context(), address, prefix)
+		must(t, err)
+		const hold = time.Second
+		r := driver.Request{Name: "a", ID: "hold-1", TTL: hold, MinHold: hold}
+		begun := time.Now()
+		_, err = d.Acquire(t.Context(), r)
+		must(t, err)
+		must(t, d.Close())
+		other, err := open(t.Context(), address, prefix)
+		must(t, err)
+		defer func() { must(t, other.Close()) }()
+		g, err := other.Acquire(t.Context(), driver.Request{Name: "a", ID: "next-1", TTL: time.Minute, Wait: true})
+		must(t, err)
+		if took := time.Since(begun); took < hold || took > hold+500*time.Millisecond {
+			t.Errorf("granted after %v, want %v", took, hold)
+		}
+		must(t, other.Release(t.Context(), driver.Hold{Name: "a", ID: "next-1", Token: g.Token}))
+	})
+}
+
+// Tries keep to the rule in any isolation level: at most so many permits, or one writer.
+func TestTriesInAnyIsolation(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		isolation := "transaction_isolation"
+		if strings.HasSuffix(t.Name(), "MariaDB") {
+			isolation = "tx_isolation"
+		}
+		for _, level := range []string{"REPEATABLE-READ", "READ-COMMITTED", "READ-UNCOMMITTED", "SERIALIZABLE"} {
+			db := connect(t, srv, "?"+isolation+"=%27"+level+"%27")
+			a, _, prefix := fresh(t, db)
+			b, _ := join(t, db, prefix)
+			var readers, writers, granted atomic.Int64
+			var group sync.WaitGroup
+			for g := range 12 {
+				l := []*locker.Client{a, b}[g%2]
+				group.Go(func() {
+					for range 30 {
+						opts, count, most := []locker.Option{locker.Limit(3)}, &readers, int64(3)
+						if g > 8 {
+							opts, count, most = nil, &writers, 1
+						}
+						k, err := l.TryAcquire(t.Context(), "a", opts...)
+						if errors.Is(err, locker.ErrNotAcquired) {
+							continue
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						granted.Add(1)
+						if n := count.Add(1); n > most || readers.Load() > 0 && writers.Load() > 0 {
+							t.Errorf("%s: %d readers and %d writers hold", level, readers.Load(), writers.Load())
+						}
+						time.Sleep(time.Millisecond)
+						count.Add(-1)
+						if err := k.Release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			if granted.Load() == 0 {
+				t.Errorf("%s: nothing was granted", level)
+			}
+		}
+	})
+}

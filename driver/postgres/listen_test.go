@@ -1,0 +1,139 @@
+package postgres_test
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A driver that cannot listen behind a pooler leaves no LISTEN on the sessions
+// that the pooler shares out.
+func TestNothingListensBehindPgBouncer(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	at := pgbouncer(t, srv)
+	d, p := newDriver(t, at, postgres.WithPrefix(unique()))
+	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	time.Sleep(2500 * time.Millisecond) // longer than the driver ever waited for a notice to itself
+	var txs []pgx.Tx
+	for range 4 { // all sessions that the pooler has, each in a transaction
+		tx := begin(t, p)
+		txs = append(txs, tx)
+		var n int
+		ok(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pg_listening_channels()").Scan(&n))
+		if n > 0 {
+			t.Errorf("a session of the pooler listens on %d channels", n)
+		}
+	}
+	for _, tx := range txs {
+		ok(t, tx.Rollback(t.Context()))
+	}
+	ok(t, d.Release(t.Context(), r.Hold(g.Token)))
+}
+
+// A database that takes seconds for an answer is listened to all the same.
+func TestListensToASlowDatabase(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	proxy, prefix := srv.Proxy(t), unique()
+	var n atomic.Int64
+	p := newPool(t, proxy.URL(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter{&n} })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithLiveness(20*time.Second))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	holder, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
+	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+	g, err := holder.Acquire(t.Context(), r)
+	ok(t, err)
+	ok(t, p.Ping(t.Context()))
+	proxy.Delay(700 * time.Millisecond)
+	done, joined := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "2", TTL: time.Minute, Wait: true, Renewed: true, Joined: func() { close(joined) }})
+		done <- err
+	}()
+	<-joined
+	time.Sleep(8 * time.Second) // it is about to listen, or has given up
+	proxy.Delay(0)
+	n.Store(0)
+	time.Sleep(3 * time.Second)
+	if n := n.Load(); n > 4 {
+		t.Errorf("a waiter that should be told took %d statements in 3 s", n)
+	}
+	released := time.Now()
+	ok(t, holder.Release(t.Context(), r.Hold(g.Token)))
+	ok(t, <-done)
+	if took := time.Since(released); took > 100*time.Millisecond {
+		t.Errorf("the waiter was granted after %v", took)
+	}
+}
+
+// Who holds a lock that is broken is told why.
+func TestCauseOfABreak(t *testing.T) {
+	prefix := unique()
+	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	told := make(chan error, 1)
+	d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+	other, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	time.Sleep(300 * time.Millisecond) // it listens
+	ok(t, other.Break(t.Context(), "a", g.Token))
+	select {
+	case err := <-told:
+		if !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "the ticket was removed from the queue") {
+			t.Errorf("the cause is %v", err)
+		}
+	case <-time.After(time.Second):
+		t.Error("the holder was not told")
+	}
+}
+
+// A ticket with a minimum hold keeps its whole lease when its process ends, even
+// if it waited and has just been granted.
+func TestMinHoldOfAWaiter(t *testing.T) {
+	prefix := unique()
+	holder, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithLiveness(500*time.Millisecond))
+	ok(t, err)
+	first := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+	g, err := holder.Acquire(t.Context(), first)
+	ok(t, err)
+	done, joined := make(chan driver.Grant, 1), make(chan struct{})
+	go func() {
+		g, err := d.Acquire(t.Context(), driver.Request{
+			Name: "a", ID: "2", TTL: 3 * time.Second, MinHold: 3 * time.Second, Wait: true, Renewed: true,
+			Joined: func() { close(joined) },
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- g
+	}()
+	<-joined
+	ok(t, holder.Release(t.Context(), first.Hold(g.Token)))
+	next := <-done
+	until := next.Asked.Add(3 * time.Second)
+	ok(t, d.Close()) // and its process ends
+	for time.Now().Before(until) {
+		r := driver.Request{Name: "a", ID: unique(), TTL: time.Minute}
+		if _, err := holder.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Fatalf("%v before its minimum hold was over: %v", time.Until(until), err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	waitFor(t, "it is free", func() bool {
+		_, err := holder.Acquire(t.Context(), driver.Request{Name: "a", ID: unique(), TTL: time.Second})
+		return err == nil
+	})
+}

@@ -1,0 +1,111 @@
+package postgres_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// Two queues in which the tickets of two dead processes stand in opposite
+// orders are reaped at once without a deadlock.
+func TestReapInOppositeOrders(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	d.Sweep(t.Context()) // makes the tables
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		_, err := p.Exec(t.Context(), fmt.Sprintf(sql, prefix), args...)
+		ok(t, err)
+	}
+	exec(`INSERT INTO %s_processes VALUES (1, 1, now() - interval '1 s'), (2, 1, now() - interval '1 s')`)
+	for i, w := range []struct {
+		name    string
+		process int
+	}{{"x", 1}, {"x", 2}, {"y", 2}, {"y", 1}} {
+		exec(`INSERT INTO %s_tickets VALUES ($1, $2, $2, $3, $4, true, false, false, false, 1, 1, now(), NULL, '', '')`,
+			[]byte(w.name), i+1, fmt.Sprint("id", i), w.process)
+	}
+	exec(`CREATE FUNCTION %[1]s_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN OLD; END $$`)
+	exec(`CREATE TRIGGER slow AFTER DELETE ON %[1]s_processes FOR EACH ROW EXECUTE FUNCTION %[1]s_slow()`)
+	var group sync.WaitGroup
+	for _, name := range []string{"x", "y"} {
+		group.Go(func() {
+			began := time.Now()
+			_, err := p.Exec(t.Context(), fmt.Sprintf("SELECT %s_poke%s($1, 0)", prefix, postgres.Version), []byte(name))
+			if err != nil {
+				t.Errorf("%s: after %v: %v", name, time.Since(began), err)
+			}
+		})
+	}
+	group.Wait()
+	for _, name := range []string{"x", "y"} { // what was in use is reaped by the next
+		exec("SELECT %s_poke"+postgres.Version+"($1, 0)", []byte(name))
+	}
+	if n := countTickets(t, p, prefix); n != 0 {
+		t.Errorf("%d tickets are left", n)
+	}
+}
+
+// A renewal that began in time, and waited for the row until the lease was
+// over, does not revive the lease: nor does a request that is asked again.
+func TestLeaseThatEndsWhileARenewalWaits(t *testing.T) {
+	for what, ask := range map[string]func(d *postgres.Driver, r driver.Request, g driver.Grant) error{
+		"renew": func(d *postgres.Driver, r driver.Request, g driver.Grant) error {
+			return d.Renew(t.Context(), r.Hold(g.Token), time.Minute)
+		},
+		"acquire again": func(d *postgres.Driver, r driver.Request, g driver.Grant) error {
+			r.TTL = time.Minute
+			again, err := d.Acquire(t.Context(), r)
+			if err == nil && again.Token != g.Token {
+				err = driver.ErrLost // another ticket: the lease was not revived
+			}
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			prefix := unique()
+			d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+			r := driver.Request{Name: "warm", ID: "warm", TTL: time.Minute}
+			_, err := d.Acquire(t.Context(), r)
+			ok(t, err)
+			r = driver.Request{Name: "a", ID: "one", TTL: 400 * time.Millisecond}
+			g, err := d.Acquire(t.Context(), r)
+			ok(t, err)
+			tx := begin(t, p)
+			_, err = tx.Exec(t.Context(), "SELECT FROM "+prefix+"_tickets WHERE name = 'a' FOR UPDATE")
+			ok(t, err)
+			done := make(chan error, 1)
+			go func() { done <- ask(d, r, g) }()
+			time.Sleep(600 * time.Millisecond)
+			ok(t, tx.Rollback(t.Context()))
+			is(t, <-done, driver.ErrLost)
+		})
+	}
+}
+
+// What a crashed holder leaves on a name that nobody uses again is removed by
+// any process that has the driver open, though that does nothing else.
+func TestExpiredTicketsAreRemovedInTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	_, err := d.Acquire(t.Context(), driver.Request{Name: "held", ID: "held", TTL: time.Hour})
+	ok(t, err)
+	crashed := driver.Request{Name: "crashed", ID: "crashed", TTL: time.Second}
+	_, err = d.Acquire(t.Context(), crashed)
+	ok(t, err)
+	until := time.Now().Add(d.Bounds(crashed.TTL).Crash + time.Minute)
+	for countTickets(t, p, prefix) > 1 {
+		if time.Now().After(until) {
+			t.Fatal("the ticket of a lease that is over was not removed in time")
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+}

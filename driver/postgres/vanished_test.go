@@ -1,0 +1,118 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// Tables that a driver has used, and that are gone, are not made anew: there
+// may be holders of what they held.
+func TestTablesThatVanish(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	_, err = p.Exec(t.Context(), strings.ReplaceAll("DROP TABLE PREFIX_tickets, PREFIX_processes; DROP SEQUENCE PREFIX_token",
+		"PREFIX", prefix), pgx.QueryExecModeSimpleProtocol)
+	ok(t, err)
+	for range 2 {
+		began := time.Now()
+		again, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "2", TTL: time.Minute})
+		if err == nil {
+			t.Fatalf("token %d was granted beside %d", again.Token, g.Token)
+		}
+		if !strings.Contains(err.Error(), "vanished") || errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("the error is %v", err)
+		}
+		is(t, err, driver.ErrNoTicket)
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("the error took %v", took)
+		}
+		for what, err := range map[string]error{
+			"renew":   d.Renew(t.Context(), r.Hold(g.Token), time.Minute),
+			"release": d.Release(t.Context(), r.Hold(g.Token)),
+			"ping":    ping(t.Context(), d),
+		} {
+			if err == nil || errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s: the error is %v", what, err)
+			}
+		}
+	}
+	var there bool
+	ok(t, p.QueryRow(t.Context(), "SELECT to_regclass($1) IS NOT NULL", prefix+"_tickets").Scan(&there))
+	if there {
+		t.Error("the tables were made anew")
+	}
+}
+
+func ping(ctx context.Context, d driver.Driver) error {
+	p, is := d.(driver.Pinger)
+	if !is {
+		return errors.New("no Pinger")
+	}
+	return p.Ping(ctx)
+}
+
+// Who lacks a right is told at once, by Ping too, and nothing is left to remove.
+func TestMissingRights(t *testing.T) {
+	srv := testbed.SharedPostgres(t)
+	admin := newPool(t, srv.URL(), nil)
+	user, prefix := unique(), unique()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := admin.Exec(t.Context(), strings.NewReplacer("USER", user, "PREFIX", prefix).Replace(sql), pgx.QueryExecModeSimpleProtocol)
+		ok(t, err)
+	}
+	sql, err := postgres.Schema(postgres.WithPrefix(prefix))
+	ok(t, err)
+	exec(sql)
+	exec("CREATE ROLE USER LOGIN PASSWORD 'USER'")
+	t.Cleanup(func() {
+		_, _ = admin.Exec(context.Background(), "DROP OWNED BY "+user+"; DROP USER "+user, pgx.QueryExecModeSimpleProtocol)
+	})
+	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = user, user })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	rights := []string{
+		"SELECT, INSERT, UPDATE, DELETE ON PREFIX_tickets", "SELECT, INSERT, UPDATE, DELETE ON PREFIX_processes",
+		"USAGE, SELECT, UPDATE ON SEQUENCE PREFIX_token",
+	}
+	for _, r := range rights {
+		exec("GRANT " + r + " TO USER")
+	}
+	ok(t, ping(t.Context(), d))
+	for i, missing := range append(rights, "INSERT ON PREFIX_tickets", "UPDATE ON PREFIX_processes", "UPDATE ON SEQUENCE PREFIX_token") {
+		exec("REVOKE " + missing + " FROM USER")
+		began := time.Now()
+		err := ping(t.Context(), d)
+		if postgres.Code(err) != "42501" || errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("ping without %s: %v", missing, err)
+		}
+		if i < 2 {
+			_, err = d.Acquire(t.Context(), driver.Request{Name: "a", ID: fmt.Sprint(i), TTL: time.Minute, Wait: true})
+			if i == 0 && postgres.Code(err) != "42501" {
+				t.Errorf("acquire without %s: %v", missing, err)
+			}
+			if err != nil {
+				is(t, err, driver.ErrNoTicket)
+			}
+		}
+		if took := time.Since(began); took > 200*time.Millisecond {
+			t.Errorf("it took %v to say that %s is missing", took, missing)
+		}
+		exec("GRANT " + missing + " TO USER")
+	}
+}

@@ -1,0 +1,270 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/redlock"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+var ids atomic.Int64
+
+func newID() string { return "id-" + strconv.FormatInt(ids.Add(1), 10) }
+
+func openAt(t *testing.T, address string) *redlock.Driver {
+	t.Helper()
+	d, err := open(t.Context(), address, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d.(*redlock.Driver)
+}
+
+// over is a driver over clients of the user.
+func over(t *testing.T, addrs []string) *redlock.Driver {
+	t.Helper()
+	var cs []goredis.UniversalClient
+	for _, addr := range addrs {
+		c := goredis.NewClient(&goredis.Options{Addr: addr})
+		t.Cleanup(func() { _ = c.Close() })
+		cs = append(cs, c)
+	}
+	d, err := redlock.New(cs, redlock.WithPrefix(prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// verbs are all requests of a driver, each with what it is called.
+func verbs(d *redlock.Driver, name string) map[string]func(context.Context) error {
+	h := driver.Hold{Name: name, ID: newID()}
+	acquire := func(wait bool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := d.Acquire(ctx, driver.Request{Name: name, ID: newID(), TTL: time.Second, Wait: wait})
+			return err
+		}
+	}
+	return map[string]func(context.Context) error{
+		"try":     acquire(false),
+		"acquire": acquire(true),
+		"renew":   func(ctx context.Context) error { return d.Renew(ctx, h, time.Second) },
+		"release": func(ctx context.Context) error { return d.Release(ctx, h) },
+		"inspect": func(ctx context.Context) error { _, err := d.Inspect(ctx, name); return err },
+		"break":   func(ctx context.Context) error { return d.Break(ctx, name, 1) },
+		"list":    func(ctx context.Context) error { _, err := d.List(ctx); return err },
+		"ping":    d.Ping,
+	}
+}
+
+// bounded runs f with a bound, and fails unless it returns within 50 ms of it.
+func bounded(t *testing.T, what string, bound time.Duration, f func(context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	begun := time.Now()
+	err := f(ctx)
+	if took := time.Since(begun); took > bound+50*time.Millisecond {
+		t.Errorf("%s: returned after %v, with a context of %v: %v", what, took, bound, err)
+	}
+	return err
+}
+
+// A majority that refuses everybody is an outage; one that refuses this caller
+// is none, and is told at once.
+func TestRefusals(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	for i, c := range cs[:2] {
+		if err := c.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	d := openAt(t, nodes.URL())
+	for verb, f := range verbs(d, "a") {
+		if verb == "inspect" || verb == "list" {
+			continue
+		}
+		err := bounded(t, verb, 5*time.Second, f)
+		if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "NOREPLICAS") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	for _, c := range cs {
+		c.ConfigSet(t.Context(), "min-replicas-to-write", "0")
+		c.FlushAll(t.Context())
+		c.Do(t.Context(), "ACL", "SETUSER", "nokeys", "reset", "on", ">secret", "~other:*", "&*", "+@all")
+		c.Do(t.Context(), "ACL", "SETUSER", "nosadd", "reset", "on", ">secret", "~*", "&*", "+@all", "-sadd")
+		c.Do(t.Context(), "ACL", "SETUSER", "nosubscribe", "reset", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
+	}
+	for _, who := range strings.Fields("nokeys nosadd nosubscribe wrong") {
+		d := openAt(t, strings.Replace(nodes.URL(), "redlock://", "redlock://"+who+":secret@", 1))
+		err := bounded(t, who, 450*time.Millisecond, d.Ping)
+		if err == nil || errors.Is(err, driver.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: ping: %v", who, err)
+		}
+		if who != "nokeys" && who != "wrong" {
+			continue
+		}
+		for _, wait := range []bool{false, true} {
+			r := driver.Request{Name: "a", ID: newID(), TTL: time.Minute, Wait: wait}
+			err := bounded(t, who, 450*time.Millisecond, func(ctx context.Context) error { _, err := d.Acquire(ctx, r); return err })
+			if err == nil || errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("%s: acquire: %v", who, err)
+			}
+		}
+	}
+	for _, c := range cs {
+		if keys := c.Keys(t.Context(), "*").Val(); len(keys) > 1 {
+			t.Errorf("what was refused has left %q", keys)
+		}
+	}
+}
+
+// Nothing was sent to any node: no ticket is left. One that has not answered may have it.
+func TestNothingSent(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	ways := nodes.Proxies(t)
+	d := openAt(t, ways.URL())
+	if err := d.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ways.Refuse()
+	for _, wait := range []bool{false, true} {
+		_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: newID(), TTL: time.Minute, Wait: wait})
+		if !errors.Is(err, driver.ErrNoTicket) || !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("nothing sent: %v", err)
+		}
+	}
+	ways.Heal()
+	eventually(t, "an answer", func() bool { return d.Ping(t.Context()) == nil })
+	ways.Cut()
+	r := driver.Request{Name: "a", ID: newID(), TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), r); err == nil || errors.Is(err, driver.ErrNoTicket) || !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("without an answer: %v", err)
+	}
+	ways.Heal()
+}
+
+func TestConnectionRefused(t *testing.T) {
+	ways := testbed.RedisN(t, 3).Proxies(t)
+	ways.Refuse()
+	for what, d := range map[string]*redlock.Driver{"url": openAt(t, ways.URL()), "clients": over(t, ways.Addrs())} {
+		for verb, f := range verbs(d, "a") {
+			err := bounded(t, what+" "+verb, 100*time.Millisecond, f)
+			if err == nil || !strings.Contains(err.Error(), "connection refused") {
+				t.Errorf("%s: %s: %v", what, verb, err)
+			}
+		}
+	}
+}
+
+// Every method returns within 50 ms after its context's end, whatever the nodes
+// do, and Close within 100 ms.
+func TestContextEnds(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	for fault, set := range map[string]func(*testbed.ProxySet){
+		"cut":   (*testbed.ProxySet).Cut,
+		"reset": func(w *testbed.ProxySet) { w.Cut(); w.Reset() },
+	} {
+		ways := nodes.Proxies(t)
+		for what, d := range map[string]*redlock.Driver{"url": openAt(t, ways.URL()), "clients": over(t, ways.Addrs())} {
+			name := fault + " " + what // requests of others may still arrive
+			r := driver.Request{Name: name, ID: newID(), TTL: time.Second}
+			if _, err := d.Acquire(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+				t.Fatal(err)
+			}
+			set(ways)
+			for verb, f := range verbs(d, name) {
+				if err := bounded(t, name+" "+verb, 100*time.Millisecond, f); err == nil {
+					t.Errorf("%s: %s: no error", fault, verb)
+				}
+			}
+			begun := time.Now()
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begun); took > 150*time.Millisecond {
+				t.Errorf("%s %s: Close took %v", fault, what, took)
+			}
+			ways.Heal()
+		}
+	}
+}
+
+// A hash under the key of a name, on a majority, is another library's holder.
+func TestForeignHash(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	d := openAt(t, nodes.URL())
+	c := client(t, nodes.URL())
+	k := take(t, c, "mine")
+	for _, n := range cs {
+		n.HSet(t.Context(), keyOf("a"), "theirs", 1)
+	}
+	r := driver.Request{Name: "a", ID: newID(), TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), "another library") {
+		t.Errorf("a try at what another library holds: %v", err)
+	}
+	q, err := d.Inspect(t.Context(), "a")
+	if err != nil || len(q) != 1 || !q[0].Held || q[0].Owner != redlock.Foreign {
+		t.Errorf("the queue is %+v, %v", q, err)
+	}
+	errs := d.RenewAll(t.Context(), []driver.Renewal{{Hold: r.Hold(0), TTL: time.Minute}, {Hold: driver.Hold{Name: "mine", ID: "nobody"}, TTL: time.Minute}})
+	if !errors.Is(errs[0], driver.ErrLost) || !errors.Is(errs[1], driver.ErrLost) {
+		t.Errorf("renewals beside a foreign hash: %v", errs)
+	}
+	got := queue(t, c, "a", 2)
+	if err := c.Break(t.Context(), "mine", 0); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("token 0 broke a holder of ours: %v", err)
+	}
+	if err := c.Break(t.Context(), "a", 0); err != nil {
+		t.Errorf("break: %v", err)
+	}
+	release(t, granted(t, got))
+	release(t, k)
+	for _, n := range cs {
+		n.Set(t.Context(), keyOf("a"), "theirs", 0)
+	}
+	if err := c.Break(t.Context(), "a", 0); err != nil {
+		t.Errorf("break: %v", err)
+	}
+	release(t, take(t, c, "a"))
+}
+
+// A ticket that has to last is left by Close, for its whole lease.
+func TestMinHold(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	d, other := openAt(t, nodes.URL()), openAt(t, nodes.URL())
+	holder := driver.Request{Name: "a", ID: newID(), TTL: time.Minute}
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: "a", ID: newID(), TTL: 10 * time.Second, MinHold: 10 * time.Second, Wait: true}
+	r.Joined = func() { go func() { _ = other.Release(context.Background(), holder.Hold(0)) }() }
+	if g, err := d.Acquire(t.Context(), r); err != nil || g.Claim != 0 {
+		t.Fatalf("granted %+v, %v; want the whole lease", g, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	q, err := other.Inspect(t.Context(), "a")
+	if err != nil || len(q) != 1 || q[0].ID != r.ID || q[0].Remaining < 9*time.Second {
+		t.Errorf("after Close the queue is %+v, %v", q, err)
+	}
+}

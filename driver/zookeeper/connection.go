@@ -1,0 +1,172 @@
+package zookeeper
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// connection is the network connection that the client has at present, where
+// it is our own: the client tells little about it.
+type connection struct {
+	hosts *hosts
+	tls   *tls.Config // nil: without TLS
+	most  time.Duration
+	life  context.Context
+	end   context.CancelFunc // no more connections
+
+	mu     sync.Mutex
+	conn   net.Conn
+	answer time.Duration // bound for the first answer of a server: longer each time, up to most
+	failed error         // why there is no session; nil: there is one, or nothing was tried yet
+}
+
+// answerFirst is the first bound for the first answer of a server.
+const answerFirst = time.Second
+
+func newConnection(names []string, config *tls.Config, session time.Duration) *connection {
+	life, end := context.WithCancel(context.Background())
+	return &connection{
+		hosts: newHosts(life, names), tls: config, life: life, end: end,
+		answer: answerFirst, most: max(session/5, answerFirst),
+	}
+}
+
+// dial is the client's zk.Dialer.
+func (c *connection) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := c.open(network, address, timeout)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.life.Err() != nil {
+		_ = conn.Close()
+		err = net.ErrClosed
+	}
+	if err != nil {
+		c.failed = err
+		return nil, err
+	}
+	c.conn = &greeting{Conn: conn, connection: c, until: time.Now().Add(c.answer)}
+	c.answer = min(2*c.answer, c.most)
+	return c.conn, nil
+}
+
+func (c *connection) open(network, address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(c.life, timeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil || c.tls == nil {
+		return conn, err
+	}
+	config := c.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName = c.hosts.host(address)
+	}
+	ctx, cancel = context.WithTimeout(c.life, c.most)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("TLS with %s: %w", address, err)
+	}
+	return secure, nil
+}
+
+// hasSession notes that a server has given a session.
+func (c *connection) hasSession() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed, c.answer = nil, answerFirst
+}
+
+// fail notes why a connection was lost.
+func (c *connection) fail(err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // closed here
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
+}
+
+// why returns the reason why there is no session, if one is known.
+func (c *connection) why() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
+func (c *connection) present() net.Conn {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn
+}
+
+// close ends the connection without a word to the server, for good: the session
+// lives on until it times out.
+func (c *connection) close() {
+	c.end()
+	if conn := c.present(); conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// greeting is a connection on which the first answer is waited for no longer
+// than a bound: the server may hang, with its port still open. The client itself
+// waits for nearly seven sessions, in which the one that it has ends, though
+// others would serve it.
+type greeting struct {
+	net.Conn
+	connection *connection
+	until      time.Time // for the first answer
+	answered   bool
+}
+
+// SetReadDeadline takes the deadline back, with a zero time, when the first
+// answer begins to come.
+func (g *greeting) SetReadDeadline(t time.Time) error {
+	if !g.answered && t.After(g.until) {
+		t = g.until
+	}
+	g.answered = g.answered || t.IsZero()
+	return g.Conn.SetReadDeadline(t)
+}
+
+// Read notes why the connection ends.
+func (g *greeting) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if err != nil {
+		verb := "lost the connection to"
+		if !g.answered {
+			verb = "no session from"
+		}
+		g.connection.fail(fmt.Errorf("%s %v: %w", verb, g.RemoteAddr(), err))
+	}
+	return n, err
+}
+
+// proveOrLeave is prove for a renewal. One that is not answered in its time
+// has the client leave the server, which hangs or is cut off from the others,
+// for another: by itself it would notice after two thirds of the session, when
+// the leases are over. A caller's own impatience is no reason, nor is one
+// request that was lost while others are confirmed.
+func (d *Driver) proveOrLeave(ctx context.Context) error {
+	sent, s, conn := time.Now(), d.session(), d.connection.present()
+	err := d.prove(ctx)
+	if err == nil || ctx.Err() == nil || s == nil || conn == nil || d.connection.hosts.Len() < 2 {
+		return err
+	}
+	if time.Since(sent) > s.lease()/8 && s.provedAt().Before(sent) {
+		_ = conn.Close() // the client notices, and goes to the next server
+	}
+	return err
+}

@@ -1,0 +1,126 @@
+package zookeeper
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Times of the search for a server.
+const (
+	clientPause = time.Second            // of the client, when it is told so
+	lookupBound = 2 * time.Second        // for the addresses of all hosts
+	steadyAfter = 200 * time.Millisecond // a session that has lasted so long is reconnected without a pause
+)
+
+// hosts tells the client which server to try next (zk.HostProvider). The names
+// are looked up again at the beginning of each round, so that a server that
+// has moved is found. The client's own provider looks them up once.
+type hosts struct {
+	names  []string // host:port, as the URL has them
+	lookup func(ctx context.Context, host string) ([]string, error)
+	life   context.Context // of the driver
+
+	mu        sync.Mutex
+	round     []string          // addresses that are still to be tried
+	last      string            // the address that was given out last
+	hostOf    map[string]string // by address: the host that it was looked up for
+	count     int               // addresses of the last lookup
+	began     time.Time         // of the round
+	connected time.Time         // of the last session; zero: none since the round began
+}
+
+func newHosts(life context.Context, names []string) *hosts {
+	return &hosts{
+		names: names, count: len(names), life: life,
+		lookup: net.DefaultResolver.LookupHost,
+		hostOf: make(map[string]string),
+	}
+}
+
+// Init implements zk.HostProvider.
+func (h *hosts) Init([]string) error { return nil }
+
+// Len implements zk.HostProvider.
+func (h *hosts) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.count
+}
+
+// Connected implements zk.HostProvider.
+func (h *hosts) Connected() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.connected = time.Now()
+}
+
+// Next implements zk.HostProvider. After a short round without a session the
+// client pauses for a second, and fails what waits to be sent. One that took as
+// long has been pause enough. The client asks from one goroutine.
+func (h *hosts) Next() (server string, pause bool) {
+	if h.life.Err() != nil {
+		return "", true // the client ends
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.last == "":
+		h.round = h.resolve()
+	case !h.connected.IsZero():
+		// The session was lost: begin with the others.
+		pause = time.Since(h.connected) < steadyAfter
+		h.round = h.resolve()
+	case len(h.round) == 0:
+		pause = time.Since(h.began) < clientPause
+		h.round = h.resolve()
+	}
+	if pause {
+		h.began = h.began.Add(clientPause)
+	}
+	h.connected = time.Time{}
+	h.last, h.round = h.round[0], h.round[1:]
+	return h.last, pause
+}
+
+// resolve returns the addresses of all hosts in a random order, the one that
+// was tried last at the end. A host that cannot be looked up is tried by its
+// name, so that the error of the lookup is seen. With mu held.
+func (h *hosts) resolve() []string {
+	ctx, cancel := context.WithTimeout(h.life, lookupBound)
+	defer cancel()
+	var found []string
+	for _, name := range h.names {
+		host, port, err := net.SplitHostPort(name)
+		if err != nil {
+			host = name
+		}
+		addrs, err := h.lookup(ctx, host)
+		if err != nil || len(addrs) == 0 {
+			addrs = []string{host}
+		}
+		for _, addr := range addrs {
+			addr = net.JoinHostPort(addr, port)
+			if !slices.Contains(found, addr) {
+				found = append(found, addr)
+			}
+			h.hostOf[addr] = host
+		}
+	}
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
+	if i := slices.Index(found, h.last); i >= 0 {
+		found = append(slices.Delete(found, i, i+1), h.last)
+	}
+	h.count, h.began = len(found), time.Now()
+	return found
+}
+
+// host returns the name that an address was looked up for.
+func (h *hosts) host(addr string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hostOf[addr]
+}

@@ -1,0 +1,231 @@
+package zookeeper_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// setWatches is the request with which a client sets its watches again.
+const setWatches = 101
+
+// network is what a client dials: it can be down, and lose requests that set
+// watches, as if the connection ended before they were sent.
+type network struct {
+	mu      sync.Mutex
+	down    bool
+	lose    bool
+	present net.Conn
+	lost    int
+}
+
+func (n *network) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down {
+		return nil, errors.New("the network is down")
+	}
+	conn, err := net.DialTimeout(network, address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	n.present = conn
+	return &tapped{Conn: conn, network: n}, nil
+}
+
+func (n *network) set(down, lose bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down, n.lose = down, lose
+	if down {
+		_ = n.present.Close()
+	}
+}
+
+func (n *network) cut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lose = false
+	_ = n.present.Close()
+}
+
+type tapped struct {
+	net.Conn
+	network *network
+	greeted bool // the first write is the handshake
+}
+
+func (t *tapped) Write(b []byte) (int, error) {
+	t.network.mu.Lock()
+	lose := t.greeted && t.network.lose && len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == setWatches
+	if lose {
+		t.network.lost++
+	}
+	t.network.mu.Unlock()
+	t.greeted = true
+	if lose {
+		return len(b), nil
+	}
+	return t.Conn.Write(b)
+}
+
+// TestWatchMissedOnReconnect has a permit returned while the client is away,
+// and the client's watches set again with a later answer than that as the last
+// one it has seen: no event comes, and the one who waits is granted all the same.
+// With events it is so at once, and without them before long. Or the permit is
+// returned after that, and the watches were not set again at all.
+func TestWatchMissedOnReconnect(t *testing.T) {
+	for name, c := range map[string]struct {
+		blind, after bool
+		within       time.Duration
+	}{
+		"events":  {within: 2 * time.Second},
+		"blind":   {within: 8 * time.Second, blind: true},
+		"not set": {within: time.Second, after: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := place(t)
+			ctx := ctxFor(t, 40*time.Second)
+			var n network
+			conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, session,
+				zk.WithLogInfo(false), zk.WithLogger(quiet{}), zk.WithDialer(n.dial))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(conn.Close)
+			if c.blind {
+				events = nil
+			}
+			d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at))))
+			t.Cleanup(func() { _ = d.Close() })
+			other := open(t, at)
+			var held []driver.Hold
+			for _, id := range []string{"held-1", "held-2"} {
+				r, _ := permit(id, 2)
+				g := must[driver.Grant](t)(other.Acquire(ctx, r))
+				held = append(held, r.Hold(g.Token))
+			}
+			r, joined := permit("waits-1", 2)
+			granted := make(chan error, 1)
+			go func() {
+				_, err := d.Acquire(ctx, r)
+				granted <- err
+			}()
+			<-joined
+			watchedBy(t, ticketNode(t, admin(t), at, 2), 1)
+
+			n.set(true, false)
+			for conn.State() == zk.StateHasSession {
+				time.Sleep(time.Millisecond)
+			}
+			release := func() {
+				if err := other.Release(ctx, held[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !c.after {
+				release()
+			}
+			n.set(false, true)
+			for conn.State() != zk.StateHasSession {
+				time.Sleep(time.Millisecond)
+			}
+			// What is answered now is later than the release.
+			if _, _, err := conn.Exists("/zookeeper"); err != nil {
+				t.Fatal(err)
+			}
+			if c.after {
+				time.Sleep(300 * time.Millisecond) // all that looks again has looked
+				release()
+			} else {
+				n.cut()
+			}
+			began := time.Now()
+			select {
+			case err := <-granted:
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("granted after %v", time.Since(began).Round(time.Millisecond))
+			case <-time.After(c.within):
+				t.Fatalf("a permit is free, and who waits is not granted within %v", c.within)
+			}
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.lost == 0 {
+				t.Error("no request that sets watches was lost")
+			}
+		})
+	}
+}
+
+// TestWayBack releases a lock while the way to the server loses everything, with
+// another lock on the same session: once the way is back, whoever asks for the
+// release again (as the core does) has it done, and the next is granted.
+func TestWayBack(t *testing.T) {
+	ways := map[string]struct{ lose, heal func(p *testbed.Proxy) }{
+		"cut":    {(*testbed.Proxy).Cut, (*testbed.Proxy).Heal},
+		"lossy":  {(*testbed.Proxy).Lose, (*testbed.Proxy).Heal},
+		"lost":   {(*testbed.Proxy).Cut, func(p *testbed.Proxy) { p.Reset(); p.Heal() }},
+		"refuse": {(*testbed.Proxy).Refuse, (*testbed.Proxy).Heal},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, p, direct := through(t)
+			ctx := ctxFor(t, time.Minute)
+			d, other := open(t, url), open(t, direct)
+			held, released := request("held", "held-1"), request("x", "released-1")
+			must[driver.Grant](t)(d.Acquire(ctx, held))
+			g := must[driver.Grant](t)(d.Acquire(ctx, released))
+			next := request("x", "next-1")
+			joined, granted := make(chan struct{}), make(chan time.Time, 1)
+			next.Joined = func() { close(joined) }
+			go func() {
+				if _, err := other.Acquire(ctx, next); err != nil {
+					t.Error(err)
+				}
+				granted <- time.Now()
+			}()
+			<-joined
+
+			way.lose(p)
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				for ctx.Err() == nil {
+					bound, cancel := context.WithTimeout(ctx, time.Second)
+					err := d.Release(bound, released.Hold(g.Token))
+					cancel()
+					if err == nil || errors.Is(err, driver.ErrLost) {
+						return
+					}
+					time.Sleep(250 * time.Millisecond)
+				}
+			}()
+			time.Sleep(5 * time.Second)
+			way.heal(p)
+			back := time.Now()
+			took := (<-granted).Sub(back)
+			<-gone
+			t.Logf("free %v after the way was back", took.Round(time.Millisecond))
+			if took > 2*time.Second {
+				t.Errorf("free %v after the way was back, want 2s", took)
+			}
+			if err := d.Renew(ctx, held.Hold(0), time.Second); err != nil {
+				t.Errorf("the other lock of the session: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package zookeeper_test
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/rights"
+)
+
+// TestTLS reaches a server that has a certificate of an authority of its own,
+// and asks for one of the client.
+func TestTLS(t *testing.T) {
+	certs := testbed.NewCerts(t)
+	dir := t.TempDir()
+	port := freePort(t)
+	withNetty(t)
+	testbed.Zookeeper(t, testbed.Faults(), testbed.Args(
+		"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+		fmt.Sprintf("secureClientPort=%d", port), "secureClientPortAddress=127.0.0.1",
+		"ssl.keyStore.location="+store(t, dir, "server", certs.ServerKey, certs.ServerCert), "ssl.keyStore.type=PEM",
+		"ssl.trustStore.location="+store(t, dir, "ca", certs.CA), "ssl.trustStore.type=PEM",
+		"ssl.hostnameVerification=false",
+	))
+	with := func(params url.Values) string {
+		return fmt.Sprintf("zookeepers://127.0.0.1:%d/t?%s", port, params.Encode())
+	}
+	own := url.Values{"cert": {certs.Cert}, "key": {certs.Key}}
+	full := url.Values{"ca": {certs.CA}, "cert": {certs.Cert}, "key": {certs.Key}}
+	named := url.Values{"ca": {certs.CA}, "cert": {certs.Cert}, "key": {certs.Key}, "server_name": {"localhost"}}
+	insecure := url.Values{"cert": {certs.Cert}, "key": {certs.Key}, "insecure": {"true"}}
+	wrong := url.Values{"ca": {certs.CA}, "cert": {certs.Cert}, "key": {certs.Key}, "server_name": {"elsewhere"}}
+	for _, params := range []url.Values{full, named, insecure} {
+		c := client(t, with(params))
+		rights.Use(t, c, client(t, with(params)))
+	}
+	for want, params := range map[string]url.Values{
+		"certificate signed by unknown authority": own,
+		"elsewhere": wrong,
+		"zk: ":      {"ca": {certs.CA}}, // no certificate of the client's
+	} {
+		err := open(t, with(params)).(driver.Pinger).Ping(ctxFor(t, 3*time.Second))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+}
+
+// withNetty makes a release of Debian's ZooKeeper, which does not name a jar
+// that TLS needs.
+func withNetty(t *testing.T) {
+	t.Helper()
+	if os.Getenv("ZOOKEEPER_HOME") != "" {
+		return
+	}
+	home := t.TempDir()
+	if err := os.Mkdir(filepath.Join(home, "lib"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, jar := range []string{"zookeeper.jar", "netty-codec.jar"} {
+		from := filepath.Join("/usr/share/java", jar)
+		if _, err := os.Stat(from); err != nil {
+			return // the testbed says what is missing, or has a container
+		}
+		if err := os.Symlink(from, filepath.Join(home, "lib", jar)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("ZOOKEEPER_HOME", home)
+}
+
+// store joins PEM files into one, as ZooKeeper wants it.
+func store(t *testing.T, dir, name string, files ...string) string {
+	t.Helper()
+	var all []byte
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	path := filepath.Join(dir, name+".pem")
+	if err := os.WriteFile(path, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

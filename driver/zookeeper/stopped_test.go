@@ -1,0 +1,62 @@
+package zookeeper_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func init() { testbed.RegisterChild("holds", childHolds) }
+
+// childHolds holds a fixed lease that is longer than its session's, and looks
+// at it without a pause. After a stop it tells what it saw first.
+func childHolds() {
+	ctx := context.Background()
+	c, err := locker.Open(ctx, os.Getenv("STORE"))
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	k, err := c.Acquire(ctx, "x", locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	fmt.Println("holds", k.Token())
+	for last := time.Now(); ; {
+		now := time.Now()
+		if now.Sub(last) > 2*time.Second {
+			fmt.Println("woke", k.Err())
+		}
+		last = now
+	}
+}
+
+// TestStoppedHolder stops a process that holds a fixed lease which is longer
+// than its session's: when it goes on, after the lock has been passed on, the
+// first look at the lock says that it is lost.
+func TestStoppedHolder(t *testing.T) {
+	at := strings.Replace(place(t), "session="+session.String(), "session=2s", 1)
+	ctx := ctxFor(t, time.Minute)
+	for range 3 {
+		child := testbed.Child(t, "holds", "STORE="+at)
+		child.WaitLine("holds")
+		child.Pause()
+		next := client(t, at)
+		k := must[*locker.Lock](t)(next.Acquire(ctx, "x"))
+		child.Resume()
+		if line := child.WaitLine("woke"); !strings.Contains(line, locker.ErrLost.Error()) {
+			t.Errorf("the lock is %d's, and the one before says %q", k.Token(), line)
+		}
+		child.Kill()
+		if err := k.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
