@@ -4,133 +4,184 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-// Acquire implements driver.Driver. An error leaves what was got to Release, as
-// one of a single store does.
-func (m *Multi) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if !r.Wait {
+// How long to wait before a store that went away while the ticket was queued is
+// asked again.
+const (
+	retryFirst = 20 * time.Millisecond
+	retryMost  = 250 * time.Millisecond
+)
+
+// Acquire implements driver.Driver.
+func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if !r.Wait && !m.knows(r.ID) {
 		if err := m.look(ctx, r); err != nil {
 			return driver.Grant{}, err
 		}
 	}
-	a := &acquisition{m: m, r: r, grants: make([]driver.Grant, len(m.parts))}
+	a := &acquisition{m: m, r: r, caller: ctx, grants: make([]driver.Grant, 0, len(m.parts))}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	defer a.cancel(nil)
-	m.enter(r.ID, a.lost)
-	g, err := a.run()
-	switch {
-	case err == nil:
-		m.granted(r.ID)
-		return g, nil
-	case errors.Is(err, driver.ErrNotAcquired):
-		return driver.Grant{}, m.withdraw(ctx, r)
-	case context.Cause(a.ctx) != nil && ctx.Err() == nil:
-		return driver.Grant{}, m.lostWhileWaiting(ctx, r, context.Cause(a.ctx))
+	m.enter(r.ID, a.cancel)
+	if err := a.run(); err != nil {
+		return driver.Grant{}, a.fail(err)
 	}
-	return driver.Grant{}, err
+	if err := m.granted(r.ID); err != nil {
+		return driver.Grant{}, a.fail(err)
+	}
+	return a.grant(), nil
 }
 
-// look refuses a try that a store would refuse, before it is queued anywhere.
-func (m *Multi) look(ctx context.Context, r driver.Request) error {
-	return m.each(func(_ int, d driver.Driver) error {
+// look refuses a request that does not wait, and that a store after the first would
+// refuse, before it is queued on those in front of it.
+func (m *AllDriver) look(ctx context.Context, r driver.Request) error {
+	refused := make([]bool, len(m.parts))
+	err := m.each(func(i int, d driver.Driver) error {
+		if i == 0 {
+			return nil // it refuses without queueing, itself
+		}
 		q, err := d.Inspect(ctx, r.Name)
 		if err != nil {
-			return driver.NoTicket(err)
+			return err
 		}
-		if !driver.Grantable(append(q, r.Ticket(0)), len(q)) {
-			return driver.ErrNotAcquired
-		}
+		queued := slices.ContainsFunc(q, func(t driver.Ticket) bool { return t.ID == r.ID })
+		refused[i] = !queued && !driver.Grantable(append(q, r.Ticket(0)), len(q))
 		return nil
 	})
+	switch {
+	case err != nil:
+		return driver.NoTicket(err)
+	case slices.Contains(refused, true):
+		return driver.ErrNotAcquired
+	}
+	return nil
+}
+
+func (m *AllDriver) knows(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.books[id] != nil
 }
 
 // enter opens the book of a ticket.
-func (m *Multi) enter(id string, lost func(error)) {
+func (m *AllDriver) enter(id string, end func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.books[id] = &book{tokens: make([]uint64, len(m.parts)), released: make([]bool, len(m.parts)), lost: lost}
+	m.books[id] = &book{tokens: make([]uint64, len(m.parts)), released: make([]bool, len(m.parts)), end: end}
 }
 
-func (m *Multi) granted(id string) {
+// forget closes the book of a ticket that is on no store.
+func (m *AllDriver) forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b := m.books[id]; b != nil {
-		b.granted, b.lost = true, nil
-	}
+	delete(m.books, id)
 }
 
-// withdraw takes a try back from the stores that have granted it, because another
-// has refused it. Only when that is confirmed it is a refusal.
-func (m *Multi) withdraw(ctx context.Context, r driver.Request) error {
-	if err := m.Release(ctx, r.Hold(0)); err != nil && !errors.Is(err, driver.ErrLost) {
-		return fmt.Errorf("refused by one store, and not yet removed from another: %w", err)
+// granted ends the acquisition: from now on a loss is told to the core. An error
+// says that a part was lost before.
+func (m *AllDriver) granted(id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[id]
+	switch {
+	case b == nil:
+		return errRemoved
+	case b.lost != nil:
+		return b.lost
 	}
-	return driver.ErrNotAcquired
+	b.granted = true
+	return nil
 }
 
-// lostWhileWaiting gives the rest up when a part was lost while others were
-// waited for, so that the core queues again.
-func (m *Multi) lostWhileWaiting(ctx context.Context, r driver.Request, cause error) error {
-	if err := m.Release(ctx, r.Hold(0)); err != nil && !errors.Is(err, driver.ErrLost) {
-		return err
-	}
-	return fmt.Errorf("%w while the other stores were waited for: %w", driver.ErrLost, cause)
-}
+// errRemoved: Release was called while Acquire was under way.
+var errRemoved = errors.New("the ticket was removed meanwhile")
 
 // acquisition is one Acquire: it queues on one part after the other, and renews
 // meanwhile what it has got.
 type acquisition struct {
-	m      *Multi
+	m      *AllDriver
 	r      driver.Request
-	ctx    context.Context
+	caller context.Context // of the call
+	ctx    context.Context // ends with it, or when a part is lost
 	cancel context.CancelCauseFunc
-	once   sync.Once // calls Joined
 
 	mu     sync.Mutex
-	grants []driver.Grant // by part, as renewed last
-	got    int
+	queued bool           // Joined was called
+	grants []driver.Grant // of the first parts, as renewed last
 }
 
-// lost ends the acquisition: a part that was granted is gone.
-func (a *acquisition) lost(cause error) { a.cancel(cause) }
-
-func (a *acquisition) run() (driver.Grant, error) {
-	stop := make(chan struct{})
+// run acquires all parts.
+func (a *acquisition) run() error {
+	ctx, stop := context.WithCancel(a.ctx)
 	var group sync.WaitGroup
 	defer group.Wait()
-	defer close(stop)
-	for i, d := range a.m.parts {
-		g, err := d.Acquire(a.ctx, a.request(d))
+	defer stop()
+	last := len(a.m.parts) - 1
+	for i := range a.m.parts {
+		g, err := a.acquire(i)
 		if err != nil {
-			return driver.Grant{}, fmt.Errorf("%s: %w", name(d), err)
+			return err
 		}
-		a.add(i, g)
-		if i == 0 && len(a.m.parts) > 1 {
-			group.Go(func() { a.keep(stop) })
+		a.add(g)
+		if i < last {
+			group.Go(func() { a.keep(ctx, i) })
 		}
 	}
-	return a.grant()
-}
-
-// request is the request for one part.
-func (a *acquisition) request(d driver.Driver) driver.Request {
-	r := a.r
-	r.TTL = max(r.TTL, driver.BoundsOf(d, r.TTL).MinTTL)
-	if r.Joined != nil {
-		r.Joined = func() { a.once.Do(a.r.Joined) }
+	stop()
+	group.Wait()
+	if err := a.refresh(); err != nil {
+		return err
 	}
-	return r
+	return context.Cause(a.ctx)
 }
 
-func (a *acquisition) add(i int, g driver.Grant) {
+// acquire acquires one part. Once the ticket is queued it waits for a store that went
+// away, as the driver of one store does (D7).
+func (a *acquisition) acquire(i int) (driver.Grant, error) {
+	r, d := a.r, a.m.parts[i]
+	r.Joined = a.joined
+	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
+		g, err := d.Acquire(a.ctx, r)
+		if err == nil {
+			return g, nil
+		}
+		err = fmt.Errorf("%s: %w", nameOf(d), err)
+		if !a.isQueued() || !unavailable(err) || a.ctx.Err() != nil {
+			return g, err
+		}
+		if !sleep(a.ctx, delay) {
+			return g, errors.Join(context.Cause(a.ctx), err)
+		}
+	}
+}
+
+// joined is called by the parts on which the ticket has to wait.
+func (a *acquisition) joined() {
 	a.mu.Lock()
-	a.grants[i] = g
-	a.got = i + 1
+	first := !a.queued
+	a.queued = true
+	a.mu.Unlock()
+	if first && a.r.Joined != nil {
+		a.r.Joined()
+	}
+}
+
+func (a *acquisition) isQueued() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.queued
+}
+
+func (a *acquisition) add(g driver.Grant) {
+	a.mu.Lock()
+	i := len(a.grants)
+	a.grants = append(a.grants, g)
 	a.mu.Unlock()
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
@@ -139,82 +190,68 @@ func (a *acquisition) add(i int, g driver.Grant) {
 	}
 }
 
-// keep renews what was granted while the rest is waited for. What cannot be
-// renewed until its lease is over ends the acquisition.
-func (a *acquisition) keep(stop <-chan struct{}) {
-	tick := time.NewTicker(a.r.TTL / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
+// fail turns the error of one part into the answer of all. Refused and lost are
+// said only when no store has the ticket any more; after anything else the core
+// removes it (D9).
+func (a *acquisition) fail(err error) error {
+	refused := errors.Is(err, driver.ErrNotAcquired)
+	lost := a.caller.Err() == nil && (errors.Is(err, driver.ErrLost) || a.ctx.Err() != nil || errors.Is(err, errRemoved))
+	clean := refused || lost || errors.Is(err, driver.ErrNoTicket)
+	switch {
+	case len(a.grants) == 0 && a.ctx.Err() == nil && clean:
+		a.m.forget(a.r.ID) // the first store said it
+		return err
+	case refused:
+		if left := a.release(); left != nil {
+			return &partial{fmt.Errorf("refused by one store, and not yet removed from the others: %w", left)}
 		}
-		a.mu.Lock()
-		got := a.got
-		a.mu.Unlock()
-		for i := range got {
-			if err := a.renew(i); err != nil {
-				a.cancel(err)
-				return
-			}
-		}
+		return driver.ErrNotAcquired
+	case lost && a.undo():
+		return fmt.Errorf("%w while the other stores were waited for: %w", driver.ErrLost, errors.Join(context.Cause(a.ctx), err))
 	}
+	return &partial{err}
 }
 
-// renew renews one part. An error says that it is lost.
-func (a *acquisition) renew(i int) error {
-	a.mu.Lock()
-	g := a.grants[i]
-	a.mu.Unlock()
-	asked := time.Now()
-	ctx, cancel := context.WithTimeout(a.ctx, a.r.TTL/6)
-	defer cancel()
-	err := a.m.parts[i].Renew(ctx, a.r.Hold(g.Token), a.r.TTL)
-	switch {
-	case errors.Is(err, driver.ErrLost):
+// undo removes the ticket from all stores, until they have confirmed it or the
+// call ends. The core can then queue again.
+func (a *acquisition) undo() bool {
+	for delay := retryFirst; a.release() != nil; delay = min(2*delay, retryMost) {
+		if !sleep(a.caller, delay) {
+			return false
+		}
+	}
+	return true
+}
+
+// release asks all stores once to remove the ticket.
+func (a *acquisition) release() error {
+	if err := a.m.Release(a.caller, a.r.Hold(0)); !errors.Is(err, driver.ErrLost) {
 		return err
-	case err == nil:
-		g.Asked, g.Claim = asked, 0
-		a.mu.Lock()
-		a.grants[i] = g
-		a.mu.Unlock()
-	case time.Since(g.Asked) >= lease(a.r, g):
-		return fmt.Errorf("not renewed in time: %w", err)
 	}
 	return nil
 }
 
-// lease is how long a grant lasts from Asked.
-func lease(r driver.Request, g driver.Grant) time.Duration {
-	length := r.TTL
-	for _, d := range []time.Duration{g.TTL, g.Claim} {
-		if d > 0 {
-			length = min(length, d)
-		}
-	}
-	return length
-}
-
 // grant is the grant of all: the token of the authority, and the lease that ends
 // first.
-func (a *acquisition) grant() (driver.Grant, error) {
+func (a *acquisition) grant() driver.Grant {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := driver.Grant{Token: a.grants[a.m.authority].Token, Asked: a.grants[0].Asked}
-	for _, g := range a.grants {
+	all := a.grants[0]
+	all.Token = a.grants[a.m.authority].Token
+	for _, g := range a.grants[1:] {
 		if g.Asked.Before(all.Asked) {
 			all.Asked = g.Asked
 		}
-		if g.TTL > 0 && (all.TTL == 0 || g.TTL < all.TTL) {
-			all.TTL = g.TTL
-		}
-		if g.Claim > 0 && (all.Claim == 0 || g.Claim < all.Claim) {
-			all.Claim = g.Claim
-		}
+		all.TTL = shorter(all.TTL, g.TTL)
+		all.Claim = shorter(all.Claim, g.Claim)
 	}
-	if err := context.Cause(a.ctx); err != nil {
-		return driver.Grant{}, err
+	return all
+}
+
+// shorter is the lesser of two lengths, of which 0 is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
 	}
-	return all, nil
+	return a
 }

@@ -3,38 +3,25 @@ package compose
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/lockerproject/locker/driver"
 )
 
 // Inspect implements driver.Driver: the queue of the first store, behind whoever is
-// only on another one (programs of another generation). A ticket is held when
-// all stores hold it, and has the token of the authority once it has one there.
-func (m *Multi) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+// only on another one (programs of another step of a migration). A ticket is held
+// when every store that has it says so and nobody ahead blocks it.
+func (m *AllDriver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	queues, err := m.queues(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	var first, others []driver.Ticket
-	seen := make(map[string]bool)
-	for i, q := range queues {
-		for _, t := range q {
-			switch {
-			case seen[t.ID]:
-			case i == 0:
-				first = append(first, m.merge(t, queues))
-			default:
-				others = append(others, m.merge(t, queues))
-			}
-			seen[t.ID] = true
-		}
-	}
-	return append(others, first...), nil
+	return m.merge(queues), nil
 }
 
 // queues asks all parts for the queue of a name.
-func (m *Multi) queues(ctx context.Context, name string) ([][]driver.Ticket, error) {
+func (m *AllDriver) queues(ctx context.Context, name string) ([][]driver.Ticket, error) {
 	queues := make([][]driver.Ticket, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) (err error) {
 		queues[i], err = d.Inspect(ctx, name)
@@ -43,45 +30,57 @@ func (m *Multi) queues(ctx context.Context, name string) ([][]driver.Ticket, err
 	return queues, err
 }
 
-// merge is a ticket as all stores see it together.
-func (m *Multi) merge(t driver.Ticket, queues [][]driver.Ticket) driver.Ticket {
-	places, held := 0, 0
+// merge makes one queue of all.
+func (m *AllDriver) merge(queues [][]driver.Ticket) []driver.Ticket {
+	var first, others []driver.Ticket
 	for i, q := range queues {
-		j := slices.IndexFunc(q, func(o driver.Ticket) bool { return o.ID == t.ID })
+		for _, t := range q {
+			switch {
+			case slices.ContainsFunc(queues[:i], func(q []driver.Ticket) bool { return find(q, t.ID) >= 0 }):
+			case i == 0:
+				first = append(first, m.mergeTicket(t, queues))
+			default:
+				others = append(others, m.mergeTicket(t, queues))
+			}
+		}
+	}
+	all := append(others, first...)
+	for i, granted := range driver.Granted(all) {
+		if !granted || !all[i].Held {
+			all[i].Held, all[i].Remaining = false, 0
+		}
+	}
+	return all
+}
+
+// mergeTicket is a ticket as all stores see it together.
+func (m *AllDriver) mergeTicket(t driver.Ticket, queues [][]driver.Ticket) driver.Ticket {
+	for i, q := range queues {
+		j := find(q, t.ID)
 		if j < 0 {
 			continue
-		}
-		places++
-		if q[j].Held {
-			held++
-			t.Remaining = min(t.Remaining, q[j].Remaining)
 		}
 		if i == m.authority {
 			t.Token = q[j].Token
 		}
-	}
-	// Who is on one store only is of a generation that knows no other.
-	if t.Held = held == len(m.parts) || held == 1 && places == 1 && !m.mine(t.ID); !t.Held {
-		t.Remaining = 0
+		t.Held = t.Held && q[j].Held
+		t.Remaining = min(t.Remaining, q[j].Remaining)
+		if q[j].Since.After(t.Since) {
+			t.Since = q[j].Since
+		}
 	}
 	return t
 }
 
-func (m *Multi) mine(id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.books[id] != nil
+func find(q []driver.Ticket, id string) int {
+	return slices.IndexFunc(q, func(t driver.Ticket) bool { return t.ID == id })
 }
 
-// List implements driver.Lister: the names of all stores that can list.
-func (m *Multi) List(ctx context.Context) ([]string, error) {
+// List implements driver.Lister: the names of all stores.
+func (m *AllDriver) List(ctx context.Context) ([]string, error) {
 	lists := make([][]string, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) (err error) {
-		lister, ok := d.(driver.Lister)
-		if !ok {
-			return driver.ErrUnsupported
-		}
-		lists[i], err = lister.List(ctx)
+		lists[i], err = list(ctx, d)
 		return err
 	})
 	all := slices.Concat(lists...)
@@ -89,31 +88,36 @@ func (m *Multi) List(ctx context.Context) ([]string, error) {
 	return slices.Compact(all), err
 }
 
-// Break implements driver.Breaker: it removes the ticket from all stores.
-func (m *Multi) Break(ctx context.Context, name string, token uint64) error {
-	tickets, err := m.Inspect(ctx, name)
-	if err != nil {
-		return err
-	}
-	at := slices.IndexFunc(tickets, func(t driver.Ticket) bool { return t.Token == token })
-	if at < 0 {
-		return driver.ErrLost
-	}
+// Break implements driver.Breaker: it removes the ticket that Inspect shows with that
+// token from all stores. Where a waiter's number and a token of the authority are
+// equal, the token is meant.
+func (m *AllDriver) Break(ctx context.Context, name string, token uint64) error {
 	queues, err := m.queues(ctx, name)
 	if err != nil {
 		return err
 	}
-	return m.each(func(i int, d driver.Driver) error {
-		b, ok := d.(driver.Breaker)
-		if !ok {
-			return driver.ErrUnsupported
+	ofToken := func(t driver.Ticket) bool { return t.Token == token }
+	q := queues[m.authority]
+	at := slices.IndexFunc(q, ofToken)
+	if at < 0 {
+		q = m.merge(queues)
+		at = slices.IndexFunc(q, ofToken)
+	}
+	if at < 0 {
+		return driver.ErrLost
+	}
+	for i := range m.parts {
+		if _, ok := m.parts[i].(driver.Breaker); !ok && find(queues[i], q[at].ID) >= 0 {
+			return fmt.Errorf("%w: break on %s", driver.ErrUnsupported, nameOf(m.parts[i]))
 		}
-		for _, t := range queues[i] {
-			if t.ID == tickets[at].ID {
-				if err := b.Break(ctx, name, t.Token); !errors.Is(err, driver.ErrLost) {
-					return err
-				}
-			}
+	}
+	return m.each(func(i int, d driver.Driver) error {
+		j := find(queues[i], q[at].ID)
+		if j < 0 {
+			return nil
+		}
+		if err := breakTicket(ctx, d, name, queues[i][j].Token); !errors.Is(err, driver.ErrLost) {
+			return err
 		}
 		return nil
 	})

@@ -10,28 +10,31 @@ import (
 )
 
 // hold is how a part knows the ticket.
-func (m *Multi) hold(i int, h driver.Hold) driver.Hold {
+func (m *AllDriver) hold(i int, h driver.Hold) driver.Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h.Token = 0
-	if b := m.books[h.ID]; b != nil {
+	b := m.books[h.ID]
+	switch {
+	case b != nil:
 		h.Token = b.tokens[i]
+	case i != m.authority:
+		h.Token = 0
 	}
 	return h
 }
 
 // Renew implements driver.Driver. A lock that one part has lost is lost.
-func (m *Multi) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+func (m *AllDriver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
 	return m.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
 // RenewAll implements driver.BatchRenewer: one batch for each part.
-func (m *Multi) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+func (m *AllDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	answers := make([][]error, len(m.parts))
 	_ = m.each(func(i int, d driver.Driver) error {
-		batch := make([]driver.Renewal, len(rs))
-		for j, r := range rs {
-			batch[j] = driver.Renewal{Hold: m.hold(i, r.Hold), TTL: max(r.TTL, driver.BoundsOf(d, r.TTL).MinTTL)}
+		batch := slices.Clone(rs)
+		for j := range batch {
+			batch[j].Hold = m.hold(i, batch[j].Hold)
 		}
 		answers[i] = renewAll(ctx, d, batch)
 		return nil
@@ -47,23 +50,9 @@ func (m *Multi) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// renewAll renews on one part. A short answer is no answer.
-func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error {
-	if b, ok := d.(driver.BatchRenewer); ok {
-		if errs := b.RenewAll(ctx, rs); len(errs) == len(rs) {
-			return errs
-		}
-	}
-	errs := make([]error, len(rs))
-	for i, r := range rs {
-		errs[i] = d.Renew(ctx, r.Hold, r.TTL)
-	}
-	return errs
-}
-
 // Release implements driver.Driver. It is done when all parts have said so; the
 // parts that have are not asked again.
-func (m *Multi) Release(ctx context.Context, h driver.Hold) error {
+func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
 		if m.wasReleased(i, h.ID) {
@@ -95,14 +84,14 @@ func (m *Multi) Release(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
-func (m *Multi) wasReleased(i int, id string) bool {
+func (m *AllDriver) wasReleased(i int, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.books[id]
 	return b != nil && b.released[i]
 }
 
-func (m *Multi) setReleased(i int, id string) {
+func (m *AllDriver) setReleased(i int, id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if b := m.books[id]; b != nil {
