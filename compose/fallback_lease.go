@@ -131,19 +131,27 @@ func (f *FallbackDriver) List(ctx context.Context) ([]string, error) {
 
 // Break implements driver.Breaker: it breaks the tickets with that token, on both stores.
 func (f *FallbackDriver) Break(ctx context.Context, name string, token uint64) error {
-	lost := make([]bool, len(f.stores))
-	err := f.either(ctx, func(ctx context.Context, i int, d driver.Driver) error {
-		err := breakTicket(ctx, d, name, token)
-		if errors.Is(err, driver.ErrLost) {
-			lost[i] = true
-			return nil
-		}
-		return err
+	errs := f.both(func(_ int, d driver.Driver) error {
+		bounded, cancel := context.WithTimeout(ctx, f.patience)
+		defer cancel()
+		return breakTicket(bounded, d, name, token)
 	})
-	if err == nil && lost[primary] && lost[secondary] {
-		return driver.ErrLost
+	return oneOf(errs)
+}
+
+// oneOf is the answer to the removal of a ticket from both stores, of which one has it
+// at most: the other has lost it, or does not answer.
+func oneOf(errs [2]error) error {
+	a, b := errs[primary], errs[secondary]
+	switch {
+	case a == nil || b == nil:
+		return nil
+	case errors.Is(a, driver.ErrLost):
+		return b
+	case errors.Is(b, driver.ErrLost):
+		return a
 	}
-	return err
+	return errors.Join(a, b)
 }
 
 // Ping implements driver.Pinger: one of the stores has to answer.

@@ -136,7 +136,7 @@ func TestURLPartsSayWhatIsWrong(t *testing.T) {
 		"all://(x://u:s3c)?ret@h)":   "after the last )",
 		"all://(x://u:1/s3cret@h)":   "in parentheses 1",
 		"all://(x://u:1#s3cret@h)":   "in parentheses 1",
-		"all://(a://(x://u:s3c)r@h)": "without its )",
+		"all://(a://(x://u:s3c)r@h)": "in parentheses 1",
 	} {
 		u, err := driver.ParseURL(raw)
 		if err == nil {
