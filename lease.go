@@ -131,15 +131,14 @@ func (l *lease) addHandle(k *Lock, r *request) *Lock {
 // renewedAt counts a lease of the given length from when it was asked for; the
 // answer came now. It never shortens. With leases.mu held, or before l is shared.
 func (l *lease) renewedAt(asked time.Time, length time.Duration, now time.Time) {
-	margin := l.book.marginOf(length)
 	if most := l.storeCap; most > 0 && length > most {
 		// The store keeps it for no longer than that after each sign of life: a
 		// longer lease is renewed like that until its end, so that a process that
 		// was stopped meanwhile knows of its loss by the clock.
-		if end := asked.Add(length - margin); l.renewers == 0 && end.After(l.fixedUntil) {
+		if end := asked.Add(length - l.book.marginOf(length)); l.renewers == 0 && end.After(l.fixedUntil) {
 			l.fixedUntil = end
 		}
-		length, margin = most, l.book.marginOf(most)
+		length = most
 	}
 	// The next renewal comes TTL/3 after this one, or when no more than two thirds
 	// of the TTL are left of a longer lease.

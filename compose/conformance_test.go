@@ -26,12 +26,12 @@ var notFirst = map[string]string{
 // notLast are those that do not apply with the last store as the authority.
 var notLast = map[string]string{
 	"exclusion/queue-obeys-rule": mixed,
-	"expiry/patient-waiter":     number,
-	"fencing/after-waiting":     number,
-	"loss/late-grant":           number,
+	"expiry/patient-waiter":      number,
+	"fencing/after-waiting":      number,
+	"loss/late-grant":            number,
 	"inspect/long-queue":         number,
-	"history/mixed":             number,
-	"history/with-cuts":         number,
+	"history/mixed":              number,
+	"history/with-cuts":          number,
 }
 
 // unknown is why a case that asks for a ticket that is on neither store does not apply to

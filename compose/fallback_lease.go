@@ -45,28 +45,13 @@ func (f *FallbackDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []er
 func (f *FallbackDriver) Release(ctx context.Context, h driver.Hold) error {
 	store := f.storeOf(h.ID)
 	if store == nowhere {
-		return f.releaseBoth(ctx, h)
+		return oneOf(f.both(func(_ int, d driver.Driver) error { return d.Release(ctx, h) }))
 	}
 	err := f.stores[store].Release(ctx, h)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		f.forget(h.ID)
 	}
 	return err
-}
-
-func (f *FallbackDriver) releaseBoth(ctx context.Context, h driver.Hold) error {
-	errs := f.both(func(_ int, d driver.Driver) error { return d.Release(ctx, h) })
-	lost := 0
-	for i, err := range errs {
-		if errors.Is(err, driver.ErrLost) {
-			lost++
-			errs[i] = nil
-		}
-	}
-	if lost == len(errs) {
-		return driver.ErrLost
-	}
-	return errors.Join(errs[:]...)
 }
 
 // both asks both stores at once.

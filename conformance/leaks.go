@@ -16,14 +16,9 @@ var leaks = []Case{
 		prove:   provesNoKeys,
 	},
 	{
-		Topic: "leaks", Name: "keys-of-expired-leases", Rules: []string{"D18", "D10", "§5.8"}, Needs: NeedKeys, alone: true,
-		Explain: "what the leases of a process that died leave in the store is removed though nobody uses their names again",
-		prove:   provesNoKeysOfLeases,
-	},
-	{
-		Topic: "leaks", Name: "keys-of-dead-waiters", Rules: []string{"D18", "D8", "§5.8"}, Needs: NeedKeys | NeedLink, alone: true,
-		Explain: "what the waiters of a process that died leave in the store is removed",
-		prove:   provesNoKeysOfWaiters,
+		Topic: "leaks", Name: "keys-of-expired-tickets", Rules: []string{"D18", "D8", "D10", "§5.8"}, Needs: NeedKeys, alone: true,
+		Explain: "what the leases and the waiters of a process that died leave in the store is removed though nobody uses their names again",
+		prove:   provesNoKeysOfTheDead,
 	},
 	{
 		Topic: "leaks", Name: "goroutines", Rules: []string{"D17", "§5.8"}, alone: true,
@@ -68,36 +63,9 @@ func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
 // sweep is how long D18 gives for the removal of what expired tickets leave.
 const sweep = time.Minute
 
-// swept waits until the store holds no more than before.
-func (e *env) swept(before, tickets int, b bound, of string) {
-	e.eventually(b.plus(sweep, "the minute of D18"), "waiting for the store to forget expired tickets", func() error {
-		if n := e.keys(); n > before {
-			return fmt.Errorf("the store holds %d keys, and held %d before %d tickets %s expired", n, before, tickets, of)
-		}
-		return nil
-	})
-}
-
-func provesNoKeysOfLeases(e *env) {
-	before, _ := e.usedOnce(e.client(), e.client())
-	ttl := e.ttl()
-	if e.h.OpenLink == nil && keeps(e, e.driver(), e.driver(), ttl) {
-		return // its process would have to die
-	}
-	d, die := e.mortalDriver()
-	n := rounds(20)
-	e.each(n, func(i int) {
-		r := e.request(e.name(fmt.Sprint("lease-", i)))
-		r.TTL, r.Renewed, r.Shared = ttl, false, i%2 == 1
-		e.grant(d, r)
-	})
-	die()
-	e.swept(before, n, e.crash(ttl), "of holders")
-}
-
-// provesNoKeysOfWaiters lets waiters die after a while behind holders that go on
-// holding: nobody removes them by the way.
-func provesNoKeysOfWaiters(e *env) {
+// provesNoKeysOfTheDead lets holders die, and waiters behind holders that go on
+// holding, so that nobody removes them by the way. Both are waited for at once.
+func provesNoKeysOfTheDead(e *env) {
 	a := e.client()
 	e.usedOnce(a, e.client())
 	n := rounds(20)
@@ -108,20 +76,55 @@ func provesNoKeysOfWaiters(e *env) {
 	})
 	e.settled(patience, e.keys)
 	before := e.keys()
-	d, link := e.linkedDriver()
+	b := e.crash(e.ttl())
+	holders := e.holdersDie(n)
+	waiters := 0
+	if e.h.OpenLink != nil {
+		waiters = n
+		e.waitersDie(names)
+		for _, other := range []bound{e.crash(waiterTTL), e.dead()} {
+			if other.d > b.d {
+				b = other
+			}
+		}
+	}
+	e.eventually(b.plus(sweep, "the minute of D18"), "waiting for the store to forget expired tickets", func() error {
+		if now := e.keys(); now > before {
+			return fmt.Errorf("the store holds %d keys, and held %d before the tickets of %d holders and of %d waiters expired", now, before, holders, waiters)
+		}
+		return nil
+	})
+	e.each(n, func(i int) { e.release(locks[i]) })
+}
+
+// holdersDie takes n leases of a process that dies, unless the store keeps them for
+// as long as a process lives and no way to it can be cut.
+func (e *env) holdersDie(n int) (died int) {
+	ttl := e.ttl()
+	if e.h.OpenLink == nil && keeps(e, e.driver(), e.driver(), ttl) {
+		return 0
+	}
+	d, die := e.mortalDriver()
 	e.each(n, func(i int) {
+		r := e.request(e.name(fmt.Sprint("lease-", i)))
+		r.TTL, r.Renewed, r.Shared = ttl, false, i%2 == 1
+		e.grant(d, r)
+	})
+	die()
+	return n
+}
+
+// waitersDie queues a waiter for each name, of a process that dies after it has
+// sent heartbeats.
+func (e *env) waitersDie(names []string) {
+	d, link := e.linkedDriver()
+	e.each(len(names), func(i int) {
 		r := e.request(names[i])
 		r.TTL = waiterTTL
 		e.queueAt(d, r, 2)
 	})
 	e.sleep(e.heartbeats())
 	link.Cut()
-	b := e.crash(waiterTTL)
-	if dead := e.dead(); dead.d > b.d {
-		b = dead
-	}
-	e.swept(before, n, b, "of waiters")
-	e.each(n, func(i int) { e.release(locks[i]) })
 }
 
 func provesNoKeys(e *env) {

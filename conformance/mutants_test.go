@@ -136,8 +136,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.WorksClosed:     `close/after`,
 	mutant.CloseTakesAll:   `close/others-untouched`,
 	mutant.KeysStay:        `leaks/keys`,
-	mutant.LapsedKeysStay:  `leaks/keys-of-expired-leases`,
-	mutant.DeadKeysStay:    `leaks/keys-of-dead-waiters`,
+	mutant.LapsedKeysStay:  `leaks/keys-of-expired-tickets`,
+	mutant.DeadKeysStay:    `leaks/keys-of-expired-tickets`,
 	mutant.GoroutineStays:  `leaks/goroutines`,
 	mutant.StartsEmpty:     `outage/restart-while-held outage/restart-while-waiting history/with-kills`,
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -45,11 +46,8 @@ func saysMore(err error) bool {
 	case interface{ Unwrap() error }:
 		return saysMore(x.Unwrap())
 	}
-	switch err { //nolint:errorlint // leaves
-	case nil, context.Canceled, context.DeadlineExceeded, errChanged, driver.ErrUnavailable, driver.ErrNoTicket:
-		return false
-	}
-	return true
+	leaves := []error{nil, context.Canceled, context.DeadlineExceeded, errChanged, driver.ErrUnavailable, driver.ErrNoTicket}
+	return !slices.Contains(leaves, err)
 }
 
 func provesReleaseWhileDown(e *env) {

@@ -81,7 +81,7 @@ func TestRunReports(t *testing.T) {
 		"disproved: token 1 was granted to a new process, after token 2",
 		"--- SKIP: TestChildBroken/leaks/keys",
 		"not run: the harness has no Keys (D18, §5.8: after all is released",
-		" disproved; not fully proved: D10, D18: give Keys; D6, D7, D8,",
+		" disproved; not fully proved: D8, D10, D18: give Keys; D6, D7, D8,",
 		": give OpenLink; ", ", D19: give Server",
 	)
 }

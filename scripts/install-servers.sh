@@ -97,7 +97,9 @@ want_postgres()  {
 	want_faketime
 }
 # The databases' own clocks are set, in tests of what that does to leases.
-want_faketime()  { any /usr/lib/*/faketime/libfaketime.so.1 || PACKAGES+=(libfaketime); }
+want_faketime()  {
+	any /usr/lib/*/faketime/libfaketime.so.1 || [[ " ${PACKAGES[*]-} " == *" libfaketime "* ]] || PACKAGES+=(libfaketime)
+}
 want_zookeeper() {
 	[ -e /usr/share/java/zookeeper.jar ] || PACKAGES+=(libzookeeper-java)
 	have java || PACKAGES+=(default-jre-headless)

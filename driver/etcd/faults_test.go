@@ -200,7 +200,7 @@ func TestHungLeaseStarvesNobody(t *testing.T) {
 		case <-time.After(8 * time.Second):
 		}
 		cancel()
-		<-long
+		<-long                                        //nolint:errcheck // it was cancelled
 		for _, id := range []string{"id-l", "id-s"} { // as the core does
 			h := driver.Hold{Name: map[string]string{"id-l": "long", "id-s": "short"}[id], ID: id}
 			if err := d.Release(t.Context(), h); err != nil && !errors.Is(err, driver.ErrLost) {

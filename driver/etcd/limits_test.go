@@ -297,9 +297,13 @@ func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 	other := newDriver(t, newClient(t, srv.Addr()), prefix)
 	told := make(chan error, 10)
 	for i, tc := range []struct{ held, after time.Duration }{
-		{after: 0}, {after: 20 * time.Millisecond}, {after: 70 * time.Millisecond}, // before its loss is watched for
-		{held: 300 * time.Millisecond, after: 0}, {held: 300 * time.Millisecond, after: 20 * time.Millisecond},
-		{held: 300 * time.Millisecond, after: 70 * time.Millisecond}, {held: 300 * time.Millisecond, after: 300 * time.Millisecond},
+		{after: 0},
+		{after: 20 * time.Millisecond},
+		{after: 70 * time.Millisecond}, // before its loss is watched for
+		{held: 300 * time.Millisecond, after: 0},
+		{held: 300 * time.Millisecond, after: 20 * time.Millisecond},
+		{held: 300 * time.Millisecond, after: 70 * time.Millisecond},
+		{held: 300 * time.Millisecond, after: 300 * time.Millisecond},
 	} {
 		name, after := fmt.Sprint("name-", i), tc.after
 		d := newDriver(t, newClient(t, srv.Addr()), prefix)

@@ -29,7 +29,11 @@ func TestEnqueueingLocksNoTable(t *testing.T) {
 		rows, err := tx.QueryContext(t.Context(), fmt.Sprintf(
 			"SELECT seq FROM %s_tickets FORCE INDEX (line) WHERE name = 'held' AND seq > %d FOR UPDATE", prefix, k.Token()>>20))
 		must(t, err)
-		must(t, rows.Close())
+		for rows.Next() {
+			t.Error("somebody waits already")
+		}
+		must(t, rows.Err())
+		must(t, rows.Close()) //nolint:sqlclosecheck // before the transaction goes on
 		var group sync.WaitGroup
 		defer group.Wait()
 		ctx, cancel := context.WithCancel(t.Context())

@@ -84,7 +84,7 @@ func await(t *testing.T, l *locker.Client, name string, n int) {
 	until(t, func() error {
 		line, err := l.Inspect(t.Context(), name)
 		if err != nil || len(line.Tickets) != n {
-			return fmt.Errorf("%d tickets, %v; want %d", len(line.Tickets), err, n)
+			return fmt.Errorf("%d tickets, %w; want %d", len(line.Tickets), err, n)
 		}
 		return nil
 	})

@@ -142,6 +142,14 @@ func TestNothingSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	ways.Refuse()
+	// A request over a connection of before may have been sent: each is tried once.
+	for refused := 0; refused < 5; {
+		if err := d.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "reset") {
+			refused = 0
+			continue
+		}
+		refused++
+	}
 	for _, wait := range []bool{false, true} {
 		_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: newID(), TTL: time.Minute, Wait: wait})
 		if !errors.Is(err, driver.ErrNoTicket) || !errors.Is(err, driver.ErrUnavailable) {

@@ -118,7 +118,7 @@ func (e *quorumError) Error() string {
 
 // Is makes errors.Is find what went wrong on any node.
 func (e *quorumError) Is(target error) bool {
-	if target == driver.ErrUnavailable { //nolint:errorlint // the very sentinel
+	if target == driver.ErrUnavailable {
 		return e.unavailable
 	}
 	for _, err := range e.errs {

@@ -191,13 +191,13 @@ func TestMinHold(t *testing.T) {
 	at := strings.Replace(place(t), "session="+session.String(), "session=4s", 1)
 	ctx := ctxFor(t, time.Minute)
 	d, other := open(t, at), open(t, at)
-	most := driver.BoundsOf(d, time.Second).MaxTTL
 	r := request("x", "kept-1")
 	r.MinHold, r.TTL = 20*time.Second, 20*time.Second
 	if _, err := d.Acquire(ctx, r); !errors.Is(err, driver.ErrUnsupported) || !errors.Is(err, driver.ErrNoTicket) {
 		t.Fatalf("longer than the session can give: %v", err)
 	}
-	if most = driver.BoundsOf(d, time.Second).MaxTTL; most <= 0 || most >= 4*time.Second {
+	most := driver.BoundsOf(d, time.Second).MaxTTL
+	if most <= 0 || most >= 4*time.Second {
 		t.Fatalf("MaxTTL %v", most)
 	}
 	r.MinHold, r.TTL = most, most
