@@ -103,6 +103,7 @@ func TestAllKeepsWhileItWaits(t *testing.T) {
 // A part that is lost while others are waited for is no grant: the ticket queues again.
 func TestAllLosesAPartWhileItWaits(t *testing.T) {
 	for name, lose := range map[string]func(*testing.T, *pair){
+		// It is told at once, long before the next renewal.
 		"broken": func(t *testing.T, p *pair) {
 			if err := p.on[0].Break(t.Context(), "x", p.queue(t, 0, 1).Tickets[0].Token); err != nil {
 				t.Error(err)
@@ -121,7 +122,7 @@ func TestAllLosesAPartWhileItWaits(t *testing.T) {
 				got := p.background(t)
 				before := p.queue(t, 0, 1).Tickets[0].Token
 				lose(t, p)
-				time.Sleep(time.Second)
+				time.Sleep(100 * time.Millisecond)
 				if q := p.queue(t, 0, 1); q.Tickets[0].Token == before || !q.Tickets[0].Held {
 					t.Errorf("the ticket did not queue again: %+v", q)
 				}
@@ -157,6 +158,45 @@ func TestAllLosesAPart(t *testing.T) {
 	}
 }
 
+// A part that is not renewed is lost, though the other is, and nobody tells.
+func TestAllIsNotRenewed(t *testing.T) {
+	for i := range 2 {
+		bubble(t, func(t *testing.T) {
+			p := newPair(t)
+			k := acquire(t, p.all, locker.WithTTL(time.Second))
+			store := []*flaky{p.first, p.second}[i]
+			store.away.Store(true)
+			time.Sleep(time.Second)
+			if !errors.Is(k.Err(), locker.ErrLost) {
+				t.Errorf("store %d away for the whole lease: %v", i+1, k.Err())
+			}
+			store.away.Store(false)
+			time.Sleep(time.Second)
+			release(t, acquire(t, p.all))
+		})
+	}
+}
+
+// Inspect shows who holds on one store only, and behind it who waits for it there.
+func TestAllInspect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t)
+		other := acquire(t, p.on[1], locker.WithOwner("other"))
+		got := p.background(t)
+		q, err := p.all.Inspect(t.Context(), "x")
+		if err != nil || len(q.Tickets) != 2 || q.Tickets[0].Owner != "other" || !q.Tickets[0].Held || q.Tickets[1].Held {
+			t.Errorf("%+v, %v", q, err)
+		}
+		if names, err := p.all.List(t.Context()); err != nil || len(names) != 1 {
+			t.Errorf("names %v, %v", names, err)
+		}
+		if err := p.all.Break(t.Context(), "x", other.Token()); err != nil {
+			t.Error(err)
+		}
+		release(t, <-got)
+	})
+}
+
 // A store that refuses, or is away, leaves nothing on the others.
 func TestAllUndoesWhatItCannotHave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -166,6 +206,9 @@ func TestAllUndoesWhatItCannotHave(t *testing.T) {
 			t.Errorf("try: %v", err)
 		}
 		p.queue(t, 0, 0)
+		if n := p.first.asked.Load(); n != 0 {
+			t.Errorf("the first store was asked %d times for what the second refuses", n)
+		}
 		release(t, other)
 
 		p.second.away.Store(true)

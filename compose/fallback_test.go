@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -175,6 +176,26 @@ func TestFallbackRemovesOrphans(t *testing.T) {
 		if k.Err() != nil {
 			t.Errorf("the degraded lock: %v", k.Err())
 		}
+		release(t, k)
+	})
+}
+
+// The loss of what the primary may have of a degraded lock is no loss.
+func TestFallbackIgnoresOrphans(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newBacked(t)
+		p.first.loses.Store(true)
+		time.AfterFunc(time.Second, func() { p.first.hangs.Store(true) })
+		k := acquire(t, p.all)
+		if err := p.on[0].Break(t.Context(), "x", p.queue(t, 0, 1).Tickets[0].Token); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if k.Err() != nil {
+			t.Errorf("the degraded lock: %v", k.Err())
+		}
+		p.first.loses.Store(false)
+		p.first.hangs.Store(false)
 		release(t, k)
 	})
 }

@@ -30,6 +30,8 @@ type flaky struct {
 	away  atomic.Bool // refuses everybody
 	hangs atomic.Bool // never answers
 	loses atomic.Bool // does what it is asked and never answers
+
+	asked atomic.Int64 // calls of Acquire
 }
 
 func (f *flaky) pass(ctx context.Context, ask func() error) error {
@@ -49,7 +51,11 @@ func (f *flaky) pass(ctx context.Context, ask func() error) error {
 }
 
 func (f *flaky) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
+	f.asked.Add(1)
 	err = f.pass(ctx, func() (err error) { g, err = f.Driver.Acquire(ctx, r); return err })
+	if errors.Is(err, errDown) {
+		err = driver.NoTicket(err)
+	}
 	return g, err
 }
 
