@@ -20,7 +20,7 @@ const (
 
 // Acquire implements driver.Driver.
 func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if !r.Wait && !m.knows(r.ID) {
+	if !r.Wait && !m.knows(keyOf(r.Hold(0))) {
 		if err := m.look(ctx, r); err != nil {
 			return driver.Grant{}, err
 		}
@@ -28,11 +28,11 @@ func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant
 	a := &acquisition{m: m, r: r, caller: ctx, grants: make([]driver.Grant, 0, len(m.parts))}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	defer a.cancel(nil)
-	m.enter(r.ID, a.cancel)
+	m.enter(keyOf(r.Hold(0)), a.cancel)
 	if err := a.run(); err != nil {
 		return driver.Grant{}, a.fail(err)
 	}
-	if err := m.granted(r.ID); err != nil {
+	if err := m.granted(keyOf(r.Hold(0))); err != nil {
 		return driver.Grant{}, a.fail(err)
 	}
 	return a.grant(), nil
@@ -63,32 +63,32 @@ func (m *AllDriver) look(ctx context.Context, r driver.Request) error {
 	return nil
 }
 
-func (m *AllDriver) knows(id string) bool {
+func (m *AllDriver) knows(k key) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.books[id] != nil
+	return m.books[k] != nil
 }
 
 // enter opens the book of a ticket.
-func (m *AllDriver) enter(id string, end func(error)) {
+func (m *AllDriver) enter(k key, end func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.books[id] = &book{tokens: make([]uint64, len(m.parts)), released: make([]bool, len(m.parts)), end: end}
+	m.books[k] = &book{tokens: make([]uint64, len(m.parts)), released: make([]bool, len(m.parts)), end: end}
 }
 
 // forget closes the book of a ticket that is on no store.
-func (m *AllDriver) forget(id string) {
+func (m *AllDriver) forget(k key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.books, id)
+	delete(m.books, k)
 }
 
 // granted ends the acquisition: from now on a loss is told to the core. An error
 // says that a part was lost before.
-func (m *AllDriver) granted(id string) error {
+func (m *AllDriver) granted(k key) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := m.books[id]
+	b := m.books[k]
 	switch {
 	case b == nil:
 		return errRemoved
@@ -185,7 +185,7 @@ func (a *acquisition) add(g driver.Grant) {
 	a.mu.Unlock()
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
-	if b := a.m.books[a.r.ID]; b != nil {
+	if b := a.m.books[keyOf(a.r.Hold(0))]; b != nil {
 		b.tokens[i] = g.Token
 	}
 }
@@ -199,7 +199,7 @@ func (a *acquisition) fail(err error) error {
 	clean := refused || lost || errors.Is(err, driver.ErrNoTicket)
 	switch {
 	case len(a.grants) == 0 && a.ctx.Err() == nil && clean:
-		a.m.forget(a.r.ID) // the first store said it
+		a.m.forget(keyOf(a.r.Hold(0))) // the first store said it
 		return err
 	case refused:
 		if left := a.release(); left != nil {

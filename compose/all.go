@@ -72,7 +72,7 @@ func All(drivers ...driver.Driver) *AllDriver {
 	if len(drivers) == 0 {
 		panic("compose: All: no drivers")
 	}
-	m := &AllDriver{parts: drivers, authority: len(drivers) - 1, books: make(map[string]*book)}
+	m := &AllDriver{parts: drivers, authority: len(drivers) - 1, books: make(map[key]*book)}
 	for i, d := range drivers {
 		if d == nil {
 			panic(fmt.Sprintf("compose: All: driver %d is nil", i))
@@ -93,7 +93,7 @@ type AllDriver struct {
 	tell      func(driver.Hold, error)
 
 	mu    sync.Mutex
-	books map[string]*book // by ticket ID
+	books map[key]*book
 }
 
 var (
@@ -142,7 +142,7 @@ func (m *AllDriver) NotifyLoss(tell func(driver.Hold, error)) { m.tell = tell }
 // partLost is told by a part that can push.
 func (m *AllDriver) partLost(h driver.Hold, cause error) {
 	m.mu.Lock()
-	b := m.books[h.ID]
+	b := m.books[keyOf(h)]
 	if b == nil {
 		m.mu.Unlock()
 		return

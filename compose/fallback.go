@@ -70,7 +70,7 @@ func Fallback(primary, secondary driver.Driver) *FallbackDriver {
 	}
 	f := &FallbackDriver{
 		stores: [2]driver.Driver{primary, secondary}, patience: DefaultPatience,
-		on: make(map[string]int), degraded: logDegraded,
+		on: make(map[key]int), degraded: logDegraded,
 	}
 	f.orphans = newOrphans(primary)
 	for i, d := range f.stores {
@@ -90,7 +90,7 @@ type FallbackDriver struct {
 	orphans  *orphans // on the primary
 
 	mu sync.Mutex
-	on map[string]int // by ticket ID: which store it is on
+	on map[key]int // which store a ticket is on
 }
 
 const primary, secondary = 0, 1
@@ -145,16 +145,16 @@ func (f *FallbackDriver) String() string {
 
 // Acquire implements driver.Driver.
 func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if f.storeOf(r.ID) == secondary { // asked again
+	if f.storeOf(r.Hold(0)) == secondary { // asked again
 		return f.stores[secondary].Acquire(ctx, r)
 	}
-	f.set(r.ID, primary)
+	f.set(r.Hold(0), primary)
 	g, err := f.acquirePrimary(ctx, r)
 	switch {
 	case err == nil:
 		return g, nil
 	case ctx.Err() != nil || !unavailable(err):
-		f.settle(r.ID, err)
+		f.settle(r.Hold(0), err)
 		return driver.Grant{}, err
 	}
 	return f.degrade(ctx, r, err)
@@ -191,7 +191,7 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 // removed in the background.
 func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause error) (driver.Grant, error) {
 	cause = fmt.Errorf("%s: %w", nameOf(f.stores[primary]), cause)
-	f.set(r.ID, secondary)
+	f.set(r.Hold(0), secondary)
 	if !errors.Is(cause, driver.ErrNoTicket) {
 		f.orphans.add(r.Hold(0))
 	}
@@ -200,7 +200,7 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 		f.degraded(ctx, Degraded{Name: r.Name, Owner: r.Owner, Token: g.Token, Cause: cause})
 		return g, nil
 	}
-	f.settle(r.ID, err)
+	f.settle(r.Hold(0), err)
 	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrClosed) {
 		return driver.Grant{}, err
 	}
@@ -209,34 +209,34 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 }
 
 // settle forgets a ticket that certainly is not on the store that has answered.
-func (f *FallbackDriver) settle(id string, err error) {
+func (f *FallbackDriver) settle(h driver.Hold, err error) {
 	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNoTicket) {
-		f.forget(id)
+		f.forget(h)
 	}
 }
 
 const nowhere = -1
 
 // storeOf is the store that a ticket is on, or nowhere.
-func (f *FallbackDriver) storeOf(id string) int {
+func (f *FallbackDriver) storeOf(h driver.Hold) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i, ok := f.on[id]; ok {
+	if i, ok := f.on[keyOf(h)]; ok {
 		return i
 	}
 	return nowhere
 }
 
-func (f *FallbackDriver) set(id string, store int) {
+func (f *FallbackDriver) set(h driver.Hold, store int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.on[id] = store
+	f.on[keyOf(h)] = store
 }
 
-func (f *FallbackDriver) forget(id string) {
+func (f *FallbackDriver) forget(h driver.Hold) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.on, id)
+	delete(f.on, keyOf(h))
 }
 
 // NotifyLoss implements driver.LossNotifier.
@@ -245,7 +245,7 @@ func (f *FallbackDriver) NotifyLoss(tell func(driver.Hold, error)) { f.tell = te
 // lost is told by the i-th store. What is left of a ticket on the primary, which the
 // secondary has granted, may be lost.
 func (f *FallbackDriver) lost(i int, h driver.Hold, cause error) {
-	if f.storeOf(h.ID) == i && f.tell != nil {
+	if f.storeOf(h) == i && f.tell != nil {
 		f.tell(h, cause)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // Renew implements driver.Driver, on the store that has the ticket.
 func (f *FallbackDriver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	return f.stores[max(f.storeOf(h.ID), primary)].Renew(ctx, h, ttl)
+	return f.stores[max(f.storeOf(h), primary)].Renew(ctx, h, ttl)
 }
 
 // RenewAll implements driver.BatchRenewer: one batch for each store.
@@ -23,7 +23,7 @@ func (f *FallbackDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []er
 		var batch []driver.Renewal
 		var at []int
 		for i, r := range rs {
-			if max(f.storeOf(r.ID), primary) == store {
+			if max(f.storeOf(r.Hold), primary) == store {
 				batch, at = append(batch, r), append(at, i)
 			}
 		}
@@ -43,13 +43,13 @@ func (f *FallbackDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []er
 // Release implements driver.Driver, on the store that has the ticket. One that is
 // not known is looked for on both.
 func (f *FallbackDriver) Release(ctx context.Context, h driver.Hold) error {
-	store := f.storeOf(h.ID)
+	store := f.storeOf(h)
 	if store == nowhere {
 		return oneOf(f.both(func(_ int, d driver.Driver) error { return d.Release(ctx, h) }))
 	}
 	err := f.stores[store].Release(ctx, h)
 	if err == nil || errors.Is(err, driver.ErrLost) {
-		f.forget(h.ID)
+		f.forget(h)
 	}
 	return err
 }

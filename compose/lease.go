@@ -13,7 +13,7 @@ import (
 func (m *AllDriver) hold(i int, h driver.Hold) driver.Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := m.books[h.ID]
+	b := m.books[keyOf(h)]
 	switch {
 	case b != nil:
 		h.Token = b.tokens[i]
@@ -55,7 +55,7 @@ func (m *AllDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
-		if m.wasReleased(i, h.ID) {
+		if m.wasReleased(i, keyOf(h)) {
 			found[i] = true
 			return nil
 		}
@@ -63,7 +63,7 @@ func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 		switch {
 		case err == nil:
 			found[i] = true
-			m.setReleased(i, h.ID)
+			m.setReleased(i, keyOf(h))
 		case errors.Is(err, driver.ErrLost):
 			lost[i] = true
 			return nil
@@ -74,8 +74,8 @@ func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 		return err
 	}
 	m.mu.Lock()
-	b := m.books[h.ID]
-	delete(m.books, h.ID)
+	b := m.books[keyOf(h)]
+	delete(m.books, keyOf(h))
 	m.mu.Unlock()
 	held := b != nil && b.granted
 	if held && slices.Contains(lost, true) || !slices.Contains(found, true) {
@@ -84,17 +84,17 @@ func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
-func (m *AllDriver) wasReleased(i int, id string) bool {
+func (m *AllDriver) wasReleased(i int, k key) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := m.books[id]
+	b := m.books[k]
 	return b != nil && b.released[i]
 }
 
-func (m *AllDriver) setReleased(i int, id string) {
+func (m *AllDriver) setReleased(i int, k key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b := m.books[id]; b != nil {
+	if b := m.books[k]; b != nil {
 		b.released[i] = true
 	}
 }

@@ -56,22 +56,23 @@ func TestMigration(t *testing.T) {
 	})
 }
 
-// migrate runs the four steps, each for a while alone and for a while beside the one
-// before, with three programs that compete for two names.
+// migrate runs the four steps, each with three programs that compete for two names. As
+// many steps run side by side as may: 1, 2 and 3, then 2, 3 and 4.
 func migrate(t *testing.T, while time.Duration, steps [4]func() *locker.Client) {
 	t.Helper()
-	m := &migration{t: t, names: [2]resource{{}, {}}}
-	var stop func()
+	m := &migration{t: t}
+	var stops [4]func()
 	for step, open := range steps {
-		before := stop
-		stop = m.start(step, open)
-		time.Sleep(while) // beside the step before
-		if before != nil {
-			before()
+		stops[step] = m.start(step, open)
+		time.Sleep(while)
+		if step >= 2 {
+			stops[step-2]()
 			time.Sleep(while / 2)
 		}
 	}
-	stop()
+	stops[2]()
+	time.Sleep(while)
+	stops[3]()
 	for step := range steps {
 		t.Logf("step %d: %d grants, %d of them beside another step, longest wait %v", step+1,
 			m.grants[step].Load(), m.beside[step].Load(), time.Duration(m.longest[step].Load()).Round(time.Millisecond))
@@ -159,6 +160,7 @@ func (m *migration) use(step int, r *resource, token uint64) {
 	for other := range m.running {
 		if other != step && m.running[other].Load() > 0 {
 			m.beside[step].Add(1)
+			break
 		}
 	}
 	if step < 2 {

@@ -110,7 +110,7 @@ func (o *orphans) answered(t orphan, removed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range o.tickets {
-		if o.tickets[i].hold.ID != t.hold.ID {
+		if o.tickets[i].hold != t.hold {
 			continue
 		}
 		if removed || t.looks == len(orphanLooks) {

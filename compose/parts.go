@@ -13,6 +13,11 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
+// key is what a ticket is known by (D1): an ID under another name is another ticket.
+type key struct{ name, id string }
+
+func keyOf(h driver.Hold) key { return key{h.Name, h.ID} }
+
 // nameOf is how errors call a driver.
 func nameOf(d driver.Driver) string {
 	if s, ok := d.(fmt.Stringer); ok {
