@@ -204,8 +204,11 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrClosed) {
 		return driver.Grant{}, err
 	}
-	err = fmt.Errorf("%w; %s: %w", &partial{cause}, nameOf(f.stores[secondary]), err)
-	return driver.Grant{}, err
+	both := fmt.Errorf("%w; %s: %w", cause, nameOf(f.stores[secondary]), err)
+	if errors.Is(cause, driver.ErrNoTicket) && errors.Is(err, driver.ErrNoTicket) {
+		return driver.Grant{}, both
+	}
+	return driver.Grant{}, &partial{both}
 }
 
 // settle forgets a ticket that certainly is not on the store that has answered.

@@ -231,6 +231,28 @@ func (d *late) Acquire(ctx context.Context, r driver.Request) (driver.Grant, err
 	return driver.Grant{}, context.Cause(ctx)
 }
 
+// That the secondary has no ticket does not say that the primary has none (D9).
+func TestFallbackNoTicketIsTrue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first, second := &flaky{Driver: memory.New()}, &flaky{Driver: memory.New()}
+		f := compose.Fallback(first, second)
+		defer f.Close()
+		second.away.Store(true)
+		r := driver.Request{Name: "x", ID: "1", TTL: time.Minute}
+		first.loses.Store(true)
+		if _, err := f.Acquire(t.Context(), r); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("answer lost: %v", err)
+		}
+		first.loses.Store(false)
+		first.away.Store(true)
+		r.ID = "2"
+		if _, err := f.Acquire(t.Context(), r); !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("both refuse: %v", err)
+		}
+		first.away.Store(false)
+	})
+}
+
 func TestFallbackBothAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newBacked(t)
