@@ -2,6 +2,7 @@ package compose_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -108,6 +109,11 @@ func harness(first, second *memory.Driver, open func() driver.Driver) conformanc
 func prove(t *testing.T, not map[string]string, h conformance.Harness) {
 	t.Helper()
 	proved, left := 0, 0
+	for name := range not {
+		if !slices.ContainsFunc(conformance.Cases(), func(c conformance.Case) bool { return c.String() == name }) {
+			t.Errorf("there is no case %s", name)
+		}
+	}
 	for _, c := range conformance.Cases() {
 		t.Run(c.String(), func(t *testing.T) {
 			switch why, out := not[c.String()]; {
@@ -132,7 +138,4 @@ func prove(t *testing.T, not map[string]string, h conformance.Harness) {
 		})
 	}
 	t.Logf("%d cases proved, %d do not apply", proved, left)
-	if left != len(not) && proved > 1 {
-		t.Errorf("%d of %d cases that do not apply are in the suite", left, len(not))
-	}
 }

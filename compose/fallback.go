@@ -43,7 +43,7 @@ const DefaultPatience = 2 * time.Second
 // reach could keep one while either store may be away. What a resource that checks
 // tokens sees after each change of store depends on the two stores:
 //
-//   - Two that number by their server's time (Redis and Redis): tokens grow over
+//   - Two that number by their server's clock (Redis, PostgreSQL): tokens grow over
 //     both changes, as long as the servers' clocks differ by less than
 //     the time between the last grant of one and the first of the other.
 //   - A secondary whose tokens are always greater (TokenBase): tokens grow when

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/compose"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 	_ "github.com/lockerproject/locker/driver/postgres"
 	_ "github.com/lockerproject/locker/driver/redis"
@@ -21,16 +22,17 @@ import (
 // The tokens of Redis are microseconds since 1970: this is one of the year 2112.
 const base = 1 << 52
 
+// The tokens of the old store are greater than the new one's by themselves.
 func TestMigrationInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old, next := memory.New(), memory.New()
+		a, b := memory.New(), memory.New()
+		old := func() driver.Driver { return compose.TokenBase(a.Join(), base/2) }
+		next := func() driver.Driver { return compose.TokenBase(b.Join(), base) }
 		migrate(t, 3*time.Second, [4]func() *locker.Client{
-			func() *locker.Client { return locker.New(old.Join()) },
-			func() *locker.Client { return locker.New(compose.All(old.Join(), next.Join()).Authority(0)) },
-			func() *locker.Client {
-				return locker.New(compose.All(old.Join(), compose.TokenBase(next.Join(), base)).Authority(1))
-			},
-			func() *locker.Client { return locker.New(compose.TokenBase(next.Join(), base)) },
+			func() *locker.Client { return locker.New(old()) },
+			func() *locker.Client { return locker.New(compose.All(old(), b.Join()).Authority(0)) },
+			func() *locker.Client { return locker.New(compose.All(old(), next()).Authority(1)) },
+			func() *locker.Client { return locker.New(next()) },
 		})
 	})
 }

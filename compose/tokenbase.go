@@ -16,10 +16,11 @@ const maxTokenBase = 1 << 62
 // token that the other has given or will give. All programs use the same n, and
 // keep it for good: without it, tokens fall.
 //
-// What n has to be depends on the other store. The tokens of PostgreSQL, MySQL, etcd
-// and Consul are counters; those of Redis are about the server's time, and those of
-// ZooKeeper are of 64 bits: look at one. A resource that keeps tokens in a signed
-// column of 64 bits needs n and the store's tokens to stay below 1<<63 together.
+// What n has to be depends on both stores. Redis and PostgreSQL number by the server's
+// clock, in microseconds, so that between them tokens go on growing without n as far as
+// the clocks agree; n makes it certain. etcd and Consul count; ZooKeeper's
+// numbers use 64 bits: look at a token of each. A resource that keeps tokens in a
+// signed column of 64 bits needs n and the store's tokens to stay below 1<<63 together.
 //
 // TokenBase closes d with itself. It panics when d is nil or n is above 1<<62.
 func TokenBase(d driver.Driver, n uint64) driver.Driver {
