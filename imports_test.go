@@ -25,7 +25,7 @@ var layers = []struct {
 	},
 	{
 		"driver", func(_, p string) bool { return standard(p) },
-		"the seam depends on the standard library alone",
+		"the driver interface depends on the standard library alone",
 	},
 	{
 		"driver/all", func(_, p string) bool { return under(p, "driver") || p == module+"/compose" },
@@ -37,14 +37,22 @@ var layers = []struct {
 	},
 	{"driver/internal/", func(_, p string) bool {
 		return !own(p) || p == module+"/driver" || under(p, "driver/internal")
-	}, "what drivers share knows the seam, and no driver"},
+	}, "what drivers share knows the driver interface, and no driver"},
 	{"driver/", func(folder, p string) bool {
 		return !own(p) || p == module+"/driver" || under(p, "driver/internal") || p == module+"/"+folder
-	}, "a driver imports the seam, never the core nor another driver"},
+	}, "a driver imports the driver interface, never the core nor another driver"},
 	{"conformance/", func(_, p string) bool {
 		return standard(p) || p == "github.com/anishathalye/porcupine" ||
 			p == module || p == module+"/driver" || under(p, "conformance")
-	}, "the suite depends on the core, the seam, porcupine and the standard library"},
+	}, "the suite depends on the core, the driver interface, porcupine and the standard library"},
+	{
+		"election", func(_, p string) bool { return standard(p) || p == module },
+		"an election is made of the public contract alone",
+	},
+	{
+		"coord", func(_, p string) bool { return standard(p) || p == module },
+		"coordination is made of the public contract alone",
+	},
 }
 
 func standard(path string) bool { return !strings.Contains(strings.SplitN(path, "/", 2)[0], ".") }

@@ -98,7 +98,7 @@ want_postgres()  {
 }
 # The databases' own clocks are set, in tests of what that does to leases.
 want_faketime()  {
-	any /usr/lib/*/faketime/libfaketime.so.1 || [[ " ${PACKAGES[*]-} " == *" libfaketime "* ]] || PACKAGES+=(libfaketime)
+	compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || [[ " ${PACKAGES[*]-} " == *" libfaketime "* ]] || PACKAGES+=(libfaketime)
 }
 want_zookeeper() {
 	[ -e /usr/share/java/zookeeper.jar ] || PACKAGES+=(libzookeeper-java)

@@ -129,9 +129,10 @@ func (d *Driver) take(ctx context.Context, r driver.Request) (ticket, error) {
 		return t, err
 	case <-ctx.Done():
 	}
-	if answered(p.done, takeLast) && err != nil {
+	if answered(p.done, takeLast) {
 		return t, err
 	}
+	d.unknownUntil(r.ID, time.Time{}) // an answer may come from now on, which the caller does not get
 	return ticket{}, context.Cause(ctx)
 }
 

@@ -21,7 +21,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 		if t.Held {
 			t.Remaining = time.Duration(left) * time.Microsecond
 		}
-		line = append(line, t)
+		if t.ID != "" { // it was not released meanwhile
+			line = append(line, t)
+		}
 		return err
 	})
 	if err != nil {
@@ -40,7 +42,9 @@ func (d *Driver) names(ctx context.Context, statement string) (names []string, e
 	err = d.query(ctx, d.w.render(statement, values{most: batch}), func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
-		names = append(names, name)
+		if name != "" {
+			names = append(names, name)
+		}
 		return err
 	})
 	return names, err

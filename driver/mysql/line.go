@@ -90,7 +90,9 @@ func (d *Driver) head(ctx context.Context, name string, most int) ([]row, error)
 	var line []row
 	err := d.query(ctx, d.w.render("head", values{name: name, most: most}), func(rows *sql.Rows) error {
 		_, r, err := scanRow(rows)
-		line = append(line, r)
+		if r.id != "" { // its ticket was not released meanwhile
+			line = append(line, r)
+		}
 		return err
 	})
 	return line, err
@@ -109,7 +111,7 @@ func (d *Driver) heads(ctx context.Context, lines []reading) error {
 	}
 	return d.query(ctx, all.String(), func(rows *sql.Rows) error {
 		i, r, err := scanRow(rows)
-		if err == nil {
+		if err == nil && r.id != "" {
 			lines[i].rows = append(lines[i].rows, r)
 		}
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -234,12 +233,8 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 // Tries keep to the rule in any isolation level: at most so many permits, or one writer.
 func TestTriesInAnyIsolation(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		isolation := "transaction_isolation"
-		if strings.HasSuffix(t.Name(), "MariaDB") {
-			isolation = "tx_isolation"
-		}
 		for _, level := range []string{"REPEATABLE-READ", "READ-COMMITTED", "READ-UNCOMMITTED", "SERIALIZABLE"} {
-			db := connect(t, srv, "?"+isolation+"=%27"+level+"%27")
+			db := connect(t, srv, isolated(t, level))
 			a, _, prefix := fresh(t, db)
 			b, _ := join(t, db, prefix)
 			var readers, writers, granted atomic.Int64

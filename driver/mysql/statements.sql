@@ -86,8 +86,9 @@ VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
     LIMIT 1 FOR UPDATE) AS x),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 
--- head: the first tickets of a line.
-SELECT {key}, (seq << 20) + turn, id, shared, permits, held, expires <= UTC_TIMESTAMP(6),
+-- head: the first tickets of a line. Under READ UNCOMMITTED this and what follows may read a row whose ticket was
+-- released since it was found: id and name are NULL there.
+SELECT {key}, (seq << 20) + turn, COALESCE(id, x''), shared, permits, held, expires <= UTC_TIMESTAMP(6),
   TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
 FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND {alone} ORDER BY seq LIMIT {most}
 
@@ -159,15 +160,15 @@ UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
 WHERE seq IN ({seqs})
 
 -- inspect: the line as people see it.
-SELECT (seq << 20) + turn, id, owner, note, shared, permits, held,
+SELECT (seq << 20) + turn, COALESCE(id, x''), owner, note, shared, permits, held,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
 FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone} ORDER BY seq
 
 -- list: the names of all lines.
-SELECT DISTINCT name FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
+SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- numbered: the ID of a live ticket.
-SELECT id FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {alone}
+SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {alone}
 
 -- stale: names whose dead nobody has buried, and gates that nobody stands at.
 SELECT DISTINCT COALESCE(name, place) FROM {tickets}

@@ -16,7 +16,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 	w := d.line.add(r)
 	g, standing, err := d.join(ctx, r, w)
-	if err == nil {
+	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		d.sweepLater()
 	}
 	if !standing {

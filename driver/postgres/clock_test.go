@@ -95,6 +95,7 @@ func (s *steppedServer) step(by time.Duration) {
 // early, and their holders are told by the next renewal; a step backward lengthens
 // them, and nobody is granted beside a holder. Acquisitions and tokens go on.
 func TestClockOfTheServerIsSet(t *testing.T) {
+	t.Parallel()
 	s := newSteppedServer(t)
 	d, p := newDriver(t, s.url)
 	l := newLocker(t, d)

@@ -3,23 +3,26 @@ package postgres_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
-	_ "github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// On a server that the environment names, the cases that kill it are left out.
+// On a server that the environment names, the cases that kill it are left out. The
+// drivers sweep more often than they do by themselves, of which TestExpiredTicketsAreRemovedInTime
+// is the proof: two cases would wait for most of a minute.
 func TestConformance(t *testing.T) {
 	srv := testbed.Postgres(t, testbed.Faults(), testbed.OrExternal(), testbed.Args("-c", "max_connections=500"))
 	h := conformance.Harness{
-		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()) },
+		Open: func(ctx context.Context) (driver.Driver, error) { return openSweeping(ctx, srv.URL()) },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := srv.Proxy(t)
-			d, err := open(ctx, p.URL())
+			d, err := openSweeping(ctx, p.URL())
 			return d, p, err
 		},
 		Keys: func(ctx context.Context) (int, error) { return rows(ctx, srv.URL()) },
@@ -36,6 +39,14 @@ func open(ctx context.Context, url string) (driver.Driver, error) {
 		return nil, err
 	}
 	return driver.Open(ctx, u)
+}
+
+func openSweeping(ctx context.Context, url string) (driver.Driver, error) {
+	d, err := open(ctx, url)
+	if err == nil {
+		d.(*postgres.Driver).SweepEvery(5 * time.Second)
+	}
+	return d, err
 }
 
 // rows counts what the tables hold.

@@ -92,8 +92,9 @@ func (b deadlockBed) wait(name, id string) <-chan error {
 // A session that takes what a statement of ours takes, the other way round: the
 // database ends ours, and it is run again.
 func TestDeadlock(t *testing.T) {
+	t.Parallel()
 	b := newDeadlockBed(t)
-	const lockOfName = "SELECT pg_advisory_xact_lock(PREFIX_key2('NAME'))"
+	const lockOfName = "SELECT pg_advisory_xact_lock(PREFIX_key" + postgres.Version + "('NAME'))"
 	const rowOfHolder = "SELECT FROM PREFIX_tickets WHERE name = 'NAME' AND slot = 0 FOR UPDATE"
 	for _, c := range []struct {
 		name        string

@@ -32,7 +32,7 @@
 // (WithLiveness), whether it waits for one lock or for ten thousand. Beside that it
 // looks, once in that time or when the lease of a holder ends, whether the head of a
 // queue has expired. So each process that waits costs two statements a second, with the
-// default, whether locks are passed on or not. A process that has taken a ticket also
+// default, whether locks are passed on or not. A process that has asked for a ticket also
 // sweeps what crashed processes have left, every 45 s until the driver is closed.
 //
 // The driver has a connection of its own, outside the pool, to LISTEN on while
@@ -77,9 +77,10 @@
 //     They grow after everything that a sequence survives, and also after a
 //     loss of committed transactions (a failover to a replica that lags, a
 //     restored backup, a crash with synchronous_commit off) unless the clock goes back too.
-//   - When all is released there are no rows. What a crashed process leaves is
-//     removed by whoever uses the name next, and within a minute by the sweep of any
-//     process that has the driver open, of one in ten with its first ticket. A lock that is released while
+//   - When all is released there are no rows. What a crashed process leaves, also
+//     behind a live holder, is removed by whoever meets it in the queue, or within a
+//     minute by the sweep of any process that has the driver open, of one in ten with
+//     its first ticket. A lock that is released while
 //     a transaction that it guards is open leaves its row in the same way.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that
 //     starts or is a replica for the moment, and too many connections are

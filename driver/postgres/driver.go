@@ -38,6 +38,7 @@ type options struct {
 	prefix, schema string
 	liveness       time.Duration
 	listen, create bool
+	sweepEvery     time.Duration
 }
 
 // WithPrefix sets what the names of the tables, functions and channels begin
@@ -65,7 +66,7 @@ func WithoutCreate() Option { return func(o *options) { o.create = false } }
 func newOptions(opts []Option) (options, error) {
 	o := options{
 		prefix: DefaultPrefix, schema: DefaultSchema, liveness: DefaultLiveness,
-		listen: true, create: true,
+		listen: true, create: true, sweepEvery: sweepEvery,
 	}
 	for _, opt := range opts {
 		if opt != nil {

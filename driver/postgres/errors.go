@@ -127,8 +127,8 @@ func (d *Driver) retry(ctx context.Context, twice bool, f func() error) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return errors.Join(context.Cause(ctx), err)
+		if end := ended(ctx); end != nil {
+			return errors.Join(end, err)
 		}
 		again := undone(err)
 		if !again && twice && interrupted(err) {
@@ -142,6 +142,19 @@ func (d *Driver) retry(ctx context.Context, twice bool, f func() error) error {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
+}
+
+// ended is why ctx is over; nil while it lasts. A connection has the deadline of ctx as its
+// own, and may notice it a moment sooner.
+func ended(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond): // its timer is late
+			return context.DeadlineExceeded
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // pause waits; false when ctx or the driver ended first.

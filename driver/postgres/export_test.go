@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -9,7 +10,10 @@ import (
 )
 
 // Sweep is what a driver does now and then.
-func (d *Driver) Sweep(ctx context.Context) { d.sweep(ctx) }
+func (d *Driver) Sweep(ctx context.Context) (busy int64, err error) { return d.sweep(ctx) }
+
+// SweepEvery changes the interval of a driver that was not used yet.
+func (d *Driver) SweepEvery(every time.Duration) { d.opts.sweepEvery = every }
 
 // Code is the SQLSTATE of an error.
 func Code(err error) string { return code(err) }

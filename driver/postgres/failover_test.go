@@ -65,6 +65,7 @@ func (p *pair) failOver() {
 // With synchronous replication a failover loses nothing: the holder keeps its
 // lock, and who waits gets it afterwards.
 func TestFailoverKeepsLocks(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.exec(p.primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
 	p.exec(p.primary, "SELECT pg_reload_conf()")
@@ -108,6 +109,7 @@ func extend(t *testing.T, k *locker.Lock) (err error) {
 // not heard of: their holders are told, others are granted the name, and
 // their tokens are higher all the same. What the standby knew of goes on.
 func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	holder, waiter := p.locker(), p.locker()
 	known, err := holder.Acquire(t.Context(), "known", locker.WithTTL(20*time.Second))

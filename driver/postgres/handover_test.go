@@ -35,7 +35,7 @@ func newStandoff(t *testing.T, waiters ...string) *standoff {
 	g, err := s.d.Acquire(t.Context(), r)
 	ok(t, err)
 	s.holder = r.Hold(g.Token)
-	s.ask(s.p, "beat2(7, 60000000, true)")
+	s.ask(s.p, "beat"+postgres.Version+"(7, 60000000, true)")
 	for _, id := range waiters {
 		s.join(s.p, id)
 	}
@@ -55,7 +55,7 @@ func (s *standoff) ask(q queryer, call string) (answer string) {
 
 func (s *standoff) join(q queryer, id string) {
 	s.t.Helper()
-	answer := s.ask(q, "acquire2('a', '"+id+"', 7, false, 1, 60000000, true, '', '', 9000000000000000)")
+	answer := s.ask(q, "acquire"+postgres.Version+"('a', '"+id+"', 7, false, 1, 60000000, true, '', '', 9000000000000000)")
 	if !strings.HasPrefix(answer, "w ") {
 		s.t.Fatalf("the answer to %s, who joins, is %q", id, answer)
 	}
@@ -75,7 +75,7 @@ func (s *standoff) blocked(function string) {
 	s.t.Helper()
 	waitFor(s.t, function+" waits for somebody", func() (waits bool) {
 		ok(s.t, s.p.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_' || $2 || '2%')`, s.prefix, function).Scan(&waits))
+			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_' || $2 || '%')`, s.prefix, function+postgres.Version).Scan(&waits))
 		return waits
 	})
 }
@@ -139,7 +139,7 @@ func TestReleaseMeetsACancel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStandoff(t, waiters...)
 			tx := s.begin()
-			if answer := s.ask(tx, "release2('a', 'one', 7, true)"); answer != "r" {
+			if answer := s.ask(tx, "release"+postgres.Version+"('a', 'one', 7, true)"); answer != "r" {
 				t.Fatalf("the answer to who leaves is %q", answer)
 			}
 			released := s.release(s.holder)
@@ -155,7 +155,7 @@ func TestReleaseMeetsACancel(t *testing.T) {
 func TestCancelMeetsARelease(t *testing.T) {
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
-	if answer := s.ask(tx, "release2('a', 'holder', 7, false)"); !strings.HasPrefix(answer, "r\ng one ") {
+	if answer := s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7, false)"); !strings.HasPrefix(answer, "r\ng one ") {
 		t.Fatalf("the answer to the release is %q", answer)
 	}
 	left := s.release(driver.Hold{Name: "a", ID: "one"})
@@ -169,12 +169,12 @@ func TestCancelMeetsARelease(t *testing.T) {
 func TestAskedAgainMeetsARelease(t *testing.T) {
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
-	s.ask(tx, "release2('a', 'holder', 7, false)")
+	s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7, false)")
 	again := make(chan struct{})
 	go func() {
 		defer close(again)
 		var answer string
-		if err := s.p.QueryRow(s.t.Context(), "SELECT "+s.prefix+"_acquire2('a', 'one', 7, false, 1, 60000000, true, '', '', 9000000000000000)").
+		if err := s.p.QueryRow(s.t.Context(), "SELECT "+s.prefix+"_acquire"+postgres.Version+"('a', 'one', 7, false, 1, 60000000, true, '', '', 9000000000000000)").
 			Scan(&answer); err != nil {
 			t.Error(err)
 		}

@@ -18,6 +18,7 @@ import (
 // A driver that cannot listen behind a pooler leaves no LISTEN on the sessions
 // that the pooler shares out.
 func TestNothingListensBehindPgBouncer(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	at := pgbouncer(t, srv)
 	d, p := newDriver(t, at, postgres.WithPrefix(unique()))
@@ -43,6 +44,7 @@ func TestNothingListensBehindPgBouncer(t *testing.T) {
 
 // A database that takes seconds for an answer is listened to all the same.
 func TestListensToASlowDatabase(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	proxy, prefix := srv.Proxy(t), unique()
 	var n atomic.Int64
@@ -102,6 +104,7 @@ func TestCauseOfABreak(t *testing.T) {
 // A ticket with a minimum hold keeps its whole lease when its process ends, even
 // if it waited and has just been granted.
 func TestMinHoldOfAWaiter(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	holder, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithLiveness(500*time.Millisecond))

@@ -83,6 +83,7 @@ server_round_robin = 1
 // Behind a pooler in transaction mode every statement may meet another session
 // of the server: prepared statements come and go, and LISTEN hears nothing.
 func TestPgBouncer(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	at := pgbouncer(t, srv)
 	prefix := unique()

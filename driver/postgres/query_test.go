@@ -77,6 +77,7 @@ func TestProtocols(t *testing.T) {
 // A pool of one connection, which the user keeps: waiters need none, and
 // renewals and releases go beside it.
 func TestPoolOfOne(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.MaxConns = 1 })
 	d, err := postgres.New(p, postgres.WithPrefix(unique()))

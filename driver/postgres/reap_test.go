@@ -88,15 +88,22 @@ func TestLeaseThatEndsWhileARenewalWaits(t *testing.T) {
 	}
 }
 
-// What a crashed holder leaves on a name that nobody uses again is removed by
-// any process that has the driver open, though that does nothing else.
+// What a crashed holder leaves on a name that nobody uses again, and a crashed waiter
+// behind a live holder, is removed by any process that has the driver open, though that
+// does nothing else.
 func TestExpiredTicketsAreRemovedInTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	_, err := d.Acquire(t.Context(), driver.Request{Name: "held", ID: "held", TTL: time.Hour})
+	ok(t, err)
+	_, err = p.Exec(t.Context(), "INSERT INTO "+prefix+"_processes VALUES (1, 1, now())")
+	ok(t, err)
+	_, err = p.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %[1]s_tickets SELECT 'held', n, n, 'waits', 1, true, false, false, false, 1, 1, now(), NULL, '', ''
+		FROM nextval('%[1]s_token') n`, prefix))
 	ok(t, err)
 	crashed := driver.Request{Name: "crashed", ID: "crashed", TTL: time.Second}
 	_, err = d.Acquire(t.Context(), crashed)

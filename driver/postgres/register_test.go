@@ -32,7 +32,7 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 	join("one")
 	waitFor(t, "the first makes the process known", func() (waits bool) {
 		ok(t, p.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_beat2%')`, prefix).Scan(&waits))
+			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_beat' || $2 || '%')`, prefix, postgres.Version).Scan(&waits))
 		return waits
 	})
 	join("two")

@@ -1,5 +1,5 @@
 -- The tables and functions of github.com/lockerproject/locker/driver/postgres,
--- version 2. It may be run again, and by several at once.
+-- version 3. It may be run again, and by several at once.
 --
 -- A line is the rows of one name in tickets, in the order of slot. Whoever
 -- joins it, or changes more of it than one row, holds the transaction-level
@@ -527,30 +527,44 @@ BEGIN
 	RETURN 'r' || l.mine;
 END $locker$;
 
--- Removes what the dead left on names that nobody uses: at most p_most lines. The
--- answer is 0 if there are no more, or none that can be removed now.
-CREATE OR REPLACE FUNCTION {sweep}(p_most bigint) RETURNS bigint LANGUAGE plpgsql AS $locker$
+-- Removes expired tickets, wherever in a queue they are: on names that nobody uses,
+-- and of waiters behind a live holder. It looks at p_most queues at most, in the
+-- order of their names, after p_after; p_last is the last of them, NULL if there are
+-- no more. It waits for no lock, and p_busy counts the queues in which something is
+-- in use, so that expired tickets are left.
+CREATE OR REPLACE FUNCTION {sweep}(p_after bytea, p_most bigint, OUT p_last bytea, OUT p_busy bigint) LANGUAGE plpgsql AS $locker$
 DECLARE
 	n    bytea;
 	seen bigint := 0;
-	done bigint := 0;
 BEGIN
-	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RETURN 0; -- see key
-	END IF;
-	FOR n IN SELECT DISTINCT name FROM {tickets} WHERE expires_at < clock_timestamp() - interval '1 second' LIMIT p_most LOOP
-		seen := seen + 1;
-		IF pg_try_advisory_xact_lock(hashtextextended(encode(n, 'hex'), {line_seed})) THEN
-			PERFORM {walk}(n, 0, 0, false);
-			-- They may be kept by a transaction that they guard, or stand behind the living.
-			IF NOT EXISTS (SELECT FROM {tickets} WHERE name = n AND expires_at < clock_timestamp() - interval '1 second') THEN
-				done := done + 1;
-			END IF;
-		END IF;
-	END LOOP;
+	p_busy := 0;
+	-- The process first, as in reap: this is what ends its tickets. Those who wait
+	-- behind them had the second to do it themselves.
 	DELETE FROM {processes} WHERE id IN (SELECT id FROM {processes}
-		WHERE alive_until < clock_timestamp() - interval '1 minute' FOR UPDATE SKIP LOCKED);
-	RETURN CASE WHEN seen < p_most THEN 0 ELSE done END;
+		WHERE alive_until < clock_timestamp() - interval '1 second' FOR UPDATE SKIP LOCKED);
+	FOR n IN
+		SELECT DISTINCT k.name FROM {tickets} k LEFT JOIN {processes} p ON p.id = k.process AND NOT k.held
+		WHERE k.name > p_after
+			AND CASE WHEN k.held THEN k.expires_at < clock_timestamp() - interval '1 second' ELSE p.id IS NULL END
+		ORDER BY k.name LIMIT p_most
+	LOOP
+		seen := seen + 1;
+		p_last := n;
+		IF pg_try_advisory_xact_lock({key}(n)) THEN
+			DELETE FROM {tickets} WHERE name = n AND slot IN (SELECT k.slot FROM {tickets} k
+				WHERE k.name = n AND NOT k.held AND NOT EXISTS (SELECT FROM {processes} p WHERE p.id = k.process)
+				FOR UPDATE SKIP LOCKED);
+			PERFORM {walk}(n, 0, 0, false);
+			-- What is left may be kept by a transaction that it guards.
+			CONTINUE WHEN NOT EXISTS (SELECT FROM {tickets} k LEFT JOIN {processes} p ON p.id = k.process AND NOT k.held
+				WHERE k.name = n
+					AND CASE WHEN k.held THEN k.expires_at < clock_timestamp() - interval '1 second' ELSE p.id IS NULL END);
+		END IF;
+		p_busy := p_busy + 1;
+	END LOOP;
+	IF seen < p_most THEN
+		p_last := NULL;
+	END IF;
 END $locker$;
 
 -- Guards the transaction that calls it: true if the ticket is held, and then

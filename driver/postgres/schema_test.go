@@ -69,12 +69,12 @@ func TestSchemaMissedLate(t *testing.T) {
 	defer cancel()
 	ok(t, d.Create(ctx, nil))
 	// What is missing is made.
-	_, err = p.Exec(t.Context(), "DROP FUNCTION "+prefix+"_guard2")
+	_, err = p.Exec(t.Context(), "DROP FUNCTION "+prefix+"_guard"+postgres.Version)
 	ok(t, err)
 	ok(t, tx.Rollback(t.Context()))
 	ok(t, d.Create(ctx, nil))
 	var made bool
-	ok(t, p.QueryRow(t.Context(), "SELECT to_regproc('"+prefix+"_guard2') IS NOT NULL").Scan(&made))
+	ok(t, p.QueryRow(t.Context(), "SELECT to_regproc('"+prefix+"_guard"+postgres.Version+"') IS NOT NULL").Scan(&made))
 	if !made {
 		t.Error("a function that was missing was not made")
 	}

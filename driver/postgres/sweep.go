@@ -8,13 +8,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What crashed holders leave on a name goes when somebody uses that name. For
-// names that nobody uses again, each process that has taken a ticket sweeps in the
-// background, until it closes the driver.
+// What crashed processes leave on a name goes when somebody uses that name, as far as
+// it is in the way. The rest (names that nobody uses again, waiters behind a live
+// holder) each process that has used the driver sweeps in the background, until it
+// closes the driver.
 const (
 	sweepEvery = 45 * time.Second // and up to a tenth longer, so that processes do not sweep at once
-	sweepMost  = 100              // queues at once
-	sweepBound = 10 * time.Second
+	sweepMost  = 100              // queues with each statement
+	sweepBound = 5 * time.Second
+
+	// What is in use when a sweep comes by, or an error that passes, must not put the
+	// removal off until the next one: D18 gives a minute. A guarded transaction may last for hours.
+	sweepAgain = 2 * time.Second
+	sweepTries = 3
 
 	// One in so many processes sweeps as soon as it has a ticket. Of programs that
 	// live for moments, none would ever sweep if all waited for a minute, and each
@@ -22,7 +28,7 @@ const (
 	sweepOdds = 10
 )
 
-// sweepLater starts the background task with the first ticket.
+// sweepLater starts the background task, with the first request for a ticket that is answered.
 func (d *Driver) sweepLater() {
 	if d.sweeping.Load() || !d.sweeping.CompareAndSwap(false, true) {
 		return
@@ -34,23 +40,38 @@ func (d *Driver) sweepLater() {
 	}
 	d.work.Go(func() {
 		if rand.N(sweepOdds) == 0 {
-			d.sweep(d.ctx)
+			d.sweepUntilDone(d.ctx)
 		}
-		for d.pause(d.ctx, sweepEvery+rand.N(sweepEvery/10)) {
-			d.sweep(d.ctx)
+		for d.pause(d.ctx, d.opts.sweepEvery+rand.N(d.opts.sweepEvery/10)) {
+			d.sweepUntilDone(d.ctx)
 		}
 	})
 }
 
-// sweep removes what the dead left, some queues with each statement; what it cannot
-// do now it does next time. Close, which may come at once, leaves it a moment.
-func (d *Driver) sweep(ctx context.Context) {
+// sweepUntilDone sweeps again soon what could not be removed; after some tries it is left
+// to the next sweep.
+func (d *Driver) sweepUntilDone(ctx context.Context) {
+	for range sweepTries {
+		if busy, err := d.sweep(ctx); err == nil && busy == 0 {
+			return
+		}
+		if !d.pause(ctx, sweepAgain) {
+			return
+		}
+	}
+}
+
+// sweep removes expired tickets, some queues with each statement. In busy queues
+// something could not be removed now. Close, which may come at once, leaves it a moment.
+func (d *Driver) sweep(ctx context.Context) (busy int64, err error) {
 	until, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepBound)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeBound, cancel) })
 	defer stop()
-	for more := int64(1); more > 0 && ctx.Err() == nil; {
-		more = 0
-		_ = d.query(until, false, nil, func(r pgx.Rows) error { return r.Scan(&more) }, d.w.sweep, sweepMost)
+	for last := []byte{}; last != nil && err == nil && ctx.Err() == nil; {
+		var n int64
+		err = d.query(until, false, nil, func(r pgx.Rows) error { return r.Scan(&last, &n) }, d.w.sweep, last, sweepMost)
+		busy += n
 	}
+	return busy, err
 }

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -38,9 +39,10 @@ func TestSweepOfVeryMany(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "SELECT FROM "+prefix+"_tickets WHERE token <= 150 FOR KEY SHARE") // as a guard does
 	ok(t, err)
 	began := time.Now()
-	d.Sweep(t.Context())
-	if n := countTickets(t, p, prefix); n < 150 || n > 900 {
-		t.Errorf("%d rows are left while 150 are guarded", n)
+	busy, err := d.Sweep(t.Context())
+	ok(t, err)
+	if n := countTickets(t, p, prefix); n != 150 || busy != 150 {
+		t.Errorf("%d rows are left, and %d queues are in use, while 150 are guarded", n, busy)
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("a sweep with nothing to remove took %v", took)
@@ -49,6 +51,52 @@ func TestSweepOfVeryMany(t *testing.T) {
 	d.Sweep(t.Context())
 	if n := countTickets(t, p, prefix); n > 0 {
 		t.Errorf("%d rows are left of 1000", n)
+	}
+}
+
+// The waiters of a process that died leave the queue, though a live holder is ahead of
+// them and live waiters are between them.
+func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	for _, shared := range []bool{false, true} {
+		name := fmt.Sprint("shared ", shared)
+		holder := driver.Request{Name: name, ID: unique(), TTL: time.Minute, Shared: shared}
+		_, err := d.Acquire(t.Context(), holder)
+		ok(t, err)
+		var ids []string
+		wait := func() {
+			r := driver.Request{Name: name, ID: unique(), TTL: time.Minute, Wait: true}
+			joined := make(chan struct{})
+			r.Joined = func() { close(joined) }
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); _, _ = d.Acquire(ctx, r) }()
+			t.Cleanup(func() { cancel(); <-done })
+			<-joined
+			ids = append(ids, r.ID)
+		}
+		dead := func(process int) {
+			_, err := p.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %[1]s_tickets SELECT $1, n, n, $2, $3, true, false, false, false, 1, 1, now(), NULL, '', ''
+				FROM nextval('%[1]s_token') n`, prefix), []byte(name), unique(), process)
+			ok(t, err)
+		}
+		_, err = p.Exec(t.Context(), "INSERT INTO "+prefix+"_processes VALUES (1, 1, now() - interval '2 s') ON CONFLICT DO NOTHING")
+		ok(t, err)
+		wait()
+		dead(1) // of a process that has expired
+		dead(2) // of one that is gone already
+		wait()
+		busy, err := d.Sweep(t.Context())
+		ok(t, err)
+		tickets, err := d.Inspect(t.Context(), name)
+		ok(t, err)
+		if len(tickets) != 3 || tickets[0].ID != holder.ID || tickets[1].ID != ids[0] || tickets[2].ID != ids[1] || busy != 0 {
+			t.Errorf("%s: %d queues are in use, and the queue is %+v", name, busy, tickets)
+		}
+		if n := countTickets(t, p, prefix); n != 3 && !shared || n != 6 && shared {
+			t.Errorf("%s: %d rows are left", name, n)
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ var schemaSQL string
 
 // version is part of the functions' names, so that drivers of several
 // versions may share the tables.
-const version = "2"
+const version = "3"
 
 // anyNumber is how the tables store that a ticket has no limit.
 const anyNumber = math.MaxInt64
@@ -107,7 +107,7 @@ SELECT coalesce((SELECT CASE WHEN live THEN 'r' ELSE 'l' END FROM d), ` + f("rel
 		leave:  "DELETE FROM " + q("processes") + " WHERE id = $1::bigint",
 		look:   "SELECT i, due, first FROM " + f("look") + "($1::bytea[],$2::bigint)",
 		poke:   "SELECT " + f("poke") + "($1::bytea,$2::bigint)",
-		sweep:  "SELECT " + f("sweep") + "($1::bigint)",
+		sweep:  "SELECT p_last, p_busy FROM " + f("sweep") + "($1::bytea,$2::bigint)",
 		guard:  "SELECT " + f("guard") + "($1::bytea,$2::bigint)",
 		inspect: `SELECT k.id, k.token, k.owner, k.note, k.shared, k.permits, k.held,
 	(extract(epoch FROM k.since) * 1000000)::bigint,

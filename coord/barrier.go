@@ -1,0 +1,134 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// Barrier is a cyclic barrier: parties wait until n of them do, then those pass
+// and the next ones wait. All methods may be called from many goroutines at once.
+//
+// A party that waits is a ticket. Wait returns nil only if n parties, the caller
+// among them, waited at the same moment, and if it returns nil for one of those
+// it does so for all of them that live and are still waiting: a process that dies
+// as it lets them pass does not keep the others back. A party that dies while it
+// waits counts for the rest of its lease, one that gives up until its ticket is
+// released; if the barrier trips in that time, the others pass without it. Parties
+// are let pass in the order in which they came.
+type Barrier struct {
+	l    locker.Locker
+	name string
+	n    int
+	ttl  time.Duration
+}
+
+// NewBarrier makes a barrier for n parties. ttl is the length of their leases: a
+// dead one does not count after it. All who use a name give the same numbers. It
+// does not reach the store.
+func NewBarrier(l locker.Locker, name string, n int, ttl time.Duration) (*Barrier, error) {
+	if err := check("barrier", l, name, n); err != nil {
+		return nil, err
+	}
+	if ttl < time.Millisecond {
+		return nil, invalid("barrier", name, "TTL %v: want %v or more", ttl, time.Millisecond)
+	}
+	return &Barrier{l: l, name: name, n: n, ttl: ttl}, nil
+}
+
+// Wait returns nil when n parties wait. After any error the barrier may have
+// tripped with this party all the same, at the very moment: ErrLost says that the
+// party was paused or cut off from the store for longer than its lease, the
+// error of ctx that it gave up.
+func (b *Barrier) Wait(ctx context.Context) error {
+	k, err := b.l.Acquire(ctx, b.name, locker.Shared(), locker.WithTTL(b.ttl), locker.WithoutReentry(), locker.WithMinHold(0))
+	if err != nil {
+		return fmt.Errorf("barrier %q: %w", b.name, err)
+	}
+	err = await(ctx, b.l, b.name+pollSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
+	_ = k.Release(ctx) // at the latest its lease ends
+	if err != nil {
+		return fmt.Errorf("barrier %q: wait: %w", b.name, err)
+	}
+	return nil
+}
+
+// pass reports whether the party may pass, and lets the next n pass if they are
+// there.
+//
+// That n parties pass is decided by one ticket, the trip, which says up to which
+// token. The parties are read before the trips: one that has passed and left is
+// missing among the parties only when the trip it passed by is there to be read.
+// So parties that decide at the same time, or late, find the same n, and the lock of
+// the one that polls saves requests and no more.
+func (b *Barrier) pass(ctx context.Context, k *locker.Lock) (bool, error) {
+	q, err := b.l.Inspect(ctx, b.name)
+	if err != nil {
+		return false, err
+	}
+	passed, err := b.passed(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case k.Err() != nil: // who has left the queue may not have been counted
+		return false, k.Err()
+	case k.Token() <= passed:
+		return true, nil
+	}
+	var waiting []uint64
+	for _, t := range q.Tickets {
+		if t.Shared && t.Held && t.Token > passed {
+			waiting = append(waiting, t.Token)
+		}
+	}
+	if len(waiting) < b.n {
+		return false, nil
+	}
+	last := waiting[b.n-1]
+	if err := b.trip(ctx, last); err != nil {
+		return false, err
+	}
+	return k.Token() <= last, nil
+}
+
+// passed returns up to which token parties have been let pass.
+func (b *Barrier) passed(ctx context.Context) (uint64, error) {
+	q, err := b.l.Inspect(ctx, b.name+tripSuffix)
+	if err != nil {
+		return 0, err
+	}
+	var passed uint64
+	for _, t := range q.Tickets {
+		last, _ := strconv.ParseUint(t.Note, 10, 64)
+		passed = max(passed, last)
+	}
+	return passed, nil
+}
+
+// keepTrips is how much longer than two leases a trip is kept: a party that lives
+// has polled by then.
+const keepTrips = 10 * time.Second
+
+// trip lets all pass up to a token. Once asked for it may have been seen, so it is
+// asked for again until the store has said yes, for one lease at most, even
+// when ctx ends.
+func (b *Barrier) trip(ctx context.Context, last uint64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.ttl)
+	defer cancel()
+	keep := 2*b.ttl + keepTrips
+	for {
+		k, err := b.l.Acquire(ctx, b.name+tripSuffix, locker.Shared(), locker.WithNote(strconv.FormatUint(last, 10)),
+			locker.WithMinHold(keep), locker.WithTTL(keep), locker.WithoutReentry())
+		if err == nil {
+			_ = k.Release(ctx) // the ticket stays
+			return nil
+		}
+		if !errors.Is(err, locker.ErrUnavailable) || sleep(ctx, pauseFirst) != nil {
+			return err
+		}
+	}
+}

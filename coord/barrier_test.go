@@ -1,0 +1,302 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/coord"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// childParty does one thing in a process of its own.
+func childParty() {
+	ctx := context.Background()
+	l, err := locker.Open(ctx, os.Getenv("URL"))
+	if err == nil {
+		err = act(ctx, l, os.Getenv("NAME"), os.Getenv("WHAT"), os.Getenv("PARTY"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("done")
+}
+
+func act(ctx context.Context, l locker.Locker, name, what, who string) error {
+	switch what {
+	case "count down":
+		a, err := coord.NewLatch(l, name, 2, time.Minute)
+		if err != nil {
+			return err
+		}
+		return a.CountDown(ctx, who) // and exits without Close
+	case "wait":
+		b, err := coord.NewBarrier(l, name, 3, 2*time.Second)
+		if err != nil {
+			return err
+		}
+		return b.Wait(ctx)
+	case "once":
+		ran, err := coord.Once(ctx, l, name, 3*time.Second, func(context.Context) error { return nil })
+		fmt.Println("ran", ran)
+		return err
+	default:
+		fmt.Println("thinks")
+		select {}
+	}
+}
+
+func party(t *testing.T, url, name, what, who string) *testbed.Process {
+	t.Helper()
+	return testbed.Child(t, "party", "URL="+url, "NAME="+name, "WHAT="+what, "PARTY="+who)
+}
+
+func barrier(t *testing.T, l locker.Locker, name string, n int) *coord.Barrier {
+	t.Helper()
+	b, err := coord.NewBarrier(l, name, n, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// rounds has a party wait again and again: nobody passes before all have come.
+func rounds(ctx context.Context, t *testing.T, b *coord.Barrier, arrived []atomic.Int64, n int, work func()) {
+	for round := range arrived {
+		work()
+		arrived[round].Add(1)
+		if err := b.Wait(ctx); err != nil {
+			t.Error(err)
+			return
+		}
+		if got := arrived[round].Load(); got != int64(n) {
+			t.Errorf("passed in round %d when %d of %d had come", round, got, n)
+		}
+	}
+}
+
+func TestBarrierCycles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5
+		bed := newBed(t)
+		arrived := make([]atomic.Int64, 30)
+		var group sync.WaitGroup
+		for i := range n {
+			b := barrier(t, bed.locker(), "b", n)
+			group.Go(func() {
+				rounds(t.Context(), t, b, arrived, n, func() { time.Sleep(time.Duration(i*i) * 37 * time.Millisecond) })
+			})
+		}
+		group.Wait()
+	})
+}
+
+// Twice as many parties as pass at a time: they pass in the order in which they came.
+func TestBarrierOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bed := newBed(t)
+		var passed atomic.Int64
+		var group sync.WaitGroup
+		for i := range 7 {
+			b := barrier(t, bed.locker(), "b", 3)
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				err := b.Wait(ctx)
+				if i == 6 {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("the seventh of seven: %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				passed.Add(1)
+			})
+			time.Sleep(time.Second)
+			if want := int64((i + 1) / 3 * 3); passed.Load() != want {
+				t.Errorf("%d of %d have passed, want %d", passed.Load(), i+1, want)
+			}
+		}
+		group.Wait()
+	})
+}
+
+// Whoever lets others pass lets n pass, also when more are there.
+func TestBarrierLetsNPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bed := newBed(t)
+		for range 3 { // as parties that have not polled yet
+			if _, err := bed.locker().Acquire(t.Context(), "b", locker.Shared()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := barrier(t, bed.locker(), "b", 3).Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the fourth of four: %v", err)
+		}
+	})
+}
+
+// A party that gives up, and one that dies, do not count any more.
+func TestBarrierWithoutTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bed := newBed(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			if err := barrier(t, bed.locker(), "b", 3).Wait(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("who gave up: %v", err)
+			}
+		})
+		dying, s := bed.join()
+		group.Go(func() {
+			if err := barrier(t, dying, "b", 3).Wait(t.Context()); !errors.Is(err, locker.ErrLost) {
+				t.Errorf("who was cut off: %v", err)
+			}
+		})
+		time.Sleep(time.Second)
+		cancel()
+		s.away.Store(true)
+		time.Sleep(15 * time.Second) // its lease has ended
+		begun := time.Now()
+		for range 2 {
+			group.Go(func() {
+				if err := barrier(t, bed.locker(), "b", 3).Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if d := time.Since(begun); d < 5*time.Second {
+					t.Errorf("passed after %v, before the third had come", d)
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		s.away.Store(false) // who was cut off learns of it
+		if err := barrier(t, bed.locker(), "b", 3).Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		group.Wait()
+	})
+}
+
+// The one that lets the others pass dies as it does so, or is not answered: they pass
+// all the same.
+func TestBarrierTripSurvives(t *testing.T) {
+	for _, how := range []string{"death", "no answer", "no answer, and gives up"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bed := newBed(t)
+				var group sync.WaitGroup
+				for range 2 {
+					b := barrier(t, bed.locker(), "b", 3)
+					group.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						defer cancel()
+						if err := b.Wait(ctx); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				time.Sleep(time.Second)
+				l, s := bed.join()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if how != "death" {
+					s.mute.Store(3)
+				}
+				if how == "no answer, and gives up" {
+					time.AfterFunc(10*time.Millisecond, cancel)
+				}
+				if err := barrier(t, l, "b", 3).Wait(ctx); err != nil {
+					t.Error(err)
+				}
+				if how == "death" {
+					s.away.Store(true)
+					_ = l.Close()
+				}
+				group.Wait()
+			})
+		})
+	}
+}
+
+// What the trips leave is gone after a while.
+func TestBarrierLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bed := newBed(t)
+		b := barrier(t, bed.locker(), "b", 1)
+		for range 10 {
+			if err := b.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if names, err := bed.space.List(t.Context()); err != nil || len(names) != 0 {
+			t.Errorf("left: %q, %v", names, err)
+		}
+	})
+}
+
+func TestBarrierOnStores(t *testing.T) {
+	for store, server := range stores {
+		t.Run(store, func(t *testing.T) {
+			const n = 3
+			url, name := server(t).URL(), newName()
+			arrived := make([]atomic.Int64, 5)
+			var group sync.WaitGroup
+			for range n {
+				b := barrier(t, open(t, url), name, n)
+				group.Go(func() { rounds(t.Context(), t, b, arrived, n, func() {}) })
+			}
+			group.Wait()
+
+			name = newName()
+			l := open(t, url)
+			killed := party(t, url, name, "wait", "a")
+			awaitTickets(t, l, name, 1)
+			killed.Kill()
+			awaitTickets(t, l, name, 0) // its lease has ended
+			for _, who := range []string{"b", "c"} {
+				defer party(t, url, name, "wait", who).WaitLine("done")
+			}
+			awaitTickets(t, l, name, 2)
+			time.Sleep(500 * time.Millisecond)
+			awaitTickets(t, l, name, 2)
+			if err := barrier(t, l, name, n).Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestOnceOnStores(t *testing.T) {
+	for store, server := range stores {
+		t.Run(store, func(t *testing.T) {
+			url, name := server(t).URL(), newName()
+			begun := time.Now()
+			runs := 0
+			for time.Since(begun) < 2500*time.Millisecond {
+				if party(t, url, name, "once", "").WaitLine("ran ") == "true" {
+					runs++
+				}
+			}
+			if runs != 1 {
+				t.Errorf("%d runs within the period", runs)
+			}
+			time.Sleep(time.Until(begun.Add(4 * time.Second)))
+			if party(t, url, name, "once", "").WaitLine("ran ") != "true" {
+				t.Error("no run after the period")
+			}
+		})
+	}
+}

@@ -1,0 +1,47 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// An Acquire that is given up at any moment, also that of the answer, leaves no ticket that its error denies.
+func TestGivenUpAtTheMomentOfTheAnswer(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		t.Parallel()
+		const way = 20 * time.Millisecond
+		d, direct, proxy := behind(t, srv)
+		for i := range 40 {
+			warm := request(fmt.Sprint("warm", i), true)
+			g, err := d.Acquire(t.Context(), warm)
+			must(t, err)
+			must(t, d.Release(t.Context(), warm.Hold(g.Token)))
+			r := request(fmt.Sprint("given-up", i), i%2 == 0)
+			if i%4 > 1 {
+				r.Owner = "another" // it does not take the row that was kept
+			}
+			proxy.Delay(way)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i)*2*time.Millisecond)
+			g, err = d.Acquire(ctx, r)
+			cancel()
+			if err == nil {
+				must(t, d.Release(t.Context(), r.Hold(g.Token)))
+			} else if !errors.Is(err, driver.ErrNoTicket) {
+				must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
+			}
+			proxy.Heal()
+			time.Sleep(3 * way) // what was under way has arrived
+			queue, err2 := direct.Inspect(t.Context(), "a")
+			must(t, err2)
+			if len(queue) > 0 {
+				t.Fatalf("%d: acquire: %v: a ticket is left: %+v", i, err, queue)
+			}
+		}
+	})
+}

@@ -1,0 +1,31 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A request that fails because its context is over says so, also when the deadline
+// of the connection, which is the same, was noticed first.
+func TestEndOfTheContextIsTold(t *testing.T) {
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
+	_, err := d.Inspect(t.Context(), "a")
+	ok(t, err)
+	for range p.Config().MaxConns { // so that requests connect by themselves
+		c, err := p.Acquire(t.Context())
+		ok(t, err)
+		defer c.Release()
+	}
+	for i := range 300 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Microsecond)
+		_, err = d.Inspect(ctx, "a")
+		cancel()
+		if err != nil {
+			is(t, err, context.DeadlineExceeded)
+		}
+	}
+}

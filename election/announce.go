@@ -1,0 +1,124 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/lockerproject/locker"
+)
+
+// A leader announces its term by two more locks, which observers find by the
+// token of the term:
+//
+//   - The term lock is held exclusively, and observers wait for it as readers:
+//     they wake up when it is released.
+//   - The note lock, after a proclamation, is a ticket with the leader's new
+//     note. Nobody waits for it.
+//
+// Each proclamation has a term lock of its own, whose name has the token of the
+// note lock. So an observer that begins to wait for a term lock that has been
+// released does not wait at all, whatever has happened since it inspected the
+// election: it misses nothing.
+//
+// The lease of the term lock is a third shorter than the leader's, of which one
+// that dies has at least two thirds left: observers wake up before the next
+// leader is elected. The lease of the note lock is longer than the leader's, so
+// that a dead leader's note does not become the old one again.
+
+func (e *Election) noteName(term uint64) string {
+	return e.name + "#note/" + strconv.FormatUint(term, 10)
+}
+
+// termName is the name of the term lock that goes with a note lock; 0: with none.
+func (e *Election) termName(term, note uint64) string {
+	name := e.name + "#term/" + strconv.FormatUint(term, 10)
+	if note != 0 {
+		name += "/" + strconv.FormatUint(note, 10)
+	}
+	return name
+}
+
+// maxName leaves room for the longest of these names.
+const maxName = maxText - len("#term/18446744073709551615/18446744073709551615")
+
+// proclamation is what is to be announced. The first one of a term changes
+// nothing.
+type proclamation struct {
+	changed bool
+	note    string
+	done    chan struct{} // closed when it is announced
+}
+
+// announcement is what a leader holds to announce its term.
+type announcement struct{ term, note *locker.Lock } // note is nil at first
+
+// announce keeps the term announced until ctx ends.
+func (t *Term) announce(ctx context.Context) {
+	p := proclamation{done: make(chan struct{})}
+	var now announcement
+	defer func() { now.end(ctx) }()
+	pause := newPause()
+	for ctx.Err() == nil {
+		next, err := t.hold(ctx, p)
+		switch {
+		case errors.Is(err, locker.ErrClosed):
+			return
+		case err != nil:
+			pause.sleep(ctx, pauseMost)
+			continue
+		}
+		now.end(ctx)
+		now = next
+		pause.reset()
+		select {
+		case <-p.done: // announced again after a loss
+		default:
+			close(p.done)
+		}
+		select {
+		case p = <-t.notes:
+		case <-now.term.Done():
+		case <-now.noteDone():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// hold acquires what p needs.
+func (t *Term) hold(ctx context.Context, p proclamation) (a announcement, err error) {
+	e, version := t.e, uint64(0)
+	if p.changed {
+		a.note, err = e.l.Acquire(ctx, e.noteName(t.Token()), append(e.ticket(p.note, 2*e.ttl), locker.Shared())...)
+		if err != nil {
+			return announcement{}, err
+		}
+		version = a.note.Token()
+	}
+	name := e.termName(t.Token(), version)
+	a.term, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl-e.ttl/3)...)
+	if errors.Is(err, locker.ErrInvalidOption) { // the safety margin is longer than that
+		a.term, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl)...)
+	}
+	if err != nil {
+		a.end(ctx)
+		return announcement{}, err
+	}
+	return a, nil
+}
+
+// end releases the announcement. The next one is there already.
+func (a announcement) end(ctx context.Context) {
+	for _, k := range []*locker.Lock{a.term, a.note} {
+		if k != nil {
+			_ = k.Release(ctx) // at the latest its lease ends
+		}
+	}
+}
+
+func (a announcement) noteDone() <-chan struct{} {
+	if a.note == nil {
+		return nil
+	}
+	return a.note.Done()
+}

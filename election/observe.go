@@ -1,0 +1,153 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// Leader returns the ticket of the leader: its ID (Owner), its note, the token of
+// its term, and since when it leads. ErrNoLeader says that nobody leads.
+func (e *Election) Leader(ctx context.Context) (locker.Ticket, error) {
+	leader, _, err := e.inspect(ctx)
+	if err == nil && leader.Token == 0 {
+		err = ErrNoLeader
+	}
+	if err != nil {
+		return locker.Ticket{}, fmt.Errorf("election %q: %w", e.name, err)
+	}
+	return leader, nil
+}
+
+// Candidates returns the tickets of all candidates in the order in which they
+// will be elected, the leader first. The notes are those of their campaigns.
+func (e *Election) Candidates(ctx context.Context) ([]locker.Ticket, error) {
+	q, err := e.l.Inspect(ctx, e.name)
+	if err != nil {
+		return nil, fmt.Errorf("election %q: %w", e.name, err)
+	}
+	return q.Tickets, nil
+}
+
+// inspect returns the leader, and the name of the term lock, which is released
+// when there is something else to see. Token 0: nobody leads.
+func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock string, err error) {
+	q, err := e.l.Inspect(ctx, e.name)
+	if err != nil || len(q.Tickets) == 0 || !q.Tickets[0].Held {
+		return locker.Ticket{}, "", err
+	}
+	leader = q.Tickets[0]
+	notes, err := e.l.Inspect(ctx, e.noteName(leader.Token))
+	if err != nil {
+		return locker.Ticket{}, "", err
+	}
+	note := uint64(0)
+	if n := len(notes.Tickets); n > 0 { // the last is the newest
+		leader.Note, note = notes.Tickets[n-1].Note, notes.Tickets[n-1].Token
+	}
+	return leader, e.termName(leader.Token, note), nil
+}
+
+// Observe returns the leaders, one after the other: the present one first, then
+// whenever another term begins or the leader proclaims another note. A ticket with
+// Token 0 says that nobody leads. A caller that takes its time misses what was
+// over meanwhile, never the last.
+//
+// An error says that the store is unavailable; once it answers again the
+// sequence goes on. Any other error, and the end of ctx, is the last entry.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[locker.Ticket, error] {
+	return func(yield func(locker.Ticket, error) bool) {
+		o := &observer{e: e, pause: newPause()}
+		for o.step(ctx, yield) {
+		}
+	}
+}
+
+// observer is what one observer knows.
+type observer struct {
+	e       *Election
+	pause   *pause
+	seen    locker.Ticket // the latest leader, which is reported
+	lock    string        // its term lock
+	started bool          // seen is set
+	failing bool          // the outage is reported
+}
+
+// step inspects the election once, reports what is new, and waits until there may be something
+// else. It reports false at the end.
+func (o *observer) step(ctx context.Context, yield func(locker.Ticket, error) bool) bool {
+	leader, lock, err := o.e.inspect(ctx)
+	if err != nil {
+		return o.failed(ctx, err, yield)
+	}
+	o.failing = false
+	if !o.started || leader.Token != o.seen.Token || lock != o.lock {
+		if !o.report(leader, lock, yield) {
+			return false
+		}
+	} else if !o.sleep(ctx, leader) {
+		return o.failed(ctx, ctx.Err(), yield)
+	}
+	if lock == "" {
+		return true
+	}
+	if err := o.wait(ctx, lock); err != nil {
+		return o.failed(ctx, err, yield)
+	}
+	return true
+}
+
+// report yields a leader, unless only its term lock is another one.
+func (o *observer) report(leader locker.Ticket, lock string, yield func(locker.Ticket, error) bool) bool {
+	known := o.started && leader.Token == o.seen.Token && leader.Note == o.seen.Note
+	o.seen, o.lock, o.started = leader, lock, true
+	o.pause.reset()
+	return known || yield(leader, nil)
+}
+
+// sleep waits before what is known is inspected again: nobody leads, or the
+// leader does not hold its term lock, yet or any more.
+func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
+	most := pauseMost
+	if leader.Token != 0 { // nobody else leads before its lease ends
+		most = max(pauseFirst, min(most, leader.Remaining))
+	}
+	return o.pause.sleep(ctx, most)
+}
+
+// failed reports an outage once, and whether to go on. A wait limit of the Locker
+// is no error.
+func (o *observer) failed(ctx context.Context, err error, yield func(locker.Ticket, error) bool) bool {
+	err = fmt.Errorf("election %q: %w", o.e.name, err)
+	if ctx.Err() != nil || !passing(err) {
+		yield(locker.Ticket{}, err)
+		return false
+	}
+	if !o.failing && errors.Is(err, locker.ErrUnavailable) {
+		o.failing = true
+		if !yield(locker.Ticket{}, err) {
+			return false
+		}
+	}
+	o.pause.sleep(ctx, pauseMost)
+	return true
+}
+
+// readTTL is the lease of an observer that wakes up. It releases at once; if
+// it dies or is paused first, it keeps the lock for no longer than that.
+const readTTL = 2 * time.Second
+
+// wait waits until nobody holds the term lock.
+func (o *observer) wait(ctx context.Context, lock string) error {
+	k, err := o.e.l.Acquire(ctx, lock, locker.Shared(),
+		locker.WithTTL(readTTL), locker.WithoutRenewal(), locker.WithoutReentry(), locker.WithMinHold(0))
+	if err != nil {
+		return err
+	}
+	_ = k.Release(ctx) // at the latest its lease ends
+	return nil
+}

@@ -1,0 +1,131 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// Run campaigns and calls lead whenever the candidate is elected, in the
+// caller's goroutine. The ctx of lead ends when the leadership does, and
+// locker.FromContext finds the lock in it.
+//
+// When lead returns, Run gives the leadership up, if it has it still, and
+//
+//   - campaigns again, behind all others and without a pause, after nil, after a
+//     leadership that was lost, and after one that Term.StepDown ended;
+//   - returns nil after ErrResign;
+//   - returns any other error of lead.
+//
+// Run returns when ctx ends, with its error or that of lead. A store that is
+// unavailable does not end it; an error that waiting does not mend does, as
+// ErrClosed or a wrong password. Observers of the Locker
+// ([locker.WithObserver]) are notified of every failed campaign and of every
+// loss.
+func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
+	if lead == nil {
+		return fmt.Errorf("election %q: %w: no function to lead", e.name, locker.ErrInvalidOption)
+	}
+	for {
+		t, err := e.elected(ctx)
+		if err != nil {
+			return err
+		}
+		over, err := e.serve(ctx, t, lead)
+		switch {
+		case errors.Is(err, ErrResign):
+			return nil
+		case ctx.Err() != nil && err == nil:
+			return ctx.Err()
+		case ctx.Err() != nil, err != nil && !over:
+			return err
+		}
+	}
+}
+
+// elected campaigns until the candidate is elected.
+func (e *Election) elected(ctx context.Context) (*Term, error) {
+	pause := newPause()
+	for {
+		t, err := e.campaign(ctx, true)
+		if err == nil || !passing(err) || !pause.sleep(ctx, pauseMost) {
+			return t, err
+		}
+	}
+}
+
+// serve calls lead for one term, and reports whether the term was over before
+// lead returned.
+func (e *Election) serve(ctx context.Context, t *Term, lead func(context.Context, *Term) error) (over bool, err error) {
+	defer func() { _ = t.finish(ctx) }() // what the store has not confirmed is removed in the background
+	ctx = t.Context(ctx)
+	defer e.watch(ctx, t.Token())()
+	err = lead(ctx, t)
+	return t.Err() != nil, err
+}
+
+// watch calls overrun if the function that it returns has not been called in
+// time after the end of ctx.
+func (e *Election) watch(ctx context.Context, token uint64) (returned func()) {
+	if e.overrun == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-done:
+			return
+		}
+		timer := time.NewTimer(e.allowed)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			e.overrun(token)
+		case <-done:
+		}
+	})
+	return func() {
+		close(done)
+		group.Wait()
+	}
+}
+
+// passing reports whether an error may be gone at the next try.
+func passing(err error) bool {
+	return errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotAcquired)
+}
+
+// The pauses between two tries.
+const (
+	pauseFirst = 50 * time.Millisecond
+	pauseMost  = 5 * time.Second
+)
+
+// pause grows with each sleep.
+type pause struct{ next time.Duration }
+
+func newPause() *pause { return &pause{next: pauseFirst} }
+
+func (p *pause) reset() { p.next = pauseFirst }
+
+// sleep waits, for most at the longest; it reports false when ctx ends first.
+func (p *pause) sleep(ctx context.Context, most time.Duration) bool {
+	d := min(p.next, most)
+	p.next = min(2*p.next, pauseMost)
+	d -= rand.N(d/4 + 1) //nolint:gosec // not a secret
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

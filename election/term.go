@@ -1,0 +1,122 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lockerproject/locker"
+)
+
+// Term is the time for which this candidate leads. All methods may be called from
+// many goroutines at once.
+type Term struct {
+	e    *Election
+	lock *locker.Lock
+	run  bool // Run gives the leadership up, when its function has returned
+
+	ctx context.Context // ends with the term
+	end context.CancelCauseFunc
+
+	notes chan proclamation  // to the goroutine that announces the term
+	mute  context.CancelFunc // ends it
+	group sync.WaitGroup
+	once  sync.Once
+	err   error // of finish
+}
+
+func newTerm(e *Election, k *locker.Lock, run bool) *Term {
+	t := &Term{e: e, lock: k, run: run, notes: make(chan proclamation)}
+	t.ctx, t.end = context.WithCancelCause(k.Context(context.Background()))
+	announced, mute := context.WithCancel(context.Background())
+	t.mute = mute
+	context.AfterFunc(t.ctx, func() {
+		if errors.Is(context.Cause(t.ctx), locker.ErrLost) {
+			mute()
+		}
+	})
+	t.group.Go(func() { t.announce(announced) })
+	return t
+}
+
+// Token returns the fencing token: it is greater than that of every earlier
+// term of the election.
+func (t *Term) Token() uint64 { return t.lock.Token() }
+
+// Context returns a child of parent for the work of the leader. It ends when
+// the leadership is lost (context.Cause: locker.ErrLost), when the leader steps
+// down (ErrSteppedDown), or with parent.
+func (t *Term) Context(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(t.lock.Context(parent))
+	forget := context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
+	context.AfterFunc(ctx, func() { forget() })
+	return ctx
+}
+
+// Done is closed when the leadership is lost or the leader steps down.
+func (t *Term) Done() <-chan struct{} { return t.ctx.Done() }
+
+// Err returns nil while the candidate leads, then locker.ErrLost or
+// ErrSteppedDown, or locker.ErrReleased after the Locker was closed. It looks at
+// the clock: after a pause of the process it knows of the loss before Done does.
+func (t *Term) Err() error {
+	err := t.lock.Err() // a loss ends t.ctx
+	if cause := context.Cause(t.ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// StepDown ends the term. Its contexts end; then the leadership is given up,
+// under Run when the function has returned, otherwise at once, so that the caller
+// makes sure that the leader's work has ended. Run then campaigns again. A
+// term that Campaign began has to be ended by StepDown also when the leadership
+// was lost. StepDown works with a ctx that has ended. An error says that the
+// store has not confirmed the end of the term, or ErrLost that the leadership was
+// lost before; a second call has the answer of the first.
+func (t *Term) StepDown(ctx context.Context) error {
+	if t.run {
+		t.end(ErrSteppedDown)
+		return nil
+	}
+	return t.finish(ctx)
+}
+
+// finish gives the leadership up. The announcement ends afterwards, so that the
+// observers that wake up find the next leader.
+func (t *Term) finish(ctx context.Context) error {
+	t.once.Do(func() {
+		_ = t.lock.Err() // a loss is the cause, if there was one
+		t.end(ErrSteppedDown)
+		if err := t.lock.Release(ctx); err != nil {
+			t.err = fmt.Errorf("election %q: %w", t.e.name, err)
+		}
+		t.mute()
+		t.group.Wait()
+	})
+	return t.err
+}
+
+// Proclaim changes the note of the leader without another election. It returns
+// nil when observers see it. If ctx ends before, they may see it later; if the
+// term does, the error says why.
+func (t *Term) Proclaim(ctx context.Context, note string) error {
+	if err := checkNote(note); err != nil {
+		return fmt.Errorf("election %q: %w", t.e.name, err)
+	}
+	p := proclamation{changed: true, note: note, done: make(chan struct{})}
+	notes := t.notes
+	for {
+		select {
+		case notes <- p:
+			notes = nil
+		case <-p.done:
+			return nil
+		case <-t.ctx.Done():
+			return fmt.Errorf("election %q: proclaim: %w", t.e.name, t.Err())
+		case <-ctx.Done():
+			return fmt.Errorf("election %q: proclaim: %w", t.e.name, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// Schedule: a job that every instance starts runs once in each period.
+//
+//	go run ./examples/schedule                                      # in memory
+//	LOCKER_URL=redis://localhost:6379 go run ./examples/schedule    # on any store
+//
+// Each instance starts the job when its own clock says so, and the clocks
+// differ by more than the job takes. A lock that is released when the job is
+// done is free again before the slow clocks get there, and the job runs again.
+// WithMinHold keeps the lock for most of the period, even if its holder dies.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker"
+	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
+	"github.com/lockerproject/locker/examples/internal/scenario"
+)
+
+const (
+	instances = 5
+	periods   = 2
+	period    = 2 * time.Second
+	skew      = period / 40 // between the clocks of one instance and the next
+
+	// Longer than the clocks differ, and short enough to end before the next
+	// period begins by the fastest of them.
+	hold = period * 6 / 10
+)
+
+func main() { scenario.Main(run) }
+
+func run(ctx context.Context, url string) (r result, err error) {
+	r = result{&runs{}, &runs{}, &runs{}}
+	begin := time.Now().Add(period)
+	err = scenario.Workers(ctx, url, instances, func(i int, l locker.Locker) error {
+		clock := func() time.Time { return time.Now().Add(time.Duration(i) * skew) }
+		for p := range periods {
+			time.Sleep(begin.Add(time.Duration(p) * period).Sub(clock()))
+			r.without.job(p)
+			err := errors.Join(
+				once(ctx, l, "report:released", func() { r.released.job(p) }),
+				once(ctx, l, "report", func() { r.with.job(p) }, locker.WithMinHold(hold)),
+			)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return r, err
+}
+
+// once runs job, unless another instance has the lock.
+func once(ctx context.Context, l locker.Locker, name string, job func(), opts ...locker.Option) (err error) {
+	k, err := l.TryAcquire(ctx, name, opts...)
+	if errors.Is(err, locker.ErrNotAcquired) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Release(ctx)) }()
+	job()
+	return nil
+}
+
+// runs counts how often the job runs in each period.
+type runs struct {
+	mu sync.Mutex
+	in [periods]int
+}
+
+func (r *runs) job(p int) {
+	time.Sleep(5 * time.Millisecond)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.in[p]++
+}
+
+type result struct{ without, released, with *runs }
+
+func (r result) String() string {
+	return fmt.Sprintf("%d instances, %d periods of %v: how often the job runs in each\nwithout a lock:           %v\nlock released at its end: %v\nlock with WithMinHold:    %v",
+		instances, periods, period, r.without.in, r.released.in, r.with.in)
+}

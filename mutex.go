@@ -1,0 +1,175 @@
+package locker
+
+import (
+	"context"
+	"fmt"
+)
+
+// Mutex is a lock bound to a name, as sync.Mutex is to a variable:
+//
+//	stock := locker.NewMutex(l, "stock:42")
+//	…
+//	held, err := stock.Lock(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer held.Release(ctx)
+//
+// Lock returns a handle, and there is no Unlock: a lock can be lost, and a handle
+// never releases somebody else's. All methods may be called from many goroutines
+// at once, and exclude them as they exclude processes.
+type Mutex struct{ b binding }
+
+// NewMutex binds a name and options that apply to every call. It reaches no
+// store, and panics when l is nil. Names and options that make no sense are
+// reported by each call; Shared and Limit are ErrInvalidOption here.
+func NewMutex(l Locker, name string, opts ...Option) *Mutex {
+	return &Mutex{bind("NewMutex", l, name, opts)}
+}
+
+// Name returns the name.
+func (m *Mutex) Name() string { return m.b.name }
+
+// Lock is Acquire of the name. opts come after those of NewMutex.
+func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return m.b.acquire(ctx, exclusive, opts)
+}
+
+// TryLock is TryAcquire of the name.
+func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return m.b.tryAcquire(ctx, exclusive, opts)
+}
+
+// Do runs fn while holding the lock, as the function Do does.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
+	return m.b.do(ctx, exclusive, fn, opts)
+}
+
+// RWMutex is a readers/writer lock bound to a name: any number of readers, or one
+// writer. Nobody overtakes anybody, so neither readers nor writers starve.
+type RWMutex struct{ b binding }
+
+// NewRWMutex is NewMutex for readers and writers.
+func NewRWMutex(l Locker, name string, opts ...Option) *RWMutex {
+	return &RWMutex{bind("NewRWMutex", l, name, opts)}
+}
+
+// Name returns the name.
+func (m *RWMutex) Name() string { return m.b.name }
+
+// Lock acquires the name for writing.
+func (m *RWMutex) Lock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return m.b.acquire(ctx, exclusive, opts)
+}
+
+// TryLock acquires the name for writing if it can be granted now.
+func (m *RWMutex) TryLock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return m.b.tryAcquire(ctx, exclusive, opts)
+}
+
+// Do runs fn while holding the lock for writing.
+func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
+	return m.b.do(ctx, exclusive, fn, opts)
+}
+
+// RLock acquires the name for reading.
+func (m *RWMutex) RLock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return m.b.acquire(ctx, reader, opts)
+}
+
+// TryRLock acquires the name for reading if it can be granted now.
+func (m *RWMutex) TryRLock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return m.b.tryAcquire(ctx, reader, opts)
+}
+
+// RDo runs fn while holding the lock for reading.
+func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
+	return m.b.do(ctx, reader, fn, opts)
+}
+
+// Semaphore is a number of permits bound to a name.
+type Semaphore struct {
+	b binding
+	n int
+}
+
+// NewSemaphore is NewMutex for n permits. All who use the name give the same n.
+func NewSemaphore(l Locker, name string, n int, opts ...Option) *Semaphore {
+	return &Semaphore{bind("NewSemaphore", l, name, opts), n}
+}
+
+// Name returns the name.
+func (s *Semaphore) Name() string { return s.b.name }
+
+// Acquire waits for a permit, which the Lock's Release gives back.
+func (s *Semaphore) Acquire(ctx context.Context, opts ...Option) (*Lock, error) {
+	return s.b.acquire(ctx, Limit(s.n), opts)
+}
+
+// TryAcquire takes a permit if there is one now.
+func (s *Semaphore) TryAcquire(ctx context.Context, opts ...Option) (*Lock, error) {
+	return s.b.tryAcquire(ctx, Limit(s.n), opts)
+}
+
+// Do runs fn while holding a permit.
+func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
+	return s.b.do(ctx, Limit(s.n), fn, opts)
+}
+
+// exclusive and reader say how a name is acquired, whatever the defaults of the
+// Client are.
+func exclusive(r *request) { r.shared, r.permits, r.limit = false, false, 0 }
+func reader(r *request)    { r.shared, r.permits, r.limit = true, false, 0 }
+
+// binding is a name with options.
+type binding struct {
+	l    Locker
+	name string
+	opts []Option
+}
+
+func bind(what string, l Locker, name string, opts []Option) binding {
+	if l == nil {
+		panic("locker: " + what + ": the Locker is nil")
+	}
+	return binding{l: l, name: name, opts: append([]Option(nil), opts...)}
+}
+
+// all puts the options together, the kind last.
+func (b *binding) all(kind Option, opts []Option) ([]Option, error) {
+	all := append(append(make([]Option, 0, len(b.opts)+len(opts)+1), b.opts...), opts...)
+	var r request
+	for _, o := range all {
+		if o != nil {
+			o(&r)
+		}
+	}
+	if r.shared {
+		return nil, fmt.Errorf("locker: %q: %w", b.name, invalid("Shared and Limit: the type of the lock says that"))
+	}
+	return append(all, kind), nil
+}
+
+func (b *binding) acquire(ctx context.Context, kind Option, opts []Option) (*Lock, error) {
+	all, err := b.all(kind, opts)
+	if err != nil {
+		return nil, err
+	}
+	return b.l.Acquire(ctx, b.name, all...)
+}
+
+func (b *binding) tryAcquire(ctx context.Context, kind Option, opts []Option) (*Lock, error) {
+	all, err := b.all(kind, opts)
+	if err != nil {
+		return nil, err
+	}
+	return b.l.TryAcquire(ctx, b.name, all...)
+}
+
+func (b *binding) do(ctx context.Context, kind Option, fn func(ctx context.Context) error, opts []Option) error {
+	all, err := b.all(kind, opts)
+	if err != nil {
+		return err
+	}
+	return Do(ctx, b.l, b.name, fn, all...)
+}
