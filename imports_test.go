@@ -28,8 +28,12 @@ var layers = []struct {
 		"the driver interface depends on the standard library alone",
 	},
 	{
-		"driver/all", func(_, p string) bool { return under(p, "driver") },
+		"driver/all", func(_, p string) bool { return under(p, "driver") || p == module+"/compose" },
 		"this package imports every driver and does nothing else",
+	},
+	{
+		"compose/", func(_, p string) bool { return standard(p) || p == module+"/driver" },
+		"drivers made of drivers know the seam, and no driver",
 	},
 	{"driver/internal/", func(_, p string) bool {
 		return !own(p) || p == module+"/driver" || under(p, "driver/internal")

@@ -57,28 +57,29 @@ func Open(ctx context.Context, u *URL) (Driver, error) {
 	return open(ctx, u)
 }
 
-// packages are the schemes of this module's own drivers, each with its package.
+// packages are the schemes of this module, each with its package.
 var packages = map[string]string{
-	"memory": "memory",
-	"redis":  "redis", "rediss": "redis", "redis+sentinel": "redis", "redis+cluster": "redis",
-	"redlock":   "redlock",
-	"zookeeper": "zookeeper", "zookeepers": "zookeeper",
-	"etcd": "etcd", "etcds": "etcd",
-	"consul": "consul", "consuls": "consul",
-	"postgres": "postgres", "postgresql": "postgres",
-	"mysql": "mysql",
+	"memory": "driver/memory",
+	"redis":  "driver/redis", "rediss": "driver/redis", "redis+sentinel": "driver/redis", "redis+cluster": "driver/redis",
+	"redlock":   "driver/redlock",
+	"zookeeper": "driver/zookeeper", "zookeepers": "driver/zookeeper",
+	"etcd": "driver/etcd", "etcds": "driver/etcd",
+	"consul": "driver/consul", "consuls": "driver/consul",
+	"postgres": "driver/postgres", "postgresql": "driver/postgres",
+	"mysql": "driver/mysql",
+	"all":   "compose", "fallback": "compose", "tokenbase": "compose",
 }
 
 // unknownScheme says which import is missing, or which schemes there are.
 func unknownScheme(scheme string) error {
-	const path = "github.com/lockerproject/locker/driver/"
+	const module = "github.com/lockerproject/locker/"
 	if pkg, ok := packages[scheme]; ok {
 		return fmt.Errorf("the driver for %s:// is not linked into this program: import _ %q (or %q for all drivers)",
-			scheme, path+pkg, path+"all")
+			scheme, module+pkg, module+"driver/all")
 	}
 	known := strings.Join(Schemes(), ", ")
 	if known == "" {
-		known = "none; import a driver package, such as " + path + "redis"
+		known = "none; import a driver package, such as " + module + "driver/redis"
 	}
 	return fmt.Errorf("unknown scheme %q (registered: %s)", scheme, known)
 }

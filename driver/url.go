@@ -12,8 +12,9 @@ import (
 )
 
 // A URL names a store: scheme://[user[:password]@]host[,host…][/path][?query].
-// Unlike net/url it takes several hosts, each with a port of its own. No
-// method, and no error, tells the password.
+// Unlike net/url it takes several hosts, each with a port of its own. One that is
+// made of others has them in parentheses, as they are: scheme://(URL)(URL)…[?query].
+// No method, and no error, tells the password.
 type URL struct {
 	Scheme   string
 	User     string
@@ -22,6 +23,8 @@ type URL struct {
 	Hosts    []string
 	Path     string // unescaped, with its leading slash, or empty
 
+	parts []*URL // in parentheses
+	takes bool   // Parts was called
 	query url.Values
 	known []string // parameters that were asked for
 	errs  []error
@@ -34,6 +37,12 @@ func ParseURL(raw string) (*URL, error) {
 		return nil, errors.New("malformed URL: want scheme://host…")
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
+	if strings.HasPrefix(rest, "(") {
+		if err := u.parseParts(rest); err != nil {
+			return nil, err
+		}
+		return u, nil
+	}
 	rest, fragment, _ := strings.Cut(rest, "#")
 	if fragment != "" {
 		return nil, errors.New("malformed URL: a fragment (#…) is not accepted; write %23 for a # in a password")
@@ -117,6 +126,13 @@ func (u *URL) HostsWithPort(defaultPort string) []string {
 // Redacted is the URL without its user, which may be a token, its password, and
 // its query.
 func (u *URL) Redacted() string {
+	if len(u.parts) > 0 {
+		s := u.Scheme + "://"
+		for _, part := range u.parts {
+			s += "(" + part.Redacted() + ")"
+		}
+		return s
+	}
 	return u.Scheme + "://" + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
 }
 
@@ -183,9 +199,13 @@ func (u *URL) Bool(name string, def bool) bool {
 }
 
 // Done returns what was wrong with the parameters, or names those that nobody
-// asked for and lists the ones that are known.
+// asked for and lists the ones that are known. URLs in parentheses that nobody asked
+// for are refused too.
 func (u *URL) Done() error {
 	errs := u.errs
+	if len(u.parts) > 0 && !u.takes {
+		errs = append(errs, fmt.Errorf("%s:// takes no URLs in parentheses", u.Scheme))
+	}
 	for _, name := range slices.Sorted(maps.Keys(u.query)) {
 		if !slices.Contains(u.known, name) {
 			known := slices.Compact(slices.Sorted(slices.Values(u.known)))

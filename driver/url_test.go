@@ -87,3 +87,62 @@ func TestURLTellsNoPassword(t *testing.T) {
 		t.Errorf("escaped: %v", err)
 	}
 }
+
+func TestURLParts(t *testing.T) {
+	u, err := driver.ParseURL("all://(redis://u:p(a)ss@h1/0?prefix=a)(fallback://(x://h2)(y://h3,h4?n=1)?m=2)?prefix=b&ttl=3s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "all://(redis://h1/0)(fallback://(x://h2)(y://h3,h4))"; u.String() != want || fmt.Sprintf("%#v", u) != want {
+		t.Errorf("redacted as %s", u)
+	}
+	if u.Duration("ttl", 0) != 3*time.Second || u.Param("prefix", "") != "b" {
+		t.Error("parameters of the whole")
+	}
+	if err := u.Done(); err == nil || !strings.Contains(err.Error(), "all:// takes no URLs in parentheses") {
+		t.Errorf("parts that nobody asked for: %v", err)
+	}
+	parts := u.Parts()
+	if err := u.Done(); err != nil || len(parts) != 2 {
+		t.Fatalf("%d parts, %v", len(parts), err)
+	}
+	for i, want := range []string{"a", "b"} {
+		parts[i].SetDefault("prefix", "b")
+		if got := parts[i].Param("prefix", ""); got != want {
+			t.Errorf("part %d has prefix %q, want %q", i, got, want)
+		}
+	}
+	if parts[0].Password != "p(a)ss" || parts[1].Int("m", 0, 0) != 2 {
+		t.Errorf("parts %v", parts)
+	}
+	if inner := parts[1].Parts(); len(inner) != 2 || inner[1].Int("n", 0, 0) != 1 || len(inner[1].Hosts) != 2 {
+		t.Errorf("inner parts %v", inner)
+	}
+}
+
+func TestURLPartsSayWhatIsWrong(t *testing.T) {
+	for raw, part := range map[string]string{
+		"all://(x://h":               "without its )",
+		"all://()":                   "want URLs",
+		"all://(h1)(x://h2)":         "want URLs",
+		"all://(x://h)h2":            "after the last )",
+		"all://(x://h)/p":            "after the last )",
+		"all://(x://h)?a=%zz":        "bad percent escape",
+		"all://(x://h)#f":            "after the last )",
+		"all://(x://h)(x://h:0)":     `in parentheses 2: malformed URL: bad port "0"`,
+		"all://(x://u:s3c(ret@h)":    "without its )",
+		"all://(x://u:s3c)ret@h)":    "after the last )",
+		"all://(x://u:s3c)(ret@h)":   "want URLs",
+		"all://(x://u:s3c)?ret@h)":   "after the last )",
+		"all://(x://u:1/s3cret@h)":   "in parentheses 1",
+		"all://(x://u:1#s3cret@h)":   "in parentheses 1",
+		"all://(a://(x://u:s3c)r@h)": "in parentheses 1",
+	} {
+		u, err := driver.ParseURL(raw)
+		if err == nil {
+			t.Errorf("%s is taken as %v", raw, u)
+		} else if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "s3c") {
+			t.Errorf("%s: %v, want it to say %q and no password", raw, err, part)
+		}
+	}
+}

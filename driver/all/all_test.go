@@ -10,8 +10,8 @@ import (
 
 func TestSchemes(t *testing.T) {
 	want := []string{
-		"consul", "consuls", "etcd", "etcds", "memory", "mysql", "postgres", "postgresql",
-		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "zookeeper", "zookeepers",
+		"all", "consul", "consuls", "etcd", "etcds", "fallback", "memory", "mysql", "postgres", "postgresql",
+		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "tokenbase", "zookeeper", "zookeepers",
 	}
 	if got := driver.Schemes(); !slices.Equal(got, want) {
 		t.Errorf("schemes %q, want %q", got, want)

@@ -1,0 +1,257 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// How long to wait before a store that went away while the ticket was queued is
+// asked again.
+const (
+	retryFirst = 20 * time.Millisecond
+	retryMost  = 250 * time.Millisecond
+)
+
+// Acquire implements driver.Driver.
+func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if !r.Wait && !m.knows(keyOf(r.Hold(0))) {
+		if err := m.look(ctx, r); err != nil {
+			return driver.Grant{}, err
+		}
+	}
+	a := &acquisition{m: m, r: r, caller: ctx, grants: make([]driver.Grant, 0, len(m.parts))}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	defer a.cancel(nil)
+	m.enter(keyOf(r.Hold(0)), a.cancel)
+	if err := a.run(); err != nil {
+		return driver.Grant{}, a.fail(err)
+	}
+	if err := m.granted(keyOf(r.Hold(0))); err != nil {
+		return driver.Grant{}, a.fail(err)
+	}
+	return a.grant(), nil
+}
+
+// look refuses a request that does not wait, and that a store after the first would
+// refuse, before it is queued on those in front of it.
+func (m *AllDriver) look(ctx context.Context, r driver.Request) error {
+	refused := make([]bool, len(m.parts))
+	err := m.each(func(i int, d driver.Driver) error {
+		if i == 0 {
+			return nil // it refuses without queueing, itself
+		}
+		q, err := d.Inspect(ctx, r.Name)
+		if err != nil {
+			return err
+		}
+		queued := slices.ContainsFunc(q, func(t driver.Ticket) bool { return t.ID == r.ID })
+		refused[i] = !queued && !driver.Grantable(append(q, r.Ticket(0)), len(q))
+		return nil
+	})
+	switch {
+	case err != nil:
+		return driver.NoTicket(err)
+	case slices.Contains(refused, true):
+		return driver.ErrNotAcquired
+	}
+	return nil
+}
+
+func (m *AllDriver) knows(k key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.books[k] != nil
+}
+
+// enter opens the book of a ticket.
+func (m *AllDriver) enter(k key, end func(error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.books[k] = &book{tokens: make([]uint64, len(m.parts)), released: make([]bool, len(m.parts)), end: end}
+}
+
+// forget closes the book of a ticket that is on no store.
+func (m *AllDriver) forget(k key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.books, k)
+}
+
+// granted ends the acquisition: from now on a loss is told to the core. An error
+// says that a part was lost before.
+func (m *AllDriver) granted(k key) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[k]
+	switch {
+	case b == nil:
+		return errRemoved
+	case b.lost != nil:
+		return b.lost
+	}
+	b.granted = true
+	return nil
+}
+
+// errRemoved: Release was called while Acquire was under way.
+var errRemoved = errors.New("the ticket was removed meanwhile")
+
+// acquisition is one Acquire: it queues on one part after the other, and renews
+// meanwhile what it has got.
+type acquisition struct {
+	m      *AllDriver
+	r      driver.Request
+	caller context.Context // of the call
+	ctx    context.Context // ends with it, or when a part is lost
+	cancel context.CancelCauseFunc
+
+	mu     sync.Mutex
+	queued bool           // Joined was called
+	grants []driver.Grant // of the first parts, as renewed last
+}
+
+// run acquires all parts.
+func (a *acquisition) run() error {
+	ctx, stop := context.WithCancel(a.ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	last := len(a.m.parts) - 1
+	for i := range a.m.parts {
+		g, err := a.acquire(i)
+		if err != nil {
+			return err
+		}
+		a.add(g)
+		if i < last {
+			group.Go(func() { a.keep(ctx, i) })
+		}
+	}
+	stop()
+	group.Wait()
+	if err := a.refresh(); err != nil {
+		return err
+	}
+	return context.Cause(a.ctx)
+}
+
+// acquire acquires one part. Once the ticket is queued it waits for a store that went
+// away, as the driver of one store does (D7).
+func (a *acquisition) acquire(i int) (driver.Grant, error) {
+	r, d := a.r, a.m.parts[i]
+	r.Joined = a.joined
+	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
+		g, err := d.Acquire(a.ctx, r)
+		if err == nil {
+			return g, nil
+		}
+		err = fmt.Errorf("%s: %w", nameOf(d), err)
+		if !a.isQueued() || !unavailable(err) || a.ctx.Err() != nil {
+			return g, err
+		}
+		if !sleep(a.ctx, delay) {
+			return g, errors.Join(context.Cause(a.ctx), err)
+		}
+	}
+}
+
+// joined is called by the parts on which the ticket has to wait.
+func (a *acquisition) joined() {
+	a.mu.Lock()
+	first := !a.queued
+	a.queued = true
+	a.mu.Unlock()
+	if first && a.r.Joined != nil {
+		a.r.Joined()
+	}
+}
+
+func (a *acquisition) isQueued() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.queued
+}
+
+func (a *acquisition) add(g driver.Grant) {
+	a.mu.Lock()
+	i := len(a.grants)
+	a.grants = append(a.grants, g)
+	a.mu.Unlock()
+	a.m.mu.Lock()
+	defer a.m.mu.Unlock()
+	if b := a.m.books[keyOf(a.r.Hold(0))]; b != nil {
+		b.tokens[i] = g.Token
+	}
+}
+
+// fail turns the error of one part into the answer of all. Refused and lost are
+// said only when no store has the ticket any more; after anything else the core
+// removes it (D9).
+func (a *acquisition) fail(err error) error {
+	refused := errors.Is(err, driver.ErrNotAcquired)
+	lost := a.caller.Err() == nil && (errors.Is(err, driver.ErrLost) || a.ctx.Err() != nil || errors.Is(err, errRemoved))
+	clean := refused || lost || errors.Is(err, driver.ErrNoTicket)
+	switch {
+	case len(a.grants) == 0 && a.ctx.Err() == nil && clean:
+		a.m.forget(keyOf(a.r.Hold(0))) // the first store said it
+		return err
+	case refused:
+		if left := a.release(); left != nil {
+			return &partial{fmt.Errorf("refused by one store, and not yet removed from the others: %w", left)}
+		}
+		return driver.ErrNotAcquired
+	case lost && a.undo():
+		return fmt.Errorf("%w while the other stores were waited for: %w", driver.ErrLost, errors.Join(context.Cause(a.ctx), err))
+	}
+	return &partial{err}
+}
+
+// undo removes the ticket from all stores, until they have confirmed it or the
+// call ends. The core can then queue again.
+func (a *acquisition) undo() bool {
+	for delay := retryFirst; a.release() != nil; delay = min(2*delay, retryMost) {
+		if !sleep(a.caller, delay) {
+			return false
+		}
+	}
+	return true
+}
+
+// release asks all stores once to remove the ticket.
+func (a *acquisition) release() error {
+	if err := a.m.Release(a.caller, a.r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// grant is the grant of all: the token of the authority, and the lease that ends
+// first.
+func (a *acquisition) grant() driver.Grant {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.grants[0]
+	all.Token = a.grants[a.m.authority].Token
+	for _, g := range a.grants[1:] {
+		if g.Asked.Before(all.Asked) {
+			all.Asked = g.Asked
+		}
+		all.TTL = shorter(all.TTL, g.TTL)
+		all.Claim = shorter(all.Claim, g.Claim)
+	}
+	return all
+}
+
+// shorter is the lesser of two lengths, of which 0 is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,265 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// DefaultPatience is how long Fallback waits for the primary's answer.
+const DefaultPatience = 2 * time.Second
+
+// Fallback returns a driver that acquires on the primary, and on the secondary while
+// the primary is unavailable: its answer is an error that means that the store
+// did not answer or refuses everybody (driver.ErrUnavailable, errors of the network),
+// or none comes within the patience. It never degrades because somebody else holds
+// the lock, because a right is missing, or because the caller's context has ended.
+//
+// # When it grants twice
+//
+// The two stores know nothing of each other, so that a name can have two holders at
+// once, one on each store. That happens
+//
+//   - while one program reaches the primary and another does not;
+//   - after the primary has gone down, until the lease that a program had from it has
+//     ended: the holder goes on until then, and others get the lock from the secondary;
+//   - after the primary is back, until the locks that were had from the secondary
+//     have been released;
+//   - while the primary is slower than the patience.
+//
+// So it is for work that is better done twice than not at all, or whose resource
+// checks tokens. Where that is not so, use one store that survives the
+// loss of a server, or [All], which never grants twice.
+//
+// # Tokens
+//
+// Tokens of a name grow over all grants of the primary, and over all grants of the
+// secondary. Between the two there is no order by itself: nothing that both ways can
+// reach could keep one while either store may be away. What a resource that checks
+// tokens sees after each change of store depends on the two stores:
+//
+//   - Two that number by their server's clock (Redis, PostgreSQL): tokens grow over
+//     both changes, as long as the servers' clocks differ by less than
+//     the time between the last grant of one and the first of the other.
+//   - A secondary whose tokens are always greater (TokenBase): tokens grow when
+//     Fallback degrades, and fall when the primary is back: the resource then refuses
+//     the primary's holders where a degraded one has written, until TokenBase is added
+//     to the primary, above the secondary's tokens.
+//   - A secondary whose tokens are always smaller: degraded holders are refused
+//     where a holder of the primary has written.
+//
+// In each case the resource keeps its order and no stale write is accepted: what
+// varies is who is refused.
+//
+// # What is not moved
+//
+// A lock stays on the store that granted it, and is lost if that goes away. A
+// request that the primary has queued waits there, also through an outage, as on one
+// store: its context bounds it. Inspect and List show both stores, or the one that
+// answers; Ping needs one of them.
+//
+// Fallback closes both drivers. It panics when one is nil.
+func Fallback(primary, secondary driver.Driver) *FallbackDriver {
+	if primary == nil || secondary == nil {
+		panic("compose: Fallback: a driver is nil")
+	}
+	f := &FallbackDriver{
+		stores: [2]driver.Driver{primary, secondary}, patience: DefaultPatience,
+		on: make(map[key]int), degraded: logDegraded,
+	}
+	f.orphans = newOrphans(primary)
+	for i, d := range f.stores {
+		if n, ok := d.(driver.LossNotifier); ok {
+			n.NotifyLoss(func(h driver.Hold, cause error) { f.lost(i, h, cause) })
+		}
+	}
+	return f
+}
+
+// FallbackDriver is the driver that Fallback makes.
+type FallbackDriver struct {
+	stores   [2]driver.Driver // primary, secondary
+	patience time.Duration
+	degraded func(context.Context, Degraded)
+	tell     func(driver.Hold, error)
+	orphans  *orphans // on the primary
+
+	mu sync.Mutex
+	on map[key]int // which store a ticket is on
+}
+
+const primary, secondary = 0, 1
+
+var (
+	_ driver.Driver       = (*FallbackDriver)(nil)
+	_ driver.BatchRenewer = (*FallbackDriver)(nil)
+	_ driver.Lister       = (*FallbackDriver)(nil)
+	_ driver.Breaker      = (*FallbackDriver)(nil)
+	_ driver.LossNotifier = (*FallbackDriver)(nil)
+	_ driver.Bounder      = (*FallbackDriver)(nil)
+	_ driver.Pinger       = (*FallbackDriver)(nil)
+)
+
+// Degraded is a lock that the secondary has granted.
+type Degraded struct {
+	Name, Owner string
+	Token       uint64
+	Cause       error // why the primary was not used
+}
+
+// OnDegraded has every degraded grant told to tell, instead of logging it with
+// slog.Warn, and returns f. The call is made with the context of the acquisition, before the lock is
+// returned and before the observers hear of it. It is set before f is used.
+func (f *FallbackDriver) OnDegraded(tell func(context.Context, Degraded)) *FallbackDriver {
+	f.degraded = tell
+	return f
+}
+
+// Patience sets how long the primary may take to answer an acquisition (to grant,
+// to refuse, or to say that the ticket is queued) and returns f. It has to be shorter
+// than the core's own bound, 10 s unless it was changed. A caller whose context has a
+// deadline gives the primary half of the time that is left, at most. It is set before f is used, and panics when d
+// is not greater than zero.
+func (f *FallbackDriver) Patience(d time.Duration) *FallbackDriver {
+	if d <= 0 {
+		panic(fmt.Sprintf("compose: Patience(%v): want a duration greater than zero", d))
+	}
+	f.patience = d
+	return f
+}
+
+func logDegraded(ctx context.Context, d Degraded) {
+	slog.WarnContext(ctx, "locker: lock granted by the fallback store",
+		"name", d.Name, "owner", d.Owner, "token", d.Token, "cause", d.Cause)
+}
+
+// String names the stores.
+func (f *FallbackDriver) String() string {
+	return nameOf(f.stores[primary]) + " or " + nameOf(f.stores[secondary])
+}
+
+// Acquire implements driver.Driver.
+func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if f.storeOf(r.Hold(0)) == secondary { // asked again
+		return f.stores[secondary].Acquire(ctx, r)
+	}
+	f.set(r.Hold(0), primary)
+	g, err := f.acquirePrimary(ctx, r)
+	switch {
+	case err == nil:
+		return g, nil
+	case ctx.Err() != nil || !unavailable(err):
+		f.settle(r.Hold(0), err)
+		return driver.Grant{}, err
+	}
+	return f.degrade(ctx, r, err)
+}
+
+// acquirePrimary asks the primary, which has the patience to answer and then any time to grant.
+func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	bound := f.patience
+	if until, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(until)/2)
+	}
+	asking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(bound, func() {
+		cancel(driver.Unavailable(fmt.Errorf("no answer within %v", bound)))
+	})
+	defer timer.Stop()
+	if joined := r.Joined; r.Wait {
+		r.Joined = func() {
+			timer.Stop()
+			if joined != nil {
+				joined()
+			}
+		}
+	}
+	g, err := f.stores[primary].Acquire(asking, r)
+	if err != nil && ctx.Err() == nil && asking.Err() != nil && !unavailable(err) && !errors.Is(err, driver.ErrNotAcquired) {
+		err = fmt.Errorf("%w: %w", context.Cause(asking), err)
+	}
+	return g, err
+}
+
+// degrade acquires on the secondary. What the primary may have of the ticket is
+// removed in the background.
+func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause error) (driver.Grant, error) {
+	cause = fmt.Errorf("%s: %w", nameOf(f.stores[primary]), cause)
+	f.set(r.Hold(0), secondary)
+	if !errors.Is(cause, driver.ErrNoTicket) {
+		f.orphans.add(r.Hold(0))
+	}
+	g, err := f.stores[secondary].Acquire(ctx, r)
+	if err == nil {
+		f.degraded(ctx, Degraded{Name: r.Name, Owner: r.Owner, Token: g.Token, Cause: cause})
+		return g, nil
+	}
+	f.settle(r.Hold(0), err)
+	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrClosed) {
+		return driver.Grant{}, err
+	}
+	both := fmt.Errorf("%w; %s: %w", cause, nameOf(f.stores[secondary]), err)
+	if errors.Is(cause, driver.ErrNoTicket) && errors.Is(err, driver.ErrNoTicket) {
+		return driver.Grant{}, both
+	}
+	return driver.Grant{}, &partial{both}
+}
+
+// settle forgets a ticket that certainly is not on the store that has answered.
+func (f *FallbackDriver) settle(h driver.Hold, err error) {
+	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNoTicket) {
+		f.forget(h)
+	}
+}
+
+const nowhere = -1
+
+// storeOf is the store that a ticket is on, or nowhere.
+func (f *FallbackDriver) storeOf(h driver.Hold) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i, ok := f.on[keyOf(h)]; ok {
+		return i
+	}
+	return nowhere
+}
+
+func (f *FallbackDriver) set(h driver.Hold, store int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.on[keyOf(h)] = store
+}
+
+func (f *FallbackDriver) forget(h driver.Hold) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.on, keyOf(h))
+}
+
+// NotifyLoss implements driver.LossNotifier.
+func (f *FallbackDriver) NotifyLoss(tell func(driver.Hold, error)) { f.tell = tell }
+
+// lost is told by the i-th store. What is left of a ticket on the primary, which the
+// secondary has granted, may be lost.
+func (f *FallbackDriver) lost(i int, h driver.Hold, cause error) {
+	if f.storeOf(h) == i && f.tell != nil {
+		f.tell(h, cause)
+	}
+}
+
+// Close implements driver.Driver.
+func (f *FallbackDriver) Close() error {
+	f.orphans.close()
+	var err error
+	var group sync.WaitGroup
+	group.Go(func() { err = f.stores[primary].Close() })
+	err2 := f.stores[secondary].Close()
+	group.Wait()
+	return errors.Join(err, err2)
+}

@@ -1,0 +1,100 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// hold is how a part knows the ticket.
+func (m *AllDriver) hold(i int, h driver.Hold) driver.Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[keyOf(h)]
+	switch {
+	case b != nil:
+		h.Token = b.tokens[i]
+	case i != m.authority:
+		h.Token = 0
+	}
+	return h
+}
+
+// Renew implements driver.Driver. A lock that one part has lost is lost.
+func (m *AllDriver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return m.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// RenewAll implements driver.BatchRenewer: one batch for each part.
+func (m *AllDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	answers := make([][]error, len(m.parts))
+	_ = m.each(func(i int, d driver.Driver) error {
+		batch := slices.Clone(rs)
+		for j := range batch {
+			batch[j].Hold = m.hold(i, batch[j].Hold)
+		}
+		answers[i] = renewAll(ctx, d, batch)
+		return nil
+	})
+	errs := make([]error, len(rs))
+	for j := range rs {
+		for i := range m.parts {
+			if err := answers[i][j]; err != nil && !errors.Is(errs[j], driver.ErrLost) {
+				errs[j] = err
+			}
+		}
+	}
+	return errs
+}
+
+// Release implements driver.Driver. It is done when all parts have said so; the
+// parts that have are not asked again.
+func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
+	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
+	err := m.each(func(i int, d driver.Driver) error {
+		if m.wasReleased(i, keyOf(h)) {
+			found[i] = true
+			return nil
+		}
+		err := d.Release(ctx, m.hold(i, h))
+		switch {
+		case err == nil:
+			found[i] = true
+			m.setReleased(i, keyOf(h))
+		case errors.Is(err, driver.ErrLost):
+			lost[i] = true
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	b := m.books[keyOf(h)]
+	delete(m.books, keyOf(h))
+	m.mu.Unlock()
+	held := b != nil && b.granted
+	if held && slices.Contains(lost, true) || !slices.Contains(found, true) {
+		return driver.ErrLost
+	}
+	return nil
+}
+
+func (m *AllDriver) wasReleased(i int, k key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[k]
+	return b != nil && b.released[i]
+}
+
+func (m *AllDriver) setReleased(i int, k key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.books[k]; b != nil {
+		b.released[i] = true
+	}
+}

@@ -1,0 +1,25 @@
+package compose_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// The servers that the tests share end with Main; then no goroutine is left.
+func TestMain(m *testing.M) {
+	code := testbed.Main(m)
+	if code == 0 {
+		// go-redis's own, which dials a server that is down once a second until a second
+		// after its pool was closed.
+		dials := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
+		if err := goleak.Find(dials); err != nil {
+			println(err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

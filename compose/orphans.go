@@ -1,0 +1,135 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// A request that was given up may still be on its way to the store, so a ticket that
+// is not there is looked for again, this long after each other look.
+var orphanLooks = [...]time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second}
+
+// orphanBound bounds one request for the removal of an orphan.
+const orphanBound = time.Second
+
+// orphans are the tickets that the primary may have though the secondary was asked
+// instead. The core knows of one ticket only, so that they are removed here: in the
+// background, one after the other, each until the store has confirmed it.
+type orphans struct {
+	d    driver.Driver
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu      sync.Mutex
+	tickets []orphan // those that were looked for longest ago come last
+	running bool     // there is a goroutine
+	closed  bool
+	group   sync.WaitGroup
+}
+
+type orphan struct {
+	hold  driver.Hold
+	due   time.Time
+	looks int // that were answered
+}
+
+func newOrphans(d driver.Driver) *orphans {
+	o := &orphans{d: d}
+	o.ctx, o.stop = context.WithCancel(context.Background())
+	return o
+}
+
+func (o *orphans) add(h driver.Hold) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	o.tickets = append(o.tickets, orphan{hold: h, due: time.Now()})
+	if !o.running {
+		o.running = true
+		o.group.Go(o.work)
+	}
+}
+
+// work is the goroutine: it ends when nothing is left.
+func (o *orphans) work() {
+	delay := retryFirst
+	for {
+		t, wait, ok := o.next()
+		switch {
+		case !ok:
+			return
+		case wait > 0:
+			// A ticket that is added meanwhile is as good as one that was just looked for.
+			if !sleep(o.ctx, min(wait, time.Second)) {
+				return
+			}
+			continue
+		}
+		ctx, cancel := context.WithTimeout(o.ctx, orphanBound)
+		err := o.d.Release(ctx, t.hold)
+		cancel()
+		if err != nil && !errors.Is(err, driver.ErrLost) {
+			if errors.Is(err, driver.ErrClosed) || !sleep(o.ctx, delay) {
+				return
+			}
+			delay = min(2*delay, retryMost)
+			continue
+		}
+		delay = retryFirst
+		o.answered(t, err == nil)
+	}
+}
+
+// next is the ticket that is due first, and in how long.
+func (o *orphans) next() (t orphan, wait time.Duration, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.tickets) == 0 {
+		o.running = false
+		return orphan{}, 0, false
+	}
+	first := 0
+	for i := range o.tickets {
+		if o.tickets[i].due.Before(o.tickets[first].due) {
+			first = i
+		}
+	}
+	t = o.tickets[first]
+	return t, time.Until(t.due), true
+}
+
+// answered puts off a ticket that was not there, and forgets one that was removed or
+// looked for often enough.
+func (o *orphans) answered(t orphan, removed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range o.tickets {
+		if o.tickets[i].hold != t.hold {
+			continue
+		}
+		if removed || t.looks == len(orphanLooks) {
+			last := len(o.tickets) - 1
+			o.tickets[i] = o.tickets[last]
+			o.tickets = o.tickets[:last]
+			return
+		}
+		o.tickets[i].due = time.Now().Add(orphanLooks[t.looks])
+		o.tickets[i].looks++
+		return
+	}
+}
+
+// close stops the goroutine. What is left ends with its lease or its process.
+func (o *orphans) close() {
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.stop()
+	o.group.Wait()
+}

@@ -1,0 +1,131 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// key is what a ticket is known by (D1): an ID under another name is another ticket.
+type key struct{ name, id string }
+
+func keyOf(h driver.Hold) key { return key{h.Name, h.ID} }
+
+// nameOf is how errors call a driver.
+func nameOf(d driver.Driver) string {
+	if s, ok := d.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", d)
+}
+
+// ping does what the core does for a driver without Ping.
+func ping(ctx context.Context, d driver.Driver) error {
+	if p, ok := d.(driver.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	_, err := d.Inspect(ctx, "locker/ping")
+	return err
+}
+
+// list lists the names of a driver that can.
+func list(ctx context.Context, d driver.Driver) ([]string, error) {
+	if l, ok := d.(driver.Lister); ok {
+		return l.List(ctx)
+	}
+	return nil, fmt.Errorf("%w: list", driver.ErrUnsupported)
+}
+
+// breakTicket breaks a ticket of a driver that can.
+func breakTicket(ctx context.Context, d driver.Driver, name string, token uint64) error {
+	if b, ok := d.(driver.Breaker); ok {
+		return b.Break(ctx, name, token)
+	}
+	return fmt.Errorf("%w: break", driver.ErrUnsupported)
+}
+
+// renewAll renews on one driver, in a batch if it can.
+func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error {
+	const atOnce = 16
+	errs := make([]error, len(rs))
+	if b, ok := d.(driver.BatchRenewer); ok {
+		if answers := b.RenewAll(ctx, rs); len(answers) == len(rs) {
+			return answers
+		}
+		for i := range errs {
+			errs[i] = errShortAnswer
+		}
+		return errs
+	}
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i, r := range rs {
+		slots <- struct{}{}
+		group.Go(func() {
+			errs[i] = d.Renew(ctx, r.Hold, r.TTL)
+			<-slots
+		})
+	}
+	group.Wait()
+	return errs
+}
+
+var errShortAnswer = errors.New("the answer to a batch of renewals has another length")
+
+// unavailable reports whether err says that a store did not answer or refuses
+// everybody. Drivers mark the errors that only their store has; those of the
+// network are known by themselves, as the core knows them.
+func unavailable(err error) bool {
+	switch {
+	case err == nil, errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrClosed):
+		return false
+	case errors.Is(err, driver.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return true
+	}
+	var (
+		op      *net.OpError
+		name    *net.DNSError
+		timeout net.Error
+	)
+	if errors.As(err, &op) {
+		return op.Op != "remote error" && op.Op != "local error" // alerts of TLS: a refused certificate
+	}
+	return errors.As(err, &name) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// partial is an error of one store that is no answer of all: it hides what it
+// says of the ticket, which may be left on another store.
+type partial struct{ err error }
+
+func (p *partial) Error() string { return p.err.Error() }
+
+func (p *partial) Is(target error) bool {
+	switch target {
+	case driver.ErrNoTicket, driver.ErrLost, driver.ErrNotAcquired:
+		return false
+	}
+	return errors.Is(p.err, target)
+}
+
+func (p *partial) As(target any) bool { return errors.As(p.err, target) }
+
+// sleep waits for d; it reports false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
