@@ -2,9 +2,7 @@ package compose_test
 
 import (
 	"context"
-	"slices"
 	"testing"
-	"testing/synctest"
 
 	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/conformance"
@@ -108,34 +106,6 @@ func harness(first, second *memory.Driver, open func() driver.Driver) conformanc
 // prove runs the suite, without the cases that do not apply.
 func prove(t *testing.T, not map[string]string, h conformance.Harness) {
 	t.Helper()
-	proved, left := 0, 0
-	for name := range not {
-		if !slices.ContainsFunc(conformance.Cases(), func(c conformance.Case) bool { return c.String() == name }) {
-			t.Errorf("there is no case %s", name)
-		}
-	}
-	for _, c := range conformance.Cases() {
-		t.Run(c.String(), func(t *testing.T) {
-			switch why, out := not[c.String()]; {
-			case out:
-				left++
-				t.Skip("does not apply: " + why)
-			case c.Needs&conformance.NeedKeys != 0 && h.Keys == nil:
-				t.Skip("the keys are counted in memory")
-			case c.Needs&^conformance.NeedKeys != 0 && h.Server == nil:
-				t.Skip("the stores live in this process")
-			}
-			var err error
-			if h.Bubble {
-				synctest.Test(t, func(t *testing.T) { err = c.Run(t.Context(), h) })
-			} else {
-				err = c.Run(t.Context(), h)
-			}
-			if err != nil {
-				t.Fatalf("disproved: %v", err)
-			}
-			proved++
-		})
-	}
-	t.Logf("%d cases proved, %d do not apply", proved, left)
+	h.Except = not
+	conformance.Run(t, h)
 }

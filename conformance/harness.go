@@ -39,6 +39,10 @@ type Harness struct {
 	// that has not proved all it knows to prove.
 	Complete bool
 
+	// Except names cases (topic/name) that do not apply, each with the reason. They
+	// are skipped. It is for drivers that promise less, and say so.
+	Except map[string]string
+
 	logf func(format string, args ...any) // for figures worth a line in the log
 }
 

@@ -117,7 +117,46 @@ const checkBound = 5_000_000
 
 // checkHistory asks porcupine whether the steps of one name can be put in an
 // order that the model allows.
+//
+// A ticket of unknown outcome, of which only its queueing and leaving are recorded,
+// forbids nothing, since it can have left as soon as it was queued. All that it can do is
+// to explain a refusal. Each doubles the orders to be tried, so the history is
+// checked without them first, and then with those that may explain a refusal.
 func checkHistory(ops []porcupine.Operation) error {
+	lastRefusal := int64(-1)
+	certain := make(map[int]bool) // tickets that were granted or refused
+	for _, op := range ops {
+		switch st := stepOf(op); st.what {
+		case isRefused:
+			lastRefusal = max(lastRefusal, op.Return)
+			certain[st.ticket] = true
+		case isGranted:
+			certain[st.ticket] = true
+		}
+	}
+	known, explaining := only(ops, func(op porcupine.Operation) bool { return certain[stepOf(op).ticket] }),
+		only(ops, func(op porcupine.Operation) bool { return certain[stepOf(op).ticket] || op.Call <= lastRefusal })
+	if checkOperations(known) == nil {
+		return nil
+	}
+	return checkOperations(explaining)
+}
+
+func stepOf(op porcupine.Operation) step {
+	return op.Input.(step) //nolint:forcetypeassert // nothing else is recorded
+}
+
+// only returns the steps for which keep is true.
+func only(ops []porcupine.Operation, keep func(porcupine.Operation) bool) (kept []porcupine.Operation) {
+	for _, op := range ops {
+		if keep(op) {
+			kept = append(kept, op)
+		}
+	}
+	return kept
+}
+
+func checkOperations(ops []porcupine.Operation) error {
 	var steps atomic.Int64
 	steps.Store(checkBound)
 	switch {

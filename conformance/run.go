@@ -29,7 +29,12 @@ func Run(t *testing.T, h Harness) {
 	}
 	var results []*result
 	for _, c := range Cases() {
-		results = append(results, &result{c: c, h: h, missing: c.Needs.missing(h)})
+		results = append(results, &result{c: c, h: h, missing: c.Needs.missing(h), except: h.Except[c.String()]})
+	}
+	for name := range h.Except {
+		if !slices.ContainsFunc(results, func(r *result) bool { return r.c.String() == name }) {
+			t.Errorf("conformance: Except names %q, and there is no such case", name)
+		}
 	}
 	all := !filtered(t)
 	if !h.Bubble && all {
@@ -49,10 +54,12 @@ func Run(t *testing.T, h Harness) {
 
 // summary says how much was proved, and what the harness lacks to prove the rest.
 func summary(results []*result) string {
-	proved, disproved := 0, 0
+	proved, disproved, except := 0, 0, 0
 	rules := make(map[string][]string) // by what is missing
 	for _, r := range results {
 		switch {
+		case r.except != "":
+			except++
 		case len(r.missing) > 0:
 			lack := strings.Join(r.missing, " and ")
 			rules[lack] = append(rules[lack], r.c.Rules...)
@@ -63,6 +70,9 @@ func summary(results []*result) string {
 		}
 	}
 	line := fmt.Sprintf("%d of %d cases proved", proved, len(results))
+	if except > 0 {
+		line += fmt.Sprintf(", %d do not apply", except)
+	}
 	if disproved > 0 {
 		line += fmt.Sprintf(", %d disproved", disproved)
 	}
@@ -119,7 +129,7 @@ func ahead(results []*result) (wait func()) {
 	group.Go(func() {
 		defer close(queue)
 		for _, r := range results {
-			if !r.c.alone && len(r.missing) == 0 {
+			if !r.c.alone && len(r.missing) == 0 && r.except == "" {
 				queue <- r
 			}
 		}
@@ -142,6 +152,7 @@ type result struct {
 	c       Case
 	h       Harness
 	missing []string // what the case needs and h has not
+	except  string   // why the case does not apply
 
 	once  sync.Once
 	err   error
@@ -169,6 +180,9 @@ func (r *result) run() {
 
 // report is the sub-test.
 func (r *result) report(t *testing.T) {
+	if r.except != "" {
+		t.Skip("does not apply: " + r.except)
+	}
 	if len(r.missing) > 0 {
 		lack := fmt.Sprintf("not run: the harness has no %s (%s: %s)", strings.Join(r.missing, " and no "), r.c.cites(), r.c.Explain)
 		if r.h.Complete {

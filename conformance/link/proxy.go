@@ -147,6 +147,7 @@ func (p *Proxy) Heal() {
 type Stats struct {
 	Conns    int64 // connections accepted
 	Open     int   // of these, open now
+	Lost     int   // of these, those that have lost something
 	Requests int64 // bytes to the server
 	Replies  int64 // bytes to clients
 }
@@ -155,8 +156,14 @@ type Stats struct {
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	lost := 0
+	for c := range p.conns {
+		if c.lost.Load() {
+			lost++
+		}
+	}
 	return Stats{
-		Conns: p.accepted.Load(), Open: len(p.conns),
+		Conns: p.accepted.Load(), Open: len(p.conns), Lost: lost,
 		Requests: p.requests.Load(), Replies: p.replies.Load(),
 	}
 }

@@ -62,7 +62,7 @@ func TestUnansweredPutIsMadeGood(t *testing.T) {
 		ended <- err
 	}()
 	waitFor(t, 10*time.Second, "put, of which the answer is lost", func() bool {
-		return count(t, direct, prefix+"/lost") == 1
+		return count(t, direct, prefix+"/lost") == 1 && proxy.Stats().Lost > 0
 	})
 	proxy.Heal() // the connection whose answer was thrown away is reset
 	if err := <-ended; err == nil {
