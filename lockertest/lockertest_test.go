@@ -185,13 +185,14 @@ func TestSlow(t *testing.T) {
 // it has lost it, and queues again at the tail.
 func TestWaiterInAnOutage(t *testing.T) {
 	for _, c := range []struct {
-		outage time.Duration
-		first  string
+		outages []time.Duration
+		first   string
 	}{
-		{lockertest.Liveness - time.Second, "cut off"},
-		{lockertest.Liveness + time.Second, "other"},
+		{[]time.Duration{lockertest.Liveness - time.Second}, "cut off"},
+		{[]time.Duration{lockertest.Liveness - time.Second, lockertest.Liveness - time.Second}, "cut off"},
+		{[]time.Duration{lockertest.Liveness + time.Second}, "other"},
 	} {
-		t.Run(fmt.Sprint(c.outage), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.outages), func(t *testing.T) {
 			bubble(t, func(t *testing.T, l *lockertest.Locker) {
 				cut := l.Join()
 				held := acquire(t, l, "a")
@@ -205,9 +206,11 @@ func TestWaiterInAnOutage(t *testing.T) {
 				synctest.Wait()
 				go wait(l, "other")
 				synctest.Wait()
-				cut.Down()
-				time.Sleep(c.outage)
-				cut.Heal()
+				for _, outage := range c.outages {
+					cut.Down()
+					time.Sleep(outage)
+					cut.Heal()
+				}
 				synctest.Wait()
 				time.Sleep(time.Second) // it may queue again
 				want(t, held.Release(t.Context()))
