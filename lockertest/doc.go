@@ -34,8 +34,7 @@
 //
 // # What it does not promise
 //
-// It is no other store's double: fencing tokens, say, are larger than with
-// Redis in one place and smaller in another, and an embedded store has no
-// network to be slow. Test against the real store what depends on it; package
-// conformance does that for drivers.
+// It shows nothing of what differs between stores: their shortest lease, their
+// time from a crash to the next grant (driver.Bounds), the size of their tokens,
+// their own errors. Test on the real store what depends on those.
 package lockertest

@@ -1,0 +1,390 @@
+package stripe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/lockertest"
+	"github.com/lockerproject/locker/stripe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func segments(t *testing.T, l locker.Locker, name string, n int) *stripe.Segments {
+	t.Helper()
+	s, err := stripe.NewSegments(l, name, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func acquire(t *testing.T, s *stripe.Segments, opts ...locker.Option) *stripe.Segment {
+	t.Helper()
+	k, err := s.Acquire(t.Context(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func release(t *testing.T, k interface{ Release(context.Context) error }) {
+	t.Helper()
+	if err := k.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// bubble runs f in a bubble, after which nothing may be left in the store.
+func bubble(t *testing.T, f func(t *testing.T, l *lockertest.Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := lockertest.New()
+		defer func() {
+			l.Heal()
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		f(t, l)
+		l.AssertFree(t)
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	l := lockertest.New()
+	defer l.Close()
+	for _, c := range []struct {
+		l    locker.Locker
+		name string
+		n    int
+		want error
+	}{
+		{l, "a", 0, locker.ErrInvalidOption},
+		{l, "a", -1, locker.ErrInvalidOption},
+		{l, "a", stripe.Most + 1, locker.ErrInvalidOption},
+		{nil, "a", 1, locker.ErrInvalidOption},
+		{l, "", 1, locker.ErrInvalidName},
+		{l, "\xff", 1, locker.ErrInvalidName},
+		{l, strings.Repeat("a", 510), 11, locker.ErrInvalidName},
+		{l, strings.Repeat("a", 510), 10, nil},
+		{l, "a", stripe.Most, nil},
+	} {
+		s, err := stripe.NewSegments(c.l, c.name, c.n)
+		if !errors.Is(err, c.want) || (s == nil) == (c.want == nil) {
+			t.Errorf("segments %.9q, %d: %v, want %v", c.name, c.n, err, c.want)
+		}
+		if c.l == nil {
+			continue
+		}
+		k, err := stripe.NewKeys(c.name, c.n)
+		if !errors.Is(err, c.want) || (k == nil) == (c.want == nil) {
+			t.Errorf("keys %.9q, %d: %v, want %v", c.name, c.n, err, c.want)
+		}
+	}
+}
+
+// The name of a key is part of the format: programs of different versions must
+// agree. And no name gets much more than its part of the keys.
+func TestKeys(t *testing.T) {
+	k, err := stripe.NewKeys("customer", 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"": "customer/5", "alice": "customer/7", "bob": "customer/4"} {
+		if got := k.For(key); got != want {
+			t.Errorf("%q has %s, want %s", key, got, want)
+		}
+	}
+	count := make(map[string]int)
+	for i := range 16_000 {
+		count[k.For(fmt.Sprint("key-", i))]++
+	}
+	for _, name := range k.Names() {
+		if count[name] < 800 || count[name] > 1200 {
+			t.Errorf("%s has %d of 16000 keys", name, count[name])
+		}
+		delete(count, name)
+	}
+	if len(count) > 0 || k.Len() != 16 {
+		t.Errorf("names beside the set of %d: %v", k.Len(), count)
+	}
+}
+
+func TestPrefersTheLast(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lockertest.Locker) {
+		s := segments(t, l, "s", 5)
+		first := acquire(t, s)
+		second := acquire(t, s)
+		release(t, first)
+		release(t, second)
+		for range 5 {
+			k := acquire(t, s)
+			if k.Index != second.Index {
+				t.Errorf("got segment %d, want %d again", k.Index, second.Index)
+			}
+			release(t, k)
+		}
+	})
+}
+
+// Who waits takes whichever segment is free first, though it is queued for another
+// one, and leaves that queue.
+func TestTakesWhatIsFree(t *testing.T) {
+	for freed := range 3 {
+		bubble(t, func(t *testing.T, l *lockertest.Locker) {
+			s := segments(t, l, "s", 3)
+			held := map[int]*stripe.Segment{}
+			for range 3 {
+				k := acquire(t, s)
+				held[k.Index] = k
+			}
+			time.AfterFunc(10*time.Second, func() { release(t, held[freed]) })
+			begun := time.Now()
+			k := acquire(t, s)
+			if k.Index != freed {
+				t.Errorf("got segment %d, want %d", k.Index, freed)
+			}
+			if d := time.Since(begun); d < 10*time.Second || d > 11*time.Second {
+				t.Errorf("it took %v", d)
+			}
+			delete(held, freed)
+			release(t, k)
+			for _, k := range held {
+				release(t, k)
+			}
+		})
+	}
+}
+
+// A grant that comes while another segment is taken is given back.
+func TestOneTooMany(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lockertest.Locker) {
+		other := l.Join()
+		defer other.Close()
+		held := map[string]*locker.Lock{}
+		for _, name := range []string{"s/0", "s/1"} {
+			k, err := other.Acquire(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held[name] = k
+		}
+		// When the waiter finds one of them free, its own is released, too.
+		var both atomic.Bool
+		mine := l.Join(locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind != locker.EventAcquired || both.Swap(true) {
+				return
+			}
+			for name, k := range held {
+				if name != e.Name {
+					release(t, k)
+				}
+			}
+			time.Sleep(time.Millisecond) // the grant arrives
+		}))
+		defer mine.Close()
+		waits := ""
+		time.AfterFunc(time.Millisecond, func() {
+			for name, k := range held {
+				if q, err := l.Inspect(t.Context(), name); err != nil || len(q.Tickets) == 1 {
+					release(t, k)
+				} else {
+					waits = name
+				}
+			}
+		})
+		k := acquire(t, segments(t, mine, "s", 2))
+		if grants := l.Grants(waits); len(grants) != 2 || grants[1].To.IsZero() {
+			t.Errorf("the grants of the other segment are %v", grants)
+		}
+		l.AssertFree(t, waits)
+		release(t, k)
+	})
+}
+
+// The limits of a wait hold, also when the store does not answer.
+func TestLimits(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lockertest.Locker) {
+		s := segments(t, l, "s", 2)
+		a, b := acquire(t, s), acquire(t, s)
+		if _, err := s.TryAcquire(t.Context()); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Errorf("try: %v", err)
+		}
+		expect := func(want error, opts ...locker.Option) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			begun := time.Now()
+			_, err := s.Acquire(ctx, opts...)
+			d := time.Since(begun)
+			if !errors.Is(err, want) || d < 2*time.Second || d > 5*time.Second+100*time.Millisecond {
+				t.Errorf("%v after %v, want %v", err, d, want)
+			}
+		}
+		expect(context.DeadlineExceeded)
+		expect(locker.ErrNotAcquired, locker.WithWait(2*time.Second))
+		time.AfterFunc(time.Second, l.Hang)
+		expect(locker.ErrNotAcquired, locker.WithWait(2*time.Second))
+		l.Heal()
+		time.AfterFunc(time.Second, l.Down)
+		expect(context.DeadlineExceeded)
+		_, err := s.Acquire(t.Context())
+		if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrNotAcquired) {
+			t.Errorf("on a store that is down: %v", err)
+		}
+		l.Heal()
+		time.Sleep(time.Minute) // the tickets of the waiters are removed
+		release(t, a)
+		release(t, b)
+	})
+}
+
+// Options reach the store: readers share a segment.
+func TestOptions(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lockertest.Locker) {
+		s := segments(t, l, "s", 1)
+		a, b := acquire(t, s, locker.Shared()), acquire(t, s, locker.Shared())
+		if _, err := s.TryAcquire(t.Context(), locker.WithTTL(-1)); !errors.Is(err, locker.ErrInvalidOption) {
+			t.Errorf("got %v", err)
+		}
+		release(t, a)
+		release(t, b)
+	})
+}
+
+// Do goes on to a busy segment before it says that all are empty.
+func TestDoWaitsForBusyOnes(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lockertest.Locker) {
+		s := segments(t, l, "s", 3)
+		busy := acquire(t, s)
+		full := busy.Index
+		time.AfterFunc(time.Minute, func() { release(t, busy) })
+		var seen []int
+		take := func(_ context.Context, i int) error {
+			if seen = append(seen, i); i == full {
+				return nil
+			}
+			return stripe.ErrEmpty
+		}
+		if err := s.Do(t.Context(), take); err != nil || len(seen) != 3 || seen[2] != full {
+			t.Errorf("%v, after segments %v; %d has something", err, seen, full)
+		}
+		full, seen = -1, nil
+		if err := s.Do(t.Context(), take); !errors.Is(err, stripe.ErrEmpty) || len(seen) != 3 {
+			t.Errorf("%v, after segments %v", err, seen)
+		}
+	})
+}
+
+// Do ends with the error of fn, with the loss of the lock, and with fn's panic; the
+// segment is released each time.
+func TestDoEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lockertest.Locker) {
+		s := segments(t, l, "s", 3)
+		failed := errors.New("failed")
+		calls := 0
+		err := s.Do(t.Context(), func(ctx context.Context, i int) error {
+			calls++
+			if k, ok := locker.FromContext(ctx); !ok || k.Name() != s.Name(i) {
+				t.Error("the context has no lock")
+			}
+			return failed
+		})
+		if !errors.Is(err, failed) || calls != 1 {
+			t.Errorf("%v after %d calls", err, calls)
+		}
+		calls = 0
+		err = s.Do(t.Context(), func(_ context.Context, i int) error {
+			calls++
+			l.Lose(s.Name(i))
+			return stripe.ErrEmpty
+		})
+		if !errors.Is(err, locker.ErrLost) || calls != 1 {
+			t.Errorf("a loss: %v after %d calls", err, calls)
+		}
+		defer func() {
+			if recover() != "panic" {
+				t.Error("the panic was lost")
+			}
+		}()
+		_ = s.Do(t.Context(), func(context.Context, int) error { panic("panic") })
+	})
+}
+
+// sellOut has buyers of several processes empty a stock that is cut in segments. It
+// fails the test if two work on a segment at a time, or if the stock is not sold
+// exactly.
+func sellOut(t *testing.T, stock []int, open func() locker.Locker) {
+	t.Helper()
+	const processes, buyers = 3, 4
+	var (
+		group sync.WaitGroup
+		mu    sync.Mutex
+		busy  = make([]bool, len(stock))
+		sold  int
+		total int
+	)
+	for _, n := range stock {
+		total += n
+	}
+	enter := func(i int, in bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if busy[i] == in {
+			t.Errorf("two at a time in segment %d", i)
+		}
+		busy[i] = in
+	}
+	take := func(_ context.Context, i int) error {
+		enter(i, true)
+		defer enter(i, false)
+		left := stock[i] // guarded by the lock alone
+		time.Sleep(time.Millisecond)
+		if left == 0 {
+			return stripe.ErrEmpty
+		}
+		stock[i] = left - 1
+		mu.Lock()
+		defer mu.Unlock()
+		sold++
+		return nil
+	}
+	for range processes {
+		s := segments(t, open(), "stock", len(stock))
+		for range buyers {
+			group.Go(func() {
+				err := s.Do(t.Context(), take)
+				for ; err == nil; err = s.Do(t.Context(), take) {
+				}
+				if !errors.Is(err, stripe.ErrEmpty) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	group.Wait()
+	if sold != total {
+		t.Errorf("sold %d of %d", sold, total)
+	}
+}
+
+func TestSellOut(t *testing.T) {
+	bubble(t, func(t *testing.T, l *lockertest.Locker) {
+		sellOut(t, []int{100, 0, 7, 300, 0}, func() locker.Locker {
+			other := l.Join()
+			t.Cleanup(func() { other.Close() })
+			return other
+		})
+	})
+}
