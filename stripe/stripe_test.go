@@ -194,17 +194,18 @@ func TestOneTooMany(t *testing.T) {
 			time.Sleep(time.Millisecond) // the grant arrives
 		}))
 		defer mine.Close()
-		waits := ""
+		waiting := make(chan string, 1)
 		time.AfterFunc(time.Millisecond, func() {
 			for name, k := range held {
 				if q, err := l.Inspect(t.Context(), name); err != nil || len(q.Tickets) == 1 {
 					release(t, k)
 				} else {
-					waits = name
+					waiting <- name
 				}
 			}
 		})
 		k := acquire(t, segments(t, mine, "s", 2))
+		waits := <-waiting
 		if grants := l.Grants(waits); len(grants) != 2 || grants[1].To.IsZero() {
 			t.Errorf("the grants of the other segment are %v", grants)
 		}
