@@ -1,0 +1,126 @@
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// faultKind says how the store treats requests.
+type faultKind uint8
+
+const (
+	healthy faultKind = iota
+	down              // every request is refused
+	hung              // no request is answered
+)
+
+var (
+	errDown = driver.Unavailable(errors.New("the store is down"))
+	errHung = driver.Unavailable(errors.New("the store hangs"))
+)
+
+// fault is a state of the way to the store.
+type fault struct {
+	kind  faultKind
+	delay time.Duration // of each request
+}
+
+// err is what a request is told that the fault stops; nil: it stops none.
+func (f fault) err() error {
+	switch f.kind {
+	case down:
+		return errDown
+	case hung:
+		return errHung
+	default:
+		return nil
+	}
+}
+
+// set changes the state of the way to the store.
+func (d *faulty) set(f fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	cut := f.err() != nil
+	switch {
+	case !cut && d.reaper != nil:
+		d.reaper.Stop()
+		d.reaper = nil
+	case cut && d.reaper == nil:
+		d.reaper = time.AfterFunc(Liveness, d.reap)
+	}
+	d.fault = f
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// state returns the present fault, and a channel that is closed when it changes.
+func (d *faulty) state() (fault, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fault, d.changed
+}
+
+// reap removes the tickets whose process has not shown for Liveness that it
+// lives.
+func (d *faulty) reap() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fault.err() == nil {
+		return
+	}
+	for _, h := range d.waiting {
+		_ = d.Driver.Release(context.Background(), h) // gone already: granted and over
+	}
+}
+
+// pass brings a request to the store, or says why it does not arrive.
+func (d *faulty) pass(ctx context.Context) error {
+	for {
+		f, changed := d.state()
+		if f.kind == down {
+			return errDown
+		}
+		var arrived <-chan time.Time
+		if f.kind == healthy {
+			if f.delay <= 0 {
+				return nil
+			}
+			t := time.NewTimer(f.delay)
+			defer t.Stop()
+			arrived = t.C
+		}
+		select {
+		case <-arrived:
+			return nil
+		case <-changed:
+		case <-ctx.Done():
+			return ended(ctx, f.err())
+		}
+	}
+}
+
+// listen waits until the store can be heard, and reports whether it could not at
+// first.
+func (d *faulty) listen(ctx context.Context) (late bool, err error) {
+	for ; ; late = true {
+		f, changed := d.state()
+		if f.err() == nil {
+			return late, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return late, ended(ctx, f.err())
+		}
+	}
+}
+
+// ended is the error of a request whose context has ended, joined with what is
+// known of the store.
+func ended(ctx context.Context, store error) error {
+	return errors.Join(context.Cause(ctx), store)
+}

@@ -1,0 +1,102 @@
+package stripe
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// How often a waiter looks at the segments that it is not queued for: at first, and
+// at the least.
+const (
+	lookFirst = 20 * time.Millisecond
+	lookMost  = time.Second
+)
+
+// all returns all indexes, in order.
+func (s *Segments) all() []int {
+	all := make([]int, s.n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// granted makes a Segment of what the Locker has answered for segment i.
+func (s *Segments) granted(i int, k *locker.Lock, err error) (*Segment, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.last.Store(int64(i))
+	return &Segment{Lock: k, Index: i}, nil
+}
+
+// try takes one of the segments, which are in order, from the last one on.
+func (s *Segments) try(ctx context.Context, among []int, opts []locker.Option) (*Segment, error) {
+	first, _ := slices.BinarySearch(among, int(s.last.Load()))
+	err := locker.ErrNotAcquired
+	for n := range among {
+		i := among[(first+n)%len(among)]
+		var k *locker.Lock
+		k, err = s.l.TryAcquire(ctx, s.Name(i), opts...)
+		if !taken(err) {
+			return s.granted(i, k, err)
+		}
+	}
+	return nil, err
+}
+
+// taken reports whether an error says that somebody else has the lock.
+func taken(err error) bool {
+	return errors.Is(err, locker.ErrNotAcquired) && !errors.Is(err, locker.ErrUnavailable)
+}
+
+// acquire takes one of the segments, and waits for it if need be.
+func (s *Segments) acquire(ctx context.Context, among []int, opts []locker.Option) (*Segment, error) {
+	if k, err := s.try(ctx, among, opts); !taken(err) {
+		return k, err
+	}
+	at := int(s.turn.Add(1) % int64(len(among)))
+	return s.wait(ctx, among[at], slices.Delete(slices.Clone(among), at, at+1), opts)
+}
+
+// wait queues for segment i, and takes one of the others if it turns out to be
+// free before.
+func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.Option) (*Segment, error) {
+	queued, leave := context.WithCancel(ctx)
+	defer leave()
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	var (
+		k      *locker.Lock
+		err    error
+		answer = make(chan struct{})
+	)
+	go func() {
+		defer close(answer)
+		defer stop() // the look that may be under way
+		k, err = s.l.Acquire(queued, s.Name(i), opts...)
+	}()
+	for pause := lookFirst; ; pause = min(2*pause, lookMost) {
+		timer := time.NewTimer(pause)
+		select {
+		case <-answer:
+			timer.Stop()
+			return s.granted(i, k, err)
+		case <-timer.C:
+		}
+		other, failed := s.try(looking, others, opts)
+		if failed != nil {
+			continue // if it is the store, Acquire says so
+		}
+		leave()
+		<-answer
+		if err == nil { // granted meanwhile: one too many
+			_ = k.Release(ctx) // the Locker removes what the store has not confirmed
+		}
+		return other, nil
+	}
+}
