@@ -18,7 +18,7 @@ FLAGS ?=
 TIMEOUT ?= 20m
 
 # Modules of their own beside the root's, where they exist.
-MODULES := $(patsubst %/go.mod,%,$(wildcard bench/go.mod internal/peertest/go.mod))
+MODULES := $(patsubst %/go.mod,%,$(wildcard adapter/*/go.mod bench/go.mod internal/peertest/go.mod))
 EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/go.mod examples/*/go.mod))
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/locker

@@ -54,6 +54,16 @@ var layers = []struct {
 		"coordination is made of the public contract alone",
 	},
 	{
+		"stripe", func(_, p string) bool { return standard(p) || p == module },
+		"stripes are made of the public contract alone",
+	},
+	{
+		"lockertest", func(_, p string) bool {
+			return standard(p) || p == module || p == module+"/driver" || p == module+"/driver/memory"
+		},
+		"lockertest is a Locker on the memory driver",
+	},
+	{
 		"fence", func(_, p string) bool { return standard(p) || p == module || p == module+"/driver" },
 		"a fence is made of the public contract alone",
 	},
