@@ -31,7 +31,7 @@ var leaks = []Case{
 func (e *env) use(a, b *locker.Client, name string) {
 	k := e.take(a, name)
 	e.refused(b, name)
-	_, err := b.Acquire(e.within(patience), name, locker.WithWait(slack))
+	_, err := b.Acquire(e.within(patience), name, locker.WithWait(3*slack))
 	e.is(err, locker.ErrNotAcquired, "acquire what is held")
 	p := e.queue(b, name, 2)
 	e.release(k)

@@ -422,34 +422,3 @@ func TestEvents(t *testing.T) {
 		}
 	})
 }
-
-// A waiter whose ticket was lost in an outage asks for another one until the store
-// is there.
-func TestWaiterQueuesAgainWhenTheStoreIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStub()
-		l := locker.New(s)
-		defer l.Close()
-		holder := acquire(t, l, "a")
-		calls := 0
-		s.set(func(s *stub) {
-			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
-				switch calls++; {
-				case calls == 1:
-					r.Joined()
-					time.Sleep(time.Minute)
-					return driver.Grant{}, driver.ErrLost
-				case calls < 20:
-					return driver.Grant{}, driver.NoTicket(errRefused)
-				default:
-					return next(ctx, r)
-				}
-			}
-		})
-		got := make(chan *locker.Lock)
-		go func() { got <- acquire(t, l, "a") }()
-		time.Sleep(2 * time.Minute)
-		release(t, holder)
-		release(t, <-got)
-	})
-}

@@ -1,0 +1,137 @@
+package locker_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// A store whose lease outlasts its validity (a session, a long minimum TTL) is
+// told when the lease is over, and not before.
+func TestLeaseThatOutlastsItsValidityIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sessions{stub: newStub()}
+		l, other := locker.New(s), locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		begun := time.Now()
+		acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+		acquire(t, other, "a")
+		if d := time.Since(begun); d != 2*time.Second {
+			t.Errorf("next grant after %v, want 2s", d)
+		}
+	})
+}
+
+// sessions gives no lease shorter than a minute.
+type sessions struct{ *stub }
+
+func (*sessions) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{MinTTL: time.Minute, Crash: max(ttl, time.Minute)}
+}
+
+// The lease of a shared session began before the acquisition; a caller who wants
+// a shorter one gets all of it, if the session's is long enough.
+func TestShortLeaseOnAnOldSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sessions{stub: newStub()}
+		age := 20 * time.Second
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.Asked = g.Asked.Add(-age)
+			return g, err
+		}
+		l := locker.New(s, locker.WithSafetyMargin(0))
+		defer l.Close()
+		trusted := func() time.Duration {
+			begun := time.Now()
+			k := acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+			<-k.Done()
+			return time.Since(begun)
+		}
+		if d := trusted(); d != 2*time.Second {
+			t.Errorf("trusted for %v of 2s", d)
+		}
+		age = 59 * time.Second // of the session's minute
+		if d := trusted(); d != time.Second {
+			t.Errorf("trusted for %v, the session has 1s left", d)
+		}
+	})
+}
+
+// A store that grants a claim first is asked for the whole lease in time: for a
+// fixed one at once. A claim that cannot be renewed is trusted no longer than it
+// lasts, and a short hold does without the request.
+func TestClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.Claim = 3 * time.Second
+			return g, err
+		}
+		l := locker.New(s, locker.WithSafetyMargin(0))
+		defer l.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second), locker.WithoutRenewal())
+		<-k.Done()
+		if at := s.renewals(); time.Since(begun) != 9*time.Second || len(at) != 1 || !at[0].Equal(begun) {
+			t.Errorf("a fixed lease of 9s ended after %v, renewed at %v", time.Since(begun), at)
+		}
+
+		begun = time.Now()
+		k = acquire(t, l, "b", locker.WithTTL(9*time.Second))
+		time.Sleep(999 * time.Millisecond)
+		if n := len(s.renewals()); n != 1 {
+			t.Errorf("%d renewals of a short hold", n-1)
+		}
+		time.Sleep(10 * time.Second)
+		if at := s.renewals()[1:]; len(at) != 4 || at[0].Sub(begun) != time.Second || at[1].Sub(begun) != 4*time.Second {
+			t.Errorf("renewals %v after %v, want after 1s and every 3s then", at, begun)
+		}
+		release(t, k)
+
+		s.set(func(s *stub) {
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		begun = time.Now()
+		<-acquire(t, l, "c", locker.WithTTL(9*time.Second)).Done()
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("a claim of 3s was trusted for %v", d)
+		}
+	})
+}
+
+// A fixed lease that is longer than the store's is renewed until its end, and
+// trusted no longer than the store's after each sign of life.
+func TestFixedLeaseLongerThanTheStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.TTL = 3 * time.Second
+			return g, err
+		}
+		l := locker.New(s, locker.WithSafetyMargin(0))
+		defer l.Close()
+		fixed := []locker.Option{locker.WithTTL(10 * time.Second), locker.WithoutRenewal()}
+		begun := time.Now()
+		<-acquire(t, l, "a", fixed...).Done()
+		if d := time.Since(begun); d != 10*time.Second {
+			t.Errorf("a fixed lease of 10s ended after %v", d)
+		}
+		begun = time.Now()
+		k := acquire(t, l, "b", fixed...)
+		s.set(func(s *stub) {
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		<-k.Done()
+		if d := time.Since(begun); d != 3*time.Second {
+			t.Errorf("valid for %v without a sign of life, the store's lease is 3s", d)
+		}
+	})
+}
