@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// outage is a store that is unavailable while away is true: none of its calls arrives.
+type outage struct {
+	store driver.Driver
+	away  *atomic.Bool
+}
+
+// open opens the store that a URL names.
+func open(ctx context.Context, url string, away *atomic.Bool) (driver.Driver, error) {
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	store, err := driver.Open(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return &outage{store, away}, nil
+}
+
+var errAway = driver.Unavailable(errors.New("connection refused"))
+
+func (o *outage) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if o.away.Load() {
+		return driver.Grant{}, driver.NoTicket(errAway)
+	}
+	return o.store.Acquire(ctx, r)
+}
+
+func (o *outage) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	if o.away.Load() {
+		return errAway
+	}
+	return o.store.Renew(ctx, h, ttl)
+}
+
+func (o *outage) Release(ctx context.Context, h driver.Hold) error {
+	if o.away.Load() {
+		return errAway
+	}
+	return o.store.Release(ctx, h)
+}
+
+func (o *outage) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	if o.away.Load() {
+		return nil, errAway
+	}
+	return o.store.Inspect(ctx, name)
+}
+
+// Bounds are the store's: some cannot give a short lease.
+func (o *outage) Bounds(ttl time.Duration) driver.Bounds { return driver.BoundsOf(o.store, ttl) }
+
+func (o *outage) Close() error { return o.store.Close() }
