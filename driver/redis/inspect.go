@@ -67,8 +67,9 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 		}
 		return it.Err()
 	}
+	d.listener.Start() // knows why there is no connection
 	if err := d.onEach(ctx, scan); err != nil {
-		return nil, err
+		return nil, d.explain(ctx, err)
 	}
 	list := make([]string, 0, len(names))
 	for name := range names {
