@@ -17,7 +17,7 @@ var leaks = []Case{
 	},
 	{
 		Topic: "leaks", Name: "keys-of-expired-tickets", Rules: []string{"D18", "D8", "D10", "§5.8"}, Needs: NeedKeys, alone: true,
-		Explain: "what the leases and the waiters of a process that died leave in the store is removed though nobody uses their names again",
+		Explain: "what the leases and the waiters of a process that died leave in the store is removed though nobody uses their names again; the waiters die only with a Harness.OpenLink",
 		prove:   provesNoKeysOfTheDead,
 	},
 	{

@@ -1,0 +1,31 @@
+package testbed
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// What f spends asleep counts, and nearly all of it; what all processors spend on
+// others does not.
+func TestElapsed(t *testing.T) {
+	if got := Elapsed(func() { time.Sleep(200 * time.Millisecond) }); got > 220*time.Millisecond || got < 20*time.Millisecond {
+		t.Errorf("a sleep of 200ms: %v", got)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	for range 8 * runtime.GOMAXPROCS(0) {
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}()
+	}
+	if got := Elapsed(func() { time.Sleep(200 * time.Millisecond) }); got > 220*time.Millisecond {
+		t.Errorf("a sleep of 200ms on a busy machine: %v", got)
+	}
+}
