@@ -46,3 +46,6 @@ func (d *Driver) Become(e Edition) {
 
 // SchemaText is what a driver would create.
 func (d *Driver) SchemaText() string { return d.w.schema }
+
+// MaxConns is the size of the pool of a driver.
+func MaxConns(d *Driver) int { return int(d.pool.Config().MaxConns) }
