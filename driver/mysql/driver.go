@@ -111,7 +111,7 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql: New: %w", err)
 	}
-	w, err := newWire(o.prefix)
+	w, err := newWire(current, o.prefix)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: New: %w", err)
 	}

@@ -26,3 +26,23 @@ func (d *Driver) Head(ctx context.Context, name string) (ids []string, err error
 	}
 	return ids, err
 }
+
+// SlotColumn is the column of the table of slots.
+var SlotColumn = current.column()
+
+// An Edition is a version of the schema other than this package's.
+type Edition = edition
+
+// NewEdition is an edition of a version, with the hash of a text.
+func NewEdition(version, hash string) Edition { return edition{version, hash} }
+
+// Current is the edition of this package.
+var Current = current
+
+// Become makes of a driver that was not used yet one of another edition.
+func (d *Driver) Become(e Edition) {
+	d.w, _ = newWire(e, d.opts.prefix) // which was checked
+}
+
+// StatementsText is what programs do with the tables.
+var StatementsText = statementsText

@@ -28,11 +28,11 @@ func Hash(sql ...string) string {
 func Shown(mark string) string {
 	const (
 		not = "c2ad|d89c|e1a08e|e2808[b-f]|e280a[89a-e]|e281a|efbbbf|efbfb[9-b]|f3a0" // soft hyphen to tags
-		any = "[89ab][0-9a-f]"                                                        // a byte that continues a character
+		con = "[89ab][0-9a-f]"                                                        // a byte that continues a character
 		one = "[2-6][0-9a-f]|7[0-9a-e]"
-		two = "c2[ab][0-9a-f]|(?:c[3-9a-f]|d[0-9a-f])" + any
-		tri = "e0[ab][0-9a-f]" + any + "|e(?:[1-9abcef]" + any + "|d[89][0-9a-f])" + any
-		mor = "f0[9ab][0-9a-f]" + any + any + "|f[123]" + any + any + any + "|f48[0-9a-f]" + any + any
+		two = "c2[ab][0-9a-f]|(?:c[3-9a-f]|d[0-9a-f])" + con
+		tri = "e0[ab][0-9a-f]" + con + "|e(?:[1-9abcef]" + con + "|d[89][0-9a-f])" + con
+		mor = "f0[9ab][0-9a-f]" + con + con + "|f[123]" + con + con + con + "|f48[0-9a-f]" + con + con
 	)
 	return "^(?!" + hex.EncodeToString([]byte(mark)) + ")(?:(?!" + not + ")(?:" + one + "|" + two + "|" + tri + "|" + mor + "))*$"
 }
