@@ -154,7 +154,7 @@ func TestBadInput(t *testing.T) {
 		"consul://a/x":                     "path",
 		"consul://secret@a":                "token",
 		"consul://:secret@a?token=secret2": "two tokens",
-		"consul://a?ca=/x":                 "consuls",
+		"consul://a?ca=/x":                 "tls=true",
 		"consuls://a?cert=/x":              "key",
 		"consul://a?prefix=/a":             "prefix",
 		"consul://a?prefix=a%20b":          "prefix",

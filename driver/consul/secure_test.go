@@ -38,7 +38,7 @@ func TestTLS(t *testing.T) {
 	named := srv.URL() + "&server_name="
 	release(t, acquire(t, openClient(t, named+"localhost"), "named"))
 	rights.Refused(t, named+"consul.example.com", "consul.example.com")
-	insecure := plain + "?insecure=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
+	insecure := plain + "?insecure_skip_verify=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
 	release(t, acquire(t, openClient(t, insecure), "insecure"))
 }
 
@@ -93,7 +93,7 @@ func TestTLSWithoutHTTP2(t *testing.T) {
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	defer srv.Close()
-	d, err := open(t.Context(), "consuls://"+srv.Listener.Addr().String()+"?insecure=true")
+	d, err := open(t.Context(), "consuls://"+srv.Listener.Addr().String()+"?insecure_skip_verify=true")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,6 +86,7 @@ type Option func(*options)
 type options struct {
 	prefix string
 	quiet  bool
+	logger *slog.Logger
 }
 
 // WithPrefix sets what all keys begin with. Drivers with different prefixes
@@ -96,6 +98,11 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // watch costs one message for each release, by anybody, of a lock with the
 // same prefix, while this driver holds one.
 func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
+
+// WithLogger has the client of a driver that [Open] makes log there what it meets;
+// unless set it logs nothing, since errors are returned. New refuses it: a client
+// that is there already has a logger of its own (clientv3.Config.Logger).
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // New makes a Driver on a client, which stays the caller's to close, after the
 // Driver. It does not reach the store.
@@ -109,20 +116,33 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("etcd: New: the client is nil")
 	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	if o.logger != nil {
+		return nil, errors.New("etcd: New: WithLogger is for Open: the client has a logger of its own")
+	}
+	return newDriver(client, o), nil
+}
+
+func newOptions(opts []Option) (options, error) {
 	o := options{prefix: DefaultPrefix}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
 		}
 	}
-	prefix, err := checkPrefix(o.prefix)
-	if err != nil {
-		return nil, err
-	}
+	var err error
+	o.prefix, err = checkPrefix(o.prefix)
+	return o, err
+}
+
+func newDriver(client *clientv3.Client, o options) *Driver {
 	var id [6]byte
 	_, _ = rand.Read(id[:]) // never fails, by its documentation
 	d := &Driver{
-		client: client, prefix: prefix, instance: hex.EncodeToString(id[:]), push: !o.quiet,
+		client: client, prefix: o.prefix, instance: hex.EncodeToString(id[:]), push: !o.quiet,
 		tickets:  make(map[string]*ticket),
 		lines:    make(map[string]*line),
 		leases:   make(map[clientv3.LeaseID]*lease),
@@ -132,7 +152,7 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.survey()
 	d.keeper.wake = make(chan struct{}, 1)
-	return d, nil
+	return d
 }
 
 func checkPrefix(prefix string) (string, error) {

@@ -24,7 +24,7 @@ func TestTLS(t *testing.T) {
 	// The server's alert may come after the client's first write, which then fails.
 	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "code = Unavailable")
 	rights.Refused(t, srv.URL()+"&server_name=elsewhere", "elsewhere")
-	insecure := plain + "?insecure=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
+	insecure := plain + "?insecure_skip_verify=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
 	l := openClient(t, insecure)
 	if k, err := l.Acquire(t.Context(), "insecure"); err != nil {
 		t.Error(err)

@@ -8,7 +8,7 @@
 // takes 3 to 64 servers that know nothing of each other, with one user,
 // password and database number for all. Beside prefix, tls, ca, cert, key, skip_verify,
 // dial_timeout, read_timeout and pool_size, which are as for driver/redis, a URL
-// has node_timeout (see [WithNodeTimeout]) and drift (see [WithDrift]). An odd
+// has timeout (see [WithNodeTimeout]) and drift (see [WithDrift]). An odd
 // number is best: of four nodes only one may fail, as of three. Tested with
 // Redis 7.0; the scripts use no command newer than 6.2.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type Driver struct {
 	acl     []zk.ACL
 	asked   time.Duration // session timeout, while it is not known
 	login   *login        // nil: none needed
+	logger  *slog.Logger  // of the client; nil: it logs nothing
 	forward func(zk.Event)
 	tell    func(driver.Hold, error)
 
@@ -118,6 +120,16 @@ func WithEvents(hear func(zk.Event)) Option {
 	}
 }
 
+// WithLogger has the client of a driver that [Open] makes log there what it does;
+// unless set it logs nothing, since errors are returned. New refuses it: a
+// connection that is there already has a logger of its own (zk.WithLogger).
+func WithLogger(l *slog.Logger) Option {
+	return func(d *Driver) error {
+		d.logger = l
+		return nil
+	}
+}
+
 // New makes a driver on a connection that the user has, and never closes it.
 // The driver reads the connection's events: what zk.Connect has returned
 // with it, which has one reader only (see [WithEvents]). Events may be nil;
@@ -135,6 +147,9 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	d, err := prepare(opts)
 	if err != nil {
 		return nil, err
+	}
+	if d.logger != nil {
+		return nil, errors.New("zookeeper: New: WithLogger is for Open: the connection has a logger of its own")
 	}
 	field, err := timeoutField(conn)
 	if err != nil {
