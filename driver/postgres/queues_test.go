@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline/sqltest"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -117,26 +118,6 @@ func checkShown(t *testing.T, got shownTicket, want driver.Ticket, i int) {
 	}
 }
 
-// shownAs are names, and how people see them.
-var shownAs = map[string]string{
-	"orders/42":   "orders/42",
-	"two words ":  "two words ",
-	`C:\jobs`:     `C:\jobs`,
-	"Grüße, 日本 😀": "Grüße, 日本 😀",
-	"\u00a0é\u07ff\u0800\ud7ff\ue000\U00010000\U000fffff": "\u00a0é\u07ff\u0800\ud7ff\ue000\U00010000\U000fffff",
-	"red \x1b[31m":     `\x726564201b5b33316d`,
-	"a\nb":             `\x610a62`,
-	"nul\x00":          `\x6e756c00`,
-	"del\x7f":          `\x64656c7f`,
-	"csi\u009b":        `\x637369c29b`,
-	"rtl \u202egpj":    `\x72746c20e280ae67706a`,
-	"zero\u200bwidth":  `\x7a65726fe2808b7769647468`,
-	"\ufeffbom":        `\xefbbbf626f6d`,
-	"soft\u00adhyphen": `\x736f6674c2ad68797068656e`,
-	"tag\U000e0041":    `\x746167f3a08181`,
-	`\x41`:             `\x5c783431`, // or it would look like another
-}
-
 func TestNamesAreShownSafely(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)
@@ -152,12 +133,12 @@ func TestNamesAreShownSafely(t *testing.T) {
 			t.Cleanup(func() { ok(t, d.Close()) })
 			p := newPool(t, url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" })
 			want := make(map[string]string) // by ID
-			for name, text := range shownAs {
+			for name, text := range sqltest.Shown(`\x`) {
 				id := unique()
 				_, err := d.Acquire(t.Context(), driver.Request{Name: name, ID: id, TTL: time.Minute, Owner: name, Note: name})
 				ok(t, err)
 				if ascii := strings.IndexFunc(text, func(r rune) bool { return r > 127 }) < 0; !ascii && encoding != "UTF8" {
-					text = fmt.Sprintf(`\x%x`, name)
+					text = sqltest.Hex(`\x`, name)
 				}
 				want[id] = text
 			}

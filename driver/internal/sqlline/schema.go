@@ -27,7 +27,7 @@ func Hash(sql ...string) string {
 // the form of all other text.
 func Shown(mark string) string {
 	const (
-		not = "c2ad|d89c|e1a08e|e2808[b-f]|e280a[89a-e]|e281a|efbbbf|efbfb[9-b]|f3a0" // soft hyphen to tags
+		not = "c2ad|d89c|e1a08e|e2808[b-f]|e280a[89a-e]|e281a|efbbbf|efbfb[9ab]|f3a0" // soft hyphen to tags
 		con = "[89ab][0-9a-f]"                                                        // a byte that continues a character
 		one = "[2-6][0-9a-f]|7[0-9a-e]"
 		two = "c2[ab][0-9a-f]|(?:c[3-9a-f]|d[0-9a-f])" + con
