@@ -1,6 +1,12 @@
 package mysql
 
-import "context"
+import (
+	"context"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/lockerproject/locker/driver"
+)
 
 // Sweep sweeps now, as if nothing had been used for long.
 func (d *Driver) Sweep(ctx context.Context) error {
@@ -46,3 +52,13 @@ func (d *Driver) Become(e Edition) {
 
 // StatementsText is what programs do with the tables.
 var StatementsText = statementsText
+
+// Config is how the client of a URL's driver is configured.
+func Config(raw string) (*mysql.Config, error) {
+	u, err := driver.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	u.Int("pool_size", defaultPool, 1) // clientConfig leaves it to openURL
+	return clientConfig(u)
+}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"database/sql"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,10 +90,9 @@ type logger struct{ l *slog.Logger }
 
 func (l logger) Print(v ...any) { l.l.Warn("mysql: " + strings.TrimSpace(fmt.Sprintln(v...))) }
 
-// passed are the parameters of a DSN of go-sql-driver that a URL may have, too.
-var passed = []string{
-	"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "checkConnLiveness",
-	"compress", "connectionAttributes", "maxAllowedPacket",
+// flags are the parameters of a DSN of go-sql-driver, true or false, that a URL may have, too.
+var flags = []string{
+	"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "checkConnLiveness", "compress",
 }
 
 // same are those that say the same as a parameter that all drivers have.
@@ -102,11 +101,9 @@ var same = map[string]string{"timeout": "dial_timeout", "readTimeout": "read_tim
 // clientConfig reads from a URL how to reach the database, and asks it whether there is
 // anything else in it.
 func clientConfig(u *driver.URL) (*mysql.Config, error) {
-	query := url.Values{}
-	for _, name := range passed {
-		if v := u.Param(name, ""); v != "" {
-			query.Set(name, v)
-		}
+	cfg, err := mysql.ParseDSN("/?" + dsnParameters(u).Encode())
+	if err != nil {
+		return nil, fmt.Errorf("parameters of the DSN: %w", err)
 	}
 	timeouts := map[string]time.Duration{"dial_timeout": dialBound, "read_timeout": 0, "write_timeout": 0}
 	for alias, name := range same {
@@ -124,16 +121,30 @@ func clientConfig(u *driver.URL) (*mysql.Config, error) {
 	if len(u.Hosts) != 1 || name == "" || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("want mysql://user:password@host:3306/database with one host, got %s", u.Redacted())
 	}
-	cfg, err := mysql.ParseDSN("/?" + query.Encode())
-	if err != nil {
-		return nil, errors.New("parameters of the DSN: " + err.Error())
-	}
 	cfg.User, cfg.Passwd = u.User, password
 	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.HostsWithPort("3306")[0], name
 	cfg.TLS, cfg.TLSConfig = tlsurl.ForHost(secure, cfg.Addr), mode
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = timeouts["dial_timeout"], timeouts["read_timeout"], timeouts["write_timeout"]
 	cfg.Params = map[string]string{"autocommit": "1"} // whatever the server's default
 	return cfg, nil
+}
+
+// dsnParameters are those that go-sql-driver reads itself.
+func dsnParameters(u *driver.URL) url.Values {
+	query := url.Values{}
+	for _, name := range flags {
+		if u.Param(name, "") != "" {
+			query.Set(name, strconv.FormatBool(u.Bool(name, false)))
+		}
+	}
+	const attributes, packet = "connectionAttributes", "maxAllowedPacket"
+	if v := u.Param(attributes, ""); v != "" {
+		query.Set(attributes, v)
+	}
+	if n := u.Int(packet, -1, 0); n >= 0 {
+		query.Set(packet, strconv.Itoa(n))
+	}
+	return query
 }
 
 // encryption is how connections are encrypted: as all drivers say it, or by a mode of go-sql-driver's.
