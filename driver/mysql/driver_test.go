@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -113,9 +114,9 @@ func TestFewRights(t *testing.T) {
 		root := connect(t, srv, "?multiStatements=true")
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		_, err := root.ExecContext(t.Context(), fmt.Sprintf(
-			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE ON %s.* TO %s@'%%'", user, config(t, srv.URL()).DBName, user))
+			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE ON %s.* TO %s@'%%'", user, mysqltest.Config(t, srv.URL()).DBName, user))
 		must(t, err)
-		as := config(t, srv.URL())
+		as := mysqltest.Config(t, srv.URL())
 		db := connectTo(t, fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")
 		for _, opts := range [][]mysql.Option{nil, {mysql.WithoutCreate()}} {
 			l, d, prefix := fresh(t, db, opts...)

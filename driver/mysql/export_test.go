@@ -15,9 +15,6 @@ func (d *Driver) Sweep(ctx context.Context) error {
 	return err
 }
 
-// SweepOften has a driver that was not used yet sweep more often.
-func (d *Driver) SweepOften() { d.opts.sweepEvery, d.opts.sweepRest = sweepEvery/5, sweepRest/5 }
-
 // Turns is how many tickets a row may have, one after the other.
 const Turns = turns
 

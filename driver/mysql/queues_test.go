@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlline/sqltest"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -179,7 +180,7 @@ func client(t *testing.T, srv *testbed.Server, input string, args ...string) str
 	if err != nil {
 		testbed.Lacks(t, "no mysql: apt-get install mariadb-client")
 	}
-	c := config(t, srv.URL())
+	c := mysqltest.Config(t, srv.URL())
 	host, port, _ := strings.Cut(c.Addr, ":")
 	cmd := exec.CommandContext(t.Context(), bin, append([]string{
 		"--no-defaults", "--protocol=tcp", "--host=" + host, "--port=" + port, "--user=" + c.User, "--default-character-set=utf8mb4",

@@ -11,6 +11,7 @@ import (
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestDocumentedRights(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		root := connect(t, srv, "?multiStatements=true")
-		as := config(t, srv.URL())
+		as := mysqltest.Config(t, srv.URL())
 		_, dba, prefix := fresh(t, root)
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		named := strings.NewReplacer("'locks'", "'"+user+"'", "'ops'", "'ops"+user+"'", "app.locker_", as.DBName+"."+prefix+"_").Replace
@@ -35,7 +36,7 @@ func TestDocumentedRights(t *testing.T) {
 			exec(g)
 		}
 		address := fmt.Sprintf("mysql://%s:s3cret@%s/%s?create=false", user, as.Addr, as.DBName)
-		d, err := open(t.Context(), address, prefix)
+		d, err := mysqltest.Open(t.Context(), address, prefix)
 		must(t, err)
 		t.Cleanup(func() { must(t, d.Close()) })
 		ping := d.(driver.Pinger).Ping
@@ -61,7 +62,7 @@ func TestDocumentedRights(t *testing.T) {
 			t.Errorf("%d rights were revoked", revoked)
 		}
 		must(t, ping(t.Context()))
-		conformQuickly(t, conformance.Harness{Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, address, prefix) }})
+		conformQuickly(t, conformance.Harness{Open: func(ctx context.Context) (driver.Driver, error) { return mysqltest.Open(ctx, address, prefix) }})
 		guardWithFewRights(t, address, prefix)
 		ops := connectTo(t, fmt.Sprintf("mysql://ops%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")
 		count(t, ops, prefix+"_queues")
