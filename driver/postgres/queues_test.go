@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -175,7 +176,9 @@ func psql(t *testing.T, url string, args ...string) string {
 	if err != nil {
 		testbed.Lacks(t, "no psql: apt-get install postgresql-client")
 	}
-	out, err := exec.CommandContext(t.Context(), bin, append([]string{url, "-X", "-v", "ON_ERROR_STOP=1"}, args...)...).CombinedOutput()
+	cmd := exec.CommandContext(t.Context(), bin, append([]string{url, "-X", "-v", "ON_ERROR_STOP=1"}, args...)...)
+	cmd.Env = append(os.Environ(), "PGOPTIONS=-c lock_timeout=10s")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("psql: %v\n%s", err, out)
 	}
