@@ -121,7 +121,7 @@
 //
 // # Rights
 //
-// The tables and the view are made at first use, which takes CREATE and CREATE VIEW. In production let a DBA make
+// The tables and the view are made at first use, which takes CREATE, and CREATE VIEW, without which there is no view. In production let a DBA make
 // them, with the SQL that Schema returns (locker schema mysql), tell the driver so by create=false (WithoutCreate), and give its
 // user what it needs to work:
 //

@@ -101,7 +101,7 @@ func TestVanishedTables(t *testing.T) {
 		}
 		var n int
 		must(t, db.QueryRowContext(t.Context(), fmt.Sprintf(
-			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name LIKE '%s%%' AND table_name NOT LIKE '%%tx'", prefix)).Scan(&n))
+			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND table_name LIKE '%s%%' AND table_name NOT LIKE '%%tx'", prefix)).Scan(&n))
 		if n != 0 {
 			t.Errorf("%d tables were made anew", n)
 		}

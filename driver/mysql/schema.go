@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lockerproject/locker/driver/internal/sqlline"
@@ -76,7 +77,7 @@ func clockTime(micros string) string {
 type versionError struct {
 	w       *wire
 	comment string // of the table of tickets
-	missing error  // what was noticed; may be nil
+	missing error  // what was noticed
 }
 
 func (e *versionError) Error() string {
@@ -125,6 +126,9 @@ func (d *Driver) migrate(ctx context.Context, missing error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if err := d.checkVersion(ctx, missing); err != nil { // some are there
+		return err
+	}
 	return d.with(ctx, func(conn *sql.Conn) error { // one, in which autocommit is known to be on
 		if _, err := conn.ExecContext(ctx, d.w.render("clock", values{})); err != nil {
 			if number(err) == errRange {
@@ -144,19 +148,23 @@ func (d *Driver) migrate(ctx context.Context, missing error) error {
 	})
 }
 
-// make runs a statement of the schema. A view that is there is left: to replace it takes the right to drop.
+// make runs a statement of the schema. A view that is there is left: to replace it takes the right to drop. Where
+// this user may not create views, people do without it until somebody runs what Schema returns.
 func (d *Driver) make(ctx context.Context, conn *sql.Conn, statement string) error {
-	statement = strings.Replace(statement, "CREATE OR REPLACE", "CREATE", 1)
+	const replace = "CREATE OR REPLACE "
+	view := strings.Contains(statement, replace)
+	statement = strings.Replace(statement, replace, "CREATE ", 1)
 	err := insist(ctx, func() error { // others may be making them, too
 		_, err := conn.ExecContext(ctx, statement)
 		return err
 	})
-	switch number(err) {
-	case errTableExists:
+	denied := slices.Contains([]uint16{errDenied, errDeniedSchema, errDeniedFor}, number(err))
+	switch {
+	case view && (denied || number(err) == errTableExists):
 		return nil
-	case errNoColumn:
+	case number(err) == errNoColumn:
 		return fmt.Errorf("%w: a part of the tables of another version of the schema is there: end all that use it, and drop it", err)
-	case errDenied, errDeniedSchema, errDeniedFor:
+	case denied:
 		return fmt.Errorf("%w: the tables are not there and this user may not create them: run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", err)
 	}

@@ -3,6 +3,8 @@
 -- round trip whatever the DSN. Each locks few rows, by a unique key. Deadlocks are
 -- possible all the same: a new entry of the index sole, for one, locks the gap at the
 -- mark of a deleted one for a moment. A statement that one ends has done nothing, and is sent again.
+-- {ours} is true, and fails with error 1054 where the tables are of another version: it stands in what a program may begin with
+-- that does not use {slots} anyway.
 -- {alone} fails with error 1690 where autocommit is off: servers find that out before they
 -- look for rows, so that such a session neither changes, locks nor reads anything.
 
@@ -11,7 +13,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server} FROM
 
 -- epoch: the start of a server that numbers were last moved to the clock for, and the last
 -- number of a row before that.
-SELECT server, floor FROM {epochs} WHERE one = 1 AND {alone}
+SELECT server, floor FROM {epochs} WHERE one = 1 AND {ours} AND {alone}
 
 -- epochlock: the same, so that nobody else begins an epoch.
 SELECT server, floor FROM {epochs} WHERE one = 1 FOR UPDATE
@@ -162,13 +164,13 @@ WHERE seq IN ({seqs})
 -- inspect: the line as people see it.
 SELECT (seq << 20) + turn, COALESCE(id, x''), owner, note, shared, permits, held,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone} ORDER BY seq
+FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone} ORDER BY seq
 
 -- list: the names of all lines.
-SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
+SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone}
 
 -- numbered: the ID of a live ticket.
-SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {alone}
+SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone}
 
 -- stale: names whose dead nobody has buried, and gates that nobody stands at.
 SELECT DISTINCT COALESCE(name, place) FROM {tickets}

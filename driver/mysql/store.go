@@ -230,11 +230,6 @@ func (d *Driver) retry(ctx context.Context, do func() error) error {
 	const most = 3 // times that the tables are made: somebody else may drop them
 	for try := 0; ; try++ {
 		made := d.made.Load() // others may make the tables while this finds that they are not there
-		if !made {
-			if err := d.checkVersion(ctx, nil); err != nil {
-				return err
-			}
-		}
 		err := insist(ctx, do)
 		switch {
 		case err == nil:

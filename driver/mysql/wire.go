@@ -83,6 +83,7 @@ func withoutComments(block string) string {
 
 // tables puts in the names of tables and columns.
 func (w *wire) tables(s string) string {
+	s = strings.ReplaceAll(s, "{ours}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)")
 	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{epochs}", w.epochs, "{queues}", w.queues,
 		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(s)
 }
