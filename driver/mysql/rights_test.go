@@ -78,12 +78,17 @@ func conformQuickly(t *testing.T, h conformance.Harness) {
 		fencing/after-waiting inspect/list inspect/queue loss/break-waiter options/group ownership/renew-never-shortens`) {
 		quick[name] = true
 	}
-	for _, c := range conformance.Cases() {
-		if quick[c.String()] {
-			t.Run(c.String(), func(t *testing.T) { must(t, c.Run(t.Context(), h)) })
-			delete(quick, c.String())
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range conformance.Cases() {
+			if quick[c.String()] {
+				t.Run(c.String(), func(t *testing.T) {
+					t.Parallel()
+					must(t, c.Run(t.Context(), h))
+				})
+				delete(quick, c.String())
+			}
 		}
-	}
+	})
 	if len(quick) > 0 {
 		t.Errorf("no such cases: %v", quick)
 	}

@@ -76,6 +76,7 @@ func (p *production) open(ctx context.Context) (driver.Driver, error) {
 // The rights that the package comment lists suffice, and each of them is needed: Ping names
 // what is missing.
 func TestDocumentedRights(t *testing.T) {
+	t.Parallel()
 	p := newProduction(t)
 	grants := documented(t, "GRANT ")
 	if len(grants) < 4 {
@@ -132,6 +133,7 @@ func missingName(p *production, object string) string {
 
 // A role with these rights does all that locks need.
 func TestConformanceWithDocumentedRights(t *testing.T) {
+	t.Parallel()
 	p := newProduction(t)
 	for _, g := range documented(t, "GRANT ") {
 		p.exec(g)
@@ -143,12 +145,17 @@ func TestConformanceWithDocumentedRights(t *testing.T) {
 		fencing/after-waiting inspect/list inspect/queue loss/break-waiter options/group ownership/renew-never-shortens`) {
 		quick[name] = true
 	}
-	for _, c := range conformance.Cases() {
-		if quick[c.String()] {
-			t.Run(c.String(), func(t *testing.T) { ok(t, c.Run(t.Context(), h)) })
-			delete(quick, c.String())
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range conformance.Cases() {
+			if quick[c.String()] {
+				t.Run(c.String(), func(t *testing.T) {
+					t.Parallel()
+					ok(t, c.Run(t.Context(), h))
+				})
+				delete(quick, c.String())
+			}
 		}
-	}
+	})
 	if len(quick) > 0 {
 		t.Errorf("no such cases: %v", quick)
 	}
@@ -170,6 +177,7 @@ func TestConformanceWithDocumentedRights(t *testing.T) {
 // The SQL for a DBA goes through psql -1, through an Exec, and through a migration that is one transaction,
 // again and again, while the locks are in use, and stops nobody.
 func TestSchemaSQL(t *testing.T) {
+	t.Parallel()
 	url := testbed.SharedPostgres(t).URL()
 	schema := unique()
 	sql, err := postgres.Schema(postgres.WithSchema(schema))

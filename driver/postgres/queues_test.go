@@ -49,6 +49,7 @@ func mode(k driver.Ticket) string {
 
 // The view shows what Inspect does.
 func TestQueuesForPeople(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -120,6 +121,7 @@ func checkShown(t *testing.T, got shownTicket, want driver.Ticket, i int) {
 }
 
 func TestNamesAreShownSafely(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)
 	for _, encoding := range []string{"UTF8", "LATIN1", "SQL_ASCII"} {
@@ -158,6 +160,7 @@ func TestNamesAreShownSafely(t *testing.T) {
 
 // What psql prints can be read, and moves no cursor.
 func TestQueuesInPsql(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	url := testbed.SharedPostgres(t).URL()
 	d, _ := newDriver(t, url, postgres.WithPrefix(prefix))

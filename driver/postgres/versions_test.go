@@ -53,6 +53,7 @@ func countFunctions(t *testing.T, p *pgxpool.Pool, prefix, suffix string) (n int
 // Two versions of the schema, or two bodies under one version, are an error for whoever comes second, until
 // somebody moves the tables; then they are an error for the other. Who held a lock keeps others out meanwhile.
 func TestTwoVersions(t *testing.T) {
+	t.Parallel()
 	for name, other := range map[string]postgres.Edition{
 		"later": postgres.NewEdition("5", "0123abcd"), "same number": postgres.NewEdition(strings.Fields(postgres.Current.String())[0], "0123abcd"),
 	} {
@@ -102,6 +103,7 @@ func TestTwoVersions(t *testing.T) {
 
 // Tables from before there were versions in their comment.
 func TestBeforeVersions(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	ok(t, d.Create(t.Context(), nil))
@@ -128,6 +130,7 @@ func TestBeforeVersions(t *testing.T) {
 
 // The SQL of one prefix drops no function of another.
 func TestSchemaLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
 	srv, prefix := testbed.SharedPostgres(t), unique()
 	one, p := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
 	two, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix+"_x"))
