@@ -65,7 +65,7 @@ const (
 // acquireCall asks a node for a ticket; if it holds, it does for ttl.
 func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, round int64, mode, origin byte) *call {
 	return &call{
-		script: redisline.RedlockAcquire,
+		script: d.keys.Script(redisline.RedlockAcquire),
 		keys:   []string{t.key, d.fences()},
 		args: []any{
 			t.r.ID, number, d.millis(ttl), redisline.Kind(t.r.Shared) + string([]byte{mode, origin}),
