@@ -64,9 +64,9 @@ const DefaultPrefix = "locker"
 type Option func(*options)
 
 type options struct {
-	prefix, key    string
-	replicas       int
-	replicaTimeout time.Duration
+	prefix, keyForm string
+	replicas        int
+	replicaTimeout  time.Duration
 }
 
 // WithPrefix sets what the names of all keys and channels begin with: 1 to 128
@@ -74,7 +74,7 @@ type options struct {
 // prefixes do not see each other's locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithKey sets what the keys of exclusive holders look like: form with the name in
+// WithKeyForm sets what the keys of exclusive holders look like: form with the name in
 // the place of its one *. So "*" is the name itself, as locks of other libraries
 // usually have it, and "lock:*" the name with something before. Unless it is set the
 // key is prefix:{name}. With it, programs that lock with SET NX PX on keys of their
@@ -85,7 +85,7 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // No other data may be under such keys. In a Cluster the form needs a hash tag, as in
 // "{*}" or "lock:{*}". A name whose key would be one of the driver's own, such as
 // prefix:fence, is refused with ErrUnsupported, and in a Cluster one that begins with }.
-func WithKey(form string) Option { return func(o *options) { o.key = form } }
+func WithKeyForm(form string) Option { return func(o *options) { o.keyForm = form } }
 
 // WithReplicas makes a grant, and each renewal, count only when n replicas
 // have acknowledged it within timeout (WAIT), so that a failover to one of
@@ -138,7 +138,7 @@ func isNil(client redis.UniversalClient) bool {
 // disguise.
 func (o options) keysFor(client redis.UniversalClient) redisline.Keys {
 	_, single := client.(*redis.Client)
-	return redisline.Keys{Prefix: o.prefix, Form: o.key, Slots: !single}
+	return redisline.Keys{Prefix: o.prefix, Form: o.keyForm, Slots: !single}
 }
 
 func (o options) check(client redis.UniversalClient) error {
@@ -331,8 +331,8 @@ var ErrReplicas = redisline.ErrReplicas
 
 // ACLCommands are the commands that a user of Redis needs the right to, beside
 // the keys and the channels that begin with the prefix: ~locker:* &locker:*.
-// wait is for WithReplicas, scan for listing; a Cluster needs cluster|slots
+// wait is for WithReplicas, scan and getrange for listing; a Cluster needs cluster|slots
 // and command besides.
 const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"

@@ -54,7 +54,7 @@ func parseHolder(value string) driver.Ticket {
 }
 
 // List implements driver.Lister. It scans the whole key space of each master. With
-// WithKey, names that only other programs hold are not listed.
+// WithKeyForm, names that only other programs hold are not listed.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
 	if err := d.agree(ctx, false); err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func init() {
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	o := options{
 		prefix:         u.Param("prefix", DefaultPrefix),
-		key:            u.Param("key", ""),
+		keyForm:        u.Param("key_form", ""),
 		replicas:       u.Int("replicas", 0, 0),
 		replicaTimeout: u.Duration("replica_timeout", time.Second),
 	}

@@ -77,7 +77,7 @@ type Option func(*options)
 
 type options struct {
 	prefix  string
-	key     string
+	keyForm string
 	timeout time.Duration
 	drift   float64
 }
@@ -87,7 +87,7 @@ type options struct {
 // prefixes do not see each other's locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithKey sets what the keys of exclusive holders look like on each node: form with
+// WithKeyForm sets what the keys of exclusive holders look like on each node: form with
 // the name in the place of its one *. So "*" is the name itself, as mutexes of
 // go-redsync usually have it, and "lock:*" the name with something before. Unless it
 // is set the key is prefix:{name}. With it, programs that lock with SET NX PX on keys
@@ -97,7 +97,7 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 //
 // No other data may be under such keys. A name whose key would be one of the driver's
 // own, such as prefix:fences, is refused with ErrUnsupported.
-func WithKey(form string) Option { return func(o *options) { o.key = form } }
+func WithKeyForm(form string) Option { return func(o *options) { o.keyForm = form } }
 
 // WithNodeTimeout sets how long one node has to answer one request. Nobody
 // waits so long while a majority answers: it is how soon a lack of one is
@@ -165,7 +165,7 @@ func checkCount(n int) error {
 	return nil
 }
 
-func (o options) keys() redisline.Keys { return redisline.Keys{Prefix: o.prefix, Form: o.key} }
+func (o options) keys() redisline.Keys { return redisline.Keys{Prefix: o.prefix, Form: o.keyForm} }
 
 func (o options) check() error {
 	if err := errors.Join(redisline.CheckPrefix(o.prefix), o.keys().CheckForm()); err != nil {

@@ -22,7 +22,7 @@ func init() { driver.Register("redlock", open) }
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	o := options{
 		prefix:  u.Param("prefix", DefaultPrefix),
-		key:     u.Param("key", ""),
+		keyForm: u.Param("key_form", ""),
 		timeout: u.Duration("timeout", DefaultTimeout),
 		drift:   DefaultDrift,
 	}

@@ -19,11 +19,11 @@ func (k Keys) CheckForm() error {
 	case k.Form == "":
 		return nil
 	case len(k.Form) > 256 || !utf8.ValidString(k.Form) || strings.ContainsFunc(k.Form, unicode.IsControl):
-		return fmt.Errorf("key %q: want at most 256 bytes of text without control characters", k.Form)
+		return fmt.Errorf("key form %q: want at most 256 bytes of text without control characters", k.Form)
 	case strings.Count(k.Form, "*") != 1:
-		return fmt.Errorf("key %q: want one * where the name is to stand, as in lock:*", k.Form)
+		return fmt.Errorf("key form %q: want one * where the name is to stand, as in lock:*", k.Form)
 	case k.Slots && !hasTag(k.Main("name")):
-		return fmt.Errorf("key %q: in a Cluster all keys of a lock have to be in one hash slot: want braces, as in {*} or lock:{*}", k.Form)
+		return fmt.Errorf("key form %q: in a Cluster all keys of a lock have to be in one hash slot: want braces, as in {*} or lock:{*}", k.Form)
 	}
 	return nil
 }
@@ -40,10 +40,10 @@ func (k Keys) CheckName(name string) error {
 		rest == protocolKey || strings.HasPrefix(rest, protocolKey+":"))
 	switch {
 	case own:
-		return driver.NoTicket(fmt.Errorf("%w: with key=%s the key of this name would be %q, which the driver has for itself: want another prefix",
+		return driver.NoTicket(fmt.Errorf("%w: with key_form=%s the key of this name would be %q, which the driver has for itself: want another prefix",
 			driver.ErrUnsupported, k.Form, main))
 	case k.Slots && !hasTag(main):
-		return driver.NoTicket(fmt.Errorf("%w: with key=%s the key of this name would be %q, which has no hash tag: a Cluster would keep its keys apart",
+		return driver.NoTicket(fmt.Errorf("%w: with key_form=%s the key of this name would be %q, which has no hash tag: a Cluster would keep its keys apart",
 			driver.ErrUnsupported, k.Form, main))
 	}
 	return nil

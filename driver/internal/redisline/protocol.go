@@ -17,7 +17,7 @@ const protocolKey = "protocol"
 func (k Keys) Check(kind string) (c *protocol.Check, key string) {
 	own := Version
 	if k.Form != "" {
-		own += " key=" + k.Form
+		own += " key_form=" + k.Form
 	}
 	key = k.Prefix + ":" + protocolKey
 	remedy := "delete that key"
