@@ -9,6 +9,7 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/versions"
 )
 
 // uses are all that a Locker asks the store for at first.
@@ -27,51 +28,37 @@ func uses(l *locker.Client, name string) map[string]func(t *testing.T) error {
 	}
 }
 
-// TestOtherVersion: where programs of another protocol version keep locks, nothing
-// is asked for, and the error says what to do; doing it helps without a restart.
-func TestOtherVersion(t *testing.T) {
+func TestProtocolVersion(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	prefix := newName()
 	key := prefix + ":protocol"
-	l := process(t, srv.URL()+"?prefix="+prefix)
-	c.Set(t.Context(), key, "2", 0)
-	for verb, use := range uses(l, "a") {
-		err := use(t)
-		if err == nil || errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotAcquired) {
-			t.Errorf("%s: %v", verb, err)
-			continue
-		}
-		for _, part := range []string{key, `version "2"`, `version "1"`, "delete that key"} {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %v, want it to say %q", verb, err, part)
+	versions.Prove(t, versions.Store{
+		Open: func(t *testing.T, other bool) *locker.Client {
+			t.Helper()
+			url := srv.URL() + "?prefix=" + prefix
+			if other { // whose locks would be at other keys
+				url += "&key_form=" + prefix + "/*"
 			}
-		}
-	}
-	if n, err := countKeys(t.Context(), c, prefix); n != 0 || err != nil {
-		t.Errorf("%d keys, %v", n, err)
-	}
-	c.Del(t.Context(), key)
-	release(t, take(t, l, "a"))
-	if v := c.Get(t.Context(), key).Val(); v != "1" {
-		t.Errorf("the version in the store is %q", v)
-	}
+			return process(t, url)
+		},
+		Get: func() string { return c.Get(t.Context(), key).Val() },
+		Set: func(version string) {
+			c.Set(t.Context(), key, version, 0)
+			if version == "" {
+				c.Del(t.Context(), key)
+			}
+		},
+		Where: key,
+	})
 }
 
-// TestVersionIsReadOnce: it is asked for once, and written once; after the loss of
-// all data who runs goes on, and who comes next writes it again.
+// TestVersionIsReadOnce: it is asked for once; after the loss of all data who runs
+// goes on, and who comes next writes it again.
 func TestVersionIsReadOnce(t *testing.T) {
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	l := process(t, srv.URL())
-	for range 3 { // of nothing: no request writes that need not
-		if _, err := l.Inspect(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := c.Exists(t.Context(), "locker:protocol").Val(); n != 0 {
-		t.Error("Inspect has written the version")
-	}
 	release(t, take(t, l, "a"))
 	before := calls(t, c)
 	for range 10 {

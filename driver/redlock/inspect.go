@@ -136,8 +136,12 @@ func parseHolder(value string) driver.Ticket {
 	return driver.Ticket{ID: value, Owner: Foreign, Held: true}
 }
 
-// List implements driver.Lister. It scans the whole key space of each node.
+// List implements driver.Lister. It scans the whole key space of each node. With
+// WithKeyForm, names that only other programs hold are not listed.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
+	if err := d.agree(ctx, false); err != nil {
+		return nil, err
+	}
 	type found struct {
 		node  int
 		names map[string]struct{}

@@ -7,8 +7,8 @@ import (
 )
 
 // agree makes sure, once, that all who use these locks keep them in the same way.
-// With write it says how, on each node that nobody has said so to yet. A majority
-// has to answer, so that of two programs that differ one at least is told.
+// With write it says how, on each node that nobody has said so to yet. What a
+// majority has counts, so that of two programs that differ one at least is told.
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
 		p := d.newVersions()
@@ -41,12 +41,12 @@ func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
 // versions is a poll for the protocol version on each node.
 type versions struct {
 	*poll
-	d       *Driver
-	foreign string // another version than ours, on some node
-	own     int    // how many nodes have ours
-	answers int
-	heard   []bool
-	errs    []error
+	d            *Driver
+	found        string // another version than ours, on some node
+	own, foreign int    // how many nodes have ours, and another
+	answers      int
+	heard        []bool
+	errs         []error
 }
 
 func (d *Driver) newVersions() *versions {
@@ -67,22 +67,24 @@ func (d *Driver) newVersions() *versions {
 		case d.protocol.Own():
 			s.own++
 		default:
-			s.foreign = found
+			s.found = found
+			s.foreign++
 		}
-		return s.foreign != "" || s.answers >= d.quorum
+		none := s.answers - s.own - s.foreign
+		return s.own >= d.quorum || none >= d.quorum || s.foreign > len(d.nodes)-d.quorum
 	})
 	return s
 }
 
-// verdict is another version, wherever that is, or else what a majority has.
+// verdict is our version if a majority has it, or else another, wherever that is.
 func (s *versions) verdict() (found string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.foreign != "":
-		return s.foreign, true
 	case s.own >= s.d.quorum:
 		return s.d.protocol.Own(), true
+	case s.foreign > 0:
+		return s.found, true
 	}
 	return "", s.answers >= s.d.quorum
 }

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +12,7 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/versions"
 )
 
 // with opens a Locker with more parameters than a prefix.
@@ -26,55 +26,46 @@ func with(t *testing.T, address string, params url.Values) *locker.Client {
 	return c
 }
 
-// TestOtherVersion: where programs of another protocol version keep locks, be it on
-// one node only, nothing is asked for, and the error says what to do.
-func TestOtherVersion(t *testing.T) {
+// TestProtocolVersion has the version on two of three nodes: whichever majority
+// answers, one of its nodes has it.
+func TestProtocolVersion(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	key := prefix + ":protocol:redlock"
-	cs[1].Set(t.Context(), key, "2", 0)
-	c := client(t, nodes.URL())
-	for verb, use := range map[string]func(context.Context) error{
-		"Acquire":    func(ctx context.Context) error { _, err := c.Acquire(ctx, "a"); return err },
-		"TryAcquire": func(ctx context.Context) error { _, err := c.TryAcquire(ctx, "a"); return err },
-		"Inspect":    func(ctx context.Context) error { _, err := c.Inspect(ctx, "a"); return err },
-		"List":       func(ctx context.Context) error { _, err := c.List(ctx); return err },
-		"Break":      func(ctx context.Context) error { return c.Break(ctx, "a", 1) },
-		"Ping":       c.Ping,
-	} {
-		// A majority without it may answer first, and then all may be well.
-		err := use(t.Context())
-		for range 100 {
-			if err != nil {
-				break
+	versions.Prove(t, versions.Store{
+		Open: func(t *testing.T, other bool) *locker.Client {
+			t.Helper()
+			params := url.Values{"prefix": {prefix}}
+			if other { // whose locks would be at other keys
+				params.Set("key_form", "mutex/*")
 			}
-			err = use(t.Context())
-		}
-		if err == nil {
-			continue
-		}
-		if errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) || !strings.Contains(err.Error(), key) ||
-			!strings.Contains(err.Error(), `"2"`) || !strings.Contains(err.Error(), "on every node") {
-			t.Errorf("%s: %v", verb, err)
-		}
-	}
+			return with(t, nodes.URL(), params)
+		},
+		Get: func() (version string) {
+			eventually(t, "the same on all nodes", func() bool {
+				version = cs[0].Get(t.Context(), key).Val()
+				return cs[1].Get(t.Context(), key).Val() == version
+			})
+			return version
+		},
+		Set: func(version string) {
+			for i, c := range cs {
+				if c.Del(t.Context(), key); version != "" && i < 2 {
+					c.Set(t.Context(), key, version, 0)
+				}
+			}
+		},
+		Where: key,
+	})
 }
 
-// TestVersionOnMajority: of two programs of different versions one is told, wherever
-// the other has left its version.
-func TestVersionOnMajority(t *testing.T) {
+// TestVersionIsWritten: on all nodes, though a majority is waited for, and again after
+// the loss of all data, by who comes next.
+func TestVersionIsWritten(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	key := prefix + ":protocol:redlock"
-	for _, c := range cs[:2] {
-		c.Set(t.Context(), key, "2", 0)
-	}
-	for range 20 {
-		_, err := client(t, nodes.URL()).TryAcquire(t.Context(), "a")
-		if err == nil || !strings.Contains(err.Error(), `"2"`) || errors.Is(err, locker.ErrNotAcquired) {
-			t.Fatalf("acquired beside another version: %v", err)
-		}
-	}
+	release(t, take(t, client(t, nodes.URL()), "a"))
 	for _, c := range cs {
 		c.FlushAll(t.Context())
 	}
