@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -27,21 +28,42 @@ func (d *Driver) agree(ctx context.Context, write bool) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
-	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
-		key := protocolKey(d.prefix)
-		txn := d.client.Txn(d.asking(ctx)).Then(clientv3.OpGet(key))
-		if write {
-			txn = d.client.Txn(d.asking(ctx)).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-				Then(clientv3.OpPut(key, d.protocol.Own()), clientv3.OpGet(key)).Else(clientv3.OpGet(key))
+	return d.protocol.Do(ctx, func(ctx context.Context) (found string, err error) {
+		err = d.insist(ctx, func(ctx context.Context) error {
+			try, cancel := context.WithTimeout(ctx, tryBound)
+			defer cancel()
+			found, err = d.readVersion(try, write)
+			if err != nil && ctx.Err() == nil && try.Err() != nil {
+				err = errNoAnswer
+			}
+			return err
+		})
+		if errors.Is(err, errNoAnswer) {
+			err = d.silence() // which knows why
 		}
-		resp, err := txn.Commit()
 		if err != nil {
 			return "", d.explain(ctx, err)
 		}
-		kvs := resp.Responses[len(resp.Responses)-1].GetResponseRange().Kvs
-		if len(kvs) == 0 {
+		return found, nil
+	})
+}
+
+// readVersion writes by a transaction that fails where somebody was faster.
+func (d *Driver) readVersion(ctx context.Context, write bool) (string, error) {
+	key := protocolKey(d.prefix)
+	for {
+		resp, err := d.client.Get(ctx, key)
+		switch {
+		case err != nil:
+			return "", err
+		case len(resp.Kvs) > 0:
+			return string(resp.Kvs[0].Value), nil
+		case !write:
 			return "", nil
 		}
-		return string(kvs[0].Value), nil
-	})
+		none := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+		if _, err := d.client.Txn(ctx).If(none).Then(clientv3.OpPut(key, d.protocol.Own())).Commit(); err != nil {
+			return "", err
+		}
+	}
 }
