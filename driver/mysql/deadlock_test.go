@@ -73,7 +73,7 @@ func TestDeadlocks(t *testing.T) {
 			granted <- k
 		})
 		blocked(t, db)
-		lockRow(t, tx, fmt.Sprintf("SELECT slot FROM %s_slots WHERE slot = %d FOR UPDATE", prefix, mysql.SlotOf("a")))
+		lockRow(t, tx, fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = %[3]d FOR UPDATE", mysql.SlotColumn, prefix, mysql.SlotOf("a")))
 		must(t, tx.Commit())
 		must(t, k.Release(t.Context()))
 		if k = <-granted; k == nil {
