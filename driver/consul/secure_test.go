@@ -34,7 +34,7 @@ func TestTLS(t *testing.T) {
 	plain := "consuls://" + srv.Addr()
 	rights.Refused(t, plain, "certificate signed by unknown authority")
 	// The server's alert may come after the client's first write, which then fails.
-	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "/v1/session/create")
+	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "/v1/kv/")
 	named := srv.URL() + "&server_name="
 	release(t, acquire(t, openClient(t, named+"localhost"), "named"))
 	rights.Refused(t, named+"consul.example.com", "consul.example.com")

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 // Driver takes locks in one etcd. Several on one etcd, with the same prefix,
@@ -26,6 +27,7 @@ type Driver struct {
 	prefix   string
 	instance string // what the keys of this driver hold
 	push     bool
+	protocol *protocol.Check
 	tell     func(driver.Hold, error) // nil: nobody wants to be told
 
 	ctx    context.Context // ends with Close
@@ -87,6 +89,8 @@ type options struct {
 	prefix string
 	quiet  bool
 	logger *slog.Logger
+
+	version string // of the protocol
 }
 
 // WithPrefix sets what all keys begin with. Drivers with different prefixes
@@ -127,7 +131,7 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 }
 
 func newOptions(opts []Option) (options, error) {
-	o := options{prefix: DefaultPrefix}
+	o := options{prefix: DefaultPrefix, version: version}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
@@ -142,7 +146,7 @@ func newDriver(client *clientv3.Client, o options) *Driver {
 	var id [6]byte
 	_, _ = rand.Read(id[:]) // never fails, by its documentation
 	d := &Driver{
-		client: client, prefix: o.prefix, instance: hex.EncodeToString(id[:]), push: !o.quiet,
+		client: client, prefix: o.prefix, instance: hex.EncodeToString(id[:]), push: !o.quiet, protocol: newCheck(o),
 		tickets:  make(map[string]*ticket),
 		lines:    make(map[string]*line),
 		leases:   make(map[clientv3.LeaseID]*lease),

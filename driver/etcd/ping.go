@@ -77,6 +77,9 @@ func (d *Driver) Ping(ctx context.Context) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
+	if err := d.agree(ctx, false); err != nil {
+		return err
+	}
 	key := d.prefix + "/#ping" // no ticket's
 	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
 	if _, err := d.commit(ctx, []clientv3.Cmp{never}, []clientv3.Op{clientv3.OpGet(key), clientv3.OpPut(key, "")}); err != nil {

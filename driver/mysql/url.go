@@ -133,7 +133,7 @@ func clientConfig(u *driver.URL) (*mysql.Config, error) {
 func dsnParameters(u *driver.URL) url.Values {
 	query := url.Values{}
 	for _, name := range flags {
-		if u.Param(name, "") != "" {
+		if u.Param(name, "unset") != "unset" {
 			query.Set(name, strconv.FormatBool(u.Bool(name, false)))
 		}
 	}

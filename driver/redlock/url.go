@@ -22,15 +22,13 @@ func init() { driver.Register("redlock", open) }
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	o := options{
 		prefix:  u.Param("prefix", DefaultPrefix),
+		keyForm: u.Param("key_form", ""),
 		timeout: u.Duration("timeout", DefaultTimeout),
-		drift:   DefaultDrift,
 	}
-	if s := u.Param("drift", ""); s != "" {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil {
-			u.Refuse(fmt.Errorf("parameter drift=%q: want a number, such as 0.01", s))
-		}
-		o.drift = f
+	drift := u.Param("drift", strconv.FormatFloat(DefaultDrift, 'g', -1, 64))
+	var err error
+	if o.drift, err = strconv.ParseFloat(drift, 64); err != nil {
+		u.Refuse(fmt.Errorf("parameter drift=%q: want a number, such as 0.01", drift))
 	}
 	hosts := u.HostsWithPort("6379")
 	errs := []error{checkCount(len(hosts))}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 const (
@@ -22,16 +23,19 @@ const (
 // Driver keeps locks in a ZooKeeper. All its tickets live and die with the one
 // session of its connection.
 type Driver struct {
-	conn    *zk.Conn
-	owned   bool // we have opened conn
-	name    string
-	base    string // the node below which everything is
-	acl     []zk.ACL
-	asked   time.Duration // session timeout, while it is not known
-	login   *login        // nil: none needed
-	logger  *slog.Logger  // of the client; nil: it logs nothing
-	forward func(zk.Event)
-	tell    func(driver.Hold, error)
+	conn  *zk.Conn
+	owned bool // we have opened conn
+	name  string
+	base  string // the node below which everything is
+	acl   []zk.ACL
+	asked time.Duration // session timeout, while it is not known
+	login *login        // nil: none needed
+
+	version  string // of the protocol
+	protocol *protocol.Check
+	logger   *slog.Logger // of the client; nil: it logs nothing
+	forward  func(zk.Event)
+	tell     func(driver.Hold, error)
 
 	closing    chan struct{}
 	ending     sync.Once
@@ -163,8 +167,8 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 // prepare makes a driver without a connection.
 func prepare(opts []Option) (*Driver, error) {
 	d := &Driver{
-		asked: defaultSession,
-		base:  "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), name: "zookeeper",
+		asked: defaultSession, version: version,
+		base: "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), name: "zookeeper",
 		closing: make(chan struct{}),
 		tickets: make(map[string]*ticket), crowded: make(map[string]struct{}),
 	}
@@ -180,6 +184,7 @@ func prepare(opts []Option) (*Driver, error) {
 			return nil, fmt.Errorf("zookeeper: %w", err)
 		}
 	}
+	d.protocol = newCheck(d.base, d.version)
 	return d, nil
 }
 

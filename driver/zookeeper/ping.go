@@ -13,6 +13,9 @@ func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
+	if err := d.agree(ctx, false); err != nil {
+		return err
+	}
 	_, err := write(ctx, d, func() (struct{}, error) { return struct{}{}, d.tryRights() })
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err

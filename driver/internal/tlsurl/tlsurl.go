@@ -36,14 +36,34 @@ func Config(u *driver.URL, always bool) *tls.Config {
 	switch {
 	case always && !on:
 		u.Refuse(fmt.Errorf("parameter tls=false: the scheme %s:// means TLS", u.Scheme))
-	case !on && f != (files{}):
-		u.Refuse(errors.New("parameters ca, cert, key, server_name and insecure_skip_verify are for TLS: want tls=true with them"))
+	case !on:
+		u.Refuse(f.useless())
 	case on:
 		c, err := f.config()
 		u.Refuse(err)
 		return c
 	}
 	return nil
+}
+
+// useless refuses what has no meaning without TLS, and would be missed silently.
+func (f files) useless() error {
+	name := ""
+	switch {
+	case f.ca != "":
+		name = "ca"
+	case f.cert != "":
+		name = "cert"
+	case f.key != "":
+		name = "key"
+	case f.serverName != "":
+		name = "server_name"
+	case f.insecure:
+		name = "insecure_skip_verify"
+	default:
+		return nil
+	}
+	return fmt.Errorf("parameter %s is for TLS: want tls=true with it", name)
 }
 
 func (f files) config() (*tls.Config, error) {
