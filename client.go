@@ -127,7 +127,7 @@ func (c *Client) removeAll(all []*lease, until time.Time) []error {
 		errs []error
 	)
 	inParallel(len(all), atOnce, func(i int) {
-		err := c.leases.remove(context.Background(), all[i], until)
+		err := c.leases.remove(all[i].context(), all[i], until)
 		if err != nil && !errors.Is(err, ErrLost) {
 			mu.Lock()
 			defer mu.Unlock()
