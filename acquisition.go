@@ -251,7 +251,7 @@ func (a *acquisition) waits() {
 	}
 	a.waited = true
 	e := a.event(EventWaiting, nil)
-	e.Waited, e.Elapsed = false, 0
+	e.Waited = false
 	a.c.tell(a.parent, e)
 }
 

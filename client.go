@@ -71,6 +71,10 @@ func storeName(d driver.Driver) string {
 	return fmt.Sprintf("%T", d)
 }
 
+// Store returns how the driver names itself, without credentials: as in errors and
+// events.
+func (c *Client) Store() string { return c.store }
+
 // newID makes the ID of a ticket, unique for ever.
 func (c *Client) newID() string {
 	var buf [40]byte
