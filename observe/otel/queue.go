@@ -30,6 +30,13 @@ func ObserveQueues(l *locker.Client, names []string, opts ...Option) (metric.Reg
 	if len(names) == 0 {
 		return nil, errors.New("lockerotel: ObserveQueues: no names")
 	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, name := range names {
+		if _, err := l.Inspect(ended, name); errors.Is(err, locker.ErrInvalidName) { // no store is asked
+			return nil, fmt.Errorf("lockerotel: ObserveQueues: %w", err)
+		}
+	}
 	c := newConfig(opts)
 	m := c.meters.Meter(scope)
 	length, err := m.Int64ObservableGauge("locker.queue.length", metric.WithUnit("{ticket}"),

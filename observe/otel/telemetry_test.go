@@ -80,7 +80,7 @@ func series(name string, all attribute.Set) string {
 	var parts []string
 	for _, kv := range all.ToSlice() {
 		if kv.Key != keyStore && kv != modes[0] {
-			parts = append(parts, fmt.Sprintf("%s=%v", kv.Key, kv.Value.Emit()))
+			parts = append(parts, fmt.Sprintf("%s=%v", kv.Key, kv.Value.String()))
 		}
 	}
 	return name + "{" + strings.Join(parts, ",") + "}"
