@@ -43,14 +43,15 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "memory://"), *listen); err != nil {
+	audit := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	if err := run(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "memory://"), *listen, audit); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 // run serves metrics and works until ctx ends.
-func run(ctx context.Context, url, listen string) error {
+func run(ctx context.Context, url, listen string, audit *slog.Logger) error {
 	metrics, handler, err := newMetrics()
 	if err != nil {
 		return err
@@ -60,7 +61,6 @@ func run(ctx context.Context, url, listen string) error {
 		return err
 	}
 	defer stop()
-	audit := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	l, err := open(ctx, url, metrics, audit)
 	if err != nil {
 		return err
