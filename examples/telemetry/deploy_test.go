@@ -162,6 +162,15 @@ func TestNamesInDeployExist(t *testing.T) {
 			}
 		}
 	}
+	doc, err := os.ReadFile("../../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range word.FindAllString(string(doc), -1) {
+		if !shown.has(name) && !shown.has(name+"_bucket") {
+			t.Errorf("docs/observability.md speaks of %s: there is no such metric", name)
+		}
+	}
 	// And nothing that is shown is left out of the dashboard.
 	for line := range strings.Lines(string(shown)) {
 		if name, found := strings.CutPrefix(line, "# TYPE locker_"); found {
