@@ -47,6 +47,9 @@ func (c *Client) obtain(ctx context.Context, name string, try bool, opts []Optio
 	a.begun = time.Now()
 	a.asked = a.begun
 	a.try = try || a.r.limited && a.r.wait == 0
+	if len(c.observers) > 0 {
+		a.id = acquisitions.Add(1)
+	}
 	defer a.close()
 	k, err := a.obtain()
 	if err != nil && len(c.observers) > 0 {
@@ -69,6 +72,7 @@ type acquisition struct {
 	r      request
 	try    bool      // do not wait
 	begun  time.Time // of the call
+	id     uint64    // for observers
 	e      *entry    // of an explicit owner, or nil
 	waited bool      // EventWaiting was told
 
@@ -199,6 +203,8 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 	if a.e != nil {
 		a.e.set(l)
 	}
+	l.observed.lock() // whoever ends the lease tells of that after the grant
+	defer l.observed.unlock()
 	if err := c.leases.add(l, now); err != nil {
 		if a.e != nil {
 			a.e.set(nil)
@@ -210,9 +216,9 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 		return nil, fmt.Errorf("%w: the answer came %v after it was asked for, when the lease of %v was over",
 			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
 	}
-	if len(c.observers) > 0 {
+	if l.observed != nil {
 		e := l.event(EventAcquired, time.Since(a.begun), nil)
-		e.Waited = a.waited
+		e.Waited, e.Degraded = a.waited, g.Degraded
 		c.tell(a.parent, e)
 	}
 	return k, nil
@@ -221,7 +227,7 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 // event is an Event about an acquisition.
 func (a *acquisition) event(kind EventKind, err error) Event {
 	return Event{
-		Kind: kind, Name: a.name, Owner: a.owner(), Shared: a.r.shared,
+		Kind: kind, ID: a.id, Name: a.name, Owner: a.owner(), Shared: a.r.shared,
 		Elapsed: time.Since(a.begun), Waited: a.waited, Err: err,
 	}
 }
@@ -245,7 +251,7 @@ func (a *acquisition) waits() {
 	}
 	a.waited = true
 	e := a.event(EventWaiting, nil)
-	e.Waited, e.Elapsed = false, 0
+	e.Waited = false
 	a.c.tell(a.parent, e)
 }
 

@@ -71,6 +71,10 @@ func storeName(d driver.Driver) string {
 	return fmt.Sprintf("%T", d)
 }
 
+// Store returns how the driver names itself, without credentials: as in errors and
+// events.
+func (c *Client) Store() string { return c.store }
+
 // newID makes the ID of a ticket, unique for ever.
 func (c *Client) newID() string {
 	var buf [40]byte
@@ -127,7 +131,7 @@ func (c *Client) removeAll(all []*lease, until time.Time) []error {
 		errs []error
 	)
 	inParallel(len(all), atOnce, func(i int) {
-		err := c.leases.remove(context.Background(), all[i], until)
+		err := c.leases.remove(all[i].context(), all[i], until)
 		if err != nil && !errors.Is(err, ErrLost) {
 			mu.Lock()
 			defer mu.Unlock()
