@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -12,18 +11,8 @@ import (
 	"github.com/lockerproject/locker/driver/sqlite"
 )
 
-func openAt(tb testing.TB, path string) *sqlite.Driver {
-	tb.Helper()
-	d, err := sqlite.New(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = d.Close() })
-	return d
-}
-
 func BenchmarkCycle(b *testing.B) {
-	d := openAt(b, filepath.Join(b.TempDir(), "l.db"))
+	d := openAt(b, newPath(b))
 	i := 0
 	for b.Loop() {
 		i++
@@ -39,7 +28,7 @@ func BenchmarkCycle(b *testing.B) {
 }
 
 func BenchmarkContended(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "l.db")
+	path := newPath(b)
 	const n = 16
 	var ds []*sqlite.Driver
 	for range n {

@@ -39,11 +39,7 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 		err = s.setUp(ctx, o.create)
 	}
 	if err != nil {
-		err = s.explain(err)
-		if s.conn != nil {
-			_ = s.conn.Close()
-		}
-		return nil, errors.Join(err, s.pool.Close())
+		return nil, errors.Join(s.explain(err), s.release())
 	}
 	go s.run()
 	return s, nil

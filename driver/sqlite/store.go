@@ -55,8 +55,7 @@ const (
 
 func (s *store) run() {
 	defer close(s.ended)
-	defer s.pool.Close()
-	defer s.conn.Close()
+	defer func() { _ = s.release() }() // every transaction is committed already
 	for {
 		select {
 		case j := <-s.jobs:
@@ -65,6 +64,18 @@ func (s *store) run() {
 			return
 		}
 	}
+}
+
+// release closes the database. Statements of one connection are not closed with it.
+func (s *store) release() error {
+	var errs []error
+	for _, st := range s.stmts {
+		errs = append(errs, st.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	return errors.Join(append(errs, s.pool.Close())...)
 }
 
 // close ends the goroutine, and waits for it no longer than d.
