@@ -73,17 +73,9 @@ func (t *tx) acquire(d *Driver, r driver.Request, w *waiter) (uint64, error) {
 // insert adds a ticket at the end of the queue and returns its number. One that is
 // there, because it is asked for again, is left as it is.
 func (t *tx) insert(process string, name []byte, r driver.Request, state string, expires any) (uint64, error) {
-	st, err := t.stmt(sqlInsert)
-	if err != nil {
-		return 0, err
-	}
-	res, err := st.ExecContext(background, name, r.ID, process, []byte(r.Owner), []byte(r.Note),
+	n, token, err := t.count(sqlInsert, name, r.ID, process, []byte(r.Owner), []byte(r.Note),
 		r.Shared, permitsOf(r), bounded(r.TTL), state, t.now, expires)
-	if err != nil {
-		return 0, err
-	}
-	token, err := res.LastInsertId()
-	if n, _ := res.RowsAffected(); err == nil && n == 0 && state == "held" {
+	if err == nil && n == 0 && state == "held" {
 		err = errors.New("the ticket's ID is in use for another name")
 	}
 	return uint64(token), err //nolint:gosec // AUTOINCREMENT begins at 1
@@ -109,7 +101,7 @@ func (t *tx) wait(d *Driver, w *waiter) error {
 // beat is the heartbeat of the process. If it is not known it was silent for too long, and
 // its waiting tickets were removed with it, or it has none.
 func (t *tx) beat(d *Driver) (known bool, err error) {
-	n, err := t.count(sqlHeartbeat, t.after(liveness), d.process)
+	n, _, err := t.count(sqlHeartbeat, t.after(liveness), d.process)
 	if err == nil && n == 0 {
 		d.waiters.lose()
 	}

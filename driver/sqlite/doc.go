@@ -89,6 +89,6 @@
 // that says so. A file with several hard links is refused.
 //
 // New makes the file with mode 0600 and its folder with 0700. To share it among users, make it
-// first, empty, for their group (0660, in a folder that the group may write to): SQLite's
+// first, empty, for their group (0660, in a folder of that group with the setgid bit): SQLite's
 // own files and the pipes get its mode.
 package sqlite

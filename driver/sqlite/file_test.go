@@ -36,7 +36,7 @@ func execute(t *testing.T, path string, queries ...string) {
 }
 
 // refused fails unless the file cannot be opened, for the reason given.
-func refused(t *testing.T, path, why string, opts ...sqlite.Option) error {
+func refused(t *testing.T, path, why string, is error, opts ...sqlite.Option) {
 	t.Helper()
 	d, err := sqlite.New(path, opts...)
 	if err == nil {
@@ -46,7 +46,9 @@ func refused(t *testing.T, path, why string, opts ...sqlite.Option) error {
 	if !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), path) {
 		t.Errorf("error %q, want one with %q and the path", err, why)
 	}
-	return err
+	if is != nil && !errors.Is(err, is) {
+		t.Errorf("error %q is not %q", err, is)
+	}
 }
 
 func try(t *testing.T, d *sqlite.Driver, name string) error {
@@ -58,10 +60,7 @@ func try(t *testing.T, d *sqlite.Driver, name string) error {
 func TestFileIsMade(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state", "locker", "locks.db")
-	err := refused(t, path, "no file", sqlite.WithoutCreate())
-	if !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without create: %v", err)
-	}
+	refused(t, path, "no file", fs.ErrNotExist, sqlite.WithoutCreate())
 	if _, err := os.Stat(filepath.Dir(path)); err == nil {
 		t.Error("a folder was made without create")
 	}
@@ -86,7 +85,7 @@ func TestFileIsEmpty(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, path, "empty", sqlite.WithoutCreate())
+	refused(t, path, "empty", nil, sqlite.WithoutCreate())
 	if err := try(t, openAt(t, path), "a"); err != nil {
 		t.Error(err)
 	}
@@ -99,13 +98,11 @@ func TestFileIsNoDatabase(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := refused(t, path, "not an SQLite database"); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v is not ErrUnavailable", err)
-	}
+	refused(t, path, "not an SQLite database", driver.ErrUnavailable)
 	if b, err := os.ReadFile(path); err != nil || string(b) != text {
 		t.Error("it was changed")
 	}
-	refused(t, filepath.Dir(path), "is not a file")
+	refused(t, filepath.Dir(path), "is not a file", nil)
 }
 
 func TestFileIsAnotherPrograms(t *testing.T) {
@@ -116,7 +113,7 @@ func TestFileIsAnotherPrograms(t *testing.T) {
 	}
 	execute(t, path, "CREATE TABLE bookmarks (url TEXT)")
 	before, _ := os.ReadFile(path)
-	refused(t, path, "another program")
+	refused(t, path, "another program", nil)
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 		t.Error("it was changed")
 	}
@@ -127,7 +124,7 @@ func TestFileIsOfAnotherVersion(t *testing.T) {
 	path := newPath(t)
 	d := openAt(t, path)
 	execute(t, path, "UPDATE store SET version = 2")
-	refused(t, path, "version of locker: 2, and this program knows version 1")
+	refused(t, path, "version of locker: 2, and this program knows version 1", nil)
 	// A program that is running when another one changes the version stops, too.
 	if err := try(t, d, "a"); err == nil || !strings.Contains(err.Error(), "version of locker: 2") {
 		t.Errorf("Acquire after a change of the version: %v", err)
@@ -153,9 +150,7 @@ func TestFileIsDamaged(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := refused(t, path, "the file is damaged"); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v is not ErrUnavailable", err)
-	}
+	refused(t, path, "the file is damaged", driver.ErrUnavailable)
 }
 
 // awaitClosed waits until the last connection is closed: then all is in the one file.

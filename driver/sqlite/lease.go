@@ -18,7 +18,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs, err := ask(ctx, d.s, d.closing, writes, func(t *tx) ([]error, error) {
 		errs := make([]error, len(rs))
 		for i, r := range rs {
-			n, err := t.count(sqlExtend, t.after(r.TTL), []byte(r.Name), r.ID)
+			n, _, err := t.count(sqlExtend, t.after(r.TTL), []byte(r.Name), r.ID)
 			if err != nil {
 				return nil, err
 			}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/sqlite"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("cycle", childCycle)
 	testbed.RegisterChild("transaction", childTransaction)
 	testbed.RegisterChild("open", childOpen)
+	testbed.RegisterChild("read", childRead)
 	code := testbed.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -83,6 +85,20 @@ func childOpen() {
 		err = errors.Join(d.Ping(ctx), d.Close())
 	}
 	fmt.Println("opened", err)
+}
+
+// childRead inspects a lock, and tries to take one.
+func childRead() {
+	d, err := sqlite.New(os.Getenv("DB"))
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	tickets, err := d.Inspect(ctx, "a")
+	fmt.Println("inspect", len(tickets), err)
+	_, err = d.Acquire(ctx, driver.Request{Name: "b", ID: "b", TTL: time.Minute})
+	fmt.Println("acquire", err, errors.Is(err, driver.ErrUnavailable))
+	fmt.Println("ping", d.Ping(ctx), d.Close())
 }
 
 func childLocker() *locker.Client {
