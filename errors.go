@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -32,8 +29,8 @@ var (
 	ErrClosed = driver.ErrClosed
 	// ErrInvalidName: a lock name is valid UTF-8 of 1 to 512 bytes.
 	ErrInvalidName = errors.New("invalid lock name")
-	// ErrInvalidOption: an option makes no sense; the text says which.
-	ErrInvalidOption = errors.New("invalid option")
+	// ErrInvalidOption: an option or a URL makes no sense; the text says which.
+	ErrInvalidOption = driver.ErrInvalidOption
 	// ErrUnsupported: this store cannot do what was asked.
 	ErrUnsupported = driver.ErrUnsupported
 	// ErrUpgrade: a reader asked to write. It would wait for itself.
@@ -71,31 +68,10 @@ func (c *Client) fail(op, name string, err error) error {
 // unanswered marks a store's error as ErrUnavailable when it is one of the
 // network: drivers mark those that only their store has.
 func unanswered(err error) error {
-	switch {
-	case err == nil, errors.Is(err, ErrUnavailable), errors.Is(err, ErrLost), errors.Is(err, ErrClosed):
-		return err
-	case ofNetwork(err),
-		errors.Is(err, context.DeadlineExceeded), // of a bound of the core's
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	if driver.IsUnavailable(err) {
 		return driver.Unavailable(err)
-	default:
-		return err
 	}
-}
-
-// ofNetwork reports whether a request did not get through. A certificate that is
-// refused, by either side, is no error of the network.
-func ofNetwork(err error) bool {
-	var (
-		op      *net.OpError
-		name    *net.DNSError
-		timeout net.Error
-	)
-	if errors.As(err, &op) {
-		return op.Op != "remote error" && op.Op != "local error" // alerts of TLS
-	}
-	return errors.As(err, &name) || errors.As(err, &timeout) && timeout.Timeout()
+	return err
 }
 
 // because says why a call has ended, joined with the store's error. It leaves

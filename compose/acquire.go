@@ -152,7 +152,7 @@ func (a *acquisition) acquire(i int) (driver.Grant, error) {
 			return g, nil
 		}
 		err = fmt.Errorf("%s: %w", nameOf(d), err)
-		if !a.isQueued() || !unavailable(err) || a.ctx.Err() != nil {
+		if !a.isQueued() || !driver.IsUnavailable(err) || a.ctx.Err() != nil {
 			return g, err
 		}
 		if !sleep(a.ctx, delay) {

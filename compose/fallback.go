@@ -153,7 +153,7 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 	switch {
 	case err == nil:
 		return g, nil
-	case ctx.Err() != nil || !unavailable(err):
+	case ctx.Err() != nil || !driver.IsUnavailable(err):
 		f.settle(r.Hold(0), err)
 		return driver.Grant{}, err
 	}
@@ -181,7 +181,7 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 		}
 	}
 	g, err := f.stores[primary].Acquire(asking, r)
-	if err != nil && ctx.Err() == nil && asking.Err() != nil && !unavailable(err) && !errors.Is(err, driver.ErrNotAcquired) {
+	if err != nil && ctx.Err() == nil && asking.Err() != nil && !driver.IsUnavailable(err) && !errors.Is(err, driver.ErrNotAcquired) {
 		err = fmt.Errorf("%w: %w", context.Cause(asking), err)
 	}
 	return g, err

@@ -72,11 +72,11 @@ func (f *FallbackDriver) either(ctx context.Context, ask func(ctx context.Contex
 		defer cancel()
 		return ask(bounded, i, d)
 	})
-	if unavailable(errs[primary]) && unavailable(errs[secondary]) || ctx.Err() != nil {
+	if driver.IsUnavailable(errs[primary]) && driver.IsUnavailable(errs[secondary]) || ctx.Err() != nil {
 		return errors.Join(errs[:]...)
 	}
 	for i, err := range errs {
-		if unavailable(err) {
+		if driver.IsUnavailable(err) {
 			errs[i] = nil
 		}
 	}

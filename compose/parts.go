@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -78,29 +75,6 @@ func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error
 }
 
 var errShortAnswer = errors.New("the answer to a batch of renewals has another length")
-
-// unavailable reports whether err says that a store did not answer or refuses
-// everybody. Drivers mark the errors that only their store has; those of the
-// network are known by themselves, as the core knows them.
-func unavailable(err error) bool {
-	switch {
-	case err == nil, errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrClosed):
-		return false
-	case errors.Is(err, driver.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return true
-	}
-	var (
-		op      *net.OpError
-		name    *net.DNSError
-		timeout net.Error
-	)
-	if errors.As(err, &op) {
-		return op.Op != "remote error" && op.Op != "local error" // alerts of TLS: a refused certificate
-	}
-	return errors.As(err, &name) || errors.As(err, &timeout) && timeout.Timeout()
-}
 
 // partial is an error of one store that is no answer of all: it hides what it
 // says of the ticket, which may be left on another store.

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -101,46 +100,3 @@ type Ticket struct {
 	Since     time.Time     // of the grant or, for a waiter, of queueing; zero if unknown
 	Remaining time.Duration // of a holder's lease; 0 for a waiter
 }
-
-var (
-	// ErrNotAcquired says that a request that does not wait cannot be
-	// granted now, and that it left no ticket.
-	ErrNotAcquired = errors.New("lock not acquired")
-	// ErrLost says that the ticket is not in the queue (any more).
-	ErrLost = errors.New("lock lost")
-	// ErrClosed says that the driver has been closed.
-	ErrClosed = errors.New("locker closed")
-	// ErrUnsupported says that the store cannot do what was asked.
-	ErrUnsupported = errors.New("not supported by this store")
-	// ErrUnavailable says that the store did not answer, or refuses everybody:
-	// it is down, has no leader, or takes no connection (D14).
-	ErrUnavailable = errors.New("store unavailable")
-	// ErrNoTicket says that a failed Acquire has left no ticket, and that none
-	// will appear (D9).
-	ErrNoTicket = errors.New("no ticket was left")
-)
-
-// Unavailable marks err as one that means that the store did not answer or
-// refuses everybody: the result wraps err and [ErrUnavailable], and has err's
-// text. Nil stays nil.
-func Unavailable(err error) error { return mark(err, ErrUnavailable) }
-
-// NoTicket marks an error of Acquire after which certainly no ticket is left and
-// none will appear: no request was sent, or the store has refused it and no
-// earlier request for the ticket is unanswered. The core then has nothing to
-// remove (D9). The result wraps err and [ErrNoTicket], and has err's text. Nil
-// stays nil.
-func NoTicket(err error) error { return mark(err, ErrNoTicket) }
-
-func mark(err, sentinel error) error {
-	if err == nil || errors.Is(err, sentinel) {
-		return err
-	}
-	return &marked{err: err, sentinel: sentinel}
-}
-
-// marked is an error that also is a sentinel, and does not say so in its text.
-type marked struct{ err, sentinel error }
-
-func (m *marked) Error() string   { return m.err.Error() }
-func (m *marked) Unwrap() []error { return []error{m.err, m.sentinel} }

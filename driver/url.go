@@ -30,8 +30,14 @@ type URL struct {
 	errs  []error
 }
 
-// ParseURL reads a URL. Its errors name the part at fault.
+// ParseURL reads a URL. Its errors wrap [ErrInvalidOption] and name the part at
+// fault.
 func ParseURL(raw string) (*URL, error) {
+	u, err := parseURL(raw)
+	return u, mark(err, ErrInvalidOption)
+}
+
+func parseURL(raw string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || scheme == "" {
 		return nil, errors.New("malformed URL: want scheme://host…")
@@ -200,7 +206,7 @@ func (u *URL) Bool(name string, def bool) bool {
 
 // Done returns what was wrong with the parameters, or names those that nobody
 // asked for and lists the ones that are known. URLs in parentheses that nobody asked
-// for are refused too.
+// for are refused too. The error wraps [ErrInvalidOption].
 func (u *URL) Done() error {
 	errs := u.errs
 	if len(u.parts) > 0 && !u.takes {
@@ -212,5 +218,5 @@ func (u *URL) Done() error {
 			errs = append(errs, fmt.Errorf("unknown parameter %q (known: %s)", name, strings.Join(known, ", ")))
 		}
 	}
-	return errors.Join(errs...)
+	return mark(errors.Join(errs...), ErrInvalidOption)
 }

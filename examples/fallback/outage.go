@@ -25,6 +25,9 @@ func open(ctx context.Context, url string, away *atomic.Bool) (driver.Driver, er
 	if err != nil {
 		return nil, err
 	}
+	if err := u.Done(); err != nil { // a parameter that nobody knows
+		return nil, errors.Join(err, store.Close())
+	}
 	return &outage{store, away}, nil
 }
 
