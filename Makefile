@@ -74,7 +74,8 @@ race: servers gcc ## run the short tests under the race detector
 	$(call in,.,go test -race -short -p 1 -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -E '/driver/($(ELECTING))$$'))
 
 .PHONY: lint
-lint: tools ## golangci-lint, with .golangci.yml
+lint: tools ## golangci-lint, with .golangci.yml, and actionlint
+	@$(TOOLS)/actionlint
 	@$(call in,. $(MODULES) $(EXAMPLES),$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
 
 .PHONY: fmt
