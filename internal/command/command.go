@@ -99,6 +99,6 @@ file.`,
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.urls, "url", nil, "`URL` of the store, such as redis://localhost:6379")
 	flags.BoolVar(&a.json, "json", false, "print JSON: results on standard output, errors on standard error")
-	root.AddCommand(newRun(a), newVersion(a), helpExitCodes(), helpEnvironment())
+	root.AddCommand(newRun(a), newElect(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	return root
 }
