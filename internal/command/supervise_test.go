@@ -281,7 +281,7 @@ func TestRunStoppedAndContinued(t *testing.T) {
 		commandtest.Binary(t), t.Name(), file))
 	commandtest.Eventually(t, "the command runs", func() bool { _, err := os.Stat(file); return err == nil })
 	tty.Type("\x1a")
-	tty.WaitFor("Stopped")
+	tty.WaitFor("]+  Stopped")
 	still := func() bool {
 		before := lastBeat(t, file)
 		time.Sleep(100 * time.Millisecond)
@@ -293,7 +293,7 @@ func TestRunStoppedAndContinued(t *testing.T) {
 	tty.Type("fg\n")
 	commandtest.Eventually(t, "the command goes on", func() bool { return !still() })
 	tty.Type("\x1a")
-	commandtest.Eventually(t, "both are stopped again", func() bool { return strings.Count(tty.Shown(), "Stopped") == 2 })
+	commandtest.Eventually(t, "both are stopped again", func() bool { return strings.Count(tty.Shown(), "]+  Stopped") == 2 })
 	last := lastBeat(t, file)
 	time.Sleep(5500 * time.Millisecond) // the lease ends
 	tty.Type("fg; echo then=$?\n")
