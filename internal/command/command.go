@@ -32,6 +32,7 @@ type Streams struct {
 // app is what the verbs share.
 type app struct {
 	Streams
+	args []string // of the process
 	urls []string // of --url
 	json bool     // --json
 
@@ -49,7 +50,7 @@ func Main(args []string, s Streams) int {
 	}
 	ctx, stop := withSignals(context.Background())
 	defer stop()
-	a := &app{Streams: s, handOff: stop}
+	a := &app{Streams: s, args: args, handOff: stop}
 	root := a.root()
 	root.SetArgs(args)
 	verb, err := root.ExecuteContextC(ctx)

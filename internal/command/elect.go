@@ -203,7 +203,7 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 		case err != nil:
 			return err
 		case term.Err() != nil:
-			return nil // lost: the observer has said so
+			return nil //nolint:nilerr // lost: the observer has said so, and Run campaigns again
 		case ending || what == stop:
 			e.code = code
 			return election.ErrResign
@@ -212,7 +212,7 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 		}
 		e.pause(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // Run knows why
 		}
 	}
 	return election.ErrResign

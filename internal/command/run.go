@@ -57,10 +57,10 @@ killed, the command is killed with it, and the lock ends after --ttl.
 Signals are passed on to the command and all that it has started; Ctrl-C reaches
 them once.`,
 		Example: `  locker run nightly-report -- ./report.sh
-  locker run --try --on-busy 0 backup -- pg_dump -f out.sql     # skip it if it runs already
-  locker run --wait 30s stock orders -- ./move.sh               # both locks or none
-  locker run --limit 3 builds -- make                           # at most three at once
-  locker run --try --on-busy 0 --hold-at-least 50m hourly -- ./hourly.sh   # once an hour, on many machines
+  locker run --try --on-busy 0 backup -- pg_dump -f out.sql    # skip it if it runs already
+  locker run --wait 30s stock orders -- ./move.sh              # both locks or none
+  locker run --limit 3 builds -- make                          # at most three at once
+  locker run --try --on-busy 0 --hold-at-least 50m hourly -- ./hourly.sh   # once, on many machines
   locker run deploy -- sh -c 'curl -d token=$LOCKER_TOKEN https://deploy.example'`,
 		Args: r.split,
 		RunE: func(cmd *cobra.Command, _ []string) error {

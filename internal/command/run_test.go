@@ -1,9 +1,11 @@
 package command_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,12 +31,15 @@ var stores = map[string]func(t *testing.T) (url string){
 	"default":   func(*testing.T) string { return "" },
 }
 
-// onEveryStore runs a test on every store. env is the environment that names it.
-func onEveryStore(t *testing.T, test func(t *testing.T, env string)) {
+// onEveryStore runs a test on every store but some. env is the environment that names it.
+func onEveryStore(t *testing.T, test func(t *testing.T, env string), except ...string) {
 	t.Parallel()
 	for name, url := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if slices.Contains(except, name) {
+				t.Skip("takes long on this store, and does there what it does on others")
+			}
 			env := "LOCKER_URL=" + url(t)
 			if name == "default" {
 				env = "XDG_STATE_HOME=" + t.TempDir()
@@ -71,7 +76,7 @@ func TestRun(t *testing.T) {
 		if r.Code != command.ExitBusy || r.Out != "" || !strings.Contains(r.ErrOut, "held by") || !strings.Contains(r.ErrOut, "(sh)") {
 			t.Error(r)
 		}
-		r = locked(t, env, []string{t.Name(), "--wait=50ms", "--on-busy=0"}, shell(`echo no`)).Run()
+		r = locked(t, env, []string{t.Name(), "--try", "--on-busy=0"}, shell(`echo no`)).Run()
 		if r.Code != 0 || r.Out+r.ErrOut != "" {
 			t.Error(r)
 		}
@@ -258,7 +263,39 @@ func TestRunHoldAtLeast(t *testing.T) {
 		if d := time.Since(begun); r.Code != 0 || d < 4*time.Second {
 			t.Errorf("after %v: %v", d, r)
 		}
-	})
+	}, "consul", "zookeeper")
+}
+
+// An outer locker's locks are not taken for the inner one's.
+func TestRunNested(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
+	r := locked(t, env, []string{"outer 1", "outer 2"},
+		[]string{"--", commandtest.Binary(t), "run", "inner", "--", "sh", "-c", "env | grep -E '^LOCKER_(NAME|COUNT)' | sort"}).Run()
+	if want := "LOCKER_COUNT=1\nLOCKER_NAME=inner\nLOCKER_NAME_1=inner\n"; r.Out != want {
+		t.Errorf("want %q, %v", want, r)
+	}
+}
+
+// A wait has a limit.
+func TestRunWait(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
+	holder := locked(t, env, []string{t.Name()}, shell("echo held; sleep 60")).Start()
+	holder.WaitOut("held")
+	r := locked(t, env, []string{t.Name(), "--wait=1500ms", "--json", "-v"}, shell("echo never")).Run()
+	var said []string
+	for line := range strings.Lines(r.ErrOut) {
+		var message struct{ Message, Error string }
+		if err := json.Unmarshal([]byte(line), &message); err != nil {
+			t.Errorf("%v in %v", err, r)
+		}
+		said = append(said, message.Message+message.Error)
+	}
+	if r.Code != command.ExitBusy || r.Took < 1500*time.Millisecond || len(said) != 2 ||
+		!strings.HasPrefix(said[0], "waiting for "+t.Name()+": held by") || !strings.Contains(said[1], "the wait limit has passed") {
+		t.Error(r)
+	}
 }
 
 // A wait that is interrupted leaves no ticket.

@@ -73,7 +73,7 @@ func TestRunKilled(t *testing.T) {
 				t.Errorf("the process %q went on for %v after the next one was granted", suffix, last.Sub(granted))
 			}
 		}
-	})
+	}, "consul", "zookeeper")
 }
 
 // When the store is out of reach of a holder, its command is dead, with all that it
