@@ -30,7 +30,8 @@ and only the fencing token keeps them apart. Only the tickets that were shown ar
 removed: who is granted the lock meanwhile keeps it.`,
 		Example: `  locker break nightly-report
   locker break --yes nightly-report 1763791201234567`,
-		Args: cobra.RangeArgs(1, 2),
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			number, err := tokenOf(args[1:])
 			if err != nil {

@@ -22,7 +22,8 @@ if it is not heard of again. A lock that nobody holds or waits for is free: that
 is no error.`,
 		Example: `  locker inspect nightly-report
   locker inspect --json nightly-report | jq -r '.tickets[] | select(.held) | .owner'`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeFirst,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			c, err := a.open(cmd.Context())
 			if err != nil {
