@@ -52,8 +52,6 @@ locks are.`,
 	flags.StringVar(&f.prefix, "prefix", "", "what the names of the tables begin with (default \""+postgres.DefaultPrefix+"\")")
 	flags.StringVar(&f.schema, "schema", "", "database schema of the tables, PostgreSQL only (default \""+postgres.DefaultSchema+"\")")
 	flags.StringVar(&f.fence, "fence", "", "print the `TABLE` of fencing tokens instead; with its schema before a dot if it has one")
-	cmd.MarkFlagsMutuallyExclusive("fence", "prefix")
-	cmd.MarkFlagsMutuallyExclusive("fence", "schema")
 	return cmd
 }
 
@@ -61,6 +59,8 @@ locks are.`,
 func schemaOf(store string, f schemaFlags) (string, error) {
 	dialect := map[string]sqlfence.Dialect{"postgres": sqlfence.Postgres, "mysql": sqlfence.MySQL}[store]
 	switch {
+	case f.fence != "" && f.prefix+f.schema != "":
+		return "", errors.New("--fence stands alone: --prefix and --schema are of the locks' tables; want --fence [SCHEMA.]TABLE")
 	case f.fence != "":
 		table, err := sqlfence.New(dialect, f.fence)
 		if err != nil {
