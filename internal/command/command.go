@@ -100,6 +100,10 @@ file.`,
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.urls, "url", nil, "`URL` of the store, such as redis://localhost:6379")
 	flags.BoolVar(&a.json, "json", false, "print JSON: results on standard output, errors on standard error")
+	root.AddCommand(
+		newInspect(a), newList(a), newWatch(a), newBreak(a),
+		newPing(a), newSchema(a), newConformance(a), newBench(a),
+	)
 	root.AddCommand(newRun(a), newElect(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	return root
 }
