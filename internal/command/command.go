@@ -91,6 +91,6 @@ file.`,
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.urls, "url", nil, "`URL` of the store, such as redis://localhost:6379")
 	flags.BoolVar(&a.json, "json", false, "print JSON: results on standard output, errors on standard error")
-	root.AddCommand(newVersion(a), helpExitCodes(), helpEnvironment())
+	root.AddCommand(newVersion(a), newConsole(a), helpExitCodes(), helpEnvironment())
 	return root
 }
