@@ -139,7 +139,7 @@ export function draw() {
   const chosen = state.shown.findIndex((q) => q.key === state.chosen);
   setAttr(grid, "aria-activedescendant", chosen >= first && chosen < last ? "row-" + chosen : null);
   setText($("count"), n === state.total ? plural(n, "lock") : `${count(n)} of ${plural(state.total, "lock")}`);
-  setAttr($("empty"), "hidden", n ? null : "");
+  setAttr($("empty"), "hidden", n ? "" : null);
   if (!n) setText($("empty"), nothing());
 }
 
@@ -158,7 +158,7 @@ function makeRow() {
     c[col.id] = el("div", { role: "gridcell", class: "cell " + col.id + (col.num ? " num" : "") });
     row.append(c[col.id]);
   }
-  row.link = el("a", { class: "name", tabindex: "-1" });
+  row.link = el("a", { class: "lockname", tabindex: "-1" });
   row.sub = el("div", { class: "sub" });
   c.name.append(row.link, row.sub);
   row.owner = el("span", { class: "owner" });

@@ -192,10 +192,10 @@ function eventLine(e) {
     "li",
     { class: e.kind },
     el("time", { datetime: new Date(e.at).toISOString() }, timeOfDay(e.at)),
-    el("span", { class: "about muted", title: about ? "the store was not asked for so long" : null }, about),
     el("span", { class: "what" }, what),
     el("span", { class: "owner" }, visible(e.owner)),
     el("span", { class: "muted detail" }, detail),
+    el("span", { class: "muted about", title: about ? "the store had not been asked for so long" : null }, about),
   );
 }
 
