@@ -87,6 +87,10 @@ func (s *store) run(ctx context.Context) {
 	for {
 		var rest <-chan time.Time
 		if s.watched() {
+			select {
+			case <-s.poke: // this poll is the answer
+			default:
+			}
 			timer.Reset(s.poll(ctx))
 			rest = timer.C
 		}

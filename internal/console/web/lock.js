@@ -150,7 +150,7 @@ function fillTicket(row, ticket, i, t) {
   setText(c.n, String(i + 1));
   setText(c.name, visible(ticket.owner) || "(no owner)");
   setText(c.note, visible(ticket.note ?? ""));
-  setText(c.state, (ticket.held ? "holds" : "waits") + (ticket.shared ? (ticket.limit ? `, 1 of ${ticket.limit}` : ", shared") : ""));
+  setText(c.state, (ticket.held ? "holds" : "waits") + (ticket.limit ? `, limit ${ticket.limit}` : ticket.shared ? ", shared" : ""));
   setClass(row, "holder", ticket.held === true);
   setText(c.age, ticket.since ? duration(t - ticket.since) : "–");
   fillLease(c.left, c.meter, ticket, t);
