@@ -4,7 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net/http/httptest"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const (
 	token  = "the token of these tests"
-	within = 30 * time.Second // for anything to appear
+	within = 10 * time.Second // for anything to appear
 )
 
 // chromium is one browser for all tests, started by the first.
@@ -131,9 +132,9 @@ func (t *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 }
 
 // eval evaluates an expression.
-func eval[T any](t *tab, expression string) T {
+func eval[T any](t *tab, expression string, opts ...chromedp.EvaluateOption) T {
 	t.tb.Helper()
-	v, err := chromedp.Run(t.ctx, chromedp.Evaluate[T](expression))
+	v, err := chromedp.Run(t.ctx, chromedp.Evaluate[T](expression, opts...))
 	if err != nil {
 		t.tb.Fatal(err)
 	}
@@ -166,8 +167,14 @@ func (t *tab) login(url string) {
 	t.wait(`document.body?.classList.contains("ready")`)
 }
 
-// serve starts a console.
+// serve starts a console on a port of its own, and returns its URL.
 func serve(tb testing.TB, o console.Options, stores ...console.Store) string {
+	tb.Helper()
+	addr, _ := listen(tb, newHandler(tb, o, stores...), "127.0.0.1:0")
+	return "http://" + addr
+}
+
+func newHandler(tb testing.TB, o console.Options, stores ...console.Store) http.Handler {
 	tb.Helper()
 	o.Token = token
 	if o.Every == 0 {
@@ -177,10 +184,24 @@ func serve(tb testing.TB, o console.Options, stores ...console.Store) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	srv := httptest.NewServer(c)
-	tb.Cleanup(func() {
-		c.Close()
-		srv.Close()
-	})
-	return srv.URL
+	tb.Cleanup(c.Close)
+	return c
+}
+
+// listen serves a console until stop is called or the test ends.
+func listen(tb testing.TB, handler http.Handler, addr string) (at string, stop func()) {
+	tb.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	srv := &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}
+	var served sync.WaitGroup
+	served.Go(func() { _ = srv.Serve(ln) })
+	stop = func() {
+		_ = srv.Close()
+		served.Wait()
+	}
+	tb.Cleanup(stop)
+	return ln.Addr().String(), stop
 }

@@ -242,7 +242,7 @@ export function move(step) {
   if (!n) return;
   const grid = $("grid");
   const at = state.shown.findIndex((q) => q.key === state.chosen);
-  const to = Math.min(n - 1, Math.max(0, at < 0 ? (step > 0 ? 0 : n - 1) : at + step));
+  const to = Math.min(n - 1, Math.max(0, (at < 0 && step < 0 ? n : at) + step));
   state.chosen = state.shown[to].key;
   state.busyUntil = Date.now() + 2000;
   const top = to * rowHeight;
