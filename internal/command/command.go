@@ -19,6 +19,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker/internal/supervise"
 )
 
 // Streams are the standard streams of the process.
@@ -33,12 +35,18 @@ type app struct {
 	urls []string // of --url
 	json bool     // --json
 
+	quiet, verbose bool // of the verbs that have them: see addVoice
+
 	began   bool   // a verb runs: an error is not one of its flags or arguments
 	handOff func() // see ownSignals
 }
 
 // Main runs the command line and returns the exit code of the process.
 func Main(args []string, s Streams) int {
+	if len(args) == 1 && args[0] == guardVerb {
+		supervise.Guard(s.In)
+		return ExitOK
+	}
 	ctx, stop := withSignals(context.Background())
 	defer stop()
 	a := &app{Streams: s, handOff: stop}
@@ -91,6 +99,6 @@ file.`,
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.urls, "url", nil, "`URL` of the store, such as redis://localhost:6379")
 	flags.BoolVar(&a.json, "json", false, "print JSON: results on standard output, errors on standard error")
-	root.AddCommand(newVersion(a), newConsole(a), helpExitCodes(), helpEnvironment())
+	root.AddCommand(newRun(a), newConsole(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	return root
 }

@@ -19,7 +19,7 @@ func isSignal(err error) bool {
 }
 
 // ending are the signals that end a verb.
-var ending = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+var ending = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
 // withSignals returns a context that ends at the first of the ending signals.
 // A second one ends the process, as if it had not been caught. Signals that the

@@ -9,9 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // the store is a matter of configuration
 )
+
+// The Redis client prints every failed dial by itself; locker says what went wrong.
+func init() { logging.Disable() }
 
 const (
 	envURL     = "LOCKER_URL"
