@@ -69,6 +69,9 @@ that browsers then ask for, if it is no IP address.`,
 
 // console serves until ctx ends.
 func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
+	if _, _, err := net.SplitHostPort(f.listen); err != nil {
+		return usage(fmt.Errorf("--listen: %w: want HOST:PORT, such as 127.0.0.1:7070", err))
+	}
 	token, random, err := f.token()
 	if err != nil {
 		return err
@@ -242,6 +245,6 @@ func serveConsole(ctx context.Context, ln net.Listener, con *console.Console, er
 	if err != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	<-served
+	_ = <-served
 	return err
 }

@@ -134,8 +134,8 @@ func (o *stream) send(kind string, v any) error {
 	if err != nil {
 		return err
 	}
-	_ = o.control.SetWriteDeadline(time.Now().Add(writeWithin)) // tests' recorders know none
-	msg := append([]byte("event: "+kind+"\ndata: "), data...)
+	_ = o.control.SetWriteDeadline(time.Now().Add(writeWithin))            // tests' recorders know none
+	msg := append([]byte("retry: 1000\nevent: "+kind+"\ndata: "), data...) // a lost stream is opened again after a second
 	if _, err := o.w.Write(append(msg, "\n\n"...)); err != nil {
 		return err
 	}
