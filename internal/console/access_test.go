@@ -58,6 +58,11 @@ func TestLogin(t *testing.T) {
 	if _, port, _ := strings.Cut(b.srv.Listener.Addr().String(), ":"); !strings.HasSuffix(c.Name, port) {
 		t.Errorf("cookie %s does not name the port %s", c.Name, port)
 	}
+	for site, want := range map[string]int{"same-origin": 200, "none": 200, "": 200, "same-site": 403, "cross-site": 403} {
+		if res, _ := b.request(http.MethodGet, "/api/queue?store=0&name=a", "", "Sec-Fetch-Site", site); res.StatusCode != want {
+			t.Errorf("a request from a page that is %q: %s", site, res.Status)
+		}
+	}
 	if res, text := b.request(http.MethodGet, "/", ""); res.StatusCode != http.StatusOK || !strings.Contains(text, "main.js") {
 		t.Errorf("the page: %s", res.Status)
 	}

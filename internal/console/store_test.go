@@ -15,8 +15,8 @@ import (
 
 // fake is a store whose queues a test sets.
 type fake struct {
-	polls atomic.Int64
-	takes time.Duration
+	polls, answered atomic.Int64
+	takes           time.Duration
 
 	mu     sync.Mutex
 	err    error
@@ -36,6 +36,7 @@ func (f *fake) set(err error, name string, ts ...locker.Ticket) {
 func (f *fake) List(context.Context) ([]string, error) {
 	f.polls.Add(1)
 	time.Sleep(f.takes)
+	defer f.answered.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
@@ -155,6 +156,21 @@ func TestHalfAnAnswerIsNone(t *testing.T) {
 	ch, snap := s.since(nil)
 	if ch.Status.State != down || len(snap.queues) != 100 {
 		t.Errorf("%s with %d queues, want down with the 100 of before", ch.Status.State, len(snap.queues))
+	}
+}
+
+func TestCloseWaitsForThePollers(t *testing.T) {
+	t.Parallel()
+	f := &fake{takes: 50 * time.Millisecond}
+	c, err := New([]Store{{"fake", f}}, Options{Token: testToken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.stores[0].watch(make(chan struct{}, 1))()
+	eventually(t, "the store is asked", func() bool { return f.polls.Load() > 0 })
+	c.Close()
+	if f.answered.Load() != f.polls.Load() {
+		t.Error("Close has not waited for a poll")
 	}
 }
 

@@ -65,9 +65,9 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, s *session) {
 		case <-r.Context().Done():
 			return
 		case <-s.ctx.Done():
-			_ = out.send("bye", struct{}{})
-			return
-		case <-c.ctx.Done():
+			if c.ctx.Err() == nil { // else the page keeps what it shows, and tries again
+				_ = out.send("bye", struct{}{})
+			}
 			return
 		}
 	}

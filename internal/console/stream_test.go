@@ -76,7 +76,13 @@ func TestStreamEndsWithTheConsole(t *testing.T) {
 	stream := b.stream()
 	stream.hello()
 	b.con.Close()
-	for _, _, ok := stream.next(); ok; _, _, ok = stream.next() {
+	for kind, _, ok := stream.next(); ok; kind, _, ok = stream.next() {
+		if kind == "bye" {
+			t.Error("the page is sent to the login of a console that is gone")
+		}
+	}
+	if err := stream.lines.Err(); err != nil {
+		t.Errorf("the stream was not ended by the console: %v", err)
 	}
 	b.con.Close() // a second one does nothing
 }
