@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const (
 	token  = "the token of these tests"
-	within = 10 * time.Second // for anything to appear
+	within = 30 * time.Second // for anything to appear
 )
 
 // chromium is one browser for all tests, started by the first.

@@ -2,10 +2,12 @@ package browsertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -14,6 +16,8 @@ import (
 // fleet is a store as a company's would be, for the screenshots: locks that have
 // been held for days, and some that change hands all the time.
 type fleet struct {
+	down atomic.Bool
+
 	mu     sync.Mutex
 	rng    *rand.Rand
 	began  time.Time
@@ -92,6 +96,9 @@ func (f *fleet) step(q *fleetQueue) {
 }
 
 func (f *fleet) List(context.Context) ([]string, error) {
+	if f.down.Load() {
+		return nil, errors.New("locker: list: etcd: dial tcp 10.4.0.17:2379: connect: connection refused")
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	names := make([]string, 0, len(f.queues))

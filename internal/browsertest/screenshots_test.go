@@ -23,9 +23,10 @@ func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("-screenshots is not given")
 	}
+	etcd := clusters()
 	url := serve(t, console.Options{AllowBreak: true, Every: 500 * time.Millisecond},
 		console.Store{Name: "redis://payments-redis:6379", Source: payments()},
-		console.Store{Name: "etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379", Source: clusters()})
+		console.Store{Name: "etcd://etcd-1:2379,etcd-2:2379,etcd-3:2379", Source: etcd})
 	page := newTab(t)
 	page.do(chromedp.EmulateViewport(1440, 900))
 	page.login(url)
@@ -54,6 +55,13 @@ func TestScreenshots(t *testing.T) {
 		shoot("break-light", "light", "#/0/ledger%2Fclose-of-day", "td.action button")
 		shoot("free-light", "light", "#/0/nobody%2Fknows")
 		shoot("help-dark", "dark", "#/", "#help")
+		etcd.down.Store(true)
+		shoot("outage-light", "light", "#/")
+		shoot("outage-lock-dark", "dark", "#/1/leader%2Fscheduler")
+		page.do(chromedp.EmulateViewport(420, 800))
+		shoot("narrow-light", "light", "#/")
+		shoot("narrow-lock-light", "light", "#/0/card-network%2Fsession")
+		page.do(chromedp.EmulateViewport(1440, 900))
 		shoot("login-light", "light", "#/", "#logout")
 	}
 	page.silent()
