@@ -104,6 +104,6 @@ file.`,
 		newInspect(a), newList(a), newWatch(a), newBreak(a),
 		newPing(a), newSchema(a), newConformance(a), newBench(a),
 	)
-	root.AddCommand(newRun(a), newElect(a), newVersion(a), helpExitCodes(), helpEnvironment())
+	root.AddCommand(newRun(a), newElect(a), newConsole(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	return root
 }
