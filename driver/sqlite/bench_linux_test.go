@@ -27,7 +27,7 @@ func (f flock) acquire() (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for err = unix.EINTR; err == unix.EINTR; { //nolint:errorlint // a system call's
+	for err = unix.EINTR; err == unix.EINTR; {
 		err = unix.Flock(fd, unix.LOCK_EX)
 	}
 	return func() { _ = unix.Close(fd) }, err
