@@ -101,8 +101,8 @@ func childRead() {
 	fmt.Println("ping", d.Ping(ctx), d.Close())
 }
 
-func childLocker() *locker.Client {
-	d, err := sqlite.New(os.Getenv("DB"))
+func childLocker(path string) *locker.Client {
+	d, err := sqlite.New(path)
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -112,7 +112,7 @@ func childLocker() *locker.Client {
 
 // childClient executes lines of its standard input: acquire NAME TTL, release.
 func childClient() {
-	l := childLocker()
+	l := childLocker(os.Getenv("DB"))
 	var k *locker.Lock
 	fmt.Println("ready")
 	for s := bufio.NewScanner(os.Stdin); s.Scan(); {
@@ -134,7 +134,7 @@ func childClient() {
 
 // childCount adds 1 to the number in a file, from many goroutines.
 func childCount() {
-	l := childLocker()
+	l := childLocker(os.Getenv("DB"))
 	goroutines, _ := strconv.Atoi(os.Getenv("GOROUTINES"))
 	rounds, _ := strconv.Atoi(os.Getenv("ROUNDS"))
 	fmt.Println("ready")
@@ -168,9 +168,9 @@ func count(context.Context) error {
 
 // childCycle takes and releases locks, printing their tokens, until it is killed.
 func childCycle() {
-	l := childLocker()
+	l := childLocker(os.Getenv("DB"))
 	for i := 0; ; i++ {
-		k, err := l.Acquire(ctx, fmt.Sprint("cycle-", i%3), locker.WithTTL(100*time.Millisecond))
+		k, err := l.Acquire(ctx, fmt.Sprint("cycle-", i%3), locker.WithTTL(30*time.Millisecond))
 		if err != nil {
 			fmt.Println("error", err)
 			return

@@ -198,9 +198,9 @@ func TestKilledWhileWriting(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	last := uint64(0)
-	for i := range 15 {
+	for i := range 10 {
 		ps := []*testbed.Process{child(t, "cycle", path), child(t, "cycle", path)}
-		for range 5 + 7*i%40 { // and then at any moment of the next cycle
+		for range 3 + 5*i%17 { // and then at any moment of the next cycle
 			ps[i%2].WaitLine("token ")
 		}
 		for _, p := range ps {
