@@ -70,6 +70,7 @@ func TestMetricsOfContention(t *testing.T) {
 		r1, r2 := acquire(t, l, "a", locker.Shared()), acquire(t, l, "a", locker.Limit(2))
 		release(t, r1)
 		release(t, r2)
+		synctest.Wait() // the first release tells after the grant that it made
 		compare(t, m.values(t), map[string]string{
 			"locker.acquire.duration{locker.contended=false}":                         "1 × 0",
 			"locker.acquire.duration{locker.contended=true}":                          "1 × 1",
@@ -95,6 +96,7 @@ func TestMetricsOfLosses(t *testing.T) {
 		lapsed := acquire(t, l, "lapsed", locker.WithTTL(3*time.Second))
 		l.Down()
 		<-lapsed.Done()
+		synctest.Wait() // Done is closed before the loss is told
 		_, err := l.TryAcquire(t.Context(), "lapsed")
 		refused(t, err, locker.ErrUnavailable)
 		l.Heal()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +109,33 @@ func TestSpans(t *testing.T) {
 	})
 }
 
+// An acquisition begins with its call, not with what the store has said of it.
+func TestSpansBeginWithTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newTelemetry()
+		l := lockertest.New(Observer(m.opts...))
+		defer l.Close()
+		l.Slow(500 * time.Millisecond)
+		k := acquire(t, l, "a")
+		var group sync.WaitGroup
+		group.Go(func() {
+			time.Sleep(5 * time.Second)
+			release(t, k)
+		})
+		begun := time.Now()
+		acquire(t, l, "a")
+		group.Wait()
+		s := m.span(t, "locker.acquire", 0)
+		if d := s.EndTime().Sub(s.StartTime()); d != 500*time.Millisecond {
+			t.Errorf("without a wait it took %v", d)
+		}
+		s = m.span(t, "locker.acquire", 1)
+		if queued := s.Events()[0]; !s.StartTime().Equal(begun) || queued.Time.Sub(begun) != 500*time.Millisecond || s.EndTime().Sub(begun) < 5*time.Second {
+			t.Errorf("it began %v after the call, was queued after %v, and took %v", s.StartTime().Sub(begun), queued.Time.Sub(begun), s.EndTime().Sub(begun))
+		}
+	})
+}
+
 // A lock that is lost says when its renewal failed and how it ended.
 func TestSpansOfLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -121,6 +149,7 @@ func TestSpansOfLosses(t *testing.T) {
 		}
 		l.Down()
 		<-lapsed.Done()
+		synctest.Wait() // Done is closed before the loss is told
 		_, err = l.TryAcquire(ctx, "a")
 		refused(t, err, locker.ErrUnavailable)
 		l.Heal()
