@@ -154,9 +154,10 @@
 // # In production
 //
 //   - create=false, with the rights above.
-//   - pool_size: requests are short. 4 do for a few hundred locks, 16 for all that a server of MySQL does. While
+//   - pool_size: a connection is used for the time of one request, by none who waits or holds, and renewals are sent in batches.
+//     So it bounds how many acquisitions and releases are under way at once, and not how many locks there are. While
 //     the pool is exhausted for 200 ms the driver opens one connection beside it: count pool_size + 1 for each process, within
-//     max_connections. wait_timeout below a minute costs reconnections, and nothing else.
+//     max_connections. A wait_timeout below a minute costs reconnections, and nothing else.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
 //     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row that a transaction
 //     of yours has locked: let it be longer than innodb_lock_wait_timeout, which 5 s suit better than the default of 50.

@@ -146,7 +146,7 @@
 // (WithoutCreate):
 //
 //	CREATE SCHEMA locks;
-//	-- the SQL that Schema returns: locker schema postgres --schema locks | psql -1
+//	-- and the SQL that Schema returns: locker schema postgres --schema locks | psql -1 -f -
 //	GRANT USAGE ON SCHEMA locks TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON locks.locker_tickets, locks.locker_processes TO app;
 //	GRANT USAGE, UPDATE ON SEQUENCE locks.locker_token TO app;
@@ -178,12 +178,13 @@
 // # In production
 //
 //   - create=false, with a schema of its own and the rights above.
-//   - pool_size: requests are short. 4 do for a few hundred locks, 10 for thousands of acquisitions a second. Beside the pool
-//     count one connection that listens while something is held or waited for, and one that is opened when the pool has been
-//     exhausted for 200 ms: pool_size + 2 for each process, within max_connections.
-//   - A pooler: PgBouncer works in any mode, and in transaction mode costs grants up to 250 ms; say listen=false then, and give the
-//     listening connection the database's own address, or session mode, where that is too long. options and search_path
-//     are parameters that PgBouncer refuses unless it is told to ignore them.
+//   - pool_size: a connection is used for the time of one statement, by none who waits or holds, and renewals are sent in batches.
+//     So it bounds how many acquisitions and releases are under way at once, and not how many locks there are: 4 is a good start.
+//     Beside the pool count one connection that listens while something is held or waited for, and one that is
+//     opened when the pool has been exhausted for 200 ms: pool_size + 2 for each process, within max_connections.
+//   - A pooler: behind PgBouncer, in any mode, grants are polled for, which takes up to 250 ms: say listen=false, and give
+//     the driver the database's own address where that is too long. options and search_path are parameters that PgBouncer
+//     refuses unless it is told to ignore them.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
 //     (locker.WithAnswerTimeout, locker.WithReleaseTimeout); dial_timeout should leave room in that for a second server. A
 //     statement_timeout of the role does no harm if it is above a second; what it ends is tried again.

@@ -74,7 +74,7 @@ func TestURLSettings(t *testing.T) {
 	}
 	c := open("tls=true")
 	if c.TLSConfig == nil || c.TLSConfig.InsecureSkipVerify || c.TLSConfig.ServerName != "h1" || len(c.Fallbacks) != 1 ||
-		c.Fallbacks[0].TLSConfig == nil || c.Fallbacks[0].TLSConfig.ServerName != "h2" || c.Fallbacks[0].Port != 7 {
+		c.Fallbacks[0].TLSConfig == nil || c.Fallbacks[0].TLSConfig.ServerName != "h2" || c.Fallbacks[0].TLSConfig.InsecureSkipVerify || c.Fallbacks[0].Port != 7 {
 		t.Errorf("tls=true: %+v and then %+v", c.TLSConfig, c.Fallbacks[0])
 	}
 	if c := open("tls=false"); c.TLSConfig != nil || len(c.Fallbacks) != 1 || c.Fallbacks[0].TLSConfig != nil {
