@@ -118,7 +118,7 @@ func (e *elect) do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := e.open(ctx, locker.WithSafetyMargin(margin), locker.WithObserver(e.observe))
+	client, err := e.open(ctx, locker.WithSafetyMargin(margin), locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(e.observe))
 	if err != nil {
 		return err
 	}

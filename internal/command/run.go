@@ -104,7 +104,7 @@ func (r *run) do(ctx context.Context) error {
 		return err
 	}
 	n := &narrator{app: r.app}
-	client, err := r.open(ctx, locker.WithSafetyMargin(margin), locker.WithObserver(n.observe))
+	client, err := r.open(ctx, locker.WithSafetyMargin(margin), locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(n.observe))
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,8 @@ func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) e
 	}
 	lost := lock.Err()
 	if err := lock.Release(ctx); err != nil && lost == nil && !errors.Is(err, locker.ErrLost) {
-		r.say("%v", err)
+		r.say("%s: the store has not confirmed that the lock is free; at the latest it is after %v: %v",
+			strings.Join(r.names, ", "), max(r.lease.ttl, r.holdAtLeast), storeError(err))
 	}
 	if lost != nil {
 		return exit(ExitLost, fmt.Errorf("%s: the lock was lost while the command ran", strings.Join(r.names, ", ")),
@@ -208,6 +209,22 @@ func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) e
 		return exit(code, nil, "")
 	}
 	return nil
+}
+
+// releaseTimeout is how long the command's exit code waits for a store that does
+// not answer: once for the release, and once more for the end of the Client.
+const releaseTimeout = 2 * time.Second
+
+// storeError is the store's own part of an error of a release: that it goes on in
+// the background is not so in a process that ends.
+func storeError(err error) error {
+	var failed *locker.Error
+	if errors.As(err, &failed) {
+		if own := errors.Unwrap(failed.Err); own != nil {
+			return own
+		}
+	}
+	return err
 }
 
 // lockEnv is what the command is told of its locks. Fencing is per name: several

@@ -212,6 +212,26 @@ func TestRunBrokenPipe(t *testing.T) {
 	}
 }
 
+// A store that is gone when the command ends does not change its exit code.
+func TestRunStoreGoneAtTheEnd(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	holder := locked(t, "LOCKER_URL="+srv.URL(), []string{t.Name()}, shell(`echo held; read line; exit 3`))
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder.Start()
+	holder.WaitOut("held")
+	srv.Kill()
+	in.Close()
+	r := holder.Wait()
+	if r.Code != 3 || !strings.Contains(r.ErrOut, "the store has not confirmed that the lock is free; at the latest it is after 30s") ||
+		strings.Contains(r.ErrOut, "in the background") {
+		t.Error(r)
+	}
+}
+
 // What a command leaves in the background goes on when it has ended by itself.
 func TestRunLeavesTheBackground(t *testing.T) {
 	t.Parallel()
