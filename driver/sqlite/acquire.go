@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +20,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	default:
 	}
 	d.listen() // before the ticket is queued, so that its turn cannot come unheard
-	w := d.waiters.add(r.ID)
+	w := d.waiters.add(r)
 	defer d.waiters.remove(r.ID, w)
 
 	asked := time.Now()
@@ -48,41 +50,40 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 // acquire returns the token of a ticket that is granted, and 0 if it has to wait.
 func (t *tx) acquire(d *Driver, r driver.Request, w *waiter) (uint64, error) {
 	name := []byte(r.Name)
-	token, held, err := t.enqueue(d.process, name, r)
+	q, err := t.head(name, permitsOf(r))
 	if err != nil {
 		return 0, err
 	}
-	if held { // asked again: the first answer was lost
-		return token, t.exec(sqlExtend, t.after(r.TTL), r.ID, name)
+	i := slices.IndexFunc(q.tickets, func(o driver.Ticket) bool { return o.ID == r.ID })
+	if i >= 0 && driver.Grantable(q.tickets, i) { // asked again: an answer was lost
+		return q.tickets[i].Token, t.holdOn(q.tickets[i].Token, name, r)
 	}
-	queue, _, err := t.head(name)
-	if err != nil {
-		return 0, err
-	}
-	for i, granted := range driver.Granted(queue) {
-		if granted && queue[i].Token == token {
-			return token, t.exec(sqlHold, bounded(r.TTL), t.now, t.after(r.TTL), token)
-		}
+	if i < 0 && driver.Grantable(append(q.tickets, r.Ticket(0)), len(q.tickets)) {
+		return t.insert(d.process, name, r, "held", t.after(r.TTL))
 	}
 	if !r.Wait {
-		return 0, driver.ErrNotAcquired // and the transaction is undone: nobody has seen the ticket (D6)
+		return 0, driver.ErrNotAcquired // nothing was written (D6)
+	}
+	if _, err := t.insert(d.process, name, r, "waiting", nil); err != nil {
+		return 0, err
 	}
 	return 0, t.wait(d, w)
 }
 
-// enqueue inserts a ticket, or finds it where it is.
-func (t *tx) enqueue(process string, name []byte, r driver.Request) (token uint64, held bool, err error) {
-	inserted, err := t.row([]any{&token}, sqlInsert, name, r.ID, process, []byte(r.Owner), []byte(r.Note),
-		r.Shared, permitsOf(r), bounded(r.TTL), t.now)
-	if err != nil || inserted {
-		return token, false, err
+// insert adds a ticket at the end of the queue and returns its number. One that is
+// there, because it is asked for again, is left as it is.
+func (t *tx) insert(process string, name []byte, r driver.Request, state string, expires any) (uint64, error) {
+	n, token, err := t.count(sqlInsert, name, r.ID, process, []byte(r.Owner), []byte(r.Note),
+		r.Shared, permitsOf(r), bounded(r.TTL), state, t.now, expires)
+	if err == nil && n == 0 && state == "held" {
+		err = errors.New("the ticket's ID is in use for another name")
 	}
-	var state string
-	found, err := t.row([]any{&token, &state}, sqlFind, r.ID, name)
-	if err == nil && !found {
-		err = errors.New("the ticket's ID is that of a ticket of another name")
-	}
-	return token, state == "held", err
+	return uint64(token), err //nolint:gosec // AUTOINCREMENT begins at 1
+}
+
+// holdOn makes a ticket a holder's, or its lease as long as it is asked for.
+func (t *tx) holdOn(token uint64, name []byte, r driver.Request) error {
+	return cmp.Or(t.exec(sqlHold, t.now, t.now, token), t.exec(sqlExtend, t.after(r.TTL), name, r.ID))
 }
 
 // wait makes the process known, whose heartbeat the ticket lives by.
@@ -100,7 +101,7 @@ func (t *tx) wait(d *Driver, w *waiter) error {
 // beat is the heartbeat of the process. If it is not known it was silent for too long, and
 // its waiting tickets were removed with it, or it has none.
 func (t *tx) beat(d *Driver) (known bool, err error) {
-	n, err := t.count(sqlHeartbeat, t.after(liveness), d.process)
+	n, _, err := t.count(sqlHeartbeat, t.after(liveness), d.process)
 	if err == nil && n == 0 {
 		d.waiters.lose()
 	}
@@ -114,6 +115,7 @@ type waiters struct {
 }
 
 type waiter struct {
+	name   string
 	queued bool // the ticket is in the queue; guarded by mu
 	answer chan answer
 }
@@ -125,11 +127,11 @@ type answer struct {
 
 // add makes a ticket known before it is asked for: its grant may come before the
 // request has returned.
-func (ws *waiters) add(id string) *waiter {
+func (ws *waiters) add(r driver.Request) *waiter {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w := &waiter{answer: make(chan answer, 1)}
-	ws.byID[id] = w
+	w := &waiter{name: r.Name, answer: make(chan answer, 1)}
+	ws.byID[r.ID] = w
 	return w
 }
 
@@ -147,16 +149,17 @@ func (ws *waiters) queue(w *waiter) {
 	w.queued = true
 }
 
-// queued are the IDs of those whose tickets are in the queue.
-func (ws *waiters) queued() (ids []string) {
+// queued are those whose tickets are in the queue: the name of each by its ID.
+func (ws *waiters) queued() map[string]string {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	names := make(map[string]string)
 	for id, w := range ws.byID {
 		if w.queued {
-			ids = append(ids, id)
+			names[id] = w.name
 		}
 	}
-	return ids
+	return names
 }
 
 // waiting tells whether there are any.
@@ -183,7 +186,7 @@ func (ws *waiters) deliver(id string, a answer) {
 
 // lose tells all of them that their tickets have left the queue.
 func (ws *waiters) lose() {
-	for _, id := range ws.queued() {
+	for id := range ws.queued() {
 		ws.deliver(id, answer{err: driver.ErrLost})
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	_ "modernc.org/sqlite"
+	_ "modernc.org/sqlite" // the database, as "sqlite"
 )
 
 // openStore opens the file, and makes it, its folder and its tables if create says so.
@@ -39,11 +39,7 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 		err = s.setUp(ctx, o.create)
 	}
 	if err != nil {
-		err = s.explain(err)
-		if s.conn != nil {
-			_ = s.conn.Close()
-		}
-		return nil, errors.Join(err, s.pool.Close())
+		return nil, errors.Join(s.explain(err), s.release())
 	}
 	go s.run()
 	return s, nil
@@ -72,17 +68,17 @@ func prepare(path string, create bool) (string, error) {
 			return "", fmt.Errorf("making the file: %w", err)
 		}
 	}
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !create:
 		return "", fmt.Errorf("there is no file, and it is not to be made: %w", err)
 	case err != nil:
 		return "", err
 	}
-	if st, err := os.Stat(real); err != nil || !st.Mode().IsRegular() {
-		return "", errors.Join(fmt.Errorf("%s is not a file", real), err)
+	if st, err := os.Stat(resolved); err != nil || !st.Mode().IsRegular() {
+		return "", errors.Join(fmt.Errorf("%s is not a file", resolved), err)
 	}
-	return real, checkPlace(real)
+	return resolved, checkPlace(resolved)
 }
 
 // setUp makes the tables, if there are none, and sees whether they are for us. Several

@@ -18,7 +18,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs, err := ask(ctx, d.s, d.closing, writes, func(t *tx) ([]error, error) {
 		errs := make([]error, len(rs))
 		for i, r := range rs {
-			n, err := t.count(sqlExtend, t.after(r.TTL), r.ID, []byte(r.Name))
+			n, _, err := t.count(sqlExtend, t.after(r.TTL), []byte(r.Name), r.ID)
 			if err != nil {
 				return nil, err
 			}
@@ -39,32 +39,33 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 
 // Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	return d.remove(ctx, h.Name, sqlRelease, h.ID)
+	return d.remove(ctx, h.Name, sqlFind, h.ID)
 }
 
 // Break implements driver.Breaker. The ticket's process is notified.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	return d.remove(ctx, name, sqlBreak, int64(token)) //nolint:gosec // no ticket has a greater one
+	return d.remove(ctx, name, sqlFindToken, int64(token)) //nolint:gosec // no ticket has a greater one
 }
 
-// remove deletes a ticket by its key. Its process is told, unless it is the one
-// that releases it.
+// remove deletes a ticket that a query finds. Its process is told, unless it is the
+// one that releases it.
 func (d *Driver) remove(ctx context.Context, name, query string, key any) error {
 	_, err := ask(ctx, d.s, d.closing, writes, func(t *tx) (struct{}, error) {
 		h := driver.Hold{Name: name}
 		var process, state string
-		found, err := t.row([]any{&h.Token, &h.ID, &process, &h.Shared, &state}, query, key, []byte(name))
+		var ttl int64
+		found, err := t.row([]any{&h.Token, &h.ID, &process, &h.Shared, &state, &ttl}, query, []byte(name), key)
 		switch {
 		case err != nil:
 			return struct{}{}, err
 		case !found:
 			return struct{}{}, driver.ErrLost
-		case query == sqlRelease && process == d.process:
+		case query == sqlFind && process == d.process:
 			d.waiters.deliver(h.ID, answer{err: driver.ErrLost}) // should it wait all the same
-		case query == sqlBreak || state != "held":
+		case query == sqlFindToken || state != "held":
 			err = t.lost(process, h)
 		}
-		return struct{}{}, cmp.Or(err, t.settle([]byte(name)))
+		return struct{}{}, cmp.Or(err, t.exec(sqlDelete, h.Token), t.settle([]byte(name)))
 	})
 	return err
 }

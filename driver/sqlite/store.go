@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -55,8 +56,7 @@ const (
 
 func (s *store) run() {
 	defer close(s.ended)
-	defer s.pool.Close()
-	defer s.conn.Close()
+	defer func() { _ = s.release() }() // every transaction is committed already
 	for {
 		select {
 		case j := <-s.jobs:
@@ -65,6 +65,18 @@ func (s *store) run() {
 			return
 		}
 	}
+}
+
+// release closes the database. Statements of one connection are not closed with it.
+func (s *store) release() error {
+	var errs []error
+	for _, st := range s.stmts {
+		errs = append(errs, st.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	return errors.Join(append(errs, s.pool.Close())...)
 }
 
 // close ends the goroutine, and waits for it no longer than d.
@@ -206,7 +218,7 @@ type tx struct {
 // background: statements take microseconds, and are not interrupted.
 var background = context.Background()
 
-// stmt returns a statement, prepared.
+// stmt returns a statement, prepared. It is closed with the store.
 func (t *tx) stmt(query string) (*sql.Stmt, error) {
 	st := t.s.stmts[query]
 	if st == nil {
@@ -220,26 +232,31 @@ func (t *tx) stmt(query string) (*sql.Stmt, error) {
 }
 
 func (t *tx) exec(query string, args ...any) error {
-	_, err := t.count(query, args...)
+	_, _, err := t.count(query, args...)
 	return err
 }
 
-// count executes a statement and tells how many rows it changed.
-func (t *tx) count(query string, args ...any) (int64, error) {
-	st, err := t.stmt(query)
+// count executes a statement. It tells how many rows were changed, and the key of the last
+// that was inserted.
+func (t *tx) count(query string, args ...any) (n, key int64, err error) {
+	st, err := t.stmt(query) //nolint:sqlclosecheck // closed with the store
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	res, err := st.ExecContext(background, args...)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return res.RowsAffected()
+	n, err = res.RowsAffected()
+	if err == nil {
+		key, err = res.LastInsertId()
+	}
+	return n, key, err
 }
 
 // row reads the only row of a query. Without one it is false.
 func (t *tx) row(into []any, query string, args ...any) (bool, error) {
-	st, err := t.stmt(query)
+	st, err := t.stmt(query) //nolint:sqlclosecheck // closed with the store
 	if err != nil {
 		return false, err
 	}
@@ -252,7 +269,7 @@ func (t *tx) row(into []any, query string, args ...any) (bool, error) {
 
 // rows calls each for every row of a query, until it returns false.
 func (t *tx) rows(each func(scan func(...any) error) (more bool, err error), query string, args ...any) error {
-	st, err := t.stmt(query)
+	st, err := t.stmt(query) //nolint:sqlclosecheck // closed with the store
 	if err != nil {
 		return err
 	}
@@ -260,8 +277,9 @@ func (t *tx) rows(each func(scan func(...any) error) (more bool, err error), que
 	if err != nil {
 		return err
 	}
+	defer rows.Close()
 	for more := true; more && err == nil && rows.Next(); {
 		more, err = each(rows.Scan)
 	}
-	return errors.Join(err, rows.Err(), rows.Close())
+	return cmp.Or(err, rows.Err())
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -115,48 +116,67 @@ func (t *tx) look(d *Driver, beat, unsure bool) (f findings, err error) {
 		}
 	}
 	f.soonest, f.grants = time.Duration(t.soonest-t.now), make(map[string]uint64)
-	err = t.rows(func(scan func(...any) error) (bool, error) {
-		var id string
-		var token uint64
-		err := scan(&id, &token)
-		f.grants[id] = token
-		return true, err
-	}, sqlClaim, t.now, t.now, d.process)
-	if err != nil {
+	if err := t.claim(d, f.grants); err != nil {
 		return f, err
 	}
-	err = t.rows(func(scan func(...any) error) (bool, error) {
-		var h driver.Hold
-		var name []byte
-		err := scan(&h.Token, &name, &h.ID, &h.Shared)
-		h.Name = string(name)
-		f.broken = append(f.broken, h)
-		return true, err
-	}, sqlLosses, d.process)
-	if err == nil && unsure {
+	if f.broken, err = t.losses(d); err != nil {
+		return f, err
+	}
+	if unsure {
 		err = t.lookAgain(d, &f)
 	}
 	return f, err
 }
 
+// claim makes holders of those whose turn has come.
+func (t *tx) claim(d *Driver, grants map[string]uint64) error {
+	err := t.rows(func(scan func(...any) error) (bool, error) {
+		var id string
+		var token uint64
+		err := scan(&token, &id)
+		grants[id] = token
+		return true, err
+	}, sqlGrantable, d.process)
+	for _, token := range grants {
+		err = cmp.Or(err, t.exec(sqlHold, t.now, t.now, token))
+	}
+	return err
+}
+
+// losses are the tickets of the process that others have removed.
+func (t *tx) losses(d *Driver) (broken []driver.Hold, err error) {
+	err = t.rows(func(scan func(...any) error) (bool, error) {
+		var h driver.Hold
+		var name []byte
+		err := scan(&h.Token, &name, &h.ID, &h.Shared)
+		h.Name = string(name)
+		broken = append(broken, h)
+		return true, err
+	}, sqlLosses, d.process)
+	if err == nil && len(broken) > 0 {
+		err = t.exec(sqlHeard, d.process)
+	}
+	return broken, err
+}
+
 // lookAgain looks at every ticket of the process that waits, as far as the process
 // knows: it may have been granted, or have gone, without an answer.
 func (t *tx) lookAgain(d *Driver, f *findings) error {
-	for _, id := range d.waiters.queued() {
-		var token uint64
+	for id, name := range d.waiters.queued() {
+		var h driver.Hold
+		var process, state string
 		var ttl int64
-		var state string
-		found, err := t.row([]any{&token, &state, &ttl}, sqlState, id)
+		found, err := t.row([]any{&h.Token, &h.ID, &process, &h.Shared, &state, &ttl}, sqlFind, []byte(name), id)
 		switch {
 		case err != nil:
 			return err
 		case !found:
 			f.gone = append(f.gone, id)
 		case state == "held":
-			if err := t.exec(sqlExtendToken, t.after(time.Duration(ttl)), token); err != nil {
+			if err := t.exec(sqlExtend, t.now+ttl, []byte(name), id); err != nil {
 				return err
 			}
-			f.grants[id] = token
+			f.grants[id] = h.Token
 		}
 	}
 	return nil

@@ -40,17 +40,16 @@ const (
 	sqlPing = `UPDATE store SET one = 1`
 )
 
-// Tickets that come and go.
+// Tickets that come and go. RETURNING, which makes a temporary table, is only where it
+// is rarely needed.
 const (
-	sqlInsert = `INSERT INTO tickets (name, id, process, owner, note, shared, permits, ttl, state, since)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?) ON CONFLICT (id) DO NOTHING RETURNING token`
-	sqlFind        = `SELECT token, state FROM tickets WHERE id = ? AND name = ?`
-	sqlHold        = `UPDATE tickets SET state = 'held', ttl = ?, since = ?, expires = ? WHERE token = ?`
-	sqlState       = `SELECT token, state, ttl FROM tickets WHERE id = ?`
-	sqlExtend      = `UPDATE tickets SET expires = max(expires, ?) WHERE id = ? AND name = ? AND state = 'held'`
-	sqlExtendToken = `UPDATE tickets SET expires = max(expires, ?) WHERE token = ?`
-	sqlRelease     = `DELETE FROM tickets WHERE id = ? AND name = ? RETURNING token, id, process, shared, state`
-	sqlBreak       = `DELETE FROM tickets WHERE token = ? AND name = ? RETURNING token, id, process, shared, state`
+	sqlInsert = `INSERT INTO tickets (name, id, process, owner, note, shared, permits, ttl, state, since, expires)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
+	sqlFind      = `SELECT token, id, process, shared, state, ttl FROM tickets WHERE name = ? AND id = ?`
+	sqlFindToken = `SELECT token, id, process, shared, state, ttl FROM tickets WHERE name = ? AND token = ?`
+	sqlHold      = `UPDATE tickets SET state = 'held', since = ?, expires = ? + ttl WHERE token = ? AND state <> 'held'`
+	sqlExtend    = `UPDATE tickets SET expires = max(expires, ?) WHERE name = ? AND id = ? AND state = 'held'`
+	sqlDelete    = `DELETE FROM tickets WHERE token = ?`
 
 	sqlReapHeld    = `DELETE FROM tickets WHERE expires <= ? RETURNING name`
 	sqlReapWaiting = `DELETE FROM tickets WHERE state <> 'held'
@@ -61,8 +60,9 @@ const (
 
 // The queue of a name.
 const (
-	sqlMost = `SELECT max(permits) FROM tickets WHERE name = ? AND shared`
-	sqlHead = `SELECT token, process, shared, permits, state FROM tickets WHERE name = ? ORDER BY token LIMIT ?`
+	// As far as the grant rule looks, at most: to the greatest limit of a shared ticket.
+	sqlHead = `SELECT token, id, process, shared, permits, state FROM tickets WHERE name = ?1 ORDER BY token
+		LIMIT max(?2, coalesce((SELECT max(permits) FROM tickets WHERE name = ?1 AND shared), 1))`
 	sqlNext = `UPDATE tickets SET state = 'grantable' WHERE token = ?`
 
 	// What is over but not yet reaped is not shown.
@@ -79,10 +79,10 @@ const (
 	sqlRegister  = `INSERT INTO processes (id, expires) VALUES (?, ?)`
 	sqlPending   = `SELECT EXISTS (SELECT 1 FROM tickets WHERE process = ?1 AND state = 'grantable')
 		OR EXISTS (SELECT 1 FROM losses WHERE process = ?1)`
-	sqlClaim = `UPDATE tickets SET state = 'held', since = ?, expires = ? + ttl
-		WHERE process = ? AND state = 'grantable' RETURNING id, token`
-	sqlLost   = `INSERT INTO losses (token, process, name, id, shared, expires) VALUES (?, ?, ?, ?, ?, ?)`
-	sqlLosses = `DELETE FROM losses WHERE process = ? RETURNING token, name, id, shared`
+	sqlGrantable = `SELECT token, id FROM tickets WHERE process = ? AND state = 'grantable'`
+	sqlLost      = `INSERT INTO losses (token, process, name, id, shared, expires) VALUES (?, ?, ?, ?, ?, ?)`
+	sqlLosses    = `SELECT token, name, id, shared FROM losses WHERE process = ?`
+	sqlHeard     = `DELETE FROM losses WHERE process = ?`
 
 	sqlLeaveTickets = `DELETE FROM tickets WHERE process = ? AND state <> 'held' RETURNING name`
 	sqlLeave        = `DELETE FROM processes WHERE id = ?`
@@ -160,47 +160,43 @@ func (t *tx) settleAll(names []string) error {
 	return nil
 }
 
-// entry is a ticket as the grant rule sees it.
-type entry struct {
-	driver.Ticket
-	process, state string
+// head is the begin of a queue: each ticket, and beside it what else its row says.
+type head struct {
+	tickets []driver.Ticket
+	rows    []row
 }
 
+// row is what the grant rule does not look at.
+type row struct{ process, state string }
+
 // head returns the queue of name as far as the grant rule looks: to the first
-// exclusive ticket, and no further than the greatest limit of a shared one.
-func (t *tx) head(name []byte) (queue []driver.Ticket, entries []entry, err error) {
-	var most *int64
-	if _, err = t.row([]any{&most}, sqlMost, name); err != nil {
-		return nil, nil, err
-	}
-	limit := int64(1)
-	if most != nil {
-		limit = *most
-	}
+// exclusive ticket, and no further than the greatest limit, or permits.
+func (t *tx) head(name []byte, permits int64) (q head, err error) {
 	err = t.rows(func(scan func(...any) error) (bool, error) {
-		var e entry
+		var v driver.Ticket
+		var r row
 		var permits int64
-		err := scan(&e.Token, &e.process, &e.Shared, &permits, &e.state)
-		e.Limit = limitOf(permits)
-		queue, entries = append(queue, e.Ticket), append(entries, e)
-		return e.Shared, err
-	}, sqlHead, name, limit)
-	return queue, entries, err
+		err := scan(&v.Token, &v.ID, &r.process, &v.Shared, &permits, &r.state)
+		v.Limit = limitOf(permits)
+		q.tickets, q.rows = append(q.tickets, v), append(q.rows, r)
+		return v.Shared, err
+	}, sqlHead, name, permits)
+	return q, err
 }
 
 // settle marks the tickets whose turn has come, and notifies their processes. What is
 // ahead of a ticket only ever goes away, so the mark stays true. Every removal ends with it.
 func (t *tx) settle(name []byte) error {
-	queue, entries, err := t.head(name)
+	q, err := t.head(name, 1)
 	if err != nil {
 		return err
 	}
-	for i, granted := range driver.Granted(queue) {
-		if granted && entries[i].state == "waiting" {
-			if err := t.exec(sqlNext, queue[i].Token); err != nil {
+	for i, granted := range driver.Granted(q.tickets) {
+		if granted && q.rows[i].state == "waiting" {
+			if err := t.exec(sqlNext, q.tickets[i].Token); err != nil {
 				return err
 			}
-			t.notified = append(t.notified, entries[i].process)
+			t.notified = append(t.notified, q.rows[i].process)
 		}
 	}
 	return nil

@@ -32,6 +32,7 @@ type Streams struct {
 // app is what the verbs share.
 type app struct {
 	Streams
+	args []string // of the process
 	urls []string // of --url
 	json bool     // --json
 
@@ -49,7 +50,7 @@ func Main(args []string, s Streams) int {
 	}
 	ctx, stop := withSignals(context.Background())
 	defer stop()
-	a := &app{Streams: s, handOff: stop}
+	a := &app{Streams: s, args: args, handOff: stop}
 	root := a.root()
 	root.SetArgs(args)
 	verb, err := root.ExecuteContextC(ctx)
@@ -99,10 +100,10 @@ file.`,
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.urls, "url", nil, "`URL` of the store, such as redis://localhost:6379")
 	flags.BoolVar(&a.json, "json", false, "print JSON: results on standard output, errors on standard error")
+	root.AddCommand(newRun(a), newElect(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	root.AddCommand(
 		newInspect(a), newList(a), newWatch(a), newBreak(a),
 		newPing(a), newSchema(a), newConformance(a), newBench(a),
 	)
-	root.AddCommand(newRun(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	return root
 }

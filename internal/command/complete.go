@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // completeNames offers the names that somebody holds or waits for, where the store
 // tells within a second. Behind -- the shell completes.
 func (a *app) completeNames(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if cmd.ArgsLenAtDash() >= 0 {
+	if n := len(a.args); n > 0 && slices.Contains(a.args[:n-1], "--") { // cobra does not tell
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)

@@ -7,8 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lockerproject/locker"
@@ -26,13 +29,25 @@ type program struct {
 	path string
 }
 
-func (p *program) set(args []string) error {
-	p.args = args
-	if args[0] == "" {
-		return errors.New("the command after -- is empty")
+// splitArgs tells names from the command behind --.
+func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, err error) {
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash < 0:
+		return nil, fmt.Errorf("no command: want %s NAME -- COMMAND", cmd.CommandPath())
+	case dash == 0:
+		return nil, fmt.Errorf("no name of a lock: want %s NAME -- COMMAND", cmd.CommandPath())
+	case dash == len(args):
+		return nil, errors.New("no command after --")
+	case args[dash] == "":
+		return nil, errors.New("the command after -- is empty")
+	default:
+		p.args = args[dash:]
+		return args[:dash], nil
 	}
-	return nil
 }
+
+// name is what locks show of the command: not its arguments, which may be secret.
+func (p *program) name() string { return strings.ToValidUTF8(filepath.Base(p.args[0]), "?") }
 
 // look finds the program, before anything is asked of the store.
 func (p *program) look() error {
@@ -122,7 +137,7 @@ func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 
 // reserve is the part of a lease that is left when the command has been killed:
 // for clocks of different speeds, and for a machine that is busy.
-func reserve(ttl time.Duration) time.Duration { return ttl/100 + 100*time.Millisecond }
+func reserve(ttl time.Duration) time.Duration { return ttl/20 + 100*time.Millisecond }
 
 // margin settles the length of the lease and the grace, and returns by how much
 // the lock ends, for the command, before its lease does.
@@ -162,5 +177,4 @@ func (l *leaseFlags) ofURL(a *app, otherwise time.Duration) error {
 	return nil
 }
 
-func (l *leaseFlags) option() locker.Option  { return locker.WithTTL(l.ttl) }
-func (l *leaseFlags) graceOf() time.Duration { return l.grace }
+func (l *leaseFlags) option() locker.Option { return locker.WithTTL(l.ttl) }

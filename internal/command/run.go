@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -58,10 +57,10 @@ killed, the command is killed with it, and the lock ends after --ttl.
 Signals are passed on to the command and all that it has started; Ctrl-C reaches
 them once.`,
 		Example: `  locker run nightly-report -- ./report.sh
-  locker run --try --on-busy 0 backup -- pg_dump -f out.sql     # skip it if it runs already
-  locker run --wait 30s stock orders -- ./move.sh               # both locks or none
-  locker run --limit 3 builds -- make                           # at most three at once
-  locker run --try --on-busy 0 --hold-at-least 50m hourly -- ./hourly.sh   # once an hour, on many machines
+  locker run --try --on-busy 0 backup -- pg_dump -f out.sql    # skip it if it runs already
+  locker run --wait 30s stock orders -- ./move.sh              # both locks or none
+  locker run --limit 3 builds -- make                          # at most three at once
+  locker run --try --on-busy 0 --hold-at-least 50m hourly -- ./hourly.sh   # once, on many machines
   locker run deploy -- sh -c 'curl -d token=$LOCKER_TOKEN https://deploy.example'`,
 		Args: r.split,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,17 +87,9 @@ them once.`,
 // split tells the names from the command. What is wrong with them is said before
 // the store is opened.
 func (r *run) split(cmd *cobra.Command, args []string) error {
-	dash := cmd.ArgsLenAtDash()
-	switch {
-	case dash < 0:
-		return errors.New("no command: want locker run NAME -- COMMAND")
-	case dash == 0:
-		return errors.New("no name of a lock: want locker run NAME -- COMMAND")
-	case dash == len(args):
-		return errors.New("no command after --")
-	}
-	r.names = args[:dash]
-	return r.program.set(args[dash:])
+	names, err := splitArgs(cmd, args, r.program)
+	r.names = names
+	return err
 }
 
 func (r *run) do(ctx context.Context) error {
@@ -144,7 +135,7 @@ func (r *run) check() error {
 func (r *run) options() []locker.Option {
 	opts := []locker.Option{r.lease.option(), locker.WithNote(r.note)}
 	if !r.set("note") {
-		opts = append(opts, locker.WithNote(filepath.Base(r.args[0])))
+		opts = append(opts, locker.WithNote(r.program.name()))
 	}
 	if r.try {
 		opts = append(opts, locker.WithWait(0))
@@ -170,7 +161,10 @@ func (r *run) options() []locker.Option {
 // refused is the error of an acquisition. If somebody else has the lock, it says
 // who.
 func (r *run) refused(ctx context.Context, client *locker.Client, err error) error {
-	if exitCode(err) != ExitBusy {
+	switch {
+	case errors.Is(err, locker.ErrUnsupported):
+		return exit(ExitUsage, err, "a shorter --ttl, --grace or --hold-at-least; locker run --help")
+	case exitCode(err) != ExitBusy:
 		return err
 	}
 	if r.set("on-busy") {
@@ -197,7 +191,7 @@ func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) e
 	signals.begin()
 	r.ownSignals()
 	ctx = context.WithoutCancel(ctx)
-	code, err := r.program.run(lock.Context(ctx), r.app, signals, r.lease.graceOf(), lockEnv(lock, r.names),
+	code, err := r.program.run(lock.Context(ctx), r.app, signals, r.lease.grace, lockEnv(lock, r.names),
 		func() bool { return lock.Err() == nil })
 	if err != nil {
 		return errors.Join(err, lock.Release(ctx))

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockerproject/locker"
-	_ "github.com/lockerproject/locker/driver/all" // the store is a matter of configuration
+	_ "github.com/lockerproject/locker/driver/all"    // the store is a matter of configuration
+	_ "github.com/lockerproject/locker/driver/sqlite" // the default store
 )
 
 // The Redis client prints every failed dial by itself; locker says what went wrong.

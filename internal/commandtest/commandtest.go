@@ -17,6 +17,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,6 +49,9 @@ var built struct {
 // end. It ends the process.
 func Main(m *testing.M) {
 	testbed.RunChild()
+	if err := flag.Set("test.parallel", "8"); err != nil { // they wait most of the time; the command line's goes before
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if built.folder != "" {
 			os.RemoveAll(built.folder)

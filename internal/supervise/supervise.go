@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -67,7 +68,7 @@ func Look(name string) (string, error) {
 	switch {
 	case err == nil:
 		return path, nil
-	case filepath.Base(name) != name && errors.As(err, &failed) && !errors.Is(err, fs.ErrNotExist):
+	case strings.ContainsRune(name, filepath.Separator) && errors.As(err, &failed) && !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%w: %s: %w", ErrNoExec, name, failed.Err)
 	default:
 		return "", fmt.Errorf("%w: %s", ErrNotFound, name)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,24 +63,19 @@ func (j *job) stopped(sig syscall.Signal) {
 	}
 }
 
-// stop stops our own process group, and returns when it goes on. The kernel does
-// not stop a group that no shell would continue.
+// stop stops our own process group, and returns when it goes on. A group that no
+// shell looks after, since it is that of the session's leader, is not stopped: nobody
+// would continue it.
 func (j *job) stop() {
 	j.asked = false
-	signal.Reset(syscall.SIGTSTP)
-	_ = syscall.Kill(0, syscall.SIGTSTP)
-	notStopped := time.After(200 * time.Millisecond)
-	for {
-		select {
-		case sig := <-j.own:
-			if sig != syscall.SIGCONT {
-				continue
+	if session, err := unix.Getsid(0); err == nil && session != unix.Getpgrp() {
+		_ = syscall.Kill(0, syscall.SIGSTOP)
+		for sig := range j.own {
+			if sig == syscall.SIGCONT {
+				break
 			}
-		case <-notStopped:
 		}
-		break
 	}
-	signal.Notify(j.own, syscall.SIGTSTP)
 	j.resumed()
 }
 
