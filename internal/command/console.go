@@ -239,12 +239,14 @@ func serveConsole(ctx context.Context, ln net.Listener, con *console.Console, er
 	case <-ctx.Done():
 	}
 	con.Close() // its streams would go on for ever
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
-	err := srv.Shutdown(end)
+	err := srv.Shutdown(bound)
 	if err != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	_ = <-served
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, end)
+	}
 	return err
 }
