@@ -38,6 +38,7 @@ const unreadable = `(() => {
 })()`
 
 func TestReadable(t *testing.T) {
+	t.Parallel()
 	etcd := clusters()
 	url := serve(t, console.Options{AllowBreak: true}, console.Store{Name: "redis", Source: payments()}, console.Store{Name: "etcd", Source: etcd})
 	page := newTab(t)

@@ -46,6 +46,7 @@ func prefixed(tb testing.TB, prefix string) string {
 }
 
 func TestRefusesWithoutTheToken(t *testing.T) {
+	t.Parallel()
 	c := open(t, prefixed(t, "refuses"))
 	acquire(t, c, "secret/lock")
 	url := serve(t, console.Options{}, console.Store{Name: "redis", Source: c})
@@ -71,6 +72,7 @@ func TestRefusesWithoutTheToken(t *testing.T) {
 }
 
 func TestUpdatesLive(t *testing.T) {
+	t.Parallel()
 	c := open(t, prefixed(t, "live"))
 	url := serve(t, console.Options{}, console.Store{Name: "redis", Source: c})
 	page := newTab(t)
@@ -107,6 +109,7 @@ func TestUpdatesLive(t *testing.T) {
 }
 
 func TestBreaksALock(t *testing.T) {
+	t.Parallel()
 	c := open(t, prefixed(t, "breaks"))
 	url := serve(t, console.Options{AllowBreak: true}, console.Store{Name: "redis", Source: c})
 	page := newTab(t)
@@ -140,6 +143,7 @@ func TestBreaksALock(t *testing.T) {
 }
 
 func TestSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults(), testbed.Durable())
 	watched := open(t, srv.URL())
 	other := open(t, prefixed(t, "beside"))
@@ -165,6 +169,7 @@ func TestSurvivesAnOutage(t *testing.T) {
 }
 
 func TestSurvivesTheConsole(t *testing.T) {
+	t.Parallel()
 	c := open(t, prefixed(t, "restart"))
 	acquire(t, c, "job")
 	handler := newHandler(t, console.Options{}, console.Store{Name: "redis", Source: c})

@@ -42,7 +42,7 @@ func TestScreenshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %d KB", name, len(png)>>10)
