@@ -53,7 +53,7 @@ func (p parameter) in(scheme string) bool {
 // urlOf is a URL of a store that is never reached.
 func urlOf(scheme, query string) string {
 	where := map[string]string{
-		"redlock": "h1,h2,h3", "redis+sentinel": "h/name", "mysql": "u@h/db", "postgres": "u@h/db",
+		"sqlite": "./none/locks.db", "redlock": "h1,h2,h3", "redis+sentinel": "h/name", "mysql": "u@h/db", "postgres": "u@h/db",
 		"all": "(memory://)", "tokenbase": "(memory://)", "fallback": "(memory://)(memory://)",
 	}
 	at, ok := where[scheme]

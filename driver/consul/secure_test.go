@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/consul/api"
@@ -80,6 +82,20 @@ func TestACL(t *testing.T) {
 		key_prefix "locker/"  { policy = "read" }
 		session_prefix ""     { policy = "write" }`)
 	rights.Refused(t, with(reader), "Permission denied", reader)
+
+	rights.PingRefused(t, with(keysOnly), "session:write", keysOnly)
+	rights.PingRefused(t, with(reader), "key:write", reader)
+	rights.PingRefused(t, srv.URL(), "key:read")
+	if err := openClient(t, with(worker)).Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(worker+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := openClient(t, srv.URL()+"?token_file="+file).Ping(t.Context()); err != nil {
+		t.Errorf("with the token in a file: %v", err)
+	}
 }
 
 // No two requests share a connection at once, so that one that is dead costs the

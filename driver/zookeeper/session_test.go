@@ -1,7 +1,10 @@
 package zookeeper_test
 
 import (
+	"crypto/rand"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/rights"
 )
 
 // own makes a driver on a connection of the user's.
@@ -156,6 +160,20 @@ func TestAuth(t *testing.T) {
 		if !errors.Is(err, zk.ErrNoAuth) || strings.Contains(err.Error(), "s3cret") {
 			t.Fatalf("another user: %v", err)
 		}
+	}
+	rights.PingRefused(t, with("bob:other"), "the ACL of "+base(at), "s3cret")
+	conn, root := admin(t), "/readable-"+rand.Text()
+	if _, err := conn.Create(root, []byte{}, 0, zk.WorldACL(zk.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	readable := testbed.SharedZookeeper(t).URL() + "?prefix=" + root[1:]
+	rights.PingRefused(t, readable, "create, write and delete")
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := client(t, with("ann")+"&password_file="+file).Ping(ctx); err != nil {
+		t.Errorf("with the password in a file: %v", err)
 	}
 	acl, _, err := admin(t).GetACL(base(at))
 	if err == nil && (len(acl) != 1 || acl[0].Scheme != "digest" || !strings.HasPrefix(acl[0].ID, "ann:")) {

@@ -63,7 +63,7 @@ func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends []st
 	for {
 		keys, next, err := c.Scan(ctx, cursor, k.Pattern(), 1000).Result()
 		if err == nil && k.Form != "" {
-			keys, err = k.ours(ctx, c, word, ends, keys)
+			keys, err = k.ours(ctx, c, word, keys)
 		}
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends []st
 }
 
 // ours keeps the sets of waiters, and the main keys whose value begins with word.
-func (k Keys) ours(ctx context.Context, c *redis.Client, word string, ends, keys []string) ([]string, error) {
+func (k Keys) ours(ctx context.Context, c *redis.Client, word string, keys []string) ([]string, error) {
 	p := c.Pipeline()
 	heads := make(map[string]*redis.StringCmd)
 	for _, key := range keys {

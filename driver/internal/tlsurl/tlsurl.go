@@ -48,7 +48,7 @@ func Config(u *driver.URL, always bool) *tls.Config {
 
 // useless refuses what has no meaning without TLS, and would be missed silently.
 func (f files) useless() error {
-	name := ""
+	var name string
 	switch {
 	case f.ca != "":
 		name = "ca"
