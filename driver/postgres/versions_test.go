@@ -73,9 +73,8 @@ func TestTwoVersions(t *testing.T) {
 			if n := countFunctions(t, p, prefix, "0123abcd"); n != 0 {
 				t.Fatalf("%d functions were made beside those of another version", n)
 			}
-			ok(t, old.Renew(t.Context(), held.Hold(g.Token), 3*time.Second))
-
 			renewed := time.Now()
+			ok(t, old.Renew(t.Context(), held.Hold(g.Token), 3*time.Second))
 			for range 2 { // which is once too often
 				_, err = p.Exec(t.Context(), newer.SchemaText(), pgx.QueryExecModeSimpleProtocol)
 				ok(t, err)

@@ -1,15 +1,20 @@
 // Package sqltest is what the tests of the drivers for databases have in common.
 package sqltest
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // names are lock names, and whether they may be shown to people as they are.
 var names = map[string]bool{
-	"orders/42":     true,
-	"two words ":    true,
-	`C:\jobs`:       true,
-	"it's \"this\"": true,
-	"Grüße, 日本 😀":   true,
+	"orders/42":                     true,
+	"two words ":                    true,
+	`C:\jobs`:                       true,
+	"it's \"this\"":                 true,
+	strings.Repeat("日", 170):        true, // the longest
+	strings.Repeat("x", 511) + "\n": false,
+	"Grüße, 日本 😀":                   true,
 	"\u00a0\u07ff\u0800\ud7ff\ue000\ufffd\U00010000\U000fffff\U0010ffff": true, // the ends of each length
 	"red \x1b[31m":            false,
 	"a\nb":                    false,
