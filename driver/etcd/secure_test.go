@@ -57,11 +57,6 @@ func withUsers(t *testing.T, srv *testbed.Server) {
 	must(c.UserAdd(ctx, "worker", workersPassword))
 	must(c.UserGrantRole(ctx, "worker", "locks"))
 	must(c.UserAdd(ctx, "guest", "secret-of-the-guest"))
-	must(c.RoleAdd(ctx, "readlocks"))
-	must(c.RoleGrantPermission(ctx, "readlocks", "locker/", clientv3.GetPrefixRangeEnd("locker/"),
-		clientv3.PermissionType(clientv3.PermRead)))
-	must(c.UserAdd(ctx, "reader", "secret-of-the-reader"))
-	must(c.UserGrantRole(ctx, "reader", "readlocks"))
 	must(c.AuthEnable(ctx))
 }
 
@@ -80,7 +75,6 @@ func TestAuthentication(t *testing.T) {
 	rights.Refused(t, srv.URL(), "user name is empty")
 
 	rights.PingRefused(t, "etcd://guest:secret-of-the-guest@"+srv.Addr(), "may not read below locker/", "secret-of-the-guest")
-	rights.PingRefused(t, "etcd://reader:secret-of-the-reader@"+srv.Addr(), "may not write below locker/", "secret-of-the-reader")
 	if err := openClient(t, workerURL(srv)).Ping(t.Context()); err != nil {
 		t.Error(err)
 	}

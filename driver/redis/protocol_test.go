@@ -15,7 +15,11 @@ import (
 // uses are all that a Locker asks the store for at first.
 func uses(l *locker.Client, name string) map[string]func(t *testing.T) error {
 	return map[string]func(t *testing.T) error{
-		"Acquire": func(t *testing.T) error { t.Helper(); _, err := l.Acquire(t.Context(), name); return err },
+		"Acquire": func(t *testing.T) error {
+			t.Helper()
+			_, err := l.Acquire(t.Context(), name, locker.WithWait(time.Second))
+			return err
+		},
 		"TryAcquire": func(t *testing.T) error {
 			t.Helper()
 			_, err := l.TryAcquire(t.Context(), name, locker.Shared())
