@@ -46,7 +46,7 @@ func (a *app) detail(format string, args ...any) {
 type narrator struct {
 	*app
 	mu      sync.Mutex
-	waiting map[string]chan struct{} // by name: a lock that is waited for; closed when it is not any more
+	waiting map[string]context.CancelFunc // by name: ends what waits has begun
 	group   sync.WaitGroup
 	client  *locker.Client
 }
@@ -87,19 +87,18 @@ func (n *narrator) waits(ctx context.Context, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.waiting == nil {
-		n.waiting = make(map[string]chan struct{})
+		n.waiting = make(map[string]context.CancelFunc)
 	}
-	over := make(chan struct{})
-	n.waiting[name] = over
+	ctx, n.waiting[name] = context.WithCancel(ctx)
 	client := n.client
 	n.group.Go(func() {
 		select {
 		case <-time.After(time.Second):
-			if holders := describeHolders(ctx, client, name); holders != "" {
-				n.say("waiting for %s: %s", name, holders)
-			}
-		case <-over:
 		case <-ctx.Done():
+			return
+		}
+		if holders := describeHolders(ctx, client, name); holders != "" && ctx.Err() == nil {
+			n.say("waiting for %s: %s", name, holders)
 		}
 	})
 }
@@ -108,8 +107,8 @@ func (n *narrator) waits(ctx context.Context, name string) {
 func (n *narrator) granted(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if over := n.waiting[name]; over != nil {
-		close(over)
+	if end := n.waiting[name]; end != nil {
+		end()
 		delete(n.waiting, name)
 	}
 }
@@ -117,7 +116,7 @@ func (n *narrator) granted(name string) {
 // describeHolders says who holds a lock, and how many wait; "" if nobody holds it,
 // or the store does not tell soon.
 func describeHolders(ctx context.Context, client *locker.Client, name string) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	q, err := client.Inspect(ctx, name)
 	if err != nil {
