@@ -101,6 +101,9 @@ func TestViewFilters(t *testing.T) {
 	if got := m.after("/wor\bb"); got.filter != "wob" || !strings.Contains(got.View(), "3 filtered out") {
 		t.Errorf("%q\n%s", got.filter, got.View())
 	}
+	if got := m.after(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("/web")}).names(); got != "a web" {
+		t.Errorf("filtered by what was typed at once: %s", got)
+	}
 	if got := m.after("/web\x1b").names(); got != "a b web" {
 		t.Errorf("after esc: %s", got)
 	}
