@@ -93,10 +93,7 @@ func (x *race) run(ctx context.Context, c *locker.Client, me int) error {
 	for ctx.Err() == nil {
 		k, err := c.Acquire(ctx, x.name)
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil // it says why
-			}
-			return err
+			return err // where ctx has ended, nobody wants to know
 		}
 		x.granted(me)
 		if err := k.Release(ctx); err != nil {

@@ -91,7 +91,7 @@ func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.take(msg)
 		then = m.lookAfter(m.w.pause(msg))
 	case tea.KeyMsg:
-		then = m.key(msg)
+		then = m.allKeys(msg)
 	}
 	m.scroll()
 	return m, then
@@ -107,6 +107,20 @@ func (m *watchModel) take(l look) {
 	} else if m.down.IsZero() {
 		m.down = l.at
 	}
+}
+
+// allKeys is what a message of keys does. Keys that arrive together, as of a fast typist
+// over a slow connection, are one message.
+func (m *watchModel) allKeys(msg tea.KeyMsg) (then tea.Cmd) {
+	if msg.Type != tea.KeyRunes || len(msg.Runes) < 2 {
+		return m.key(msg)
+	}
+	for _, r := range msg.Runes {
+		if cmd := m.key(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}}); cmd != nil {
+			then = cmd
+		}
+	}
+	return then
 }
 
 // key is what a key does.

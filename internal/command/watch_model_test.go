@@ -1,0 +1,217 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/lockerproject/locker"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// queueOf makes a queue with a holder since some seconds, and waiters.
+func queueOf(name, owner string, held, waiters int) locker.Queue {
+	q := locker.Queue{Name: name, Tickets: []locker.Ticket{{
+		Token: 1, Owner: owner, Held: true, Since: noon.Add(-time.Duration(held) * time.Second), Remaining: 20 * time.Second,
+	}}}
+	for i := range waiters {
+		q.Tickets = append(q.Tickets, locker.Ticket{Token: uint64(i + 2), Owner: fmt.Sprint("waiter-", i), Since: noon.Add(-9 * time.Second)})
+	}
+	return q
+}
+
+// modelOf is a screen of some size that shows queues.
+func modelOf(width, height int, queues ...locker.Queue) *watchModel {
+	w := &watcher{interval: time.Second}
+	m := newWatchModel(context.Background(), w, "redis://host", io.Discard, look{at: noon, queues: queues})
+	return (&m).after(tea.WindowSizeMsg{Width: width, Height: height})
+}
+
+// after is the model after messages; a text is keys.
+func (m *watchModel) after(msgs ...any) *watchModel {
+	next := tea.Model(*m)
+	for _, msg := range msgs {
+		if text, ok := msg.(string); ok {
+			for _, r := range text {
+				next, _ = next.Update(keyOf(r))
+			}
+			continue
+		}
+		next, _ = next.Update(msg)
+	}
+	model := next.(watchModel)
+	return &model
+}
+
+func keyOf(r rune) tea.KeyMsg {
+	switch r {
+	case '\r':
+		return tea.KeyMsg{Type: tea.KeyEnter}
+	case '\x1b':
+		return tea.KeyMsg{Type: tea.KeyEsc}
+	case '\b':
+		return tea.KeyMsg{Type: tea.KeyBackspace}
+	case ' ':
+		return tea.KeyMsg{Type: tea.KeySpace, Runes: []rune{' '}}
+	}
+	return tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}}
+}
+
+// names are the first words of the rows that are shown.
+func (m *watchModel) names() string {
+	var names []string
+	for _, line := range strings.Split(m.View(), "\n")[3:] {
+		if fields := strings.Fields(strings.TrimPrefix(line, "> ")); len(fields) > 5 && !strings.Contains(line, "quit") {
+			names = append(names, fields[0])
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func TestViewSorts(t *testing.T) {
+	t.Parallel()
+	m := modelOf(100, 24, queueOf("a", "x", 5, 1), queueOf("b", "x", 50, 0), queueOf("c", "x", 1, 3))
+	for _, want := range []string{"a b c", "c a b", "a c b", "b a c", "a b c"} {
+		if got := m.names(); got != want {
+			t.Errorf("sorted by %d: %s, want %s", m.sort, got, want)
+		}
+		m = m.after("s")
+	}
+}
+
+func TestViewFilters(t *testing.T) {
+	t.Parallel()
+	m := modelOf(100, 24, queueOf("a", "web", 5, 1), queueOf("b", "worker", 50, 0), queueOf("web 2", "x", 1, 0))
+	if got := m.after("/web").names(); got != "a web" {
+		t.Errorf("filtered by web: %s", got)
+	}
+	if got := m.after("/web 2").names(); got != "web" {
+		t.Errorf("filtered by web 2: %s", got)
+	}
+	if got := m.after("/waiter-0\r").names(); got != "a" {
+		t.Errorf("filtered by a waiter: %s", got)
+	}
+	if got := m.after("/wor\bb"); got.filter != "wob" || !strings.Contains(got.View(), "3 filtered out") {
+		t.Errorf("%q\n%s", got.filter, got.View())
+	}
+	if got := m.after(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("/web")}).names(); got != "a web" {
+		t.Errorf("filtered by what was typed at once: %s", got)
+	}
+	if got := m.after("/web\x1b").names(); got != "a b web" {
+		t.Errorf("after esc: %s", got)
+	}
+}
+
+func TestViewScrolls(t *testing.T) {
+	t.Parallel()
+	var queues []locker.Queue
+	for i := range 50 {
+		queues = append(queues, queueOf(fmt.Sprintf("q%02d", i), "x", 1, 0))
+	}
+	m := modelOf(100, 9, queues...) // five rows
+	for _, c := range []struct{ keys, want, selected string }{
+		{"", "q00 q01 q02 q03 q04", "q00"},
+		{"jjjj", "q00 q01 q02 q03 q04", "q04"},
+		{"j", "q01 q02 q03 q04 q05", "q05"},
+		{"kkkkk", "q00 q01 q02 q03 q04", "q00"},
+		{"k", "q00 q01 q02 q03 q04", "q00"},
+		{"G", "q45 q46 q47 q48 q49", "q49"},
+		{"j", "q45 q46 q47 q48 q49", "q49"},
+		{"g", "q00 q01 q02 q03 q04", "q00"},
+	} {
+		m = m.after(c.keys)
+		if got := m.names(); got != c.want || m.selected != c.selected {
+			t.Errorf("%q: %s, selected %s; want %s, %s", c.keys, got, m.selected, c.want, c.selected)
+		}
+	}
+	// The cursor follows its lock when others come and go.
+	m = m.after("jj", look{at: noon, queues: queues[1:]})
+	if m.selected != "q02" || m.cursor != 1 {
+		t.Errorf("selected %s in row %d", m.selected, m.cursor)
+	}
+	if m = m.after(look{at: noon}); m.selected != "" || !strings.Contains(m.View(), "nobody holds a lock") {
+		t.Errorf("selected %q\n%s", m.selected, m.View())
+	}
+}
+
+func TestViewDetail(t *testing.T) {
+	t.Parallel()
+	m := modelOf(100, 9, queueOf("a", "holder", 5, 40))
+	d := m.after("\r")
+	if v := d.View(); !strings.Contains(v, "exclusive") || !strings.Contains(v, "holder") || !strings.Contains(v, "waiter-3") || strings.Contains(v, "waiter-4") {
+		t.Error(v)
+	}
+	if v := d.after("G").View(); !strings.Contains(v, "waiter-39") {
+		t.Error(v)
+	}
+	if v := d.after(look{at: noon}).View(); !strings.Contains(v, "free: nobody") {
+		t.Error(v)
+	}
+	if v := d.after("\x1b").View(); !strings.Contains(v, "WAITERS") {
+		t.Error(v)
+	}
+}
+
+func TestViewOutageAndStop(t *testing.T) {
+	t.Parallel()
+	m := modelOf(120, 9, queueOf("a", "x", 5, 0))
+	down := look{at: time.Now(), err: fmt.Errorf("no\nanswer \x1b[2J")}
+	v := m.after(down).View()
+	if !strings.Contains(v, `no answer for <1s; what is shown is of 12:00:00: "no; answer \x1b[2J"`) || !strings.Contains(v, "> a") {
+		t.Error(v)
+	}
+	if v := m.after(down, look{at: noon, queues: m.seen.queues}).View(); strings.Contains(v, "no answer") {
+		t.Error(v)
+	}
+	stopped := m.after(" ", look{at: noon})
+	if v := stopped.View(); !strings.Contains(v, "stopped") || !strings.Contains(v, "> a") {
+		t.Error(v)
+	}
+	if v := stopped.after(" ", look{at: noon}).View(); strings.Contains(v, "stopped") || strings.Contains(v, "> a") {
+		t.Error(v)
+	}
+}
+
+// TestViewFits draws on screens of every size: no line is longer, and there are no
+// more lines.
+func TestViewFits(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("日本語-name-", 30)
+	for _, keys := range []string{"", "\r", "/x", "s "} {
+		for width := range 130 {
+			for _, height := range []int{0, 1, 2, 5, 24} {
+				m := modelOf(width, height, queueOf(long, long, 5, 3), queueOf("b\x1b[2J", "\u009b", 5, 0)).after(keys)
+				lines := strings.Split(m.View(), "\n")
+				if len(lines) > max(height, around+2) {
+					t.Errorf("%d lines on a screen of %d", len(lines), height)
+				}
+				for _, line := range lines {
+					if ansi.StringWidth(line) > width || strings.ContainsAny(line, "\x1b\u009b") {
+						t.Fatalf("%q on a screen of %d columns", line, width)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWatchIsNoBurden(t *testing.T) {
+	t.Parallel()
+	w := &watcher{interval: time.Second}
+	for took, want := range map[time.Duration]time.Duration{
+		10 * time.Millisecond:  990 * time.Millisecond,
+		500 * time.Millisecond: 2 * time.Second,
+		3 * time.Second:        12 * time.Second,
+	} {
+		if got := w.pause(look{took: took}); got != want {
+			t.Errorf("after a look of %v: %v, want %v", took, got, want)
+		}
+	}
+}

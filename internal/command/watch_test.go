@@ -1,0 +1,180 @@
+package command_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/command"
+	"github.com/lockerproject/locker/internal/commandtest"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+const often = "--interval=100ms"
+
+// TestWatchLines is watch where its output is no terminal.
+func TestWatchLines(t *testing.T) {
+	onRedisAndEtcd(t, func(t *testing.T, url string) {
+		c := client(t, url)
+		k := hold(t, c, "order:1", locker.WithOwner("web-1"))
+		hold(t, c, "stock", locker.WithOwner("web-2"))
+		w := on(t, url, "watch", "order:", often).Start()
+		w.WaitOut("  order:1  held by web-1 (token ")
+		wait(t, c, "order:1", locker.WithOwner("web-3"), locker.WithWait(time.Minute))
+		w.WaitOut(", 1 waiter\n")
+		if err := k.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.WaitOut("  order:1  held by web-3 (token ")
+		if err := c.Break(t.Context(), "order:1", queue(t, c, "order:1")[0].Token); err != nil {
+			t.Fatal(err)
+		}
+		w.WaitOut("  order:1  free\n")
+		w.Signal(os.Interrupt)
+		r := w.Wait()
+		if r.Code != 128+2 || r.ErrOut != "" || strings.Contains(r.Out, "stock") || !regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d  order:1  free$`).MatchString(r.Out) {
+			t.Error(r)
+		}
+		harmless(t, r.Out)
+	})
+}
+
+func TestWatchJSON(t *testing.T) {
+	onRedisAndEtcd(t, func(t *testing.T, url string) {
+		c := client(t, url)
+		k := hold(t, c, "a", locker.WithOwner("web-1"))
+		w := on(t, url, "watch", often, "--json").Start()
+		w.WaitOut("\n")
+		time.Sleep(300 * time.Millisecond) // of which a look that changes nothing prints nothing
+		if err := k.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.WaitOut(`"tickets":[]}`)
+		w.Signal(syscall.SIGTERM)
+		r := w.Wait()
+		lines := decode[queueLine](t, r.Out)
+		if r.Code != 128+15 || len(lines) != 2 || lines[0].Name != "a" || lines[0].Tickets[0].Owner != "web-1" || lines[1].Holders != 0 {
+			t.Error(r)
+		}
+		if _, err := time.Parse(time.RFC3339, lines[0].Time); err != nil {
+			t.Error(err, r)
+		}
+	})
+}
+
+func TestWatchLinesOutage(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	hold(t, client(t, srv.URL()), "a", locker.WithOwner("before"))
+	w := on(t, srv.URL(), "watch", often).Start()
+	w.WaitOut("held by before")
+	srv.Kill()
+	w.WaitErr("locker: list")
+	srv.Start()
+	w.WaitErr("locker: the store answers again\n")
+	hold(t, client(t, srv.URL()), "b", locker.WithOwner("after"))
+	w.WaitOut("  b  held by after")
+	w.Signal(os.Interrupt)
+	if r := w.Wait(); strings.Count(r.ErrOut, "\n") != 2 { // one line when it goes, one when it is back
+		t.Error(r)
+	}
+}
+
+// screen is a terminal with locker watch on it.
+func screen(t *testing.T, url string, args ...string) (*commandtest.Terminal, *commandtest.Cmd) {
+	t.Helper()
+	term := commandtest.NewTerminal(t)
+	return term, term.Attach(on(t, url, append([]string{"watch", often}, args...)...).With("TERM=xterm-256color")).Start()
+}
+
+func TestWatchScreen(t *testing.T) {
+	onRedisAndEtcd(t, func(t *testing.T, url string) {
+		c := client(t, url)
+		hold(t, c, "order:1", locker.WithOwner("web-1"), locker.WithNote("ship it"))
+		hold(t, c, evil, locker.WithOwner(evil))
+		term, w := screen(t, url)
+		term.WaitFor("\x1b[?1049h") // the other screen
+		term.WaitFor("order:1")
+		term.WaitFor("2 locks, 2 holders, 0 waiters")
+		wait(t, c, "order:1", locker.WithOwner("web-2"))
+		term.WaitFor("2 locks, 2 holders, 1 waiter")
+		term.Type("/order")
+		term.WaitFor("filter: order_")
+		term.Type("\r\r")
+		term.WaitFor("web-2")
+		term.WaitFor("exclusive")
+		term.Type("q")
+		if r := w.Wait(); r.Code != 0 {
+			t.Error(r, term.Shown())
+		}
+		term.WaitFor("\x1b[?1049l")
+		if shown := term.Shown(); strings.Contains(shown, "\x1b]0;owned") || strings.Contains(shown, "\u009b") || !strings.Contains(shown, `\x1b]0;owned`) {
+			t.Errorf("a name was obeyed, or not shown: %q", shown)
+		}
+	})
+}
+
+func TestWatchScreenEnds(t *testing.T) {
+	t.Parallel()
+	url := ownSpace(testbed.SharedRedis(t).URL())
+	for _, end := range []struct {
+		how  func(*commandtest.Terminal, *commandtest.Cmd)
+		code int
+	}{
+		{func(term *commandtest.Terminal, _ *commandtest.Cmd) { term.Type("q") }, 0},
+		{func(term *commandtest.Terminal, _ *commandtest.Cmd) { term.Type("\x1b") }, 0},
+		{func(term *commandtest.Terminal, _ *commandtest.Cmd) { term.Type("\x03") }, 128 + 2},
+		{func(_ *commandtest.Terminal, w *commandtest.Cmd) { w.Signal(syscall.SIGTERM) }, 128 + 15},
+	} {
+		term, w := screen(t, url)
+		term.WaitFor("nobody holds a lock")
+		end.how(term, w)
+		if r := w.Wait(); r.Code != end.code {
+			t.Errorf("want exit code %d: %v %q", end.code, r, term.Shown())
+		}
+		term.WaitFor("\x1b[?1049l") // the screen that was there before
+		term.WaitFor("\x1b[?25h")   // with its cursor
+	}
+}
+
+func TestWatchScreenOutage(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	hold(t, client(t, srv.URL()), "a", locker.WithOwner("before"))
+	term, w := screen(t, srv.URL())
+	term.WaitFor("before")
+	srv.Kill()
+	term.WaitFor("no answer for ")
+	srv.Start()
+	term.WaitFor("0 locks, 0 holders")
+	term.Type("q")
+	if r := w.Wait(); r.Code != 0 {
+		t.Error(r)
+	}
+}
+
+func TestWatchWrongUse(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--interval", "1ms"}, {"--interval", "x"}, {"a", "b"}} {
+		if r := on(t, "redis://127.0.0.1:1", append([]string{"watch"}, args...)...).Run(); r.Code != command.ExitUsage {
+			t.Error(r)
+		}
+	}
+}
+
+// TestStartAsksNothing is about what package quietterm is for.
+func TestStartAsksNothing(t *testing.T) {
+	t.Parallel()
+	term := commandtest.NewTerminal(t)
+	c := commandtest.Command(t, "version").With("TERM=xterm-256color", "CI=")
+	if r := term.Attach(c).Run(); r.Code != 0 || r.Took > 4*time.Second {
+		t.Error(r)
+	}
+	if shown := term.WaitFor("stores: "); strings.Contains(shown, "\x1b") {
+		t.Errorf("the terminal was asked: %q", shown)
+	}
+}
