@@ -18,8 +18,8 @@ FLAGS ?=
 TIMEOUT ?= 20m
 
 # Modules of their own beside the root's, where they exist.
-MODULES := $(patsubst %/go.mod,%,$(wildcard adapter/*/go.mod bench/go.mod internal/peertest/go.mod))
 EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/go.mod examples/*/go.mod))
+MODULES := $(filter-out tools $(EXAMPLES),$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/locker
 # Tools are built from tools/go.mod, into a folder for that very go.mod.
@@ -40,6 +40,26 @@ test: servers ## run all tests against real servers (what CI runs)
 	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,. $(MODULES),go test -p 3 -timeout $(TIMEOUT) $(FLAGS) ./...)
 
+# Debian has no packages of it, and it takes 400 MB: not a part of `make test`.
+.PHONY: mysql
+mysql: ## run the MySQL driver's tests on Oracle's MySQL, too
+	@scripts/install-servers.sh mariadb mysql
+	@export LOCKER_TEST_REQUIRE=all; \
+	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql)
+
+.PHONY: conformance
+conformance: ## run the suite on a store of your own (make conformance LOCKER_TEST_URL=redis://...)
+	@[ -n "$${LOCKER_TEST_URL:-}" ] || { echo 'make conformance LOCKER_TEST_URL=scheme://host...: which store?' >&2; exit 2; }
+	@$(call in,.,go test -count=1 -timeout $(TIMEOUT) -run 'TestConformance$$' $(FLAGS) ./driver/all)
+
+.PHONY: up
+up: ## start stores in containers, and print their URLs (make up STORE=redis)
+	@scripts/stores.sh up $(STORE)
+
+.PHONY: down
+down: ## stop the stores that `make up` started
+	@scripts/stores.sh down
+
 # The suite on every store is left out: it takes minutes for each, and runs the
 # core's code and the drivers' that the other tests run. All of it:
 # make race RACE_SKIP=none. A package whose tests hold elections has the
@@ -54,7 +74,8 @@ race: servers gcc ## run the short tests under the race detector
 	$(call in,.,go test -race -short -p 1 -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -E '/driver/($(ELECTING))$$'))
 
 .PHONY: lint
-lint: tools ## golangci-lint, with .golangci.yml
+lint: tools ## golangci-lint, with .golangci.yml, and actionlint
+	@$(TOOLS)/actionlint
 	@$(call in,. $(MODULES) $(EXAMPLES),$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
 
 .PHONY: fmt

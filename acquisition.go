@@ -175,10 +175,9 @@ func (a *acquisition) owner() string {
 // once asks the store with one ticket. When that fails, and the store may have
 // the ticket, it is removed, in the background if need be.
 func (a *acquisition) once(req driver.Request) (*Lock, error) {
-	offset := a.c.clock.lastOffset()
-	g, err := a.c.d.Acquire(a, req)
+	g, asked, err := a.ask(req)
 	if err == nil {
-		return a.adopt(req, g, g.Asked.Add(offset))
+		return a.adopt(req, g, asked)
 	}
 	switch {
 	case errors.Is(err, driver.ErrNotAcquired):
@@ -189,6 +188,25 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 		a.c.removals.orphan(req.Hold(0), undoWait)
 	}
 	return nil, a.explain(err)
+}
+
+// ask asks the store for a grant, and says by the core's clock from when it counts.
+// A provisional lease of which the safety margin leaves too little to renew it in
+// time gives way to the whole one at once.
+func (a *acquisition) ask(req driver.Request) (g driver.Grant, asked time.Time, err error) {
+	c := a.c
+	offset := c.clock.lastOffset()
+	g, err = c.d.Acquire(a, req)
+	switch {
+	case err != nil:
+	case g.TTL > 0 && c.margin >= g.TTL:
+		err = fmt.Errorf("%w: a safety margin of %v: this store gives a lease of %v", ErrUnsupported, c.margin, g.TTL)
+	case g.Claim > 0 && c.margin > g.Claim/3:
+		offset = c.clock.lastOffset()
+		g.Asked, g.Claim = time.Now(), 0
+		err = c.d.Renew(a, req.Hold(g.Token), req.TTL)
+	}
+	return g, g.Asked.Add(offset), err
 }
 
 // adopt makes a lease of a grant, unless it is over already or the Client was

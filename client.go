@@ -96,6 +96,21 @@ func (c *Client) Ping(ctx context.Context) error {
 	}))
 }
 
+// ServerVersion returns the name and the version of the store's software, as it
+// tells them, for people: "Redis 7.0.15". ErrUnsupported says that this store does not.
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	v, ok := c.d.(driver.ServerVersioner)
+	if !ok {
+		return "", c.fail("version", "", ErrUnsupported)
+	}
+	var version string
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		version, err = v.ServerVersion(ctx)
+		return err
+	})
+	return version, c.fail("version", "", err)
+}
+
 // Close implements Locker. What is held is released, and what the store has not
 // confirmed yet gets a last try, all within the bound for a release
 // (WithReleaseTimeout); with nothing to release Close is immediate. A lock

@@ -29,8 +29,8 @@ var (
 	ErrClosed = driver.ErrClosed
 	// ErrInvalidName: a lock name is valid UTF-8 of 1 to 512 bytes.
 	ErrInvalidName = errors.New("invalid lock name")
-	// ErrInvalidOption: an option makes no sense; the text says which.
-	ErrInvalidOption = errors.New("invalid option")
+	// ErrInvalidOption: an option or a URL makes no sense; the text says which.
+	ErrInvalidOption = driver.ErrInvalidOption
 	// ErrUnsupported: this store cannot do what was asked.
 	ErrUnsupported = driver.ErrUnsupported
 	// ErrUpgrade: a reader asked to write. It would wait for itself.

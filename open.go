@@ -11,8 +11,9 @@ import (
 // Open makes a Client from a URL, with the driver that is registered for its
 // scheme: import the driver's package. The parameters that all stores know are
 // prefix (of what the store holds, default "locker") and ttl (the default
-// lease, as for time.ParseDuration). Most drivers reach no store here: use Ping
-// to know that it answers. Errors never tell the password.
+// lease, as for time.ParseDuration). Most drivers reach no store here: use
+// [Client.Ping] to know that it answers. A URL that is wrong is ErrInvalidOption.
+// Errors never tell the password.
 func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error) {
 	u, err := driver.ParseURL(url)
 	if err != nil {

@@ -74,6 +74,7 @@ func TestOpenRefuses(t *testing.T) {
 			_ = l.Close()
 			continue
 		}
+		want(t, err, locker.ErrInvalidOption)
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %q does not say %q", url, err, part)
 		}

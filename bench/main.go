@@ -2,6 +2,7 @@
 // used raw, this library, and the libraries people come from.
 //
 //	go run . [-stores redis,etcd] [-rounds 7] [-slice 300ms] [-json file]
+//	go run . -json figures.json -plot ../docs/bench.svg
 //
 // All subjects of a store take turns on one server on loopback, so that what the machine does
 // meanwhile meets all of them. Figures are medians of the rounds; compare them
@@ -38,8 +39,13 @@ func main() {
 		slice   = flag.Duration("slice", 300*time.Millisecond, "how long each subject runs in each round")
 		held    = flag.Int("held", 10_000, "locks held, and waiters, at once; 0: not measured")
 		jsonOut = flag.String("json", "", "write the figures to this file, too")
+		svgOut  = flag.String("plot", "", "measure nothing: draw the figures of the -json file as this SVG")
 	)
 	flag.Parse()
+	if *svgOut != "" {
+		end(plot(*jsonOut, *svgOut))
+		return
+	}
 	cfg := config{rounds: *rounds, slice: *slice, contenders: 16, parallel: 32, many: []int{2, 16, 256}, held: *held}
 	var all []result
 	for _, s := range stores {
@@ -48,10 +54,15 @@ func main() {
 		}
 	}
 	if *jsonOut != "" {
-		if err := writeJSON(*jsonOut, all); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
+		end(writeJSON(*jsonOut, all))
+	}
+}
+
+// end ends the program if there is an error.
+func end(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
 	}
 }
 

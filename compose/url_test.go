@@ -91,7 +91,7 @@ func TestURLRefused(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s is opened", raw)
 			_ = l.Close()
-		} else if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+		} else if !errors.Is(err, locker.ErrInvalidOption) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v, want it to say %q and no password", raw, err, want)
 		}
 	}

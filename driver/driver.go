@@ -9,7 +9,7 @@ import (
 // specification; the numbers refer to it.
 //
 // A driver may also implement [BatchRenewer], [Lister], [Breaker],
-// [LossNotifier], [Bounder], [Pinger] and fmt.Stringer, each of which names what the
+// [LossNotifier], [Bounder], [Pinger], [ServerVersioner] and fmt.Stringer, each of which names what the
 // core does without it.
 type Driver interface {
 	// Acquire takes a ticket and, with r.Wait, waits until it is granted

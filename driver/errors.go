@@ -18,6 +18,9 @@ var (
 	ErrClosed = errors.New("locker closed")
 	// ErrUnsupported says that the store cannot do what was asked.
 	ErrUnsupported = errors.New("not supported by this store")
+	// ErrInvalidOption says that a setting, such as a parameter of a URL, makes no
+	// sense; the text says which.
+	ErrInvalidOption = errors.New("invalid option")
 	// ErrUnavailable says that the store did not answer, or refuses everybody:
 	// it is down, has no leader, or takes no connection (D14).
 	ErrUnavailable = errors.New("store unavailable")

@@ -46,15 +46,20 @@ func Schemes() []string {
 	return schemes
 }
 
-// Open makes the driver for u.
+// Open makes the driver for u. An error that does not say that the store is
+// unavailable says what is wrong with the URL, and wraps [ErrInvalidOption].
 func Open(ctx context.Context, u *URL) (Driver, error) {
 	openersMu.RLock()
 	open, ok := openers[u.Scheme]
 	openersMu.RUnlock()
 	if !ok {
-		return nil, unknownScheme(u.Scheme)
+		return nil, mark(unknownScheme(u.Scheme), ErrInvalidOption)
 	}
-	return open(ctx, u)
+	d, err := open(ctx, u)
+	if err != nil && ctx.Err() == nil && !IsUnavailable(err) {
+		err = mark(err, ErrInvalidOption)
+	}
+	return d, err
 }
 
 // packages are the schemes of this module, each with its package.
@@ -66,8 +71,9 @@ var packages = map[string]string{
 	"etcd": "driver/etcd", "etcds": "driver/etcd",
 	"consul": "driver/consul", "consuls": "driver/consul",
 	"postgres": "driver/postgres", "postgresql": "driver/postgres",
-	"mysql": "driver/mysql",
-	"all":   "compose", "fallback": "compose", "tokenbase": "compose",
+	"mysql":  "driver/mysql",
+	"sqlite": "driver/sqlite",
+	"all":    "compose", "fallback": "compose", "tokenbase": "compose",
 }
 
 // unknownScheme says which import is missing, or which schemes there are.

@@ -15,6 +15,11 @@ import (
 // Unlike net/url it takes several hosts, each with a port of its own. One that is
 // made of others has them in parentheses, as they are: scheme://(URL)(URL)…[?query].
 // No method, and no error, tells the password.
+//
+// Drivers read the same thing under the same parameter, where their client has
+// it: dial_timeout, read_timeout, write_timeout (timeout, where there is but one for
+// a request), pool_size, keepalive; tls, ca, cert, key, server_name and
+// insecure_skip_verify; password_file and token_file (see Secret).
 type URL struct {
 	Scheme   string
 	User     string
@@ -30,8 +35,14 @@ type URL struct {
 	errs  []error
 }
 
-// ParseURL reads a URL. Its errors name the part at fault.
+// ParseURL reads a URL. Its errors wrap [ErrInvalidOption] and name the part at
+// fault.
 func ParseURL(raw string) (*URL, error) {
+	u, err := parseURL(raw)
+	return u, mark(err, ErrInvalidOption)
+}
+
+func parseURL(raw string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || scheme == "" {
 		return nil, errors.New("malformed URL: want scheme://host…")
@@ -198,9 +209,17 @@ func (u *URL) Bool(name string, def bool) bool {
 	return b
 }
 
+// Refuse makes Done return err, which is what a driver has found wrong with a
+// parameter: it begins with the parameter's name and tells no secret. Nil is nothing.
+func (u *URL) Refuse(err error) {
+	if err != nil {
+		u.errs = append(u.errs, err)
+	}
+}
+
 // Done returns what was wrong with the parameters, or names those that nobody
 // asked for and lists the ones that are known. URLs in parentheses that nobody asked
-// for are refused too.
+// for are refused too. The error wraps [ErrInvalidOption].
 func (u *URL) Done() error {
 	errs := u.errs
 	if len(u.parts) > 0 && !u.takes {
@@ -212,5 +231,5 @@ func (u *URL) Done() error {
 			errs = append(errs, fmt.Errorf("unknown parameter %q (known: %s)", name, strings.Join(known, ", ")))
 		}
 	}
-	return errors.Join(errs...)
+	return mark(errors.Join(errs...), ErrInvalidOption)
 }

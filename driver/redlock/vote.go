@@ -18,7 +18,7 @@ const (
 	inQueue             // it stands in line on a majority
 	tooSmall            // its number was refused by too many
 	notNow              // others are ahead of it, on a majority
-	split               // several have asked at once
+	split               // several have asked at once, and nothing is settled
 	unreachable         // too few have answered
 	familiar            // it was asked for before, and has another number
 	gone                // it was released before
@@ -115,9 +115,7 @@ func (v *vote) judge(final bool) verdict {
 		return undecided
 	case answered < quorum:
 		return unreachable
-	case yes >= quorum && v.mode == orLeave:
-		return notNow // too many are ahead, of whom each node knows some
-	case v.mode == orLeave && v.n[blocked] > nodes-quorum:
+	case v.mode == orLeave && (yes >= quorum || v.n[blocked] > nodes-quorum) && v.settled():
 		return notNow
 	case v.mode == orWait && yes+in >= quorum:
 		return inQueue
@@ -129,6 +127,27 @@ func (v *vote) judge(final bool) verdict {
 		return split
 	}
 	return unreachable
+}
+
+// settled tells whether what is in the way of a ticket with a limit stands on a
+// majority. Tickets that are only asked for at this moment may be on some nodes, and
+// not stay there.
+func (v *vote) settled() bool {
+	if !v.t.r.Shared || v.t.r.Limit < 2 {
+		return true
+	}
+	seen, ahead := make(map[string]int), 0
+	for i, a := range v.answers {
+		if v.heard[i] && a.what == blocked && len(a.ahead) == 0 {
+			return true // an exclusive ticket, or another library's lock
+		}
+		for _, id := range a.ahead {
+			if seen[id]++; seen[id] == v.d.quorum {
+				ahead++
+			}
+		}
+	}
+	return ahead >= v.t.r.Limit
 }
 
 // fits tells whether a ticket with a limit has few enough ahead of it. Each node

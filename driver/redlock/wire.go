@@ -11,9 +11,9 @@ import (
 
 // ACLCommands are the commands that a user of the nodes needs the right to,
 // beside the keys and the channels that begin with the prefix: ~locker:*
-// &locker:*. scan is for listing.
+// &locker:*. scan and getrange are for listing.
 const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember getrange " +
 	"publish subscribe unsubscribe ping select scan"
 
 // Notices to the channel of a process: one letter and what follows.
@@ -65,7 +65,7 @@ const (
 // acquireCall asks a node for a ticket; if it holds, it does for ttl.
 func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, round int64, mode, origin byte) *call {
 	return &call{
-		script: redisline.RedlockAcquire,
+		script: d.keys.Script(redisline.RedlockAcquire),
 		keys:   []string{t.key, d.fences()},
 		args: []any{
 			t.r.ID, number, d.millis(ttl), redisline.Kind(t.r.Shared) + string([]byte{mode, origin}),
@@ -90,10 +90,18 @@ type answer struct {
 	what    int64
 	now     int64             // the node's clock, µs
 	floor   uint64            // refused: what a number has to be above; known: the number
-	ahead   []string          // holds: the shared tickets ahead, where there is a limit
+	ahead   []string          // the shared tickets ahead, where there is a limit: all if it holds, else as many as that
 	ready   bool              // in line: it may hold
 	foreign bool              // blocked: by another library's lock that is not a string
 	outlook redisline.Outlook // in line
+}
+
+func texts(list []any) (all []string) {
+	for _, e := range list {
+		s, _ := e.(string)
+		all = append(all, s)
+	}
+	return all
 }
 
 func parseAcquire(v any) (a answer, err error) {
@@ -109,13 +117,14 @@ func parseAcquire(v any) (a answer, err error) {
 	a.now = now
 	switch rest := list[2:]; a.what {
 	case holds:
-		for _, e := range rest {
-			id, _ := e.(string)
-			a.ahead = append(a.ahead, id)
-		}
+		a.ahead = texts(rest)
 		return a, nil
 	case blocked:
-		a.foreign = len(rest) > 0
+		if len(rest) == 0 {
+			return a, nil
+		}
+		ids, crowded := rest[0].([]any)
+		a.foreign, a.ahead = !crowded, texts(ids)
 		return a, nil
 	case released:
 		return a, nil

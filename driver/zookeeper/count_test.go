@@ -221,10 +221,19 @@ func TestWatchesDoNotGrow(t *testing.T) {
 	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
 	at := srv.URL() + "?session=10m"
 	ctx := ctxFor(t, time.Minute)
-	a, b := client(t, at), client(t, at)
-	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
+	var giveUp context.CancelFunc // some time after it is queued
+	b := must[*locker.Client](t)(locker.Open(ctx, at, locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventWaiting {
+			time.AfterFunc(20*time.Millisecond, giveUp)
+		}
+	})))
+	t.Cleanup(func() { _ = b.Close() })
+	k := must[*locker.Lock](t)(client(t, at).Acquire(ctx, "x"))
 	wait := func() {
-		if _, err := b.Acquire(ctx, "x", locker.WithWait(20*time.Millisecond)); !errors.Is(err, locker.ErrNotAcquired) {
+		var waiting context.Context
+		waiting, giveUp = context.WithCancel(ctx)
+		defer giveUp()
+		if _, err := b.Acquire(waiting, "x"); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}

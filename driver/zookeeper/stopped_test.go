@@ -14,6 +14,10 @@ import (
 
 func init() { testbed.RegisterChild("holds", childHolds) }
 
+// stopped is how long a process is stopped at least. A session may end sooner, when
+// the last sign of life was some time before.
+const stopped = 3 * time.Second
+
 // childHolds holds a fixed lease that is longer than its session's, and looks
 // at it without a pause. After a stop it tells what it saw first.
 func childHolds() {
@@ -28,10 +32,11 @@ func childHolds() {
 		fmt.Println("error", err)
 		return
 	}
+	last := time.Now() // before anybody knows that it can be stopped
 	fmt.Println("holds", k.Token())
-	for last := time.Now(); ; {
+	for {
 		now := time.Now()
-		if now.Sub(last) > 2*time.Second {
+		if now.Sub(last) > stopped-time.Second/2 {
 			fmt.Println("woke", k.Err())
 		}
 		last = now
@@ -42,14 +47,17 @@ func childHolds() {
 // than its session's: when it goes on, after the lock has been passed on, the
 // first look at the lock says that it is lost.
 func TestStoppedHolder(t *testing.T) {
-	at := strings.Replace(place(t), "session="+session.String(), "session=2s", 1)
+	url := place(t)
+	short := strings.Replace(url, "session="+session.String(), "session=2s", 1)
 	ctx := ctxFor(t, time.Minute)
 	for range 3 {
-		child := testbed.Child(t, "holds", "STORE="+at)
+		child := testbed.Child(t, "holds", "STORE="+short)
 		child.WaitLine("holds")
 		child.Pause()
-		next := client(t, at)
+		at := time.Now()
+		next := client(t, url)
 		k := must[*locker.Lock](t)(next.Acquire(ctx, "x"))
+		time.Sleep(time.Until(at.Add(stopped)))
 		child.Resume()
 		if line := child.WaitLine("woke"); !strings.Contains(line, locker.ErrLost.Error()) {
 			t.Errorf("the lock is %d's, and the one before says %q", k.Token(), line)

@@ -44,8 +44,13 @@ var consul = &kind{
 	},
 	ready:   func(ctx context.Context, addr string) error { return consulHas(ctx, addr, 1, options{}) },
 	secured: func(ctx context.Context, addr string, o options) error { return consulHas(ctx, addr, 1, o) },
-	image:   image{ref: "hashicorp/consul:1.22", port: 8500, args: []string{"agent", "-dev", "-client", "0.0.0.0"}},
+	image: &image{
+		args:    append([]string{"agent", "-dev"}, consulImageArgs...),
+		durable: append([]string{"agent", "-server", "-bootstrap-expect", "1", "-hcl", "performance{raft_multiplier=1}"}, consulImageArgs...),
+	},
 }
+
+var consulImageArgs = []string{"-client", "0.0.0.0", "-hcl", "limits{http_max_conns_per_client=15000}"}
 
 // consulSecurity has the agent answer on its first port as the options say.
 func consulSecurity(n *node) (args []string) {

@@ -7,16 +7,57 @@ import (
 	"time"
 )
 
-func TestContainer(t *testing.T) {
-	if err := engine(); err != nil {
-		t.Skip(err)
-	}
-	if _, err := docker(quick, "image", "inspect", redis.image.ref); err != nil {
-		t.Skip("the image is not on this machine")
-	}
+func hidden() (string, error) { return "", errors.New("hidden") }
+
+// newBox makes a Redis in a container, or skips the test.
+func newBox(t *testing.T, opts ...Option) (*kind, *Server) {
+	t.Helper()
+	t.Parallel()
 	k := *redis
-	k.find = func() (string, error) { return "", errors.New("hidden") }
-	testServer(t, &k, k.private(t, Args("--appendonly", "yes")))
+	k.find = hidden
+	s, err := k.launch(&node{opts: newOptions(opts)})
+	if err != nil {
+		t.Skip(err) // no engine, or no image
+	}
+	return &k, s
+}
+
+func TestContainer(t *testing.T) {
+	k, s := newBox(t, Args("--appendonly", "yes"))
+	s.own(t)
+	s.begin()
+	s.Wait()
+	testServer(t, k, s)
+}
+
+// A container whose server ends at once fails the test with what it said.
+func TestBrokenContainer(t *testing.T) {
+	_, s := newBox(t, Args("--no-such-setting", "1"))
+	tb := new(fakeTB)
+	tb.run(func(tb testing.TB) {
+		s.own(tb)
+		s.begin()
+		s.Wait()
+	})
+	if log := s.Log(); tb.failed == "" || !strings.Contains(log, "no-such-setting") {
+		t.Errorf("failed with %q, its log is %q", tb.failed, log)
+	}
+	for _, c := range tb.cleanups {
+		c()
+	}
+}
+
+// A helper that is gone is an error of each request, at once.
+func TestContainerWithoutHelper(t *testing.T) {
+	_, s := newBox(t)
+	c := s.inst.(*locked).instance.(*container)
+	_ = c.in.Close()
+	if err := s.inst.start(); err == nil {
+		t.Error("a container without its helper starts")
+	}
+	if s.inst.(*locked).remove(); c.helper.ProcessState == nil {
+		t.Error("the helper still runs")
+	}
 }
 
 // Where there is no engine, that must be found out at once: every test that
@@ -24,12 +65,12 @@ func TestContainer(t *testing.T) {
 func TestNoEngine(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
 	t0 := time.Now()
-	_, err := docker(2*time.Second, "version", "--format", "{{.Server.Version}}")
+	err := findEngine()
 	if d := time.Since(t0); err == nil || d > time.Second {
 		t.Errorf("%v after %v", err, d)
 	}
 	tb := new(fakeTB)
-	none := &kind{name: "none", find: func() (string, error) { return "", errors.New("hidden") }}
+	none := &kind{name: "none", find: hidden}
 	t.Setenv("LOCKER_TEST_REQUIRE", "")
 	tb.run(func(tb testing.TB) { none.private(tb) })
 	if !strings.Contains(tb.skipped, "a container will not do") {

@@ -24,14 +24,17 @@
 //     data folder of its own. Binaries are looked for in PATH, where Debian
 //     puts them, and in ${XDG_CACHE_HOME:-$HOME/.cache}/locker/bin, where
 //     scripts/install-servers.sh puts the ones it builds;
-//  3. a container, where the docker command finds an engine.
+//  3. a container, where the docker command finds an engine: the program
+//     internal/containers runs it, by testcontainers-go, with the image that
+//     docker-compose.yml names. TLS, ACL and most ensembles are not to be had so.
+//     LOCKER_TEST_SERVERS=containers leaves out what is installed.
 //
 // A test that finds none is skipped with the line that says how to get one.
 // With LOCKER_TEST_REQUIRE=1 it fails instead (see [Required]).
 //
 // Servers that this package starts, and their data, are gone when the test
-// process is gone, however it ended: a small watcher process outlives it by a
-// moment to see to that. Nothing here leaves a goroutine running, so tests may
+// process is gone, however it ended: a small watcher process, and one for each
+// container, outlive it by a moment to see to that. Nothing here leaves a goroutine running, so tests may
 // look for leaks: what is started for one test is stopped by its Cleanup, and
 // shared servers have none.
 //

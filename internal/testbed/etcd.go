@@ -44,9 +44,9 @@ var etcd = &kind{
 	},
 	ready:   func(ctx context.Context, addr string) error { return etcdReady(ctx, addr, options{}) },
 	secured: etcdReady,
-	image: image{
-		ref: "quay.io/coreos/etcd:v3.6.5", port: 2379,
-		args: []string{"etcd", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://127.0.0.1:2379"},
+	image: &image{
+		args:    []string{"--unsafe-no-fsync", "--heartbeat-interval=10", "--election-timeout=100"},
+		durable: []string{"--log-level=warn"},
 	},
 }
 

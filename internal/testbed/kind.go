@@ -33,7 +33,7 @@ type kind struct {
 	// it is scheme://addrs.
 	url func(addrs string) string
 
-	image image
+	image *image // nil where a container will not do
 
 	// killed cleans up outside of the data folder after a kill; nil: nothing.
 	killed func(n *node)
@@ -41,12 +41,12 @@ type kind struct {
 	optional bool
 }
 
-// An image is how a server is had as a container.
+// An image says how a server is run in a container. Which image that is of,
+// docker-compose.yml says: kinds have the names of its services.
 type image struct {
-	ref  string // "" where a container will not do
-	port int    // inside the container
-	env  []string
-	args []string // before the user's
+	env     []string
+	args    []string // before the user's
+	durable []string // instead of args, with [Durable]; nil: the same
 }
 
 // A node is one server's place: its data, its ports, its settings.
@@ -73,6 +73,14 @@ func (k *kind) urlOf(addrs string) string {
 		return k.url(addrs)
 	}
 	return k.scheme + "://" + addrs
+}
+
+// binary finds what to start, unless LOCKER_TEST_SERVERS=containers.
+func (k *kind) binary() (string, error) {
+	if os.Getenv("LOCKER_TEST_SERVERS") == "containers" {
+		return "", errors.New("LOCKER_TEST_SERVERS asks for containers")
+	}
+	return k.find()
 }
 
 // missing ends the test, which has no server to run against.

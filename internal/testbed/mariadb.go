@@ -37,9 +37,9 @@ var mariadb = &kind{
 	},
 	ready: mysqlReady,
 	url:   mysqlURL,
-	image: image{
-		ref: "mariadb:11", port: 3306,
-		env: []string{"MARIADB_ALLOW_EMPTY_ROOT_PASSWORD=1", "MARIADB_DATABASE=" + mysqlDatabase},
+	image: &image{
+		env:  []string{"MARIADB_USER=root", "MARIADB_PASSWORD=", "MARIADB_DATABASE=" + mysqlDatabase},
+		args: []string{"--max-connections=500"},
 	},
 }
 

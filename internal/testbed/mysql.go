@@ -31,9 +31,9 @@ var mysql = &kind{
 	},
 	ready: mysqlReady,
 	url:   mysqlURL,
-	image: image{
-		ref: "mysql:8.4", port: 3306,
-		env: []string{"MYSQL_ALLOW_EMPTY_PASSWORD=1", "MYSQL_DATABASE=" + mysqlDatabase},
+	image: &image{
+		env:  []string{"MYSQL_USER=root", "MYSQL_PASSWORD=", "MYSQL_DATABASE=" + mysqlDatabase},
+		args: []string{"--max-connections=500"},
 	},
 }
 

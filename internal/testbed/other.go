@@ -5,13 +5,13 @@ package testbed
 import (
 	"errors"
 	"net"
+	"os"
 	"os/exec"
 	"testing"
 )
 
 // Where there are no Unix processes, servers come from the environment or
-// from containers, and the latter are not removed when the test process is
-// killed.
+// from containers.
 
 type process struct{ instance }
 
@@ -23,7 +23,7 @@ var watch watcher
 
 type watcher struct{}
 
-func (watcher) folder() (string, error) { return "", nil }
+func (watcher) folder() (string, error) { return os.TempDir(), nil }
 func (watcher) tell(string, ...any)     {}
 
 // Port returns a port of the loopback that nothing listens on.

@@ -43,7 +43,11 @@ var postgres = &kind{
 	url: func(addrs string) string {
 		return "postgres://" + postgresUser + "@" + addrs + "/postgres?sslmode=disable"
 	},
-	image: image{ref: "postgres:16", port: 5432, env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"}},
+	image: &image{
+		env:     []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
+		args:    []string{"-c", "max_connections=300"},
+		durable: []string{"-c", "max_connections=300", "-c", "fsync=on"}, // testcontainers' module says off
+	},
 }
 
 // findPostgres takes the newest that Debian has installed: only there are

@@ -16,7 +16,7 @@ func PostgresStandby(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()
 	var primary *node
 	k := *postgres
-	k.image = image{}
+	k.image = nil
 	k.prepare = func(n *node) error {
 		if n == primary {
 			return preparePostgres(n)

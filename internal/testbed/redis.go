@@ -31,7 +31,10 @@ var redis = &kind{
 		}
 		return err
 	},
-	image: image{ref: "redis:7", port: 6379, args: []string{"redis-server", "--save", ""}},
+	image: &image{
+		args:    []string{"redis-server", "--save", ""},
+		durable: []string{"redis-server", "--save", "", "--appendonly", "yes", "--appendfsync", "always"},
+	},
 }
 
 // Redis starts a Redis for this test alone. It listens on loopback, keeps

@@ -24,7 +24,7 @@ const sentinelMaster = "mymaster"
 
 var redisReplicated = func() *kind {
 	k := *redis
-	k.image = image{}
+	k.image = nil
 	return &k
 }()
 

@@ -184,7 +184,7 @@ func (s *Server) begin() {
 // launch makes the server that n describes, from a binary or a container. It
 // does not start it. The error is why neither is to be had.
 func (k *kind) launch(n *node) (*Server, error) {
-	bin, err := k.find()
+	bin, err := k.binary()
 	if err == nil {
 		n.bin = bin
 		p, err := newProcess(k, n)

@@ -1,6 +1,5 @@
 # Usage: watcher.sh FOLDER
-# Reads "+ PID", "- PID" and "+ ID", "- ID" (of containers, "box:…") from its
-# standard input. When that ends, kills what is left with all that it started,
+# Reads "+ PID" and "- PID" from its standard input. When that ends, kills what is left with all that it started,
 # and deletes FOLDER.
 trap '' INT TERM HUP QUIT PIPE
 live=' '
@@ -19,10 +18,8 @@ end_tree() { # parents first: a stopped parent has no new children
 
 exec 2>/dev/null
 for what in $live; do
-	case $what in
-	box:*) docker rm -f -v "${what#box:}" >/dev/null ;;
-	*) end_tree "$what"; kill -KILL -"$what" ;;
-	esac
+	end_tree "$what"
+	kill -KILL -"$what"
 done
 # A killed PostgreSQL leaves a shared memory segment (see freeSharedMemory).
 for file in "$1"/*/data/postmaster.pid; do

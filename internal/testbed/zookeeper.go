@@ -39,8 +39,7 @@ var zookeeper = &kind{
 		_, err := zookeeperMode(ctx, addr)
 		return err
 	},
-	image: image{
-		ref: "zookeeper:3.9", port: 2181,
+	image: &image{
 		env: []string{"ZOO_TICK_TIME=500", "ZOO_MAX_CLIENT_CNXNS=0", "ZOO_4LW_COMMANDS_WHITELIST=*", "JVMFLAGS=-Dzookeeper.extendedTypesEnabled=true"},
 	},
 }

@@ -6,8 +6,8 @@
 -- kept: the ticket has it on a majority; m for one that holds on a majority, and is
 -- to hold here as well.
 -- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
--- it may hold)} it is in line; {3, now} it is not, or {3, now, 1} when another library keeps
--- no string there; {0, now, floor} the number is too
+-- it may hold)} it is in line; {3, now} it is not, {3, now, 1} when another library keeps
+-- no string there, {3, now, ids} when so many shared tickets are ahead; {0, now, floor} the number is too
 -- small; {4, now, number} the ticket is known by that number, and this one was guessed;
 -- {-1, now} the ticket was released before this request came.
 local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -103,6 +103,24 @@ local function hold(v, ahead)
   return answer
 end
 
+-- crowd returns the first shared tickets ahead, as many as the limit, when it is they
+-- who are in the way. They are the same on all nodes that have them.
+local function crowd(v)
+  if v and v ~= MARK or peek(X, 0, number) then return nil end
+  local ahead = {}
+  local holders = call('ZRANGEBYSCORE', H, '-inf', '(' .. int(number), 'WITHSCORES', 'LIMIT', 0, limit)
+  for i = 1, #holders, 2 do table.insert(ahead, {id = holders[i], number = tonumber(holders[i + 1])}) end
+  for at = 0, limit - 1 do
+    local t = peek(S, at, number)
+    if not t then break end
+    table.insert(ahead, t)
+  end
+  table.sort(ahead, function(a, b) return a.number < b.number end)
+  local ids = {}
+  for i = 1, math.min(limit, #ahead) do ids[i] = ahead[i].id end
+  return ids
+end
+
 if call('SISMEMBER', D, id) == 1 then return {-1, now} end
 local v = current()
 local known, held = mine(v)
@@ -139,7 +157,8 @@ if held then return {1, now} end
 if mode == 't' then
   if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
   announce(v)
-  return v == FOREIGN and {3, now, 1} or {3, now}
+  if v == FOREIGN then return {3, now, 1} end
+  return {3, now, limit > 1 and crowd(v) or nil}
 end
 queue(exclusive, id, number, record)
 if dead then announce(v, id) end

@@ -1,0 +1,257 @@
+// Package docs_test checks the documents of this module: every Go block
+// compiles, every link leads somewhere.
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// documents are the Markdown files of the repository, relative to this folder.
+func documents(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	for _, pattern := range []string{"../*.md", "*.md", "../*/README.md", "../*/*/README.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 5 {
+		t.Fatalf("found only %q", files)
+	}
+	return files
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// block is a fenced block of a document.
+type block struct {
+	where, language, text string
+}
+
+func blocks(file, text string) (found []block) {
+	var b *block
+	for i, line := range strings.Split(text, "\n") {
+		switch fence, isFence := strings.CutPrefix(strings.TrimLeft(line, " "), "```"); {
+		case isFence && b == nil:
+			b = &block{where: fmt.Sprintf("%s:%d", file, i+1), language: fence}
+		case isFence:
+			found, b = append(found, *b), nil
+		case b != nil:
+			b.text += line + "\n"
+		}
+	}
+	return found
+}
+
+// otelModule is a module of its own, in which a block that uses it is compiled.
+const otelModule = "observe/otel"
+
+// packages are the imports that a block may leave out, by the name that it uses.
+var packages = map[string]string{
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os", "slog": "log/slog",
+	"sql": "database/sql", "strconv": "strconv", "synctest": "testing/synctest", "testing": "testing", "time": "time",
+	"api":         "github.com/hashicorp/consul/api",
+	"clientv3":    "go.etcd.io/etcd/client/v3",
+	"pgx":         "github.com/jackc/pgx/v5",
+	"pgxpool":     "github.com/jackc/pgx/v5/pgxpool",
+	"goredis":     "github.com/redis/go-redis/v9",
+	"locker":      "github.com/lockerproject/locker",
+	"compose":     "github.com/lockerproject/locker/compose",
+	"conformance": "github.com/lockerproject/locker/conformance",
+	"link":        "github.com/lockerproject/locker/conformance/link",
+	"coord":       "github.com/lockerproject/locker/coord",
+	"driver":      "github.com/lockerproject/locker/driver",
+	"consul":      "github.com/lockerproject/locker/driver/consul",
+	"etcd":        "github.com/lockerproject/locker/driver/etcd",
+	"memory":      "github.com/lockerproject/locker/driver/memory",
+	"mysql":       "github.com/lockerproject/locker/driver/mysql",
+	"postgres":    "github.com/lockerproject/locker/driver/postgres",
+	"redis":       "github.com/lockerproject/locker/driver/redis",
+	"redlock":     "github.com/lockerproject/locker/driver/redlock",
+	"zookeeper":   "github.com/lockerproject/locker/driver/zookeeper",
+	"election":    "github.com/lockerproject/locker/election",
+	"fence":       "github.com/lockerproject/locker/fence",
+	"etcdfence":   "github.com/lockerproject/locker/fence/etcdfence",
+	"pgxfence":    "github.com/lockerproject/locker/fence/pgxfence",
+	"redisfence":  "github.com/lockerproject/locker/fence/redisfence",
+	"sqlfence":    "github.com/lockerproject/locker/fence/sqlfence",
+	"lockertest":  "github.com/lockerproject/locker/lockertest",
+	"lockerslog":  "github.com/lockerproject/locker/observe/slog",
+	"lockerotel":  "github.com/lockerproject/locker/observe/otel",
+	"sqlite":      "github.com/lockerproject/locker/driver/sqlite",
+	"stripe":      "github.com/lockerproject/locker/stripe",
+}
+
+// stubs are what blocks use without saying what it is.
+const stubs = `
+var (
+	_ = sell
+	_ = ship
+	_ = report
+	_ = page
+	_ = url
+	_ = logger
+)
+
+var (
+	url    string
+	logger *slog.Logger
+)
+
+func page(context.Context, ...any) {}
+
+func ship(ctx context.Context, order int) error              { return ctx.Err() }
+func sell(ctx context.Context, token uint64, order int) error { return ctx.Err() }
+func report(ctx context.Context) error                       { return ctx.Err() }
+`
+
+var (
+	declares = regexp.MustCompile(`(?m)^(func|type|var|const) `)
+	imported = regexp.MustCompile(`(?m)^import (\w+ |_ )?"[^"]*".*\n`)
+	uses     = regexp.MustCompile(`\b([a-z]\w*)\.[A-Z]`)
+)
+
+// program makes a Go file of a block: one that is a file is left as it is, and
+// statements are put into a function that has a context, a Client and a database.
+func program(b block) string {
+	if strings.HasPrefix(b.text, "package ") || strings.HasPrefix(b.text, "// ") && strings.Contains(b.text, "\npackage ") {
+		return b.text
+	}
+	imports := strings.Join(imported.FindAllString(b.text, -1), "")
+	body := imported.ReplaceAllString(b.text, "")
+	if !declares.MatchString(body) {
+		if strings.Contains(body, "err := ") && !strings.Contains(body, "err != nil") {
+			body += "_ = err\n"
+		}
+		body = "func _(ctx context.Context, l *locker.Client, d driver.Driver, db *sql.DB) error {\n{\n" + body + "\n_ = l\n}\nreturn nil\n}\n"
+	}
+	body += stubs
+	seen := []string{}
+	for _, m := range uses.FindAllStringSubmatch(body, -1) {
+		path, known := packages[m[1]]
+		if known && !slices.Contains(seen, path) && !strings.Contains(imports, `"`+path+`"`) {
+			seen = append(seen, path)
+			imports += fmt.Sprintf("import %s %q\n", m[1], path)
+		}
+	}
+	return "package p\n" + imports + body
+}
+
+// TestCodeCompiles compiles every Go block, as a package of its own in this module.
+func TestCodeCompiles(t *testing.T) {
+	dir := t.TempDir()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := map[string]map[string]string{".": {}, otelModule: {}} // by module: where they are, by their folder
+	overlay := map[string]string{}
+	for _, file := range documents(t) {
+		for _, b := range blocks(file, read(t, file)) {
+			if b.language != "go" {
+				continue
+			}
+			module, name := ".", fmt.Sprintf("block%d", len(overlay))
+			if strings.Contains(b.text, "lockerotel.") {
+				module = otelModule
+			}
+			source := filepath.Join(dir, name+".go")
+			if err := os.WriteFile(source, []byte(program(b)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			overlay[filepath.Join(root, module, "docs", "internal", name, "block.go")] = source
+			programs[module]["./docs/internal/"+name] = b.where
+		}
+	}
+	if len(overlay) == 0 {
+		t.Fatal("no Go block was found")
+	}
+	list := filepath.Join(dir, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(list, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for module, where := range programs {
+		compile(t, filepath.Join(root, module), list, where)
+	}
+}
+
+// compile builds packages of a module, and says which documents they are from.
+func compile(t *testing.T, module, overlay string, where map[string]string) {
+	t.Helper()
+	args := append([]string{"build", "-overlay", overlay}, slices.Sorted(maps.Keys(where))...)
+	build := exec.CommandContext(t.Context(), "go", args...)
+	build.Dir = module
+	out, err := build.CombinedOutput()
+	if err == nil {
+		return
+	}
+	said := string(out)
+	for name, at := range where {
+		if regexp.MustCompile(strings.TrimPrefix(name, "./") + `\b`).MatchString(said) {
+			t.Errorf("%s does not compile", at)
+		}
+	}
+	t.Errorf("%v:\n%s", err, said)
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)|<(?:img|source|a)[^>]*(?:src|srcset|href)="([^"]+)"`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	noID    = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchor is what GitHub makes of a heading.
+func anchor(heading string) string {
+	return strings.ReplaceAll(noID.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
+// TestLinks looks for the files and headings that links name. Links to other
+// sites are not followed.
+func TestLinks(t *testing.T) {
+	for _, file := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, file), -1) {
+			target := m[1] + m[2]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			path, id, _ := strings.Cut(target, "#")
+			to := file
+			if path != "" {
+				to = filepath.Join(filepath.Dir(file), path)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: %s: %v", file, target, err)
+				continue
+			}
+			if id == "" {
+				continue
+			}
+			found := slices.ContainsFunc(heading.FindAllStringSubmatch(read(t, to), -1), func(h []string) bool { return anchor(h[1]) == id })
+			if !found {
+				t.Errorf("%s: %s: there is no such heading", file, target)
+			}
+		}
+	}
+}

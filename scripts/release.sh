@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Prepares a release; RELEASING.md tells when to use it.
+#
+#   scripts/release.sh notes vX.Y.Z     prints what CHANGELOG.md says of a version
+#   scripts/release.sh prepare vX.Y.Z   has the public modules require the version,
+#                                       commits, and tags all of them; pushes nothing
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+die() { printf 'release: %s\n' "$*" >&2; exit 1; }
+
+MODULE=$(awk '$1 == "module" { print $2; exit }' go.mod)
+
+# notes VERSION prints the lines below "## X.Y.Z", up to the next such heading.
+notes() {
+	local text
+	text=$(awk -v want="${1#v}" '
+		/^## / { found = ($2 == want || $2 == "[" want "]"); next }
+		found' CHANGELOG.md)
+	[[ $text == *[![:space:]]* ]] || die "CHANGELOG.md says nothing under '## ${1#v}'"
+	printf '%s\n' "$text"
+}
+
+# nested prints the modules beside the main one that people import. Those that
+# are under internal/ or only run are not released.
+nested() { git ls-files 'adapter/*/go.mod' 'observe/*go.mod' | xargs -r -n 1 dirname; }
+
+prepare() {
+	local version=$1 m
+	[[ $version =~ ^v(0|1)\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || die "'$version' is no version of v0 or v1, such as v0.1.0"
+	[ -z "$(git status --porcelain)" ] || die 'there are changes that are not committed'
+	git rev-parse -q --verify "refs/tags/$version" >/dev/null && die "the tag $version is there already"
+	notes "$version" >/dev/null
+	for m in $(nested); do
+		# Their go.mod has a replace, which is for work in this repository: others'
+		# builds ignore it, and need a version that there is.
+		(cd "$m" && go mod edit -require="$MODULE@$version")
+		git add "$m/go.mod"
+	done
+	git diff --cached --quiet || git commit -q -m "Release $version"
+	for m in $(nested); do git tag -a "$m/$version" -m "$m $version"; done
+	git tag -a "$version" -m "$version"
+	printf 'Look at it, then: git push --atomic origin HEAD'
+	for m in $(nested); do printf ' %s' "$m/$version"; done
+	printf ' %s\n' "$version"
+}
+
+[ $# = 2 ] || { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
+case $1 in
+notes) notes "$2" ;;
+prepare) prepare "$2" ;;
+*) die "there is no '$1': notes or prepare" ;;
+esac
