@@ -218,7 +218,7 @@ func WithReleaseTimeout(d time.Duration) ClientOption {
 // in the background, one with the values of the acquisition's. Several
 // observers are called in order. f is called synchronously, from many
 // goroutines, and must return soon; it must not call methods of the Lock it is
-// told of.
+// told of, nor break that lock or close the Client.
 func WithObserver(f func(context.Context, Event)) ClientOption {
 	return func(c *Client) {
 		if f != nil {
