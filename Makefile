@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 # The servers that the tests need: redis, on which the testbed tries itself, and
 # those whose drivers are here.
 DRIVERS := $(patsubst driver/%/driver.go,%,$(wildcard driver/*/driver.go))
-SERVERS ?= redis $(filter etcd zookeeper consul postgres,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
+SERVERS ?= redis chromium $(filter etcd zookeeper consul postgres,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
 
 # Passed to every `go test`, as in: make test FLAGS='-run TestX -v'
 FLAGS ?=

@@ -47,6 +47,9 @@ func (c *Client) obtain(ctx context.Context, name string, try bool, opts []Optio
 	a.begun = time.Now()
 	a.asked = a.begun
 	a.try = try || a.r.limited && a.r.wait == 0
+	if len(c.observers) > 0 {
+		a.id = acquisitions.Add(1)
+	}
 	defer a.close()
 	k, err := a.obtain()
 	if err != nil && len(c.observers) > 0 {
@@ -69,6 +72,7 @@ type acquisition struct {
 	r      request
 	try    bool      // do not wait
 	begun  time.Time // of the call
+	id     uint64    // for observers
 	e      *entry    // of an explicit owner, or nil
 	waited bool      // EventWaiting was told
 
@@ -171,10 +175,9 @@ func (a *acquisition) owner() string {
 // once asks the store with one ticket. When that fails, and the store may have
 // the ticket, it is removed, in the background if need be.
 func (a *acquisition) once(req driver.Request) (*Lock, error) {
-	offset := a.c.clock.lastOffset()
-	g, err := a.c.d.Acquire(a, req)
+	g, asked, err := a.ask(req)
 	if err == nil {
-		return a.adopt(req, g, g.Asked.Add(offset))
+		return a.adopt(req, g, asked)
 	}
 	switch {
 	case errors.Is(err, driver.ErrNotAcquired):
@@ -185,6 +188,25 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 		a.c.removals.orphan(req.Hold(0), undoWait)
 	}
 	return nil, a.explain(err)
+}
+
+// ask asks the store for a grant, and says by the core's clock from when it counts.
+// A provisional lease of which the safety margin leaves too little to renew it in
+// time gives way to the whole one at once.
+func (a *acquisition) ask(req driver.Request) (g driver.Grant, asked time.Time, err error) {
+	c := a.c
+	offset := c.clock.lastOffset()
+	g, err = c.d.Acquire(a, req)
+	switch {
+	case err != nil:
+	case g.TTL > 0 && c.margin >= g.TTL:
+		err = fmt.Errorf("%w: a safety margin of %v: this store gives a lease of %v", ErrUnsupported, c.margin, g.TTL)
+	case g.Claim > 0 && c.margin > g.Claim/3:
+		offset = c.clock.lastOffset()
+		g.Asked, g.Claim = time.Now(), 0
+		err = c.d.Renew(a, req.Hold(g.Token), req.TTL)
+	}
+	return g, g.Asked.Add(offset), err
 }
 
 // adopt makes a lease of a grant, unless it is over already or the Client was
@@ -199,6 +221,8 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 	if a.e != nil {
 		a.e.set(l)
 	}
+	l.observed.lock() // whoever ends the lease tells of that after the grant
+	defer l.observed.unlock()
 	if err := c.leases.add(l, now); err != nil {
 		if a.e != nil {
 			a.e.set(nil)
@@ -210,9 +234,9 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 		return nil, fmt.Errorf("%w: the answer came %v after it was asked for, when the lease of %v was over",
 			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
 	}
-	if len(c.observers) > 0 {
+	if l.observed != nil {
 		e := l.event(EventAcquired, time.Since(a.begun), nil)
-		e.Waited = a.waited
+		e.Waited, e.Degraded = a.waited, g.Degraded
 		c.tell(a.parent, e)
 	}
 	return k, nil
@@ -221,7 +245,7 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 // event is an Event about an acquisition.
 func (a *acquisition) event(kind EventKind, err error) Event {
 	return Event{
-		Kind: kind, Name: a.name, Owner: a.owner(), Shared: a.r.shared,
+		Kind: kind, ID: a.id, Name: a.name, Owner: a.owner(), Shared: a.r.shared,
 		Elapsed: time.Since(a.begun), Waited: a.waited, Err: err,
 	}
 }
@@ -245,7 +269,7 @@ func (a *acquisition) waits() {
 	}
 	a.waited = true
 	e := a.event(EventWaiting, nil)
-	e.Waited, e.Elapsed = false, 0
+	e.Waited = false
 	a.c.tell(a.parent, e)
 }
 

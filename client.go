@@ -71,6 +71,10 @@ func storeName(d driver.Driver) string {
 	return fmt.Sprintf("%T", d)
 }
 
+// Store returns how the driver names itself, without credentials: as in errors and
+// events.
+func (c *Client) Store() string { return c.store }
+
 // newID makes the ID of a ticket, unique for ever.
 func (c *Client) newID() string {
 	var buf [40]byte
@@ -90,6 +94,21 @@ func (c *Client) Ping(ctx context.Context) error {
 		_, err := c.d.Inspect(ctx, "locker/ping")
 		return err
 	}))
+}
+
+// ServerVersion returns the name and the version of the store's software, as it
+// tells them, for people: "Redis 7.0.15". ErrUnsupported says that this store does not.
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	v, ok := c.d.(driver.ServerVersioner)
+	if !ok {
+		return "", c.fail("version", "", ErrUnsupported)
+	}
+	var version string
+	err := c.ask(ctx, func(ctx context.Context) (err error) {
+		version, err = v.ServerVersion(ctx)
+		return err
+	})
+	return version, c.fail("version", "", err)
 }
 
 // Close implements Locker. What is held is released, and what the store has not
@@ -127,7 +146,7 @@ func (c *Client) removeAll(all []*lease, until time.Time) []error {
 		errs []error
 	)
 	inParallel(len(all), atOnce, func(i int) {
-		err := c.leases.remove(context.Background(), all[i], until)
+		err := c.leases.remove(all[i].context(), all[i], until)
 		if err != nil && !errors.Is(err, ErrLost) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -36,12 +36,6 @@ func (c *core) storeTTL(ttl time.Duration) time.Duration {
 	return max(ttl, driver.BoundsOf(c.d, ttl).MinTTL)
 }
 
-func (c *core) tell(ctx context.Context, e Event) {
-	for _, f := range c.observers {
-		f(ctx, e)
-	}
-}
-
 // ask sends a request to the store, within the bound for its answer. The request
 // ends when Close begins.
 func (c *core) ask(ctx context.Context, request func(context.Context) error) error {

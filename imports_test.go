@@ -54,6 +54,13 @@ var layers = []struct {
 		"coordination is made of the public contract alone",
 	},
 	{
+		"observe/slog", func(_, p string) bool { return standard(p) || p == module },
+		"an audit log is made of events and the standard library",
+	},
+	{"observe/otel", func(_, p string) bool {
+		return standard(p) || p == module || strings.HasPrefix(p, "go.opentelemetry.io/otel") && !strings.Contains(p, "/sdk")
+	}, "telemetry depends on events and on OpenTelemetry's interfaces"},
+	{
 		"stripe", func(_, p string) bool { return standard(p) || p == module },
 		"stripes are made of the public contract alone",
 	},

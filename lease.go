@@ -29,11 +29,11 @@ type lease struct {
 	book     *leases
 	hold     driver.Hold
 	owner    string
-	storeCap time.Duration   // the longest lease the store gives; 0: as asked
-	began    time.Time       // of the grant
-	minHold  time.Duration   // of the request
-	entry    *entry          // of an explicit owner, or nil
-	ctx      context.Context // the values of the acquisition's, for observers; nil without any
+	storeCap time.Duration // the longest lease the store gives; 0: as asked
+	began    time.Time     // of the grant
+	minHold  time.Duration // of the request
+	entry    *entry        // of an explicit owner, or nil
+	observed *observed     // nil without observers
 
 	state      leaseState
 	handles    []*Lock
@@ -62,7 +62,7 @@ func newLease(a *acquisition, req driver.Request, g driver.Grant, asked, now tim
 		began: now, minHold: a.r.minHold, entry: a.e, ttl: a.r.ttl, index: -1,
 	}
 	if len(a.c.observers) > 0 {
-		l.ctx = context.WithoutCancel(a.parent)
+		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id}
 	}
 	l.handles = l.single[:0]
 	l.first.c = a.c
@@ -149,20 +149,4 @@ func (l *lease) renewedAt(asked time.Time, length time.Duration, now time.Time) 
 	if until := now.Add(length); until.After(l.storeUntil) {
 		l.storeUntil = until
 	}
-}
-
-// event is an Event about a lease.
-func (l *lease) event(kind EventKind, elapsed time.Duration, err error) Event {
-	return Event{
-		Kind: kind, Name: l.hold.Name, Owner: l.owner, Token: l.hold.Token,
-		Shared: l.hold.Shared, Elapsed: elapsed, Err: err,
-	}
-}
-
-// context is what observers get with an event that no call is the cause of.
-func (l *lease) context() context.Context {
-	if l.ctx == nil {
-		return context.Background()
-	}
-	return l.ctx
 }

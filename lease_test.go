@@ -106,6 +106,55 @@ func TestClaim(t *testing.T) {
 	})
 }
 
+// A safety margin that is longer than a provisional lease has the whole lease
+// asked for before the call returns.
+func TestMarginOfAClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		tickets := 0
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			tickets++
+			g, err := next(ctx, r)
+			g.Claim = 3 * time.Second
+			return g, err
+		}
+		l := locker.New(s, locker.WithSafetyMargin(4*time.Second))
+		defer l.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		if n := len(s.renewals()); n != 1 || tickets != 1 {
+			t.Fatalf("%d tickets, %d renewals; want one of each", tickets, n)
+		}
+		s.set(func(s *stub) {
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		<-k.Done()
+		if d := time.Since(begun); d != 5*time.Second {
+			t.Errorf("a lease of 9s with a margin of 4s was trusted for %v", d)
+		}
+	})
+}
+
+// A safety margin that leaves nothing of the leases of a store is an error, not a
+// lock that is lost again and again.
+func TestMarginOfAStoreWithShortLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.TTL = 3 * time.Second
+			return g, err
+		}
+		l := locker.New(s, locker.WithSafetyMargin(4*time.Second))
+		defer l.Close()
+		_, err := l.Acquire(t.Context(), "a", locker.WithTTL(9*time.Second))
+		want(t, err, locker.ErrUnsupported)
+		if n := s.lineLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets are left", n)
+		}
+	})
+}
+
 // A fixed lease that is longer than the store's is renewed until its end, and
 // trusted no longer than the store's after each sign of life.
 func TestFixedLeaseLongerThanTheStores(t *testing.T) {

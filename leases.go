@@ -113,9 +113,7 @@ func (b *leases) tellLost(l *lease, handles []*Lock, cause error) {
 	for _, k := range handles {
 		k.end(ErrLost)
 	}
-	if len(b.observers) > 0 {
-		b.tell(l.context(), l.event(EventLost, b.clock.now().Sub(l.began), cause))
-	}
+	l.tell(l.context(), EventLost, b.clock.now().Sub(l.began), cause)
 }
 
 // reenter adds a handle to a lease that is held, and reports whether the lease
@@ -180,13 +178,11 @@ func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	} else {
 		err = undecided(b.removals.release(ctx, l.hold, until))
 	}
-	if len(b.observers) > 0 {
-		kind := EventReleased
-		if errors.Is(err, ErrLost) {
-			kind = EventLost
-		}
-		b.tell(ctx, l.event(kind, b.clock.recent().Sub(l.began), err))
+	kind := EventReleased
+	if errors.Is(err, ErrLost) {
+		kind = EventLost
 	}
+	l.tell(ctx, kind, b.clock.recent().Sub(l.began), err)
 	return err
 }
 

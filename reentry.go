@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // nest is what a context made by Lock.Context carries, under the Client as key:
@@ -43,9 +44,9 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 		}
 	}
 	c.leases.atLeast(l, a.r.ttl)
-	if len(c.observers) > 0 {
-		e := l.event(EventReentered, 0, nil)
-		e.Waited = a.waited
+	if l.observed != nil {
+		e := l.event(EventReentered, time.Since(a.begun), nil)
+		e.ID, e.Shared, e.Waited = a.id, a.r.shared, a.waited // as of the EventWaiting that this ends
 		c.tell(a.parent, e)
 	}
 	return k, nil

@@ -164,6 +164,8 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 		b.lose(l, err)
 		return
 	}
+	l.observed.lock() // nothing is told of a renewal after the end
+	defer l.observed.unlock()
 	b.mu.Lock()
 	l.renewing = false
 	if l.state != held {
@@ -184,7 +186,7 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 	}
 	b.plan(l)
 	b.mu.Unlock()
-	if len(b.observers) > 0 {
+	if l.observed != nil {
 		b.tell(l.context(), l.event(kind, now.Sub(asked), unanswered(err)))
 	}
 }

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -94,21 +95,34 @@ func (s *stub) lineLen(t testing.TB, name string) int {
 
 // events collects what an observer is told.
 type events struct {
-	mu  sync.Mutex
-	all []locker.Event
+	mu   sync.Mutex
+	told []locker.Event
 }
 
 func (e *events) add(_ context.Context, ev locker.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.all = append(e.all, ev)
+	e.told = append(e.told, ev)
+}
+
+func (e *events) all() []locker.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.told)
+}
+
+func (e *events) kinds() (kinds []locker.EventKind) {
+	for _, ev := range e.all() {
+		kinds = append(kinds, ev.Kind)
+	}
+	return kinds
 }
 
 func (e *events) of(kind locker.EventKind) []locker.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var some []locker.Event
-	for _, ev := range e.all {
+	for _, ev := range e.told {
 		if ev.Kind == kind {
 			some = append(some, ev)
 		}

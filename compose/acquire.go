@@ -244,6 +244,7 @@ func (a *acquisition) grant() driver.Grant {
 		}
 		all.TTL = shorter(all.TTL, g.TTL)
 		all.Claim = shorter(all.Claim, g.Claim)
+		all.Degraded = all.Degraded || g.Degraded
 	}
 	return all
 }

@@ -146,7 +146,9 @@ func (f *FallbackDriver) String() string {
 // Acquire implements driver.Driver.
 func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if f.storeOf(r.Hold(0)) == secondary { // asked again
-		return f.stores[secondary].Acquire(ctx, r)
+		g, err := f.stores[secondary].Acquire(ctx, r)
+		g.Degraded = err == nil
+		return g, err
 	}
 	f.set(r.Hold(0), primary)
 	g, err := f.acquirePrimary(ctx, r)
@@ -197,6 +199,7 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 	}
 	g, err := f.stores[secondary].Acquire(ctx, r)
 	if err == nil {
+		g.Degraded = true
 		f.degraded(ctx, Degraded{Name: r.Name, Owner: r.Owner, Token: g.Token, Cause: cause})
 		return g, nil
 	}

@@ -332,3 +332,25 @@ func TestFallbackTokens(t *testing.T) {
 		})
 	}
 }
+
+// Observers see which grants were degraded, also through other composed drivers.
+func TestObserversSeeDegradedGrants(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		primary := &flaky{Driver: memory.New()}
+		d := compose.TokenBase(compose.All(memory.New(), compose.Fallback(primary, memory.New())), 1)
+		var degraded []bool
+		l := locker.New(d, locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventAcquired {
+				degraded = append(degraded, e.Degraded)
+			}
+		}))
+		defer l.Close()
+		for _, away := range []bool{false, true, false} {
+			primary.away.Store(away)
+			release(t, acquire(t, l))
+		}
+		if !slices.Equal(degraded, []bool{false, true, false}) {
+			t.Errorf("degraded: %v", degraded)
+		}
+	})
+}

@@ -27,10 +27,7 @@ func Run(t *testing.T, h Harness) {
 	if h.Open == nil {
 		t.Fatal("conformance: the harness has no Open")
 	}
-	var results []*result
-	for _, c := range Cases() {
-		results = append(results, &result{c: c, h: h, missing: c.Needs.missing(h), except: h.Except[c.String()]})
-	}
+	results := resultsOf(Cases(), h)
 	for name := range h.Except {
 		if !slices.ContainsFunc(results, func(r *result) bool { return r.c.String() == name }) {
 			t.Errorf("conformance: Except names %q, and there is no such case", name)
@@ -38,7 +35,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	all := !filtered(t)
 	if !h.Bubble && all {
-		defer ahead(results)()
+		defer ahead(context.Background(), results, func(*result) {})()
 	}
 	for _, r := range results {
 		t.Run(r.c.String(), r.report)
@@ -50,6 +47,15 @@ func Run(t *testing.T, h Harness) {
 			fmt.Printf("%s: %s\n", t.Name(), line)
 		}
 	}
+}
+
+// resultsOf are those of cases that are still to run.
+func resultsOf(cases []Case, h Harness) []*result {
+	results := make([]*result, len(cases))
+	for i, c := range cases {
+		results[i] = &result{c: c, h: h, missing: c.Needs.missing(h), except: h.Except[c.String()]}
+	}
+	return results
 }
 
 // summary says how much was proved, and what the harness lacks to prove the rest.
@@ -113,23 +119,24 @@ func filtered(t *testing.T) bool {
 	return false
 }
 
-// ahead starts the cases that need not be alone, a few at a time. Sub-tests
-// with t.Parallel would be bounded by the number of processors. The function
-// it returns waits for all of them.
-func ahead(results []*result) (wait func()) {
+// ahead starts the cases that need not be alone, a few at a time, until ctx ends,
+// and calls ended after each. Sub-tests with t.Parallel would be bounded by the number
+// of processors. The function it returns waits for all of them.
+func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
 	var group sync.WaitGroup
 	queue := make(chan *result)
 	for range atOnce {
 		group.Go(func() {
 			for r := range queue {
-				r.run()
+				r.run(ctx)
+				ended(r)
 			}
 		})
 	}
 	group.Go(func() {
 		defer close(queue)
 		for _, r := range results {
-			if !r.c.alone && len(r.missing) == 0 && r.except == "" {
+			if !r.c.alone && r.applies() && ctx.Err() == nil {
 				queue <- r
 			}
 		}
@@ -167,14 +174,17 @@ func (r *result) logf(format string, args ...any) {
 	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
-func (r *result) run() {
+// applies tells whether the case can run.
+func (r *result) applies() bool { return len(r.missing) == 0 && r.except == "" }
+
+func (r *result) run(ctx context.Context) {
 	r.once.Do(func() {
 		begun := time.Now()
 		defer func() { r.took = time.Since(begun) }()
 		r.err = errGoexit // should Open end the goroutine, as t.FailNow does
 		h := r.h
 		h.logf = r.logf
-		apart(func() { r.err = r.c.Run(context.Background(), h) })
+		apart(func() { r.err = r.c.Run(ctx, h) })
 	})
 }
 
@@ -191,9 +201,9 @@ func (r *result) report(t *testing.T) {
 		t.Skip(lack)
 	}
 	if r.h.Bubble {
-		synctest.Test(t, func(*testing.T) { r.run() })
+		synctest.Test(t, func(*testing.T) { r.run(context.Background()) })
 	} else {
-		r.run()
+		r.run(context.Background())
 	}
 	t.Logf("%s: %s (%v)", r.c.cites(), r.c.Explain, r.took.Round(time.Millisecond))
 	r.mu.Lock()

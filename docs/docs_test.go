@@ -5,6 +5,7 @@ package docs_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,38 +61,43 @@ func blocks(file, text string) (found []block) {
 	return found
 }
 
+// otelModule is a module of its own, in which a block that uses it is compiled.
+const otelModule = "observe/otel"
+
 // packages are the imports that a block may leave out, by the name that it uses.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os", "slog": "log/slog",
 	"sql": "database/sql", "strconv": "strconv", "synctest": "testing/synctest", "testing": "testing", "time": "time",
-	"api":           "github.com/hashicorp/consul/api",
-	"clientv3":      "go.etcd.io/etcd/client/v3",
-	"pgx":           "github.com/jackc/pgx/v5",
-	"pgxpool":       "github.com/jackc/pgx/v5/pgxpool",
-	"goredis":       "github.com/redis/go-redis/v9",
-	"locker":        "github.com/lockerproject/locker",
-	"compose":       "github.com/lockerproject/locker/compose",
-	"conformance":   "github.com/lockerproject/locker/conformance",
-	"link":          "github.com/lockerproject/locker/conformance/link",
-	"coord":         "github.com/lockerproject/locker/coord",
-	"driver":        "github.com/lockerproject/locker/driver",
-	"consul":        "github.com/lockerproject/locker/driver/consul",
-	"etcd":          "github.com/lockerproject/locker/driver/etcd",
-	"memory":        "github.com/lockerproject/locker/driver/memory",
-	"mysql":         "github.com/lockerproject/locker/driver/mysql",
-	"postgres":      "github.com/lockerproject/locker/driver/postgres",
-	"redis":         "github.com/lockerproject/locker/driver/redis",
-	"redlock":       "github.com/lockerproject/locker/driver/redlock",
-	"zookeeper":     "github.com/lockerproject/locker/driver/zookeeper",
-	"election":      "github.com/lockerproject/locker/election",
-	"fence":         "github.com/lockerproject/locker/fence",
-	"etcdfence":     "github.com/lockerproject/locker/fence/etcdfence",
-	"pgxfence":      "github.com/lockerproject/locker/fence/pgxfence",
-	"redisfence":    "github.com/lockerproject/locker/fence/redisfence",
-	"sqlfence":      "github.com/lockerproject/locker/fence/sqlfence",
-	"lockertest":    "github.com/lockerproject/locker/lockertest",
-	"slogobserver":  "github.com/lockerproject/locker/observe/slog",
-	"stripe":        "github.com/lockerproject/locker/stripe",
+	"api":         "github.com/hashicorp/consul/api",
+	"clientv3":    "go.etcd.io/etcd/client/v3",
+	"pgx":         "github.com/jackc/pgx/v5",
+	"pgxpool":     "github.com/jackc/pgx/v5/pgxpool",
+	"goredis":     "github.com/redis/go-redis/v9",
+	"locker":      "github.com/lockerproject/locker",
+	"compose":     "github.com/lockerproject/locker/compose",
+	"conformance": "github.com/lockerproject/locker/conformance",
+	"link":        "github.com/lockerproject/locker/conformance/link",
+	"coord":       "github.com/lockerproject/locker/coord",
+	"driver":      "github.com/lockerproject/locker/driver",
+	"consul":      "github.com/lockerproject/locker/driver/consul",
+	"etcd":        "github.com/lockerproject/locker/driver/etcd",
+	"memory":      "github.com/lockerproject/locker/driver/memory",
+	"mysql":       "github.com/lockerproject/locker/driver/mysql",
+	"postgres":    "github.com/lockerproject/locker/driver/postgres",
+	"redis":       "github.com/lockerproject/locker/driver/redis",
+	"redlock":     "github.com/lockerproject/locker/driver/redlock",
+	"zookeeper":   "github.com/lockerproject/locker/driver/zookeeper",
+	"election":    "github.com/lockerproject/locker/election",
+	"fence":       "github.com/lockerproject/locker/fence",
+	"etcdfence":   "github.com/lockerproject/locker/fence/etcdfence",
+	"pgxfence":    "github.com/lockerproject/locker/fence/pgxfence",
+	"redisfence":  "github.com/lockerproject/locker/fence/redisfence",
+	"sqlfence":    "github.com/lockerproject/locker/fence/sqlfence",
+	"lockertest":  "github.com/lockerproject/locker/lockertest",
+	"lockerslog":  "github.com/lockerproject/locker/observe/slog",
+	"lockerotel":  "github.com/lockerproject/locker/observe/otel",
+	"sqlite":      "github.com/lockerproject/locker/driver/sqlite",
+	"stripe":      "github.com/lockerproject/locker/stripe",
 }
 
 // stubs are what blocks use without saying what it is.
@@ -100,7 +106,17 @@ var (
 	_ = sell
 	_ = ship
 	_ = report
+	_ = page
+	_ = url
+	_ = logger
 )
+
+var (
+	url    string
+	logger *slog.Logger
+)
+
+func page(context.Context, ...any) {}
 
 func ship(ctx context.Context, order int) error              { return ctx.Err() }
 func sell(ctx context.Context, token uint64, order int) error { return ctx.Err() }
@@ -122,7 +138,10 @@ func program(b block) string {
 	imports := strings.Join(imported.FindAllString(b.text, -1), "")
 	body := imported.ReplaceAllString(b.text, "")
 	if !declares.MatchString(body) {
-		body = "func _(ctx context.Context, l *locker.Client, db *sql.DB) error {\n" + body + "\nreturn nil\n}\n"
+		if strings.Contains(body, "err := ") && !strings.Contains(body, "err != nil") {
+			body += "_ = err\n"
+		}
+		body = "func _(ctx context.Context, l *locker.Client, d driver.Driver, db *sql.DB) error {\n{\n" + body + "\n_ = l\n}\nreturn nil\n}\n"
 	}
 	body += stubs
 	seen := []string{}
@@ -143,20 +162,23 @@ func TestCodeCompiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	programs := map[string]map[string]string{".": {}, otelModule: {}} // by module: where they are, by their folder
 	overlay := map[string]string{}
-	where := map[string]string{}
 	for _, file := range documents(t) {
 		for _, b := range blocks(file, read(t, file)) {
 			if b.language != "go" {
 				continue
 			}
-			name := fmt.Sprintf("block%d", len(overlay))
+			module, name := ".", fmt.Sprintf("block%d", len(overlay))
+			if strings.Contains(b.text, "lockerotel.") {
+				module = otelModule
+			}
 			source := filepath.Join(dir, name+".go")
 			if err := os.WriteFile(source, []byte(program(b)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			overlay[filepath.Join(root, "docs", "internal", name, "block.go")] = source
-			where[name] = b.where
+			overlay[filepath.Join(root, module, "docs", "internal", name, "block.go")] = source
+			programs[module]["./docs/internal/"+name] = b.where
 		}
 	}
 	if len(overlay) == 0 {
@@ -170,19 +192,24 @@ func TestCodeCompiles(t *testing.T) {
 	if err := os.WriteFile(list, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	patterns := make([]string, 0, len(where))
-	for name := range where {
-		patterns = append(patterns, "./docs/internal/"+name)
+	for module, where := range programs {
+		compile(t, filepath.Join(root, module), list, where)
 	}
-	build := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", list}, patterns...)...)
-	build.Dir = root
+}
+
+// compile builds packages of a module, and says which documents they are from.
+func compile(t *testing.T, module, overlay string, where map[string]string) {
+	t.Helper()
+	args := append([]string{"build", "-overlay", overlay}, slices.Sorted(maps.Keys(where))...)
+	build := exec.CommandContext(t.Context(), "go", args...)
+	build.Dir = module
 	out, err := build.CombinedOutput()
 	if err == nil {
 		return
 	}
 	said := string(out)
 	for name, at := range where {
-		if regexp.MustCompile(`internal/` + name + `\b`).MatchString(said) {
+		if regexp.MustCompile(strings.TrimPrefix(name, "./") + `\b`).MatchString(said) {
 			t.Errorf("%s does not compile", at)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // specification; the numbers refer to it.
 //
 // A driver may also implement [BatchRenewer], [Lister], [Breaker],
-// [LossNotifier], [Bounder], [Pinger] and fmt.Stringer, each of which names what the
+// [LossNotifier], [Bounder], [Pinger], [ServerVersioner] and fmt.Stringer, each of which names what the
 // core does without it.
 type Driver interface {
 	// Acquire takes a ticket and, with r.Wait, waits until it is granted
@@ -78,6 +78,11 @@ type Grant struct {
 	// Asked. The core renews it, for the whole TTL, well before it ends. 0: the
 	// lease has its whole length.
 	Claim time.Duration
+
+	// Degraded says that another store than the one that should have granted did, as
+	// compose.Fallback does while that is unavailable: two may hold the name. It
+	// is for observers; a driver of one store never sets it.
+	Degraded bool
 }
 
 // A Hold names a ticket in Renew and Release.

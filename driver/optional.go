@@ -77,6 +77,15 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
+// ServerVersioner tells the name and the version of the store's software, such as
+// "Redis 7.0.15", for people. A store of several servers tells of one that answers, or
+// of each that differs. It may need a right that locks do not need.
+//
+// Without it, or when it fails, tools say that the version is not known.
+type ServerVersioner interface {
+	ServerVersion(ctx context.Context) (string, error)
+}
+
 // Bounder states the bounds for a lock of the given TTL. It computes them, or
 // knows them: the core asks at any time, also under a lock of its own, so
 // that Bounds asks no store and tells of no loss.

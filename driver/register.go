@@ -71,8 +71,9 @@ var packages = map[string]string{
 	"etcd": "driver/etcd", "etcds": "driver/etcd",
 	"consul": "driver/consul", "consuls": "driver/consul",
 	"postgres": "driver/postgres", "postgresql": "driver/postgres",
-	"mysql": "driver/mysql",
-	"all":   "compose", "fallback": "compose", "tokenbase": "compose",
+	"mysql":  "driver/mysql",
+	"sqlite": "driver/sqlite",
+	"all":    "compose", "fallback": "compose", "tokenbase": "compose",
 }
 
 // unknownScheme says which import is missing, or which schemes there are.

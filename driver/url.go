@@ -15,6 +15,11 @@ import (
 // Unlike net/url it takes several hosts, each with a port of its own. One that is
 // made of others has them in parentheses, as they are: scheme://(URL)(URL)…[?query].
 // No method, and no error, tells the password.
+//
+// Drivers read the same thing under the same parameter, where their client has
+// it: dial_timeout, read_timeout, write_timeout (timeout, where there is but one for
+// a request), pool_size, keepalive; tls, ca, cert, key, server_name and
+// insecure_skip_verify; password_file and token_file (see Secret).
 type URL struct {
 	Scheme   string
 	User     string
@@ -202,6 +207,14 @@ func (u *URL) Bool(name string, def bool) bool {
 		return def
 	}
 	return b
+}
+
+// Refuse makes Done return err, which is what a driver has found wrong with a
+// parameter: it begins with the parameter's name and tells no secret. Nil is nothing.
+func (u *URL) Refuse(err error) {
+	if err != nil {
+		u.errs = append(u.errs, err)
+	}
 }
 
 // Done returns what was wrong with the parameters, or names those that nobody

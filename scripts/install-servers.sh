@@ -7,7 +7,7 @@ ETCD_VERSION=v3.6.5
 CONSUL_VERSION=v1.22.5
 
 DEFAULT='redis etcd zookeeper consul postgres mariadb'
-EXTRA='mysql'
+EXTRA='mysql chromium'
 
 # internal/testbed looks here too.
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/locker
@@ -25,7 +25,7 @@ usage() {
 	etcd ($ETCD_VERSION) and consul ($CONSUL_VERSION) are built with Go into
 	$BIN; that takes about one and six minutes.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
-	$CACHE/mysql, 400 MB.
+	$CACHE/mysql, 400 MB. chromium, Debian's too, is for the tests of the console.
 
 	What is there already is left alone, so a second run takes no time. Tests look
 	for LOCKER_TEST_<NAME>_URL first: a server named there needs no installation.
@@ -104,6 +104,8 @@ want_zookeeper() {
 	[ -e /usr/share/java/zookeeper.jar ] || PACKAGES+=(libzookeeper-java)
 	have java || PACKAGES+=(default-jre-headless)
 }
+
+want_chromium()  { have chromium || PACKAGES+=(chromium); }
 
 # --- Built with Go ----------------------------------------------------------
 

@@ -17,8 +17,8 @@ import (
 // even when its client has given up. Connections that have lost bytes for good
 // ([Proxy.DropReplies], [Proxy.LoseReply]) are reset instead.
 type Proxy struct {
-	tb     testing.TB
 	target string
+	failed func(format string, args ...any) // told what goes wrong later
 
 	accepted, requests, replies atomic.Int64
 
@@ -54,15 +54,27 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 // A port that the caller has reserved is still there after [Proxy.Refuse].
 func Listen(tb testing.TB, addr, target string) *Proxy {
 	tb.Helper()
-	p := &Proxy{tb: tb, addr: addr, target: target, conns: make(map[*conn]struct{}), changed: make(chan struct{})}
-	p.mu.Lock()
-	err := p.listen()
-	p.mu.Unlock()
+	p, err := start(addr, target)
 	if err != nil {
 		tb.Fatalf("link: %v", err)
 	}
-	tb.Cleanup(p.close)
+	p.failed = tb.Errorf
+	tb.Cleanup(p.Close)
 	return p
+}
+
+// Start returns a proxy in front of target (host:port), on a free port of the
+// loopback, for a program that has no testing.TB. The caller closes it.
+func Start(target string) (*Proxy, error) { return start("127.0.0.1:0", target) }
+
+func start(addr, target string) (*Proxy, error) {
+	p := &Proxy{
+		addr: addr, target: target, conns: make(map[*conn]struct{}), changed: make(chan struct{}),
+		failed: func(string, ...any) {},
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p, p.listen()
 }
 
 // Addr returns the proxy's host:port.
@@ -134,7 +146,7 @@ func (p *Proxy) Heal() {
 	p.trap = nil
 	if p.listener == nil && !p.closed {
 		if err := p.listenAgain(); err != nil {
-			p.tb.Errorf("link: listen again: %v", err)
+			p.failed("link: listen again: %v", err)
 		}
 	}
 	p.mu.Unlock()
@@ -253,7 +265,8 @@ func (p *Proxy) abort(which func(*conn) bool) {
 	}
 }
 
-func (p *Proxy) close() {
+// Close resets all connections and stops the proxy.
+func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	if p.listener != nil {

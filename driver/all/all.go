@@ -16,5 +16,6 @@ import (
 	_ "github.com/lockerproject/locker/driver/postgres"  // postgres:// postgresql://
 	_ "github.com/lockerproject/locker/driver/redis"     // redis:// rediss:// redis+sentinel:// redis+cluster://
 	_ "github.com/lockerproject/locker/driver/redlock"   // redlock://
+	_ "github.com/lockerproject/locker/driver/sqlite"    // sqlite://
 	_ "github.com/lockerproject/locker/driver/zookeeper" // zookeeper:// zookeepers://
 )

@@ -11,7 +11,7 @@ import (
 func TestSchemes(t *testing.T) {
 	want := []string{
 		"all", "consul", "consuls", "etcd", "etcds", "fallback", "memory", "mysql", "postgres", "postgresql",
-		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "tokenbase", "zookeeper", "zookeepers",
+		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "sqlite", "tokenbase", "zookeeper", "zookeepers",
 	}
 	if got := driver.Schemes(); !slices.Equal(got, want) {
 		t.Errorf("schemes %q, want %q", got, want)

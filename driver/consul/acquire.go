@@ -44,6 +44,9 @@ func (d *Driver) enter(ctx context.Context, r *driver.Request) (t *ticket, line 
 	}
 	ctx, done := d.enters(ctx, r.ID)
 	defer done()
+	if err := d.agree(ctx, true); err != nil {
+		return nil, nil, failure(ctx, err)
+	}
 	err = persist(ctx, func() error {
 		if r.Wait {
 			t, line, err = d.joinOnce(ctx, *r, ttl)

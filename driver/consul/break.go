@@ -16,6 +16,9 @@ import (
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	ctx, done := d.bind(ctx)
 	defer done()
+	if err := d.agree(ctx, false); err != nil {
+		return failure(ctx, err)
+	}
 	for {
 		pairs, _, err := d.store.list(ctx, d.keys.line(name))
 		if err != nil {

@@ -4,8 +4,11 @@
 //	consul://127.0.0.1:8500
 //	consuls://:TOKEN@consul.example.com:8501?ca=/etc/ca.pem&cert=…&key=…&dc=dc1
 //
-// with the parameters prefix (default locker), token (or as the password), dc,
-// namespace, partition, ca, cert, key, server_name, insecure, min_ttl and wait.
+// with the parameters prefix (default locker), token (or as the password, or in a
+// token_file), dc, namespace, partition, min_ttl, wait, dial_timeout, keepalive,
+// pool_size (connections that are kept while idle), and for TLS tls (true; consuls://
+// means it), ca, cert and key (files in PEM), server_name and insecure_skip_verify.
+// Files are read when the URL is opened, which does not reach the server.
 // server_name is the name that the agent's certificate has to be for, where that
 // is not the host of the URL. wait is how long a blocking query waits on the
 // server, 45 s unless given: shorter than the 60 s after which many proxies close
@@ -34,7 +37,10 @@
 //
 // One session for each TTL in use carries all tickets of a driver. It is renewed
 // once for all of them and destroyed when it has been idle for ten seconds, and
-// by Close. Nothing else is left behind: all keys die with their sessions.
+// by Close. All keys die with their sessions, but for <prefix>/~/protocol, which says
+// which version of all this is in use: the first Acquire of a driver reads it, and
+// writes it where there is none. Programs of two versions would not exclude each other:
+// the second is refused, with an error that says what to do.
 // Tickets with a MinHold have sessions of their own, which Close leaves to their
 // TTL until the time is over.
 //

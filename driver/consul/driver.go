@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 // Times that the server fixes, unless it is configured otherwise.
@@ -25,6 +26,8 @@ type Driver struct {
 	keys   keyspace
 	opts   options
 	name   string // String
+
+	protocol *protocol.Check
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
@@ -69,6 +72,7 @@ type options struct {
 	partition  string
 	minTTL     time.Duration
 	queryWait  time.Duration
+	version    string // of the protocol
 }
 
 // WithPrefix sets what all keys begin with; "locker" unless set. Only lockers
@@ -109,7 +113,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("consul: New needs a client, got nil")
 	}
-	o := options{prefix: "locker", minTTL: minTTL, queryWait: queryWait}
+	o := options{prefix: "locker", minTTL: minTTL, queryWait: queryWait, version: version}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
@@ -134,6 +138,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		lines:    make(map[string]*line),
 		shared:   make(map[string]*bucket),
 	}
+	d.protocol = newCheck(d.keys, o.version)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.last, d.giveUp = context.WithCancel(context.Background())
 	d.writes = newCombiner(&d.store, &d.work)

@@ -23,6 +23,9 @@ func (d *Driver) readLine(ctx context.Context, name string) ([]entry, error) {
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	ctx, done := d.bind(ctx)
 	defer done()
+	if err := d.agree(ctx, false); err != nil {
+		return nil, failure(ctx, err)
+	}
 	line, err := d.readLine(ctx, name)
 	if err != nil {
 		return nil, failure(ctx, err)
@@ -54,6 +57,9 @@ func (d *Driver) refine(ticket *driver.Ticket) {
 func (d *Driver) List(ctx context.Context) ([]string, error) {
 	ctx, done := d.bind(ctx)
 	defer done()
+	if err := d.agree(ctx, false); err != nil {
+		return nil, failure(ctx, err)
+	}
 	q := d.store.read(ctx)
 	q.RequireConsistent = true
 	keys, _, err := d.store.client.KV().Keys(d.keys.prefix+"/", "", q)

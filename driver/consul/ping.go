@@ -13,6 +13,9 @@ import (
 func (d *Driver) Ping(ctx context.Context) error {
 	ctx, done := d.bind(ctx)
 	defer done()
+	if err := d.agree(ctx, false); err != nil {
+		return failure(ctx, err)
+	}
 	k := kind{ttl: d.opts.minTTL}
 	d.mu.Lock()
 	for s := range d.sessions {

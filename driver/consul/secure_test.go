@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/consul/api"
@@ -34,11 +36,11 @@ func TestTLS(t *testing.T) {
 	plain := "consuls://" + srv.Addr()
 	rights.Refused(t, plain, "certificate signed by unknown authority")
 	// The server's alert may come after the client's first write, which then fails.
-	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "/v1/session/create")
+	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "/v1/kv/")
 	named := srv.URL() + "&server_name="
 	release(t, acquire(t, openClient(t, named+"localhost"), "named"))
 	rights.Refused(t, named+"consul.example.com", "consul.example.com")
-	insecure := plain + "?insecure=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
+	insecure := plain + "?insecure_skip_verify=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
 	release(t, acquire(t, openClient(t, insecure), "insecure"))
 }
 
@@ -80,6 +82,20 @@ func TestACL(t *testing.T) {
 		key_prefix "locker/"  { policy = "read" }
 		session_prefix ""     { policy = "write" }`)
 	rights.Refused(t, with(reader), "Permission denied", reader)
+
+	rights.PingRefused(t, with(keysOnly), "session:write", keysOnly)
+	rights.PingRefused(t, with(reader), "key:write", reader)
+	rights.PingRefused(t, srv.URL(), "key:read")
+	if err := openClient(t, with(worker)).Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(worker+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := openClient(t, srv.URL()+"?token_file="+file).Ping(t.Context()); err != nil {
+		t.Errorf("with the token in a file: %v", err)
+	}
 }
 
 // No two requests share a connection at once, so that one that is dead costs the
@@ -93,7 +109,7 @@ func TestTLSWithoutHTTP2(t *testing.T) {
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	defer srv.Close()
-	d, err := open(t.Context(), "consuls://"+srv.Listener.Addr().String()+"?insecure=true")
+	d, err := open(t.Context(), "consuls://"+srv.Listener.Addr().String()+"?insecure_skip_verify=true")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,21 @@
 package consul
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/hashicorp/go-cleanhttp"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
 func init() {
@@ -21,43 +27,35 @@ func init() {
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	cfg := &api.Config{
 		Datacenter: u.Param("dc", ""),
-		Token:      u.Param("token", ""),
+		Token:      u.Secret("token_file", cmp.Or(u.Param("token", ""), u.Password)),
 		Namespace:  u.Param("namespace", ""),
 		Partition:  u.Param("partition", ""),
 	}
-	prefix, shortest := u.Param("prefix", "locker"), u.Duration("min_ttl", minTTL)
-	wait := u.Duration("wait", queryWait)
-	tls := api.TLSConfig{
-		Address: u.Param("server_name", ""),
-		CAFile:  u.Param("ca", ""), CertFile: u.Param("cert", ""), KeyFile: u.Param("key", ""),
-		InsecureSkipVerify: u.Bool("insecure", false),
+	opts := []Option{
+		WithPrefix(u.Param("prefix", "locker")), WithMinTTL(u.Duration("min_ttl", minTTL)),
+		WithQueryWait(u.Duration("wait", queryWait)), WithNamespace(cfg.Namespace), WithPartition(cfg.Partition),
 	}
-	if err := errors.Join(u.Done(), checkURL(u, cfg, tls)); err != nil {
+	secure := tlsurl.Config(u, u.Scheme == "consuls")
+	transport := newTransport(u)
+	if err := errors.Join(u.Done(), checkURL(u)); err != nil {
 		return nil, err
 	}
 	address := api.DefaultConfig().Address // of the environment
 	if hosts := u.HostsWithPort("8500"); len(hosts) == 1 {
 		address, cfg.Address, cfg.Scheme = hosts[0], hosts[0], "http"
 	}
-	if u.Password != "" {
-		cfg.Token = u.Password
+	if secure != nil {
+		cfg.Scheme, transport.TLSClientConfig = "https", secure
+		if err := addEnvironment(secure); err != nil {
+			return nil, err
+		}
 	}
-	if u.Scheme == "consuls" {
-		cfg.Scheme, cfg.TLSConfig = "https", tls
-	}
-	transport := cleanhttp.DefaultPooledTransport()
-	transport.MaxIdleConnsPerHost = 256
-	transport.DisableCompression = true // a queue is a few kilobytes: packing them takes longer than sending
-	// With HTTP/2 all requests would hang for minutes on one connection that has
-	// died; with HTTP/1.1 a request that is not answered in time ends its own.
-	transport.ForceAttemptHTTP2 = false
 	cfg.Transport = transport
 	client, err := api.NewClient(cfg)
 	if err != nil {
 		return nil, err
 	}
-	d, err := New(client, WithPrefix(prefix), WithMinTTL(shortest), WithQueryWait(wait),
-		WithNamespace(cfg.Namespace), WithPartition(cfg.Partition))
+	d, err := New(client, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,25 +64,52 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
+// addEnvironment adds what Consul's own variables say of TLS and the URL does not.
+// A server that the URL has the certificates for is verified, whatever they say.
+func addEnvironment(c *tls.Config) error {
+	env, err := api.SetupTLSConfig(&api.DefaultConfig().TLSConfig)
+	if err != nil {
+		return fmt.Errorf("TLS by the CONSUL_* variables: %w", err)
+	}
+	if c.RootCAs == nil {
+		c.RootCAs, c.InsecureSkipVerify = env.RootCAs, c.InsecureSkipVerify || env.InsecureSkipVerify
+	}
+	if len(c.Certificates) == 0 {
+		c.Certificates = env.Certificates
+	}
+	c.ServerName = cmp.Or(c.ServerName, env.ServerName)
+	return nil
+}
+
+// newTransport makes the connections. Those of pool_size are kept while they
+// are idle; there is no bound on those in use, of which who waits needs some.
+func newTransport(u *driver.URL) *http.Transport {
+	dialer := &net.Dialer{
+		Timeout:   u.Duration("dial_timeout", 30*time.Second),
+		KeepAlive: u.Duration("keepalive", 30*time.Second),
+	}
+	transport := cleanhttp.DefaultPooledTransport()
+	transport.DialContext = dialer.DialContext
+	transport.MaxIdleConnsPerHost = u.Int("pool_size", 256, 1)
+	transport.MaxIdleConns = max(transport.MaxIdleConns, transport.MaxIdleConnsPerHost)
+	transport.DisableCompression = true // a queue is a few kilobytes: packing them takes longer than sending
+	// With HTTP/2 all requests would hang for minutes on one connection that has
+	// died; with HTTP/1.1 a request that is not answered in time ends its own.
+	transport.ForceAttemptHTTP2 = false
+	return transport
+}
+
 // checkURL refuses what the parts of a URL cannot mean together.
-func checkURL(u *driver.URL, cfg *api.Config, tls api.TLSConfig) error {
+func checkURL(u *driver.URL) error {
 	switch {
 	case len(u.Hosts) > 1:
 		return fmt.Errorf("%d hosts: want one agent, usually the one on this machine, or a load balancer", len(u.Hosts))
 	case strings.Trim(u.Path, "/") != "":
 		return fmt.Errorf("path %q: want none; the keys' prefix is the parameter prefix", u.Path)
-	case u.User != "":
-		return errors.New("a user is given: the token is the password, as in consul://:TOKEN@host, or the parameter token")
-	case u.Password != "" && cfg.Token != "":
+	case u.Password != "" && u.Param("token", "") != "":
 		return errors.New("two tokens: one as password and one as parameter")
-	case u.Scheme == "consul" && hasTLS(tls):
-		return errors.New("parameters ca, cert, key, server_name and insecure: want the scheme consuls with them")
-	case (tls.CertFile == "") != (tls.KeyFile == ""):
-		return errors.New("parameters cert and key: want both or none")
+	case u.User != "":
+		return errors.New("a user is given: the token is the password, as in consul://:TOKEN@host, or the parameter token_file")
 	}
 	return nil
-}
-
-func hasTLS(t api.TLSConfig) bool {
-	return t.CAFile != "" || t.CertFile != "" || t.KeyFile != "" || t.InsecureSkipVerify || t.Address != ""
 }

@@ -46,6 +46,9 @@ const (
 )
 
 func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if err := d.agree(ctx, true); err != nil {
+		return driver.Grant{}, driver.NoTicket(err) // none was asked for before
+	}
 	if t, again := d.again(r); again {
 		return d.resume(ctx, t, r)
 	}

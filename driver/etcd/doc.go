@@ -12,10 +12,12 @@
 //
 // or by URL: etcd://[user:password@]host[:2379][,host…], and etcds:// for TLS.
 // The parameters are prefix (of all keys, default "locker"), dial_timeout
-// (default 5s), loss_watch (default true, see WithoutLossWatch) and, for
-// etcds://, ca, cert and key (files in PEM), server_name and insecure (true: do
-// not verify the server's certificate). With a user the URL is opened only if
-// the store can be reached, since the client logs in first.
+// (default 5s), keepalive (after how much silence a connection is probed, default and
+// least 10s), loss_watch (default true, see WithoutLossWatch), password_file, and for
+// TLS tls (true; etcds:// means it), ca, cert and key (files in PEM), server_name and
+// insecure_skip_verify. Files are read when the URL is opened. With a user the URL is
+// opened only if the store can be reached, since the client logs in first; without, it
+// is not reached. [Open] takes a URL and options, such as [WithLogger].
 //
 // # Versions
 //
@@ -27,6 +29,11 @@
 // of a ticket is noticed late where more than a hundred locks are renewed at once.
 //
 // # What it does
+//
+// The key <prefix>/#protocol says which version of all this is in use; it stays. The
+// first Acquire of a driver reads it, and writes it where there is none. Programs of
+// two versions would not exclude each other: the second is refused, with an error that
+// says what to do.
 //
 // A ticket is a key under the name's own prefix, and its number and fencing token
 // is the key's create revision: etcd's order of writes is the queue. Tickets are

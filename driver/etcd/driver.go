@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 // Driver takes locks in one etcd. Several on one etcd, with the same prefix,
@@ -25,6 +27,7 @@ type Driver struct {
 	prefix   string
 	instance string // what the keys of this driver hold
 	push     bool
+	protocol *protocol.Check
 	tell     func(driver.Hold, error) // nil: nobody wants to be told
 
 	ctx    context.Context // ends with Close
@@ -85,6 +88,9 @@ type Option func(*options)
 type options struct {
 	prefix string
 	quiet  bool
+	logger *slog.Logger
+
+	version string // of the protocol
 }
 
 // WithPrefix sets what all keys begin with. Drivers with different prefixes
@@ -96,6 +102,11 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // watch costs one message for each release, by anybody, of a lock with the
 // same prefix, while this driver holds one.
 func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
+
+// WithLogger has the client of a driver that [Open] makes log there what it meets;
+// unless set it logs nothing, since errors are returned. New refuses it: a client
+// that is there already has a logger of its own (clientv3.Config.Logger).
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // New makes a Driver on a client, which stays the caller's to close, after the
 // Driver. It does not reach the store.
@@ -109,20 +120,33 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("etcd: New: the client is nil")
 	}
-	o := options{prefix: DefaultPrefix}
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	if o.logger != nil {
+		return nil, errors.New("etcd: New: WithLogger is for Open: the client has a logger of its own")
+	}
+	return newDriver(client, o), nil
+}
+
+func newOptions(opts []Option) (options, error) {
+	o := options{prefix: DefaultPrefix, version: version}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
 		}
 	}
-	prefix, err := checkPrefix(o.prefix)
-	if err != nil {
-		return nil, err
-	}
+	var err error
+	o.prefix, err = checkPrefix(o.prefix)
+	return o, err
+}
+
+func newDriver(client *clientv3.Client, o options) *Driver {
 	var id [6]byte
 	_, _ = rand.Read(id[:]) // never fails, by its documentation
 	d := &Driver{
-		client: client, prefix: prefix, instance: hex.EncodeToString(id[:]), push: !o.quiet,
+		client: client, prefix: o.prefix, instance: hex.EncodeToString(id[:]), push: !o.quiet, protocol: newCheck(o),
 		tickets:  make(map[string]*ticket),
 		lines:    make(map[string]*line),
 		leases:   make(map[clientv3.LeaseID]*lease),
@@ -132,7 +156,7 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.survey()
 	d.keeper.wake = make(chan struct{}, 1)
-	return d, nil
+	return d
 }
 
 func checkPrefix(prefix string) (string, error) {

@@ -191,7 +191,7 @@ func TestBadOptions(t *testing.T) {
 		"etcd://h:1?prefix=/":                               "prefix",
 		"etcd://h:1?dial_timeout=soon":                      "dial_timeout",
 		"etcd://h:1?retries=3":                              "retries",
-		"etcd://h:1?ca=/some/file":                          "etcds",
+		"etcd://h:1?ca=/some/file":                          "tls=true",
 		"etcds://h:1?ca=/not/there":                         "ca",
 		"etcds://h:1?cert=/not/there":                       "both",
 		"etcd://user@h:1":                                   "password",

@@ -16,6 +16,9 @@ import (
 // down; Since is the time of joining, for a holder too, by the clock of the
 // client that joined.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	if err := d.agree(ctx, false); err != nil {
+		return nil, err
+	}
 	kvs, tickets, err := d.readLine(ctx, name)
 	if err != nil {
 		return nil, err
@@ -106,6 +109,9 @@ func (d *Driver) lookUp(ctx context.Context, h driver.Hold) (kv *mvccpb.KeyValue
 // List implements driver.Lister. It reads the keys of all tickets, a page at a
 // time.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
+	if err := d.agree(ctx, false); err != nil {
+		return nil, err
+	}
 	const page = 10000
 	first := d.prefix + "/"
 	end := clientv3.GetPrefixRangeEnd(first)
@@ -130,6 +136,9 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	if err := d.agree(ctx, false); err != nil {
+		return err
+	}
 	line := d.linePrefix(name)
 	resp, err := d.get(ctx, line, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 		clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))

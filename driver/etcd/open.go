@@ -3,10 +3,8 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -16,45 +14,69 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
 func init() {
-	driver.Register("etcd", openURL)
-	driver.Register("etcds", openURL)
+	for _, scheme := range []string{"etcd", "etcds"} {
+		driver.Register(scheme, func(ctx context.Context, u *driver.URL) (driver.Driver, error) { return openURL(ctx, u, nil) })
+	}
 }
+
+// Open makes a Driver with a client of its own from a URL, as locker.Open does,
+// and takes options besides, such as [WithLogger], which count for more than what
+// the URL says. With a user the store has to answer; without, it is not reached.
+func Open(ctx context.Context, url string, opts ...Option) (*Driver, error) {
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: open: %w", err)
+	}
+	if u.Scheme != "etcd" && u.Scheme != "etcds" {
+		return nil, fmt.Errorf("etcd: open: scheme %q: want etcd or etcds", u.Scheme)
+	}
+	d, err := openURL(ctx, u, opts)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: open %s: %w", u.Redacted(), err)
+	}
+	return d.(*Driver), nil
+}
+
+// leastKeepalive is the shortest time between two probes that gRPC sends.
+const leastKeepalive = 10 * time.Second
 
 // openURL makes a driver with a client of its own. See the package comment for
 // the parameters.
-func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	var (
-		prefix  = u.Param("prefix", DefaultPrefix)
-		timeout = u.Duration("dial_timeout", 5*time.Second)
-		push    = u.Bool("loss_watch", true)
-		files   = tlsFiles{
-			ca: u.Param("ca", ""), cert: u.Param("cert", ""), key: u.Param("key", ""),
-			serverName: u.Param("server_name", ""), insecure: u.Bool("insecure", false),
-		}
-	)
-	if err := u.Done(); err != nil {
+func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, error) {
+	all := []Option{WithPrefix(u.Param("prefix", DefaultPrefix))}
+	if !u.Bool("loss_watch", true) {
+		all = append(all, WithoutLossWatch())
+	}
+	config, err := clientConfig(u)
+	if err != nil {
 		return nil, err
 	}
-	if len(u.Hosts) == 0 {
-		return nil, fmt.Errorf("%s: want at least one host", u.Redacted())
+	o, err := newOptions(append(all, opts...))
+	if err != nil {
+		return nil, err
 	}
-	if u.Path != "" && u.Path != "/" {
-		return nil, fmt.Errorf("path %q: want none; what all keys begin with is the parameter prefix", u.Path)
+	config.Logger = zap.NewNop() // errors are returned
+	if o.logger != nil {
+		config.Logger = zap.New(slogCore{o.logger.Handler()})
 	}
-	if u.HasUser && (u.User == "" || u.Password == "") {
-		return nil, errors.New("user: want user:password, neither empty")
-	}
+	return dial(ctx, config, o)
+}
+
+// clientConfig reads from a URL how to reach etcd, and asks it whether there is
+// anything else in it.
+func clientConfig(u *driver.URL) (clientv3.Config, error) {
+	keepalive := u.Duration("keepalive", leastKeepalive)
 	config := clientv3.Config{
 		Endpoints:   u.HostsWithPort("2379"),
-		DialTimeout: timeout,
-		// A connection that carries nothing is given up within 15 s. etcd
-		// allows a probe every five seconds.
-		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 5 * time.Second,
-		Username: u.User, Password: u.Password,
-		Logger: zap.NewNop(), // errors are returned
+		DialTimeout: u.Duration("dial_timeout", 5*time.Second),
+		// A connection that carries nothing is given up 5 s after the probe.
+		DialKeepAliveTime: keepalive, DialKeepAliveTimeout: 5 * time.Second,
+		Username: u.User, Password: u.Secret("password_file", u.Password),
+		TLS: tlsurl.Config(u, u.Scheme == "etcds"),
 		// After an outage the connection is back within a second or two: gRPC by
 		// itself pauses for up to two minutes, and waits for twenty seconds for a
 		// connection whose first packet was lost.
@@ -63,24 +85,34 @@ func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 			MinConnectTimeout: 2 * time.Second,
 		})},
 	}
-	if u.Scheme == "etcds" {
-		var err error
-		if config.TLS, err = files.config(); err != nil {
-			return nil, err
-		}
-		for i, host := range config.Endpoints {
-			config.Endpoints[i] = "https://" + host
-		}
-	} else if files != (tlsFiles{}) {
-		return nil, errors.New("ca, cert, key, server_name and insecure are for etcds://")
+	if keepalive < leastKeepalive {
+		u.Refuse(fmt.Errorf("parameter keepalive=%v: want at least %v, which is what gRPC allows", keepalive, leastKeepalive))
 	}
-	if _, err := checkPrefix(prefix); err != nil {
-		return nil, err
+	if err := u.Done(); err != nil {
+		return config, err
 	}
-	return dial(ctx, config, prefix, push)
+	switch {
+	case len(u.Hosts) == 0:
+		return config, fmt.Errorf("%s: want at least one host", u.Redacted())
+	case u.Path != "" && u.Path != "/":
+		return config, fmt.Errorf("path %q: want none; what all keys begin with is the parameter prefix", u.Path)
+	case (u.HasUser || config.Password != "") && (config.Username == "" || config.Password == ""):
+		return config, errors.New("user: want user:password, neither empty, or user and the parameter password_file")
+	}
+	secureEndpoints(config.Endpoints, config.TLS)
+	return config, nil
 }
 
-func dial(ctx context.Context, config clientv3.Config, prefix string, push bool) (driver.Driver, error) {
+// secureEndpoints says in the addresses that they are reached by TLS.
+func secureEndpoints(endpoints []string, c *tls.Config) {
+	for i, host := range endpoints {
+		if c != nil {
+			endpoints[i] = "https://" + host
+		}
+	}
+}
+
+func dial(ctx context.Context, config clientv3.Config, o options) (driver.Driver, error) {
 	// With a user the client asks for a token before it is there, and knows no
 	// other context than that of all its life.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -100,50 +132,8 @@ func dial(ctx context.Context, config clientv3.Config, prefix string, push bool)
 		}
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	opts := []Option{WithPrefix(prefix)}
-	if !push {
-		opts = append(opts, WithoutLossWatch())
-	}
-	d, err := New(client, opts...)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
+	d := newDriver(client, o)
 	d.owned = true
 	context.AfterFunc(client.Ctx(), end)
 	return d, nil
-}
-
-// tlsFiles are the TLS parameters of a URL.
-type tlsFiles struct {
-	ca, cert, key string // PEM files
-	serverName    string
-	insecure      bool
-}
-
-func (f tlsFiles) config() (*tls.Config, error) {
-	c := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: f.serverName,
-		InsecureSkipVerify: f.insecure, //nolint:gosec // asked for by name
-	}
-	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: %s holds no certificate in PEM", f.ca)
-		}
-	}
-	if (f.cert == "") != (f.key == "") {
-		return nil, errors.New("cert and key: want both or neither")
-	}
-	if f.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("cert and key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -71,16 +73,30 @@ func mayPass(err error) bool {
 	return codeOf(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ")
 }
 
-// Ping implements driver.Pinger. It sends a transaction that never does anything,
-// but is refused to those who may not read and write the keys of tickets.
+// Ping implements driver.Pinger. It reads, and sends a transaction that never does
+// anything, but is refused to those who may not write the keys of tickets.
 func (d *Driver) Ping(ctx context.Context) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
+	if err := d.agree(ctx, false); err != nil {
+		return d.lacks("read", err)
+	}
 	key := d.prefix + "/#ping" // no ticket's
+	if _, err := d.client.Get(d.asking(ctx), key); err != nil {
+		return d.lacks("read", d.explain(ctx, err))
+	}
 	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
-	if _, err := d.commit(ctx, []clientv3.Cmp{never}, []clientv3.Op{clientv3.OpGet(key), clientv3.OpPut(key, "")}); err != nil {
-		return d.explain(ctx, err)
+	if _, err := d.commit(ctx, []clientv3.Cmp{never}, []clientv3.Op{clientv3.OpPut(key, "")}); err != nil {
+		return d.lacks("write", d.explain(ctx, err))
 	}
 	return nil
+}
+
+// lacks says which right the user does not have, if it is for want of one.
+func (d *Driver) lacks(right string, err error) error {
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Errorf("the user may not %s below %s/: %w", right, d.prefix, err)
+	}
+	return err
 }

@@ -2,6 +2,8 @@ package etcd_test
 
 import (
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,7 +26,7 @@ func TestTLS(t *testing.T) {
 	// The server's alert may come after the client's first write, which then fails.
 	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "code = Unavailable")
 	rights.Refused(t, srv.URL()+"&server_name=elsewhere", "elsewhere")
-	insecure := plain + "?insecure=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
+	insecure := plain + "?insecure_skip_verify=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
 	l := openClient(t, insecure)
 	if k, err := l.Acquire(t.Context(), "insecure"); err != nil {
 		t.Error(err)
@@ -55,6 +57,11 @@ func withUsers(t *testing.T, srv *testbed.Server) {
 	must(c.UserAdd(ctx, "worker", workersPassword))
 	must(c.UserGrantRole(ctx, "worker", "locks"))
 	must(c.UserAdd(ctx, "guest", "secret-of-the-guest"))
+	must(c.RoleAdd(ctx, "readlocks"))
+	must(c.RoleGrantPermission(ctx, "readlocks", "locker/", clientv3.GetPrefixRangeEnd("locker/"),
+		clientv3.PermissionType(clientv3.PermRead)))
+	must(c.UserAdd(ctx, "reader", "secret-of-the-reader"))
+	must(c.UserGrantRole(ctx, "reader", "readlocks"))
 	must(c.AuthEnable(ctx))
 }
 
@@ -71,6 +78,20 @@ func TestAuthentication(t *testing.T) {
 	rights.Refused(t, "etcd://guest:secret-of-the-guest@"+srv.Addr(), "permission denied", "secret-of-the-guest")
 	rights.Refused(t, workerURL(srv)+"?prefix=others", "permission denied", workersPassword)
 	rights.Refused(t, srv.URL(), "user name is empty")
+
+	rights.PingRefused(t, "etcd://guest:secret-of-the-guest@"+srv.Addr(), "may not read below locker/", "secret-of-the-guest")
+	rights.PingRefused(t, "etcd://reader:secret-of-the-reader@"+srv.Addr(), "may not write below locker/", "secret-of-the-reader")
+	if err := openClient(t, workerURL(srv)).Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(workersPassword+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := openClient(t, "etcd://worker@"+srv.Addr()+"?password_file="+file).Ping(t.Context()); err != nil {
+		t.Errorf("with the password in a file: %v", err)
+	}
 }
 
 // A login ends after a while without use, and with the server that gave it:

@@ -81,7 +81,7 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	var key string
 	for i := range 3 {
 		h := acquire(t, d, request("again", "id", 30*time.Second))
-		resp, err := client.Get(t.Context(), prefix, clientv3.WithPrefix())
+		resp, err := client.Get(t.Context(), prefix+"/again", clientv3.WithPrefix())
 		if err != nil || len(resp.Kvs) != 1 {
 			t.Fatalf("%d keys, want 1: %v", len(resp.Kvs), err)
 		}

@@ -4,17 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net/url"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	gomysql "github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -40,26 +38,12 @@ func connect(tb testing.TB, srv *testbed.Server, parameters string) *sql.DB {
 
 func connectTo(tb testing.TB, address, parameters string) *sql.DB {
 	tb.Helper()
-	db, err := sql.Open("mysql", config(tb, address).FormatDSN()+parameters)
+	db, err := sql.Open("mysql", mysqltest.Config(tb, address).FormatDSN()+parameters)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = db.Close() })
 	return db
-}
-
-// config says where and as whom an address is reached.
-func config(tb testing.TB, address string) *gomysql.Config {
-	tb.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	c := gomysql.NewConfig()
-	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-	c.User = u.User.Username()
-	c.Passwd, _ = u.User.Password()
-	return c
 }
 
 var prefixes atomic.Int64

@@ -73,7 +73,7 @@ func TestDeadlocks(t *testing.T) {
 			granted <- k
 		})
 		blocked(t, db)
-		lockRow(t, tx, fmt.Sprintf("SELECT slot FROM %s_slots WHERE slot = %d FOR UPDATE", prefix, mysql.SlotOf("a")))
+		lockRow(t, tx, fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = %[3]d FOR UPDATE", mysql.SlotColumn, prefix, mysql.SlotOf("a")))
 		must(t, tx.Commit())
 		must(t, k.Release(t.Context()))
 		if k = <-granted; k == nil {
@@ -81,18 +81,19 @@ func TestDeadlocks(t *testing.T) {
 		}
 		must(t, k.Release(t.Context()))
 
-		// To release, a holder locks the row, and then its place in line.
-		k = take(t, l, "a")
+		// To release, a holder locks the row, and then its place in line: of a name that was not used before, whose row is
+		// not kept.
+		k = take(t, l, "once")
 		tx = heavy(t, db, prefix)
-		lockRow(t, tx, fmt.Sprintf("SELECT seq FROM %s_tickets FORCE INDEX (line) WHERE name = 'a' AND seq = %d LOCK IN SHARE MODE",
+		lockRow(t, tx, fmt.Sprintf("SELECT seq FROM %s_tickets FORCE INDEX (line) WHERE name = 'once' AND seq = %d LOCK IN SHARE MODE",
 			prefix, k.Token()/mysql.Turns))
 		released := make(chan error, 1)
 		group.Go(func() { released <- k.Release(context.WithoutCancel(t.Context())) })
 		blocked(t, db)
-		lockRow(t, tx, gate)
+		lockRow(t, tx, "SELECT seq FROM "+prefix+"_tickets WHERE place = 'once' FOR UPDATE")
 		must(t, tx.Commit())
 		must(t, <-released)
-		must(t, take(t, l, "a").Release(t.Context()))
+		must(t, take(t, l, "once").Release(t.Context()))
 
 		// To renew leases, a batch locks one row after the other.
 		rs := make([]driver.Renewal, 2)

@@ -5,11 +5,29 @@
 //	l := locker.New(d)
 //	l, err := locker.Open(ctx, "mysql://user:pass@host:3306/app")
 //
-// Parameters of the URL: prefix (of the tables, "locker"), liveness (4s), create
-// (true; false: see Schema), tls (false, true, skip-verify, preferred), pool (most
-// connections at once, 16), ttl.
+// [Open] takes the same URL, and options besides.
 //
 // It is tested on MariaDB 10.11 and MySQL 9.7.
+//
+// # Parameters of the URL
+//
+//   - prefix (of the tables, "locker"), liveness (4s), create (true; false: see Rights): as the options of the same names.
+//   - dial_timeout: how long a connection may take; 5s.
+//   - read_timeout, write_timeout: how long a connection may be silent in the middle of a request; no limit, since
+//     each request has one of its own.
+//   - pool_size: most connections of the pool; 16.
+//   - tls, ca, cert, key, server_name, insecure_skip_verify: tls=true speaks TLS and nothing else, and verifies
+//     that the server's certificate is one of the authorities in the file ca (the system's without it), for
+//     the host or for server_name; cert and key are the files of the client's own certificate. Also, as in a DSN,
+//     tls=skip-verify and tls=preferred, which verify nothing, the latter with a server that has no TLS, too.
+//   - password_file: a file with the password, which is read when the URL is opened.
+//   - ttl: the default lease, which the core reads.
+//
+// Of the parameters of a DSN of go-sql-driver those that say how to reach the server are valid with their meaning there:
+// timeout, readTimeout and writeTimeout (for those above), allowCleartextPasswords, allowFallbackToPlaintext, allowNativePasswords,
+// allowOldPasswords, checkConnLiveness, compress, connectionAttributes, maxAllowedPacket. Those for the rows and the SQL of a
+// program (parseTime, loc, charset, collation, multiStatements, …) are refused: the driver's own need none.
+// A DSN is for sql.Open, whose result New takes.
 //
 // # Guarantees
 //
@@ -103,7 +121,52 @@
 //
 // # Rights
 //
-// The user needs SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE if
-// the driver is to make them. Client.Ping tells of one that is missing, and the first request that needs it does so at
-// once.
+// The tables and the view are made at first use, which takes CREATE, and CREATE VIEW, without which there is no view. In production let a DBA make
+// them, with the SQL that Schema returns (locker schema mysql), tell the driver so by create=false (WithoutCreate), and give its
+// user what it needs to work:
+//
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tickets TO 'locks'@'%';
+//	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
+//	GRANT SELECT, UPDATE ON app.locker_epochs TO 'locks'@'%';
+//
+// Client.Ping passes when all these rights are there, and tells of one that is missing; the first request that needs it does so
+// at once. People who look at the queues need
+//
+//	GRANT SELECT ON app.locker_queues TO 'ops'@'%';
+//	GRANT SELECT ON app.locker_tickets TO 'ops'@'%';
+//
+// # For people
+//
+// SELECT * FROM locker_queues shows all queues, in order: name, position, state (holder, waiter), mode (exclusive; shared; shared,
+// limit n), owner, note, age (since the grant, or of the wait), remaining (of the lease), token, id. Text that is not
+// printable is shown as 0x and hexadecimal digits, the form in which one writes it in SQL.
+//
+// # Versions
+//
+// The comment of the table locker_tickets says which version of the schema the tables are of, with a hash of its text, and a
+// column has a name with both. A program whose version is another one fails with its first request, and with the next
+// ticket that it would take after the tables were changed under it, with an error that names both versions, also with
+// create=true: two versions are never at work on the same queues. To move on, end all programs, drop the tables, as
+// the error says, and make those of the new version; tokens go on growing. A program of the new version under another prefix
+// shares no locks with the old ones.
+//
+// # In production
+//
+//   - create=false, with the rights above.
+//   - pool_size: a connection is used for the time of one request, by none who waits or holds, and renewals are sent in batches.
+//     So it bounds how many acquisitions and releases are under way at once, and not how many locks there are. While
+//     the pool is exhausted for 200 ms the driver opens one connection beside it: count pool_size + 1 for each process, within
+//     max_connections. A wait_timeout below a minute costs reconnections, and nothing else.
+//   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
+//     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row that a transaction
+//     of yours has locked: let it be longer than innodb_lock_wait_timeout, which 5 s suit better than the default of 50.
+//   - Poolers and proxies (ProxySQL, MaxScale, RDS Proxy): all requests have to go to the primary, reads included. No session state is
+//     used but autocommit.
+//   - Durability: innodb_flush_log_at_trx_commit=1 and sync_binlog=1, or a crash may grant again what was granted last.
+//   - Failover: the URL names one host, which has to lead to the primary (a name that is moved, or a proxy): a server that has
+//     become read only is left at once. With semi-synchronous replication (rpl_semi_sync_source_wait_point=AFTER_SYNC) a
+//     failover keeps what was granted. Each server needs a server_id of its own, and clocks that agree within seconds.
+//   - TLS: tls=true with ca.
+//   - A user for the locks alone, without the rights of the application.
 package mysql

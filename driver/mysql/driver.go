@@ -5,18 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
-
-func init() { driver.Register("mysql", openURL) }
 
 // Defaults and bounds.
 const (
@@ -34,6 +30,7 @@ type options struct {
 	liveness time.Duration
 	create   bool
 	address  string
+	logger   *slog.Logger
 
 	sweepEvery, sweepRest time.Duration
 }
@@ -50,6 +47,11 @@ func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness
 // WithoutCreate keeps the driver from creating its tables when they are not
 // there; see Schema.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
+
+// WithLogger has the client of a driver that [Open] makes log there what it meets:
+// connections that failed. Unless set it logs nothing, since errors are returned. New refuses
+// it: a database that is there already logs as its DSN says (mysql.Config.Logger, mysql.SetLogger).
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 func newOptions(opts []Option) (options, error) {
 	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true, sweepEvery: sweepEvery, sweepRest: sweepRest}
@@ -111,10 +113,17 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql: New: %w", err)
 	}
-	w, err := newWire(o.prefix)
+	w, err := newWire(current, o.prefix)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: New: %w", err)
 	}
+	if o.logger != nil {
+		return nil, errors.New("mysql: New: WithLogger is for Open: the database logs as its DSN says")
+	}
+	return newDriver(db, o, w), nil
+}
+
+func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	d := &Driver{
 		opts: o, w: w, db: db, migrating: make(chan struct{}, 1),
 		pending: make(map[string]*taking), queued: make(map[string]behind),
@@ -123,61 +132,8 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	d.keeper.names = make(map[string]*use)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.poller.init(d)
-	return d, nil
+	return d
 }
-
-// openURL opens mysql://user:pass@host:3306/db. Parameters: prefix, liveness,
-// create (false: as WithoutCreate), tls (false, true, skip-verify, preferred),
-// pool (most connections at once, 16).
-func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
-	opts := []Option{
-		WithPrefix(u.Param("prefix", DefaultPrefix)),
-		WithLiveness(u.Duration("liveness", DefaultLiveness)),
-	}
-	if !u.Bool("create", true) {
-		opts = append(opts, WithoutCreate())
-	}
-	tls := u.Param("tls", "false")
-	pool := u.Int("pool", 16, 1)
-	u.Param("ttl", "") // the core's
-	if err := u.Done(); err != nil {
-		return nil, err
-	}
-	switch tls {
-	case "false", "true", "skip-verify", "preferred":
-	default:
-		return nil, fmt.Errorf("parameter tls=%q: want false, true, skip-verify or preferred", tls)
-	}
-	name := strings.TrimPrefix(u.Path, "/")
-	if len(u.Hosts) != 1 || name == "" || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("want mysql://user:password@host:3306/database with one host, got %s", u.Redacted())
-	}
-	cfg := mysql.NewConfig()
-	cfg.User, cfg.Passwd = u.User, u.Password
-	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.HostsWithPort("3306")[0], name
-	cfg.TLSConfig = tls
-	cfg.Timeout = dialBound
-	cfg.Logger = &mysql.NopLogger{}                   // what it says is in the errors, too
-	cfg.Params = map[string]string{"autocommit": "1"} // whatever the server's default
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, err
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(pool)
-	db.SetMaxIdleConns(pool)
-	db.SetConnMaxIdleTime(time.Minute)
-	opts = append(opts, func(o *options) { o.address = cfg.Addr + "/" + name })
-	d, err := New(db, opts...)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	d.owned = true
-	return d, nil
-}
-
-// dialBound is how long a connection may take.
-const dialBound = 5 * time.Second
 
 // Schema returns the SQL that makes the tables, for those who may not let the
 // driver do so.

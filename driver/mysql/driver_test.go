@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -113,9 +114,9 @@ func TestFewRights(t *testing.T) {
 		root := connect(t, srv, "?multiStatements=true")
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		_, err := root.ExecContext(t.Context(), fmt.Sprintf(
-			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE ON %s.* TO %s@'%%'", user, config(t, srv.URL()).DBName, user))
+			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE ON %s.* TO %s@'%%'", user, mysqltest.Config(t, srv.URL()).DBName, user))
 		must(t, err)
-		as := config(t, srv.URL())
+		as := mysqltest.Config(t, srv.URL())
 		db := connectTo(t, fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")
 		for _, opts := range [][]mysql.Option{nil, {mysql.WithoutCreate()}} {
 			l, d, prefix := fresh(t, db, opts...)
@@ -222,15 +223,27 @@ func TestDiskFull(t *testing.T) {
 
 func TestURL(t *testing.T) {
 	for address, want := range map[string]string{
-		"mysql://u:s3cret@h/":                    "one host",
-		"mysql://u:s3cret@h1,h2/db":              "one host",
-		"mysql://u:s3cret@h/db?tls=maybe":        "tls",
-		"mysql://u:s3cret@h/db?pool=0":           "pool",
-		"mysql://u:s3cret@h/db?prefix=a%60b":     "prefix",
-		"mysql://u:s3cret@h/db?liveness=1ms":     "liveness",
-		"mysql://u:s3cret@h/db?prefixx=a":        "known",
-		"mysql://u:s3cret@h/db?create=perhaps":   "create",
-		"mysql://u:s3cret@127.0.0.1:1/db?pool=2": "refused",
+		"mysql://u:s3cret@h/":                                "one host",
+		"mysql://u:s3cret@h1,h2/db":                          "one host",
+		"mysql://u:s3cret@h/db?tls=maybe":                    "tls",
+		"mysql://u:s3cret@h/db?pool_size=0":                  "pool_size",
+		"mysql://u:s3cret@h/db?pool=3":                       `unknown parameter "pool"`,
+		"mysql://u:s3cret@h/db?parseTime=true":               `unknown parameter "parseTime"`,
+		"mysql://u:s3cret@h/db?dial_timeout=3":               "dial_timeout",
+		"mysql://u:s3cret@h/db?ca=/x":                        "tls=true",
+		"mysql://u:s3cret@h/db?tls=true&ca=/x":               "parameter ca",
+		"mysql://u:s3cret@h/db?tls=preferred&ca=/x":          "tls=preferred and ca",
+		"mysql://u:s3cret@h/db?timeout=1s&dial_timeout=1s":   "timeout and dial_timeout",
+		"mysql://u:s3cret@h/db?password_file=/x":             "password_file",
+		"mysql://u@h/db?password_file=/does/not/exist":       "password_file",
+		"mysql://u:s3cret@h/db?allowNativePasswords=perhaps": "allowNativePasswords",
+		"mysql://u:s3cret@h/db?maxAllowedPacket=many":        "maxAllowedPacket",
+		"mysql://u:s3cret@h/db?allowAllFiles=true":           `unknown parameter "allowAllFiles"`,
+		"mysql://u:s3cret@h/db?prefix=a%60b":                 "prefix",
+		"mysql://u:s3cret@h/db?liveness=1ms":                 "liveness",
+		"mysql://u:s3cret@h/db?prefixx=a":                    "known",
+		"mysql://u:s3cret@h/db?create=perhaps":               "create",
+		"mysql://u:s3cret@127.0.0.1:1/db?pool_size=2":        "refused",
 	} {
 		l, err := locker.Open(t.Context(), address)
 		if err == nil {

@@ -1,6 +1,12 @@
 package mysql
 
-import "context"
+import (
+	"context"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/lockerproject/locker/driver"
+)
 
 // Sweep sweeps now, as if nothing had been used for long.
 func (d *Driver) Sweep(ctx context.Context) error {
@@ -8,9 +14,6 @@ func (d *Driver) Sweep(ctx context.Context) error {
 	_, err := d.sweep(ctx)
 	return err
 }
-
-// SweepOften has a driver that was not used yet sweep more often.
-func (d *Driver) SweepOften() { d.opts.sweepEvery, d.opts.sweepRest = sweepEvery/5, sweepRest/5 }
 
 // Turns is how many tickets a row may have, one after the other.
 const Turns = turns
@@ -25,4 +28,34 @@ func (d *Driver) Head(ctx context.Context, name string) (ids []string, err error
 		ids = append(ids, r.id)
 	}
 	return ids, err
+}
+
+// SlotColumn is the column of the table of slots.
+var SlotColumn = current.column()
+
+// An Edition is a version of the schema other than this package's.
+type Edition = edition
+
+// NewEdition is an edition of a version, with the hash of a text.
+func NewEdition(version, hash string) Edition { return edition{version, hash} }
+
+// Current is the edition of this package.
+var Current = current
+
+// Become makes of a driver that was not used yet one of another edition.
+func (d *Driver) Become(e Edition) {
+	d.w, _ = newWire(e, d.opts.prefix) // which was checked
+}
+
+// StatementsText is what programs do with the tables.
+var StatementsText = statementsText
+
+// Config is how the client of a URL's driver is configured.
+func Config(raw string) (*mysql.Config, error) {
+	u, err := driver.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	u.Int("pool_size", defaultPool, 1) // clientConfig leaves it to openURL
+	return clientConfig(u)
 }

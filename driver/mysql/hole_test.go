@@ -15,6 +15,7 @@ import (
 	gomysql "github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -108,7 +109,7 @@ func overHole(t *testing.T, srv *testbed.Server) (*hole, *sql.DB) {
 	t.Cleanup(h.close)
 	gomysql.RegisterDialContext("hole"+t.Name(), h.dial)
 	t.Cleanup(func() { gomysql.DeregisterDialContext("hole" + t.Name()) })
-	c := config(t, srv.URL())
+	c := mysqltest.Config(t, srv.URL())
 	c.Net = "hole" + t.Name()
 	connector, err := gomysql.NewConnector(c)
 	must(t, err)

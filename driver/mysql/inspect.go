@@ -78,10 +78,10 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return nil
 }
 
-// Ping implements driver.Pinger: two statements that change nothing, and need all the rights that locks
-// do. It makes the tables if they are not there.
+// Ping implements driver.Pinger: statements that change nothing, and need all the rights that locks
+// do, of which the server names the one that is missing. It makes the tables if they are not there.
 func (d *Driver) Ping(ctx context.Context) error {
-	for _, statement := range []string{"pingwrite", "pingdelete"} {
+	for _, statement := range []string{"pingslots", "pingwrite", "pingdelete", "pingtx", "pingdeletetx", "pingepochs"} {
 		if _, err := d.exec(ctx, statement, values{}); err != nil {
 			return d.failed(ctx, err)
 		}

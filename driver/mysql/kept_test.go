@@ -250,7 +250,7 @@ func TestEarlierLayout(t *testing.T) {
 		l, _, prefix := fresh(t, db)
 		_, err := db.ExecContext(t.Context(), "CREATE TABLE "+prefix+"_tickets (place VARBINARY(512) PRIMARY KEY, token BIGINT)")
 		must(t, err)
-		if _, err := l.Acquire(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "earlier layout") {
+		if _, err := l.Acquire(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "before 2") {
 			t.Errorf("on tables of an earlier layout: %v", err)
 		}
 	})

@@ -129,8 +129,8 @@ func TestNumbersBecomeVisibleInOrder(t *testing.T) {
 			tx, err := db.BeginTx(t.Context(), nil)
 			must(t, err)
 			var slot int
-			must(t, tx.QueryRowContext(t.Context(), fmt.Sprintf("SELECT slot FROM %s_slots WHERE slot = %d LOCK IN SHARE MODE",
-				prefix, mysql.SlotOf(name))).Scan(&slot))
+			must(t, tx.QueryRowContext(t.Context(), fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = %[3]d LOCK IN SHARE MODE",
+				mysql.SlotColumn, prefix, mysql.SlotOf(name))).Scan(&slot))
 			var taken atomic.Bool
 			group.Go(func() { wait(&taken) })
 			time.Sleep(300 * time.Millisecond)
@@ -172,8 +172,8 @@ func TestNumbersAreTakenUnderTheSlot(t *testing.T) {
 		must(t, err)
 		defer func() { _ = tx.Rollback() }()
 		var number int
-		must(t, tx.QueryRowContext(t.Context(), fmt.Sprintf("SELECT slot FROM %s_slots WHERE slot = %d FOR UPDATE",
-			prefix, mysql.SlotOf("late"))).Scan(&number))
+		must(t, tx.QueryRowContext(t.Context(), fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = %[3]d FOR UPDATE",
+			mysql.SlotColumn, prefix, mysql.SlotOf("late"))).Scan(&number))
 		late := make(chan uint64, 1)
 		var group sync.WaitGroup
 		defer group.Wait()

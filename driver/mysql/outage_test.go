@@ -11,6 +11,7 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -19,7 +20,7 @@ func behind(t *testing.T, srv *testbed.Server) (d *mysql.Driver, direct *mysql.D
 	t.Helper()
 	_, direct, prefix := fresh(t, connect(t, srv, ""))
 	proxy = srv.Proxy(t)
-	opened, err := open(t.Context(), proxy.URL(), prefix)
+	opened, err := mysqltest.Open(t.Context(), proxy.URL(), prefix)
 	must(t, err)
 	t.Cleanup(func() { must(t, opened.Close()) })
 	return opened.(*mysql.Driver), direct, proxy
@@ -218,7 +219,7 @@ func TestCloseOnACutWay(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		_, _, prefix := fresh(t, connect(t, srv, ""))
 		proxy := srv.Proxy(t)
-		d, err := open(t.Context(), proxy.URL(), prefix)
+		d, err := mysqltest.Open(t.Context(), proxy.URL(), prefix)
 		must(t, err)
 		l := locker.New(d)
 		cycle(t, l, "often") // a row is kept, which Close removes

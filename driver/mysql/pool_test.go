@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -100,7 +101,7 @@ func TestVanishedTables(t *testing.T) {
 		}
 		var n int
 		must(t, db.QueryRowContext(t.Context(), fmt.Sprintf(
-			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name LIKE '%s%%' AND table_name NOT LIKE '%%tx'", prefix)).Scan(&n))
+			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND table_name LIKE '%s%%' AND table_name NOT LIKE '%%tx'", prefix)).Scan(&n))
 		if n != 0 {
 			t.Errorf("%d tables were made anew", n)
 		}
@@ -117,7 +118,7 @@ func TestMissingRights(t *testing.T) {
 		l, all, prefix := fresh(t, root)
 		must(t, take(t, l, "a").Release(t.Context()))
 		must(t, all.Ping(t.Context()))
-		as := config(t, srv.URL())
+		as := mysqltest.Config(t, srv.URL())
 		for i, rights := range []string{"SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, INSERT, DELETE", "INSERT, UPDATE, DELETE"} {
 			user := fmt.Sprintf("m%d_%d", i, time.Now().UnixNano()%1e9)
 			_, err := root.ExecContext(t.Context(), fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT %s ON %s.* TO %s@'%%'", user, rights, as.DBName, user))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -210,7 +211,7 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		address := srv.URL()
 		prefix := fmt.Sprintf("h%d", prefixes.Add(1))
-		d, err := open(t.Context(), address, prefix)
+		d, err := mysqltest.Open(t.Context(), address, prefix)
 		must(t, err)
 		const hold = time.Second
 		r := driver.Request{Name: "a", ID: "hold-1", TTL: hold, MinHold: hold}
@@ -218,7 +219,7 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 		_, err = d.Acquire(t.Context(), r)
 		must(t, err)
 		must(t, d.Close())
-		other, err := open(t.Context(), address, prefix)
+		other, err := mysqltest.Open(t.Context(), address, prefix)
 		must(t, err)
 		defer func() { must(t, other.Close()) }()
 		g, err := other.Acquire(t.Context(), driver.Request{Name: "a", ID: "next-1", TTL: time.Minute, Wait: true})

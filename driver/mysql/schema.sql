@@ -32,20 +32,21 @@ CREATE TABLE IF NOT EXISTS {tickets} (
   UNIQUE KEY seq (seq),
   UNIQUE KEY sole (sole),
   UNIQUE KEY line (name, seq)
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema 2';
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema {version}';
 
 -- Whoever takes a ticket with a seq of its own locks the slot that its name hashes to
--- until the ticket can be seen by all: so numbers become visible in their order.
+-- until the ticket can be seen by all: so numbers become visible in their order. The
+-- name of the column says the version of the schema, so that programs of another fail.
 CREATE TABLE IF NOT EXISTS {slots} (
-  slot SMALLINT UNSIGNED NOT NULL,
-  PRIMARY KEY (slot)
-) ENGINE=InnoDB COMMENT='locker: slots, schema 2';
+  {column} SMALLINT UNSIGNED NOT NULL,
+  PRIMARY KEY ({column})
+) ENGINE=InnoDB COMMENT='locker: slots, schema {version}';
 
 -- Rows that AcquireTx locks; unlocked ones are swept away.
 CREATE TABLE IF NOT EXISTS {tx} (
   name VARBINARY(512) NOT NULL,
   PRIMARY KEY (name)
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: transactions, schema 2';
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: transactions, schema {version}';
 
 -- One row: the start of the server that numbers were last moved to the clock for (see statements.sql, epoch), and
 -- the last number of a row before that.
@@ -54,8 +55,27 @@ CREATE TABLE IF NOT EXISTS {epochs} (
   server BIGINT UNSIGNED NOT NULL,
   floor BIGINT UNSIGNED NOT NULL,
   PRIMARY KEY (one)
-) ENGINE=InnoDB COMMENT='locker: epochs, schema 2';
+) ENGINE=InnoDB COMMENT='locker: epochs, schema {version}';
+
+-- All queues, in order, for people: SELECT * FROM {queues}. Text that a terminal may not print as
+-- it is (control characters, what changes the direction of writing, what cannot be seen, what is no UTF-8) is shown
+-- as 0x and hexadecimal digits, and so is what begins with 0x itself.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW {queues} AS
+SELECT
+  {name_shown} AS name,
+  ROW_NUMBER() OVER (PARTITION BY t.name ORDER BY t.seq) AS `position`,
+  IF(t.held, 'holder', 'waiter') AS state,
+  CASE WHEN NOT t.shared THEN 'exclusive' WHEN t.permits = 0 THEN 'shared' ELSE CONCAT('shared, limit ', t.permits) END AS mode,
+  {owner_shown} AS owner,
+  {note_shown} AS note,
+  {age} AS age,
+  IF(t.held, {remaining}, NULL) AS remaining,
+  (t.seq << 20) + t.turn AS token,
+  CONVERT(t.id USING utf8mb4) AS id
+FROM {tickets} AS t
+WHERE t.name IS NOT NULL AND t.turn % 2 = 0 AND t.expires > UTC_TIMESTAMP(6)
+ORDER BY t.name, t.seq;
 
 INSERT IGNORE INTO {epochs} (one, server, floor) VALUES (1, 0, 0);
 
-INSERT IGNORE INTO {slots} (slot) VALUES {allslots};
+INSERT IGNORE INTO {slots} ({column}) VALUES {allslots};

@@ -3,6 +3,8 @@
 -- round trip whatever the DSN. Each locks few rows, by a unique key. Deadlocks are
 -- possible all the same: a new entry of the index sole, for one, locks the gap at the
 -- mark of a deleted one for a moment. A statement that one ends has done nothing, and is sent again.
+-- {ours} is true, and fails with error 1054 where the tables are of another version: it stands in what a program may begin with
+-- that does not use {slots} anyway.
 -- {alone} fails with error 1690 where autocommit is off: servers find that out before they
 -- look for rows, so that such a session neither changes, locks nor reads anything.
 
@@ -11,7 +13,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server} FROM
 
 -- epoch: the start of a server that numbers were last moved to the clock for, and the last
 -- number of a row before that.
-SELECT server, floor FROM {epochs} WHERE one = 1 AND {alone}
+SELECT server, floor FROM {epochs} WHERE one = 1 AND {ours} AND {alone}
 
 -- epochlock: the same, so that nobody else begins an epoch.
 SELECT server, floor FROM {epochs} WHERE one = 1 FOR UPDATE
@@ -49,7 +51,7 @@ UPDATE {tickets} SET turn = turn + 2 WHERE place = {name} AND (seq << 20) + turn
 -- of a kept one, and 0 when the line has tickets.
 INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
 VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM {slots} WHERE slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone} FOR UPDATE),
+  (SELECT 1 FROM {slots} WHERE {column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone} FOR UPDATE),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 ON DUPLICATE KEY UPDATE
   {tickets}.id = IF({tickets}.turn % 2, {id}, {tickets}.id),
@@ -68,8 +70,8 @@ ON DUPLICATE KEY UPDATE
 -- innodb_autoinc_lock_mode=1, MariaDB's default, locks AUTO_INCREMENT of the table until it is committed.
 INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
 VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 0 FROM (SELECT s.slot FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
-    WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
+  (SELECT 0 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
+    WHERE s.{column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
       AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id}) LIMIT 1 FOR UPDATE) AS x),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND)
 
@@ -78,11 +80,11 @@ VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
 -- is no room.
 INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
 VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM (SELECT s.slot FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
-    WHERE s.slot = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
+  (SELECT 1 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
+    WHERE s.{column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
       AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id})
       AND (SELECT COALESCE(SUM(IF(t.shared, 1, {room})), 0) FROM {tickets} AS t
-        WHERE t.name = IF(s.slot = {slot}, {name}, NULL) AND t.turn % 2 = 0) < {room}
+        WHERE t.name = IF(s.{column} = {slot}, {name}, NULL) AND t.turn % 2 = 0) < {room}
     LIMIT 1 FOR UPDATE) AS x),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 
@@ -162,13 +164,13 @@ WHERE seq IN ({seqs})
 -- inspect: the line as people see it.
 SELECT (seq << 20) + turn, COALESCE(id, x''), owner, note, shared, permits, held,
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone} ORDER BY seq
+FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone} ORDER BY seq
 
 -- list: the names of all lines.
-SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
+SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone}
 
 -- numbered: the ID of a live ticket.
-SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {alone}
+SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone}
 
 -- stale: names whose dead nobody has buried, and gates that nobody stands at.
 SELECT DISTINCT COALESCE(name, place) FROM {tickets}
@@ -209,11 +211,28 @@ SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
 -- txsweep: remove them.
 DELETE FROM {tx} WHERE name IN ({names})
 
--- pingwrite: change nothing, with the rights to insert, update and read.
+-- version: what made the tables.
+SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {alone}
+
+-- pingslots: change nothing, with the rights to read, insert and update.
+INSERT INTO {slots} ({column}) SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535 AND {alone}
+ON DUPLICATE KEY UPDATE {slots}.{column} = s.{column}
+
+-- pingwrite: the same of tickets.
 INSERT INTO {tickets} (place, name, owner, note, shared, permits, held, since, expires)
 SELECT x'fe', NULL, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {slots} AS s
-WHERE s.slot > 65535 AND {alone} FOR UPDATE
+WHERE s.{column} > 65535 AND {alone} FOR UPDATE
 ON DUPLICATE KEY UPDATE turn = 1
+
+-- pingtx: the same of the rows of AcquireTx.
+INSERT INTO {tx} (name) SELECT x.name FROM {tx} AS x WHERE x.name = x'' AND {alone}
+ON DUPLICATE KEY UPDATE {tx}.name = x.name
 
 -- pingdelete: change nothing, with the right to delete.
 DELETE FROM {tickets} WHERE place = x'fd' AND {alone}
+
+-- pingdeletetx: the same of the rows of AcquireTx.
+DELETE FROM {tx} WHERE name = x'' AND {alone}
+
+-- pingepochs: change nothing, with the rights to read and update.
+UPDATE {epochs} SET floor = floor WHERE one = 0 AND {alone}

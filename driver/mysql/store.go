@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -20,6 +19,7 @@ const (
 	errNull         = 1048
 	errNoTable      = 1146
 	errNoColumn     = 1054
+	errTableExists  = 1050
 	errRange        = 1690 // see alone
 	errLockTimeout  = 1205 // on MariaDB also NOWAIT
 	errDeadlock     = 1213
@@ -238,7 +238,10 @@ func (d *Driver) retry(ctx context.Context, do func() error) error {
 		case number(err) == errRange:
 			return noAutocommit(err)
 		case number(err) == errNoColumn:
-			return fmt.Errorf("%w: %s has an earlier layout: stop all who use these tables and drop them, or choose another prefix", err, d.w.tickets)
+			if other := d.checkVersion(ctx, err); other != nil {
+				return other
+			}
+			return err
 		case number(err) != errNoTable:
 			return err
 		case made:
@@ -282,54 +285,4 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// migrate makes the tables, which missing says are not there.
-func (d *Driver) migrate(ctx context.Context, missing error) error {
-	if !d.opts.create {
-		return fmt.Errorf("%w; the driver may not create it (WithoutCreate): run what Schema returns", missing)
-	}
-	select {
-	case d.migrating <- struct{}{}:
-		defer func() { <-d.migrating }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return d.with(ctx, func(conn *sql.Conn) error { // one, in which autocommit is known to be on
-		if _, err := conn.ExecContext(ctx, d.w.render("clock", values{})); err != nil {
-			if number(err) == errRange {
-				err = noAutocommit(err)
-			}
-			return err
-		}
-		for _, s := range strings.Split(d.w.schema(), ";\n") {
-			if s = strings.TrimSpace(s); s == "" {
-				continue
-			}
-			if err := d.make(ctx, conn, s); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// make runs a statement of the schema.
-func (d *Driver) make(ctx context.Context, conn *sql.Conn, statement string) error {
-	err := insist(ctx, func() error { // others may be making them, too
-		_, err := conn.ExecContext(ctx, statement)
-		return err
-	})
-	switch number(err) {
-	case errDenied, errDeniedSchema, errDeniedFor:
-		return fmt.Errorf("%w: the tables are not there and this user may not create them: run what Schema returns", err)
-	}
-	return err
-}
-
-// fillSlots puts back rows of slots that somebody has removed.
-func (d *Driver) fillSlots(ctx context.Context) error {
-	all := strings.Split(strings.TrimSpace(d.w.schema()), ";\n")
-	_, err := d.execOn(ctx, ctx, strings.TrimSuffix(all[len(all)-1], ";"))
-	return err
 }

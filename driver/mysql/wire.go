@@ -14,9 +14,6 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
-//go:embed schema.sql
-var schemaText string
-
 //go:embed statements.sql
 var statementsText string
 
@@ -45,19 +42,24 @@ type statement struct {
 
 // wire has the statements for one set of tables.
 type wire struct {
-	tickets, slots, tx, epochs string // quoted
-	statements                 map[string]statement
+	edition edition
+	prefix  string
+
+	tickets, slots, tx, epochs, queues string // quoted
+
+	statements map[string]statement
 }
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,40}$`)
 
-func newWire(prefix string) (*wire, error) {
+func newWire(e edition, prefix string) (*wire, error) {
 	if !goodPrefix.MatchString(prefix) {
 		return nil, fmt.Errorf("prefix %q: want 1 to 40 letters, digits, _, $ or -", prefix)
 	}
+	quoted := func(name string) string { return "`" + prefix + "_" + name + "`" }
 	w := &wire{
-		tickets: "`" + prefix + "_tickets`", slots: "`" + prefix + "_slots`", tx: "`" + prefix + "_tx`",
-		epochs:     "`" + prefix + "_epochs`",
+		edition: e, prefix: prefix,
+		tickets: quoted("tickets"), slots: quoted("slots"), tx: quoted("tx"), epochs: quoted("epochs"), queues: quoted("queues"),
 		statements: make(map[string]statement),
 	}
 	for _, block := range strings.Split(statementsText, "\n\n")[1:] {
@@ -79,8 +81,11 @@ func withoutComments(block string) string {
 	return strings.Join(kept, " ")
 }
 
+// tables puts in the names of tables and columns.
 func (w *wire) tables(s string) string {
-	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{epochs}", w.epochs).Replace(s)
+	s = strings.ReplaceAll(s, "{ours}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)")
+	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{epochs}", w.epochs, "{queues}", w.queues,
+		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(s)
 }
 
 func cut(text string) (s statement) {
@@ -94,32 +99,6 @@ func cut(text string) (s statement) {
 		s.holes = append(s.holes, hole)
 		text = after
 	}
-}
-
-// Schema returns the SQL that makes the tables that New, with the same prefix, works
-// on: for those who may not let the driver do so. A driver has it, too.
-func Schema(opts ...Option) (string, error) {
-	o, err := newOptions(opts)
-	if err != nil {
-		return "", fmt.Errorf("mysql: Schema: %w", err)
-	}
-	w, err := newWire(o.prefix)
-	if err != nil {
-		return "", fmt.Errorf("mysql: Schema: %w", err)
-	}
-	return w.schema(), nil
-}
-
-// schema is the text that makes the tables.
-func (w *wire) schema() string {
-	var all strings.Builder
-	for i := range slots {
-		if i > 0 {
-			all.WriteByte(',')
-		}
-		fmt.Fprintf(&all, "(%d)", i)
-	}
-	return strings.Replace(w.tables(schemaText), "{allslots}", all.String(), 1)
 }
 
 // values fill the holes of a statement.

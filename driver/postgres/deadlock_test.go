@@ -94,7 +94,7 @@ func (b deadlockBed) wait(name, id string) <-chan error {
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
 	b := newDeadlockBed(t)
-	const lockOfName = "SELECT pg_advisory_xact_lock(PREFIX_key" + postgres.Version + "('NAME'))"
+	lockOfName := "SELECT pg_advisory_xact_lock(PREFIX_key" + postgres.Version + "('NAME'))"
 	const rowOfHolder = "SELECT FROM PREFIX_tickets WHERE name = 'NAME' AND slot = 0 FOR UPDATE"
 	for _, c := range []struct {
 		name        string

@@ -5,9 +5,27 @@
 //	l := locker.New(d)
 //
 // or locker.Open(ctx, "postgres://user@host:5432/db") with this package
-// imported. Parameters of the URL are prefix, schema, liveness, listen and
-// create, which the options of the same names explain, ttl, and those of pgx
-// (sslmode, pool_max_conns, target_session_attrs, …).
+// imported. [Open] takes the same URL, and options besides.
+//
+// # Parameters of the URL
+//
+//   - prefix, schema, liveness (a duration), listen and create (true or false): as the options of the same names.
+//   - dial_timeout: how long a connection to one server may take; 5s.
+//   - pool_size: most connections of the pool; pgx's default: 4, or the number of processors if that is more.
+//   - tls, ca, cert, key, server_name, insecure_skip_verify: tls=true speaks TLS and nothing else, and verifies
+//     that the server's certificate is one of the authorities in the file ca (the system's without it), for
+//     the host or for server_name; cert and key are the files of the client's own certificate.
+//     tls=false speaks no TLS.
+//   - password_file: a file with the password, which is read when the URL is opened.
+//   - ttl: the default lease, which the core reads.
+//
+// Those of libpq that pgx knows are valid too, with libpq's meaning: application_name ("locker"), connect_timeout,
+// krbspn, krbsrvname, options, passfile, search_path, sslcert, sslkey, sslmode ("prefer"), sslnegotiation, sslpassword,
+// sslrootcert, sslsni, target_session_attrs; and pgx's own: default_query_exec_mode, pool_max_conns, pool_min_conns,
+// pool_min_idle_conns, pool_max_conn_lifetime, pool_max_conn_lifetime_jitter, pool_max_conn_idle_time,
+// pool_health_check_period. Two that say the same (dial_timeout and connect_timeout, pool_size and pool_max_conns, tls
+// and sslmode, with what belongs to it) are refused together. What is not given is looked for in libpq's
+// environment variables (PGPASSWORD, PGSSLMODE, …).
 //
 // # How it works
 //
@@ -123,7 +141,57 @@
 //
 // # Rights
 //
-// The tables and functions are made when the first request of a driver misses them.
-// Where the program's user may not make them, apply the SQL that Schema returns; its
-// documentation lists the rights that the user needs. Client.Ping tells which are missing.
+// The tables and functions are made when the first request of a driver misses them, by whoever may do that. In
+// production let a DBA make them, in a schema of their own, and tell the driver so by create=false
+// (WithoutCreate):
+//
+//	CREATE SCHEMA locks;
+//	-- and the SQL that Schema returns: locker schema postgres --schema locks | psql -1 -f -
+//	GRANT USAGE ON SCHEMA locks TO app;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON locks.locker_tickets, locks.locker_processes TO app;
+//	GRANT USAGE, UPDATE ON SEQUENCE locks.locker_token TO app;
+//	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA locks TO app;
+//
+// with postgres://app@host/db?schema=locks&create=false. EXECUTE is everybody's unless it was revoked, and has
+// to be given again after the SQL of another version. People need for the view
+//
+//	GRANT USAGE ON SCHEMA locks TO ops;
+//	GRANT SELECT ON locks.locker_queues TO ops;
+//
+// Client.Ping passes when all these rights are there, and names those that are missing.
+//
+// # For people
+//
+// SELECT * FROM locker_queues shows all queues, in order: name, position, state (holder, waiter), mode (exclusive; shared; shared,
+// limit n), owner, note, age (since the grant, or of the wait), remaining (of the lease), token, id. Text that is not
+// printable is shown as \x and hexadecimal digits, the form in which a bytea is written.
+//
+// # Versions
+//
+// The comment of the table locker_tickets says which version of the schema the tables are of, with a hash of its
+// text, and the names of the functions end with both. A program whose version is another one fails with its first
+// request, and with each one after the tables were moved under it, with an error that names both versions, also with create=true:
+// two versions are never at work on the same queues, and no program changes what others run on. To move on, apply the SQL of
+// the new version, which keeps the tickets; the programs of the old version then fail (what they hold ends with
+// its leases), and those of the new one work.
+//
+// # In production
+//
+//   - create=false, with a schema of its own and the rights above.
+//   - pool_size: a connection is used for the time of one statement, by none who waits or holds, and renewals are sent in batches.
+//     So it bounds how many acquisitions and releases are under way at once, and not how many locks there are: 4 is a good start.
+//     Beside the pool count one connection that listens while something is held or waited for, and one that is
+//     opened when the pool has been exhausted for 200 ms: pool_size + 2 for each process, within max_connections.
+//   - A pooler: behind PgBouncer, in any mode, grants are polled for, which takes up to 250 ms: say listen=false, and give
+//     the driver the database's own address where that is too long. options and search_path are parameters that PgBouncer
+//     refuses unless it is told to ignore them.
+//   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
+//     (locker.WithAnswerTimeout, locker.WithReleaseTimeout); dial_timeout should leave room in that for a second server. A
+//     statement_timeout of the role does no harm if it is above a second; what it ends is tried again.
+//   - Several servers: postgres://app@a,b/db?target_session_attrs=read-write goes to the primary, and after a failover to the
+//     new one. Locks are as safe as the commits: synchronous_commit on, and synchronous_standby_names set, or a failover
+//     may grant again what was granted last (see above).
+//   - TLS: tls=true with ca; sslmode's default, prefer, verifies nothing.
+//   - A role for the locks alone, without the rights of the application, keeps a leak of one from being one of the other.
+//   - idle_in_transaction_session_timeout for everybody else: a transaction that stays open for hours slows these tables down.
 package postgres

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,11 +15,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
-
-func init() {
-	driver.Register("postgres", openURL)
-	driver.Register("postgresql", openURL)
-}
 
 // Defaults and bounds.
 const (
@@ -39,6 +33,7 @@ type options struct {
 	liveness       time.Duration
 	listen, create bool
 	sweepEvery     time.Duration
+	logger         *slog.Logger
 }
 
 // WithPrefix sets what the names of the tables, functions and channels begin
@@ -62,6 +57,12 @@ func WithoutListen() Option { return func(o *options) { o.listen = false } }
 // WithoutCreate keeps the driver from creating its tables and functions when
 // they are not there; see Schema.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
+
+// WithLogger has the client of a driver that [Open] makes log there what it meets: warnings
+// and notices of the database, and connections that failed. Unless set it logs nothing, since errors are
+// returned. New refuses it: a pool that is there already logs as its configuration says
+// (OnNotice, Tracer).
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
@@ -123,10 +124,17 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: New: %w", err)
 	}
-	w, err := newWire(o.schema, o.prefix)
+	w, err := newWire(current, o.schema, o.prefix)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: New: %w", err)
 	}
+	if o.logger != nil {
+		return nil, errors.New("postgres: New: WithLogger is for Open: the pool logs as its configuration says")
+	}
+	return newDriver(pool, o, w), nil
+}
+
+func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 	d := &Driver{
 		opts: o, w: w, pool: pool,
 		mode: pool.Config().ConnConfig.DefaultQueryExecMode, side: make(chan sideConn, 1), create: make(chan struct{}, 1),
@@ -135,92 +143,24 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 	d.side <- sideConn{} // none is open yet
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.line.init(o.liveness)
-	return d, nil
+	return d
 }
 
-// Schema returns the SQL that creates what the driver needs, for those whose
-// program may not do so itself. It may be run again. The program's user needs
-// SELECT, INSERT, UPDATE and DELETE on both tables, USAGE, SELECT and UPDATE
-// on the sequence, and USAGE on the schema.
+// Schema returns the SQL that creates what the driver needs, or moves what an earlier version
+// has created to this one: for those whose program may not do so itself (WithoutCreate). It
+// has no transaction control of its own: run it in one transaction, as psql -1,
+// migration tools and an Exec without arguments do. It may be run again, which changes
+// nothing and stops nobody. The package comment lists the rights that the program's user needs.
 func Schema(opts ...Option) (string, error) {
 	o, err := newOptions(opts)
 	if err != nil {
 		return "", fmt.Errorf("postgres: Schema: %w", err)
 	}
-	w, err := newWire(o.schema, o.prefix)
+	w, err := newWire(current, o.schema, o.prefix)
 	if err != nil {
 		return "", fmt.Errorf("postgres: Schema: %w", err)
 	}
-	return "BEGIN;\n\n" + w.schema + "\nCOMMIT;\n", nil
-}
-
-// passed are the parameters of a URL that pgx reads.
-var passed = []string{
-	"application_name", "connect_timeout", "options", "search_path", "sslcert", "sslkey", "sslmode", "sslpassword",
-	"sslrootcert", "sslsni", "target_session_attrs", "pool_max_conns", "pool_min_conns", "pool_max_conn_lifetime",
-	"pool_max_conn_idle_time", "pool_health_check_period", "default_query_exec_mode",
-}
-
-func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	opts := []Option{
-		WithPrefix(u.Param("prefix", DefaultPrefix)), WithSchema(u.Param("schema", DefaultSchema)),
-		WithLiveness(u.Duration("liveness", DefaultLiveness)),
-	}
-	if !u.Bool("listen", true) {
-		opts = append(opts, WithoutListen())
-	}
-	if !u.Bool("create", true) {
-		opts = append(opts, WithoutCreate())
-	}
-	query := url.Values{}
-	for _, name := range passed {
-		if v := u.Param(name, ""); v != "" {
-			query.Set(name, v)
-		}
-	}
-	u.Duration("ttl", time.Second) // the core's
-	if err := u.Done(); err != nil {
-		return nil, err
-	}
-	hosts := u.Hosts
-	if len(hosts) > 1 { // pgx gives the ports that are named to the first hosts
-		hosts = u.HostsWithPort("5432")
-	}
-	dsn := url.URL{Scheme: "postgres", Host: strings.Join(hosts, ","), Path: u.Path, RawQuery: query.Encode()}
-	if u.HasUser {
-		dsn.User = url.User(u.User)
-		if u.Password != "" {
-			dsn.User = url.UserPassword(u.User, u.Password)
-		}
-	}
-	c, err := pgxpool.ParseConfig(dsn.String())
-	if err != nil {
-		return nil, errors.New(reason(err))
-	}
-	if c.ConnConfig.RuntimeParams["application_name"] == "" {
-		c.ConnConfig.RuntimeParams["application_name"] = "locker"
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	d, err := New(pool, opts...)
-	if err != nil {
-		pool.Close()
-		return nil, errors.Unwrap(err)
-	}
-	d.owned = true
-	return d, nil
-}
-
-// reason is what pgx says is wrong with a configuration, without the
-// configuration, of which it does not know all that is secret.
-func reason(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, "`: "); i >= 0 { // cannot parse `…`: …
-		text = text[i+len("`: "):]
-	}
-	return text
+	return w.schema, nil
 }
 
 // String names the store.

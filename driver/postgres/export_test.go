@@ -28,4 +28,24 @@ func (d *Driver) Create(ctx context.Context, missing error) error {
 func ConnConfig(d driver.Driver) *pgx.ConnConfig { return d.(*Driver).pool.Config().ConnConfig }
 
 // Version is the suffix of the functions' names.
-const Version = version
+var Version = current.suffix()
+
+// An Edition is a version of the schema other than this package's.
+type Edition = edition
+
+// NewEdition is an edition of a version, with the hash of a text.
+func NewEdition(version, hash string) Edition { return edition{version, hash} }
+
+// Current is the edition of this package.
+var Current = current
+
+// Become makes of a driver that was not used yet one of another edition.
+func (d *Driver) Become(e Edition) {
+	d.w, _ = newWire(e, d.opts.schema, d.opts.prefix) // both were checked
+}
+
+// SchemaText is what a driver would create.
+func (d *Driver) SchemaText() string { return d.w.schema }
+
+// MaxConns is the size of the pool of a driver.
+func MaxConns(d *Driver) int { return int(d.pool.Config().MaxConns) }

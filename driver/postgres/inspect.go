@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -75,19 +74,4 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		return driver.ErrLost
 	}
 	return nil
-}
-
-// Ping implements driver.Pinger. It asks for every right that acquiring and releasing
-// need, and changes nothing.
-func (d *Driver) Ping(ctx context.Context) error {
-	var lacks *string
-	err := d.retry(ctx, true, func() error {
-		return d.query(ctx, true, nil, func(rows pgx.Rows) error { return rows.Scan(&lacks) }, d.w.ping)
-	})
-	if err == nil && lacks != nil {
-		err = &pgconn.PgError{
-			Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "42501", Message: "permission denied: " + *lacks,
-		}
-	}
-	return d.failed(ctx, err)
 }

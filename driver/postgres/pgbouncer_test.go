@@ -99,6 +99,13 @@ func TestPgBouncer(t *testing.T) {
 	contend(t, ls, 20)
 	t.Logf("a hand-off took %v in the mean", (time.Since(began) / 80).Round(time.Microsecond))
 
+	// By URL, as the package comment has it for production.
+	byURL, err := postgres.Open(t.Context(), at+"&listen=false&create=false&pool_size=2&prefix="+prefix)
+	ok(t, err)
+	t.Cleanup(func() { ok(t, byURL.Close()) })
+	ok(t, byURL.Ping(t.Context()))
+	ls[0] = newLocker(t, byURL)
+
 	// One that waits for long, while others come and go.
 	k, err := ls[0].Acquire(t.Context(), "long", locker.WithTTL(time.Second))
 	ok(t, err)

@@ -1,14 +1,17 @@
 -- The tables and functions of github.com/lockerproject/locker/driver/postgres,
--- version 3. It may be run again, and by several at once.
+-- schema version {version}. This may be run again, and by several at once; it has no
+-- transaction control of its own, and belongs into one transaction.
+--
+-- The names of the functions end with the version and a hash of this text, and programs
+-- of another version do not find them: see the end of queues.sql.
 --
 -- A line is the rows of one name in tickets, in the order of slot. Whoever
 -- joins it, or changes more of it than one row, holds the transaction-level
 -- advisory lock of its name, so that tickets become visible in the order of
 -- their numbers; but for who hands over to the next, see pass.
 
-SELECT pg_catalog.pg_advisory_xact_lock({schema_key});
-
 DO $locker$ BEGIN
+	PERFORM pg_catalog.pg_advisory_xact_lock({schema_key});
 	IF to_regnamespace({schema_text}) IS NULL THEN
 		CREATE SCHEMA {schema};
 	END IF;
@@ -45,10 +48,19 @@ DO $locker$ BEGIN
 	END IF;
 END $locker$;
 
--- None of these has an entry for an exclusive ticket that was granted at once.
-CREATE UNIQUE INDEX IF NOT EXISTS {tickets_id} ON {tickets} (id) WHERE slot <> 0;
-CREATE INDEX IF NOT EXISTS {tickets_process} ON {tickets} (process, held) WHERE queued;
-CREATE INDEX IF NOT EXISTS {tickets_permits} ON {tickets} (name, permits) WHERE shared;
+-- None of these has an entry for an exclusive ticket that was granted at once. To ask for an
+-- index that is there already would lock the table, so that is found out first.
+DO $locker$ BEGIN
+	IF to_regclass({tickets_id_text}) IS NULL THEN
+		CREATE UNIQUE INDEX {tickets_id} ON {tickets} (id) WHERE slot <> 0;
+	END IF;
+	IF to_regclass({tickets_process_text}) IS NULL THEN
+		CREATE INDEX {tickets_process} ON {tickets} (process, held) WHERE queued;
+	END IF;
+	IF to_regclass({tickets_permits_text}) IS NULL THEN
+		CREATE INDEX {tickets_permits} ON {tickets} (name, permits) WHERE shared;
+	END IF;
+END $locker$;
 
 CREATE TABLE IF NOT EXISTS {processes} (
 	id          bigint      PRIMARY KEY,

@@ -24,7 +24,7 @@ func TestTablesThatVanish(t *testing.T) {
 	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	ok(t, err)
-	_, err = p.Exec(t.Context(), strings.ReplaceAll("DROP TABLE PREFIX_tickets, PREFIX_processes; DROP SEQUENCE PREFIX_token",
+	_, err = p.Exec(t.Context(), strings.ReplaceAll("DROP VIEW PREFIX_queues; DROP TABLE PREFIX_tickets, PREFIX_processes; DROP SEQUENCE PREFIX_token",
 		"PREFIX", prefix), pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
 	for range 2 {

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,14 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
-
-//go:embed schema.sql
-var schemaSQL string
-
-// version is part of the functions' names, so that drivers of several
-// versions may share the tables.
-const version = "3"
 
 // anyNumber is how the tables store that a ticket has no limit.
 const anyNumber = math.MaxInt64
@@ -29,13 +22,15 @@ const anyNumber = math.MaxInt64
 // wire is what is said to the database: statements that name the objects of
 // one schema and prefix.
 type wire struct {
-	schema   string // text of the whole schema
-	lock     string // under which it is made
-	complete string // whether it is
-	channel  string // prefix of the notification channels
+	edition   edition
+	schema    string // text of the whole schema
+	tickets   string // the table
+	lock      string // under which the schema is made
+	installed string // what is there of it
+	channel   string // prefix of the notification channels
 
 	acquire, release, releaseFirst, breaks, renew, beat, claims, queued, leave,
-	look, poke, sweep, guard, inspect, list, ping string
+	look, poke, sweep, guard, inspect, list, ping, rights string
 
 	txSeed int64 // of the keys of AcquireTx
 }
@@ -43,7 +38,7 @@ type wire struct {
 // Longest prefix, so that every identifier stays within PostgreSQL's 63 bytes.
 const longestPrefix = 40
 
-func newWire(schema, prefix string) (*wire, error) {
+func newWire(e edition, schema, prefix string) (*wire, error) {
 	if err := checkIdentifier("prefix", prefix, longestPrefix); err != nil {
 		return nil, err
 	}
@@ -52,7 +47,7 @@ func newWire(schema, prefix string) (*wire, error) {
 	}
 	q := func(name string) string { return pgx.Identifier{schema, prefix + "_" + name}.Sanitize() }
 	bare := func(name string) string { return pgx.Identifier{prefix + "_" + name}.Sanitize() }
-	f := func(name string) string { return q(name + version) }
+	f := func(name string) string { return q(name + e.suffix()) }
 	token := q("token")
 	channel := prefix + "_"
 	pairs := []string{
@@ -62,31 +57,42 @@ func newWire(schema, prefix string) (*wire, error) {
 		"{token_key}", key(schema, prefix, "token"),
 		"{line_seed}", key(schema, prefix, "line"),
 		"{tickets}", q("tickets"),
-		"{tickets_id}", bare("tickets_id"),
-		"{tickets_process}", bare("tickets_process"),
-		"{tickets_permits}", bare("tickets_permits"),
 		"{processes}", q("processes"),
+		"{queues}", q("queues"),
+		"{live}", live(q("processes")),
+		"{any}", strconv.FormatInt(anyNumber, 10),
+		"{version}", e.String(),
+		"{comment_text}", literal(e.comment()),
+		"{prefix_text}", literal(prefix + "_"),
+		"{suffix_text}", literal(e.suffix()),
+		"{functions}", strings.Join(functions, "|"),
 		"{token}", token,
 		"{token_text}", literal(token),
 		"{tickets_text}", literal(q("tickets")),
 		"{channel_text}", literal(channel),
 	}
-	var functions []string
-	for _, name := range []string{
-		"key", "number", "walk", "reap", "notify", "micros", "acquire", "pass", "release",
-		"end", "break", "renew", "beat", "look", "poke", "sweep", "guard",
-	} {
+	for _, index := range []string{"tickets_id", "tickets_process", "tickets_permits"} {
+		pairs = append(pairs, "{"+index+"}", bare(index), "{"+index+"_text}", literal(q(index)))
+	}
+	for _, column := range []string{"name", "owner", "note"} {
+		pairs = append(pairs, "{"+column+"_shown}", shown("k."+column))
+	}
+	var qualified []string
+	for _, name := range functions {
 		pairs = append(pairs, "{"+name+"}", f(name))
-		functions = append(functions, f(name))
+		qualified = append(qualified, f(name))
 	}
 	const row = ", k.id, k.name, k.token, k.held, (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint"
+	lacking := lacks(schema, q("tickets"), q("processes"), token, qualified)
 	seed, _ := strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
 	return &wire{
-		schema: strings.NewReplacer(pairs...).Replace(schemaSQL),
-		lock:   "SELECT pg_advisory_xact_lock(" + key(schema, prefix, "schema") + ")",
-		complete: complete([]string{
-			q("tickets"), q("tickets_id"), q("tickets_process"), q("tickets_permits"), q("processes"), token,
-		}, functions),
+		edition: e,
+		schema:  strings.NewReplacer(pairs...).Replace(schemaSQL + "\n" + queuesSQL),
+		tickets: q("tickets"),
+		lock:    "SELECT pg_advisory_xact_lock(" + key(schema, prefix, "schema") + ")",
+		installed: installed([]string{
+			q("tickets"), q("tickets_id"), q("tickets_process"), q("tickets_permits"), q("processes"), token, q("queues"),
+		}, qualified),
 		channel: channel,
 		acquire: "SELECT " + f("acquire") + "($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint)",
 		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint,$4::boolean)",
@@ -102,43 +108,36 @@ SELECT coalesce((SELECT CASE WHEN live THEN 'r' ELSE 'l' END FROM d), ` + f("rel
 		renew:  "SELECT " + f("renew") + "($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
 		beat: "SELECT b.n" + row + " FROM " + f("beat") + "($1::bigint,$2::bigint,$3::boolean) AS b(n) LEFT JOIN " +
 			q("tickets") + " k ON k.process = $1::bigint AND k.queued AND k.held AND k.claim",
-		claims: "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND k.held AND k.claim",
-		queued: "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND (k.claim OR NOT k.held)",
-		leave:  "DELETE FROM " + q("processes") + " WHERE id = $1::bigint",
-		look:   "SELECT i, due, first FROM " + f("look") + "($1::bytea[],$2::bigint)",
-		poke:   "SELECT " + f("poke") + "($1::bytea,$2::bigint)",
-		sweep:  "SELECT p_last, p_busy FROM " + f("sweep") + "($1::bytea,$2::bigint)",
-		guard:  "SELECT " + f("guard") + "($1::bytea,$2::bigint)",
-		inspect: `SELECT k.id, k.token, k.owner, k.note, k.shared, k.permits, k.held,
-	(extract(epoch FROM k.since) * 1000000)::bigint,
-	CASE WHEN k.held THEN (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint ELSE 0 END
-FROM ` + q("tickets") + ` k WHERE k.name = $1::bytea AND ` + live(q("processes")) + ` ORDER BY k.token`,
-		list:   "SELECT DISTINCT k.name FROM " + q("tickets") + " k WHERE " + live(q("processes")),
-		ping:   ping(q("tickets"), q("processes"), token, functions),
-		txSeed: seed,
+		claims:  "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND k.held AND k.claim",
+		queued:  "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND (k.claim OR NOT k.held)",
+		leave:   "DELETE FROM " + q("processes") + " WHERE id = $1::bigint",
+		look:    "SELECT i, due, first FROM " + f("look") + "($1::bytea[],$2::bigint)",
+		poke:    "SELECT " + f("poke") + "($1::bytea,$2::bigint)",
+		sweep:   "SELECT p_last, p_busy FROM " + f("sweep") + "($1::bytea,$2::bigint)",
+		guard:   "SELECT " + f("guard") + "($1::bytea,$2::bigint)",
+		inspect: "SELECT * FROM " + f("inspect") + "($1::bytea)",
+		list:    "SELECT " + f("list") + "()",
+		ping:    "WITH refused AS (DELETE FROM " + q("tickets") + " WHERE false) SELECT " + lacking,
+		rights:  "SELECT " + lacking,
+		txSeed:  seed,
 	}, nil
 }
 
-// ping is a statement that changes no row, is refused where one that did would be, and
-// says which other right is missing.
-func ping(tickets, processes, token string, functions []string) string {
-	var b strings.Builder
-	b.WriteString("WITH ")
-	for i, t := range []string{tickets, processes} {
-		fmt.Fprintf(&b, "i%[1]d AS (INSERT INTO %[2]s SELECT * FROM %[2]s WHERE false), d%[1]d AS (DELETE FROM %[2]s WHERE false), ", i, t)
-	}
-	fmt.Fprintf(&b, "u0 AS (UPDATE %s SET held = held WHERE false), u1 AS (UPDATE %s SET beat = beat WHERE false)\nSELECT CASE", tickets, processes)
-	for _, right := range []string{"USAGE", "SELECT", "UPDATE"} {
-		fmt.Fprintf(&b, "\n\tWHEN NOT has_sequence_privilege(%s, '%s') THEN %s", literal(token), right, literal(right+" on "+token))
-	}
-	for _, f := range functions {
-		fmt.Fprintf(&b, "\n\tWHEN NOT has_function_privilege(%s::regproc, 'EXECUTE') THEN %s", literal(f), literal("EXECUTE on "+f))
-	}
-	b.WriteString(" END")
-	return b.String()
+// functions are the names of all functions, which in the database have the prefix and the suffix.
+var functions = []string{
+	"key", "number", "walk", "reap", "notify", "micros", "acquire", "pass", "release",
+	"end", "break", "renew", "beat", "look", "poke", "sweep", "guard", "inspect", "list",
 }
 
-// live is the condition that a ticket k stands in line.
+// shown is the bytes of a column as text that people may be shown. Where the database is not
+// in UTF-8, ASCII is shown.
+func shown(column string) string {
+	return "CASE WHEN encode(" + column + ", 'hex') ~ " + literal(sqlline.Shown(`\x`)) +
+		" AND (getdatabaseencoding() = 'UTF8' OR encode(" + column + ", 'hex') ~ '^([0-7].)*$')" +
+		" THEN convert_from(" + column + ", 'UTF8') ELSE concat(chr(92), 'x', encode(" + column + ", 'hex')) END"
+}
+
+// live is the condition that a ticket k is in the queue.
 func live(processes string) string {
 	return `CASE WHEN k.held THEN k.expires_at > clock_timestamp() ELSE EXISTS (
 	SELECT FROM ` + processes + ` p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END`

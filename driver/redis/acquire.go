@@ -16,6 +16,9 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if d.isClosed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
+	if err := d.mayUse(ctx, r.Name, true); err != nil {
+		return driver.Grant{}, driver.NoTicket(err) // none was asked for before
+	}
 	if !r.Wait {
 		g, _, err := d.ask(ctx, r, false)
 		return g, err

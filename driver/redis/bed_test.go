@@ -18,6 +18,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("hold", childHolds)
 	testbed.RegisterChild("wait", childWaits)
 	testbed.RegisterChild("waitoften", childWaitsOften)
+	testbed.RegisterChild("log", childLogs)
 	testbed.RunChild()
 	goleak.VerifyTestMain(m,
 		// go-redis's own, which dials a server that is down once a second until

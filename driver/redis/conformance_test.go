@@ -23,12 +23,13 @@ func open(ctx context.Context, address, prefix string) (driver.Driver, error) {
 	return driver.Open(ctx, u)
 }
 
-// countKeys counts what a prefix holds, without the keys of the last token.
+// countKeys counts what a prefix holds, without what is kept for ever: the keys of
+// the last token, and that of the protocol version.
 func countKeys(ctx context.Context, c goredis.Cmdable, prefix string) (int, error) {
 	n := 0
 	it := c.Scan(ctx, 0, prefix+":*", 1000).Iterator()
 	for it.Next(ctx) {
-		if !strings.HasPrefix(it.Val(), prefix+":fence") {
+		if !strings.HasPrefix(it.Val(), prefix+":fence") && it.Val() != prefix+":protocol" {
 			n++
 		}
 	}

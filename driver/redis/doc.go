@@ -12,8 +12,12 @@
 // The exclusive holder of a name is the plain string key prefix:{name} (see
 // [Driver.Key]), set as by SET key value NX PX ms. Programs that lock with SET
 // NX PX on that key, bsm/redislock and go-redsync among them, are kept out by
-// our holders, exclusive or shared, and we by theirs. So is what another library
-// keeps there in another type, such as the hash of a lock of Redisson. Nobody tells of their
+// our holders, exclusive or shared, and we by theirs. On another key they are
+// not: a mutex of redsync with the same name as a lock of ours has the name itself for
+// a key, and both hold. [WithKeyForm] (key_form=* in the URL) keeps that key. So is what another library
+// keeps there in another type, such as the hash of a lock of Redisson: a try is refused and a wait lasts
+// until it is gone, but Redisson meets an error where we hold, so that the two cannot
+// share a name. Nobody tells of their
 // releases: the process of the first waiter looks every 5 to 200 ms. They are
 // not in the queue; while one of ours waits, a release hands the key over
 // without a gap for them. Inspect shows such a holder with the owner [Foreign] and the
@@ -23,7 +27,10 @@
 // hash slot. They go with the last of these, or by themselves after all
 // processes that knew of them have died: some seconds after it those of waiters, and
 // those of shared holders half a minute after their leases at the latest. What stays is prefix:fence, the last
-// token: one key, and on a Cluster one for each hash slot in use.
+// token: one key, and on a Cluster one for each hash slot in use; and prefix:protocol,
+// the version of all this, which the first Acquire of each driver reads, and writes
+// where there is none. Programs of two versions, or with two forms of keys, would not
+// exclude each other: the second is refused, with an error that says what to do.
 //
 // # What is guaranteed
 //
@@ -92,9 +99,12 @@
 //	redis+sentinel://[…@]host[:26379][,host…]/name[/database]
 //	redis+cluster://[…@]host[:6379][,host…]
 //
-// Parameters: prefix; replicas and replica_timeout (default 1s); dial_timeout
-// (2s), read_timeout (3s; for writing too), pool_size; tls, ca, cert, key (files) and
-// skip_verify; sentinel_user and sentinel_password.
+// Parameters: prefix; key_form (see [WithKeyForm]); replicas and replica_timeout
+// (default 1s); dial_timeout (2s), read_timeout (3s), write_timeout (as read_timeout),
+// pool_size; tls, ca, cert, key (files in PEM), server_name and insecure_skip_verify;
+// password_file; sentinel_user, sentinel_password and sentinel_password_file. The
+// files are read when the URL is opened, which reaches no server. See [LogTo] for what
+// go-redis logs.
 //
 // # Rights
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
@@ -25,6 +26,9 @@ type Driver struct {
 	single  bool // every script runs on one server, which knows all who listen
 	channel string
 	durable bool
+
+	protocol    *protocol.Check
+	protocolKey string
 
 	pipe     *redisline.Pipe
 	listener *redisline.Listener
@@ -60,15 +64,28 @@ const DefaultPrefix = "locker"
 type Option func(*options)
 
 type options struct {
-	prefix         string
-	replicas       int
-	replicaTimeout time.Duration
+	prefix, keyForm string
+	replicas        int
+	replicaTimeout  time.Duration
 }
 
 // WithPrefix sets what the names of all keys and channels begin with: 1 to 128
 // bytes without braces, blanks and control characters. Drivers with different
 // prefixes do not see each other's locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithKeyForm sets what the keys of exclusive holders look like: form with the name in
+// the place of its one *. So "*" is the name itself, as locks of other libraries
+// usually have it, and "lock:*" the name with something before. Unless it is set the
+// key is prefix:{name}. With it, programs that lock with SET NX PX on keys of their
+// own are kept out, and keep us out, while both run; what else the driver keeps
+// stands beside that key and, for all names together, under the prefix. All programs
+// that use the same prefix have to use the same form.
+//
+// No other data may be under such keys. In a Cluster the form needs a hash tag, as in
+// "{*}" or "lock:{*}". A name whose key would be one of the driver's own, such as
+// prefix:fence, is refused with ErrUnsupported, and in a Cluster one that begins with }.
+func WithKeyForm(form string) Option { return func(o *options) { o.keyForm = form } }
 
 // WithReplicas makes a grant, and each renewal, count only when n replicas
 // have acknowledged it within timeout (WAIT), so that a failover to one of
@@ -96,7 +113,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 			opt(&o)
 		}
 	}
-	if err := o.check(); err != nil {
+	if err := o.check(client); err != nil {
 		return nil, fmt.Errorf("redis: New: %w", err)
 	}
 	return newDriver(client, o), nil
@@ -117,8 +134,15 @@ func isNil(client redis.UniversalClient) bool {
 	return false
 }
 
-func (o options) check() error {
-	if err := redisline.CheckPrefix(o.prefix); err != nil {
+// keysFor names the keys; what is not known to be one server may be a Cluster in
+// disguise.
+func (o options) keysFor(client redis.UniversalClient) redisline.Keys {
+	_, single := client.(*redis.Client)
+	return redisline.Keys{Prefix: o.prefix, Form: o.keyForm, Slots: !single}
+}
+
+func (o options) check(client redis.UniversalClient) error {
+	if err := errors.Join(redisline.CheckPrefix(o.prefix), o.keysFor(client).CheckForm()); err != nil {
 		return err
 	}
 	if o.replicas < 0 {
@@ -131,10 +155,9 @@ func (o options) check() error {
 }
 
 func newDriver(client redis.UniversalClient, o options) *Driver {
-	_, single := client.(*redis.Client) // what it is not may be a Cluster in disguise
+	keys := o.keysFor(client)
 	d := &Driver{
-		client: client, name: describe(client), single: single,
-		keys:    redisline.Keys{Prefix: o.prefix, Slots: !single},
+		client: client, name: describe(client), single: !keys.Slots, keys: keys,
 		durable: o.replicas > 0,
 		pipe:    redisline.NewPipe(client),
 		closing: make(chan struct{}),
@@ -146,6 +169,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout
 	d.channel = d.keys.Channel()
+	d.protocol, d.protocolKey = d.keys.Check("")
 	d.listener = redisline.NewListener(client, d.channel, d.hear, d.recheck)
 	return d
 }
@@ -275,10 +299,13 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 // others need, on keys that it removes again. The first time it also waits for
 // the subscription.
 func (d *Driver) Ping(ctx context.Context) error {
+	if err := d.agree(ctx, false); err != nil {
+		return err
+	}
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails, by its documentation
 	main := d.keys.Main("ping-" + hex.EncodeToString(id[:]))
-	c := redisline.NewCall(redisline.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
+	c := d.call(redisline.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
 	c.Durable = d.durable
 	if _, err := d.do(ctx, c); err != nil {
 		return err
@@ -304,8 +331,8 @@ var ErrReplicas = redisline.ErrReplicas
 
 // ACLCommands are the commands that a user of Redis needs the right to, beside
 // the keys and the channels that begin with the prefix: ~locker:* &locker:*.
-// wait is for WithReplicas, scan for listing; a Cluster needs cluster|slots
+// wait is for WithReplicas, scan and getrange for listing; a Cluster needs cluster|slots
 // and command besides.
 const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"

@@ -20,7 +20,10 @@ const Foreign = redisline.Foreign
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	v, err := d.do(ctx, redisline.NewCall(redisline.Inspect, d.keys.All(d.keys.Main(name))))
+	if err := d.mayUse(ctx, name, false); err != nil {
+		return nil, err
+	}
+	v, err := d.do(ctx, d.call(redisline.Inspect, d.keys.All(d.keys.Main(name))))
 	if err != nil {
 		return nil, err
 	}
@@ -50,22 +53,22 @@ func parseHolder(value string) driver.Ticket {
 	return driver.Ticket{Owner: Foreign, Held: true}
 }
 
-// List implements driver.Lister. It scans the whole key space of each master.
+// List implements driver.Lister. It scans the whole key space of each master. With
+// WithKeyForm, names that only other programs hold are not listed.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
+	if err := d.agree(ctx, false); err != nil {
+		return nil, err
+	}
 	var (
 		mu    sync.Mutex
 		names = make(map[string]struct{})
 	)
 	scan := func(ctx context.Context, c *redis.Client) error {
-		it := c.Scan(ctx, 0, d.keys.Pattern(), 1000).Iterator()
-		for it.Next(ctx) {
-			if name, ok := d.keys.Name(it.Val()); ok {
-				mu.Lock()
-				names[name] = struct{}{}
-				mu.Unlock()
-			}
-		}
-		return it.Err()
+		return d.keys.Names(ctx, c, "locker", []string{":x", ":s"}, func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			names[name] = struct{}{}
+		})
 	}
 	d.listener.Start() // knows why there is no connection
 	if err := d.onEach(ctx, scan); err != nil {
@@ -106,7 +109,10 @@ func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Clie
 // Break implements driver.Breaker. What another library has put there has the
 // token 0.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	c := redisline.NewCall(redisline.Break, d.keys.All(d.keys.Main(name)), strconv.FormatUint(token, 10), name)
+	if err := d.mayUse(ctx, name, false); err != nil {
+		return err
+	}
+	c := d.call(redisline.Break, d.keys.All(d.keys.Main(name)), strconv.FormatUint(token, 10), name)
 	v, err := d.do(ctx, c)
 	if err != nil {
 		return err

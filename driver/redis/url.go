@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,20 +23,22 @@ func init() {
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	o := options{
 		prefix:         u.Param("prefix", DefaultPrefix),
+		keyForm:        u.Param("key_form", ""),
 		replicas:       u.Int("replicas", 0, 0),
 		replicaTimeout: u.Duration("replica_timeout", time.Second),
 	}
-	client, err := redisline.ClientOptions(u, o.replicaTimeout)
+	config, err := redisline.ClientOptions(u, o.replicaTimeout)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.check(); err != nil {
-		return nil, err
+	client := newClient(config)
+	if err := o.check(client); err != nil {
+		return nil, errors.Join(err, client.Close())
 	}
-	d := newDriver(newClient(client), o)
+	d := newDriver(client, o)
 	d.owned = true
-	if client.MasterName != "" {
-		d.name = fmt.Sprintf("redis sentinel %s/%s/%d", strings.Join(client.Addrs, ","), client.MasterName, client.DB)
+	if config.MasterName != "" {
+		d.name = fmt.Sprintf("redis sentinel %s/%s/%d", strings.Join(config.Addrs, ","), config.MasterName, config.DB)
 	}
 	return d, nil
 }

@@ -343,7 +343,7 @@ func (d *Driver) ping(rm *room, asked []*waiter) (redisline.Outlook, error) {
 	for _, w := range asked {
 		args = append(args, redisline.Kind(w.shared)+w.id)
 	}
-	v, err := d.do(ctx, redisline.NewCall(redisline.Beat, d.keys.All(d.keys.Main(rm.name)), args...))
+	v, err := d.do(ctx, d.call(redisline.Beat, d.keys.All(d.keys.Main(rm.name)), args...))
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = driver.Unavailable(fmt.Errorf("redis: no answer within %v", beatBound))
 	}

@@ -39,6 +39,11 @@ func (d *Driver) record(r driver.Request) string {
 	return redisline.Record(d.channel, r, 0) // no one server knows all who listen
 }
 
+// call makes a call of a script on keys of a name.
+func (d *Driver) call(s *redisline.Script, keys []string, args ...any) *redisline.Call {
+	return redisline.NewCall(d.keys.Script(s), keys, args...)
+}
+
 // acquireCall asks for a ticket, or again for its grant.
 func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
 	key := d.keys.Main(r.Name)
@@ -51,7 +56,7 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
 	case wait:
 		want = "xw"
 	}
-	c := redisline.NewCall(redisline.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), d.record(r), want)
+	c := d.call(redisline.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), d.record(r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))
 	c.Durable = d.durable
 	return c
@@ -59,9 +64,9 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
 
 func (d *Driver) releaseCall(h driver.Hold, strays int) *redisline.Call {
 	keys := d.keys.All(d.keys.Main(h.Name))
-	c := redisline.NewCall(redisline.Release, keys, nil)
+	c := d.call(redisline.Release, keys, nil)
 	if strays > 0 {
-		c = redisline.NewCall(redisline.Release, keys, nil, strays)
+		c = d.call(redisline.Release, keys, nil, strays)
 	}
 	c.SetArg(0, c.Ticket(h.ID, false))
 	return c
@@ -74,7 +79,7 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisline.Call {
 		keys = append(keys, d.keys.Held(d.keys.Main(r.Name), r.Shared)...) // in a Cluster there is one lease
 		args = append(args, r.ID, millis(r.TTL))
 	}
-	c := redisline.NewCall(redisline.Renew, keys, args...)
+	c := d.call(redisline.Renew, keys, args...)
 	if len(rs) > 0 {
 		c.SetArg(0, c.Ticket(rs[0].ID, false))
 	}

@@ -37,6 +37,9 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if d.isClosed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
+	if err := d.mayUse(ctx, r.Name, true); err != nil {
+		return driver.Grant{}, driver.NoTicket(err) // none was asked for before
+	}
 	t := d.newTicket(r)
 	if !r.Wait {
 		return d.try(ctx, t, splits)
@@ -196,7 +199,7 @@ func (d *Driver) yield(w *waiter, v *vote) {
 
 func (d *Driver) yieldOn(n *node, w *waiter, round int64) {
 	n.add(&call{
-		script: redisline.RedlockYield,
+		script: d.keys.Script(redisline.RedlockYield),
 		keys:   []string{w.t.key},
 		args:   []any{w.t.r.ID, round},
 		id:     w.t.r.ID,

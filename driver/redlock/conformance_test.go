@@ -23,12 +23,13 @@ func open(ctx context.Context, address, prefix string) (driver.Driver, error) {
 	return driver.Open(ctx, u)
 }
 
-// countKeys counts what a prefix holds on one node, without the fences.
+// countKeys counts what a prefix holds on one node, without the fences and the
+// protocol version.
 func countKeys(ctx context.Context, c goredis.Cmdable, prefix string) (int, error) {
 	n := 0
 	it := c.Scan(ctx, 0, prefix+":*", 1000).Iterator()
 	for it.Next(ctx) {
-		if !strings.HasPrefix(it.Val(), prefix+":fences") {
+		if !strings.HasPrefix(it.Val(), prefix+":fences") && it.Val() != prefix+":protocol:redlock" {
 			n++
 		}
 	}

@@ -6,18 +6,29 @@
 //	redlock://[user:password@]host1,host2,host3[,…][/db]
 //
 // takes 3 to 64 servers that know nothing of each other, with one user,
-// password and database number for all. Beside prefix, tls, ca, cert, key, skip_verify,
-// dial_timeout, read_timeout and pool_size, which are as for driver/redis, a URL
-// has node_timeout (see [WithNodeTimeout]) and drift (see [WithDrift]). An odd
+// password and database number for all. Beside prefix, key_form,
+// dial_timeout, pool_size, password_file, tls, ca, cert, key, server_name and
+// insecure_skip_verify, which are as for driver/redis, a URL
+// has timeout (see [WithNodeTimeout]) and drift (see [WithDrift]). Opening it reaches no
+// node. An odd
 // number is best: of four nodes only one may fail, as of three. Tested with
 // Redis 7.0; the scripts use no command newer than 6.2.
+//
+// Each node has the key prefix:protocol:redlock, which says which version of all that
+// the driver keeps is in use: the first Acquire of a driver reads it, and writes it
+// where there is none. Programs of two versions, or with two forms of keys, would not
+// exclude each other: who finds no majority with its own is refused, with an error that
+// says what to do.
 //
 // # A grant
 //
 // A request goes to all nodes at once and is decided by the first majority of
 // answers: nobody waits for a slow node while a majority is quick. The exclusive
 // holder has on each node the plain key prefix:{name}, set as by SET NX PX, so that
-// it and other Redlock clients (go-redsync is tested) keep each other out. The lease counts
+// it and other Redlock clients (go-redsync is tested) keep each other out, if they use
+// that key, or [WithKeyForm] (key_form in the URL) says that the old key is kept:
+// otherwise both hold. A hash there, such as a lock of Redisson, keeps us out too, but
+// cannot be shared: Redisson meets an error where we hold. The lease counts
 // from before the first request was sent, and nodes keep it for TTL + 1 % (the drift)
 // + 2 ms, so that a holder has all of TTL. A grant without a majority is taken
 // back on all nodes, also on those that have not answered: the requests to

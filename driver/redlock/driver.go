@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisline"
 )
 
@@ -27,6 +28,9 @@ type Driver struct {
 	keys    redisline.Keys
 	channel string
 	numbers *numbers
+
+	protocol    *protocol.Check
+	protocolKey string
 
 	cancel   context.CancelFunc // of the nodes' requests
 	closing  chan struct{}      // Close has begun
@@ -73,6 +77,7 @@ type Option func(*options)
 
 type options struct {
 	prefix  string
+	keyForm string
 	timeout time.Duration
 	drift   float64
 }
@@ -81,6 +86,18 @@ type options struct {
 // bytes without braces, blanks and control characters. Drivers with different
 // prefixes do not see each other's locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithKeyForm sets what the keys of exclusive holders look like on each node: form with
+// the name in the place of its one *. So "*" is the name itself, as mutexes of
+// go-redsync usually have it, and "lock:*" the name with something before. Unless it
+// is set the key is prefix:{name}. With it, programs that lock with SET NX PX on keys
+// of their own are kept out, and keep us out, while both run; what else the driver
+// keeps stands beside that key and, for all names together, under the prefix. All
+// programs that use the same prefix have to use the same form.
+//
+// No other data may be under such keys. A name whose key would be one of the driver's
+// own, such as prefix:fences, is refused with ErrUnsupported.
+func WithKeyForm(form string) Option { return func(o *options) { o.keyForm = form } }
 
 // WithNodeTimeout sets how long one node has to answer one request. Nobody
 // waits so long while a majority answers: it is how soon a lack of one is
@@ -148,8 +165,10 @@ func checkCount(n int) error {
 	return nil
 }
 
+func (o options) keys() redisline.Keys { return redisline.Keys{Prefix: o.prefix, Form: o.keyForm} }
+
 func (o options) check() error {
-	if err := redisline.CheckPrefix(o.prefix); err != nil {
+	if err := errors.Join(redisline.CheckPrefix(o.prefix), o.keys().CheckForm()); err != nil {
 		return err
 	}
 	if o.timeout < time.Millisecond {
@@ -164,7 +183,7 @@ func (o options) check() error {
 func newDriver(clients []*redis.Client, o options) *Driver {
 	d := &Driver{
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift,
-		keys:     redisline.Keys{Prefix: o.prefix},
+		keys:     o.keys(),
 		numbers:  newNumbers(len(clients)),
 		closing:  make(chan struct{}),
 		aborting: make(chan struct{}),
@@ -174,10 +193,11 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		losses:   make(map[string]uint64),
 	}
 	d.channel = d.keys.Channel()
+	d.protocol, d.protocolKey = d.keys.Check("redlock")
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
 	for i, c := range clients {
-		n := newNode(i, c, o.timeout)
+		n := newNode(i, c, o.timeout, d.keys)
 		n.ctx = ctx
 		n.listener = redisline.NewListener(c, d.channel,
 			func(notice string) { d.hear(i, notice) },
@@ -289,12 +309,15 @@ func (d *Driver) Ping(ctx context.Context) error {
 	if d.isClosed() {
 		return driver.ErrClosed
 	}
+	if err := d.agree(ctx, false); err != nil {
+		return err
+	}
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails, by its documentation
 	keys := []string{d.keys.Main("ping-" + hex.EncodeToString(id[:])), d.fences()}
 	c := d.newCount(isOne("ping"))
 	err := d.ask(ctx, c.poll, func(*node) *call {
-		return &call{script: redisline.Ping, keys: keys, args: []any{d.channel}}
+		return &call{script: d.keys.Script(redisline.Ping), keys: keys, args: []any{d.channel}}
 	})
 	if v := c.verdict(); v != nil && err == nil {
 		err = v

@@ -34,7 +34,7 @@ func Example() {
 }
 
 func Example_url() {
-	l, err := locker.Open(context.Background(), "redlock://redis-1,redis-2,redis-3/0?node_timeout=200ms")
+	l, err := locker.Open(context.Background(), "redlock://redis-1,redis-2,redis-3/0?timeout=200ms")
 	if err != nil {
 		log.Fatal(err)
 	}

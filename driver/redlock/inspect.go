@@ -23,6 +23,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	if d.isClosed() {
 		return nil, driver.ErrClosed
 	}
+	if err := d.mayUse(ctx, name, false); err != nil {
+		return nil, err
+	}
 	views := make([][]driver.Ticket, len(d.nodes))
 	heard, errs := make([]bool, len(d.nodes)), make([]error, len(d.nodes))
 	p := newPoll(func(node int, v any, err error) bool {
@@ -34,7 +37,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	})
 	key := d.keys.Main(name)
 	err := d.ask(ctx, p, func(*node) *call {
-		return &call{script: redisline.RedlockInspect, keys: []string{key}}
+		return &call{script: d.keys.Script(redisline.RedlockInspect), keys: []string{key}}
 	})
 	if err != nil {
 		return nil, err
@@ -133,8 +136,12 @@ func parseHolder(value string) driver.Ticket {
 	return driver.Ticket{ID: value, Owner: Foreign, Held: true}
 }
 
-// List implements driver.Lister. It scans the whole key space of each node.
+// List implements driver.Lister. It scans the whole key space of each node. With
+// WithKeyForm, names that only other programs hold are not listed.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
+	if err := d.agree(ctx, false); err != nil {
+		return nil, err
+	}
 	type found struct {
 		node  int
 		names map[string]struct{}
@@ -183,24 +190,12 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // scan returns the names that have a live ticket on a node.
 func (d *Driver) scan(ctx context.Context, n *node) (map[string]struct{}, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
 	names := make(map[string]struct{})
-	var cursor uint64
-	for {
-		keys, next, err := n.client.Scan(n.ctx, cursor, d.keys.Pattern(), 1000).Result()
-		if err != nil {
-			return nil, err
-		}
-		for _, key := range keys {
-			// No name's main key ends like this: it ends with a brace.
-			key = strings.TrimSuffix(strings.TrimSuffix(key, ":rx"), ":rs")
-			if name, ok := d.keys.Name(key); ok {
-				names[name] = struct{}{}
-			}
-		}
-		if cursor = next; cursor == 0 || ctx.Err() != nil {
-			return names, ctx.Err()
-		}
-	}
+	err := d.keys.Names(ctx, n.client, "redlock", []string{":rx", ":rs"}, func(name string) { names[name] = struct{}{} })
+	return names, err
 }
 
 // Break implements driver.Breaker.
@@ -208,10 +203,13 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if d.isClosed() {
 		return driver.ErrClosed
 	}
+	if err := d.mayUse(ctx, name, false); err != nil {
+		return err
+	}
 	c := d.newCount(isOne("break"))
 	key, number := d.keys.Main(name), strconv.FormatUint(token, 10)
 	err := d.ask(ctx, c.poll, func(*node) *call {
-		return &call{script: redisline.RedlockBreak, keys: []string{key}, args: []any{number, name}}
+		return &call{script: d.keys.Script(redisline.RedlockBreak), keys: []string{key}, args: []any{number, name}}
 	})
 	if v := c.verdict(); err == nil || v == nil {
 		return v

@@ -10,7 +10,7 @@ import (
 )
 
 func (d *Driver) releaseCall(n *node, key, id string) *call {
-	c := &call{script: redisline.RedlockRelease, keys: []string{key}, args: []any{id}}
+	c := &call{script: d.keys.Script(redisline.RedlockRelease), keys: []string{key}, args: []any{id}}
 	if n.strayed(id) {
 		c.args = append(c.args, 1)
 	}
@@ -150,7 +150,7 @@ func (b *renewal) call(*node) *call {
 		keys[i] = b.d.keys.Main(r.Name)
 		args = append(args, r.ID, b.d.millis(r.TTL))
 	}
-	return &call{script: redisline.RedlockRenew, keys: keys, args: args}
+	return &call{script: b.d.keys.Script(redisline.RedlockRenew), keys: keys, args: args}
 }
 
 func (b *renewal) take(node int, v any, err error) bool {

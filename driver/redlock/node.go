@@ -31,6 +31,7 @@ type node struct {
 	addr     string
 	client   *redis.Client // gives up after the timeout and does not send again
 	listener *redisline.Listener
+	scripts  []*redisline.Script
 	ctx      context.Context //nolint:containedctx // of the node's requests: ends with Close
 
 	mu      sync.Mutex
@@ -55,7 +56,7 @@ var (
 	errBusy   = errors.New("too many requests wait for this node")
 )
 
-func newNode(index int, client *redis.Client, timeout time.Duration) *node {
+func newNode(index int, client *redis.Client, timeout time.Duration, keys redisline.Keys) *node {
 	n := &node{
 		index: index, addr: client.Options().Addr,
 		client: client.WithTimeout(timeout), // of the same pool
@@ -63,6 +64,9 @@ func newNode(index int, client *redis.Client, timeout time.Duration) *node {
 		ended:  make(chan struct{}),
 		strays: make(map[string]time.Time),
 		owed:   make(map[string]struct{}),
+	}
+	for _, s := range scripts {
+		n.scripts = append(n.scripts, keys.Script(s))
 	}
 	n.client.Options().MaxRetries = 0 // of the copy that WithTimeout has made
 	return n
@@ -190,7 +194,7 @@ func (n *node) exec(calls []*call) {
 // load makes all scripts known to the node.
 func (n *node) load() error {
 	p := n.client.Pipeline()
-	for _, s := range scripts {
+	for _, s := range n.scripts {
 		p.ScriptLoad(n.ctx, s.Text())
 	}
 	_, err := p.Exec(n.ctx)
@@ -199,7 +203,7 @@ func (n *node) load() error {
 
 var scripts = []*redisline.Script{
 	redisline.RedlockAcquire, redisline.RedlockYield, redisline.RedlockRelease, redisline.RedlockRenew,
-	redisline.RedlockBeat, redisline.RedlockBreak, redisline.RedlockInspect, redisline.Ping,
+	redisline.RedlockBeat, redisline.RedlockBreak, redisline.RedlockInspect, redisline.Ping, redisline.Protocol,
 }
 
 // unsent tells whether a request that failed cannot have reached the node.

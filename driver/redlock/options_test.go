@@ -61,7 +61,7 @@ func TestURL(t *testing.T) {
 		"redlock://:secret@h1,h2,h1":                      `host "h1:6379" is given twice`,
 		"redlock://:secret@h1,h2,h3?drift=x":              `parameter drift="x"`,
 		"redlock://:secret@h1,h2,h3?drift=2":              "drift 2",
-		"redlock://:secret@h1,h2,h3?node_timeout=soon":    `node_timeout="soon"`,
+		"redlock://:secret@h1,h2,h3?timeout=soon":         `parameter timeout="soon"`,
 		"redlock://:secret@h1,h2,h3?prefix=%7B":           "prefix",
 		"redlock://:secret@h1,h2,h3/x":                    `database "x"`,
 		"redlock://:secret@h1,h2,h3?replicas=1":           `unknown parameter "replicas"`,
@@ -76,7 +76,7 @@ func TestURL(t *testing.T) {
 			t.Errorf("the password is told: %v", err)
 		}
 	}
-	u, err := driver.ParseURL("redlock://user:secret@h1,h2:7000,h3/2?tls=true&drift=0.02&node_timeout=200ms")
+	u, err := driver.ParseURL("redlock://user:secret@h1,h2:7000,h3/2?tls=true&drift=0.02&timeout=200ms")
 	if err != nil {
 		t.Fatal(err)
 	}

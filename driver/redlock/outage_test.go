@@ -138,7 +138,8 @@ func TestNothingSent(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	ways := nodes.Proxies(t)
 	d := openAt(t, ways.URL())
-	if err := d.Ping(t.Context()); err != nil {
+	first := driver.Request{Name: "first", ID: newID(), TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), first); err != nil { // and the nodes have the protocol version
 		t.Fatal(err)
 	}
 	ways.Refuse()

@@ -140,7 +140,7 @@ func (d *Driver) beat(rm *room) {
 		}
 	}
 	for _, n := range nodes {
-		c := beatCall(rm, d.channel, asked)
+		c := d.beatCall(rm, asked)
 		c.done = func(v any, err error) { d.pulse(rm, n, begun, asked, v, err) }
 		n.add(c)
 	}

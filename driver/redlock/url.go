@@ -2,10 +2,8 @@ package redlock
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -24,27 +22,22 @@ func init() { driver.Register("redlock", open) }
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	o := options{
 		prefix:  u.Param("prefix", DefaultPrefix),
-		timeout: u.Duration("node_timeout", DefaultTimeout),
-		drift:   DefaultDrift,
+		keyForm: u.Param("key_form", ""),
+		timeout: u.Duration("timeout", DefaultTimeout),
 	}
-	var errs []error
-	if s := u.Param("drift", ""); s != "" {
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("parameter drift=%q: want a number, such as 0.01", s))
-		}
-		o.drift = f
+	drift := u.Param("drift", strconv.FormatFloat(DefaultDrift, 'g', -1, 64))
+	var err error
+	if o.drift, err = strconv.ParseFloat(drift, 64); err != nil {
+		u.Refuse(fmt.Errorf("parameter drift=%q: want a number, such as 0.01", drift))
 	}
 	hosts := u.HostsWithPort("6379")
-	errs = append(errs, checkCount(len(hosts)))
+	errs := []error{checkCount(len(hosts))}
 	for i, h := range hosts {
 		if slices.Contains(hosts[:i], h) {
 			errs = append(errs, fmt.Errorf("host %q is given twice: want independent servers", h))
 		}
 	}
-	one := *u
-	one.Hosts = u.Hosts[:min(1, len(u.Hosts))]
-	client, err := redisline.ClientOptions(&one, 0)
+	client, err := redisline.ClientOptions(u, 0)
 	if err := errors.Join(append(errs, err, o.check())...); err != nil {
 		return nil, err
 	}
@@ -67,14 +60,5 @@ func nodeOptions(common *redis.UniversalOptions, host string, o options) *redis.
 	s.MaxRetries = -1
 	s.DialTimeout = min(s.DialTimeout, o.timeout)
 	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
-	if s.TLSConfig != nil {
-		s.TLSConfig = withServerName(s.TLSConfig, host)
-	}
 	return s
-}
-
-func withServerName(c *tls.Config, host string) *tls.Config {
-	c = c.Clone()
-	c.ServerName, _, _ = net.SplitHostPort(host)
-	return c
 }

@@ -255,13 +255,13 @@ func (d *Driver) rejoin(n *node, w *waiter) {
 	}
 }
 
-func beatCall(rm *room, channel string, asked []*waiter) *call {
+func (d *Driver) beatCall(rm *room, asked []*waiter) *call {
 	args := make([]any, 0, 1+len(asked))
-	args = append(args, channel)
+	args = append(args, d.channel)
 	for _, w := range asked {
 		args = append(args, redisline.Kind(w.t.r.Shared)+w.t.r.ID)
 	}
-	return &call{script: redisline.RedlockBeat, keys: []string{rm.key}, args: args}
+	return &call{script: d.keys.Script(redisline.RedlockBeat), keys: []string{rm.key}, args: args}
 }
 
 // recheck asks after all tickets: notices may have been missed.

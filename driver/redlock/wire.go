@@ -11,9 +11,9 @@ import (
 
 // ACLCommands are the commands that a user of the nodes needs the right to,
 // beside the keys and the channels that begin with the prefix: ~locker:*
-// &locker:*. scan is for listing.
+// &locker:*. scan and getrange are for listing.
 const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember getrange " +
 	"publish subscribe unsubscribe ping select scan"
 
 // Notices to the channel of a process: one letter and what follows.
@@ -65,7 +65,7 @@ const (
 // acquireCall asks a node for a ticket; if it holds, it does for ttl.
 func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, round int64, mode, origin byte) *call {
 	return &call{
-		script: redisline.RedlockAcquire,
+		script: d.keys.Script(redisline.RedlockAcquire),
 		keys:   []string{t.key, d.fences()},
 		args: []any{
 			t.r.ID, number, d.millis(ttl), redisline.Kind(t.r.Shared) + string([]byte{mode, origin}),

@@ -114,6 +114,9 @@ func (j *joining) join(ctx context.Context) (free bool, err error) {
 // without a ticket there is something else to do.
 func (j *joining) step(ctx context.Context) (free bool, err error) {
 	d := j.d
+	if err := d.agree(ctx, true); err != nil {
+		return false, err
+	}
 	if j.unsure {
 		if err := j.find(ctx); err != nil || j.t != nil {
 			return false, err

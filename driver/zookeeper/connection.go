@@ -14,7 +14,8 @@ import (
 // it is our own: the client tells little about it.
 type connection struct {
 	hosts *hosts
-	tls   *tls.Config // nil: without TLS
+	tls   *tls.Config   // nil: without TLS
+	first time.Duration // bound for a connection to be made
 	most  time.Duration
 	life  context.Context
 	end   context.CancelFunc // no more connections
@@ -28,17 +29,17 @@ type connection struct {
 // answerFirst is the first bound for the first answer of a server.
 const answerFirst = time.Second
 
-func newConnection(names []string, config *tls.Config, session time.Duration) *connection {
+func newConnection(names []string, config *tls.Config, first, session time.Duration) *connection {
 	life, end := context.WithCancel(context.Background())
 	return &connection{
-		hosts: newHosts(life, names), tls: config, life: life, end: end,
+		hosts: newHosts(life, names), tls: config, first: first, life: life, end: end,
 		answer: answerFirst, most: max(session/5, answerFirst),
 	}
 }
 
-// dial is the client's zk.Dialer.
-func (c *connection) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	conn, err := c.open(network, address, timeout)
+// dial is the client's zk.Dialer. The client's own timeout is fixed.
+func (c *connection) dial(network, address string, _ time.Duration) (net.Conn, error) {
+	conn, err := c.open(network, address)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && c.life.Err() != nil {
@@ -54,8 +55,8 @@ func (c *connection) dial(network, address string, timeout time.Duration) (net.C
 	return c.conn, nil
 }
 
-func (c *connection) open(network, address string, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(c.life, timeout)
+func (c *connection) open(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(c.life, c.first)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil || c.tls == nil {

@@ -18,7 +18,10 @@
 // removed when the next one leaves the queue or, of names that nobody comes back
 // to, within a minute by a sweep that one of all drivers on a prefix does: one
 // read for the names, and one for each name in which it has no ticket itself. The
-// prefix itself stays.
+// prefix itself stays, and below it %protocol, which says which version of all this is
+// in use: the first Acquire of a driver reads it, and writes it where there is none.
+// Programs of two versions would not exclude each other: the second is refused, with
+// an error that says what to do.
 //
 // The nodes are the driver's: deleting a ticket's node by hand breaks the lock
 // as Client.Break does, but writing into it may pass a lock on that is held.
@@ -157,10 +160,12 @@
 //	zookeeper://[user:password@]host[:2181][,host…][/chroot]
 //	zookeepers://[user:password@]host[:2281][,host…][/chroot]
 //
-// Parameters: prefix (locker), session (10s); for zookeepers://, which is TLS, ca,
-// cert and key (files in PEM), server_name and insecure (true: do not check the
-// server's certificate). Host names are looked up again whenever the client
-// looks for a server. The chroot and the prefix are created. With a user the connection authenticates by digest, and all nodes
+// Parameters: prefix (locker), session (10s), dial_timeout (1s), password_file; for
+// TLS, which zookeepers:// means and tls=true asks for, ca, cert and key (files in PEM),
+// server_name and insecure_skip_verify. Files are read when the URL is opened, which
+// waits for no server. [Open] takes a URL and options, such as [WithLogger]. Host names are looked up again whenever the client
+// looks for a server. The chroot and the prefix are created. With a user the connection
+// authenticates by digest, and all nodes
 // that it creates below are open to that user alone; otherwise to everybody, see
 // [WithACL]. Servers that serve readers only, for want of a majority, are not
 // used.

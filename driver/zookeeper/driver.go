@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 const (
@@ -21,15 +23,19 @@ const (
 // Driver keeps locks in a ZooKeeper. All its tickets live and die with the one
 // session of its connection.
 type Driver struct {
-	conn    *zk.Conn
-	owned   bool // we have opened conn
-	name    string
-	base    string // the node below which everything is
-	acl     []zk.ACL
-	asked   time.Duration // session timeout, while it is not known
-	login   *login        // nil: none needed
-	forward func(zk.Event)
-	tell    func(driver.Hold, error)
+	conn  *zk.Conn
+	owned bool // we have opened conn
+	name  string
+	base  string // the node below which everything is
+	acl   []zk.ACL
+	asked time.Duration // session timeout, while it is not known
+	login *login        // nil: none needed
+
+	version  string // of the protocol
+	protocol *protocol.Check
+	logger   *slog.Logger // of the client; nil: it logs nothing
+	forward  func(zk.Event)
+	tell     func(driver.Hold, error)
 
 	closing    chan struct{}
 	ending     sync.Once
@@ -118,6 +124,16 @@ func WithEvents(hear func(zk.Event)) Option {
 	}
 }
 
+// WithLogger has the client of a driver that [Open] makes log there what it does;
+// unless set it logs nothing, since errors are returned. New refuses it: a
+// connection that is there already has a logger of its own (zk.WithLogger).
+func WithLogger(l *slog.Logger) Option {
+	return func(d *Driver) error {
+		d.logger = l
+		return nil
+	}
+}
+
 // New makes a driver on a connection that the user has, and never closes it.
 // The driver reads the connection's events: what zk.Connect has returned
 // with it, which has one reader only (see [WithEvents]). Events may be nil;
@@ -136,6 +152,9 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	if err != nil {
 		return nil, err
 	}
+	if d.logger != nil {
+		return nil, errors.New("zookeeper: New: WithLogger is for Open: the connection has a logger of its own")
+	}
 	field, err := timeoutField(conn)
 	if err != nil {
 		return nil, err
@@ -148,8 +167,8 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 // prepare makes a driver without a connection.
 func prepare(opts []Option) (*Driver, error) {
 	d := &Driver{
-		asked: defaultSession,
-		base:  "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), name: "zookeeper",
+		asked: defaultSession, version: version,
+		base: "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), name: "zookeeper",
 		closing: make(chan struct{}),
 		tickets: make(map[string]*ticket), crowded: make(map[string]struct{}),
 	}
@@ -165,6 +184,7 @@ func prepare(opts []Option) (*Driver, error) {
 			return nil, fmt.Errorf("zookeeper: %w", err)
 		}
 	}
+	d.protocol = newCheck(d.base, d.version)
 	return d, nil
 }
 

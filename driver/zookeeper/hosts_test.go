@@ -28,7 +28,7 @@ func TestServerMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.owned = true
-	c := newConnection([]string{"store.example:" + port}, nil, d.asked)
+	c := newConnection([]string{"store.example:" + port}, nil, time.Second, d.asked)
 	c.hosts.lookup = func(context.Context, string) ([]string, error) {
 		if moved.Load() {
 			return []string{"127.0.0.1"}, nil

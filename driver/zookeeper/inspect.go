@@ -64,6 +64,9 @@ func (d *Driver) readLine(ctx context.Context, name string) ([]placed, error) {
 	if err := d.ready(ctx); err != nil {
 		return nil, err
 	}
+	if err := d.agree(ctx, false); err != nil {
+		return nil, err
+	}
 	if err := d.sync(ctx); err != nil {
 		return nil, err
 	}
@@ -94,6 +97,9 @@ func (d *Driver) readLine(ctx context.Context, name string) ([]placed, error) {
 // List implements driver.Lister.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
 	if err := d.ready(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.agree(ctx, false); err != nil {
 		return nil, err
 	}
 	if err := d.sync(ctx); err != nil {

@@ -16,7 +16,7 @@ import (
 // its number: the tickets of the next session are not taken for lost.
 func TestOldSessionNumber(t *testing.T) {
 	p := testbed.SharedZookeeper(t).Proxy(t)
-	conn, _, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,9 @@ package zookeeper
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,21 +13,52 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
 func init() {
-	driver.Register("zookeeper", openURL)
-	driver.Register("zookeepers", openURL)
+	for _, scheme := range []string{"zookeeper", "zookeepers"} {
+		driver.Register(scheme, func(_ context.Context, u *driver.URL) (driver.Driver, error) {
+			d, err := openURL(u, nil)
+			if err != nil {
+				return nil, err
+			}
+			return d, nil
+		})
+	}
+}
+
+// Open makes a Driver with a connection of its own from a URL, as locker.Open does,
+// and takes options besides, such as [WithLogger], which count for more than what
+// the URL says. It waits for no server.
+func Open(_ context.Context, url string, opts ...Option) (*Driver, error) {
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("zookeeper: open: %w", err)
+	}
+	if u.Scheme != "zookeeper" && u.Scheme != "zookeepers" {
+		return nil, fmt.Errorf("zookeeper: open: scheme %q: want zookeeper or zookeepers", u.Scheme)
+	}
+	d, err := openURL(u, opts)
+	if err != nil {
+		return nil, fmt.Errorf("zookeeper: open %s: %w", u.Redacted(), err)
+	}
+	return d, nil
 }
 
 // openURL opens a zookeeper:// or zookeepers:// URL. See the package comment for
 // its parts.
-func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
+func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	asked := u.Duration("session", defaultSession)
 	prefix := u.Param("prefix", defaultPrefix)
-	files := tlsFiles{
-		ca: u.Param("ca", ""), cert: u.Param("cert", ""), key: u.Param("key", ""),
-		serverName: u.Param("server_name", ""), insecure: u.Bool("insecure", false),
+	dialTimeout := u.Duration("dial_timeout", time.Second)
+	password := u.Secret("password_file", u.Password)
+	secure := tlsurl.Config(u, u.Scheme == "zookeepers")
+	if asked < time.Millisecond || asked > 24*time.Hour {
+		u.Refuse(fmt.Errorf("parameter session=%v: want 1ms to 24h", asked))
+	}
+	if strings.Trim(prefix, "/") == "" {
+		u.Refuse(fmt.Errorf("parameter prefix=%q: want the name of a node", prefix))
 	}
 	if err := u.Done(); err != nil {
 		return nil, err
@@ -37,78 +66,34 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if len(u.Hosts) == 0 {
 		return nil, errors.New("no host: want zookeeper://host:2181")
 	}
-	if u.HasUser && (u.User == "" || strings.Contains(u.User, ":")) {
+	if (u.HasUser || password != "") && (u.User == "" || strings.Contains(u.User, ":")) {
 		return nil, errors.New("the user must not be empty, nor have a colon in it")
 	}
-	if asked < time.Millisecond || asked > 24*time.Hour {
-		return nil, fmt.Errorf("parameter session=%v: want 1ms to 24h", asked)
-	}
-	port, config := "2181", (*tls.Config)(nil)
-	if u.Scheme == "zookeepers" {
+	port := "2181"
+	if secure != nil {
 		port = "2281"
-		var err error
-		if config, err = files.config(); err != nil {
-			return nil, err
-		}
-	} else if files != (tlsFiles{}) {
-		return nil, errors.New("ca, cert, key, server_name and insecure are for zookeepers://")
 	}
 	chroot, err := cleanPath(u.Path)
 	if err != nil {
 		return nil, err
 	}
-	if strings.Trim(prefix, "/") == "" {
-		return nil, fmt.Errorf("parameter prefix=%q: want the name of a node", prefix)
+	all := []Option{WithPrefix(chroot + "/" + prefix)}
+	if u.HasUser {
+		all = append(all, WithACL(zk.AuthACL(zk.PermAll)...))
 	}
-	d, err := prepare([]Option{WithPrefix(chroot + "/" + prefix)})
+	d, err := prepare(append(all, opts...))
 	if err != nil {
 		return nil, err
 	}
 	hosts := u.HostsWithPort(port)
 	d.owned, d.asked, d.name = true, asked, "zookeeper "+strings.Join(hosts, ",")+d.base
 	if u.HasUser {
-		d.acl = zk.AuthACL(zk.PermAll)
-		d.login = newLogin(u.User, u.Password)
+		d.login = newLogin(u.User, password)
 	}
-	if err := d.dial(newConnection(hosts, config, asked)); err != nil {
+	if err := d.dial(newConnection(hosts, secure, dialTimeout, asked)); err != nil {
 		return nil, err
 	}
 	return d, nil
-}
-
-// tlsFiles are the TLS parameters of a URL.
-type tlsFiles struct {
-	ca, cert, key string // PEM files
-	serverName    string
-	insecure      bool
-}
-
-func (f tlsFiles) config() (*tls.Config, error) {
-	c := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: f.serverName,
-		InsecureSkipVerify: f.insecure, //nolint:gosec // asked for by name
-	}
-	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: %s holds no certificate in PEM", f.ca)
-		}
-	}
-	if (f.cert == "") != (f.key == "") {
-		return nil, errors.New("cert and key: want both or neither")
-	}
-	if f.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("cert and key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // dial opens the connection of a driver that has its own.
@@ -119,7 +104,7 @@ func (d *Driver) dial(c *connection) error {
 	q := &queue{more: make(chan struct{}, 1)}
 	connected := make(chan struct{})
 	conn, _, err := zk.Connect(c.hosts.names, d.asked,
-		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithHostProvider(c.hosts), zk.WithDialer(c.dial),
+		zk.WithLogger(clientLogger{d.logger}), zk.WithLogInfo(d.logger != nil), zk.WithHostProvider(c.hosts), zk.WithDialer(c.dial),
 		zk.WithEventCallback(func(ev zk.Event) {
 			if ev.Type == zk.EventSession && ev.State == zk.StateHasSession {
 				<-connected // it follows at once
@@ -175,10 +160,15 @@ func (d *Driver) logIn(ctx context.Context) error {
 	return err
 }
 
-// silent is a logger that says nothing: what goes wrong is in the errors.
-type silent struct{}
+// clientLogger is what the client logs to: nowhere unless WithLogger says where,
+// since what goes wrong is in the errors.
+type clientLogger struct{ to *slog.Logger }
 
-func (silent) Printf(string, ...any) {}
+func (l clientLogger) Printf(format string, args ...any) {
+	if l.to != nil {
+		l.to.Info(fmt.Sprintf(format, args...))
+	}
+}
 
 // queue carries events from the client's goroutines, which must not wait, to
 // the driver's. It loses none: the client's own channel does when it is full.

@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 // call does a request in its own goroutine, because the client's requests know
@@ -149,7 +150,7 @@ func answered(err error) bool {
 
 // final reports whether err will not get better by waiting.
 func final(err error) bool {
-	return answered(err) || errors.Is(err, zk.ErrClosing) || errors.Is(err, driver.ErrClosed) ||
+	return answered(err) || errors.As(err, new(*protocol.Mismatch)) || errors.Is(err, zk.ErrClosing) || errors.Is(err, driver.ErrClosed) ||
 		errors.Is(err, driver.ErrLost) || errors.Is(err, errClosedConn)
 }
 

@@ -35,7 +35,7 @@ func TestTLS(t *testing.T) {
 	own := url.Values{"cert": {certs.Cert}, "key": {certs.Key}}
 	full := url.Values{"ca": {certs.CA}, "cert": {certs.Cert}, "key": {certs.Key}}
 	named := url.Values{"ca": {certs.CA}, "cert": {certs.Cert}, "key": {certs.Key}, "server_name": {"localhost"}}
-	insecure := url.Values{"cert": {certs.Cert}, "key": {certs.Key}, "insecure": {"true"}}
+	insecure := url.Values{"cert": {certs.Cert}, "key": {certs.Key}, "insecure_skip_verify": {"true"}}
 	wrong := url.Values{"ca": {certs.CA}, "cert": {certs.Cert}, "key": {certs.Key}, "server_name": {"elsewhere"}}
 	for _, params := range []url.Values{full, named, insecure} {
 		c := client(t, with(params))

@@ -1,7 +1,10 @@
 package zookeeper_test
 
 import (
+	"crypto/rand"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/rights"
 )
 
 // own makes a driver on a connection of the user's.
@@ -157,6 +161,20 @@ func TestAuth(t *testing.T) {
 			t.Fatalf("another user: %v", err)
 		}
 	}
+	rights.PingRefused(t, with("bob:other"), "the ACL of "+base(at), "s3cret")
+	conn, root := admin(t), "/readable-"+rand.Text()
+	if _, err := conn.Create(root, []byte{}, 0, zk.WorldACL(zk.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	readable := testbed.SharedZookeeper(t).URL() + "?prefix=" + root[1:]
+	rights.PingRefused(t, readable, "create, write and delete")
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := client(t, with("ann")+"&password_file="+file).Ping(ctx); err != nil {
+		t.Errorf("with the password in a file: %v", err)
+	}
 	acl, _, err := admin(t).GetACL(base(at))
 	if err == nil && (len(acl) != 1 || acl[0].Scheme != "digest" || !strings.HasPrefix(acl[0].ID, "ann:")) {
 		t.Fatalf("ACL %v", acl)
@@ -173,8 +191,11 @@ func TestURLs(t *testing.T) {
 		"zookeeper://h?session=48h":              "24h",
 		"zookeeper://h?prefix=/":                 "prefix",
 		"zookeeper://h?prefix=..":                "prefix",
-		"zookeeper://h?nonsense=1":               "known: ca, cert, insecure, key, prefix, server_name, session",
-		"zookeeper://h?ca=/not/there":            "zookeepers",
+		"zookeeper://h?nonsense=1":               "known: ca, cert, dial_timeout, insecure_skip_verify, key, password_file, prefix, server_name, session, tls",
+		"zookeeper://h?ca=/not/there":            "tls=true",
+		"zookeepers://h?tls=false":               "tls=false",
+		"zookeeper://h?dial_timeout=soon":        "dial_timeout",
+		"zookeeper://u:pw0rd@h?password_file=/x": "password_file",
 		"zookeepers://h?ca=/not/there":           "ca: ",
 		"zookeepers://h?cert=/not/there":         "cert and key",
 		"zookeeper://h/a/../b":                   "..",

@@ -23,7 +23,7 @@ func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
-	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}

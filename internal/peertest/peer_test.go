@@ -72,8 +72,23 @@ type fixture struct {
 	peer peer
 }
 
-// forPeers runs a test with each of the other clients.
+// forms are the keys for which tests run: ours, and the name itself, as it was
+// without locker.
+var forms = map[string]func(prefix string) []redis.Option{
+	"our-key": func(prefix string) []redis.Option { return []redis.Option{redis.WithPrefix(prefix)} },
+	"old-key": func(prefix string) []redis.Option {
+		return []redis.Option{redis.WithPrefix(prefix), redis.WithKeyForm("*")}
+	},
+}
+
+// forPeers runs a test with each of the other clients, on each form of keys.
 func forPeers(t *testing.T, test func(t *testing.T, f fixture)) {
+	for form, opts := range forms {
+		t.Run(form, func(t *testing.T) { forPeersAt(t, opts(form), test) })
+	}
+}
+
+func forPeersAt(t *testing.T, opts []redis.Option, test func(t *testing.T, f fixture)) {
 	srv := testbed.SharedRedis(t)
 	peers := map[string]func(c *goredis9.Client, key string) peer{
 		"redislock": func(c *goredis9.Client, key string) peer {
@@ -87,7 +102,7 @@ func forPeers(t *testing.T, test func(t *testing.T, f fixture)) {
 		t.Run(name, func(t *testing.T) {
 			c := goredis9.NewClient(&goredis9.Options{Addr: srv.Addr()})
 			t.Cleanup(func() { _ = c.Close() })
-			d, err := redis.New(c)
+			d, err := redis.New(c, opts...)
 			if err != nil {
 				t.Fatal(err)
 			}

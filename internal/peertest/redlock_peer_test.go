@@ -19,7 +19,7 @@ import (
 )
 
 // redlockFixture is one name on five nodes, ours and redsync's.
-func redlockFixture(t *testing.T) (fixture, *testbed.Ensemble) {
+func redlockFixture(t *testing.T, opts ...redlock.Option) (fixture, *testbed.Ensemble) {
 	nodes := testbed.RedisN(t, 5)
 	var clients []goredis9.UniversalClient
 	var pools []redsyncredis.Pool
@@ -30,7 +30,7 @@ func redlockFixture(t *testing.T) (fixture, *testbed.Ensemble) {
 		clients = append(clients, c)
 		pools = append(pools, goredis.NewPool(c))
 	}
-	d, err := redlock.New(clients)
+	d, err := redlock.New(clients, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +40,29 @@ func redlockFixture(t *testing.T) (fixture, *testbed.Ensemble) {
 	name := fmt.Sprintf("redlock-%016x", rand.Uint64())
 	theirs := redsync.New(pools...).NewMutex(d.Key(name), redsync.WithExpiry(10*time.Second), redsync.WithTries(1))
 	return fixture{t.Context(), name, ours, &redsyncPeer{theirs}}, nodes
+}
+
+// TestRedlockOldKey: on keys that are the names themselves, as redsync has them, both
+// keep each other out.
+func TestRedlockOldKey(t *testing.T) {
+	f, _ := redlockFixture(t, redlock.WithKeyForm("*"))
+	if theirs := f.peer.(*redsyncPeer).mutex.Name(); theirs != f.name {
+		t.Fatalf("redsync's key is %q, want %q", theirs, f.name)
+	}
+	k := f.acquire(t)
+	if err := f.peer.lock(f.ctx); err == nil {
+		t.Fatal("redsync locks what we hold")
+	}
+	if err := k.Release(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	redsyncLocks(t, f)
+	if _, err := f.ours.TryAcquire(f.ctx, f.name); !errors.Is(err, locker.ErrNotAcquired) {
+		t.Fatalf("we acquire what redsync holds: %v", err)
+	}
+	if err := f.peer.unlock(f.ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestRedlockKeepsThemOut(t *testing.T) {

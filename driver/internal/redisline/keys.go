@@ -12,6 +12,8 @@ import (
 // Keys names what a driver with one prefix holds in Redis.
 type Keys struct {
 	Prefix string
+	// Form is what main keys look like, with a * for the name; empty: see Main.
+	Form string
 	// Slots says that the store is a Redis Cluster, where all keys of one
 	// command must be in one hash slot.
 	Slots bool
@@ -30,11 +32,14 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// Main returns the key that the exclusive holder of a name sets:
-// prefix:{name}. The braces make the name the hash tag of all its keys. Only a
+// Main returns the key that the exclusive holder of a name sets: of the given form,
+// or prefix:{name}. There the braces make the name the hash tag of all its keys. Only a
 // leading } would make the tag empty; it is written %7D, and a leading % is
 // written %25, so that different names keep different keys.
 func (k Keys) Main(name string) string {
+	if k.Form != "" {
+		return strings.Replace(k.Form, "*", name, 1)
+	}
 	var b strings.Builder
 	b.Grow(len(k.Prefix) + len(name) + 6)
 	b.WriteString(k.Prefix)
@@ -55,6 +60,18 @@ func (k Keys) Main(name string) string {
 // beside are the ends of the names of the keys beside a main key.
 var beside = []string{":x", ":s", ":h", ":e", ":t", ":p", ":d"}
 
+// apart stands before these where main keys have a form: a byte that no text in
+// UTF-8 has, so that they are no other name's main key.
+const apart = "\xff"
+
+// side returns a key beside a main key.
+func (k Keys) side(main, end string) string {
+	if k.Form != "" {
+		end = apart + end
+	}
+	return main + end
+}
+
 // All returns the keys that a script on a main key is given, after those that it
 // asks for. In a Cluster these are all keys of the queue: in a hash slot
 // that is being moved to another master Redis then refuses the script unless it
@@ -66,7 +83,7 @@ func (k Keys) All(main string, more ...string) []string {
 	keys := make([]string, 0, 1+len(more)+len(beside))
 	keys = append(append(keys, main), more...)
 	for _, end := range beside {
-		keys = append(keys, main+end)
+		keys = append(keys, k.side(main, end))
 	}
 	return keys
 }
@@ -78,19 +95,24 @@ func (k Keys) Held(main string, shared bool) []string {
 	if !k.Slots || !shared {
 		return []string{main}
 	}
-	return []string{main, main + ":h", main + ":e", main + ":t"}
+	return []string{main, k.side(main, ":h"), k.side(main, ":e"), k.side(main, ":t")}
 }
 
-// Name returns the name whose main key, or whose line of waiters, key is.
-func (k Keys) Name(key string) (string, bool) {
-	s, ok := strings.CutPrefix(key, k.Prefix+":{")
-	if !ok {
-		return "", false
+// Name returns the name whose main key, or whose key beside it with one of the
+// ends, key is. Where main keys have a form the key may also be of other data.
+func (k Keys) Name(key string, ends ...string) (string, bool) {
+	for _, end := range ends {
+		key = strings.TrimSuffix(key, k.side("", end))
 	}
-	// No name's main key ends like this: it ends with a brace.
-	s = strings.TrimSuffix(strings.TrimSuffix(s, ":x"), ":s")
-	s, ok = strings.CutSuffix(s, "}")
-	if !ok || s == "" {
+	if k.Form != "" {
+		head, tail, _ := strings.Cut(k.Form, "*")
+		s, ok1 := strings.CutPrefix(key, head)
+		s, ok2 := strings.CutSuffix(s, tail)
+		return s, ok1 && ok2 && s != "" && utf8.ValidString(s)
+	}
+	s, ok1 := strings.CutPrefix(key, k.Prefix+":{")
+	s, ok2 := strings.CutSuffix(s, "}") // no name's main key ends like a key beside it
+	if !ok1 || !ok2 || s == "" {
 		return "", false
 	}
 	if rest, ok := strings.CutPrefix(s, "%7D"); ok {
@@ -104,7 +126,11 @@ func (k Keys) Name(key string) (string, bool) {
 
 // Pattern is the glob of SCAN that finds all keys of all names.
 func (k Keys) Pattern() string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(k.Prefix) + ":{*"
+	head := k.Prefix + ":{"
+	if k.Form != "" {
+		head, _, _ = strings.Cut(k.Form, "*")
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(head) + "*"
 }
 
 // Fence returns the key of the last token: one for the whole prefix or, in a

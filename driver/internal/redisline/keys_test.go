@@ -49,18 +49,18 @@ func TestNameOfKey(t *testing.T) {
 	k := Keys{Prefix: "locker"}
 	for _, name := range hard {
 		for _, suffix := range []string{"", ":x", ":s"} {
-			if got, ok := k.Name(k.Main(name) + suffix); !ok || got != name {
+			if got, ok := k.Name(k.Main(name)+suffix, ":x", ":s"); !ok || got != name {
 				t.Errorf("the name of %q is %q, %v; want %q", k.Main(name)+suffix, got, ok, name)
 			}
 		}
 		for _, suffix := range []string{":h", ":e", ":t", ":p", ":d"} {
-			if got, ok := k.Name(k.Main(name) + suffix); ok {
+			if got, ok := k.Name(k.Main(name)+suffix, ":x", ":s"); ok {
 				t.Errorf("the name of %q is %q, want none", k.Main(name)+suffix, got)
 			}
 		}
 	}
 	for _, key := range []string{"locker:fence", "locker:fence:{1}", "other:{a}", "locker:{}", "locker:{a", ""} {
-		if got, ok := k.Name(key); ok {
+		if got, ok := k.Name(key, ":x", ":s"); ok {
 			t.Errorf("the name of %q is %q, want none", key, got)
 		}
 	}

@@ -17,6 +17,7 @@ type Script struct {
 	source string
 	sha    string
 	hash   any // sha, as an argument
+	apart  *Script
 }
 
 // The scripts.
@@ -28,11 +29,29 @@ var (
 	Break   = load("break")
 	Inspect = load("inspect")
 	Ping    = load("ping")
+
+	Protocol = load("protocol")
 )
 
-// load reads a script. It must be there: it is part of the program.
+// Script returns the script for these keys: where main keys have a form, one that
+// sets the keys beside them apart.
+func (k Keys) Script(s *Script) *Script {
+	if k.Form != "" {
+		return s.apart
+	}
+	return s
+}
+
+// load reads a script. It must be there: it is part of the program. All keys beside
+// a main key are written as key .. ':x' in it.
 func load(name string) *Script {
 	source := read(name)
+	s := newScript(name, source)
+	s.apart = newScript(name, strings.ReplaceAll(source, "key .. ':", `key .. '\255:`))
+	return s
+}
+
+func newScript(name, source string) *Script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // it is the name that Redis knows the script by
 	sha := hex.EncodeToString(sum[:])
 	return &Script{name: name, source: source, sha: sha, hash: sha}

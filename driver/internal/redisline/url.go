@@ -1,12 +1,8 @@
 package redisline
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
 // ClientOptions reads from a URL how to reach Redis, asks it whether there is
@@ -24,50 +21,64 @@ import (
 //	redis://[user[:password]@]host[:6379][/db]           rediss:// with TLS
 //	redis+sentinel://[…@]host[:26379],…/name[/db]        user and password are the server's
 //	redis+cluster://[…@]host[:6379],…
+//	redlock://[…@]host[:6379],…[/db]                     each host is a server by itself
 func ClientOptions(u *driver.URL, longest time.Duration) (*redis.UniversalOptions, error) {
+	read := max(3*time.Second, longest+time.Second)
+	write := read
+	if u.Scheme != "redlock" { // which has one timeout for all that is asked of a node
+		read = u.Duration("read_timeout", read)
+		write = u.Duration("write_timeout", read)
+	}
 	o := &redis.UniversalOptions{
 		Username: u.User,
-		Password: u.Password,
+		Password: u.Secret("password_file", u.Password),
 		// A SYN that was lost is sent again after 1, 3 and 7 s: to dial anew is sooner.
-		DialTimeout: u.Duration("dial_timeout", 2*time.Second),
-		ReadTimeout: u.Duration("read_timeout", max(3*time.Second, longest+time.Second)),
-		PoolSize:    u.Int("pool_size", 0, 1),
+		DialTimeout:  u.Duration("dial_timeout", 2*time.Second),
+		ReadTimeout:  read,
+		WriteTimeout: write,
+		PoolSize:     u.Int("pool_size", 0, 1),
+		TLSConfig:    tlsurl.Config(u, u.Scheme == "rediss"), // go-redis adds the host's name
 		// It costs a round trip for each connection.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	o.WriteTimeout = o.ReadTimeout
-	var errs []error
-	switch u.Scheme {
-	case "redis+sentinel":
-		o.Addrs = u.HostsWithPort("26379")
-		o.SentinelUsername = u.Param("sentinel_user", "")
-		o.SentinelPassword = u.Param("sentinel_password", "")
-		errs = append(errs, sentinelPath(u.Path, o))
-	case "redis+cluster":
-		o.Addrs, o.IsClusterMode = u.HostsWithPort("6379"), true
-		if strings.Trim(u.Path, "/") != "" {
-			errs = append(errs, fmt.Errorf("path %q: a Cluster has no databases", u.Path))
-		}
-	default:
-		o.Addrs = u.HostsWithPort("6379")
-		if len(o.Addrs) > 1 {
-			errs = append(errs, errors.New("more than one host: want one, or the scheme redis+sentinel or redis+cluster"))
-		}
-		errs = append(errs, database(strings.Trim(u.Path, "/"), o))
-	}
-	if len(o.Addrs) == 0 {
-		errs = append(errs, errors.New("no host"))
-	}
-	errs = append(errs, secure(u, o))
-	if o.ReadTimeout <= longest {
-		errs = append(errs, fmt.Errorf("read_timeout %v: want more than the %v that a request may wait in the server", o.ReadTimeout, longest))
+	errs := []error{where(u, o)}
+	if read <= longest {
+		errs = append(errs, fmt.Errorf("parameter read_timeout=%v: want more than the %v that a request may wait in the server", read, longest))
 	}
 	return o, errors.Join(append(errs, u.Done())...)
 }
 
+// where reads the hosts and the path.
+func where(u *driver.URL, o *redis.UniversalOptions) error {
+	if len(u.Hosts) == 0 {
+		return errors.New("no host")
+	}
+	o.Addrs = u.HostsWithPort("6379")
+	path := strings.Trim(u.Path, "/")
+	switch u.Scheme {
+	case "redis+sentinel":
+		o.Addrs = u.HostsWithPort("26379")
+		o.SentinelUsername = u.Param("sentinel_user", "")
+		o.SentinelPassword = u.Secret("sentinel_password_file", u.Param("sentinel_password", ""))
+		return sentinelPath(path, o)
+	case "redis+cluster":
+		o.IsClusterMode = true
+		if path != "" {
+			return fmt.Errorf("path %q: a Cluster has no databases", u.Path)
+		}
+		return nil
+	case "redlock":
+	default:
+		if len(o.Addrs) > 1 {
+			return errors.New("more than one host: want one, or the scheme redis+sentinel or redis+cluster")
+		}
+	}
+	return database(path, o)
+}
+
 // sentinelPath reads /name or /name/db.
 func sentinelPath(path string, o *redis.UniversalOptions) error {
-	name, db, _ := strings.Cut(strings.Trim(path, "/"), "/")
+	name, db, _ := strings.Cut(path, "/")
 	if name == "" {
 		return errors.New("no name of the primary: want redis+sentinel://hosts/name")
 	}
@@ -84,42 +95,5 @@ func database(s string, o *redis.UniversalOptions) error {
 		return fmt.Errorf("database %q: want a number", s)
 	}
 	o.DB = n
-	return nil
-}
-
-// secure reads what is about TLS.
-func secure(u *driver.URL, o *redis.UniversalOptions) error {
-	on := u.Bool("tls", u.Scheme == "rediss")
-	ca := u.Param("ca", "")
-	skip := u.Bool("skip_verify", false)
-	cert, key := u.Param("cert", ""), u.Param("key", "")
-	if !on {
-		if ca != "" || skip || cert != "" || key != "" {
-			return errors.New("parameters ca, cert, key and skip_verify are for TLS: want rediss:// or tls=true")
-		}
-		return nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: skip} //nolint:gosec // the user asks for it by name
-	if len(o.Addrs) == 1 && !o.IsClusterMode && o.MasterName == "" {
-		c.ServerName, _, _ = net.SplitHostPort(o.Addrs[0])
-	}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("parameter ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("parameter ca: no certificate in %s", ca)
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return fmt.Errorf("parameters cert and key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	o.TLSConfig = c
 	return nil
 }

@@ -98,3 +98,25 @@ func Refused(t *testing.T, url, want string, secrets ...string) {
 	}
 	t.Logf("after %v: %v", time.Since(begun).Round(time.Millisecond), err)
 }
+
+// PingRefused has a Ping fail with an error that says want, what is missing, and none
+// of the secrets; and not as if the store were down.
+func PingRefused(t *testing.T, url, want string, secrets ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	l, err := locker.Open(ctx, url)
+	if err == nil {
+		t.Cleanup(func() { _ = l.Close() })
+		err = l.Ping(ctx)
+	}
+	if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Ping: %v, want an error that says %q", err, want)
+		return
+	}
+	for _, s := range secrets {
+		if strings.Contains(err.Error(), s) {
+			t.Errorf("%v tells the secret %q", err, s)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+var (
+	_ driver.ServerVersioner = (*AllDriver)(nil)
+	_ driver.ServerVersioner = (*FallbackDriver)(nil)
+	_ driver.ServerVersioner = (*based)(nil)
+)
+
+// ServerVersion implements driver.ServerVersioner: those of all stores.
+func (m *AllDriver) ServerVersion(ctx context.Context) (string, error) { return versions(ctx, m.parts) }
+
+// ServerVersion implements driver.ServerVersioner: those of both stores.
+func (f *FallbackDriver) ServerVersion(ctx context.Context) (string, error) {
+	return versions(ctx, f.stores[:])
+}
+
+func (b *based) ServerVersion(ctx context.Context) (string, error) {
+	return versions(ctx, []driver.Driver{b.d})
+}
+
+// versions are those of the stores that tell theirs.
+func versions(ctx context.Context, stores []driver.Driver) (string, error) {
+	var (
+		told []string
+		errs []error
+	)
+	for _, d := range stores {
+		v, ok := d.(driver.ServerVersioner)
+		if !ok {
+			errs = append(errs, driver.ErrUnsupported)
+			continue
+		}
+		version, err := v.ServerVersion(ctx)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		told = append(told, version)
+	}
+	if len(told) == 0 {
+		return "", errors.Join(errs...)
+	}
+	return strings.Join(told, ", "), nil
+}

@@ -1,0 +1,4 @@
+package etcd
+
+// WithVersion makes a driver that speaks another protocol version.
+func WithVersion(v string) Option { return func(o *options) { o.version = v } }

@@ -1,0 +1,82 @@
+// Package protocol keeps programs of two versions that are not compatible from
+// using the same locks, which would be two lock spaces: who holds in the one would
+// not be seen in the other. What a driver keeps in its store has a protocol
+// version, a small text. The first driver to use the store writes it there, and each
+// compares it with its own before its first request.
+//
+// It is read once: a version that is removed from the store under a running
+// program, with all other data, is written again by the next one.
+package protocol
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// A Check is the one comparison of a driver. Make it with [New].
+type Check struct {
+	own, where, remedy string
+
+	done atomic.Bool
+	turn chan struct{} // of one, who asks the store
+}
+
+// New makes the check of a driver that speaks the version own. where says where in
+// the store the version is, remedy how to remove it.
+func New(own, where, remedy string) *Check {
+	return &Check{own: own, where: where, remedy: remedy, turn: make(chan struct{}, 1)}
+}
+
+// Own is the version that the driver speaks.
+func (c *Check) Own() string { return c.own }
+
+// Do has ask read the version that is in the store, "" for none, and returns a
+// [*Mismatch] if it is another than the driver's own. An ask for a request that
+// writes writes the driver's own where there is none, in such a way that of several
+// writers at once all read the same, and returns it. Do asks until there was an
+// answer, one caller at a time, and never again after one that was the driver's own.
+func (c *Check) Do(ctx context.Context, ask func(context.Context) (string, error)) error {
+	if c.done.Load() {
+		return nil
+	}
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if c.done.Load() {
+		return nil
+	}
+	found, err := ask(ctx)
+	switch {
+	case err != nil:
+		return err
+	case found == "": // there is nothing to be incompatible with
+		return nil
+	case found != c.own:
+		return &Mismatch{Found: found, check: c}
+	}
+	c.done.Store(true)
+	return nil
+}
+
+// A Mismatch says that programs of another version use the same locks.
+type Mismatch struct {
+	Found string
+	check *Check
+}
+
+// maxShown bounds what is shown of a version, which may be anything.
+const maxShown = 100
+
+func (e *Mismatch) Error() string {
+	found := e.Found
+	if len(found) > maxShown {
+		found = found[:maxShown] + "…"
+	}
+	return fmt.Sprintf("%s says that the locks there are kept by protocol version %q, and this program speaks version %q: "+
+		"programs of both would not exclude each other; stop those of the other version and then %s, or use another prefix",
+		e.check.where, found, e.check.own, e.check.remedy)
+}

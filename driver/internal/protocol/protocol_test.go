@@ -1,0 +1,96 @@
+package protocol_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newCheck() *protocol.Check {
+	return protocol.New("1", "the key locker:protocol", "delete it")
+}
+
+// One answer is enough for all, however many come at once.
+func TestAsksOnce(t *testing.T) {
+	c := newCheck()
+	var asked atomic.Int32
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			err := c.Do(t.Context(), func(context.Context) (string, error) {
+				asked.Add(1)
+				return c.Own(), nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// What was not answered, or answered with another version or with none, is asked again.
+func TestAsksUntilAnswered(t *testing.T) {
+	c := newCheck()
+	say := func(found string, err error) error {
+		return c.Do(t.Context(), func(context.Context) (string, error) { return found, err })
+	}
+	down := errors.New("down")
+	if err := say("", down); !errors.Is(err, down) {
+		t.Error(err)
+	}
+	if err := say("", nil); err != nil {
+		t.Error(err)
+	}
+	err := say("2"+strings.Repeat("x", 1000), nil)
+	var wrong *protocol.Mismatch
+	if !errors.As(err, &wrong) || errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrLost) || len(err.Error()) > 500 {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"locker:protocol", `"2x`, `"1"`, "delete it", "another prefix"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v: want it to say %q", err, part)
+		}
+	}
+	if err := say("1", nil); err != nil {
+		t.Error(err)
+	}
+	if err := say("2", nil); err != nil {
+		t.Errorf("asked again: %v", err)
+	}
+}
+
+// Who waits for another's question gives up with its context.
+func TestGivesUp(t *testing.T) {
+	c := newCheck()
+	begun, end := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = c.Do(t.Context(), func(context.Context) (string, error) {
+			close(begun)
+			<-end
+			return "1", nil
+		})
+	})
+	<-begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Do(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	close(end)
+	wg.Wait()
+}

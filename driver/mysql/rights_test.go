@@ -1,0 +1,110 @@
+package mysql_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/mysqltest"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// The rights that the package comment lists suffice, and each of them is needed: Ping names what is missing.
+func TestDocumentedRights(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		root := connect(t, srv, "?multiStatements=true")
+		as := mysqltest.Config(t, srv.URL())
+		_, dba, prefix := fresh(t, root)
+		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
+		named := strings.NewReplacer("'locks'", "'"+user+"'", "'ops'", "'ops"+user+"'", "app.locker_", as.DBName+"."+prefix+"_").Replace
+		exec := func(sql string) {
+			t.Helper()
+			_, err := root.ExecContext(t.Context(), named(sql))
+			must(t, err)
+		}
+		exec(dba.Schema())
+		exec("CREATE USER 'locks'@'%' IDENTIFIED BY 's3cret'; CREATE USER 'ops'@'%' IDENTIFIED BY 's3cret'")
+		t.Cleanup(func() { _, _ = root.Exec(named("DROP USER 'locks'@'%', 'ops'@'%'")) })
+		grants := documented(t, "GRANT ")
+		for _, g := range grants {
+			exec(g)
+		}
+		address := fmt.Sprintf("mysql://%s:s3cret@%s/%s?create=false", user, as.Addr, as.DBName)
+		d, err := mysqltest.Open(t.Context(), address, prefix)
+		must(t, err)
+		t.Cleanup(func() { must(t, d.Close()) })
+		ping := d.(driver.Pinger).Ping
+		must(t, ping(t.Context()))
+		revoked := 0
+		for _, g := range grants {
+			m := regexp.MustCompile(`^GRANT (.*) ON app\.locker_(\w+) TO 'locks'`).FindStringSubmatch(g)
+			if m == nil {
+				continue // of other users
+			}
+			for right := range strings.SplitSeq(m[1], ", ") {
+				on := right + " ON app.locker_" + m[2]
+				exec("REVOKE " + on + " FROM 'locks'@'%'")
+				err := ping(t.Context())
+				if err == nil || !strings.Contains(err.Error(), right+" command denied") || !strings.Contains(err.Error(), prefix+"_"+m[2]) {
+					t.Errorf("without %s: %v", on, err)
+				}
+				exec("GRANT " + on + " TO 'locks'@'%'")
+				revoked++
+			}
+		}
+		if revoked != 4+3+4+2 {
+			t.Errorf("%d rights were revoked", revoked)
+		}
+		must(t, ping(t.Context()))
+		conformQuickly(t, conformance.Harness{Open: func(ctx context.Context) (driver.Driver, error) { return mysqltest.Open(ctx, address, prefix) }})
+		guardWithFewRights(t, address, prefix)
+		ops := connectTo(t, fmt.Sprintf("mysql://ops%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")
+		count(t, ops, prefix+"_queues")
+	})
+}
+
+// conformQuickly runs some cases of the suite.
+func conformQuickly(t *testing.T, h conformance.Harness) {
+	t.Helper()
+	quick := make(map[string]bool)
+	for name := range strings.FieldsSeq(`exclusion/mutex exclusion/queue-obeys-rule exclusion/readers-and-writers exclusion/permits
+		fairness/first-come-first-served fairness/try-behind-writer expiry/crashed-holder
+		fencing/after-waiting inspect/list inspect/queue loss/break-waiter options/group ownership/renew-never-shortens`) {
+		quick[name] = true
+	}
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range conformance.Cases() {
+			if quick[c.String()] {
+				t.Run(c.String(), func(t *testing.T) {
+					t.Parallel()
+					must(t, c.Run(t.Context(), h))
+				})
+				delete(quick, c.String())
+			}
+		}
+	})
+	if len(quick) > 0 {
+		t.Errorf("no such cases: %v", quick)
+	}
+}
+
+// guardWithFewRights ties a transaction to a lock, makes one that is a lock, and sweeps.
+func guardWithFewRights(t *testing.T, address, prefix string) {
+	t.Helper()
+	db := connectTo(t, address, "")
+	l, d := join(t, db, prefix, mysql.WithoutCreate())
+	k := take(t, l, "guarded")
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	must(t, d.Guard(t.Context(), tx, k))
+	must(t, d.AcquireTx(t.Context(), tx, "transaction"))
+	must(t, tx.Commit())
+	must(t, k.Release(t.Context()))
+	must(t, d.Sweep(t.Context()))
+}

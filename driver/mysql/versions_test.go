@@ -1,0 +1,149 @@
+package mysql_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// refusedBy checks that each verb that a program may begin with names both versions and what to do.
+func refusedBy(t *testing.T, d *mysql.Driver, versions ...string) {
+	t.Helper()
+	_, acquire := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "stranger", TTL: time.Minute})
+	_, inspect := d.Inspect(t.Context(), "a")
+	_, list := d.List(t.Context())
+	for verb, err := range map[string]error{
+		"acquire": acquire, "inspect": inspect, "list": list, "ping": d.Ping(t.Context()),
+		"break": d.Break(t.Context(), "a", 1<<21),
+	} {
+		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s: %v, want an error about versions", verb, err)
+			continue
+		}
+		for _, want := range append(versions, "mysql.Schema", "DROP TABLE", "_tickets") {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: the error is %q, want %q in it", verb, err, want)
+			}
+		}
+	}
+}
+
+// Two versions of the tables, or two layouts under one version, are an error for whoever comes second, and for whoever was
+// there when the tables are changed under it.
+func TestTwoVersions(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		for _, other := range []mysql.Edition{
+			mysql.NewEdition("4", "0123abcd"), mysql.NewEdition(strings.Fields(mysql.Current.String())[0], "0123abcd"),
+		} {
+			_, old, prefix := fresh(t, db)
+			held := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
+			g, err := old.Acquire(t.Context(), held)
+			must(t, err)
+			var newer *mysql.Driver
+			for _, opt := range []mysql.Option{mysql.WithoutCreate(), nil} {
+				_, newer = join(t, db, prefix, opt)
+				newer.Become(other)
+				refusedBy(t, newer, mysql.Current.String(), other.String())
+			}
+			must(t, old.Renew(t.Context(), held.Hold(g.Token), time.Minute))
+
+			// As the error says, but that not all programs have ended.
+			for _, s := range []string{"DROP VIEW %s_queues", "DROP TABLE %s_tickets, %[1]s_slots, %[1]s_tx, %[1]s_epochs"} {
+				_, err = db.ExecContext(t.Context(), fmt.Sprintf(s, prefix))
+				must(t, err)
+			}
+			g2, err := newer.Acquire(t.Context(), held)
+			must(t, err)
+			if g2.Token <= g.Token {
+				t.Errorf("token %d after %d", g2.Token, g.Token)
+			}
+			_, err = old.Acquire(t.Context(), driver.Request{Name: "b", ID: "late", TTL: time.Minute})
+			if err == nil || !strings.Contains(err.Error(), other.String()) || !strings.Contains(err.Error(), mysql.Current.String()) {
+				t.Errorf("on tables that were changed under it: %v", err)
+			}
+		}
+	})
+}
+
+// Programs of the version before have statements with a column that is not there.
+func TestVersionBefore(t *testing.T) {
+	srv := testbed.SharedMariaDB(t)
+	db := connect(t, srv, "")
+	_, d, prefix := fresh(t, db)
+	must(t, d.Ping(t.Context()))
+	_, err := db.ExecContext(t.Context(), "SELECT slot FROM "+prefix+"_slots WHERE slot = 1")
+	if err == nil || !strings.Contains(err.Error(), "1054") {
+		t.Errorf("a statement of version 2: %v", err)
+	}
+	for _, s := range []string{"_tickets COMMENT 'locker: tickets, schema 2'", "_slots CHANGE " + mysql.SlotColumn + " slot SMALLINT UNSIGNED NOT NULL"} {
+		_, err = db.ExecContext(t.Context(), "ALTER TABLE "+prefix+s)
+		must(t, err)
+	}
+	_, now := join(t, db, prefix)
+	refusedBy(t, now, "schema version 2,", mysql.Current.String())
+}
+
+// Whoever changes a statement decides here whether programs with the former one may run beside it. If not, the
+// version is to be raised; in any case the hash, which is in the error of this test.
+func TestStatementsOfThisVersion(t *testing.T) {
+	const version, hash = "3", "3beb7212"
+	if now := strings.Fields(mysql.Current.String())[0]; now != version || sqlline.Hash(mysql.StatementsText) != hash {
+		t.Errorf("version %s of the tables is used by statements with the hash %s, want version %s and %s",
+			now, sqlline.Hash(mysql.StatementsText), version, hash)
+	}
+}
+
+// The SQL for a DBA goes through the client, and through an Exec, again and again, while the locks are in use.
+func TestSchemaSQL(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "?multiStatements=true")
+		_, d, prefix := fresh(t, db, mysql.WithoutCreate())
+		schema := d.Schema()
+		for _, word := range []string{"BEGIN", "COMMIT;", "ROLLBACK", "START TRANSACTION"} {
+			if strings.Contains(schema, word) {
+				t.Errorf("it has %s", word)
+			}
+		}
+		client(t, srv, schema)
+		must(t, d.Ping(t.Context()))
+		r := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		client(t, srv, schema)
+		_, err = db.ExecContext(t.Context(), schema)
+		must(t, err)
+		for s := range strings.SplitSeq(schema, ";\n") { // as migration tools do
+			if s = strings.TrimSpace(s); s != "" {
+				_, err = db.ExecContext(t.Context(), s)
+				must(t, err)
+			}
+		}
+		must(t, d.Renew(t.Context(), r.Hold(g.Token), time.Minute))
+		if n := count(t, db, prefix+"_queues"); n != 1 {
+			t.Errorf("the view has %d rows, want 1", n)
+		}
+	})
+}
+
+// documented are the statements of the package comment that begin so.
+func documented(t *testing.T, begin string) (all []string) {
+	t.Helper()
+	doc, err := os.ReadFile("doc.go")
+	must(t, err)
+	for line := range strings.SplitSeq(string(doc), "\n") {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "//"))
+		if strings.HasPrefix(line, begin) {
+			all = append(all, strings.TrimSuffix(line, ";"))
+		}
+	}
+	return all
+}

@@ -1,0 +1,183 @@
+package redis_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/versions"
+)
+
+// uses are all that a Locker asks the store for at first.
+func uses(l *locker.Client, name string) map[string]func(t *testing.T) error {
+	return map[string]func(t *testing.T) error{
+		"Acquire": func(t *testing.T) error { t.Helper(); _, err := l.Acquire(t.Context(), name); return err },
+		"TryAcquire": func(t *testing.T) error {
+			t.Helper()
+			_, err := l.TryAcquire(t.Context(), name, locker.Shared())
+			return err
+		},
+		"Inspect": func(t *testing.T) error { t.Helper(); _, err := l.Inspect(t.Context(), name); return err },
+		"List":    func(t *testing.T) error { t.Helper(); _, err := l.List(t.Context()); return err },
+		"Break":   func(t *testing.T) error { t.Helper(); return l.Break(t.Context(), name, 1) },
+		"Ping":    func(t *testing.T) error { t.Helper(); return l.Ping(t.Context()) },
+	}
+}
+
+func TestProtocolVersion(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	c := dial(t, srv.Addr())
+	prefix := newName()
+	key := prefix + ":protocol"
+	versions.Prove(t, versions.Store{
+		Open: func(t *testing.T, other bool) *locker.Client {
+			t.Helper()
+			url := srv.URL() + "?prefix=" + prefix
+			if other { // whose locks would be at other keys
+				url += "&key_form=" + prefix + "/*"
+			}
+			return process(t, url)
+		},
+		Get: func() string { return c.Get(t.Context(), key).Val() },
+		Set: func(version string) {
+			c.Set(t.Context(), key, version, 0)
+			if version == "" {
+				c.Del(t.Context(), key)
+			}
+		},
+		Where: key,
+	})
+}
+
+// TestVersionIsReadOnce: it is asked for once; after the loss of all data who runs
+// goes on, and who comes next writes it again.
+func TestVersionIsReadOnce(t *testing.T) {
+	srv := testbed.Redis(t)
+	c := dial(t, srv.Addr())
+	l := process(t, srv.URL())
+	release(t, take(t, l, "a"))
+	before := calls(t, c)
+	for range 10 {
+		release(t, take(t, l, "a"))
+	}
+	if n := calls(t, c) - before; n != 20 {
+		t.Errorf("%d scripts for ten cycles, want 20", n)
+	}
+	c.FlushAll(t.Context())
+	release(t, take(t, l, "a"))
+	release(t, take(t, process(t, srv.URL()), "a"))
+	if v := c.Get(t.Context(), "locker:protocol").Val(); v != "1" {
+		t.Errorf("the version in the store is %q", v)
+	}
+}
+
+// TestOtherKeyForm: two programs whose locks would be at different keys do not
+// exclude each other: the second is told.
+func TestOtherKeyForm(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	url := srv.URL() + "?prefix=" + newName()
+	release(t, take(t, process(t, url), "a"))
+	_, err := process(t, url+"&key_form="+newName()+"*").Acquire(t.Context(), "a")
+	if err == nil || !strings.Contains(err.Error(), `version "1 key_form=`) {
+		t.Errorf("another form of keys: %v", err)
+	}
+}
+
+// TestKeyForm: a driver with keys of another form does all that one with the usual
+// does, and leaves nothing that the other does not.
+func TestKeyForm(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	c := dial(t, srv.Addr())
+	head := newName()
+	url := srv.URL() + "?prefix=" + head + "&key_form=" + head + "/*"
+	l, other := process(t, url), process(t, url)
+	for _, name := range []string{"a", "a:x", "a\xc3\xbf", "{a}", "*", "protocol", "}"} {
+		for _, opts := range [][]locker.Option{nil, {locker.Shared()}, {locker.Limit(2)}} {
+			k := take(t, l, name, append(opts, locker.WithTTL(time.Minute))...)
+			if n := c.Exists(t.Context(), head+"/"+name).Val(); n != 1 {
+				t.Errorf("%q is not held at its key", name)
+			}
+			got := acquiring(t, other, name)
+			await(t, l, name, 2)
+			if list, err := l.List(t.Context()); err != nil || len(list) != 1 || list[0] != name {
+				t.Errorf("List: %q, %v", list, err)
+			}
+			if err := k.Extend(t.Context(), 2*time.Minute); err != nil {
+				t.Error(err)
+			}
+			release(t, k)
+			k, _ = within(t, got, time.Second)
+			if err := l.Break(t.Context(), name, k.Token()); err != nil {
+				t.Error(err)
+			}
+			<-k.Done()
+		}
+	}
+	// A ticket's own keys are no other name's.
+	k := take(t, l, "b", locker.Shared())
+	for _, end := range []string{":h", ":e", ":t", ":x"} {
+		release(t, take(t, l, "b"+end))
+	}
+	release(t, k)
+	if n := len(c.Keys(t.Context(), head+"/*").Val()); n != 0 {
+		t.Errorf("%d keys stay", n)
+	}
+	c.Set(t.Context(), head+"/text", "lock", 0)
+	c.HSet(t.Context(), head+"/hash", "a", "b")
+	if list, err := l.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("List of what is no lock: %q, %v", list, err)
+	}
+	if err := l.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOwnKeys: a name whose key would be one of the driver's own is refused.
+func TestOwnKeys(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	prefix := newName()
+	l := process(t, srv.URL()+"?key_form=*&prefix="+prefix)
+	for _, end := range []string{":fence", ":protocol", ":fences"} {
+		for verb, use := range uses(l, prefix+end) {
+			if verb == "List" || verb == "Ping" {
+				continue
+			}
+			if err := use(t); !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "another prefix") {
+				t.Errorf("%s of %s: %v", verb, end, err)
+			}
+		}
+	}
+	release(t, take(t, l, prefix))
+}
+
+// TestKeyFormInCluster: all keys of a name are in one slot, by the form's hash tag.
+func TestKeyFormInCluster(t *testing.T) {
+	cluster := testbed.RedisCluster(t)
+	if _, err := locker.Open(t.Context(), cluster.URL()+"?key_form=lock:*"); err == nil || !strings.Contains(err.Error(), "want braces") {
+		t.Errorf("a form without a hash tag: %v", err)
+	}
+	url := cluster.URL() + "?key_form=lock:{*}"
+	l, other := process(t, url), process(t, url)
+	for range 5 {
+		name := newName()
+		k := take(t, l, name, locker.Limit(2))
+		got := acquiring(t, other, name)
+		await(t, l, name, 2)
+		if list, err := l.List(t.Context()); err != nil || len(list) != 1 || list[0] != name {
+			t.Errorf("List: %q, %v", list, err)
+		}
+		if err := k.Extend(t.Context(), time.Minute); err != nil {
+			t.Error(err)
+		}
+		release(t, k)
+		k, _ = within(t, got, time.Second)
+		release(t, k)
+	}
+	if _, err := l.Acquire(t.Context(), "}a"); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a name that leaves no hash tag: %v", err)
+	}
+}

@@ -1,0 +1,113 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/redis"
+	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/rights"
+)
+
+// TestTLS reaches a server that has a certificate of an authority of its own, and
+// asks for one of the client.
+func TestTLS(t *testing.T) {
+	certs := testbed.NewCerts(t)
+	port := strconv.Itoa(testbed.Port(t))
+	testbed.Redis(t, testbed.Faults(), testbed.Args("--tls-port", port, "--tls-cert-file", certs.ServerCert,
+		"--tls-key-file", certs.ServerKey, "--tls-ca-cert-file", certs.CA, "--tls-auth-clients", "yes"))
+	own := url.Values{"cert": {certs.Cert}, "key": {certs.Key}}
+	with := func(scheme, name, value string) string {
+		params := url.Values{"cert": own["cert"], "key": own["key"], name: {value}}
+		return scheme + "://127.0.0.1:" + port + "?" + params.Encode()
+	}
+	good := with("rediss", "ca", certs.CA)
+	rights.Use(t, process(t, good), process(t, with("redis", "ca", certs.CA)+"&tls=true&server_name=localhost"))
+	if err := process(t, with("rediss", "insecure_skip_verify", "true")).Ping(t.Context()); err != nil {
+		t.Errorf("unverified: %v", err)
+	}
+	rights.Refused(t, "rediss://127.0.0.1:"+port+"?"+own.Encode(), "certificate signed by unknown authority")
+	rights.Refused(t, good+"&server_name=elsewhere", "elsewhere")
+	rights.Refused(t, "rediss://127.0.0.1:"+port+"?ca="+url.QueryEscape(certs.CA), "certificate required")
+}
+
+// TestPasswordFile: neither the URL nor an error has the password.
+func TestPasswordFile(t *testing.T) {
+	srv := testbed.Redis(t, testbed.Args("--requirepass", "s3cret-word"))
+	file := filepath.Join(t.TempDir(), "password")
+	address := "redis://" + srv.Addr() + "?password_file=" + url.QueryEscape(file)
+	for password, want := range map[string]string{"s3cret-word\n": "", "wrong-s3cret": "WRONGPASS"} {
+		if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := process(t, address).Ping(t.Context())
+		if want == "" != (err == nil) || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("%q: %v, want %q", password, err, want)
+		}
+	}
+}
+
+// TestPingRights: a user who may only read, or may not tell others of a release,
+// learns from Ping what is missing.
+func TestPingRights(t *testing.T) {
+	srv := testbed.Redis(t)
+	admin := dial(t, srv.Addr())
+	all := "+" + strings.Join(strings.Fields(redis.ACLCommands), " +")
+	for user, c := range map[string]struct{ rules, want string }{
+		"reader":  {"~locker:* &locker:* -@all +@read +@connection", "NOPERM"},
+		"keyless": {"~others:* &locker:* -@all " + all, "NOPERM"},
+		"mute":    {"~locker:* resetchannels -@all " + all, "channel"},
+		"nozadd":  {"~locker:* &locker:* -@all " + all + " -zadd", "command"},
+	} {
+		rules := []any{"ACL", "SETUSER", user, "on", ">s3cret", "resetkeys", "resetchannels"}
+		for rule := range strings.FieldsSeq(c.rules) {
+			rules = append(rules, rule)
+		}
+		if err := admin.Do(t.Context(), rules...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		rights.PingRefused(t, "redis://"+user+":s3cret@"+srv.Addr(), c.want, "s3cret")
+	}
+}
+
+// TestReadTimeout: a server that hangs costs a request no longer than the URL says,
+// once for each try.
+func TestReadTimeout(t *testing.T) {
+	srv := testbed.Redis(t, testbed.Faults())
+	l := process(t, srv.URL()+"?replica_timeout=10ms&read_timeout=50ms")
+	if err := l.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	srv.Pause()
+	defer srv.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // by itself it is 3 s for each try
+	defer cancel()
+	if err := l.Ping(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Ping of a server that hangs: %v, want an error before its context ends", err)
+	}
+}
+
+// TestPoolSize bounds the connections of many who ask at once.
+func TestPoolSize(t *testing.T) {
+	srv := testbed.Redis(t)
+	l := process(t, srv.URL()+"?pool_size=1")
+	for range 20 {
+		name := newName()
+		go func() { _, _ = l.Acquire(t.Context(), name, locker.WithoutRenewal(), locker.WithTTL(time.Second)) }()
+	}
+	if err := l.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list, err := dial(t, srv.Addr()).ClientList(t.Context()).Result()
+	if n := strings.Count(list, "\n"); err != nil || n > 3 { // with the subscription, and who asks here
+		t.Errorf("%d connections: %s, %v", n, list, err)
+	}
+}

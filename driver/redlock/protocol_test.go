@@ -1,0 +1,123 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testbed/versions"
+)
+
+// with opens a Locker with more parameters than a prefix.
+func with(t *testing.T, address string, params url.Values) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), address+"?"+params.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestProtocolVersion has the version on two of three nodes: whichever majority
+// answers, one of its nodes has it.
+func TestProtocolVersion(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	key := prefix + ":protocol:redlock"
+	versions.Prove(t, versions.Store{
+		Open: func(t *testing.T, other bool) *locker.Client {
+			t.Helper()
+			params := url.Values{"prefix": {prefix}}
+			if other { // whose locks would be at other keys
+				params.Set("key_form", "mutex/*")
+			}
+			return with(t, nodes.URL(), params)
+		},
+		Get: func() (version string) {
+			eventually(t, "the same on all nodes", func() bool {
+				version = cs[0].Get(t.Context(), key).Val()
+				return cs[1].Get(t.Context(), key).Val() == version
+			})
+			return version
+		},
+		Set: func(version string) {
+			for i, c := range cs {
+				if c.Del(t.Context(), key); version != "" && i < 2 {
+					c.Set(t.Context(), key, version, 0)
+				}
+			}
+		},
+		Where: key,
+	})
+}
+
+// TestVersionIsWritten: on all nodes, though a majority is waited for, and again after
+// the loss of all data, by who comes next.
+func TestVersionIsWritten(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	key := prefix + ":protocol:redlock"
+	release(t, take(t, client(t, nodes.URL()), "a"))
+	for _, c := range cs {
+		c.FlushAll(t.Context())
+	}
+	release(t, take(t, client(t, nodes.URL()), "a"))
+	eventually(t, "the version on all nodes", func() bool {
+		return cs[0].Get(t.Context(), key).Val() == "1" && cs[1].Get(t.Context(), key).Val() == "1" && cs[2].Get(t.Context(), key).Val() == "1"
+	})
+	_, err := with(t, nodes.URL(), url.Values{"prefix": {prefix}, "key_form": {"*"}}).Acquire(t.Context(), "a")
+	if err == nil || !strings.Contains(err.Error(), `version "1 key_form=*"`) {
+		t.Errorf("keys of another form under the same prefix: %v", err)
+	}
+}
+
+// TestKeyForm: a driver with keys of another form does all that one with the usual
+// does, and leaves nothing that the other does not.
+func TestKeyForm(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	params := url.Values{"key_form": {"mutex/*"}}
+	c, other := with(t, nodes.URL(), params), with(t, nodes.URL(), params)
+	for _, name := range []string{"a", "a:rx", "{a}", fmt.Sprintf("n%x", rand.Uint64())} {
+		for _, opts := range [][]locker.Option{nil, {locker.Shared()}, {locker.Limit(2)}} {
+			k := take(t, c, name, append(opts, locker.WithTTL(time.Minute))...)
+			eventually(t, "the key on all nodes", func() bool {
+				return cs[0].Exists(t.Context(), "mutex/"+name).Val()+cs[1].Exists(t.Context(), "mutex/"+name).Val() == 2
+			})
+			got := queue(t, other, name, 2)
+			if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0] != name {
+				t.Errorf("List: %q, %v", list, err)
+			}
+			if err := k.Extend(t.Context(), 2*time.Minute); err != nil {
+				t.Error(err)
+			}
+			release(t, k)
+			release(t, granted(t, got))
+		}
+	}
+	eventually(t, "no keys", func() bool {
+		n, err := cs[0].Keys(t.Context(), "mutex/*").Result()
+		return err == nil && len(n) == 0
+	})
+	own := with(t, nodes.URL(), url.Values{"key_form": {"*"}, "prefix": {"own"}})
+	if _, err := own.Acquire(t.Context(), "own:fences"); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a name whose key is the driver's: %v", err)
+	}
+}
+
+func TestKeyFormRefused(t *testing.T) {
+	for form, want := range map[string]string{"none": "want one *", "a**": "want one *", "*\n": "control", strings.Repeat("x", 300) + "*": "256 bytes"} {
+		_, err := locker.Open(t.Context(), "redlock://h1,h2,h3?"+url.Values{"key_form": {form}}.Encode())
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "key form") {
+			t.Errorf("%q: %v, want %q", form, err, want)
+		}
+	}
+}

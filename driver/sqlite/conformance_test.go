@@ -1,0 +1,72 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/conformance/link"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/sqlite"
+)
+
+// TestConformance proves the driver with faults between it and the file. Those of real
+// processes, which are killed and stopped, and of real disks are proved beside it.
+func TestConformance(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks.db")
+	const sweep = 2 * time.Second // see TestSweep
+	disk := &disk{gate: link.NewGate()}
+	conformance.Run(t, conformance.Harness{
+		Open: func(context.Context) (driver.Driver, error) {
+			return sqlite.New(path, sqlite.WithThrough(disk.pass), sqlite.WithSweep(sweep))
+		},
+		OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
+			g := link.NewGate()
+			d, err := sqlite.New(path, sqlite.WithThrough(func(ctx context.Context, access func() error) error {
+				return g.Pass(ctx, func() error { return disk.pass(ctx, access) })
+			}), sqlite.WithSweep(sweep))
+			return d, g, err
+		},
+		Server:   disk,
+		Keys:     func(ctx context.Context) (int, error) { return rows(ctx, path) },
+		Complete: true,
+	})
+}
+
+// disk is the store of an embedded database, as a server that can fail.
+type disk struct {
+	gate *link.Gate
+	dead atomic.Bool
+}
+
+var errDead = driver.Unavailable(errors.New("the disk fails"))
+
+func (d *disk) Kill()   { d.dead.Store(true) }
+func (d *disk) Start()  { d.dead.Store(false) }
+func (d *disk) Pause()  { d.gate.Cut() }
+func (d *disk) Resume() { d.gate.Heal() }
+
+func (d *disk) pass(ctx context.Context, access func() error) error {
+	return d.gate.Pass(ctx, func() error {
+		if d.dead.Load() {
+			return errDead
+		}
+		return access()
+	})
+}
+
+// rows counts what the tables hold that grows.
+func rows(ctx context.Context, path string) (n int, err error) {
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	err = db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM tickets) + (SELECT count(*) FROM losses)`).Scan(&n)
+	return n, err
+}

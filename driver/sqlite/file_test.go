@@ -1,0 +1,285 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/sqlite"
+)
+
+// openDB opens a database for the test itself.
+func openDB(path string) *sql.DB {
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=rw&_pragma=busy_timeout(60000)")
+	if err != nil {
+		panic(err)
+	}
+	return db
+}
+
+func execute(t *testing.T, path string, queries ...string) {
+	t.Helper()
+	db := openDB(path)
+	defer db.Close()
+	for _, q := range queries {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// refused fails unless the file cannot be opened, for the reason given.
+func refused(t *testing.T, path, why string, is error, opts ...sqlite.Option) {
+	t.Helper()
+	d, err := sqlite.New(path, opts...)
+	if err == nil {
+		_ = d.Close()
+		t.Fatalf("%s was opened", path)
+	}
+	if !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %q, want one with %q and the path", err, why)
+	}
+	if is != nil && !errors.Is(err, is) {
+		t.Errorf("error %q is not %q", err, is)
+	}
+}
+
+func try(t *testing.T, d *sqlite.Driver, name string) error {
+	t.Helper()
+	_, err := d.Acquire(within(t), driver.Request{Name: name, ID: name, TTL: time.Minute})
+	return err
+}
+
+func TestFileIsMade(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state", "locker", "locks.db")
+	refused(t, path, "no file", fs.ErrNotExist, sqlite.WithoutCreate())
+	if _, err := os.Stat(filepath.Dir(path)); err == nil {
+		t.Error("a folder was made without create")
+	}
+	d := openAt(t, path)
+	if err := try(t, d, "a"); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]fs.FileMode{
+		filepath.Dir(path): 0o700 | fs.ModeDir, path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600,
+		path + "-notify": 0o700 | fs.ModeDir,
+	} {
+		if st, err := os.Stat(file); err != nil || st.Mode() != want {
+			t.Errorf("%s has mode %v, want %v (%v)", file, st.Mode(), want, err)
+		}
+	}
+	openAt(t, path, sqlite.WithoutCreate()) // now it is there
+}
+
+func TestFileIsEmpty(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, path, "empty", nil, sqlite.WithoutCreate())
+	if err := try(t, openAt(t, path), "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFileIsNoDatabase(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	text := strings.Repeat("My diary. ", 1000)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, path, "not an SQLite database", driver.ErrUnavailable)
+	if b, err := os.ReadFile(path); err != nil || string(b) != text {
+		t.Error("it was changed")
+	}
+	refused(t, filepath.Dir(path), "is not a file", nil)
+}
+
+func TestFileIsAnotherPrograms(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, "CREATE TABLE bookmarks (url TEXT)")
+	before, _ := os.ReadFile(path)
+	refused(t, path, "another program", nil)
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Error("it was changed")
+	}
+}
+
+func TestFileIsOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	d := openAt(t, path)
+	execute(t, path, "UPDATE store SET version = 2")
+	refused(t, path, "version of locker: 2, and this program knows version 1", nil)
+	// A program that is running when another one changes the version stops, too.
+	if err := try(t, d, "a"); err == nil || !strings.Contains(err.Error(), "version of locker: 2") {
+		t.Errorf("Acquire after a change of the version: %v", err)
+	}
+}
+
+func TestFileIsDamaged(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	d := openAt(t, path)
+	if err := try(t, d, "a"); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.Close()
+	awaitClosed(t, path)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 4096; i < len(b); i++ { // all but the page with the header and the schema
+		b[i] = 0xa5
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, path, "the file is damaged", driver.ErrUnavailable)
+}
+
+// awaitClosed waits until the last connection is closed: then all is in the one file.
+func awaitClosed(t *testing.T, path string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		_, err := os.Stat(path + "-wal")
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the database is open after Close")
+		}
+	}
+}
+
+// Whoever opens the path of a file that was removed gets another one: those who have
+// the old one must not go on as if they shared it.
+func TestFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	d := openAt(t, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(t, d, "a"); err == nil || !strings.Contains(err.Error(), "removed or replaced") {
+		t.Errorf("Acquire in a file that was removed: %v", err)
+	}
+	if err := try(t, openAt(t, path), "a"); err != nil {
+		t.Errorf("in the new file: %v", err)
+	}
+	if err := try(t, d, "a"); err == nil || !strings.Contains(err.Error(), "removed or replaced") {
+		t.Errorf("Acquire in a file that was replaced: %v", err)
+	}
+}
+
+// After a boot all leases are over, and tokens are beyond all that the loss of power
+// may have taken. Whoever goes on under another boot ID is told.
+func TestReboot(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	before := openAt(t, path)
+	r := driver.Request{Name: "a", ID: "1", TTL: time.Hour}
+	g, err := before.Acquire(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, "UPDATE store SET boot = 'the boot before'")
+	if err := try(t, before, "b"); err == nil || !strings.Contains(err.Error(), "another machine") {
+		t.Errorf("Acquire under another boot ID: %v", err)
+	}
+	after, err := openAt(t, path).Acquire(ctx, driver.Request{Name: "a", ID: "2", TTL: time.Hour})
+	if err != nil {
+		t.Fatalf("the lease of the boot before goes on: %v", err)
+	}
+	if after.Token < g.Token+1<<32 {
+		t.Errorf("token %d after a boot, and %d before", after.Token, g.Token)
+	}
+}
+
+func TestSymbolicLink(t *testing.T) {
+	t.Parallel()
+	path, link := newPath(t), newPath(t)
+	a := openAt(t, path)
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	b := openAt(t, link)
+	if err := try(t, a, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Ping(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Acquire(ctx, driver.Request{Name: "a", ID: "2", TTL: time.Minute}); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("a lock that is held by way of the other name: %v", err)
+	}
+}
+
+// The schema itself keeps two exclusive holders of one name apart.
+func TestSchemaExcludes(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	if err := try(t, openAt(t, path), "a"); err != nil {
+		t.Fatal(err)
+	}
+	db := openDB(path)
+	defer db.Close()
+	_, err := db.ExecContext(ctx, `INSERT INTO tickets (name, id, process, owner, note, shared, permits, ttl, state, since, expires)
+		SELECT name, 'other', process, owner, note, shared, permits, ttl, state, since, expires FROM tickets`)
+	if err == nil || !strings.Contains(err.Error(), "UNIQUE constraint failed: tickets.name") {
+		t.Errorf("a second exclusive holder: %v", err)
+	}
+}
+
+// Without pipes a process polls.
+func TestWithoutPipes(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	if err := os.WriteFile(path+"-notify", nil, 0o600); err != nil { // where the folder would be
+		t.Fatal(err)
+	}
+	a, b := openAt(t, path), openAt(t, path)
+	if err := try(t, a, "a"); err != nil {
+		t.Fatal(err)
+	}
+	joined, granted := make(chan struct{}), make(chan error)
+	go func() {
+		_, err := b.Acquire(within(t), driver.Request{
+			Name: "a", ID: "2", TTL: time.Minute, Wait: true, Joined: func() { close(joined) },
+		})
+		granted <- err
+	}()
+	<-joined
+	if err := a.Release(ctx, driver.Hold{Name: "a", ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
+}
+
+// An Acquire whose context has ended has asked nothing.
+func TestContextHasEnded(t *testing.T) {
+	t.Parallel()
+	c, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err := openAt(t, newPath(t)).Acquire(c, driver.Request{Name: "a", ID: "1", TTL: time.Minute})
+	if !errors.Is(err, driver.ErrNoTicket) || !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire with a context that has ended: %v", err)
+	}
+}

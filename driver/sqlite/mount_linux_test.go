@@ -1,0 +1,209 @@
+package sqlite_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// mount mounts a file system in memory, of that size, for the test.
+func mount(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("locks", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("needs the right to mount a file system (run it as root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// A full disk grants nothing and releases nothing, says so, and harms nothing.
+func TestDiskIsFull(t *testing.T) {
+	t.Parallel()
+	dir := mount(t, "400k")
+	path := filepath.Join(dir, "locks.db")
+	d := openAt(t, path)
+	r := driver.Request{Name: "a", ID: "a", TTL: time.Minute}
+	if _, err := d.Acquire(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	fill := filepath.Join(dir, "fill")
+	if err := os.WriteFile(fill, make([]byte, 1<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	var err error
+	for i := 0; err == nil && i < 100; i++ { // there may be room in the last page
+		err = try(t, d, fmt.Sprint("b", i))
+	}
+	full(t, "Acquire", err)
+	full(t, "Release", d.Release(ctx, r.Hold(0)))
+	full(t, "Ping", d.Ping(ctx))
+	if tickets, err := d.Inspect(ctx, "a"); err != nil || len(tickets) != 1 {
+		t.Errorf("Inspect: %v, %v", tickets, err)
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(ctx, r.Hold(0)); err != nil {
+		t.Errorf("Release when there is room: %v", err)
+	}
+	if err := try(t, d, "a"); err != nil {
+		t.Errorf("Acquire when there is room: %v", err)
+	}
+	integrity(t, path)
+}
+
+func full(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("%s on a full disk: %v", what, err)
+	}
+}
+
+// No room for the tables is said, and the file can be used when there is.
+func TestDiskIsFullFromTheBegin(t *testing.T) {
+	t.Parallel()
+	dir := mount(t, "64k")
+	path := filepath.Join(dir, "locks.db")
+	fill := filepath.Join(dir, "fill")
+	_ = os.WriteFile(fill, make([]byte, 52<<10), 0o600)
+	refused(t, path, "", driver.ErrUnavailable)
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(t, openAt(t, path), "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that this user may not write to can be inspected, and not locked in.
+func TestFileIsReadOnly(t *testing.T) {
+	t.Parallel()
+	dir := mount(t, "1m")
+	path := filepath.Join(dir, "locks.db")
+	d := openAt(t, path) // keeps the write-ahead log
+	r := driver.Request{Name: "a", ID: "a", TTL: time.Minute}
+	if _, err := d.Acquire(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	for file, mode := range map[string]os.FileMode{
+		filepath.Dir(dir): 0o755, dir: 0o755, path: 0o644, path + "-wal": 0o644, path + "-shm": 0o644,
+	} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := asNobody(t, path)
+	for _, want := range []string{"inspect 1 <nil>", "may not write to the file"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("as another user: %s, want %q", out, want)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := asNobody(t, path); !strings.Contains(out, "may not open the file") {
+		t.Errorf("as another user, who may not read: %s", out)
+	}
+}
+
+// asNobody uses a file as a user without rights.
+func asNobody(t *testing.T, path string) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs another user (run it as root)")
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "LOCKER_TEST_CHILD=read", "DB="+path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// In a time namespace the clock may not be the machine's.
+func TestTimeNamespace(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		cmd := exec.Command("unshare", append(args, exe, "-test.run=^$")...)
+		cmd.Env = append(os.Environ(), "LOCKER_TEST_CHILD=open", "DB="+newPath(t))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Skipf("needs unshare(1) and the right to make a time namespace: %v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out := run("--fork", "--time"); !strings.Contains(out, "opened <nil>") {
+		t.Errorf("without an offset: %s", out)
+	}
+	if out := run("--fork", "--time", "--boottime", "1000"); !strings.Contains(out, "time namespace") {
+		t.Errorf("with an offset: %s", out)
+	}
+}
+
+func TestHardLink(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	d := openAt(t, path)
+	if err := os.Link(path, path+".link"); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, path, "2 hard links", nil)
+	if err := try(t, d, "a"); err != nil { // it was opened when there was one
+		t.Error(err)
+	}
+}
+
+// Pipes of processes that were killed are removed by one that starts later.
+func TestNotifyFolderIsSwept(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	a := openAt(t, path)
+	if err := try(t, a, "a"); err != nil {
+		t.Fatal(err)
+	}
+	folder := path + "-notify"
+	for name, age := range map[string]time.Duration{"old": time.Hour, "young": 0} {
+		pipe := filepath.Join(folder, name)
+		if err := unix.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(pipe, time.Now().Add(-age), time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := try(t, openAt(t, path), "b"); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != 3 { // those of the two drivers, and the young one
+		t.Errorf("the folder of pipes has %v (%v)", entries, err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "old")); err == nil {
+		t.Error("a pipe that nobody reads is there after an hour")
+	}
+}

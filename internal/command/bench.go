@@ -1,0 +1,162 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker"
+)
+
+// benchFlags are those of locker bench.
+type benchFlags struct {
+	duration time.Duration
+	clients  int
+}
+
+// benchResult is what locker bench has measured.
+type benchResult struct {
+	Store       string      `json:"store"` // the URL without user, password and parameters
+	Version     string      `json:"version,omitempty"`
+	Uncontended uncontended `json:"uncontended"`
+	Contended   contended   `json:"contended"`
+}
+
+// uncontended is one client on a name of its own.
+type uncontended struct {
+	Seconds float64 `json:"seconds"`
+	Cycles  int     `json:"cycles"` // acquire and release
+	Rate    float64 `json:"cycles_per_second"`
+	P50     float64 `json:"cycle_p50_seconds"`
+	P99     float64 `json:"cycle_p99_seconds"`
+}
+
+// contended is several clients on one name.
+type contended struct {
+	Clients int     `json:"clients"`
+	Seconds float64 `json:"seconds"`
+	Grants  int     `json:"grants"`
+	Rate    float64 `json:"grants_per_second"`
+	P50     float64 `json:"handoff_p50_seconds"` // from one client's release to another's grant
+	P99     float64 `json:"handoff_p99_seconds"`
+	Jain    float64 `json:"jain_index"` // how even the grants are: 1 is even, 1/clients is one client alone
+}
+
+func newBench(a *app) *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure how fast locks are on this store",
+		Long: `Measure locks on your own store, from here: half of the time one client acquires and
+releases a lock that nobody else wants, the other half several clients, each with
+connections of its own, want one and the same lock.
+
+A cycle is to acquire and to release. A hand-off is the time from one client's
+release to another client's grant. Jain's index tells how even the grants are: 1 is
+even, 1/clients is one client alone.
+
+It loads the store with all that the clients can ask for. The locks have random names, and
+nothing stays behind. What it shows is of this machine, its network and its
+load: compare runs from one place.`,
+		Example: `  locker bench
+  locker bench --duration 1m --clients 4 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.duration < 100*time.Millisecond {
+				return usage(fmt.Errorf("--duration %v: want at least 100ms", f.duration))
+			}
+			if f.clients < 2 || f.clients > 1000 {
+				return usage(fmt.Errorf("--clients %d: want 2 to 1000", f.clients))
+			}
+			r, err := a.bench(cmd.Context(), f)
+			if err != nil {
+				return err
+			}
+			return a.print(r, r.write)
+		},
+	}
+	cmd.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure")
+	cmd.Flags().IntVar(&f.clients, "clients", 16, "how many want the same lock")
+	return cmd
+}
+
+func (a *app) bench(ctx context.Context, f benchFlags) (r benchResult, err error) {
+	if r.Store, err = a.storeName(); err != nil {
+		return r, err
+	}
+	c, err := a.open(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := c.Ping(ctx); err != nil { // before anything is loaded
+		return r, err
+	}
+	r.Version, _ = c.ServerVersion(ctx)
+	bar := a.newProgress()
+	half := f.duration / 2
+	if err := a.measured(bar, "uncontended", half, func() (err error) {
+		r.Uncontended, err = measureAlone(ctx, c, half)
+		return err
+	}); err != nil {
+		return r, err
+	}
+	others, err := a.openMany(ctx, f.clients-1)
+	defer closeAll(others)
+	if err != nil {
+		return r, err
+	}
+	err = a.measured(bar, "contended  ", half, func() (err error) {
+		r.Contended, err = measureContended(ctx, append(others, c), half)
+		return err
+	})
+	return r, err
+}
+
+// measured runs f under a progress bar.
+func (a *app) measured(bar *progress, what string, length time.Duration, f func() error) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = f()
+	}()
+	bar.during(what, length, done)
+	return err
+}
+
+// openMany opens more clients of the store, and returns those that it has opened
+// also when it fails.
+func (a *app) openMany(ctx context.Context, n int) (cs []*locker.Client, err error) {
+	for range n {
+		c, err := a.open(ctx)
+		if err != nil {
+			return cs, err
+		}
+		cs = append(cs, c)
+	}
+	return cs, nil
+}
+
+func closeAll(cs []*locker.Client) {
+	inParallel(len(cs), func(i int) { _ = cs[i].Close() })
+}
+
+func (r benchResult) write(w io.Writer) error {
+	version := ""
+	if r.Version != "" {
+		version = " (" + printable(r.Version) + ")"
+	}
+	fmt.Fprintf(w, "%s%s\n\n", r.Store, version)
+	u, c := r.Uncontended, r.Contended
+	return writeTable(w, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
+		{"uncontended", "1", fmt.Sprintf("%.0f cycles/s", u.Rate), precise(duration(u.P50)) + " a cycle", precise(duration(u.P99)), ""},
+		{
+			"contended", fmt.Sprint(c.Clients), fmt.Sprintf("%.0f grants/s", c.Rate),
+			precise(duration(c.P50)) + " a hand-off", precise(duration(c.P99)), fmt.Sprintf("%.3f", c.Jain),
+		},
+	})
+}

@@ -1,0 +1,170 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker"
+)
+
+func newBreak(a *app) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "break NAME [TOKEN]",
+		Short: "Take a lock away from its holder",
+		Long: `Take a lock away from whoever holds it, or, with a TOKEN, remove that one ticket,
+a waiter's too. It shows who would lose it, and asks.
+
+It is for a holder that cannot be ended any other way. The lock is free at once.
+A holder that is alive learns of it when the store tells it, or at its next renewal
+(a third of its TTL at most); until then two may believe that they hold the lock,
+and only the fencing token keeps them apart. Only the tickets that were shown are
+removed: who is granted the lock meanwhile keeps it.`,
+		Example: `  locker break nightly-report
+  locker break --yes nightly-report 1763791201234567`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeFirst,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			number, err := tokenOf(args[1:])
+			if err != nil {
+				return err
+			}
+			if !yes && !isTerminal(a.In) {
+				return exit(ExitUsage, errors.New("nobody can be asked: standard input is no terminal"),
+					"locker inspect "+shellWord(args[0])+", then locker break --yes with the token that it shows")
+			}
+			c, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.breakLock(cmd.Context(), c, args[0], number, yes)
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// tokenOf is the optional argument TOKEN; 0: none is given.
+func tokenOf(args []string) (uint64, error) {
+	if len(args) == 0 {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(args[0], 10, 64)
+	if err != nil || n == 0 {
+		return 0, usage(fmt.Errorf("token %q: want a number greater than zero, as locker inspect shows it", args[0]))
+	}
+	return n, nil
+}
+
+func (a *app) breakLock(ctx context.Context, c *locker.Client, name string, number uint64, yes bool) error {
+	q, err := c.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	losers, err := losersOf(q, number)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if !yes {
+		if err := a.confirmBreak(ctx, name, losers, now); err != nil {
+			return err
+		}
+	}
+	if err := breakAll(ctx, c, name, losers); err != nil {
+		return err
+	}
+	result := struct {
+		Name   string       `json:"name"`
+		Broken []ticketJSON `json:"broken"`
+	}{name, ticketsJSON(losers, now)}
+	return a.print(result, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s: %s removed\n", printable(name), count(len(losers), "ticket", "tickets"))
+		if err != nil || !yes { // who was asked has seen them
+			return err
+		}
+		return writeTickets(w, losers, now)
+	})
+}
+
+// breakAll removes all tickets, and goes on where one has gone by itself.
+func breakAll(ctx context.Context, c *locker.Client, name string, ts []locker.Ticket) error {
+	var gone error
+	for _, t := range ts {
+		err := c.Break(ctx, name, t.Token)
+		switch {
+		case errors.Is(err, locker.ErrLost): // nobody has lost what he held: see ExitLost
+			gone = exit(ExitFailure, err, "locker inspect "+shellWord(name))
+		case err != nil:
+			return err
+		}
+	}
+	return gone
+}
+
+// losersOf are the tickets to remove: the one with the given number or, for 0, all
+// that are held.
+func losersOf(q locker.Queue, number uint64) (losers []locker.Ticket, err error) {
+	for _, t := range q.Tickets {
+		if t.Token == number || number == 0 && t.Held {
+			losers = append(losers, t)
+		}
+	}
+	if len(losers) > 0 {
+		return losers, nil
+	}
+	err = fmt.Errorf("nobody holds %s or waits for it", printable(q.Name))
+	switch {
+	case number != 0 && len(q.Tickets) > 0:
+		err = fmt.Errorf("no ticket with token %d is queued for %s", number, printable(q.Name))
+	case len(q.Tickets) > 0:
+		err = fmt.Errorf("nobody holds %s now; to remove a waiter give its token", printable(q.Name))
+	}
+	return nil, exit(ExitFailure, err, "locker list shows all locks, locker inspect "+shellWord(q.Name)+" the tokens of this one")
+}
+
+// errDeclined is the answer no.
+var errDeclined = errors.New("nothing was removed")
+
+// confirmBreak shows who would lose the lock, and asks.
+func (a *app) confirmBreak(ctx context.Context, name string, losers []locker.Ticket, now time.Time) error {
+	if err := writeTickets(a.Err, losers, now); err != nil {
+		return err
+	}
+	fmt.Fprint(a.Err, "Who holds it now goes on until it learns that it has lost it.\n")
+	return a.confirm(ctx, fmt.Sprintf("Remove %s from %s? [y/N] ",
+		count(len(losers), "ticket", "tickets"), paint(a.Err, bold, printable(name))))
+}
+
+// confirm asks a question at the terminal; all but yes is no.
+func (a *app) confirm(ctx context.Context, question string) error {
+	fmt.Fprint(a.Err, question)
+	answer := make(chan string, 1)
+	go func() { // a read of a terminal cannot be ended: this lasts as long as the process
+		line, _ := bufio.NewReader(a.In).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case line := <-answer:
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return nil
+		}
+		if !strings.HasSuffix(line, "\n") { // the end of input
+			fmt.Fprintln(a.Err)
+		}
+		return exit(ExitFailure, errDeclined, "")
+	case <-ctx.Done():
+		fmt.Fprintln(a.Err)
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,227 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker/conformance"
+)
+
+// caseJSON is a case as --json prints it.
+type caseJSON struct {
+	Case    string   `json:"case"`  // topic/name
+	Rules   []string `json:"rules"` // of go doc ./driver and ./conformance
+	Explain string   `json:"explain"`
+	Result  string   `json:"result,omitempty"` // proved, disproved or skipped
+	Seconds float64  `json:"seconds,omitempty"`
+	Error   string   `json:"error,omitempty"` // what was disproved
+	Lacks   []string `json:"lacks,omitempty"` // what a case that was skipped needs
+	Log     []string `json:"log,omitempty"`   // figures
+}
+
+// reportJSON is the last line of --json.
+type reportJSON struct {
+	Cases     int `json:"cases"`
+	Proved    int `json:"proved"`
+	Disproved int `json:"disproved"`
+	Skipped   int `json:"skipped"`
+}
+
+func newConformance(a *app) *cobra.Command {
+	pattern, list := "", false
+	cmd := &cobra.Command{
+		Use:   "conformance",
+		Short: "Prove that this store keeps the rules of locks",
+		Long: `Run the public conformance suite against your own store: its version, its settings, and
+whatever stands between here and there. It takes some minutes. Exit code 1 says
+that a rule was disproved; each failure says what that means.
+
+The suite takes locks of random names, some of which it leaves to their leases, of a
+minute at most. It loads the store only a little. The way to the store is cut by a proxy in this process
+where it is plain TCP to addresses that the URL names. Cases that would kill the store, or count
+its keys, are skipped.`,
+		Example: `  locker conformance
+  locker conformance --case '^(fencing|expiry)/'
+  locker conformance --list --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cases, err := casesLike(pattern)
+			if err != nil {
+				return err
+			}
+			if list {
+				return a.listCases(cases)
+			}
+			return a.conform(cmd.Context(), cases)
+		},
+	}
+	cmd.Flags().StringVar(&pattern, "case", "", "run the cases whose topic/name matches this regular `EXPRESSION`")
+	cmd.Flags().BoolVar(&list, "list", false, "list the cases, and run none")
+	return cmd
+}
+
+// casesLike are the cases whose names match.
+func casesLike(pattern string) ([]conformance.Case, error) {
+	like, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--case: %w", err))
+	}
+	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool { return !like.MatchString(c.String()) })
+	if len(cases) == 0 {
+		return nil, exit(ExitUsage, fmt.Errorf("no case matches %q", pattern), "locker conformance --list")
+	}
+	return cases, nil
+}
+
+func (a *app) listCases(cases []conformance.Case) error {
+	for _, c := range cases {
+		j := caseJSON{Case: c.String(), Rules: c.Rules, Explain: c.Explain}
+		if err := a.print(j, func(w io.Writer) error {
+			_, err := fmt.Fprintf(w, "%s (%s)\n    %s\n", paint(w, bold, j.Case), strings.Join(j.Rules, ", "), j.Explain)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
+	url, err := a.storeURL()
+	if err != nil {
+		return err
+	}
+	if err := a.answers(ctx); err != nil {
+		return err
+	}
+	h, done, err := harnessOf(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r := &report{app: a, total: len(cases), bar: a.newProgress(), fail: stop}
+	// A reader that has gone (| head) ends the run in order: the signal would end
+	// the process, and leave what it holds to its leases.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+	conformance.Check(ctx, h, cases, r.tell)
+	r.bar.clear()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return r.close()
+}
+
+// answers is nil for a store that can be used: a suite on one that cannot would say so
+// a hundred times.
+func (a *app) answers(ctx context.Context) error {
+	c, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Ping(ctx)
+}
+
+// report prints results as they come.
+type report struct {
+	*app
+	total     int
+	ended     int
+	proved    int
+	disproved []string
+	skipped   map[string]int // by what they lack
+	bar       *progress
+	fail      func(error) // told that nobody reads
+}
+
+func (r *report) tell(result conformance.Result) {
+	r.ended++
+	j := caseJSON{
+		Case: result.Case.String(), Rules: result.Case.Rules, Explain: result.Case.Explain,
+		Seconds: seconds(result.Took.Round(time.Millisecond)), Lacks: result.Missing, Log: result.Log,
+	}
+	switch {
+	case result.Proved():
+		r.proved++
+		j.Result = "proved"
+	case result.Err != nil:
+		r.disproved = append(r.disproved, j.Case)
+		j.Result, j.Error = "disproved", result.Err.Error()
+	default:
+		if r.skipped == nil {
+			r.skipped = make(map[string]int)
+		}
+		r.skipped[strings.Join(result.Missing, ", ")]++
+		j.Result = "skipped"
+	}
+	r.bar.clear()
+	if err := r.print(j, func(w io.Writer) error { return j.write(w) }); err != nil {
+		if errors.Is(err, syscall.EPIPE) {
+			err = signalError{syscall.SIGPIPE}
+		}
+		r.fail(err)
+	}
+	r.bar.draw("conformance", float64(r.ended)/float64(r.total), fmt.Sprintf("%d of %d", r.ended, r.total))
+}
+
+func (j caseJSON) write(w io.Writer) (err error) {
+	switch j.Result {
+	case "proved":
+		_, err = fmt.Fprintf(w, "%s    %s (%.1fs)\n", paint(w, green, "ok"), j.Case, j.Seconds)
+	case "disproved":
+		_, err = fmt.Fprintf(w, "%s  %s (%.1fs)\n      %s: %s\n      %s\n", paint(w, red, "FAIL"), j.Case, j.Seconds,
+			strings.Join(j.Rules, ", "), j.Explain, printable(oneLine(j.Error)))
+	}
+	return err
+}
+
+// lacks are the parts of a Harness in words of whoever reads the report.
+var lacks = map[string]string{
+	"OpenLink": "cut the way to the store", "Server": "kill or pause the store", "Keys": "count what the store holds",
+}
+
+// close prints how much was proved. A disproved case makes it an error.
+func (r *report) close() error {
+	j := reportJSON{Cases: r.total, Proved: r.proved, Disproved: len(r.disproved)}
+	var why []string
+	for _, part := range slices.Sorted(maps.Keys(r.skipped)) {
+		n := r.skipped[part]
+		j.Skipped += n
+		words := strings.Split(part, ", ")
+		for i, word := range words {
+			words[i] = lacks[word]
+		}
+		why = append(why, fmt.Sprintf("%d that %s", n, strings.Join(words, " and ")))
+	}
+	err := r.print(j, func(w io.Writer) error {
+		fmt.Fprintf(w, "\n%d of %s proved", j.Proved, count(j.Cases, "case", "cases"))
+		if j.Disproved > 0 {
+			fmt.Fprintf(w, ", %s: %s", paint(w, red, fmt.Sprint(j.Disproved, " disproved")), strings.Join(r.disproved, ", "))
+		}
+		if j.Skipped > 0 {
+			fmt.Fprintf(w, "; not run here: %s", strings.Join(why, ", "))
+		}
+		_, err := fmt.Fprintln(w)
+		return err
+	})
+	if err == nil && j.Disproved > 0 {
+		return exit(ExitFailure, nil, "")
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package command
+
+import (
+	"context"
+	"sync"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/conformance/link"
+	"github.com/lockerproject/locker/driver"
+)
+
+// ports are where the stores listen that can be reached through a proxy, unless
+// the URL says otherwise. The clients of Sentinel and of a Cluster learn addresses from
+// the servers and would go around it; a server with TLS has a name that the proxy
+// has not.
+var ports = map[string]string{
+	"consul": "8500", "etcd": "2379", "mysql": "3306", "postgres": "5432", "postgresql": "5432",
+	"redis": "6379", "redlock": "6379", "zookeeper": "2181",
+}
+
+// harnessOf is the store of a URL for the suite. done closes the proxies.
+func harnessOf(ctx context.Context, address string) (h conformance.Harness, done func(), err error) {
+	h.Open = func(ctx context.Context) (driver.Driver, error) {
+		u, err := parse(address)
+		if err != nil {
+			return nil, err
+		}
+		return driver.Open(ctx, u)
+	}
+	u, err := parse(address)
+	if err != nil {
+		return h, nil, configuration(err)
+	}
+	ls := &links{address: address}
+	if _, plain := ports[u.Scheme]; plain && len(u.Hosts) > 0 && ls.work(ctx) {
+		h.OpenLink = ls.open
+	}
+	return h, ls.close, nil
+}
+
+// parse reads a URL, of which the parameter that is the core's is known.
+func parse(address string) (*driver.URL, error) {
+	u, err := driver.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	u.Param("ttl", "")
+	return u, nil
+}
+
+// links opens drivers behind proxies.
+type links struct {
+	address string
+
+	mu      sync.Mutex
+	proxies []*link.Proxy
+}
+
+// open opens a driver each of whose addresses is a proxy's.
+func (l *links) open(ctx context.Context) (driver.Driver, conformance.Link, error) {
+	u, err := parse(l.address)
+	if err != nil {
+		return nil, nil, err
+	}
+	var way way
+	hosts := u.HostsWithPort(ports[u.Scheme])
+	for i, host := range hosts {
+		p, err := link.Start(host)
+		if err != nil {
+			return nil, nil, err
+		}
+		way = append(way, p)
+		hosts[i] = p.Addr()
+	}
+	l.mu.Lock()
+	l.proxies = append(l.proxies, way...)
+	l.mu.Unlock()
+	u.Hosts = hosts
+	d, err := driver.Open(ctx, u)
+	return d, way, err
+}
+
+// work tells whether the store can be reached through a proxy.
+func (l *links) work(ctx context.Context) bool {
+	d, _, err := l.open(ctx)
+	if err != nil {
+		return false
+	}
+	c := locker.New(d)
+	defer c.Close()
+	return c.Ping(ctx) == nil
+}
+
+func (l *links) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.proxies {
+		p.Close()
+	}
+}
+
+// way is a conformance.Link of several proxies.
+type way []*link.Proxy
+
+func (w way) Cut() {
+	for _, p := range w {
+		p.Cut()
+	}
+}
+
+func (w way) Heal() {
+	for _, p := range w {
+		p.Heal()
+	}
+}
+
+func (w way) DropReplies(on bool) {
+	for _, p := range w {
+		p.DropReplies(on)
+	}
+}

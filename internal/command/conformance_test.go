@@ -1,0 +1,129 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/internal/command"
+	"github.com/lockerproject/locker/internal/commandtest"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// caseLine is a line of --json: of a case or, at the end, of the run.
+type caseLine struct {
+	Case    string
+	Rules   []string
+	Explain string
+	Result  string
+	Seconds float64
+	Error   string
+	Lacks   []string
+	Log     []string
+
+	Cases, Proved, Disproved, Skipped int
+}
+
+func TestConformance(t *testing.T) {
+	onRedisAndEtcd(t, func(t *testing.T, url string) {
+		const some = "^(fencing/after-reconnect|outage/cut-and-back|leaks/keys|names/invalid)$"
+		r := on(t, url, "conformance", "--case", some).Run()
+		has(t, r, r.Out, "ok    fencing/after-reconnect (", "ok    outage/cut-and-back (", "ok    names/invalid (",
+			" proved; not run here: 1 that count what the store holds")
+		if r.Code != 0 || r.ErrOut != "" {
+			t.Error(r)
+		}
+		r = on(t, url, "conformance", "--json", "--case", "^(leaks/keys|names/invalid)$").Run()
+		lines := decode[caseLine](t, r.Out)
+		if r.Code != 0 || len(lines) != 3 {
+			t.Fatal(r)
+		}
+		skipped, proved, end := lines[0], lines[1], lines[2]
+		if skipped.Result != "skipped" || strings.Join(skipped.Lacks, " ") != "Keys" || proved.Result != "proved" || proved.Case != "names/invalid" ||
+			len(proved.Rules) == 0 || proved.Explain == "" || end.Cases != 2 || end.Proved != 1 || end.Skipped != 1 || end.Disproved != 0 {
+			t.Error(r)
+		}
+	})
+}
+
+// repeating gives every grant the same token.
+type repeating struct{ *memory.Driver }
+
+func (r repeating) Acquire(ctx context.Context, q driver.Request) (driver.Grant, error) {
+	g, err := r.Driver.Acquire(ctx, q)
+	g.Token = 7
+	return g, err
+}
+
+// TestConformanceDisproves is about a store that breaks a rule. No real one of the
+// testbed does, so the program runs in this process, where there is one.
+func TestConformanceDisproves(t *testing.T) {
+	driver.Register("repeating", func(context.Context, *driver.URL) (driver.Driver, error) {
+		return repeating{memory.Open("conformance-disproves")}, nil
+	})
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "FAIL  fencing/after-reconnect ("},
+		{nil, "D3, §5.6: a process that begins anew gets greater tokens"},
+		{nil, "\n1 of 2 cases proved, 1 disproved: fencing/after-reconnect\n"},
+		{[]string{"--json"}, `"result":"disproved"`},
+		{[]string{"--json"}, `{"cases":2,"proved":1,"disproved":1,"skipped":0}`},
+	} {
+		var out, errOut bytes.Buffer
+		code := command.Main(append([]string{"conformance", "--url", "repeating://", "--case", "^(fencing/after-reconnect|names/invalid)$"}, c.args...),
+			command.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
+		if code != command.ExitFailure || !strings.Contains(out.String(), c.want) || errOut.Len() > 0 {
+			t.Errorf("exit code %d, want %q in\n%s%s", code, c.want, &out, &errOut)
+		}
+	}
+}
+
+// TestConformanceEnds is about a user, or a pipe, that ends it.
+func TestConformanceEnds(t *testing.T) {
+	onRedisAndEtcd(t, func(t *testing.T, url string) {
+		cmd := on(t, url, "conformance").Start()
+		cmd.WaitOut("ok ")
+		cmd.Signal(os.Interrupt)
+		if r := cmd.Wait(); r.Code != 128+2 || r.ErrOut != "" || strings.Contains(r.Out, "FAIL") || strings.Contains(r.Out, "proved") {
+			t.Error(r)
+		}
+		cmd = on(t, url, "conformance")
+		nobodyReads(t, cmd)
+		if r := cmd.Run(); r.Code != 128+13 || r.ErrOut != "" {
+			t.Error(r)
+		}
+	})
+}
+
+func TestConformanceProgress(t *testing.T) {
+	t.Parallel()
+	term := commandtest.NewTerminal(t)
+	url := ownSpace(testbed.SharedRedis(t).URL())
+	if r := term.Attach(on(t, url, "conformance", "--case", "^(names/invalid|inspect/empty)$")).Run(); r.Code != 0 {
+		t.Error(r, term.Shown())
+	}
+	shown := term.WaitFor("2 of 2 cases proved")
+	for _, want := range []string{"conformance [", "] 1 of 2", "\x1b[32mok\x1b[0m    names/invalid"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("want %q in %q", want, shown)
+		}
+	}
+}
+
+func TestConformanceWrongUse(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--case", "("}, {"--case", "no-such-case"}, {"x"}} {
+		r := on(t, "redis://127.0.0.1:1", append([]string{"conformance"}, args...)...).Run()
+		if r.Code != command.ExitUsage || r.Out != "" {
+			t.Error(r)
+		}
+	}
+	r := commandtest.Command(t, "conformance", "--list", "--case", "^names/").Run() // reaches no store
+	has(t, r, r.Out, "names/invalid (", "names/any-string (")
+}

@@ -1,0 +1,252 @@
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/console"
+)
+
+const envConsoleToken = "LOCKER_CONSOLE_TOKEN"
+
+// consoleFlags are those of locker console.
+type consoleFlags struct {
+	listen     string
+	tokenFile  string
+	allowBreak bool
+	every      time.Duration
+	hosts      []string
+	cert, key  string
+}
+
+func newConsole(a *app) *cobra.Command {
+	var f consoleFlags
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Serve a page that shows all queues live",
+		Long: `console serves a web page with the queues of one store or several (--url
+repeated), live: holders, waiters in order, ages, leases, grants per second. Each
+store is asked about once a second while somebody looks, and not at all otherwise.
+
+The page is for people who have the token. It is that of --token-file or of
+` + envConsoleToken + `, at least ` + fmt.Sprint(console.MinToken) + ` characters; without either a random one is made and
+printed. The page is read-only unless --allow-break is given: then those who have
+the token can break locks.
+
+It listens on this machine only. For others, give --listen an address, and
+--tls-cert and --tls-key, or put a proxy with TLS before it; --host names the host
+that browsers then ask for, if it is no IP address.`,
+		Example: `  locker console --url redis://localhost:6379
+  locker console --url redis://localhost:6379 --url etcd://localhost:2379 --allow-break
+  locker console --listen 10.0.0.5:7070 --tls-cert cert.pem --tls-key key.pem --host locks.example.com`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "`ADDRESS` to listen on; port 0 takes a free one")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token")
+	flags.BoolVar(&f.allowBreak, "allow-break", false, "let those who have the token break locks")
+	flags.DurationVar(&f.every, "every", console.DefaultEvery, "shortest `TIME` between two looks at a store")
+	flags.StringArrayVar(&f.hosts, "host", nil, "`NAME` by which browsers reach the console, besides localhost and IP addresses")
+	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with the certificate, in PEM: serve https")
+	flags.StringVar(&f.key, "tls-key", "", "`FILE` with its key")
+	return cmd
+}
+
+// console serves until ctx ends.
+func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
+	if _, _, err := net.SplitHostPort(f.listen); err != nil {
+		return usage(fmt.Errorf("--listen: %w: want HOST:PORT, such as 127.0.0.1:7070", err))
+	}
+	token, random, err := f.token()
+	if err != nil {
+		return err
+	}
+	config, err := f.tls()
+	if err != nil {
+		return err
+	}
+	stores, closeAll, err := a.consoleStores(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	con, err := console.New(stores, console.Options{
+		Token: token, AllowBreak: f.allowBreak, Hosts: f.hosts, Every: f.every,
+		Logger: slog.New(slog.NewTextHandler(a.Err, nil)),
+	})
+	if err != nil {
+		return usage(err)
+	}
+	defer con.Close()
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return exit(ExitFailure, err, "--listen with another address or port")
+	}
+	if config != nil {
+		ln = tls.NewListener(ln, config)
+	}
+	if err := a.announce(ln.Addr(), stores, config != nil, f.allowBreak, random); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	return serveConsole(ctx, ln, con, a.Err)
+}
+
+// token returns the token, and once more if nobody but us knows it.
+func (f *consoleFlags) token() (token, random string, err error) {
+	switch env, set := os.LookupEnv(envConsoleToken); {
+	case f.tokenFile != "":
+		text, err := os.ReadFile(f.tokenFile)
+		if err != nil {
+			return "", "", usage(fmt.Errorf("--token-file: %w", err))
+		}
+		token = strings.TrimSpace(string(text))
+		if token == "" {
+			return "", "", usage(fmt.Errorf("--token-file: %s is empty", f.tokenFile))
+		}
+	case set:
+		token = strings.TrimSpace(env)
+	default:
+		token = rand.Text()
+		random = token
+	}
+	return token, random, nil
+}
+
+// tls is nil without a certificate.
+func (f *consoleFlags) tls() (*tls.Config, error) {
+	if f.cert == "" && f.key == "" {
+		return nil, nil //nolint:nilnil // no TLS is no error
+	}
+	if f.cert == "" || f.key == "" {
+		return nil, usage(errors.New("--tls-cert and --tls-key go together"))
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--tls-cert, --tls-key: %w", err))
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
+}
+
+// consoleStores opens all stores.
+func (a *app) consoleStores(ctx context.Context) (stores []console.Store, closeAll func() error, err error) {
+	var closers []func() error
+	closeAll = func() error {
+		var errs []error
+		for _, c := range closers {
+			errs = append(errs, c())
+		}
+		return errors.Join(errs...)
+	}
+	urls, err := a.storeURLs()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, u := range urls {
+		client, err := openURL(ctx, u)
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll())
+		}
+		closers = append(closers, client.Close)
+		stores = append(stores, console.Store{Name: storeTitle(u), Source: client})
+	}
+	return stores, closeAll, nil
+}
+
+// storeTitle is a store's URL without credentials, and the prefix if it has one:
+// two stores may lie in one server.
+func storeTitle(text string) string {
+	u, err := driver.ParseURL(text)
+	if err != nil { // it has been opened
+		return "store"
+	}
+	if prefix := u.Param("prefix", ""); prefix != "" {
+		return u.Redacted() + " " + prefix
+	}
+	return u.Redacted()
+}
+
+// announcement is what the console says when it listens.
+type announcement struct {
+	URL        string   `json:"url"`
+	Token      string   `json:"token,omitempty"` // if it is a random one
+	AllowBreak bool     `json:"allow_break"`
+	Stores     []string `json:"stores"`
+}
+
+func (a *app) announce(addr net.Addr, stores []console.Store, secure, allowBreak bool, random string) error {
+	n := announcement{URL: consoleURL(addr, secure), Token: random, AllowBreak: allowBreak}
+	for _, s := range stores {
+		n.Stores = append(n.Stores, s.Name)
+	}
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !secure {
+		fmt.Fprintln(a.Err, "locker: others can reach the console, and read the token on its way: give it --tls-cert and --tls-key, or a proxy with TLS")
+	}
+	return a.print(n, func(w io.Writer) error {
+		rights := "read-only"
+		if allowBreak {
+			rights = "locks can be broken"
+		}
+		_, err := fmt.Fprintf(w, "console: %s (%s, %s)\n", n.URL, count(len(stores), "store", "stores"), rights)
+		if err == nil && random != "" {
+			_, err = fmt.Fprintf(w, "  token: %s\n", random)
+		}
+		return err
+	})
+}
+
+func consoleURL(addr net.Addr, secure bool) string {
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return scheme + "://" + addr.String()
+	}
+	if ip := net.ParseIP(host); ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// serveConsole serves until ctx ends.
+func serveConsole(ctx context.Context, ln net.Listener, con *console.Console, errs io.Writer) error {
+	srv := &http.Server{
+		Handler: con, ErrorLog: log.New(errs, "locker: console: ", 0),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10,
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	con.Close() // its streams would go on for ever
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	err := srv.Shutdown(bound)
+	if err != nil {
+		err = errors.Join(err, srv.Close())
+	}
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, end)
+	}
+	return err
+}

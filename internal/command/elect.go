@@ -1,0 +1,319 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/election"
+)
+
+// What locker elect does when its command has ended.
+const (
+	restart  = "restart"   // start it again, as the leader still
+	stepDown = "step-down" // let others lead first
+	stop     = "stop"      // exit
+)
+
+// elect is one call of locker elect.
+type elect struct {
+	*app
+	*program
+	lease leaseFlags
+
+	id, note             string
+	onSuccess, onFailure string
+	delay                time.Duration
+
+	name    string
+	noteSet bool
+
+	signals *forwarded
+	leave   context.CancelFunc // ends the candidacy
+	code    int                // of the command's last exit
+
+	mu      sync.Mutex
+	running bool   // the command
+	ending  bool   // a signal came that ends locker
+	failed  string // why the last campaign did
+}
+
+func newElect(a *app) *cobra.Command {
+	e := &elect{app: a, program: &program{}}
+	cmd := &cobra.Command{
+		Use:   "elect NAME [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command on one of several machines: the leader",
+		Long: `Campaigns under a name, and runs the command while it leads: on one machine at a
+time, and on another one when that fails. The leader is the holder of the lock of
+that name: locker inspect shows it, and the candidates in their order.
+
+When the command ends with code 0, --on-success says what follows, else
+--on-failure:
+  restart    start it again, and lead on
+  step-down  let the other candidates lead first, and campaign again
+  stop       exit with its code
+--delay passes before the command is started again on this machine.
+
+If the leadership is lost (the store was away for too long), the command and what it
+has started get SIGTERM, --grace later SIGKILL, before anybody else can be elected;
+then locker campaigns again.
+
+SIGTERM and SIGINT go to the command; when it has ended, locker steps down and exits
+with its code. A candidate that does not lead exits with 0 then. Other signals go to
+the command alone.
+
+The command finds in its environment LOCKER_NAME, LOCKER_TOKEN (the fencing token of the term),
+LOCKER_OWNER and LOCKER_RUN_ID.`,
+		Example: `  locker elect scheduler -- ./scheduler
+  locker elect sweep --on-success restart --delay 10s -- ./sweep-once.sh
+  locker elect web --note "$(hostname):8080" --on-failure stop -- ./server`,
+		Args: e.split,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e.noteSet = cmd.Flags().Changed("note")
+			return e.do(cmd.Context())
+		},
+		ValidArgsFunction: a.completeNames,
+	}
+	f := cmd.Flags()
+	f.StringVar(&e.onSuccess, "on-success", restart, "`WHAT` follows when the command ends with code 0: restart, step-down or stop")
+	f.StringVar(&e.onFailure, "on-failure", stepDown, "`WHAT` follows when it ends with another code")
+	f.DurationVar(&e.delay, "delay", time.Second, "`DURATION` before the command is started again")
+	f.StringVar(&e.id, "id", "", "`ID` of this candidate (default: one that names this process)")
+	f.StringVar(&e.note, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
+	e.lease.add(f, "a leader that was killed is replaced after this `DURATION` (default: the URL's ttl, or 15s)")
+	a.addVoice(f)
+	policies := cobra.FixedCompletions([]string{restart, stepDown, stop}, cobra.ShellCompDirectiveNoFileComp)
+	_ = cmd.RegisterFlagCompletionFunc("on-success", policies)
+	_ = cmd.RegisterFlagCompletionFunc("on-failure", policies)
+	return cmd
+}
+
+func (e *elect) split(cmd *cobra.Command, args []string) error {
+	names, err := splitArgs(cmd, args, e.program)
+	if err == nil && len(names) > 1 {
+		err = fmt.Errorf("%d names: want one", len(names))
+	}
+	if err == nil {
+		e.name = names[0]
+	}
+	return err
+}
+
+func (e *elect) do(ctx context.Context) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	if err := e.program.look(); err != nil {
+		return err
+	}
+	margin, err := e.lease.margin(e.app, election.DefaultTTL)
+	if err != nil {
+		return err
+	}
+	client, err := e.open(ctx, locker.WithSafetyMargin(margin), locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(e.observe))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	candidate, err := election.New(client, e.name, e.options()...)
+	if err != nil {
+		return err
+	}
+	e.signals = catchForwarded()
+	defer e.signals.stop()
+	e.ownSignals()
+	return e.campaign(context.WithoutCancel(ctx), candidate)
+}
+
+func (e *elect) check() error {
+	for flag, what := range map[string]string{"--on-success": e.onSuccess, "--on-failure": e.onFailure} {
+		if what != restart && what != stepDown && what != stop {
+			return usage(fmt.Errorf("%s %s: want %s, %s or %s", flag, what, restart, stepDown, stop))
+		}
+	}
+	if e.delay < 0 {
+		return usage(fmt.Errorf("--delay %v: want zero or more", e.delay))
+	}
+	return nil
+}
+
+func (e *elect) options() []election.Option {
+	opts := []election.Option{election.WithTTL(e.lease.ttl), election.WithNote(e.program.name())}
+	if e.noteSet {
+		opts = append(opts, election.WithNote(e.note))
+	}
+	if e.id != "" {
+		opts = append(opts, election.WithID(e.id))
+	}
+	return opts
+}
+
+// errPause is what a term returns to have campaign wait before the next one.
+var errPause = errors.New("step down and wait")
+
+// campaign leads whenever it is elected, until a signal or the end of the command
+// says otherwise.
+func (e *elect) campaign(ctx context.Context, candidate *election.Election) error {
+	ctx, e.leave = context.WithCancel(ctx)
+	defer e.leave()
+	defer e.relay()()
+	for {
+		err := candidate.Run(ctx, e.lead)
+		switch {
+		case errors.Is(err, errPause):
+			e.pause(ctx)
+		case err == nil && e.code != 0:
+			return exit(e.code, nil, "")
+		case ctx.Err() != nil && isEnd(err):
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+func (e *elect) pause(ctx context.Context) {
+	select {
+	case <-time.After(e.delay):
+	case <-ctx.Done():
+	}
+}
+
+// lead is one term: it runs the command again and again.
+func (e *elect) lead(ctx context.Context, term *election.Term) error {
+	env := []string{
+		"LOCKER_NAME=" + e.name, fmt.Sprintf("LOCKER_TOKEN=%d", term.Token()), "LOCKER_OWNER=" + e.owner(ctx),
+	}
+	for e.begin() {
+		code, err := e.program.run(ctx, e.app, e.signals, e.lease.grace, env, func() bool { return term.Err() == nil })
+		ending := e.end()
+		what := e.onFailure
+		if code == 0 {
+			what = e.onSuccess
+		}
+		switch {
+		case err != nil:
+			return err
+		case term.Err() != nil:
+			return nil //nolint:nilerr // lost: the observer has said so, and Run campaigns again
+		case ending || what == stop:
+			e.code = code
+			return election.ErrResign
+		case what == stepDown:
+			return errPause
+		}
+		e.pause(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // Run knows why
+		}
+	}
+	return election.ErrResign
+}
+
+func (e *elect) owner(ctx context.Context) string {
+	if k, ok := locker.FromContext(ctx); ok {
+		return k.Owner()
+	}
+	return e.id
+}
+
+// begin reports whether the command may be started. From then on it gets the
+// signals.
+func (e *elect) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = !e.ending
+	return e.running
+}
+
+// end is the end of the command; it reports whether locker is to end, too.
+func (e *elect) end() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = false
+	return e.ending
+}
+
+// relay passes signals to the command while it runs. Those that end a process end
+// a candidate that does not run it at once, and one that does when it has ended.
+func (e *elect) relay() (stop func()) {
+	caught := e.signals.ch
+	passed := make(chan os.Signal, cap(caught))
+	e.signals = &forwarded{ch: passed, dropped: e.signals.dropped}
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			select {
+			case sig := <-caught:
+				e.signalled(sig, passed)
+			case <-done:
+				signal.Stop(caught)
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		group.Wait()
+	}
+}
+
+func (e *elect) signalled(sig os.Signal, passed chan<- os.Signal) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ending = e.ending || sig == syscall.SIGTERM || sig == os.Interrupt
+	switch {
+	case e.running:
+		select {
+		case passed <- sig:
+		default: // as the kernel does with one that is pending
+		}
+	case e.ending, sig == syscall.SIGQUIT, sig == syscall.SIGHUP && isTerminal(e.In):
+		e.ending = true
+		e.leave()
+	}
+}
+
+// observe says what happens to the leadership, and once why there is none.
+func (e *elect) observe(_ context.Context, ev locker.Event) {
+	if ev.Name != e.name {
+		return // a lock by which observers are told
+	}
+	switch ev.Kind {
+	case locker.EventWaiting:
+		e.detail("%s: campaigning", e.name)
+	case locker.EventAcquired:
+		e.detail("%s: elected, token %d", e.name, ev.Token)
+		e.trouble("")
+	case locker.EventFailed:
+		if !isEnd(ev.Err) {
+			e.trouble(ev.Err.Error())
+		}
+	case locker.EventRenewFailed:
+		e.detail("%s: not renewed, will try again: %v", e.name, ev.Err)
+	case locker.EventLost:
+		e.say("%s: leadership lost after %v: %v", e.name, rounded(ev.Elapsed), ev.Err)
+	case locker.EventReleased:
+		e.detail("%s: stepped down after %v", e.name, rounded(ev.Elapsed))
+	}
+}
+
+// trouble says why a campaign has failed, unless it has said so before.
+func (e *elect) trouble(text string) {
+	e.mu.Lock()
+	again := e.failed == text
+	e.failed = text
+	e.mu.Unlock()
+	if !again && text != "" {
+		e.say("%s: cannot campaign, will try again: %s", e.name, text)
+	}
+}

@@ -1,0 +1,173 @@
+package command
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker"
+)
+
+// Exit codes. The commands that run another one exit with its code: so ours,
+// except for 1, are those of sysexits.h and of shells, which few others use.
+const (
+	ExitOK           = 0
+	ExitFailure      = 1   // any other failure
+	ExitUsage        = 64  // EX_USAGE
+	ExitUnavailable  = 69  // EX_UNAVAILABLE
+	ExitBusy         = 75  // EX_TEMPFAIL
+	ExitRefused      = 77  // EX_NOPERM
+	ExitConfig       = 78  // EX_CONFIG
+	ExitLost         = 79  // beside those of sysexits.h
+	ExitNoExec       = 126 // as shells
+	ExitNoCommand    = 127 // as shells
+	exitSignalOffset = 128 // as shells
+)
+
+// exitCodes is the text of locker help exit-codes.
+const exitCodes = `    0  success
+    1  a failure that is none of the others
+   64  wrong usage: arguments, flags, a name that is no lock's, or something that
+       this store cannot do
+   69  the store is unavailable: it did not answer, or refused everybody
+   75  busy: somebody else has the lock (run --on-busy sets another code)
+   77  the store refused: wrong user or password, missing rights, or another error
+       of its own
+   78  wrong configuration: the URL of the store
+   79  the lock was lost while the command ran; the command has been ended
+  126  the command cannot be executed
+  127  the command was not found
+128+n  ended by signal n: the command or, before it was started, locker
+
+locker run and locker elect exit with the code of their command wherever it
+has ended by itself. locker conformance, bench and the like exit with 1 where what they
+test has failed.`
+
+// exitError gives an error its exit code and, if there is one, the next thing to
+// try.
+type exitError struct {
+	code int
+	err  error
+	try  string
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// exit gives err an exit code. try, which may be empty, names the next thing to
+// try: a command, a setting. An err of nil ends the process with the code and
+// prints nothing.
+func exit(code int, err error, try string) error {
+	if err == nil {
+		err = errSilent
+	}
+	return &exitError{code: code, err: err, try: try}
+}
+
+// errSilent is the error of a verb that has said what there was to say.
+var errSilent = errors.New("")
+
+// usage marks err as one of the arguments and flags.
+func usage(err error) error { return exit(ExitUsage, err, "") }
+
+// configuration marks err as one of the store's URL.
+func configuration(err error) error { return exit(ExitConfig, err, "") }
+
+// exitCode maps an error to the code of the process.
+func exitCode(err error) int {
+	var (
+		coded  *exitError
+		signal signalError
+		store  *locker.Error
+	)
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &signal):
+		return exitSignalOffset + int(signal.sig)
+	case errors.Is(err, locker.ErrInvalidName), errors.Is(err, locker.ErrInvalidOption), errors.Is(err, locker.ErrUnsupported):
+		return ExitUsage
+	case errors.Is(err, locker.ErrUnavailable): // before ErrNotAcquired: see the package comment of locker
+		return ExitUnavailable
+	case errors.Is(err, locker.ErrNotAcquired):
+		return ExitBusy
+	case errors.Is(err, locker.ErrLost):
+		return ExitLost
+	case errors.As(err, &store):
+		return ExitRefused
+	default:
+		return ExitFailure
+	}
+}
+
+// next is the next thing to try after err.
+func next(verb *cobra.Command, err error) string {
+	var (
+		coded *exitError
+		store *locker.Error
+	)
+	if errors.As(err, &coded) && coded.try != "" {
+		return coded.try
+	}
+	switch exitCode(err) {
+	case ExitUsage:
+		return verb.CommandPath() + " --help"
+	case ExitUnavailable:
+		return "is the store up, and its address right? locker ping asks it"
+	case ExitBusy:
+		name := "NAME"
+		if errors.As(err, &store) && store.Name != "" {
+			name = shellWord(store.Name)
+		}
+		return "locker inspect " + name + " shows who has it; --wait sets how long to wait for it"
+	case ExitRefused:
+		return "user, password and rights of the store's URL; locker ping checks them"
+	case ExitConfig:
+		return "--url or " + envURL + ", such as redis://localhost:6379; locker help environment"
+	default:
+		return ""
+	}
+}
+
+// report prints err, with the next thing to try, and returns the exit code.
+func (a *app) report(verb *cobra.Command, err error) int {
+	code := exitCode(err)
+	if err == nil || errors.Is(err, errSilent) || isSignal(err) {
+		return code
+	}
+	text := strings.TrimPrefix(oneLine(err.Error()), "locker: ")
+	try := next(verb, err)
+	if a.json {
+		_ = json.NewEncoder(a.Err).Encode(struct {
+			Error string `json:"error"`
+			Exit  int    `json:"exit"`
+			Try   string `json:"try,omitempty"`
+		}{text, code, try})
+		return code
+	}
+	fmt.Fprintln(a.Err, "locker:", printable(text))
+	if try != "" {
+		fmt.Fprintln(a.Err, "   try:", printable(try))
+	}
+	return code
+}
+
+// oneLine joins the lines of a text: those of errors.Join, and cobra's proposals.
+func oneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+func helpExitCodes() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "The exit codes of locker", Long: exitCodes}
+}

@@ -1,0 +1,54 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker"
+)
+
+func newInspect(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect NAME",
+		Short: "Show who holds a lock, and who waits for it",
+		Long: `Show the queue of one lock: who holds it and who waits for it, in order, with the
+fencing token of each ticket.
+
+HOLDS and WAITS tell how long already, LEASE how long the holder keeps the lock
+if it is not heard of again. A lock that nobody holds or waits for is free: that
+is no error.`,
+		Example: `  locker inspect nightly-report
+  locker inspect --json nightly-report | jq -r '.tickets[] | select(.held) | .owner'`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeFirst,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			c, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			q, err := c.Inspect(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			return a.print(newQueueJSON(q, now), func(w io.Writer) error { return writeQueue(w, q, now) })
+		},
+	}
+}
+
+func writeQueue(w io.Writer, q locker.Queue, now time.Time) error {
+	holders, waiters := tally(q)
+	if holders+waiters == 0 {
+		_, err := fmt.Fprintf(w, "%s is free: nobody holds it or waits for it\n", printable(q.Name))
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "%s: %s, %s\n", paint(w, bold, printable(q.Name)),
+		count(holders, "holder", "holders"), count(waiters, "waiter", "waiters")); err != nil {
+		return err
+	}
+	return writeTickets(w, q.Tickets, now)
+}

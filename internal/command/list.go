@@ -1,0 +1,64 @@
+package command
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [PREFIX]",
+		Aliases: []string{"ls"},
+		Short:   "List the locks that somebody holds or waits for",
+		Long: `List the locks that somebody holds or waits for, those whose names begin with
+PREFIX if it is given.
+
+HELD is how long the first holder holds already, LEASE how long it keeps the lock
+if it is not heard of again, LONGEST how long the waiter waits that waits
+longest. On most stores the list reads all that the store's prefix holds. With
+--json each lock is one line.`,
+		Example: `  locker list
+  locker list order:
+  locker list --json | jq -r 'select(.waiters > 10) | .name'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			queues, err := readQueues(cmd.Context(), c, prefixOf(args))
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			if a.json {
+				for _, q := range queues {
+					if err := a.print(newQueueJSON(q, now), nil); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			if len(queues) == 0 {
+				fmt.Fprintln(a.Err, "nobody holds a lock or waits for one")
+				return nil
+			}
+			rows := make([][]string, len(queues))
+			for i, q := range queues {
+				rows[i] = summarize(q, now).cells()
+			}
+			return writeTable(a.Out, summaryHead, rows)
+		},
+	}
+}
+
+// prefixOf is the optional argument PREFIX.
+func prefixOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}

@@ -1,0 +1,169 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lockerproject/locker"
+)
+
+func (a *app) addVoice(f *pflag.FlagSet) {
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "print nothing of locker's own but errors, and not that the lock is busy")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "say what happens to the lock")
+}
+
+// say tells of something that is not the result, on standard error, unless --quiet
+// is given.
+func (a *app) say(format string, args ...any) {
+	if a.quiet {
+		return
+	}
+	text := strings.TrimPrefix(oneLine(fmt.Sprintf(format, args...)), "locker: ")
+	if a.json {
+		_ = json.NewEncoder(a.Err).Encode(struct {
+			Time    time.Time `json:"time"`
+			Message string    `json:"message"`
+		}{time.Now(), text})
+		return
+	}
+	fmt.Fprintln(a.Err, paint(a.Err, dim, "locker: "+printable(text)))
+}
+
+// detail is say under --verbose.
+func (a *app) detail(format string, args ...any) {
+	if a.verbose {
+		a.say(format, args...)
+	}
+}
+
+// narrator says what happens to the locks of a verb.
+type narrator struct {
+	*app
+	mu      sync.Mutex
+	waiting map[string]chan struct{} // by name: a lock that is waited for; closed when it is not any more
+	group   sync.WaitGroup
+	client  *locker.Client
+}
+
+// acquire is locker.AcquireAll. After a second, at a terminal or with --verbose, it
+// says for whom it waits.
+func (n *narrator) acquire(ctx context.Context, client *locker.Client, names []string, opts ...locker.Option) (*locker.Lock, error) {
+	n.client = client
+	defer n.group.Wait()
+	return locker.AcquireAll(ctx, client, names, opts...)
+}
+
+// observe is told of every event. It must not ask the store: that is done elsewhere.
+func (n *narrator) observe(ctx context.Context, e locker.Event) {
+	switch e.Kind {
+	case locker.EventWaiting:
+		n.waits(ctx, e.Name)
+	case locker.EventAcquired:
+		n.granted(e.Name)
+		n.detail("%s: acquired after %v, token %d", e.Name, rounded(e.Elapsed), e.Token)
+	case locker.EventFailed:
+		n.granted(e.Name)
+	case locker.EventRejoined:
+		n.detail("%s: the store was away; waiting again", e.Name)
+	case locker.EventRenewFailed:
+		n.detail("%s: not renewed, will try again: %v", e.Name, e.Err)
+	case locker.EventLost:
+		n.say("%s: lost after %v: %v", e.Name, rounded(e.Elapsed), e.Err)
+	case locker.EventReleased:
+		n.detail("%s: released after %v", e.Name, rounded(e.Elapsed))
+	}
+}
+
+func (n *narrator) waits(ctx context.Context, name string) {
+	if n.quiet || !n.verbose && !isTerminal(n.Err) {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.waiting == nil {
+		n.waiting = make(map[string]chan struct{})
+	}
+	over := make(chan struct{})
+	n.waiting[name] = over
+	client := n.client
+	n.group.Go(func() {
+		select {
+		case <-time.After(time.Second):
+			if holders := describeHolders(ctx, client, name); holders != "" {
+				n.say("waiting for %s: %s", name, holders)
+			}
+		case <-over:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// granted ends what waits has begun.
+func (n *narrator) granted(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if over := n.waiting[name]; over != nil {
+		close(over)
+		delete(n.waiting, name)
+	}
+}
+
+// describeHolders says who holds a lock, and how many wait; "" if nobody holds it,
+// or the store does not tell soon.
+func describeHolders(ctx context.Context, client *locker.Client, name string) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	q, err := client.Inspect(ctx, name)
+	if err != nil {
+		return ""
+	}
+	var holders []string
+	waiters := 0
+	for _, t := range q.Tickets {
+		switch {
+		case !t.Held:
+			waiters++
+		case len(holders) < 3:
+			holders = append(holders, describeHolder(t))
+		case len(holders) == 3:
+			holders = append(holders, "others")
+		}
+	}
+	if len(holders) == 0 {
+		return ""
+	}
+	text := "held by " + strings.Join(holders, ", ")
+	if waiters > 0 {
+		text += "; " + count(waiters, "waiter", "waiters")
+	}
+	return text
+}
+
+func describeHolder(t locker.Ticket) string {
+	text := t.Owner
+	if t.Note != "" {
+		text += " (" + t.Note + ")"
+	}
+	if !t.Since.IsZero() {
+		text += fmt.Sprintf(" for %v", rounded(time.Since(t.Since)))
+	}
+	return text
+}
+
+// rounded is a duration as people want to read it.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d > time.Minute:
+		return d.Round(time.Second)
+	case d > time.Second:
+		return d.Round(100 * time.Millisecond)
+	default:
+		return d.Round(time.Millisecond)
+	}
+}

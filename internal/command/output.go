@@ -1,0 +1,113 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
+	"golang.org/x/term"
+)
+
+// print writes a result: v as JSON under --json, else what people writes.
+func (a *app) print(v any, people func(w io.Writer) error) error {
+	if a.json {
+		enc := json.NewEncoder(a.Out)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(v)
+	}
+	return people(a.Out)
+}
+
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// A style is a colour or weight of text on a terminal.
+type style string
+
+const (
+	bold   style = "1"
+	dim    style = "2"
+	red    style = "31"
+	green  style = "32"
+	yellow style = "33"
+)
+
+// colours reports whether w takes colours: it is a terminal that is not dumb, and
+// NO_COLOR is not set (https://no-color.org).
+func colours(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
+}
+
+// paint gives text a style where w takes colours.
+func paint(w io.Writer, s style, text string) string {
+	if text == "" || !colours(w) {
+		return text
+	}
+	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+}
+
+// writeTable writes rows in columns under a head. Cells may be painted; what a
+// store or a user gave has been made printable. The last column is not padded.
+func writeTable(w io.Writer, head []string, rows [][]string) error {
+	widths := make([]int, len(head))
+	all := append([][]string{make([]string, len(head))}, rows...)
+	for i, h := range head {
+		all[0][i] = paint(w, bold, h)
+	}
+	for _, row := range all {
+		for i, cell := range row {
+			widths[i] = max(widths[i], ansi.StringWidth(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range all {
+		for i, cell := range row {
+			b.WriteString(cell)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-ansi.StringWidth(cell)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// printable returns text as it is if it can do no harm on a terminal and stays on
+// one line, else quoted as in Go: names, owners and notes are anybody's.
+func printable(text string) string {
+	for _, r := range text {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return strconv.Quote(text)
+		}
+	}
+	return text
+}
+
+// shellWord returns text as one word of a shell's command line.
+func shellWord(text string) string {
+	safe := func(r rune) bool {
+		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !safe(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// count is a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

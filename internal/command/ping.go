@@ -1,0 +1,159 @@
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// health is what locker ping finds out.
+type health struct {
+	Store    string  `json:"store"`             // the URL without user, password and parameters
+	Up       bool    `json:"up"`                // it answers
+	Version  string  `json:"version,omitempty"` // as it tells it; not all do
+	Rights   bool    `json:"rights"`            // they suffice to acquire and release
+	First    float64 `json:"first_seconds"`     // the first request, with connecting
+	Cycles   int     `json:"cycles"`
+	CycleP50 float64 `json:"cycle_p50_seconds,omitempty"` // acquire and release
+	CycleMax float64 `json:"cycle_max_seconds,omitempty"`
+}
+
+func newPing(a *app) *cobra.Command {
+	cycles := 0
+	cmd := &cobra.Command{
+		Use:   "ping",
+		Short: "Ask whether the store is up, and whether the rights suffice",
+		Long: `Ask the store whether it answers and which version it is, whether the rights of the
+URL's user suffice to acquire and release, and how long that takes: some locks of
+random names are acquired and released, one after the other.
+
+A store that does not answer is exit code 69, one that refuses is 77.`,
+		Example: `  locker ping
+  until locker ping --cycles 0; do sleep 1; done`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cycles < 0 {
+				return usage(fmt.Errorf("--cycles %d: want 0 or more", cycles))
+			}
+			c, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			h, failure := checkHealth(cmd.Context(), c, cycles)
+			if h.Store, err = a.storeName(); err != nil {
+				return err
+			}
+			if err := a.print(h, h.write); err != nil {
+				return err
+			}
+			return failure
+		},
+	}
+	cmd.Flags().IntVar(&cycles, "cycles", 10, "how many locks to acquire and release; 0 to change nothing in the store")
+	return cmd
+}
+
+// storeName is the URL of the store as it may be shown.
+func (a *app) storeName() (string, error) {
+	raw, err := a.storeURL()
+	if err != nil {
+		return "", err
+	}
+	u, err := driver.ParseURL(raw)
+	if err != nil {
+		return "", configuration(err)
+	}
+	return u.Redacted(), nil
+}
+
+// checkHealth finds out what can be found out, and returns what is wrong.
+func checkHealth(ctx context.Context, c *locker.Client, cycles int) (h health, err error) {
+	begun := time.Now()
+	err = c.Ping(ctx)
+	h.First = seconds(time.Since(begun))
+	h.Up = !errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil
+	if !h.Up {
+		return h, err
+	}
+	h.Version, _ = c.ServerVersion(ctx) // it may need a right that locks do not
+	if err != nil {
+		return h, err
+	}
+	took, err := timeCycles(ctx, c, cycles)
+	if err != nil {
+		h.Up = !errors.Is(err, locker.ErrUnavailable)
+		return h, err
+	}
+	h.Rights, h.Cycles = true, cycles
+	if cycles > 0 {
+		slices.Sort(took)
+		h.CycleP50, h.CycleMax = seconds(percentile(took, 50)), seconds(took[len(took)-1])
+	}
+	return h, nil
+}
+
+// timeCycles acquires and releases locks of random names.
+func timeCycles(ctx context.Context, c *locker.Client, n int) ([]time.Duration, error) {
+	took := make([]time.Duration, n)
+	for i := range took {
+		begun := time.Now()
+		k, err := c.Acquire(ctx, "locker ping "+rand.Text())
+		if err != nil {
+			return nil, err
+		}
+		if err := k.Release(ctx); err != nil {
+			return nil, err
+		}
+		took[i] = time.Since(begun)
+	}
+	return took, nil
+}
+
+// percentile of times that are sorted.
+func percentile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[(len(sorted)-1)*p/100]
+}
+
+// duration undoes seconds.
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+func (h health) write(w io.Writer) error {
+	yes, no := paint(w, green, "yes"), paint(w, red, "no")
+	line := func(what, text string) {
+		fmt.Fprintf(w, "%-9s%s\n", what, text)
+	}
+	line("store", h.Store)
+	if !h.Up {
+		line("answers", no)
+		return nil
+	}
+	line("answers", fmt.Sprintf("%s, the first time after %s", yes, precise(duration(h.First))))
+	if h.Version != "" {
+		line("version", printable(h.Version))
+	} else {
+		line("version", "not told")
+	}
+	if !h.Rights {
+		line("rights", no)
+		return nil
+	}
+	line("rights", yes)
+	if h.Cycles > 0 {
+		line("cycle", fmt.Sprintf("%s to acquire and release (median of %d, longest %s)",
+			precise(duration(h.CycleP50)), h.Cycles, precise(duration(h.CycleMax))))
+	}
+	return nil
+}

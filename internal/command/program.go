@@ -1,0 +1,180 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/supervise"
+)
+
+// guardVerb is the argument with which locker runs itself as the guard of a
+// command: see package supervise.
+const guardVerb = "guard-of-a-command"
+
+// program is the command that locker runs.
+type program struct {
+	args []string
+	path string
+}
+
+// splitArgs tells names from the command behind --.
+func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, err error) {
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash < 0:
+		return nil, fmt.Errorf("no command: want %s NAME -- COMMAND", cmd.CommandPath())
+	case dash == 0:
+		return nil, fmt.Errorf("no name of a lock: want %s NAME -- COMMAND", cmd.CommandPath())
+	case dash == len(args):
+		return nil, errors.New("no command after --")
+	case args[dash] == "":
+		return nil, errors.New("the command after -- is empty")
+	default:
+		p.args = args[dash:]
+		return args[:dash], nil
+	}
+}
+
+// name is what locks show of the command: not its arguments, which may be secret.
+func (p *program) name() string { return strings.ToValidUTF8(filepath.Base(p.args[0]), "?") }
+
+// look finds the program, before anything is asked of the store.
+func (p *program) look() error {
+	path, err := supervise.Look(p.args[0])
+	if err != nil {
+		return startError(err)
+	}
+	p.path = path
+	return nil
+}
+
+func startError(err error) error {
+	if errors.Is(err, supervise.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return exit(ExitNoCommand, err, "")
+	}
+	return exit(ExitNoExec, err, "")
+}
+
+// run runs the program until it ends, or is ended because ctx ends. The error says
+// that it was not started.
+func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace time.Duration, env []string, valid func() bool) (int, error) {
+	cmd := exec.Command(p.path, p.args[1:]...) //nolint:noctx // supervise ends it
+	cmd.Args[0] = p.args[0]
+	cmd.Env = append(outerEnv(), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.In, a.Out, a.Err
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	result, err := supervise.Run(ctx, cmd, supervise.Options{
+		Grace: grace, Signals: signals.ch, Awake: valid,
+		Guard: []string{self, guardVerb},
+		Log:   func(text string) { a.say("%s", text) },
+	})
+	if err != nil {
+		return 0, startError(err)
+	}
+	a.detail("%s ended with exit code %d", p.args[0], result.Code)
+	return result.Code, nil
+}
+
+// forwarded are the signals that the command gets.
+type forwarded struct{ ch, dropped chan os.Signal }
+
+// catchForwarded catches them from now on, so that none ends this process, and
+// those that concern locker alone and must not end it while a command runs.
+func catchForwarded() *forwarded {
+	f := &forwarded{ch: make(chan os.Signal, 16), dropped: make(chan os.Signal, 1)}
+	notify(f.ch, forwardable...)
+	notify(f.dropped, droppable...)
+	return f
+}
+
+// begin drops those that came before there was a command.
+func (f *forwarded) begin() {
+	for {
+		select {
+		case <-f.ch:
+		default:
+			return
+		}
+	}
+}
+
+func (f *forwarded) stop() {
+	signal.Stop(f.ch)
+	signal.Stop(f.dropped)
+}
+
+// leaseFlags are the flags that say how long a lease is, and how much of it the
+// command gets to end.
+type leaseFlags struct {
+	ttl, grace time.Duration
+	flags      *pflag.FlagSet
+}
+
+const (
+	minRunTTL    = time.Second
+	defaultGrace = 5 * time.Second
+)
+
+func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
+	l.flags = f
+	f.DurationVar(&l.ttl, "ttl", 0, ttl)
+	f.DurationVar(&l.grace, "grace", 0, "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of --ttl if that is less)")
+}
+
+// reserve is the part of a lease that is left when the command has been killed:
+// for clocks of different speeds, and for a machine that is busy.
+func reserve(ttl time.Duration) time.Duration { return ttl/20 + 100*time.Millisecond }
+
+// margin settles the length of the lease and the grace, and returns by how much
+// the lock ends, for the command, before its lease does.
+func (l *leaseFlags) margin(a *app, otherwise time.Duration) (time.Duration, error) {
+	if !l.flags.Changed("ttl") {
+		l.ttl = otherwise
+		if err := l.ofURL(a, otherwise); err != nil {
+			return 0, err
+		}
+	}
+	if l.ttl < minRunTTL {
+		return 0, usage(fmt.Errorf("--ttl %v: want %v or more", l.ttl, minRunTTL))
+	}
+	if !l.flags.Changed("grace") {
+		l.grace = min(defaultGrace, l.ttl/3)
+	}
+	spare := reserve(l.ttl)
+	switch most := l.ttl/2 - spare; {
+	case l.grace < 0:
+		return 0, usage(fmt.Errorf("--grace %v: want zero or more", l.grace))
+	case l.grace > most:
+		return 0, usage(fmt.Errorf("--grace %v: a lease of %v leaves at most %v for it; a longer --ttl leaves more", l.grace, l.ttl, most.Round(time.Millisecond)))
+	}
+	return l.grace + spare, nil
+}
+
+// ofURL takes the ttl of the store's URL, if it has one. What is wrong with the URL
+// is said when it is opened.
+func (l *leaseFlags) ofURL(a *app, otherwise time.Duration) error {
+	raw, err := a.storeURL()
+	if err != nil {
+		return err
+	}
+	if u, err := driver.ParseURL(raw); err == nil {
+		l.ttl = u.Duration("ttl", otherwise)
+	}
+	return nil
+}
+
+func (l *leaseFlags) option() locker.Option { return locker.WithTTL(l.ttl) }

@@ -1,0 +1,238 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lockerproject/locker"
+)
+
+// queueJSON is a queue as --json prints it.
+type queueJSON struct {
+	Name    string       `json:"name"`
+	Holders int          `json:"holders"`
+	Waiters int          `json:"waiters"`
+	Tickets []ticketJSON `json:"tickets"` // in order, holders first
+}
+
+// ticketJSON is a ticket as --json prints it.
+type ticketJSON struct {
+	Token     string     `json:"token"` // a text: it has more digits than the numbers of JavaScript and jq
+	Held      bool       `json:"held"`
+	Owner     string     `json:"owner"`
+	Note      string     `json:"note,omitempty"`
+	Shared    bool       `json:"shared"`
+	Limit     int        `json:"limit,omitempty"` // of a semaphore
+	Since     *time.Time `json:"since,omitempty"` // of the grant or, for a waiter, of queueing
+	Age       float64    `json:"age_seconds"`     // since then
+	Remaining float64    `json:"remaining_seconds"`
+}
+
+func newQueueJSON(q locker.Queue, now time.Time) queueJSON {
+	j := queueJSON{Name: q.Name, Tickets: ticketsJSON(q.Tickets, now)}
+	j.Holders, j.Waiters = tally(q)
+	return j
+}
+
+func ticketsJSON(ts []locker.Ticket, now time.Time) []ticketJSON {
+	js := make([]ticketJSON, len(ts))
+	for i, t := range ts {
+		js[i] = ticketJSON{
+			Token: token(t), Held: t.Held, Owner: t.Owner, Note: t.Note, Shared: t.Shared, Limit: t.Limit,
+			Age: seconds(age(t, now)), Remaining: seconds(t.Remaining),
+		}
+		if !t.Since.IsZero() {
+			since := t.Since.UTC().Round(time.Millisecond)
+			js[i].Since = &since
+		}
+	}
+	return js
+}
+
+// seconds are those of d, to the microsecond.
+func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
+
+func token(t locker.Ticket) string { return strconv.FormatUint(t.Token, 10) }
+
+// age is how long a ticket has been held, or has waited. The store's clock may be ahead
+// of ours.
+func age(t locker.Ticket, now time.Time) time.Duration {
+	if t.Since.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(t.Since))
+}
+
+// tally counts the holders and the waiters of a queue.
+func tally(q locker.Queue) (holders, waiters int) {
+	for _, t := range q.Tickets {
+		if t.Held {
+			holders++
+		} else {
+			waiters++
+		}
+	}
+	return holders, waiters
+}
+
+// looksAtOnce is how many queues are asked for at a time.
+const looksAtOnce = 16
+
+// readQueues reads the queues whose names begin with prefix, in the order of
+// their names. A name that has become free meanwhile is left out.
+func readQueues(ctx context.Context, c *locker.Client, prefix string) ([]locker.Queue, error) {
+	names, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]locker.Queue, len(names))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(looksAtOnce)
+	for i, name := range names {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		group.Go(func() (err error) {
+			all[i], err = c.Inspect(ctx, name)
+			if errors.Is(err, locker.ErrInvalidName) {
+				return nil // what another program has put there is no lock
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	queues := all[:0]
+	for _, q := range all {
+		if len(q.Tickets) > 0 {
+			queues = append(queues, q)
+		}
+	}
+	return queues, nil
+}
+
+// summary is a queue in one row of a table for people.
+type summary struct {
+	name, holder, held, lease, waiters, wait, note string
+}
+
+func summarize(q locker.Queue, now time.Time) summary {
+	s := summary{name: printable(q.Name), holder: "-", held: "-", lease: "-", wait: "-"}
+	holders, waiters := tally(q)
+	s.waiters = strconv.Itoa(waiters)
+	if holders > 0 {
+		first := q.Tickets[0]
+		s.holder, s.held, s.lease, s.note = printable(first.Owner), since(first, now), short(first.Remaining), printable(first.Note)
+	}
+	if holders > 1 {
+		s.holder += fmt.Sprintf(" +%d", holders-1)
+	}
+	if wait := longestWait(q, now); waiters > 0 && wait > 0 {
+		s.wait = short(wait)
+	}
+	return s
+}
+
+var summaryHead = []string{"NAME", "HOLDER", "HELD", "LEASE", "WAITERS", "LONGEST", "NOTE"}
+
+func (s summary) cells() []string {
+	return []string{s.name, s.holder, s.held, s.lease, s.waiters, s.wait, s.note}
+}
+
+// longestWait is the age of the waiter that waits longest.
+func longestWait(q locker.Queue, now time.Time) (longest time.Duration) {
+	for _, t := range q.Tickets {
+		if !t.Held {
+			longest = max(longest, age(t, now))
+		}
+	}
+	return longest
+}
+
+var ticketHead = []string{"", "TOKEN", "OWNER", "KIND", "FOR", "LEASE", "NOTE"}
+
+// ticketCells is a ticket in a row of a table for people.
+func ticketCells(w io.Writer, t locker.Ticket, now time.Time) []string {
+	state, lease := paint(w, yellow, "waits"), "-"
+	if t.Held {
+		state, lease = paint(w, green, "holds"), short(t.Remaining)
+	}
+	return []string{state, token(t), printable(t.Owner), kind(t), since(t, now), lease, printable(t.Note)}
+}
+
+func writeTickets(w io.Writer, ts []locker.Ticket, now time.Time) error {
+	rows := make([][]string, len(ts))
+	for i, t := range ts {
+		rows[i] = ticketCells(w, t, now)
+	}
+	return writeTable(w, ticketHead, rows)
+}
+
+// kind is what a ticket asks for.
+func kind(t locker.Ticket) string {
+	switch {
+	case !t.Shared:
+		return "exclusive"
+	case t.Limit > 0:
+		return fmt.Sprintf("1 of %d", t.Limit)
+	default:
+		return "shared"
+	}
+}
+
+// since is the age of a ticket for people.
+func since(t locker.Ticket, now time.Time) string {
+	if t.Since.IsZero() {
+		return "-"
+	}
+	return short(age(t, now))
+}
+
+// short is a time of seconds to days for people, in one unit.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "<1s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	default:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+}
+
+// precise is a time that was measured, to three digits.
+func precise(d time.Duration) string {
+	switch {
+	case d < 10*time.Microsecond:
+		return d.String()
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Round(time.Microsecond)/time.Microsecond)
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.2f ms", d.Seconds()*1e3)
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", d.Seconds()*1e3)
+	default:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+}
+
+// completeFirst offers names for the first argument.
+func (a *app) completeFirst(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeNames(cmd, args, begun)
+}

@@ -1,0 +1,112 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockerproject/locker"
+	_ "github.com/lockerproject/locker/driver/all"    // the store is a matter of configuration
+	_ "github.com/lockerproject/locker/driver/sqlite" // the default store
+)
+
+// The Redis client prints every failed dial by itself; locker says what went wrong.
+func init() { logging.Disable() }
+
+const (
+	envURL     = "LOCKER_URL"
+	envURLFile = "LOCKER_URL_FILE"
+)
+
+// storeURLs returns the URLs of the stores, one or more: those of --url, of
+// LOCKER_URL (several are separated by blanks), of the file that
+// LOCKER_URL_FILE names, or the default store's.
+func (a *app) storeURLs() ([]string, error) {
+	if len(a.urls) > 0 {
+		return checkURLs("--url", a.urls)
+	}
+	if text, ok := os.LookupEnv(envURL); ok {
+		return checkURLs(envURL, strings.Fields(text))
+	}
+	if path := os.Getenv(envURLFile); path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, configuration(fmt.Errorf("%s: %w", envURLFile, err))
+		}
+		return checkURLs("the file of "+envURLFile, strings.Fields(string(text)))
+	}
+	u, err := defaultURL()
+	if err != nil {
+		return nil, err
+	}
+	return []string{u}, nil
+}
+
+func checkURLs(from string, urls []string) ([]string, error) {
+	if len(urls) == 0 {
+		return nil, configuration(fmt.Errorf("%s is empty: want the URL of a store", from))
+	}
+	for _, u := range urls {
+		if u == "" {
+			return nil, configuration(fmt.Errorf("%s is empty: want the URL of a store", from))
+		}
+	}
+	return urls, nil
+}
+
+// storeURL is storeURLs for a verb that works on one store.
+func (a *app) storeURL() (string, error) {
+	urls, err := a.storeURLs()
+	if err != nil {
+		return "", err
+	}
+	if len(urls) > 1 {
+		return "", usage(fmt.Errorf("%d stores are given: want one", len(urls)))
+	}
+	return urls[0], nil
+}
+
+// open opens the store. Most stores are not reached by that. The caller closes
+// the Client.
+func (a *app) open(ctx context.Context, opts ...locker.ClientOption) (*locker.Client, error) {
+	u, err := a.storeURL()
+	if err != nil {
+		return nil, err
+	}
+	return openURL(ctx, u, opts...)
+}
+
+// openURL opens one store. Its error is one of the configuration unless the
+// store did not answer.
+func openURL(ctx context.Context, u string, opts ...locker.ClientOption) (*locker.Client, error) {
+	c, err := locker.Open(ctx, u, opts...)
+	if err != nil && !errors.Is(err, locker.ErrUnavailable) {
+		return nil, configuration(err)
+	}
+	return c, err
+}
+
+// defaultURL is the file that the processes of one user share, whose folder it
+// makes.
+func defaultURL() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) { // relative paths are to be ignored, says the XDG specification
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", configuration(fmt.Errorf("no store is given, and no place for the default one is known: %w", err))
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	dir := filepath.Join(state, "locker")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", configuration(fmt.Errorf("no store is given, and the folder of the default one cannot be made: %w", err))
+	}
+	u := url.URL{Scheme: "sqlite", Path: filepath.ToSlash(filepath.Join(dir, "locks.db"))}
+	return u.String(), nil
+}

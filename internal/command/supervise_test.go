@@ -1,0 +1,326 @@
+package command_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/command"
+	"github.com/lockerproject/locker/internal/commandtest"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// beats is a script that writes the time into the file $1 again and again, and
+// does not heed SIGTERM.
+const beats = `trap '' TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; done`
+
+// tree is a script whose processes all beat: the command, a child, and one in a
+// process group of its own, as timeout makes it.
+const tree = `
+	sh -c '` + beatsQuoted + `' sh "$1.child" &
+	timeout 300 sh -c '` + beatsQuoted + `' sh "$1.group" &
+	` + beats
+
+const beatsQuoted = `trap "" TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; done`
+
+var treeFiles = []string{"", ".child", ".group"}
+
+// lastBeat is the last time in a file.
+func lastBeat(t *testing.T, path string) time.Time {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(text))
+	if len(lines) == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, number(t, lines[len(lines)-1]))
+}
+
+func waitForBeats(t *testing.T, path string) {
+	t.Helper()
+	for _, suffix := range treeFiles {
+		commandtest.Eventually(t, "the command beats", func() bool {
+			info, err := os.Stat(path + suffix)
+			return err == nil && info.Size() > 0
+		})
+	}
+}
+
+// When locker is killed, so are the command and all that it has started, and the
+// lock ends with its lease.
+func TestRunKilled(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, env string) {
+		file := filepath.Join(t.TempDir(), "beats")
+		holder := locked(t, env, []string{t.Name(), "--ttl=2s"}, shell(tree, file)).Start()
+		waitForBeats(t, file)
+		holder.Signal(syscall.SIGKILL)
+		holder.Wait()
+		r := locked(t, env, []string{t.Name(), "--wait=45s"}, shell("date +%s%N")).Run()
+		if r.Code != 0 {
+			t.Fatal(r)
+		}
+		granted := time.Unix(0, number(t, r.Out))
+		for _, suffix := range treeFiles {
+			if last := lastBeat(t, file+suffix); !last.Before(granted) {
+				t.Errorf("the process %q went on for %v after the next one was granted", suffix, last.Sub(granted))
+			}
+		}
+	}, "consul", "zookeeper")
+}
+
+// When the store is out of reach of a holder, its command is dead, with all that it
+// has started and though it does not heed SIGTERM, before the store grants the lock
+// to anybody else.
+func TestRunCutOff(t *testing.T) {
+	t.Parallel()
+	for name, srv := range map[string]*testbed.Server{
+		"redis": testbed.SharedRedis(t), "etcd": testbed.SharedEtcd(t), "postgres": testbed.SharedPostgres(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "beats")
+			proxy := srv.Proxy(t)
+			holder := locked(t, "LOCKER_URL="+proxy.URL(), []string{t.Name(), "--ttl=6s", "-v"}, shell(tree, file)).Start()
+			waitForBeats(t, file)
+			next := locked(t, "LOCKER_URL="+srv.URL(), []string{t.Name(), "-v"}, shell("date +%s%N")).Start()
+			next.WaitErr("waiting for")
+			proxy.Cut()
+			n := next.Wait()
+			if r := holder.Wait(); r.Code != command.ExitLost || !strings.Contains(r.ErrOut, "the lock was lost while the command ran") {
+				t.Errorf("want %d, %v", command.ExitLost, r)
+			}
+			granted := time.Unix(0, number(t, n.Out))
+			for _, suffix := range treeFiles {
+				last := lastBeat(t, file+suffix)
+				t.Logf("the process %q was dead %v before the next grant", suffix, granted.Sub(last))
+				if !last.Before(granted) {
+					t.Errorf("the process %q went on for %v after the next one was granted", suffix, last.Sub(granted))
+				}
+			}
+		})
+	}
+}
+
+// A store that stands still past the lease grants nobody else before the command
+// is dead.
+func TestRunPausedStore(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	env := "LOCKER_URL=" + srv.URL()
+	file := filepath.Join(t.TempDir(), "beats")
+	holder := locked(t, env, []string{t.Name(), "--ttl=3s"}, shell(tree, file)).Start()
+	waitForBeats(t, file)
+	next := locked(t, env, []string{t.Name(), "-v"}, shell("date +%s%N")).Start()
+	next.WaitErr("waiting for")
+	srv.Pause()
+	time.Sleep(3500 * time.Millisecond) // the lease ends
+	srv.Resume()
+	n := next.Wait()
+	if r := holder.Wait(); r.Code != command.ExitLost {
+		t.Error(r)
+	}
+	if last, granted := lastBeat(t, file), time.Unix(0, number(t, n.Out)); !last.Before(granted) {
+		t.Errorf("the command went on for %v", last.Sub(granted))
+	}
+}
+
+// A command that heeds SIGTERM ends by it; the lock that was broken is free at
+// once.
+func TestRunBroken(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, env string) {
+		url, ok := strings.CutPrefix(env, "LOCKER_URL=")
+		if !ok {
+			url = "sqlite://" + strings.TrimPrefix(env, "XDG_STATE_HOME=") + "/locker/locks.db"
+		}
+		holder := locked(t, env, []string{t.Name(), "--ttl=6s"},
+			shell(`trap 'echo ends; exit 0' TERM; echo $LOCKER_TOKEN; while :; do sleep 0.05; done`)).Start()
+		token := uint64(number(t, holder.WaitOut("\n"))) //nolint:gosec // it is positive
+		client, err := locker.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if err := client.Break(t.Context(), t.Name(), token); err != nil {
+			t.Fatal(err)
+		}
+		if r := holder.Wait(); r.Code != command.ExitLost || !strings.HasSuffix(r.Out, "ends\n") {
+			t.Error(r)
+		}
+	})
+}
+
+// Signals reach the command and what it has started once each, and its code is
+// locker's.
+func TestRunForwardsSignals(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
+	holder := locked(t, env, []string{t.Name()}, shell(`
+		trap 'echo child TERM; exit 0' TERM
+		trap 'echo USR1' USR1; trap 'echo USR2' USR2; trap 'echo WINCH' WINCH
+		trap 'echo HUP' HUP; trap 'echo INT' INT; trap 'echo QUIT' QUIT
+		(trap 'echo grandchild TERM; exit 0' TERM; trap '' HUP INT QUIT USR1 USR2; echo up; while :; do sleep 0.02; done) &
+		while :; do wait; done`)).Start()
+	holder.WaitOut("up")
+	for sig, name := range map[syscall.Signal]string{
+		syscall.SIGUSR1: "USR1", syscall.SIGUSR2: "USR2", syscall.SIGWINCH: "WINCH",
+		syscall.SIGHUP: "HUP", syscall.SIGINT: "INT", syscall.SIGQUIT: "QUIT",
+	} {
+		holder.Signal(sig)
+		if out := holder.WaitOut(name + "\n"); strings.Count(out, name) != 1 {
+			t.Errorf("%s came more than once: %q", name, out)
+		}
+	}
+	holder.Signal(syscall.SIGTERM)
+	r := holder.Wait()
+	if r.Code != 0 || strings.Count(r.Out, "child TERM") != 2 || strings.Count(r.Out, "grandchild TERM") != 1 {
+		t.Error(r)
+	}
+}
+
+// Whoever reads the messages of locker may go away.
+func TestRunBrokenPipe(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	cmd := locked(t, env, []string{t.Name(), "-v"}, shell(`read line; exit 7`))
+	cmd.Stderr = w
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Start()
+	r.Close()
+	time.Sleep(10 * time.Millisecond)
+	in.Close()
+	if r := cmd.Wait(); r.Code != 7 {
+		t.Error(r)
+	}
+	if r := locked(t, env, []string{t.Name(), "--try"}, shell(`echo free`)).Run(); r.Code != 0 {
+		t.Errorf("the lock was not released: %v", r)
+	}
+}
+
+// A store that is gone when the command ends does not change its exit code.
+func TestRunStoreGoneAtTheEnd(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	holder := locked(t, "LOCKER_URL="+srv.URL(), []string{t.Name()}, shell(`echo held; read line; exit 3`))
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder.Start()
+	holder.WaitOut("held")
+	srv.Kill()
+	in.Close()
+	r := holder.Wait()
+	if r.Code != 3 || !strings.Contains(r.ErrOut, "the store has not confirmed that the lock is free; at the latest it is after 30s") ||
+		strings.Contains(r.ErrOut, "in the background") {
+		t.Error(r)
+	}
+}
+
+// What a command leaves in the background goes on when it has ended by itself.
+func TestRunLeavesTheBackground(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
+	file := filepath.Join(t.TempDir(), "done")
+	r := locked(t, env, []string{t.Name()}, shell(`(sleep 0.3; echo done > "$1") >/dev/null 2>&1 & exit 0`, file)).Run()
+	if r.Code != 0 {
+		t.Error(r)
+	}
+	commandtest.Eventually(t, "the background has ended", func() bool {
+		text, _ := os.ReadFile(file)
+		return string(text) == "done\n"
+	})
+}
+
+// On a terminal the command can read from it, and Ctrl-C reaches it once.
+func TestRunOnATerminal(t *testing.T) {
+	t.Parallel()
+	tty := commandtest.NewTerminal(t)
+	cmd := locked(t, "LOCKER_URL="+testbed.SharedRedis(t).URL(), []string{t.Name(), "-v"}, shell(`
+		trap 'echo "<INT>"' INT
+		read a; echo "read <$a>"
+		sleep 0.3 & wait; echo asleep; wait
+		read b; echo "read <$b>"; exit 4`))
+	tty.Attach(cmd).Start()
+	tty.WaitFor("acquired")
+	tty.Type("one\n")
+	tty.WaitFor("read <one>")
+	tty.Type("\x03")
+	tty.WaitFor("asleep")
+	tty.Type("two\n")
+	shown := tty.WaitFor("read <two>")
+	if r := cmd.Wait(); r.Code != 4 || strings.Count(shown, "<INT>") != 1 {
+		t.Errorf("%v\n%s", r, shown)
+	}
+	if !strings.Contains(shown, "\x1b[2m") {
+		t.Errorf("no colours: %q", shown)
+	}
+}
+
+// Ctrl-C before the command asks for the terminal reaches it once, too.
+func TestRunInterruptedOnATerminal(t *testing.T) {
+	t.Parallel()
+	tty := commandtest.NewTerminal(t)
+	cmd := locked(t, "LOCKER_URL="+testbed.SharedRedis(t).URL(), []string{t.Name()},
+		shell(`trap 'echo "<INT>"' INT; echo up; sleep 60 & wait; sleep 0.2; exit 4`)).With("NO_COLOR=1")
+	tty.Attach(cmd).Start()
+	tty.WaitFor("up")
+	tty.Type("\x03")
+	if r := cmd.Wait(); r.Code != 4 || strings.Count(tty.Shown(), "<INT>") != 1 || strings.Contains(tty.Shown(), "\x1b") {
+		t.Errorf("%v\n%q", r, tty.Shown())
+	}
+}
+
+// Under a shell Ctrl-Z stops locker and its command, and fg goes on with both; a
+// command whose lock was lost meanwhile is killed, and does nothing more.
+func TestRunStoppedAndContinued(t *testing.T) {
+	t.Parallel()
+	tty := commandtest.NewTerminal(t)
+	file := filepath.Join(t.TempDir(), "beats")
+	sh := commandtest.Command(t)
+	sh.Path, sh.Args = "/bin/bash", []string{"bash", "--norc", "-i"}
+	sh.With("LOCKER_URL="+testbed.SharedRedis(t).URL(), "PS1=ready> ", "TERM=dumb")
+	tty.Attach(sh).Start()
+	tty.WaitFor("ready> ")
+	tty.Type(fmt.Sprintf("%s run --ttl 5s %s -- sh -c 'while :; do date +%%s%%N >> %s; sleep 0.01; done'; echo code=$?\n",
+		commandtest.Binary(t), t.Name(), file))
+	commandtest.Eventually(t, "the command runs", func() bool { _, err := os.Stat(file); return err == nil })
+	tty.Type("\x1a")
+	tty.WaitFor("]+  Stopped")
+	still := func() bool {
+		before := lastBeat(t, file)
+		time.Sleep(100 * time.Millisecond)
+		return before.Equal(lastBeat(t, file))
+	}
+	if !still() {
+		t.Fatal("the command was not stopped")
+	}
+	tty.Type("fg\n")
+	commandtest.Eventually(t, "the command goes on", func() bool { return !still() })
+	tty.Type("\x1a")
+	commandtest.Eventually(t, "both are stopped again", func() bool { return strings.Count(tty.Shown(), "]+  Stopped") == 2 })
+	last := lastBeat(t, file)
+	time.Sleep(5500 * time.Millisecond) // the lease ends
+	tty.Type("fg; echo then=$?\n")
+	tty.WaitFor(fmt.Sprintf("then=%d", command.ExitLost))
+	if d := lastBeat(t, file).Sub(last); d > 0 {
+		t.Errorf("the command went on without the lock, for %v", d)
+	}
+	tty.Type("exit\n")
+	sh.Wait()
+}

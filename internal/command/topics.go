@@ -1,0 +1,25 @@
+package command
+
+import "github.com/spf13/cobra"
+
+func helpEnvironment() *cobra.Command {
+	return &cobra.Command{
+		Use:   "environment",
+		Short: "The environment variables of locker",
+		Long: `Read by locker:
+
+  LOCKER_URL       URL of the store, where --url is not given; locker console takes
+                   several, separated by blanks
+  LOCKER_URL_FILE  a file that holds the URL, where neither is given
+  XDG_STATE_HOME   folder of the default store, locker/locks.db (default
+                   ~/.local/state), where none of these is given
+  NO_COLOR         if set to anything, output has no colours
+
+URLs:
+
+  redis://[user:password@]host:port[/db]    etcd://host:2379,host:2379
+  consul://host:8500                        zookeeper://host:2181/chroot
+  postgres://user:password@host/db          mysql://user:password@host:3306/db
+  sqlite:///path/to/locks.db                redlock://host1,host2,host3`,
+	}
+}

@@ -1,0 +1,70 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// version is what locker version says, in the order in which it says it.
+type version struct {
+	Version  string   `json:"version"`
+	Revision string   `json:"revision,omitempty"` // of the sources
+	Modified bool     `json:"modified,omitempty"` // they were changed after it
+	Time     string   `json:"time,omitempty"`     // of the revision
+	Go       string   `json:"go"`
+	Platform string   `json:"platform"`
+	Stores   []string `json:"stores"` // the schemes of URLs
+}
+
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version, and the stores that it knows",
+		Example: "  locker version\n  locker version --json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := readVersion()
+			return a.print(v, func(w io.Writer) error {
+				revision := ""
+				if v.Revision != "" {
+					revision = fmt.Sprintf(" (%.12s)", v.Revision)
+				}
+				_, err := fmt.Fprintf(w, "locker %s%s\n%s %s\nstores: %s\n",
+					v.Version, revision, v.Go, v.Platform, strings.Join(v.Stores, ", "))
+				return err
+			})
+		},
+	}
+}
+
+func readVersion() version {
+	v := version{
+		Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Stores: driver.Schemes(),
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		case "vcs.time":
+			v.Time = s.Value
+		}
+	}
+	return v
+}

@@ -1,0 +1,52 @@
+package command_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockerproject/locker/internal/command"
+	"github.com/lockerproject/locker/internal/commandtest"
+)
+
+func TestMain(m *testing.M) { commandtest.Main(m) }
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	r := commandtest.Command(t, "version").Run()
+	if r.Code != 0 || !strings.HasPrefix(r.Out, "locker ") || r.ErrOut != "" {
+		t.Error(r)
+	}
+	r = commandtest.Command(t, "version", "--json").Run()
+	var v struct{ Stores []string }
+	if err := json.Unmarshal([]byte(r.Out), &v); err != nil || !slices.Contains(v.Stores, "redis+cluster") {
+		t.Errorf("%v\n%v", err, r)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"no-such-verb"}, {"version", "--no-such-flag"}, {"version", "argument"}, {"--url"},
+	} {
+		r := commandtest.Command(t, args...).Run()
+		if r.Code != command.ExitUsage || r.Out != "" ||
+			!strings.HasPrefix(r.ErrOut, "locker: ") || !strings.Contains(r.ErrOut, "\n   try: locker ") {
+			t.Error(r)
+		}
+	}
+}
+
+func TestErrorsAsJSON(t *testing.T) {
+	t.Parallel()
+	r := commandtest.Command(t, "--json", "version", "argument").Run()
+	var e struct {
+		Error, Try string
+		Exit       int
+	}
+	if err := json.Unmarshal([]byte(r.ErrOut), &e); err != nil ||
+		e.Error == "" || e.Try != "locker version --help" || e.Exit != r.Code || r.Code != command.ExitUsage {
+		t.Errorf("%v\n%v", err, r)
+	}
+}

@@ -1,0 +1,229 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+
+	"github.com/lockerproject/locker"
+)
+
+// watchModel is the screen of locker watch, as Bubble Tea wants it: Update changes
+// it, View draws it.
+type watchModel struct {
+	ctx   context.Context //nolint:containedctx // of the verb: Bubble Tea's commands have none
+	w     *watcher
+	store string
+	out   io.Writer // which takes colours, or does not
+
+	seen look  // the last look that succeeded
+	err  error // of the last look
+	down time.Time
+
+	width, height int
+	cursor        int    // the row that is selected
+	selected      string // its name, which the cursor follows
+	top           int    // the first row that is shown
+	sort          int    // index in orders
+	filter        string
+	typing        bool   // the filter is being typed
+	detail        string // the lock whose tickets are shown; empty: the table of all
+	stopped       bool   // the picture stands still
+}
+
+// orders are the ways to sort, each with the column that shows it.
+var orders = []struct {
+	column  int // in summaryHead
+	compare func(now time.Time) func(a, b locker.Queue) int
+}{
+	{0, func(time.Time) func(a, b locker.Queue) int {
+		return func(a, b locker.Queue) int { return strings.Compare(a.Name, b.Name) }
+	}},
+	{4, func(time.Time) func(a, b locker.Queue) int {
+		return func(a, b locker.Queue) int {
+			_, na := tally(a)
+			_, nb := tally(b)
+			return cmp.Compare(nb, na)
+		}
+	}},
+	{5, func(now time.Time) func(a, b locker.Queue) int {
+		return func(a, b locker.Queue) int { return cmp.Compare(longestWait(b, now), longestWait(a, now)) }
+	}},
+	{2, func(now time.Time) func(a, b locker.Queue) int {
+		return func(a, b locker.Queue) int { return cmp.Compare(heldFor(b, now), heldFor(a, now)) }
+	}},
+}
+
+// heldFor is how long the first holder holds already.
+func heldFor(q locker.Queue, now time.Time) time.Duration {
+	if len(q.Tickets) == 0 || !q.Tickets[0].Held {
+		return 0
+	}
+	return age(q.Tickets[0], now)
+}
+
+func newWatchModel(ctx context.Context, w *watcher, store string, out io.Writer, first look) watchModel {
+	return watchModel{ctx: ctx, w: w, store: store, out: out, seen: first, width: 80, height: 24}
+}
+
+// lookNow is the message that it is time to look.
+type lookNow struct{}
+
+func (m watchModel) Init() tea.Cmd { return m.lookAfter(m.w.pause(m.seen)) }
+
+func (m watchModel) lookAfter(d time.Duration) tea.Cmd {
+	return tea.Tick(d, func(time.Time) tea.Msg { return lookNow{} })
+}
+
+func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	var then tea.Cmd
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case lookNow:
+		return m, func() tea.Msg { return m.w.look(m.ctx) }
+	case look:
+		m.take(msg)
+		then = m.lookAfter(m.w.pause(msg))
+	case tea.KeyMsg:
+		then = m.key(msg)
+	}
+	m.scroll()
+	return m, then
+}
+
+// take notes what was seen.
+func (m *watchModel) take(l look) {
+	if m.stopped {
+		return
+	}
+	if m.err = l.err; m.err == nil {
+		m.seen, m.down = l, time.Time{}
+	} else if m.down.IsZero() {
+		m.down = l.at
+	}
+}
+
+// key is what a key does.
+func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
+	switch {
+	case msg.Type == tea.KeyCtrlC:
+		return tea.Interrupt
+	case msg.Type == tea.KeyCtrlZ:
+		return tea.Suspend
+	case m.typing:
+		m.typeFilter(msg)
+		return nil
+	}
+	switch msg.String() {
+	case "q":
+		return tea.Quit
+	case "esc":
+		if m.detail == "" && m.filter == "" {
+			return tea.Quit
+		}
+		if m.detail != "" {
+			m.detail, m.top = "", 0
+		} else {
+			m.filter = ""
+		}
+	case "enter":
+		if m.detail == "" {
+			m.detail, m.top = m.selected, 0
+		}
+	case "/":
+		m.typing, m.detail = true, ""
+	case "s":
+		m.sort = (m.sort + 1) % len(orders)
+	case " ":
+		m.stopped = !m.stopped
+	default:
+		m.move(msg.String())
+	}
+	return nil
+}
+
+// typeFilter is a key while the filter is being typed.
+func (m *watchModel) typeFilter(msg tea.KeyMsg) {
+	switch msg.Type {
+	case tea.KeyEnter:
+		m.typing = false
+	case tea.KeyEsc:
+		m.typing, m.filter = false, ""
+	case tea.KeyBackspace:
+		if runes := []rune(m.filter); len(runes) > 0 {
+			m.filter = string(runes[:len(runes)-1])
+		}
+	case tea.KeyRunes, tea.KeySpace:
+		m.filter += string(msg.Runes)
+	}
+}
+
+// move moves the cursor or, where there is none, the picture.
+func (m *watchModel) move(key string) {
+	page := max(1, m.rows()-1)
+	step := map[string]int{
+		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page,
+		"home": -1 << 30, "g": -1 << 30, "end": 1 << 30, "G": 1 << 30,
+	}[key]
+	if m.detail != "" {
+		m.top += step
+		return
+	}
+	if queues := m.shown(); step != 0 && len(queues) > 0 {
+		m.cursor = min(max(0, m.cursor+step), len(queues)-1)
+		m.selected = queues[m.cursor].Name
+	}
+}
+
+// scroll lets the cursor follow its lock, and the picture the cursor.
+func (m *watchModel) scroll() {
+	if m.detail != "" {
+		m.top = min(max(0, m.top), max(0, len(m.ticketsOf(m.detail))-m.rows()))
+		return
+	}
+	queues := m.shown()
+	at := slices.IndexFunc(queues, func(q locker.Queue) bool { return q.Name == m.selected })
+	if at < 0 { // it has become free, or is filtered out
+		at = min(m.cursor, len(queues)-1)
+	}
+	m.cursor = max(0, at)
+	if m.selected = ""; at >= 0 {
+		m.selected = queues[at].Name
+	}
+	m.top = min(m.top, m.cursor, max(0, len(queues)-m.rows()))
+	m.top = max(m.top, m.cursor-m.rows()+1)
+}
+
+// shown are the queues that pass the filter, as they are sorted.
+func (m *watchModel) shown() []locker.Queue {
+	queues := slices.Clone(m.seen.queues)
+	if m.filter != "" {
+		queues = slices.DeleteFunc(queues, func(q locker.Queue) bool { return !m.matches(q) })
+	}
+	slices.SortStableFunc(queues, orders[m.sort].compare(m.seen.at))
+	return queues
+}
+
+// matches tells whether the name of a queue, or an owner or note in it, contains the
+// filter.
+func (m *watchModel) matches(q locker.Queue) bool {
+	return strings.Contains(q.Name, m.filter) || slices.ContainsFunc(q.Tickets, func(t locker.Ticket) bool {
+		return strings.Contains(t.Owner, m.filter) || strings.Contains(t.Note, m.filter)
+	})
+}
+
+// ticketsOf are the tickets of one lock; none: it is free.
+func (m *watchModel) ticketsOf(name string) []locker.Ticket {
+	for _, q := range m.seen.queues {
+		if q.Name == name {
+			return q.Tickets
+		}
+	}
+	return nil
+}

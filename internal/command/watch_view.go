@@ -1,0 +1,179 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/lockerproject/locker"
+)
+
+// around is how many lines of the screen are not rows of the table: the title, the
+// banner, the head, and the keys.
+const around = 4
+
+// rows is how many rows of the table the screen has.
+func (m *watchModel) rows() int { return max(1, m.height-around) }
+
+const reverse style = "7"
+
+func (m *watchModel) paint(s style, text string) string { return paint(m.out, s, text) }
+
+// View draws the screen.
+func (m watchModel) View() string {
+	head, rows := m.table()
+	lines := []string{m.title(), m.banner()}
+	lines = append(lines, m.layOut(head, rows)...)
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines, m.keys())
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, m.width, "…")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (m *watchModel) title() string {
+	what := "locker watch " + m.store
+	if m.w.prefix != "" {
+		what += " " + printable(m.w.prefix) + "…"
+	}
+	holders, waiters := 0, 0
+	for _, q := range m.seen.queues {
+		h, w := tally(q)
+		holders, waiters = holders+h, waiters+w
+	}
+	figures := fmt.Sprintf("%s  %s, %s, %s", m.seen.at.Format(time.TimeOnly), count(len(m.seen.queues), "lock", "locks"),
+		count(holders, "holder", "holders"), count(waiters, "waiter", "waiters"))
+	what = ansi.Truncate(what, max(0, m.width-ansi.StringWidth(figures)-2), "…")
+	gap := max(2, m.width-ansi.StringWidth(what)-ansi.StringWidth(figures))
+	return m.paint(bold, what) + strings.Repeat(" ", gap) + figures
+}
+
+// banner says what the reader has to know: an outage before all else.
+func (m *watchModel) banner() string {
+	var parts []string
+	if m.err != nil {
+		parts = append(parts, m.paint(red, fmt.Sprintf("no answer for %s; what is shown is of %s: %s",
+			short(time.Since(m.down)), m.seen.at.Format(time.TimeOnly), printable(oneLine(m.err.Error())))))
+	}
+	if m.stopped {
+		parts = append(parts, m.paint(yellow, "stopped"))
+	}
+	if m.typing || m.filter != "" {
+		text := "filter: " + printable(m.filter)
+		if m.typing {
+			text += "_"
+		}
+		parts = append(parts, text)
+	}
+	if m.detail != "" {
+		parts = append(parts, m.paint(bold, printable(m.detail)))
+	}
+	return strings.Join(parts, "  ")
+}
+
+func (m *watchModel) keys() string {
+	keys := "↑↓ move  enter tickets  / filter  s sort  space stop  q quit"
+	if m.detail != "" {
+		keys = "↑↓ scroll  esc back  space stop  q quit"
+	}
+	return m.paint(dim, keys)
+}
+
+// table is the head and the rows that are shown.
+func (m *watchModel) table() (head []string, rows [][]string) {
+	if m.detail != "" {
+		return ticketHead, m.ticketRows(m.ticketsOf(m.detail))
+	}
+	head = slices.Clone(summaryHead)
+	head[orders[m.sort].column] += "*"
+	queues := m.shown()
+	for _, q := range queues[min(m.top, len(queues)):min(m.top+m.rows(), len(queues))] {
+		rows = append(rows, summarize(q, m.seen.at).cells())
+	}
+	return head, rows
+}
+
+func (m *watchModel) ticketRows(ts []locker.Ticket) (rows [][]string) {
+	for _, t := range ts[min(m.top, len(ts)):min(m.top+m.rows(), len(ts))] {
+		rows = append(rows, ticketCells(m.out, t, m.seen.at))
+	}
+	return rows
+}
+
+// layOut makes lines of the table, and marks the row under the cursor.
+func (m *watchModel) layOut(head []string, rows [][]string) []string {
+	const mark = 2
+	widths := fit(head, rows, m.width-mark)
+	lines := []string{m.paint(bold, strings.Repeat(" ", mark)+row(head, widths))}
+	for i, cells := range rows {
+		line := row(cells, widths)
+		if m.detail == "" && m.top+i == m.cursor {
+			lines = append(lines, m.paint(reverse, pad("> "+line, m.width)))
+		} else {
+			lines = append(lines, "  "+line)
+		}
+	}
+	if len(rows) == 0 {
+		lines = append(lines, "  "+m.nothing())
+	}
+	return lines
+}
+
+// nothing is what an empty table says.
+func (m *watchModel) nothing() string {
+	switch {
+	case m.detail != "":
+		return "free: nobody holds it or waits for it"
+	case m.filter != "":
+		return strconv.Itoa(len(m.seen.queues)) + " filtered out"
+	}
+	return "nobody holds a lock or waits for one"
+}
+
+// fit are the widths of columns that fill no more than the width of the screen: the widest
+// gives way first.
+func fit(head []string, rows [][]string, width int) []int {
+	widths := make([]int, len(head))
+	for _, cells := range append([][]string{head}, rows...) {
+		for i, cell := range cells {
+			widths[i] = max(widths[i], ansi.StringWidth(cell))
+		}
+	}
+	over := 2*(len(widths)-1) - width
+	for _, w := range widths {
+		over += w
+	}
+	for ; over > 0; over-- {
+		widest := 0
+		for i, w := range widths {
+			if w > widths[widest] {
+				widest = i
+			}
+		}
+		if widths[widest] <= 4 {
+			break
+		}
+		widths[widest]--
+	}
+	return widths
+}
+
+// row is one line of the table.
+func row(cells []string, widths []int) string {
+	parts := make([]string, len(cells))
+	for i, cell := range cells {
+		parts[i] = pad(ansi.Truncate(cell, widths[i], "…"), widths[i])
+	}
+	return strings.TrimRight(strings.Join(parts, "  "), " ")
+}
+
+func pad(text string, width int) string {
+	return text + strings.Repeat(" ", max(0, width-ansi.StringWidth(text)))
+}

@@ -1,0 +1,219 @@
+package console
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+const (
+	keepEvents = 60               // of one queue
+	freeFor    = 30 * time.Second // an empty queue is still shown
+	forgetFree = 10 * time.Minute // and what happened in it is known
+	maxFree    = 2000             // empty queues that are remembered
+
+	bucket     = 2 * time.Second // of a sparkline
+	numBuckets = 60
+
+	// A change that was seen after a longer time than this, as after an outage, has
+	// no place in a rate.
+	maxCounted = 10 * time.Second
+
+	streamed  = 20   // tickets of a queue that every browser gets
+	inspected = 1000 // tickets that a lock's own page gets
+)
+
+// key tells the tickets of a queue apart. Holders that are not of this library
+// have the token 0.
+type key struct {
+	token uint64
+	owner string
+}
+
+func keyOf(t locker.Ticket) key { return key{t.Token, t.Owner} }
+
+// record is what the console knows of one queue.
+type record struct {
+	name   string
+	since  time.Time // watched
+	at     time.Time // last seen in a poll, empty or not
+	last   []locker.Ticket
+	lease  map[key]time.Duration // the longest remaining lease seen
+	broken map[key]bool          // by this console
+	empty  time.Time             // since when nobody is there; zero: somebody is
+
+	grants  uint64 // seen so far
+	buckets [numBuckets]uint16
+	newest  int64 // number of the newest bucket
+	turns   uint8 // one bit for each poll, newest lowest: a grant was seen
+
+	events []event
+	seq    uint64 // of the last event
+	view   *queueView
+}
+
+// The kinds of events.
+const (
+	queued   = "queued"   // a waiter is new
+	granted  = "granted"  // a holder is new, or a waiter became one
+	passed   = "passed"   // a waiter went while a later ticket holds: granted and released, or it gave up
+	gone     = "left"     // a waiter went, and nobody later holds
+	released = "released" // a holder went before its lease ended
+	expired  = "expired"  // a holder went when its lease was over
+	broken   = "broken"   // this console removed the ticket
+)
+
+// event is one difference between two polls. Times are in milliseconds.
+type event struct {
+	Seq    uint64 `json:"seq"`
+	At     int64  `json:"at"`
+	Within int64  `json:"within"` // it happened in so long a time before At
+	Kind   string `json:"kind"`
+	Token  string `json:"token"`
+	Owner  string `json:"owner"`
+	Shared bool   `json:"shared,omitempty"`
+	For    int64  `json:"for,omitempty"` // it had waited, or held
+}
+
+// update compares the queue with what was there, and keeps what changed.
+func (r *record) update(now []locker.Ticket, at time.Time, within time.Duration) {
+	old := make(map[key]locker.Ticket, len(r.last))
+	for _, t := range r.last {
+		old[keyOf(t)] = t
+	}
+	leases := make(map[key]time.Duration, len(now))
+	var grants int
+	var top uint64 // the latest ticket that holds
+	var came []event
+	for _, t := range now {
+		k := keyOf(t)
+		was, there := old[k]
+		delete(old, k)
+		leases[k] = max(r.lease[k], t.Remaining)
+		if t.Held {
+			top = max(top, t.Token)
+		}
+		switch {
+		case t.Held && !(there && was.Held):
+			grants++
+			came = append(came, eventOf(granted, t, waited(was, t)))
+		case !t.Held && !there:
+			came = append(came, eventOf(queued, t, 0))
+		}
+	}
+	var left []event
+	for _, t := range r.last { // in order
+		if _, is := old[keyOf(t)]; !is {
+			continue
+		}
+		kind := r.farewell(t, at, top)
+		if kind == passed {
+			grants++
+		}
+		left = append(left, eventOf(kind, t, age(t, at)))
+	}
+	r.note(append(left, came...), at, within)
+	r.count(grants, at, within)
+	r.last, r.lease, r.at = now, leases, at
+	maps.DeleteFunc(r.broken, func(k key, _ bool) bool { _, there := leases[k]; return !there })
+	if len(now) > 0 {
+		r.empty = time.Time{}
+	} else if r.empty.IsZero() {
+		r.empty = at
+	}
+}
+
+// farewell says how a ticket went that is not there any more.
+func (r *record) farewell(t locker.Ticket, at time.Time, top uint64) string {
+	switch {
+	case r.broken[keyOf(t)]:
+		return broken
+	case t.Held && t.Remaining > 0 && !at.Before(r.at.Add(t.Remaining)):
+		return expired
+	case t.Held:
+		return released
+	case t.Token < top:
+		return passed
+	default:
+		return gone
+	}
+}
+
+func eventOf(kind string, t locker.Ticket, d time.Duration) event {
+	return event{
+		Kind: kind, Token: strconv.FormatUint(t.Token, 10), Owner: t.Owner, Shared: t.Shared,
+		For: max(0, d.Milliseconds()),
+	}
+}
+
+// waited is how long a holder had queued, both times by the store's clock.
+func waited(was, is locker.Ticket) time.Duration {
+	if was.Since.IsZero() || is.Since.IsZero() {
+		return 0
+	}
+	return is.Since.Sub(was.Since)
+}
+
+func age(t locker.Ticket, at time.Time) time.Duration {
+	if t.Since.IsZero() {
+		return 0
+	}
+	return at.Sub(t.Since)
+}
+
+// note keeps the newest events, oldest first.
+func (r *record) note(es []event, at time.Time, within time.Duration) {
+	for _, e := range es {
+		r.seq++
+		e.Seq, e.At, e.Within = r.seq, at.UnixMilli(), within.Milliseconds()
+		r.events = append(r.events, e)
+	}
+	if over := len(r.events) - keepEvents; over > 0 {
+		r.events = slices.Delete(r.events, 0, over)
+	}
+}
+
+// count puts grants into the bucket of their time.
+func (r *record) count(grants int, at time.Time, within time.Duration) {
+	r.turns <<= 1
+	if within > maxCounted {
+		return
+	}
+	if grants > 0 {
+		r.turns |= 1
+	}
+	r.grants += uint64(grants)
+	r.advance(at)
+	b := &r.buckets[r.newest%numBuckets]
+	*b = uint16(min(int(*b)+grants, 1<<16-1))
+}
+
+// advance empties the buckets that time has come round to.
+func (r *record) advance(at time.Time) {
+	n := at.UnixMilli() / bucket.Milliseconds()
+	for i := max(r.newest+1, n-numBuckets+1); i <= n; i++ {
+		r.buckets[i%numBuckets] = 0
+	}
+	r.newest = max(r.newest, n)
+}
+
+// busy tells whether each of the last polls saw a new holder: then there were
+// probably more.
+func (r *record) busy() bool { return r.turns&0b1111 == 0b1111 }
+
+// rates are the buckets, oldest first; nil if all are empty.
+func (r *record) rates(at time.Time) []uint16 {
+	r.advance(at)
+	out, sum := make([]uint16, numBuckets), uint64(0)
+	for i := range out {
+		out[i] = r.buckets[(r.newest+1+int64(i))%numBuckets]
+		sum += uint64(out[i])
+	}
+	if sum == 0 {
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,228 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+const (
+	askWithin   = 5 * time.Second  // one request to a store
+	linger      = 15 * time.Second // polling goes on after the last browser left
+	idleFactor  = 4                // a poll that took d is followed by 4 d of rest at least
+	maxInterval = time.Minute
+	firstRetry  = 500 * time.Millisecond // after a failed poll, doubled up to maxRetry
+	maxRetry    = 4 * time.Second
+)
+
+// store polls one Source while somebody looks, and keeps what it saw.
+type store struct {
+	Store
+	every time.Duration
+
+	poke chan struct{} // poll now
+
+	mu       sync.Mutex
+	viewers  map[chan<- struct{}]bool // told of each new snapshot
+	left     time.Time                // when the last viewer left
+	records  map[string]*record
+	snapshot *snapshot
+	polled   time.Time // the last poll that succeeded
+	failures int
+}
+
+func newStore(s Store, every time.Duration) *store {
+	return &store{
+		Store: s, every: every, poke: make(chan struct{}, 1),
+		viewers: make(map[chan<- struct{}]bool), records: make(map[string]*record),
+		snapshot: &snapshot{Status: status{State: connecting}},
+	}
+}
+
+// watch has the store tell c, without waiting for it, of each new snapshot, until
+// the function it returns is called.
+func (s *store) watch(c chan<- struct{}) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.viewers) == 0 {
+		s.wake()
+		if time.Since(s.left) > linger { // what there is is old
+			old := *s.snapshot
+			old.Status.State = connecting
+			s.snapshot = &old
+		}
+	}
+	s.viewers[c] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.viewers, c)
+		s.left = time.Now()
+	}
+}
+
+// wake has the poller poll now.
+func (s *store) wake() {
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+// watched tells whether anybody looks, or did a moment ago.
+func (s *store) watched() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.viewers) > 0 || time.Since(s.left) < linger
+}
+
+// run polls until ctx ends.
+func (s *store) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for {
+		var rest <-chan time.Time
+		if s.watched() {
+			select {
+			case <-s.poke: // this poll is the answer
+			default:
+			}
+			timer.Reset(s.poll(ctx))
+			rest = timer.C
+		}
+		select { // with nobody looking only a new viewer wakes it
+		case <-ctx.Done():
+			return
+		case <-s.poke:
+		case <-rest:
+		}
+		timer.Stop()
+	}
+}
+
+// poll asks the store once and publishes the answer. It returns how long to rest.
+func (s *store) poll(ctx context.Context) time.Duration {
+	began := time.Now()
+	seen, err := s.ask(ctx)
+	took := time.Since(began)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return 0
+	}
+	var rest time.Duration
+	next := &snapshot{Status: s.snapshot.Status, queues: s.snapshot.queues}
+	if err != nil {
+		s.failures++
+		rest = min(firstRetry<<min(s.failures-1, 10), maxRetry)
+		next.Status.fail(err, began)
+	} else {
+		s.failures = 0
+		rest = min(max(s.every, idleFactor*took), maxInterval)
+		next.queues = s.absorb(seen, began)
+		next.Status = status{State: up, At: began.UnixMilli()}
+	}
+	next.Status.Took, next.Status.Rest = took.Milliseconds(), rest.Milliseconds()
+	s.snapshot = next
+	for c := range s.viewers {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+	return rest
+}
+
+// sighting is what one Inspect told.
+type sighting struct {
+	tickets []locker.Ticket
+	at      time.Time
+}
+
+// askedAtOnce is how many queues are asked for at a time.
+const askedAtOnce = 16
+
+// ask lists the names and inspects each. All or nothing: half a picture would look
+// like locks that were released.
+func (s *store) ask(ctx context.Context) (map[string]sighting, error) {
+	listing, cancel := context.WithTimeout(ctx, askWithin)
+	names, err := s.Source.List(listing)
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var (
+		mu    sync.Mutex
+		group sync.WaitGroup
+		seen  = make(map[string]sighting, len(names))
+		work  = make(chan string)
+	)
+	for range min(askedAtOnce, len(names)) {
+		group.Go(func() {
+			for name := range work {
+				q, err := s.inspect(ctx, name)
+				if err != nil {
+					fail(err)
+					continue
+				}
+				mu.Lock()
+				seen[name] = sighting{q.Tickets, time.Now()}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, name := range names {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- name
+	}
+	close(work)
+	group.Wait()
+	return seen, context.Cause(ctx)
+}
+
+func (s *store) inspect(ctx context.Context, name string) (locker.Queue, error) {
+	if ctx.Err() != nil { // another queue's request failed
+		return locker.Queue{}, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	return s.Source.Inspect(ctx, name)
+}
+
+// The states of a store.
+const (
+	connecting  = "connecting"  // not polled yet
+	up          = "up"          // the last poll succeeded
+	down        = "down"        // it failed
+	unsupported = "unsupported" // the store cannot list
+)
+
+// status is how the last poll went. Times are in milliseconds, since 1970 where
+// they are moments.
+type status struct {
+	State string `json:"state"`
+	Error string `json:"error,omitempty"`
+	Since int64  `json:"since,omitempty"` // down: of the first poll that failed
+	At    int64  `json:"at,omitempty"`    // of the last poll that succeeded
+	Took  int64  `json:"took"`
+	Rest  int64  `json:"rest"` // until the next poll
+}
+
+func (s *status) fail(err error, at time.Time) {
+	if s.State != down && s.State != unsupported {
+		s.Since = at.UnixMilli()
+	}
+	s.State, s.Error = down, err.Error()
+	if errors.Is(err, locker.ErrUnsupported) {
+		s.State = unsupported
+	}
+}

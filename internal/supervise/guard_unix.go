@@ -1,0 +1,80 @@
+//go:build unix
+
+package supervise
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// guard is the process that ends what is left of the command when this process is
+// killed: then the kernel closes the pipe between them.
+type guard struct {
+	cmd  *exec.Cmd
+	pipe io.WriteCloser
+}
+
+// startGuard starts the guard, in a session of its own, so that nothing that is
+// sent to this process or its group reaches it. It need not have come up before
+// the command is started: what it is to watch waits in the pipe.
+func startGuard(command []string, log func(string)) *guard {
+	if len(command) == 0 {
+		return nil
+	}
+	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // stop ends it
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pipe, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		log(fmt.Sprintf("there is no guard: if locker is killed, processes that the command has started may go on: %v", err))
+		return nil
+	}
+	return &guard{cmd, pipe}
+}
+
+func (g *guard) watch(group int, mark string) {
+	if g != nil {
+		_, _ = fmt.Fprintf(g.pipe, "%d %s\n", group, mark)
+	}
+}
+
+// stop ends the guard. The command has ended.
+func (g *guard) stop() {
+	if g == nil {
+		return
+	}
+	_ = g.cmd.Process.Kill()
+	_ = g.cmd.Wait()
+}
+
+// Guard waits for the end of the process at the other end of in, and then kills
+// what in named. It is all that the guard's process does.
+func Guard(in io.Reader) {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	var group int
+	var mark string
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		_, _ = fmt.Sscan(lines.Text(), &group, &mark)
+	}
+	if group == 0 || mark == "" {
+		return
+	}
+	signalAll(group, mark, syscall.SIGKILL)
+	for range 100 { // processes that were started meanwhile
+		time.Sleep(10 * time.Millisecond)
+		if len(remaining(group, mark)) == 0 {
+			return
+		}
+		signalAll(group, mark, syscall.SIGKILL)
+	}
+}

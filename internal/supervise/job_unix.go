@@ -1,0 +1,181 @@
+//go:build unix
+
+package supervise
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// job is a command that runs.
+type job struct {
+	Options
+	group    int       // its process, and process group
+	mark     string    // "LOCKER_RUN_ID=…"
+	ended    bool      // it was told to end
+	deadline time.Time // then: by when it has to
+
+	own   chan os.Signal // SIGCONT and SIGTSTP to this process
+	tty   *terminal
+	gave  bool // the terminal, to the group
+	asked bool // to stop, by a signal to this process
+}
+
+// Run starts cmd, whose standard streams are files, and waits for its end. An
+// error says that it was not started.
+//
+// Run is not for several goroutines at once: it deals with signals of the process.
+func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
+	// The kernel's signal at the parent's death comes at the death of the thread
+	// that has started the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	j := &job{Options: o, mark: MarkName + "=" + newMark(), own: make(chan os.Signal, 4)}
+	cmd.Env = append(cmd.Environ(), j.mark)
+	cmd.SysProcAttr = attributes()
+	guard := startGuard(o.Guard, j.log)
+	defer guard.stop()
+	signal.Notify(j.own, syscall.SIGCONT, syscall.SIGTSTP)
+	defer signal.Stop(j.own)
+	if err := start(cmd); err != nil {
+		return Result{}, err
+	}
+	j.group = cmd.Process.Pid
+	guard.watch(j.group, j.mark)
+	changes := watch(j.group)
+	defer func() { _ = cmd.Process.Release() }()
+	defer j.takeTerminal()
+	return j.loop(ctx, changes), nil
+}
+
+// start starts cmd and, as execvp does, a script without a first line that
+// names its interpreter by the shell.
+func start(cmd *exec.Cmd) error {
+	err := cmd.Start()
+	if !errors.Is(err, syscall.ENOEXEC) {
+		return err
+	}
+	again := exec.Command("/bin/sh", append([]string{cmd.Path}, cmd.Args[1:]...)...) //nolint:noctx // Run ends it
+	again.Env, again.Dir, again.SysProcAttr = cmd.Env, cmd.Dir, cmd.SysProcAttr
+	again.Stdin, again.Stdout, again.Stderr = cmd.Stdin, cmd.Stdout, cmd.Stderr
+	err = again.Start()
+	cmd.Process = again.Process
+	return err
+}
+
+// watch reports the changes of a child: that it was stopped, at last that it has
+// ended.
+func watch(pid int) <-chan syscall.WaitStatus {
+	changes := make(chan syscall.WaitStatus)
+	go func() {
+		defer close(changes)
+		for {
+			var status syscall.WaitStatus
+			_, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil)
+			switch {
+			case errors.Is(err, syscall.EINTR):
+				continue
+			case err != nil:
+				return
+			}
+			changes <- status
+			if status.Exited() || status.Signaled() {
+				return
+			}
+		}
+	}()
+	return changes
+}
+
+func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Result {
+	over := ctx.Done()
+	var kill <-chan time.Time
+	for {
+		select {
+		case status, ok := <-changes:
+			switch {
+			case !ok:
+				j.log("the system does not tell how the command ended")
+				return Result{Code: 1, Ended: j.ended}
+			case status.Stopped():
+				j.stopped(status.StopSignal())
+			default:
+				return j.exited(ctx, status)
+			}
+		case sig := <-j.Signals:
+			j.send(sig.(syscall.Signal)) //nolint:forcetypeassert // all are, on Unix
+		case sig := <-j.own:
+			if sig == syscall.SIGTSTP {
+				j.asked = true
+				j.send(syscall.SIGTSTP)
+			} else {
+				j.resumed()
+			}
+		case <-over:
+			over = nil
+			kill = time.After(j.Grace)
+			j.end()
+		case <-kill:
+			signalAll(j.group, j.mark, syscall.SIGKILL)
+		}
+	}
+}
+
+// end tells the command, and what it has started, to end. One that is stopped has
+// to go on for that.
+func (j *job) end() {
+	j.ended = true
+	j.deadline = time.Now().Add(j.Grace)
+	signalAll(j.group, j.mark, syscall.SIGTERM)
+	signalAll(j.group, j.mark, syscall.SIGCONT)
+}
+
+// exited is the end of the command, and of what it has started if it was told to
+// end.
+func (j *job) exited(ctx context.Context, status syscall.WaitStatus) Result {
+	if ctx.Err() != nil {
+		if !j.ended {
+			j.end()
+		}
+		j.endRest()
+	}
+	return Result{Code: code(status), Ended: j.ended}
+}
+
+func code(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// send sends a signal on to the group.
+func (j *job) send(sig syscall.Signal) {
+	_ = syscall.Kill(-j.group, sig)
+	if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
+		_ = syscall.Kill(-j.group, syscall.SIGCONT) // a stopped process does not hear
+	}
+}
+
+// endRest waits for the processes that the command has left, and kills them at
+// the deadline.
+func (j *job) endRest() {
+	const patience = 2 * time.Second // for a process in the kernel's hands
+	for len(remaining(j.group, j.mark)) > 0 {
+		late := time.Since(j.deadline)
+		if late > patience {
+			j.log("processes of the command do not end")
+			return
+		}
+		if late >= 0 {
+			signalAll(j.group, j.mark, syscall.SIGKILL)
+		}
+		time.Sleep(min(20*time.Millisecond, max(time.Millisecond, -late)))
+	}
+}

@@ -1,0 +1,84 @@
+// Package supervise runs a command that must not outlive the right to run it.
+//
+// The command gets a process group of its own. Signals that are sent to this
+// process are sent on to the whole group, once: on a terminal the group becomes
+// the foreground one when it first reads from the terminal or changes its
+// settings, and then Ctrl-C reaches it without us; Ctrl-Z stops both, and fg goes
+// on with both.
+//
+// When the context ends, the command gets SIGTERM and, Grace later, SIGKILL, and
+// with it all processes that it has started: those of its group and, on Linux,
+// those that bear its mark in their environment (as timeout and interactive
+// shells start theirs in groups of their own). Those that have taken another
+// user's rights, or have emptied their environment in another group, escape.
+//
+// When this process is killed, the kernel kills the command with it (Linux,
+// FreeBSD), and a guard, a process that waits for nothing else, the rest of its
+// group and those that bear the mark.
+package supervise
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// MarkName is the variable of the command's environment that holds the mark: a
+// text that is unique to this run.
+const MarkName = "LOCKER_RUN_ID"
+
+// Options of Run.
+type Options struct {
+	// Grace is the time between SIGTERM and SIGKILL.
+	Grace time.Duration
+	// Signals are sent on to the command, and are not this package's to catch.
+	Signals <-chan os.Signal
+	// Awake is asked when this process goes on after it was stopped, and before
+	// the command does: false has the command killed at once.
+	Awake func() bool
+	// Guard is the command line that runs Guard in another process; empty for
+	// none.
+	Guard []string
+	// Log is told of what goes wrong without ending the command.
+	Log func(text string)
+}
+
+// Result is how the command ended.
+type Result struct {
+	Code  int  // of the exit; 128+n: ended by signal n
+	Ended bool // it was told to end since the context had ended
+}
+
+// ErrNoExec and ErrNotFound are errors of Look.
+var (
+	ErrNotFound = errors.New("command not found")
+	ErrNoExec   = errors.New("command cannot be executed")
+)
+
+// Look finds the program of a command as a shell does.
+func Look(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	var failed *exec.Error
+	switch {
+	case err == nil:
+		return path, nil
+	case strings.ContainsRune(name, filepath.Separator) && errors.As(err, &failed) && !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%w: %s: %w", ErrNoExec, name, failed.Err)
+	default:
+		return "", fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
+}
+
+func newMark() string { return rand.Text() }
+
+func (o *Options) log(text string) {
+	if o.Log != nil {
+		o.Log(text)
+	}
+}

@@ -1,0 +1,103 @@
+//go:build unix
+
+package supervise
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the controlling terminal.
+type terminal struct{ *os.File }
+
+// terminal opens the controlling terminal, if there is one.
+func (j *job) terminal() *terminal {
+	if j.tty == nil {
+		f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+		if err != nil {
+			return nil
+		}
+		j.tty = &terminal{f}
+	}
+	return j.tty
+}
+
+func (t *terminal) foreground() int {
+	group, err := unix.IoctlGetInt(int(t.Fd()), unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+// give makes a group the foreground one. Who asks for that in the background is
+// stopped by SIGTTOU unless it is ignored.
+func (t *terminal) give(group int) {
+	signal.Ignore(syscall.SIGTTOU)
+	defer signal.Reset(syscall.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(int(t.Fd()), unix.TIOCSPGRP, group)
+}
+
+// stopped deals with a command that was stopped. One that wants the terminal gets
+// it if it is ours to give. One that was stopped from the terminal, or by a signal
+// to us, is stopped with us, so that the shell sees it. Any other stop, by an
+// operator, is none of ours: the lock stays held, and renewed.
+func (j *job) stopped(sig syscall.Signal) {
+	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
+	if t := j.terminal(); t != nil {
+		switch fg := t.foreground(); {
+		case wants && fg == unix.Getpgrp():
+			t.give(j.group)
+			j.gave = true
+			_ = syscall.Kill(-j.group, syscall.SIGCONT)
+			return
+		case wants, sig == syscall.SIGTSTP && (fg == j.group || fg == unix.Getpgrp()):
+			j.asked = true
+		}
+	}
+	if j.asked && sig != syscall.SIGSTOP {
+		j.stop()
+	}
+}
+
+// stop stops our own process group, and returns when it goes on. A group that no
+// shell looks after, since it is that of the session's leader, is not stopped: nobody
+// would continue it.
+func (j *job) stop() {
+	j.asked = false
+	if session, err := unix.Getsid(0); err == nil && session != unix.Getpgrp() {
+		_ = syscall.Kill(0, syscall.SIGSTOP)
+		for sig := range j.own {
+			if sig == syscall.SIGCONT {
+				break
+			}
+		}
+	}
+	j.resumed()
+}
+
+// resumed goes on with the command, unless there is no right to.
+func (j *job) resumed() {
+	if j.Awake != nil && !j.Awake() {
+		signalAll(j.group, j.mark, syscall.SIGKILL)
+		return
+	}
+	if t := j.terminal(); t != nil && j.gave && t.foreground() == unix.Getpgrp() {
+		t.give(j.group)
+	}
+	_ = syscall.Kill(-j.group, syscall.SIGCONT)
+}
+
+// takeTerminal takes the terminal back from a command that has ended.
+func (j *job) takeTerminal() {
+	if j.tty == nil {
+		return
+	}
+	if j.gave && j.tty.foreground() == j.group {
+		j.tty.give(unix.Getpgrp())
+	}
+	_ = j.tty.Close()
+}

@@ -1,0 +1,47 @@
+package lockerotel
+
+import (
+	"context"
+	"testing"
+
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+// What an uncontended cycle costs: the cheapest store there is, so that all the rest
+// is telemetry's.
+func BenchmarkCycle(b *testing.B) {
+	noMetrics, noSpans := WithMeterProvider(noopmetric.NewMeterProvider()), WithTracerProvider(nooptrace.NewTracerProvider())
+	metrics := WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())))
+	spans := WithTracerProvider(sdktrace.NewTracerProvider())
+	for _, bench := range []struct {
+		name string
+		opts []locker.ClientOption
+	}{
+		{"without", nil},
+		{"noop", []locker.ClientOption{Observer(noMetrics, noSpans)}},
+		{"metrics", []locker.ClientOption{Observer(metrics, noSpans)}},
+		{"metrics and spans", []locker.ClientOption{Observer(metrics, spans)}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			l := locker.New(memory.New(), bench.opts...)
+			defer l.Close()
+			ctx := context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				k, err := l.Acquire(ctx, "stock")
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := k.Release(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+// Package lockerotel measures and traces the locks of a [locker.Client] with
+// OpenTelemetry:
+//
+//	import lockerotel "github.com/lockerproject/locker/observe/otel"
+//
+//	l, err := locker.Open(ctx, url, lockerotel.Observer())
+//
+// It uses the providers that otel.SetMeterProvider and otel.SetTracerProvider
+// were given, unless options say otherwise.
+//
+// # Metrics
+//
+// Names and units follow the semantic conventions of OpenTelemetry; the exporter
+// for Prometheus makes locker_acquire_duration_seconds of the first. Every metric has
+// the attributes locker.store and locker.lock.mode (exclusive or shared).
+//
+//   - locker.acquire.duration: how long acquisitions took, granted or not, with
+//     locker.contended (it had to wait in the queue, or was refused) and error.type
+//   - locker.waiter.count: acquisitions that wait now
+//   - locker.rejoins: waiters that lost their ticket in an outage and queued again
+//   - locker.degraded_grants: grants by a substitute for the store (compose.Fallback)
+//   - locker.hold.duration: how long locks were held, with error.type when a lock was
+//     lost or the store has not confirmed its release
+//   - locker.holder.count: locks that are held now
+//   - locker.renew.duration: how long renewals took, with error.type
+//   - locker.losses: locks that were lost, with error.type expired (not renewed in
+//     time) or removed (the store has it no more)
+//   - locker.queue.length: see [ObserveQueues]
+//
+// A re-entry counts as an acquisition only if it had to wait. Calls that are refused
+// before anything is asked, as for an invalid name, do not count.
+//
+// error.type is one of unavailable, not_acquired, timeout, canceled, closed, upgrade,
+// unsupported, invalid, lost, expired, removed, and _OTHER for the store's own errors.
+//
+// # Spans
+//
+// locker.acquire is the acquisition and locker.hold the time that the lock is held. Both
+// have the span of Acquire's caller as their parent, and the second is linked to
+// the first, and to the caller of Release if that is another one. What happens meanwhile
+// is an event: queued, rejoined, renewal failed. The status of a hold that was lost is an
+// error; an acquisition that is refused, or given up by its caller, has an error.type and
+// no such status. A span is exported when it ends: that of a lock that is held for days,
+// days later.
+//
+// # Cardinality
+//
+// Names of locks are on nothing unless asked for: on spans they cost little
+// ([WithLockNamesOnSpans]), on metrics each name makes series of its own
+// ([WithLockNames]). [WithLockClass] is the middle way.
+package lockerotel

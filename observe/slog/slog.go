@@ -1,0 +1,148 @@
+// Package lockerslog logs what happens to the locks of a [locker.Client] with log/slog: an
+// audit log of who held what, when, and for how long.
+//
+//	import lockerslog "github.com/lockerproject/locker/observe/slog"
+//
+//	l, err := locker.Open(ctx, url, lockerslog.Observer(logger))
+//
+// Every lock that was held has a record when it is acquired and one when it is released or
+// lost; the latter says all by itself:
+//
+//	level=INFO msg="lock released" lock=order:42 owner=web-1/4711/5f0c store="redis db:6379/0" token=17 mode=exclusive since=2026-03-01T09:30:00.000Z held_seconds=4.2
+//
+// The attributes are:
+//
+//   - lock, owner, store: the name, whom the ticket is for, and the store
+//   - token: the fencing token, from the grant on
+//   - mode: exclusive or shared
+//   - seconds: how long the call, or the renewal, took
+//   - since, held_seconds: when the lock was granted, and how long it was held
+//   - waited: whether the acquisition had to wait in the queue
+//   - degraded: a substitute for the store has granted (compose.Fallback); only if so
+//   - error: why; with it unavailable, whether the store did not answer
+//
+// Records of one acquisition, and of the lock that it got, have the same acquisition, which
+// is unique in the process. None has a password: errors of locker hold none.
+//
+// The context of each record is that of the call, so that handlers find the span that it
+// belongs to.
+package lockerslog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// Observer is the option for [locker.New] and [locker.Open] that has the Client's events
+// logged. Without a logger (nil) it is slog.Default at the time of each event.
+//
+// Levels are those of [Level]; levels, if it is given, sets others, as in a program that
+// audits refusals too:
+//
+//	lockerslog.Observer(logger, func(e locker.Event) slog.Level {
+//		return max(lockerslog.Level(e), slog.LevelInfo)
+//	})
+func Observer(logger *slog.Logger, levels ...func(locker.Event) slog.Level) locker.ClientOption {
+	level := Level
+	for _, f := range levels {
+		if f != nil {
+			level = f
+		}
+	}
+	return locker.WithObserver(func(ctx context.Context, e locker.Event) {
+		to := logger
+		if to == nil {
+			to = slog.Default()
+		}
+		if l := level(e); to.Enabled(ctx, l) {
+			to.LogAttrs(ctx, l, message(e.Kind), attributes(e)...)
+		}
+	})
+}
+
+// Level is the level of an event: Error for a lock that was lost; Warn for what may end
+// so, or troubles its caller (a renewal that failed, a release that the store has not
+// confirmed, a ticket that was lost while it waited, a grant by a substitute, an acquisition
+// that failed); Info for a lock that was acquired or released; and Debug for what happens in
+// between, and for an acquisition that was refused, or that its caller gave up.
+func Level(e locker.Event) slog.Level {
+	switch e.Kind {
+	case locker.EventLost:
+		return slog.LevelError
+	case locker.EventRejoined, locker.EventRenewFailed:
+		return slog.LevelWarn
+	case locker.EventAcquired, locker.EventReleased:
+		if e.Degraded || e.Err != nil {
+			return slog.LevelWarn
+		}
+		return slog.LevelInfo
+	case locker.EventFailed:
+		if isRefusal(e.Err) {
+			return slog.LevelDebug
+		}
+		return slog.LevelWarn
+	default:
+		return slog.LevelDebug
+	}
+}
+
+// isRefusal reports whether an acquisition failed since somebody else has the lock, or the
+// caller ended it.
+func isRefusal(err error) bool {
+	if errors.Is(err, locker.ErrUnavailable) {
+		return false
+	}
+	return errors.Is(err, locker.ErrNotAcquired) || errors.Is(err, locker.ErrClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// message is constant for a kind, so that records can be found by it.
+func message(k locker.EventKind) string {
+	switch k {
+	case locker.EventWaiting:
+		return "waiting for lock"
+	case locker.EventRejoined:
+		return "queued again for lock"
+	case locker.EventRenewFailed:
+		return "lock renewal failed"
+	case locker.EventFailed:
+		return "lock not acquired"
+	default:
+		return "lock " + k.String()
+	}
+}
+
+func attributes(e locker.Event) []slog.Attr {
+	mode := "exclusive"
+	if e.Shared {
+		mode = "shared"
+	}
+	all := make([]slog.Attr, 0, 12)
+	all = append(all, slog.String("lock", e.Name), slog.String("owner", e.Owner), slog.String("store", e.Store))
+	if e.Token != 0 {
+		all = append(all, slog.Uint64("token", e.Token))
+	}
+	all = append(all, slog.String("mode", mode), slog.Uint64("acquisition", e.ID))
+	switch e.Kind {
+	case locker.EventReleased, locker.EventLost:
+		all = append(all, slog.Time("since", time.Now().Add(-e.Elapsed)), slog.Float64("held_seconds", seconds(e.Elapsed)))
+	case locker.EventAcquired, locker.EventReentered, locker.EventFailed:
+		all = append(all, slog.Float64("seconds", seconds(e.Elapsed)), slog.Bool("waited", e.Waited))
+	default:
+		all = append(all, slog.Float64("seconds", seconds(e.Elapsed)))
+	}
+	if e.Degraded {
+		all = append(all, slog.Bool("degraded", true))
+	}
+	if e.Err != nil {
+		all = append(all, slog.String("error", e.Err.Error()), slog.Bool("unavailable", errors.Is(e.Err, locker.ErrUnavailable)))
+	}
+	return all
+}
+
+// seconds is d to the microsecond, as a number that is printed with no more digits.
+func seconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e6 }

@@ -1,0 +1,172 @@
+package locker_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+// Events of one lock come in order, though another goroutine ends it while the
+// observers are still told of the event before.
+func TestObserversHearInOrder(t *testing.T) {
+	for _, first := range []locker.EventKind{locker.EventAcquired, locker.EventRenewed} {
+		t.Run(first.String(), func(t *testing.T) {
+			t.Parallel()
+			var l *locker.Client
+			var once sync.Once
+			var ended sync.WaitGroup
+			reached := make(chan struct{})
+			slow := func(_ context.Context, e locker.Event) {
+				if e.Kind != first {
+					return
+				}
+				once.Do(func() {
+					told := make(chan struct{})
+					ended.Go(func() {
+						_ = l.Break(context.Background(), e.Name, e.Token) // tells of the loss before it returns
+						close(told)
+					})
+					select {
+					case <-told:
+					case <-time.After(50 * time.Millisecond):
+					}
+					close(reached)
+				})
+			}
+			var told events
+			l = locker.New(memory.New(), locker.WithObserver(slow), locker.WithObserver(told.add))
+			defer l.Close()
+			if _, err := l.Acquire(t.Context(), "a", locker.WithTTL(300*time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			<-reached
+			ended.Wait()
+			kinds := told.kinds()
+			if i := slices.Index(kinds, first); i < 0 || i > slices.Index(kinds, locker.EventLost) {
+				t.Errorf("told %v", kinds)
+			}
+		})
+	}
+}
+
+// All events of an acquisition and of its lock have one ID, which no other has, and
+// name the store.
+func TestEventsOfOneAcquisition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, told := newStub(), &events{}
+		l := locker.New(s, locker.WithObserver(told.add))
+		defer l.Close()
+		k := acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+				r.Joined()
+				s.set(func(s *stub) { s.acquire = nil })
+				return driver.Grant{}, driver.ErrLost // the ticket was gone after an outage
+			}
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		go func() { _ = k.Release(context.Background()) }()
+		acquire(t, l, "a", locker.WithTTL(3*time.Second))
+		time.Sleep(4 * time.Second)
+
+		ids := map[uint64][]locker.EventKind{}
+		for _, e := range told.all() {
+			if e.Store != "memory" {
+				t.Errorf("%v on store %q", e.Kind, e.Store)
+			}
+			if of := ids[e.ID]; len(of) == 0 || of[len(of)-1] != e.Kind {
+				ids[e.ID] = append(of, e.Kind)
+			}
+		}
+		of := func(kinds ...locker.EventKind) (id uint64) {
+			for id, got := range ids {
+				if slices.Equal(got, kinds) {
+					return id
+				}
+			}
+			t.Errorf("no acquisition has the events %v: %v", kinds, ids)
+			return 0
+		}
+		of(locker.EventAcquired, locker.EventReleased)
+		of(locker.EventWaiting, locker.EventRejoined, locker.EventAcquired, locker.EventRenewFailed, locker.EventLost)
+		if len(ids) != 2 || ids[0] != nil {
+			t.Errorf("the events have %d IDs: %v", len(ids), ids)
+		}
+	})
+}
+
+// A re-entry that has waited ends with what it began with: what a gauge counted up
+// is counted down under the same attributes.
+func TestEventsOfAReentryThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := &events{}
+		l := locker.New(memory.New(), locker.WithObserver(told.add))
+		defer l.Close()
+		first := acquire(t, l, "a")
+		var group sync.WaitGroup
+		for _, opts := range [][]locker.Option{{locker.WithOwner("me")}, {locker.WithOwner("me"), locker.Shared()}} {
+			group.Go(func() {
+				if _, err := l.Acquire(context.Background(), "a", opts...); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		if err := first.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		group.Wait()
+		for _, e := range told.all() {
+			if e.Kind != locker.EventReentered {
+				continue
+			}
+			if !e.Waited || !e.Shared || e.Elapsed != time.Second || e.Owner != "me" || e.Token == 0 {
+				t.Errorf("told %+v", e)
+			}
+			return
+		}
+		t.Error("no re-entry was told")
+	})
+}
+
+// What Close releases is told with the context of its acquisition.
+func TestCloseTellsWithTheContextOfTheAcquisition(t *testing.T) {
+	type key struct{}
+	ctx := context.WithValue(context.Background(), key{}, "span")
+	var seen []any
+	l := locker.New(memory.New(), locker.WithObserver(func(ctx context.Context, e locker.Event) {
+		if e.Kind == locker.EventReleased {
+			seen = append(seen, ctx.Value(key{}))
+		}
+	}))
+	if _, err := l.Acquire(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(seen, []any{"span"}) {
+		t.Errorf("Released came with the values %v", seen)
+	}
+}
+
+// Who has no observer does not pay for those who have: an uncontended cycle in memory
+// makes six allocations.
+func TestNoObserverCostsNothing(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	n := testing.AllocsPerRun(1000, func() {
+		release(t, acquire(t, l, "a"))
+	})
+	if n > 6 {
+		t.Errorf("%v allocations a cycle, want at most 6", n)
+	}
+}
