@@ -23,7 +23,7 @@ notes() {
 
 # nested prints the modules beside the main one that people import. Those that
 # are under internal/ or only run are not released.
-nested() { git ls-files 'adapter/*/go.mod' 'observe/*go.mod' | xargs -r -n 1 dirname; }
+nested() { git ls-files 'adapter/*/go.mod' 'observe/*/go.mod' | xargs -r -n 1 dirname; }
 
 prepare() {
 	local version=$1 m
