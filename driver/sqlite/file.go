@@ -18,7 +18,7 @@ import (
 func openStore(ctx context.Context, path string, o options) (*store, error) {
 	s := &store{
 		busy: o.busy, through: o.through, stmts: make(map[string]*sql.Stmt),
-		jobs: make(chan job), quit: make(chan struct{}), ended: make(chan struct{}),
+		jobs: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	var err error
 	if s.boot, err = boot(); err != nil {
@@ -81,21 +81,23 @@ func prepare(path string, create bool) (string, error) {
 	return resolved, checkPlace(resolved)
 }
 
-// setUp makes the tables, if there are none, and sees whether they are for us. Several
+// setUp sees whether the tables are for us, and makes them if there are none. Several
 // processes may do so at once.
 func (s *store) setUp(ctx context.Context, create bool) error {
 	ready := false
-	err := s.patiently(ctx, func() error {
-		return s.transact(reads, func(t *tx) (err error) {
-			ready, err = t.ready(create)
-			return err
+	attempt := func(k kind) error {
+		return s.patiently(ctx, func() error {
+			return s.transact(k, func(t *tx) (err error) {
+				ready, err = t.setUp(k, create)
+				return err
+			})
 		})
-	})
-	if err != nil {
+	}
+	if err := attempt(reads); err != nil {
 		return err
 	}
 	var mode string
-	err = s.patiently(ctx, func() error {
+	err := s.patiently(ctx, func() error {
 		// With a write-ahead log, NORMAL keeps the database whole whatever happens; a loss of
 		// power may take the last commits, which sqlSkipTokens makes up for.
 		_, err := s.conn.ExecContext(ctx, "PRAGMA synchronous = NORMAL")
@@ -107,55 +109,46 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	if err != nil || ready {
 		return err
 	}
-	return s.patiently(ctx, func() error { return s.transact(writes, (*tx).setUp) })
+	return attempt(writes)
 }
 
-// ready tells whether the tables are there, and of this boot. What is not ours is an error.
-func (t *tx) ready(create bool) (bool, error) {
+// setUp tells whether the tables are there, and of this boot. If it writes, it makes them,
+// or empties them after a reboot: then all leases are over. What is not ours is an error.
+func (t *tx) setUp(k kind, create bool) (ready bool, err error) {
 	var application, tables int64
-	if _, err := t.row([]any{&application}, "PRAGMA application_id"); err != nil {
+	_, err1 := t.row([]any{&application}, "PRAGMA application_id")
+	_, err2 := t.row([]any{&tables}, "SELECT count(*) FROM sqlite_master")
+	if err := cmp.Or(err1, err2); err != nil {
 		return false, err
-	}
-	if _, err := t.row([]any{&tables}, "SELECT count(*) FROM sqlite_master"); err != nil {
-		return false, err
-	}
-	switch {
-	case tables == 0 && create:
-		return false, nil
-	case tables == 0:
-		return false, errors.New("the file is empty, and tables are not to be made in it")
-	case application != applicationID:
-		return false, errors.New("the file is an SQLite database of another program")
-	}
-	err := t.check()
-	if errors.Is(err, errOtherBoot) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// setUp makes the tables, or empties them after a reboot: then all leases are over.
-func (t *tx) setUp() error {
-	ready, err := t.ready(true)
-	if err != nil || ready {
-		return err
-	}
-	var tables int64
-	if _, err := t.row([]any{&tables}, "SELECT count(*) FROM sqlite_master"); err != nil {
-		return err
 	}
 	if tables == 0 {
-		if _, err := t.s.conn.ExecContext(background, schema); err != nil {
-			return err
+		switch {
+		case !create:
+			return false, errors.New("the file is empty, and tables are not to be made in it")
+		case k == reads:
+			return false, nil
 		}
-		return t.exec(sqlFirstBoot, schemaVersion, t.s.boot)
+		if _, err := t.s.conn.ExecContext(background, schema); err != nil {
+			return false, err
+		}
+		return true, t.exec(sqlFirstBoot, schemaVersion, t.s.boot)
+	}
+	if application != applicationID {
+		return false, errors.New("the file is an SQLite database of another program")
+	}
+	err = t.check()
+	if !errors.Is(err, errOtherBoot) {
+		return err == nil, err
+	}
+	if k == reads {
+		return false, nil
 	}
 	for _, query := range []string{sqlForgetTickets, sqlForgetProcesses, sqlForgetLosses, sqlSkipTokens} {
 		if err := t.exec(query); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return t.exec(sqlBoot, t.s.boot)
+	return true, t.exec(sqlBoot, t.s.boot)
 }
 
 // same fails when the file is not the one that was opened: whoever opens the path

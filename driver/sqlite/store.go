@@ -29,7 +29,7 @@ type store struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
 
-	jobs  chan job
+	jobs  chan func()   // to the goroutine
 	quit  chan struct{} // closed by close
 	ended chan struct{} // closed when the goroutine has returned
 	last  atomic.Pointer[error]
@@ -39,12 +39,6 @@ type store struct {
 type through func(ctx context.Context, access func() error) error
 
 func direct(_ context.Context, access func() error) error { return access() }
-
-// A job is an access that somebody may wait for.
-type job struct {
-	ctx context.Context
-	run func(ctx context.Context)
-}
 
 // kind is what an access does first.
 type kind string
@@ -59,8 +53,8 @@ func (s *store) run() {
 	defer func() { _ = s.release() }() // every transaction is committed already
 	for {
 		select {
-		case j := <-s.jobs:
-			j.run(j.ctx)
+		case f := <-s.jobs:
+			f()
 		case <-s.quit:
 			return
 		}
@@ -103,18 +97,18 @@ func ask[T any](ctx context.Context, s *store, closing <-chan struct{}, k kind, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // what nobody waits for any more does not wait for the file
 	answered := make(chan answer, 1)
-	j := job{ctx, func(ctx context.Context) {
+	job := func() {
 		var a answer
 		a.err = s.access(ctx, k, func(t *tx) (err error) {
 			a.value, err = f(t)
 			return err
 		})
 		answered <- a
-	}}
+	}
 	jobs := s.jobs
 	for {
 		select {
-		case jobs <- j:
+		case jobs <- job:
 			jobs = nil
 		case a := <-answered:
 			if a.err != nil {
