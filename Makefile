@@ -45,7 +45,7 @@ test: servers ## run all tests against real servers (what CI runs)
 mysql: ## run the MySQL driver's tests on Oracle's MySQL, too
 	@scripts/install-servers.sh mariadb mysql
 	@export LOCKER_TEST_REQUIRE=all; \
-	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql)
+	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql ./internal/mysqltest)
 
 .PHONY: conformance
 conformance: ## run the suite on a store of your own (make conformance LOCKER_TEST_URL=redis://...)
