@@ -11,7 +11,12 @@ import (
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
-	_ "github.com/lockerproject/locker/driver/all"
+	_ "github.com/lockerproject/locker/driver/consul"
+	_ "github.com/lockerproject/locker/driver/etcd"
+	_ "github.com/lockerproject/locker/driver/mysql"
+	_ "github.com/lockerproject/locker/driver/postgres"
+	_ "github.com/lockerproject/locker/driver/redis"
+	_ "github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
