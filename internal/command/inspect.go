@@ -17,7 +17,7 @@ func newInspect(a *app) *cobra.Command {
 		Long: `Show the queue of one lock: who holds it and who waits for it, in order, with the
 fencing token of each ticket.
 
-HOLDS and WAITS tell how long already, LEASE how long the holder keeps the lock
+FOR tells how long already, LEASE how long the holder keeps the lock
 if it is not heard of again. A lock that nobody holds or waits for is free: that
 is no error.`,
 		Example: `  locker inspect nightly-report
