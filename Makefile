@@ -7,10 +7,10 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-# The servers that the tests need: redis, on which the testbed tries itself, and
-# those whose drivers are here.
+# What the tests need: redis, on which the testbed tries itself, the servers whose
+# drivers are here, a browser for the console, and Prometheus for the alert rules.
 DRIVERS := $(patsubst driver/%/driver.go,%,$(wildcard driver/*/driver.go))
-SERVERS ?= redis chromium $(filter etcd zookeeper consul postgres,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
+SERVERS ?= redis chromium prometheus $(filter etcd zookeeper consul postgres,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
 
 # Passed to every `go test`, as in: make test FLAGS='-run TestX -v'
 FLAGS ?=
@@ -33,12 +33,12 @@ export TIMEFORMAT = ==> %R s
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
-# Most of the time the tests wait for leases to end: three packages go at once
+# Most of the time the tests wait for leases to end: four packages go at once
 # on two processors as on more.
 .PHONY: test
 test: servers ## run all tests against real servers (what CI runs)
 	@export LOCKER_TEST_REQUIRE=1; \
-	$(call in,. $(MODULES),go test -p 3 -timeout $(TIMEOUT) $(FLAGS) ./...)
+	$(call in,. $(MODULES) $(EXAMPLES),go test -p 4 -timeout $(TIMEOUT) $(FLAGS) ./...)
 
 # Debian has no packages of it, and it takes 400 MB: not a part of `make test`.
 .PHONY: mysql
@@ -90,8 +90,8 @@ vuln: tools ## govulncheck (asks vuln.go.dev)
 examples: ## build and vet every example
 	@out=$$(mktemp -d); trap "rm -rf $$out" EXIT; \
 	if [ -d examples ]; then \
-		$(call in,$(or $(EXAMPLES),examples),go build -o $$out/ ./...); \
-		$(call in,$(or $(EXAMPLES),examples),go vet ./...); \
+		$(call in,examples $(EXAMPLES),go build -o $$out/ ./...); \
+		$(call in,examples $(EXAMPLES),go vet ./...); \
 	fi
 
 .PHONY: bench

@@ -6,8 +6,8 @@ set -euo pipefail
 ETCD_VERSION=v3.6.5
 CONSUL_VERSION=v1.22.5
 
-DEFAULT='redis etcd zookeeper consul postgres mariadb'
-EXTRA='mysql chromium'
+DEFAULT='redis etcd zookeeper consul postgres mariadb chromium prometheus'
+EXTRA='mysql'
 
 # internal/testbed looks here too.
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/locker
@@ -25,7 +25,8 @@ usage() {
 	etcd ($ETCD_VERSION) and consul ($CONSUL_VERSION) are built with Go into
 	$BIN; that takes about one and six minutes.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
-	$CACHE/mysql, 400 MB. chromium, Debian's too, is for the tests of the console.
+	$CACHE/mysql, 400 MB. chromium and prometheus, Debian's too, are for the tests of
+	the console and of the alert rules.
 
 	What is there already is left alone, so a second run takes no time. Tests look
 	for LOCKER_TEST_<NAME>_URL first: a server named there needs no installation.
@@ -106,6 +107,7 @@ want_zookeeper() {
 }
 
 want_chromium()  { have chromium || PACKAGES+=(chromium); }
+want_prometheus() { have prometheus && have promtool || PACKAGES+=(prometheus); }
 
 # --- Built with Go ----------------------------------------------------------
 
