@@ -17,7 +17,7 @@ func TestElapsed(t *testing.T) {
 	defer stop.Store(true)
 	for range 8 * runtime.GOMAXPROCS(0) {
 		go func() {
-			for !stop.Load() { //nolint:revive // it takes a processor
+			for !stop.Load() { // it takes a processor
 			}
 		}()
 	}
