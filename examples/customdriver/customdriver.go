@@ -5,7 +5,9 @@
 //
 // The D-numbers are the rules of package driver. The test proves with one call all
 // that a map can show: without a network, or a server to kill, the suite skips
-// what is about those, and says so. A driver of a real store gives it both.
+// what is about those, and says so. So this driver leaves out the harder half:
+// heartbeats of waiters, outages after a ticket was queued, requests whose outcome is
+// unknown (D7, D8, D14). Package driver/sqlite is the smallest one that has all.
 package customdriver
 
 import (
