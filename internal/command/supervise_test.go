@@ -281,7 +281,7 @@ func TestRunInterruptedOnATerminal(t *testing.T) {
 	t.Parallel()
 	tty := commandtest.NewTerminal(t)
 	cmd := locked(t, "LOCKER_URL="+testbed.SharedRedis(t).URL(), []string{t.Name()},
-		shell(`trap 'echo "<INT>"' INT; echo up; sleep 60 & wait; sleep 0.2; exit 4`)).With("NO_COLOR=1")
+		shell(`trap 'echo "<INT>"; got=1' INT; echo up; while [ -z "$got" ]; do sleep 0.02; done; sleep 0.2; exit 4`)).With("NO_COLOR=1")
 	tty.Attach(cmd).Start()
 	tty.WaitFor("up")
 	tty.Type("\x03")
