@@ -9,15 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/lockerproject/locker"
-	_ "github.com/lockerproject/locker/driver/all"    // the store is a matter of configuration
-	_ "github.com/lockerproject/locker/driver/sqlite" // the default store
+	_ "github.com/lockerproject/locker/driver/all" // the store is a matter of configuration
+	"github.com/lockerproject/locker/driver/redis"
 )
 
 // The Redis client prints every failed dial by itself; locker says what went wrong.
-func init() { logging.Disable() }
+func init() { redis.LogTo(nil) }
 
 const (
 	envURL     = "LOCKER_URL"
