@@ -1,15 +1,26 @@
 package locker
 
 import (
+	"math"
 	"syscall"
 	"time"
 	"unsafe"
 )
 
-// suspended is how long this machine was suspended since it was booted.
-func suspended() time.Duration {
+// suspended is how long this machine was suspended since it was booted. A process
+// that does not run between two readings of clocks would take that for a
+// suspension, so the readings are repeated until they are close to each other.
+func suspended() (d time.Duration) {
 	const monotonic, boottime = 1, 7 // CLOCK_MONOTONIC, CLOCK_BOOTTIME
-	return readClock(boottime) - readClock(monotonic)
+	closest := time.Duration(math.MaxInt64)
+	for tries := 0; tries < 10 && closest > jitter/10; tries++ {
+		before := readClock(monotonic)
+		boot := readClock(boottime)
+		if apart := readClock(monotonic) - before; apart < closest {
+			closest, d = apart, boot-before
+		}
+	}
+	return d
 }
 
 func readClock(id uintptr) time.Duration {

@@ -50,7 +50,7 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e := &env{ctx: ctx, h: h}
+	e := &env{ctx: ctx, h: h, told: make(map[waiting]int)}
 	watchdog := time.AfterFunc(caseBound, func() {
 		cancel(fmt.Errorf("the case did not end within %v", caseBound))
 	})

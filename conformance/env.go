@@ -47,6 +47,7 @@ type env struct {
 	mu      sync.Mutex
 	closers []func()
 	healers []func()
+	told    map[waiting]int // how often EventWaiting was
 	group   sync.WaitGroup
 }
 
@@ -76,9 +77,34 @@ func (e *env) client(opts ...locker.ClientOption) *locker.Client {
 }
 
 func (e *env) clientOf(d driver.Driver, opts ...locker.ClientOption) *locker.Client {
-	c := locker.New(d, opts...)
+	var c *locker.Client
+	opts = append([]locker.ClientOption{locker.WithObserver(func(_ context.Context, ev locker.Event) {
+		if ev.Kind == locker.EventWaiting {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.told[waiting{c, ev.Name}]++
+		}
+	})}, opts...)
+	c = locker.New(d, opts...)
 	e.onClose(func() { _ = c.Close() })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told[waiting{c, ""}] = 1 // its observer counts
 	return c
+}
+
+// waiting is a client and a name that it waits for.
+type waiting struct {
+	l    locker.Locker
+	name string
+}
+
+// waits tells how often a client was told that a ticket of its own is queued. Other
+// Lockers do not say.
+func (e *env) waits(l locker.Locker, name string) (times int, says bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.told[waiting{l, name}], e.told[waiting{l, ""}] > 0
 }
 
 // clients opens n of them.

@@ -36,20 +36,22 @@ func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, op
 	return p
 }
 
-// queue begins to acquire and waits until the ticket is queued, as the
-// n-th.
+// queue begins to acquire and waits until the ticket is queued, as the n-th, and
+// the driver has said so: until then an outage ends the Acquire (D7).
 func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
+	before, _ := e.waits(l, name)
 	p := e.acquire(l, name, opts...)
 	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
 		queue := e.queueOf(name)
-		if len(queue) == n && !queue[n-1].Held {
+		told, says := e.waits(l, name)
+		if len(queue) == n && !queue[n-1].Held && (told > before || !says) {
 			return nil
 		}
 		select {
 		case <-p.done:
 			return fmt.Errorf("Acquire returned where it had to wait (error: %w); queue %s", p.err, show(queue))
 		default:
-			return fmt.Errorf("want %d tickets and the last waiting: %s", n, show(queue))
+			return fmt.Errorf("want %d tickets, and the last waiting and told of it: %s", n, show(queue))
 		}
 	})
 	return p
