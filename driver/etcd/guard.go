@@ -20,7 +20,8 @@ type Held interface {
 // strictest form of fencing, for what is kept in etcd.
 //
 // The lock must have been acquired through this Driver. For one that was not,
-// or that is known to be lost or released, the condition never holds.
+// or that is known to be lost or released, the condition never holds. Package
+// fence/etcdfence has a call for the whole transaction, which says fence.ErrStale.
 func (d *Driver) Guard(k Held) clientv3.Cmp {
 	d.mu.Lock()
 	defer d.mu.Unlock()

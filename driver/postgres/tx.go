@@ -76,7 +76,8 @@ func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok b
 // failure (40001) says that what tx sees is older than the lock or its last
 // renewal, which it always is when tx is older than the TTL: the lock may be held.
 //
-// A *locker.Lock is such a lock.
+// A *locker.Lock is such a lock. Package fence/pgxfence begins, guards and commits such
+// a transaction in one call, and says fence.ErrStale.
 func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
 	Name() string
 	Token() uint64
