@@ -46,8 +46,12 @@ func count(conn *zk.Conn, path string) (int, error) {
 	if errors.Is(err, zk.ErrNoNode) {
 		return 0, nil
 	}
-	n := len(names)
+	n := 0
 	for _, name := range names {
+		if name == "%protocol" { // kept for ever
+			continue
+		}
+		n++
 		below, err := count(conn, path+"/"+name)
 		if err != nil {
 			return 0, err

@@ -111,8 +111,8 @@ func TestCycle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left, _, err := admin(t).Children(base(url)); err != nil || len(left) != 0 {
-		t.Fatalf("left behind: %v, %v", left, err)
+	if left := nodes(t, admin(t), base(url)); len(left) != 0 {
+		t.Fatalf("left behind: %v", left)
 	}
 }
 

@@ -188,12 +188,12 @@ func TestElectionUnderLoad(t *testing.T) {
 	lineOf(t, c, "x", 0)
 	conn := connect(t, e.Addrs()...)
 	for { // what the driver was not told about in time, it tidies up later
-		names, _, err := conn.Children("/locker")
-		if err == nil && len(names) == 0 {
+		names := nodes(t, conn, "/locker")
+		if len(names) == 0 {
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("left behind: %v, %v", names, err)
+			t.Fatalf("left behind: %v", names)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -30,14 +30,15 @@ func request(name, id string) driver.Request {
 	return driver.Request{Name: name, ID: id, TTL: locker.DefaultTTL, Renewed: true, Wait: true}
 }
 
-// nodes lists the children of a name; none if it is not there.
+// nodes lists the children of a node, without that of the protocol version, which
+// is kept for ever; none if it is not there.
 func nodes(t testing.TB, conn *zk.Conn, path string) []string {
 	t.Helper()
 	names, _, err := conn.Children(path)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		t.Fatal(err)
 	}
-	return names
+	return slices.DeleteFunc(names, func(n string) bool { return n == "%protocol" })
 }
 
 // ticketNode is the path of the node at that place of the line of x, from 0.

@@ -49,9 +49,9 @@ whatever stands between here and there. It takes some minutes. Exit code 1 says
 that a rule was disproved; each failure says what that means.
 
 The suite takes locks of random names, some of which it leaves to their leases, of a
-minute at most. It loads the store only a little. The way to the store is cut by a proxy in this process
-where it is plain TCP to addresses that the URL names. Cases that would kill the store, or count
-its keys, are skipped.`,
+minute at most. It loads the store only a little. The way to the store is cut by
+a proxy in this process where it is plain TCP to addresses that the URL names. Cases
+that would kill the store, or count its keys, are skipped.`,
 		Example: `  locker conformance
   locker conformance --case '^(fencing|expiry)/'
   locker conformance --list --json`,

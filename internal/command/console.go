@@ -52,7 +52,7 @@ It listens on this machine only. For others, give --listen an address, and
 that browsers then ask for, if it is no IP address.`,
 		Example: `  locker console --url redis://localhost:6379
   locker console --url redis://localhost:6379 --url etcd://localhost:2379 --allow-break
-  locker console --listen 10.0.0.5:7070 --tls-cert cert.pem --tls-key key.pem --host locks.example.com`,
+  locker console --listen 10.0.0.5:7070 --tls-cert cert.pem --tls-key key.pem --host locks.example`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), f) },
 	}

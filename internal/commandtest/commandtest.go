@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -49,6 +50,9 @@ var built struct {
 // end. It ends the process.
 func Main(m *testing.M) {
 	testbed.RunChild()
+	// Under nohup programs are started that ignore a hangup. Those that a process starts
+	// which is notified of one do not.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	if err := flag.Set("test.parallel", "8"); err != nil { // they wait most of the time; the command line's goes before
 		panic(err)
 	}
