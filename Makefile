@@ -74,9 +74,13 @@ race: servers gcc ## run the short tests under the race detector
 	$(call in,.,go test -race -short -p 1 -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -E '/driver/($(ELECTING))$$'))
 
 .PHONY: lint
-lint: tools ## golangci-lint, with .golangci.yml, and actionlint
-	@$(TOOLS)/actionlint
+lint: tools ## golangci-lint, with .golangci.yml
 	@$(call in,. $(MODULES) $(EXAMPLES),$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
+
+# Not among the tools: it does not build with their versions of its dependencies.
+.PHONY: workflows
+workflows: ## lint the workflows of .github with actionlint
+	@$(call in,.,go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12)
 
 .PHONY: fmt
 fmt: tools ## format all Go files with gofumpt

@@ -97,7 +97,11 @@ func (n *narrator) waits(ctx context.Context, name string) {
 		case <-ctx.Done():
 			return
 		}
-		if holders := describeHolders(ctx, client, name); holders != "" && ctx.Err() == nil {
+		switch holders := describeHolders(ctx, client, name); {
+		case ctx.Err() != nil:
+		case holders == "":
+			n.say("waiting for %s", name)
+		default:
 			n.say("waiting for %s: %s", name, holders)
 		}
 	})
