@@ -88,7 +88,7 @@ func (t *tx) holdOn(token uint64, name []byte, r driver.Request) error {
 
 // wait makes the process known, whose heartbeat the ticket lives by.
 func (t *tx) wait(d *Driver, w *waiter) error {
-	known, err := t.beat(d)
+	known, err := t.keepAlive(d)
 	if err == nil && !known {
 		err = t.exec(sqlRegister, d.process, t.after(liveness))
 	}
@@ -98,9 +98,9 @@ func (t *tx) wait(d *Driver, w *waiter) error {
 	return err
 }
 
-// beat is the heartbeat of the process. If it is not known it was silent for too long, and
+// keepAlive is the heartbeat of the process. If it is not known it was silent for too long, and
 // its waiting tickets were removed with it, or it has none.
-func (t *tx) beat(d *Driver) (known bool, err error) {
+func (t *tx) keepAlive(d *Driver) (known bool, err error) {
 	n, _, err := t.count(sqlHeartbeat, t.after(liveness), d.process)
 	if err == nil && n == 0 {
 		d.waiters.lose()

@@ -34,11 +34,11 @@ func (d *Driver) watch() {
 }
 
 type watcher struct {
-	d       *Driver
-	beaten  time.Time // the last heartbeat
-	waited  time.Time // when somebody waited
-	soonest time.Time // when something expires next
-	unsure  bool      // the last access failed: what it did has to be asked for
+	d             *Driver
+	lastHeartbeat time.Time
+	waited        time.Time // when somebody waited
+	soonest       time.Time // when something expires next
+	unsure        bool      // the last access failed: what it did has to be asked for
 }
 
 // next is how long to wait for a notification. A process that has just waited is ready
@@ -55,7 +55,7 @@ func (w *watcher) next() time.Duration {
 	if w.unsure {
 		return afterFailure
 	}
-	due := min(w.d.listener.interval(), time.Until(w.beaten.Add(heartbeat)), time.Until(w.soonest))
+	due := min(w.d.listener.interval(), time.Until(w.lastHeartbeat.Add(heartbeat)), time.Until(w.soonest))
 	return max(due, time.Millisecond)
 }
 
@@ -63,21 +63,21 @@ func (w *watcher) next() time.Duration {
 func (w *watcher) look(notified bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), liveness/2)
 	defer cancel()
-	beat := time.Since(w.beaten) >= heartbeat*9/10 && w.d.waiters.waiting()
-	if !notified && !beat && !w.unsure && !w.peek(ctx) {
+	heartbeatDue := time.Since(w.lastHeartbeat) >= heartbeat*9/10 && w.d.waiters.waiting()
+	if !notified && !heartbeatDue && !w.unsure && !w.peek(ctx) {
 		return
 	}
 	asked, unsure := time.Now(), w.unsure
 	f, err := ask(ctx, w.d.s, w.d.closing, writes, func(t *tx) (findings, error) {
-		return t.look(w.d, beat, unsure)
+		return t.look(w.d, heartbeatDue, unsure)
 	})
 	w.unsure = err != nil
 	if err != nil {
 		return
 	}
 	w.expect(f.soonest)
-	if beat {
-		w.beaten = asked
+	if heartbeatDue {
+		w.lastHeartbeat = asked
 	}
 	for id, token := range f.grants {
 		w.d.waiters.deliver(id, answer{grant: driver.Grant{Token: token, Asked: asked}})
@@ -109,9 +109,9 @@ type findings struct {
 }
 
 // look claims what is grantable and hears of what was broken.
-func (t *tx) look(d *Driver, beat, unsure bool) (f findings, err error) {
-	if beat {
-		if _, err := t.beat(d); err != nil {
+func (t *tx) look(d *Driver, heartbeatDue, unsure bool) (f findings, err error) {
+	if heartbeatDue {
+		if _, err := t.keepAlive(d); err != nil {
 			return f, err
 		}
 	}

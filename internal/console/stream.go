@@ -52,16 +52,16 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, s *session) {
 		defer st.watch(news)()
 	}
 	err := out.send("hello", c.hello(s))
-	beat := time.NewTicker(heartbeat)
-	defer beat.Stop()
+	keepAlive := time.NewTicker(heartbeat)
+	defer keepAlive.Stop()
 	for err == nil {
 		if err = out.changes(c.stores); err != nil {
 			return
 		}
 		select {
 		case <-news:
-		case <-beat.C:
-			err = out.send("beat", struct{}{})
+		case <-keepAlive.C:
+			err = out.send("keep-alive", struct{}{})
 		case <-r.Context().Done():
 			return
 		case <-s.ctx.Done():

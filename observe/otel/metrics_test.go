@@ -77,8 +77,9 @@ func TestMetricsOfContention(t *testing.T) {
 			"locker.acquire.duration{error.type=not_acquired,locker.contended=true}":  "2 × 1",
 			"locker.acquire.duration{error.type=timeout,locker.contended=true}":       "1 × 1",
 			"locker.acquire.duration{locker.contended=false,locker.lock.mode=shared}": "2 × 0",
-			"locker.hold.duration{}":                                                  "2 × 2",
-			"locker.hold.duration{locker.lock.mode=shared}":                           "2 × 0",
+
+			"locker.hold.duration{}":                        "2 × 2",
+			"locker.hold.duration{locker.lock.mode=shared}": "2 × 0",
 		})
 	})
 }

@@ -56,11 +56,12 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for raw, want := range map[string]string{
-		"xs://h?tls=false":                                      "parameter tls=false",
-		"x://h?tls=perhaps":                                     "want true or false",
-		"x://h?ca=f":                                            "want tls=true",
-		"x://h?server_name=n":                                   "want tls=true",
-		"x://h?insecure_skip_verify=true":                       "want tls=true",
+		"xs://h?tls=false":                "parameter tls=false",
+		"x://h?tls=perhaps":               "want true or false",
+		"x://h?ca=f":                      "want tls=true",
+		"x://h?server_name=n":             "want tls=true",
+		"x://h?insecure_skip_verify=true": "want tls=true",
+
 		"xs://h?insecure_skip_verify=true&ca=" + certs.CA:       "parameter insecure_skip_verify=true",
 		"xs://h?ca=/does/not/exist":                             "parameter ca: open /does/not/exist",
 		"xs://h?ca=" + junk:                                     "parameter ca: file " + junk,

@@ -36,7 +36,7 @@ export function connect() {
   const on = (kind, f) => source.addEventListener(kind, (e) => (f(JSON.parse(e.data)), changed()));
   on("hello", greet);
   on("store", update);
-  on("beat", () => {});
+  on("keep-alive", () => {});
   on("bye", () => location.assign("/login" + location.hash));
   source.onerror = () => {
     if (data.linked || !data.lostAt) data.lostAt = now();
