@@ -28,7 +28,7 @@ func TestCtxBoundsTheAcquisitionOnly(t *testing.T) {
 			t.Fatalf("the lock ended with the ctx of Acquire: %v", err)
 		}
 		if err := k.Release(ctx); err != nil {
-			t.Fatalf("release under a dead ctx: %v", err)
+			t.Fatalf("release with a ctx that has ended: %v", err)
 		}
 	})
 }
@@ -56,8 +56,8 @@ func TestCancelledWaitLeavesNoTicket(t *testing.T) {
 		}
 		_, err = l.Acquire(context.Background(), "a", locker.WithWait(0))
 		want(t, err, locker.ErrNotAcquired)
-		if n := s.lineLen(t, "a"); n != 1 {
-			t.Errorf("line of %d, want the holder alone", n)
+		if n := s.queueLen(t, "a"); n != 1 {
+			t.Errorf("queue of %d, want the holder alone", n)
 		}
 	})
 }
@@ -97,9 +97,9 @@ func TestNothingIsKept(t *testing.T) {
 		release(t, k)
 		acquire(t, l, "b", me, locker.WithoutRenewal(), locker.WithTTL(time.Second))
 		time.Sleep(time.Minute)
-		leases, owned, attempts, scheduled := l.Books()
-		if leases+owned+attempts+scheduled != 0 {
-			t.Errorf("kept: %d leases, %d owners, %d attempts, %d scheduled", leases, owned, attempts, scheduled)
+		leases, owners, removals, scheduled := l.Kept()
+		if leases+owners+removals+scheduled != 0 {
+			t.Errorf("kept: %d leases, %d owners, %d removals, %d scheduled", leases, owners, removals, scheduled)
 		}
 	})
 }
@@ -109,7 +109,7 @@ func TestContextValuesReachTheStore(t *testing.T) {
 	type key struct{}
 	s := newStub()
 	seen := 0
-	look := func(ctx context.Context) {
+	check := func(ctx context.Context) {
 		before := ctx.Value(key{})
 		ctx2, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -118,11 +118,11 @@ func TestContextValuesReachTheStore(t *testing.T) {
 		}
 	}
 	s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
-		look(ctx)
+		check(ctx)
 		return next(ctx, r)
 	}
 	s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
-		look(ctx)
+		check(ctx)
 		return next(ctx, h)
 	}
 	l := locker.New(s)
@@ -137,9 +137,9 @@ func TestContextValuesReachTheStore(t *testing.T) {
 	}
 }
 
-// An acquisition whose answer never came is undone, even if the first undoing
-// is not answered either.
-func TestLostAnswerIsUndone(t *testing.T) {
+// The ticket of an acquisition whose answer was lost is removed, even if the first
+// removal is not answered either.
+func TestTicketOfALostAnswerIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
@@ -159,15 +159,15 @@ func TestLostAnswerIsUndone(t *testing.T) {
 		defer l.Close()
 		_, err := l.Acquire(context.Background(), "a")
 		want(t, err, errDown)
-		time.Sleep(time.Second) // the removal goes on in the background
-		if n := s.lineLen(t, "a"); n != 0 {
+		time.Sleep(time.Second) // the removal continues in the background
+		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets left after %d tries", n, tries)
 		}
 	})
 }
 
-// A request that was given up may reach the store after its undoing did.
-func TestLateRequestIsUndone(t *testing.T) {
+// A request that was given up may reach the store after the removal of its ticket.
+func TestTicketOfALateRequestIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		s.acquire = func(_ context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
@@ -179,18 +179,18 @@ func TestLateRequestIsUndone(t *testing.T) {
 		_, err := l.Acquire(context.Background(), "a")
 		want(t, err, errDown)
 		time.Sleep(2 * time.Second)
-		if n := s.lineLen(t, "a"); n != 1 {
-			t.Fatalf("line of %d, want the late ticket", n)
+		if n := s.queueLen(t, "a"); n != 1 {
+			t.Fatalf("queue of %d, want the late ticket", n)
 		}
 		time.Sleep(2 * time.Second)
-		if n := s.lineLen(t, "a"); n != 0 {
+		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets left", n)
 		}
 	})
 }
 
-// The caller does not wait for an undoing that the store does not answer.
-func TestUndoingGoesOnInTheBackground(t *testing.T) {
+// The caller does not wait for a removal that the store does not answer.
+func TestRemovalContinuesInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		l := locker.New(s)
@@ -211,8 +211,8 @@ func TestUndoingGoesOnInTheBackground(t *testing.T) {
 			t.Errorf("returned %v after being asked for 1s", d)
 		}
 		time.Sleep(10 * time.Second)
-		if n := s.lineLen(t, "a"); n != 1 {
-			t.Errorf("line of %d, want the holder alone", n)
+		if n := s.queueLen(t, "a"); n != 1 {
+			t.Errorf("queue of %d, want the holder alone", n)
 		}
 	})
 }
@@ -235,7 +235,7 @@ func TestStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestWaiterWhoseTicketIsGoneJoinsAgain(t *testing.T) {
+func TestWaiterWhoseTicketIsGoneQueuesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newStub(), &events{}
 		l := locker.New(s, locker.WithObserver(told.add))
@@ -244,24 +244,24 @@ func TestWaiterWhoseTicketIsGoneJoinsAgain(t *testing.T) {
 		got := make(chan *locker.Lock)
 		go func() { got <- acquire(t, l, "a") }()
 		synctest.Wait()
-		line, _ := l.Inspect(context.Background(), "a")
-		if err := l.Break(context.Background(), "a", line.Tickets[1].Token); err != nil {
+		q, _ := l.Inspect(context.Background(), "a")
+		if err := l.Break(context.Background(), "a", q.Tickets[1].Token); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		if n := len(told.of(locker.EventRejoined)); n != 1 {
-			t.Errorf("told of %d rejoinings, want 1", n)
+			t.Errorf("%d events of rejoining, want 1", n)
 		}
 		release(t, holder)
 		release(t, <-got)
 		if n := len(told.of(locker.EventWaiting)); n != 1 {
-			t.Errorf("told %d times of waiting, want 1", n)
+			t.Errorf("%d events of waiting, want 1", n)
 		}
 	})
 }
 
-// A release whose first answer was lost has still released.
-func TestReleaseResolvesTheUnknown(t *testing.T) {
+// A release whose first answer was lost is resolved by the second.
+func TestReleaseResolvesAnUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		l := locker.New(s)
@@ -367,14 +367,14 @@ func TestInvalidOptionsAndNames(t *testing.T) {
 	}
 	_, err := locker.AcquireAll(ctx, l, nil)
 	want(t, err, locker.ErrInvalidName)
-	graced := locker.New(memory.New(), locker.WithSafetyMargin(time.Second))
-	defer graced.Close()
-	_, err = graced.Acquire(ctx, "a", locker.WithTTL(time.Second))
+	margined := locker.New(memory.New(), locker.WithSafetyMargin(time.Second))
+	defer margined.Close()
+	_, err = margined.Acquire(ctx, "a", locker.WithTTL(time.Second))
 	want(t, err, locker.ErrInvalidOption)
-	acquire(t, l2(t), "a", nil, locker.WithNote(strings.Repeat("x", 512)))
+	acquire(t, newClient(t), "a", nil, locker.WithNote(strings.Repeat("x", 512)))
 }
 
-func l2(t *testing.T) *locker.Client {
+func newClient(t *testing.T) *locker.Client {
 	l := locker.New(memory.New(), nil)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -418,7 +418,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("waiting: %+v", w)
 		}
 		if r := told.of(locker.EventRenewed); len(r) == 0 {
-			t.Error("no renewals told")
+			t.Error("no events of renewals")
 		}
 	})
 }

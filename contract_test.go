@@ -29,7 +29,7 @@ func TestSuspendedMachine(t *testing.T) {
 		begun := time.Now()
 		<-watched.Done()
 		if d := time.Since(begun); d > time.Second {
-			t.Errorf("told %v after the machine woke", d)
+			t.Errorf("notified %v after the machine woke", d)
 		}
 		if long.Err() != nil {
 			t.Error("a lease of an hour was lost in a minute")
@@ -63,8 +63,8 @@ func TestSuspendedWhileAsking(t *testing.T) {
 	})
 }
 
-// A short lease does not give its short timeout to a request for long ones.
-func TestUrgentRenewalsGoApart(t *testing.T) {
+// The timeout of a short lease does not bound the renewal of long ones.
+func TestUrgentRenewalsAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &slow{Driver: memory.New()}
 		l := locker.New(d)
@@ -102,7 +102,7 @@ func (d *slow) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// A batch that is answered too shortly is a failed request.
+// A batch with too few answers is a failed request.
 func TestShortAnswerToABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := &events{}
@@ -141,7 +141,8 @@ func TestContextAskedLate(t *testing.T) {
 	})
 }
 
-// Who embeds a driver to fake a failing store overrides Renew, and that is all.
+// A driver that embeds another one and overrides Renew, and nothing else, is asked
+// through it.
 func TestEmbeddedRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(&failing{memory.New()})
@@ -218,7 +219,7 @@ func TestFromContext(t *testing.T) {
 	release(t, group)
 }
 
-// A release that the store does not answer is no failure of the work; a loss is.
+// A release that the store does not answer is no error of Do; a loss is.
 func TestDoAndTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := &events{}
@@ -231,7 +232,7 @@ func TestDoAndTheRelease(t *testing.T) {
 			t.Errorf("the work ran %d times: %v", ran, err)
 		}
 		if r := told.of(locker.EventReleased); len(r) != 1 || !errors.Is(r[0].Err, errDown) {
-			t.Errorf("told of %+v", r)
+			t.Errorf("events %+v", r)
 		}
 		back()
 		errWork := errors.New("work failed")
@@ -312,7 +313,7 @@ func TestMinHoldLimits(t *testing.T) {
 	defer l.Close()
 	_, err := l.Acquire(t.Context(), "a", locker.WithMinHold(2*time.Minute))
 	want(t, err, locker.ErrUnsupported)
-	if n := s.lineLen(t, "a"); n != 0 {
+	if n := s.queueLen(t, "a"); n != 0 {
 		t.Errorf("%d tickets", n)
 	}
 	k := acquire(t, l, "a", locker.WithMinHold(time.Minute), locker.WithOwner("me"))
@@ -349,8 +350,8 @@ func TestMinHoldOfAProvisionalLease(t *testing.T) {
 	})
 }
 
-// Observers get the context of the call, and what begins to wait is acquired or
-// fails.
+// Observers get the context of the call, and every acquisition that waits ends with
+// an event.
 func TestObserversBalance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -392,7 +393,7 @@ func TestObserversBalance(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if waiting != 0 || kinds[locker.EventWaiting] != 2 || kinds[locker.EventFailed] != 2 || kinds[locker.EventLost] != 1 || kinds[locker.EventRenewed] == 0 {
-			t.Errorf("%d wait; %v", waiting, kinds)
+			t.Errorf("%d still wait; %v", waiting, kinds)
 		}
 	})
 }

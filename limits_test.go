@@ -20,8 +20,8 @@ import (
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-// hung is a store that answers nothing: it returns when the context ends, with
-// what it knows.
+// hung is a store that does not answer: it returns when the context ends, with an
+// error that it knows.
 func hung(known error) *stub {
 	s := newStub()
 	s.acquire = func(ctx context.Context, _ driver.Request, _ acquireFunc) (driver.Grant, error) {
@@ -36,7 +36,7 @@ func hung(known error) *stub {
 }
 
 // Until the store has said that the ticket is queued, the end of a wait is
-// ErrUnavailable and not ErrNotAcquired; and every end is told in time.
+// ErrUnavailable and not ErrNotAcquired; and every call returns in time.
 func TestAnOutageIsNoContention(t *testing.T) {
 	const limit = 2 * time.Second
 	background := context.Background()
@@ -74,7 +74,7 @@ func TestAnOutageIsNoContention(t *testing.T) {
 					t.Errorf("%v is ErrNotAcquired", err)
 				}
 				if d := time.Since(begun); d > c.limit+100*time.Millisecond {
-					t.Errorf("came back after %v of %v", d, c.limit)
+					t.Errorf("returned after %v of %v", d, c.limit)
 				}
 				t.Log(err)
 			})
@@ -82,8 +82,8 @@ func TestAnOutageIsNoContention(t *testing.T) {
 	}
 }
 
-// Once it is queued the end of a wait is what the caller asked for, joined with
-// what the store says if it is away.
+// Once the ticket is queued, the error is that of the limit, joined with that of the
+// store if it is away.
 func TestEndOfAWaitInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -137,7 +137,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A release that fails says why the store was not reached, though its last try had
+// The error of a release says why the store was not reached, though the last try had
 // no time left.
 func TestReleaseSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -200,8 +200,8 @@ type pinged struct {
 
 func (p *pinged) Ping(context.Context) error { return p.err }
 
-// While one goroutine of an owner takes over from another whose wait was
-// cancelled, a try of the same owner is answered at once.
+// When one goroutine of an owner takes over from another whose wait was cancelled, a
+// try of the same owner returns at once.
 func TestOwnerTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -234,7 +234,7 @@ func TestOwnerTakesOver(t *testing.T) {
 	})
 }
 
-// Who takes over asks the store within the bound for an answer.
+// The bound for the store's answer holds for a goroutine that takes over.
 func TestOwnerTakesOverAStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -264,7 +264,7 @@ func TestOwnerTakesOverAStoreThatHangs(t *testing.T) {
 }
 
 // A waiter whose ticket was lost in an outage asks for another one until the store
-// is there.
+// is back.
 func TestWaiterQueuesAgainWhenTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()

@@ -14,8 +14,8 @@ import (
 )
 
 // Events of one lock come in order, though another goroutine ends it while the
-// observers are still told of the event before.
-func TestObserversHearInOrder(t *testing.T) {
+// observers still run for the event before.
+func TestObserversAreCalledInOrder(t *testing.T) {
 	for _, first := range []locker.EventKind{locker.EventAcquired, locker.EventRenewed} {
 		t.Run(first.String(), func(t *testing.T) {
 			t.Parallel()
@@ -28,13 +28,13 @@ func TestObserversHearInOrder(t *testing.T) {
 					return
 				}
 				once.Do(func() {
-					told := make(chan struct{})
+					broken := make(chan struct{})
 					ended.Go(func() {
-						_ = l.Break(context.Background(), e.Name, e.Token) // tells of the loss before it returns
-						close(told)
+						_ = l.Break(context.Background(), e.Name, e.Token) // notifies of the loss before it returns
+						close(broken)
 					})
 					select {
-					case <-told:
+					case <-broken:
 					case <-time.After(50 * time.Millisecond):
 					}
 					close(reached)
@@ -50,14 +50,14 @@ func TestObserversHearInOrder(t *testing.T) {
 			ended.Wait()
 			kinds := told.kinds()
 			if i := slices.Index(kinds, first); i < 0 || i > slices.Index(kinds, locker.EventLost) {
-				t.Errorf("told %v", kinds)
+				t.Errorf("events %v", kinds)
 			}
 		})
 	}
 }
 
-// All events of an acquisition and of its lock have one ID, which no other has, and
-// name the store.
+// All events of an acquisition and of its lock have the same ID, which no other
+// acquisition has, and name the store.
 func TestEventsOfOneAcquisition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newStub(), &events{}
@@ -102,8 +102,8 @@ func TestEventsOfOneAcquisition(t *testing.T) {
 	})
 }
 
-// A re-entry that has waited ends with what it began with: what a gauge counted up
-// is counted down under the same attributes.
+// A re-entry that has waited ends with the attributes that it began with, so that a
+// gauge is counted down where it was counted up.
 func TestEventsOfAReentryThatWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := &events{}
@@ -129,16 +129,16 @@ func TestEventsOfAReentryThatWaited(t *testing.T) {
 				continue
 			}
 			if !e.Waited || !e.Shared || e.Elapsed != time.Second || e.Owner != "me" || e.Token == 0 {
-				t.Errorf("told %+v", e)
+				t.Errorf("event %+v", e)
 			}
 			return
 		}
-		t.Error("no re-entry was told")
+		t.Error("no event of the re-entry")
 	})
 }
 
-// What Close releases is told with the context of its acquisition.
-func TestCloseTellsWithTheContextOfTheAcquisition(t *testing.T) {
+// The event of a lock that Close releases has the context of its acquisition.
+func TestCloseNotifiesWithTheContextOfTheAcquisition(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(context.Background(), key{}, "span")
 	var seen []any
@@ -158,8 +158,8 @@ func TestCloseTellsWithTheContextOfTheAcquisition(t *testing.T) {
 	}
 }
 
-// Who has no observer does not pay for those who have: an uncontended cycle in memory
-// makes six allocations.
+// A Client without observers does not pay for those of others: an uncontended cycle in
+// memory makes six allocations.
 func TestNoObserverCostsNothing(t *testing.T) {
 	l := locker.New(memory.New())
 	defer l.Close()

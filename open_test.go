@@ -79,7 +79,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", url, err, part)
 		}
 		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error tells the password: %v", url, err)
+			t.Errorf("%s: the error contains the password: %v", url, err)
 		}
 	}
 }

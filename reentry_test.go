@@ -25,8 +25,8 @@ func TestReentryByContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k2.Token() != k.Token() || s.lineLen(t, "a") != 1 {
-		t.Errorf("re-entry made token %d of %d, line of %d", k2.Token(), k.Token(), s.lineLen(t, "a"))
+	if k2.Token() != k.Token() || s.queueLen(t, "a") != 1 {
+		t.Errorf("re-entry made token %d of %d, queue of %d", k2.Token(), k.Token(), s.queueLen(t, "a"))
 	}
 	if _, err := l.TryAcquire(ctx, "a"); err == nil {
 		t.Error("acquired without the context")
@@ -51,11 +51,11 @@ func TestReentryByContext(t *testing.T) {
 		release(t, k)
 		want(t, k.Release(ctx), locker.ErrReleased)
 	}
-	if s.lineLen(t, "a") != 1 || deeper.Err() != nil {
+	if s.queueLen(t, "a") != 1 || deeper.Err() != nil {
 		t.Error("the ticket went before the last handle")
 	}
 	release(t, deeper)
-	if s.lineLen(t, "a") != 0 {
+	if s.queueLen(t, "a") != 0 {
 		t.Error("the ticket outlived the last handle")
 	}
 }
@@ -76,7 +76,7 @@ func TestReentryByOwner(t *testing.T) {
 	want(t, err, locker.ErrNotAcquired) // another Locker's owner of the same name is another
 	release(t, k2)
 	release(t, k)
-	if s.lineLen(t, "a") != 0 {
+	if s.queueLen(t, "a") != 0 {
 		t.Error("ticket left")
 	}
 }
@@ -115,13 +115,13 @@ func TestReentryFromManyGoroutinesAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if n := s.lineLen(t, "a"); n != 0 {
+	if n := s.queueLen(t, "a"); n != 0 {
 		t.Errorf("%d tickets left", n)
 	}
 }
 
-// While one goroutine waits in line for an owner, a try for the same owner is
-// answered, a second wait shares the grant, and a cancelled first hands over.
+// While one goroutine waits in the queue for an owner, a try of the same owner fails at
+// once, and a second goroutine takes over when the wait of the first is cancelled.
 func TestOneOwnerWaitingTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()

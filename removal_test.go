@@ -25,7 +25,7 @@ func sharing() *stub {
 	return s
 }
 
-// away makes all releases fail, until back is called.
+// away makes all releases fail until back is called.
 func (s *stub) away(err error) (back func()) {
 	s.set(func(s *stub) {
 		s.release = func(context.Context, driver.Hold, releaseFunc) error { return err }
@@ -33,7 +33,7 @@ func (s *stub) away(err error) (back func()) {
 	return func() { s.set(func(s *stub) { s.release = nil }) }
 }
 
-// A ticket whose release was not answered is gone soon after the store is back,
+// A ticket whose release was not answered is removed soon after the store is back,
 // whatever else shares its session.
 func TestUnansweredReleaseIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -50,13 +50,13 @@ func TestUnansweredReleaseIsRemoved(t *testing.T) {
 			t.Errorf("release took %v", d)
 		}
 		if !strings.Contains(err.Error(), "in the background") {
-			t.Errorf("%v does not say what becomes of the lock", err)
+			t.Errorf("%v does not say what happens to the lock", err)
 		}
 		want(t, first.Release(context.Background()), locker.ErrReleased)
 		time.Sleep(40 * time.Second)
 		back()
 		time.Sleep(2 * time.Second)
-		if n := s.lineLen(t, "first"); n != 0 {
+		if n := s.queueLen(t, "first"); n != 0 {
 			t.Errorf("%d tickets 2s after the store is back", n)
 		}
 		if second.Err() != nil {
@@ -81,7 +81,7 @@ func TestGivenUpWaitIsRemoved(t *testing.T) {
 		time.Sleep(time.Minute)
 		back()
 		time.Sleep(2 * time.Second)
-		if n := s.lineLen(t, "a"); n != 1 {
+		if n := s.queueLen(t, "a"); n != 1 {
 			t.Errorf("%d tickets 2s after the store is back, want the holder's", n)
 		}
 	})
@@ -138,7 +138,7 @@ func TestRemovalsSpareAStoreThatIsAway(t *testing.T) {
 	})
 }
 
-// Close gives its last try to what ended by the clock too.
+// Close tries once more to remove the tickets of expired leases too.
 func TestCloseRemovesWhatHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
@@ -153,8 +153,8 @@ func TestCloseRemovesWhatHasExpired(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		if line, _ := other.Inspect(context.Background(), "a"); len(line) != 0 {
-			t.Errorf("left in the store: %v", line)
+		if q, _ := other.Inspect(context.Background(), "a"); len(q) != 0 {
+			t.Errorf("left in the store: %v", q)
 		}
 	})
 }
@@ -192,7 +192,7 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-// Nothing is asked of the store for a ticket that never was.
+// The store is not asked to remove a ticket that never existed.
 func TestNoTicketIsNotRemoved(t *testing.T) {
 	s := newStub()
 	s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
@@ -210,7 +210,8 @@ func TestNoTicketIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A request that was given up may arrive long after its ticket was looked for.
+// A request that was given up may arrive long after its ticket was checked for the
+// first time.
 func TestVeryLateRequestIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
@@ -226,17 +227,18 @@ func TestVeryLateRequestIsRemoved(t *testing.T) {
 			_, err := l.Acquire(context.Background(), "a")
 			want(t, err, errDown)
 			time.Sleep(31 * time.Second)
-			if n := s.lineLen(t, "a"); n != 0 {
+			if n := s.queueLen(t, "a"); n != 0 {
 				t.Errorf("%d tickets left of a request that was %v late", n, late)
 			}
 		}
-		if _, _, removals, _ := l.Books(); removals != 0 {
-			t.Errorf("%d tickets are still looked for", removals)
+		if _, _, removals, _ := l.Kept(); removals != 0 {
+			t.Errorf("%d orphans are still checked", removals)
 		}
 	})
 }
 
-// An answer that is lost again and again is resolved in the end.
+// A removal whose answers are lost again and again ends with the first one that
+// arrives.
 func TestRemovalWhoseAnswersAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
@@ -257,7 +259,7 @@ func TestRemovalWhoseAnswersAreLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if _, _, removals, _ := l.Books(); removals != 0 {
+		if _, _, removals, _ := l.Kept(); removals != 0 {
 			t.Errorf("%d tickets are still being removed", removals)
 		}
 	})
@@ -272,7 +274,7 @@ func TestLostTicketIsRemoved(t *testing.T) {
 		defer l.Close()
 		<-acquire(t, l, "a", locker.WithTTL(3*time.Second)).Done()
 		time.Sleep(time.Second)
-		if n := s.lineLen(t, "a"); n != 0 {
+		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets of a lost lock", n)
 		}
 	})

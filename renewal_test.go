@@ -73,7 +73,7 @@ func (d *counting) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-func TestRetriesUntilTheWindowCloses(t *testing.T) {
+func TestRetriesUntilTheValidityEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newStub(), &events{}
 		s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
@@ -83,7 +83,7 @@ func TestRetriesUntilTheWindowCloses(t *testing.T) {
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
 		<-k.Done()
 		if d := time.Since(begun); d != 8*time.Second {
-			t.Errorf("lost after %v, want exactly TTL less grace, 8s", d)
+			t.Errorf("lost after %v, want exactly the TTL less the safety margin, 8s", d)
 		}
 		want(t, k.Err(), locker.ErrLost)
 		if n := len(s.renewals()); n < 5 {
@@ -91,10 +91,10 @@ func TestRetriesUntilTheWindowCloses(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(told.of(locker.EventLost)); n != 1 {
-			t.Errorf("told of %d losses, want 1", n)
+			t.Errorf("%d events of a loss, want 1", n)
 		}
 		if failed := told.of(locker.EventRenewFailed); len(failed) == 0 || !errors.Is(failed[0].Err, errDown) {
-			t.Errorf("told of failed renewals: %v", failed)
+			t.Errorf("events of failed renewals: %v", failed)
 		}
 		want(t, k.Release(context.Background()), locker.ErrLost)
 	})
@@ -122,7 +122,7 @@ func TestRenewalThatHangsIsRetried(t *testing.T) {
 	})
 }
 
-func TestOutageShorterThanTheWindowIsSurvived(t *testing.T) {
+func TestOutageShorterThanTheValidityIsSurvived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		down := time.Now().Add(2 * time.Second)
@@ -164,7 +164,7 @@ func TestFixedLeaseEndsAtTTL(t *testing.T) {
 	})
 }
 
-func TestDefaultGraceEndsTrustBeforeTheLease(t *testing.T) {
+func TestDefaultSafetyMarginEndsTheValidityBeforeTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.New())
 		defer l.Close()
@@ -172,7 +172,7 @@ func TestDefaultGraceEndsTrustBeforeTheLease(t *testing.T) {
 		k := acquire(t, l, "a", locker.WithTTL(10*time.Second), locker.WithoutRenewal())
 		<-k.Done()
 		if d := time.Since(begun); d != 9900*time.Millisecond {
-			t.Errorf("trusted for %v, want TTL less 1 %%", d)
+			t.Errorf("valid for %v, want the TTL less 1 %%", d)
 		}
 	})
 }
@@ -208,23 +208,23 @@ func TestExtend(t *testing.T) {
 func TestReleaseRacingARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newStub(), &events{}
-		gate := make(chan struct{})
+		proceed := make(chan struct{})
 		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
-			<-gate
+			<-proceed
 			return next(ctx, r)
 		}
 		l := locker.New(s, locker.WithObserver(told.add))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
-		time.Sleep(4 * time.Second) // the renewal is at the gate
+		time.Sleep(4 * time.Second) // the renewal is under way
 		release(t, k)
-		close(gate)
+		close(proceed)
 		synctest.Wait()
 		want(t, k.Err(), locker.ErrReleased)
 		if lost := told.of(locker.EventLost); len(lost) != 0 {
 			t.Errorf("false loss: %v", lost)
 		}
-		if n := s.lineLen(t, "a"); n != 0 {
+		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets left", n)
 		}
 	})
@@ -234,10 +234,10 @@ func TestReleaseRacingARenewal(t *testing.T) {
 func TestReleaseRacingTheAnswerToARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := newStub(), &events{}
-		gate := make(chan struct{})
+		proceed := make(chan struct{})
 		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
 			err := next(ctx, r)
-			<-gate
+			<-proceed
 			return err
 		}
 		l := locker.New(s, locker.WithObserver(told.add))
@@ -245,16 +245,16 @@ func TestReleaseRacingTheAnswerToARenewal(t *testing.T) {
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
 		time.Sleep(4 * time.Second)
 		release(t, k)
-		close(gate)
+		close(proceed)
 		time.Sleep(time.Minute)
 		if n := len(told.of(locker.EventLost)) + len(told.of(locker.EventRenewed)); n != 0 {
-			t.Errorf("told of %d renewals and losses after release", n)
+			t.Errorf("%d events of renewals and losses after release", n)
 		}
 	})
 }
 
-// The trust window counts from before the request, so a slow answer eats it.
-func TestSlowAnswerShortensTheWindow(t *testing.T) {
+// The validity counts from before the request, so a slow answer shortens it.
+func TestSlowAnswerShortensTheValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
@@ -268,24 +268,24 @@ func TestSlowAnswerShortensTheWindow(t *testing.T) {
 		begun := time.Now()
 		<-k.Done()
 		if d := time.Since(begun); d != 2*time.Second {
-			t.Errorf("trusted for %v after an answer that took 3s of 5s", d)
+			t.Errorf("valid for %v after an answer that took 3s of 5s", d)
 		}
 		// An answer later than the lease is no grant.
 		_, err := l.TryAcquire(context.Background(), "b", locker.WithTTL(2*time.Second))
 		want(t, err, locker.ErrLost)
-		if n := s.lineLen(t, "b"); n != 0 {
+		if n := s.queueLen(t, "b"); n != 0 {
 			t.Errorf("%d tickets left", n)
 		}
 	})
 }
 
-// A process that was paused learns of the loss from Err before any timer ran.
+// A process that was paused learns of the loss from Err before any timer has run.
 func TestErrLooksAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		l := locker.New(memory.New(), locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Name == "b" && e.Kind == locker.EventLost {
-				<-stuck // and the goroutine that looks after all leases with it
+				<-stuck // and with it the goroutine that ends leases
 			}
 		}))
 		defer l.Close()
@@ -315,16 +315,16 @@ func TestLossPushedByTheStore(t *testing.T) {
 		}
 		<-work.Done()
 		if time.Since(begun) != 0 {
-			t.Errorf("told after %v", time.Since(begun))
+			t.Errorf("notified after %v", time.Since(begun))
 		}
 		want(t, context.Cause(work), locker.ErrLost)
 		want(t, operator.Break(ctx, "a", k.Token()), locker.ErrLost)
 	})
 }
 
-// One goroutine serves locks that are taken again and again, and ends soon after
-// the last.
-func TestLookEnds(t *testing.T) {
+// One goroutine serves a lock that is taken again and again, and ends soon after the
+// last release.
+func TestGoroutineOfTheScheduleEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(newStub())
 		t.Cleanup(func() { _ = l.Close() })

@@ -19,8 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errDown = errors.New("store is down")
 
-// stub is a memory store whose answers a test can change. What it calls are
-// the real methods.
+// stub is a memory store whose answers a test can change; next is the real method.
 type stub struct {
 	*memory.Driver
 	mu      sync.Mutex
@@ -83,17 +82,17 @@ func (s *stub) renewals() []time.Time {
 	return append([]time.Time(nil), s.renewed...)
 }
 
-// lineLen is how many tickets the store has for name.
-func (s *stub) lineLen(t testing.TB, name string) int {
+// queueLen is the number of tickets in the queue of name.
+func (s *stub) queueLen(t testing.TB, name string) int {
 	t.Helper()
-	line, err := s.Inspect(context.Background(), name)
+	q, err := s.Inspect(context.Background(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(line)
+	return len(q)
 }
 
-// events collects what an observer is told.
+// events is an observer that collects all events.
 type events struct {
 	mu   sync.Mutex
 	told []locker.Event
