@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -127,37 +126,6 @@ func TestFixedMemberThatEndsEarly(t *testing.T) {
 			t.Error("the other member is still held")
 		}
 	})
-}
-
-func TestDo(t *testing.T) {
-	s := newStub()
-	l := locker.New(s)
-	defer l.Close()
-	ctx := context.Background()
-	errWork := errors.New("work failed")
-	err := locker.Do(ctx, l, "a", func(ctx context.Context) error {
-		return locker.Do(ctx, l, "a", func(context.Context) error { return errWork }) // re-enters
-	})
-	want(t, err, errWork)
-
-	err = locker.Do(ctx, l, "a", func(ctx context.Context) error {
-		q, _ := l.Inspect(ctx, "a")
-		if err := l.Break(context.Background(), "a", q.Tickets[0].Token); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		return errWork
-	})
-	want(t, err, errWork)
-	want(t, err, locker.ErrLost)
-
-	func() {
-		defer func() { _ = recover() }()
-		_ = locker.Do(ctx, l, "a", func(context.Context) error { panic("oops") })
-	}()
-	if s.queueLen(t, "a") != 0 {
-		t.Error("still held after a panic")
-	}
 }
 
 // The release of a group has one bound, however many its members are.

@@ -13,6 +13,80 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := &events{}
+		l := locker.New(memory.New(), locker.WithObserver(told.add), locker.WithObserver(nil))
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(3*time.Second))
+		got := make(chan *locker.Lock)
+		go func() { got <- acquire(t, l, "a", locker.WithOwner("me")) }()
+		time.Sleep(5 * time.Second)
+		release(t, k)
+		release(t, <-got)
+		if a := told.of(locker.EventAcquired); len(a) != 2 || a[1].Elapsed != 5*time.Second || a[1].Owner != "me" || a[1].Token == 0 {
+			t.Errorf("acquired: %+v", a)
+		}
+		if r := told.of(locker.EventReleased); len(r) != 2 || r[0].Elapsed != 5*time.Second {
+			t.Errorf("released: %+v", r)
+		}
+		if w := told.of(locker.EventWaiting); len(w) != 1 || w[0].Kind.String() != "waiting" {
+			t.Errorf("waiting: %+v", w)
+		}
+		if r := told.of(locker.EventRenewed); len(r) == 0 {
+			t.Error("no events of renewals")
+		}
+	})
+}
+
+// Observers get the context of the call, and every acquisition that waits ends with
+// an event.
+func TestObserversBalance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		ctx := context.WithValue(context.Background(), key{}, "span")
+		var mu sync.Mutex
+		waiting, kinds := 0, map[locker.EventKind]int{}
+		l := locker.New(newStub(), locker.WithObserver(func(ctx context.Context, e locker.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			kinds[e.Kind]++
+			if e.Kind == locker.EventWaiting {
+				waiting++
+			}
+			if e.Waited {
+				waiting--
+			}
+			if ctx.Value(key{}) != "span" || e.Kind != locker.EventAcquired && e.Kind != locker.EventWaiting && ctx.Err() != nil && e.Kind != locker.EventFailed {
+				t.Errorf("%v came with %v", e.Kind, ctx)
+			}
+		}))
+		defer l.Close()
+		k, err := l.Acquire(ctx, "a", locker.WithTTL(3*time.Second), locker.WithOwner("me"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Acquire(ctx, "a", locker.WithWait(2*time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		_, err = l.TryAcquire(ctx, "a")
+		want(t, err, locker.ErrNotAcquired)
+		time.AfterFunc(time.Second, func() { _ = k.Release(ctx) })
+		k, err = l.Acquire(ctx, "a", locker.WithTTL(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := l.Break(ctx, "a", k.Token()); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if waiting != 0 || kinds[locker.EventWaiting] != 2 || kinds[locker.EventFailed] != 2 || kinds[locker.EventLost] != 1 || kinds[locker.EventRenewed] == 0 {
+			t.Errorf("%d still wait; %v", waiting, kinds)
+		}
+	})
+}
+
 // Events of one lock come in order, though another goroutine ends it while the
 // observers still run for the event before.
 func TestObserversAreCalledInOrder(t *testing.T) {

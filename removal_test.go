@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,62 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 )
+
+// A release whose first answer was lost is resolved by the second.
+func TestReleaseResolvesAnUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		first := true
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				err := next(ctx, h)
+				if first {
+					first = false
+					return errDown
+				}
+				return err
+			}
+		})
+		release(t, k)
+		k = acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(context.Context, driver.Hold, releaseFunc) error { return errDown }
+		})
+		begun := time.Now()
+		err := k.Release(context.Background())
+		want(t, err, errDown)
+		if d := time.Since(begun); d > 6*time.Second {
+			t.Errorf("release took %v", d)
+		}
+		want(t, k.Err(), locker.ErrReleased)
+	})
+}
+
+// The error of a release says why the store was not reached, though the last try had
+// no time left.
+func TestReleaseSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error {
+				select {
+				case <-time.After(400 * time.Millisecond):
+					return errRefused
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		want(t, k.Release(context.Background()), syscall.ECONNREFUSED)
+		s.set(func(s *stub) { s.release = nil })
+	})
+}
 
 // sharing is a store whose tickets share a session: a ticket that was granted
 // stays until it is released, however short its lease is.
@@ -134,60 +191,6 @@ func TestRemovalsSpareAStoreThatIsAway(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if names, _ := s.List(context.Background()); len(names) != 0 {
 			t.Errorf("%d of %d left 2s after the store is back", len(names), n)
-		}
-	})
-}
-
-// Close tries once more to remove the tickets of expired leases too.
-func TestCloseRemovesWhatHasExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := sharing()
-		other := s.Join()
-		defer other.Close()
-		l := locker.New(s)
-		back := s.away(errDown)
-		k := acquire(t, l, "a", locker.WithTTL(time.Second), locker.WithoutRenewal())
-		<-k.Done()
-		time.Sleep(10 * time.Second)
-		time.AfterFunc(time.Second, back)
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		if q, _ := other.Inspect(context.Background(), "a"); len(q) != 0 {
-			t.Errorf("left in the store: %v", q)
-		}
-	})
-}
-
-// Close is bounded, and immediate when there is nothing to remove, whatever
-// requests are under way.
-func TestCloseIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		s := newStub()
-		s.acquire = func(ctx context.Context, _ driver.Request, _ acquireFunc) (driver.Grant, error) {
-			return driver.Grant{}, driver.NoTicket(hang(ctx))
-		}
-		l := locker.New(s)
-		failed := make(chan error, 1)
-		go func() { failed <- l.Ping(context.Background()) }()
-		go func() { _, _ = l.Acquire(context.Background(), "a") }()
-		synctest.Wait()
-		begun := time.Now()
-		if err := l.Close(); err != nil || time.Since(begun) != 0 {
-			t.Errorf("Close with nothing to remove took %v: %v", time.Since(begun), err)
-		}
-
-		s = newStub()
-		l = locker.New(s)
-		acquire(t, l, "a")
-		s.set(func(s *stub) {
-			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error { return hang(ctx) }
-		})
-		begun = time.Now()
-		want(t, l.Close(), locker.ErrUnavailable)
-		if d := time.Since(begun); d > 5100*time.Millisecond {
-			t.Errorf("Close took %v", d)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,38 +38,6 @@ func TestRenewsEveryThirdOfTheTTL(t *testing.T) {
 			t.Errorf("%d renewals after release", n-20)
 		}
 	})
-}
-
-func TestBatchesRenewals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &counting{Driver: memory.New()}
-		l := locker.New(d)
-		defer l.Close()
-		for i := range 1000 {
-			acquire(t, l, string(rune('a'+i)), locker.WithTTL(30*time.Second))
-			time.Sleep(100 * time.Microsecond) // acquired over a tenth of a second
-		}
-		time.Sleep(30 * time.Second)
-		if d.batches.Load() > 3 || d.entries.Load() < 2000 {
-			t.Errorf("%d renewals in %d requests, want 2000 or more in at most 3", d.entries.Load(), d.batches.Load())
-		}
-	})
-}
-
-// counting counts batches of renewals.
-type counting struct {
-	*memory.Driver
-	batches, entries atomic.Int64
-}
-
-func (d *counting) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	d.batches.Add(1)
-	d.entries.Add(int64(len(rs)))
-	errs := make([]error, len(rs))
-	for i, r := range rs {
-		errs[i] = d.Renew(ctx, r.Hold, r.TTL)
-	}
-	return errs
 }
 
 func TestRetriesUntilTheValidityEnds(t *testing.T) {
