@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -215,4 +216,90 @@ func TestAnswerTimeout(t *testing.T) {
 		want(t, err, locker.ErrInvalidOption)
 		_ = l.Close()
 	}
+}
+
+// The driver finds the bound for an answer as a deadline where it is one: a ticket may
+// be queued for longer.
+func TestDeadlineOfARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &deadlines{stub: newStub()}
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			s.note(ctx)
+			return next(ctx, r)
+		}
+		l := locker.New(s, locker.WithAnswerTimeout(3*time.Second))
+		defer l.Close()
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, ctx := range []context.Context{t.Context(), soon} {
+			if _, err := l.Inspect(ctx, "a"); err != nil {
+				t.Fatal(err)
+			}
+			k, err := l.Acquire(ctx, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			release(t, k)
+		}
+		if want := []time.Duration{3 * time.Second, 0, time.Second, time.Second}; !slices.Equal(s.left, want) {
+			t.Errorf("deadlines in %v, want %v", s.left, want)
+		}
+	})
+}
+
+// deadlines notes when the contexts of requests end; 0: without a deadline.
+type deadlines struct {
+	*stub
+	left []time.Duration
+}
+
+func (d *deadlines) note(ctx context.Context) {
+	left := time.Duration(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	d.left = append(d.left, left)
+}
+
+func (d *deadlines) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	d.note(ctx)
+	return d.stub.Inspect(ctx, name)
+}
+
+// A re-entry that has to lengthen the lease ends at its own limits, though the store
+// does not answer the renewal, and leaves the lock as it was.
+func TestReentryThatTheStoreDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.renew = func(ctx context.Context, _ driver.Renewal, _ renewFunc) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		l := locker.New(s, locker.WithAnswerTimeout(3*time.Second))
+		defer l.Close()
+		fixed := locker.WithoutRenewal()
+		k := acquire(t, l, "a", fixed, locker.WithTTL(time.Minute))
+		for _, c := range []struct {
+			opts  []locker.Option
+			limit time.Duration
+			text  string
+		}{
+			{nil, 3 * time.Second, "within 3s"},
+			{[]locker.Option{locker.WithWait(time.Second)}, time.Second, "the wait limit has passed"},
+		} {
+			begun := time.Now()
+			_, err := l.Acquire(k.Context(t.Context()), "a", append(c.opts, fixed, locker.WithTTL(time.Hour))...)
+			want(t, err, locker.ErrUnavailable)
+			if d := time.Since(begun); d != c.limit || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v after %v, want %q after %v", err, d, c.text, c.limit)
+			}
+		}
+		if err := k.Err(); err != nil {
+			t.Error(err)
+		}
+		release(t, k)
+		if n := s.queueLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets left", n)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 // When one goroutine of an owner takes over from another whose wait was cancelled, a
@@ -149,5 +150,34 @@ func TestOneOwnerWaitingTwice(t *testing.T) {
 		synctest.Wait()
 		release(t, blocker)
 		release(t, <-second)
+	})
+}
+
+// An owner finds what it holds until that ends, and not longer.
+func TestOwnerAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer l.Close()
+		me, other := locker.WithOwner("me"), locker.WithOwner("other")
+		var last uint64
+		for what, end := range map[string]func(k *locker.Lock){
+			"released": func(k *locker.Lock) { release(t, k) },
+			"broken":   func(k *locker.Lock) { _ = l.Break(t.Context(), "a", k.Token()) },
+			"expired":  func(*locker.Lock) { time.Sleep(time.Minute) },
+		} {
+			k := acquire(t, l, "a", me, locker.WithTTL(time.Minute), locker.WithoutRenewal())
+			again := acquire(t, l, "a", me, locker.Shared())
+			if k.Token() <= last || again.Token() != k.Token() {
+				t.Errorf("%s: tokens %d and %d after %d", what, k.Token(), again.Token(), last)
+			}
+			release(t, again)
+			last = k.Token()
+			end(k)
+			_, owners, _, _ := l.Kept()
+			if owners != 0 {
+				t.Errorf("%s: %d owners are kept", what, owners)
+			}
+			release(t, acquire(t, l, "a", other))
+		}
 	})
 }

@@ -115,3 +115,27 @@ func (d *counting) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	}
 	return errs
 }
+
+// A driver without batches is asked for a few renewals at a time.
+func TestRenewalsWithoutBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		var under, most atomic.Int64
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			most.Store(max(most.Load(), under.Add(1)))
+			defer under.Add(-1)
+			time.Sleep(100 * time.Millisecond)
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		const n = 100
+		for i := range n {
+			acquire(t, l, string(rune('a'+i)), locker.WithTTL(30*time.Second))
+		}
+		time.Sleep(15 * time.Second)
+		if got := len(s.renewals()); got != n || most.Load() != 16 {
+			t.Errorf("%d renewals of %d, %d at a time, want 16", got, n, most.Load())
+		}
+	})
+}
