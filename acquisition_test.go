@@ -137,8 +137,8 @@ func TestRemovalContinuesInTheBackground(t *testing.T) {
 
 func TestWaiterWhoseTicketIsGoneQueuesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
-		l := locker.New(s, locker.WithObserver(told.add))
+		s, seen := newStub(), &events{}
+		l := locker.New(s, locker.WithObserver(seen.add))
 		defer l.Close()
 		holder := acquire(t, l, "a")
 		got := make(chan *locker.Lock)
@@ -149,12 +149,12 @@ func TestWaiterWhoseTicketIsGoneQueuesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if n := len(told.of(locker.EventRejoined)); n != 1 {
+		if n := len(seen.of(locker.EventRejoined)); n != 1 {
 			t.Errorf("%d events of rejoining, want 1", n)
 		}
 		release(t, holder)
 		release(t, <-got)
-		if n := len(told.of(locker.EventWaiting)); n != 1 {
+		if n := len(seen.of(locker.EventWaiting)); n != 1 {
 			t.Errorf("%d events of waiting, want 1", n)
 		}
 	})

@@ -43,16 +43,16 @@ func TestFromContext(t *testing.T) {
 // A release that the store does not answer is no error of Do; a loss is.
 func TestDoAndTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &events{}
+		seen := &events{}
 		s := newStub()
-		l := locker.New(s, locker.WithObserver(told.add), locker.WithReleaseTimeout(time.Second))
+		l := locker.New(s, locker.WithObserver(seen.add), locker.WithReleaseTimeout(time.Second))
 		defer l.Close()
 		back := s.away(errDown)
 		ran := 0
 		if err := locker.Do(t.Context(), l, "a", func(context.Context) error { ran++; return nil }); err != nil || ran != 1 {
 			t.Errorf("the work ran %d times: %v", ran, err)
 		}
-		if r := told.of(locker.EventReleased); len(r) != 1 || !errors.Is(r[0].Err, errDown) {
+		if r := seen.of(locker.EventReleased); len(r) != 1 || !errors.Is(r[0].Err, errDown) {
 			t.Errorf("events %+v", r)
 		}
 		back()

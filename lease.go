@@ -34,7 +34,7 @@ type lease struct {
 	minHold   time.Duration // of the request
 	observed  *observed     // nil without observers
 
-	planned     // when the schedule looks at it
+	planned     // when the goroutine acts on it
 	state       leaseState
 	handles     []*Lock
 	renewers    int           // handles that want renewal

@@ -25,8 +25,8 @@ type leases struct {
 	byOwner  map[ownerKey]*lease // those that are reentrant
 	schedule schedule[*lease]    // all, by when they are to be renewed, or end
 	running  bool                // the goroutine runs
-	wakeAt   time.Time           // when it looks at the schedule next
-	wake     chan struct{}       // makes it look now
+	wakeAt   time.Time           // when it wakes next
+	wake     chan struct{}       // wakes it now
 }
 
 func newLeases(c *core, m *removals) *leases {
@@ -122,7 +122,7 @@ func (b *leases) lose(l *lease, cause error) {
 	b.notifyLost(l, handles, cause)
 }
 
-// pushed is called by the driver when the store has told it of a loss.
+// pushed is called by the driver when the store has notified it of a loss.
 func (b *leases) pushed(h driver.Hold, cause error) {
 	b.mu.Lock()
 	l := b.byID[h.ID]

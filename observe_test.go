@@ -15,8 +15,8 @@ import (
 
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &events{}
-		l := locker.New(memory.New(), locker.WithObserver(told.add), locker.WithObserver(nil))
+		seen := &events{}
+		l := locker.New(memory.New(), locker.WithObserver(seen.add), locker.WithObserver(nil))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(3*time.Second))
 		got := make(chan *locker.Lock)
@@ -24,16 +24,16 @@ func TestEvents(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		release(t, k)
 		release(t, <-got)
-		if a := told.of(locker.EventAcquired); len(a) != 2 || a[1].Elapsed != 5*time.Second || a[1].Owner != "me" || a[1].Token == 0 {
+		if a := seen.of(locker.EventAcquired); len(a) != 2 || a[1].Elapsed != 5*time.Second || a[1].Owner != "me" || a[1].Token == 0 {
 			t.Errorf("acquired: %+v", a)
 		}
-		if r := told.of(locker.EventReleased); len(r) != 2 || r[0].Elapsed != 5*time.Second {
+		if r := seen.of(locker.EventReleased); len(r) != 2 || r[0].Elapsed != 5*time.Second {
 			t.Errorf("released: %+v", r)
 		}
-		if w := told.of(locker.EventWaiting); len(w) != 1 || w[0].Kind.String() != "waiting" {
+		if w := seen.of(locker.EventWaiting); len(w) != 1 || w[0].Kind.String() != "waiting" {
 			t.Errorf("waiting: %+v", w)
 		}
-		if r := told.of(locker.EventRenewed); len(r) == 0 {
+		if r := seen.of(locker.EventRenewed); len(r) == 0 {
 			t.Error("no events of renewals")
 		}
 	})
@@ -114,15 +114,15 @@ func TestObserversAreCalledInOrder(t *testing.T) {
 					close(reached)
 				})
 			}
-			var told events
-			l = locker.New(memory.New(), locker.WithObserver(slow), locker.WithObserver(told.add))
+			var seen events
+			l = locker.New(memory.New(), locker.WithObserver(slow), locker.WithObserver(seen.add))
 			defer l.Close()
 			if _, err := l.Acquire(t.Context(), "a", locker.WithTTL(300*time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
 			<-reached
 			ended.Wait()
-			kinds := told.kinds()
+			kinds := seen.kinds()
 			if i := slices.Index(kinds, first); i < 0 || i > slices.Index(kinds, locker.EventLost) {
 				t.Errorf("events %v", kinds)
 			}
@@ -134,8 +134,8 @@ func TestObserversAreCalledInOrder(t *testing.T) {
 // acquisition has, and name the store.
 func TestEventsOfOneAcquisition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
-		l := locker.New(s, locker.WithObserver(told.add))
+		s, seen := newStub(), &events{}
+		l := locker.New(s, locker.WithObserver(seen.add))
 		defer l.Close()
 		k := acquire(t, l, "a")
 		s.set(func(s *stub) {
@@ -151,7 +151,7 @@ func TestEventsOfOneAcquisition(t *testing.T) {
 		time.Sleep(4 * time.Second)
 
 		ids := map[uint64][]locker.EventKind{}
-		for _, e := range told.all() {
+		for _, e := range seen.all() {
 			if e.Store != "memory" {
 				t.Errorf("%v on store %q", e.Kind, e.Store)
 			}
@@ -180,8 +180,8 @@ func TestEventsOfOneAcquisition(t *testing.T) {
 // gauge is counted down where it was counted up.
 func TestEventsOfAReentryThatWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &events{}
-		l := locker.New(memory.New(), locker.WithObserver(told.add))
+		seen := &events{}
+		l := locker.New(memory.New(), locker.WithObserver(seen.add))
 		defer l.Close()
 		first := acquire(t, l, "a")
 		var group sync.WaitGroup
@@ -198,7 +198,7 @@ func TestEventsOfAReentryThatWaited(t *testing.T) {
 			t.Error(err)
 		}
 		group.Wait()
-		for _, e := range told.all() {
+		for _, e := range seen.all() {
 			if e.Kind != locker.EventReentered {
 				continue
 			}

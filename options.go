@@ -50,8 +50,7 @@ type request struct {
 func (r *request) leaseLength() time.Duration { return max(r.ttl, r.minHold) }
 
 // WithTTL sets the length of the lease: a millisecond or more, 30 s by default. A
-// Lock that is renewed lasts longer; if its process dies, others are granted the
-// lock at most that much later.
+// Lock that is renewed lasts longer; if its process dies, the lease ends by itself.
 func WithTTL(d time.Duration) Option { return func(r *request) { r.ttl = d } }
 
 // WithoutRenewal asks for a fixed lease: it ends after TTL even if the holder

@@ -28,7 +28,7 @@ const (
 )
 
 // plan puts a lease into the schedule where it belongs, and starts or wakes the
-// goroutine if it would look too late. With mu held.
+// goroutine if it would wake too late. With mu held.
 func (b *leases) plan(l *lease) {
 	l.due = l.validUntil
 	if l.wantsRenewal() {

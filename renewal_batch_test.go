@@ -54,14 +54,14 @@ func (d *slow) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 // A batch with too few answers is a failed request.
 func TestShortAnswerToABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &events{}
+		seen := &events{}
 		d := &short{Driver: memory.New()}
-		l := locker.New(d, locker.WithObserver(told.add))
+		l := locker.New(d, locker.WithObserver(seen.add))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(3*time.Second))
 		time.Sleep(1500 * time.Millisecond)
-		if k.Err() != nil || len(told.of(locker.EventRenewFailed)) == 0 {
-			t.Errorf("%v, %d failed renewals", k.Err(), len(told.of(locker.EventRenewFailed)))
+		if k.Err() != nil || len(seen.of(locker.EventRenewFailed)) == 0 {
+			t.Errorf("%v, %d failed renewals", k.Err(), len(seen.of(locker.EventRenewFailed)))
 		}
 	})
 }

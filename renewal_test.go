@@ -42,9 +42,9 @@ func TestRenewsEveryThirdOfTheTTL(t *testing.T) {
 
 func TestRetriesUntilTheValidityEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
+		s, seen := newStub(), &events{}
 		s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
-		l := locker.New(s, locker.WithObserver(told.add), locker.WithSafetyMargin(time.Second))
+		l := locker.New(s, locker.WithObserver(seen.add), locker.WithSafetyMargin(time.Second))
 		defer l.Close()
 		begun := time.Now()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
@@ -57,10 +57,10 @@ func TestRetriesUntilTheValidityEnds(t *testing.T) {
 			t.Errorf("%d attempts to renew in 5 s, want more", n)
 		}
 		synctest.Wait()
-		if n := len(told.of(locker.EventLost)); n != 1 {
+		if n := len(seen.of(locker.EventLost)); n != 1 {
 			t.Errorf("%d events of a loss, want 1", n)
 		}
-		if failed := told.of(locker.EventRenewFailed); len(failed) == 0 || !errors.Is(failed[0].Err, errDown) {
+		if failed := seen.of(locker.EventRenewFailed); len(failed) == 0 || !errors.Is(failed[0].Err, errDown) {
 			t.Errorf("events of failed renewals: %v", failed)
 		}
 		want(t, k.Release(context.Background()), locker.ErrLost)
@@ -174,13 +174,13 @@ func TestExtend(t *testing.T) {
 // loss, and the lock is free.
 func TestReleaseRacingARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
+		s, seen := newStub(), &events{}
 		proceed := make(chan struct{})
 		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
 			<-proceed
 			return next(ctx, r)
 		}
-		l := locker.New(s, locker.WithObserver(told.add))
+		l := locker.New(s, locker.WithObserver(seen.add))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
 		time.Sleep(4 * time.Second) // the renewal is under way
@@ -188,7 +188,7 @@ func TestReleaseRacingARenewal(t *testing.T) {
 		close(proceed)
 		synctest.Wait()
 		want(t, k.Err(), locker.ErrReleased)
-		if lost := told.of(locker.EventLost); len(lost) != 0 {
+		if lost := seen.of(locker.EventLost); len(lost) != 0 {
 			t.Errorf("false loss: %v", lost)
 		}
 		if n := s.queueLen(t, "a"); n != 0 {
@@ -200,21 +200,21 @@ func TestReleaseRacingARenewal(t *testing.T) {
 // The same when the renewal was made and only its answer is late.
 func TestReleaseRacingTheAnswerToARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
+		s, seen := newStub(), &events{}
 		proceed := make(chan struct{})
 		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
 			err := next(ctx, r)
 			<-proceed
 			return err
 		}
-		l := locker.New(s, locker.WithObserver(told.add))
+		l := locker.New(s, locker.WithObserver(seen.add))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
 		time.Sleep(4 * time.Second)
 		release(t, k)
 		close(proceed)
 		time.Sleep(time.Minute)
-		if n := len(told.of(locker.EventLost)) + len(told.of(locker.EventRenewed)); n != 0 {
+		if n := len(seen.of(locker.EventLost)) + len(seen.of(locker.EventRenewed)); n != 0 {
 			t.Errorf("%d events of renewals and losses after release", n)
 		}
 	})
@@ -267,9 +267,9 @@ func TestErrLooksAtTheClock(t *testing.T) {
 
 func TestLossPushedByTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &events{}
+		seen := &events{}
 		s := newStub()
-		l := locker.New(s, locker.WithObserver(told.add))
+		l := locker.New(s, locker.WithObserver(seen.add))
 		operator := locker.New(s.Join())
 		defer l.Close()
 		defer operator.Close()

@@ -94,7 +94,7 @@ func repeat(ctx context.Context, first time.Duration, wake <-chan struct{}, step
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it was signalled before, and has not looked yet
+	default: // it is signalled already
 	}
 }
 

@@ -95,19 +95,19 @@ func (s *stub) queueLen(t testing.TB, name string) int {
 // events is an observer that collects all events.
 type events struct {
 	mu   sync.Mutex
-	told []locker.Event
+	seen []locker.Event
 }
 
 func (e *events) add(_ context.Context, ev locker.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.told = append(e.told, ev)
+	e.seen = append(e.seen, ev)
 }
 
 func (e *events) all() []locker.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.told)
+	return slices.Clone(e.seen)
 }
 
 func (e *events) kinds() (kinds []locker.EventKind) {
@@ -121,7 +121,7 @@ func (e *events) of(kind locker.EventKind) []locker.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var some []locker.Event
-	for _, ev := range e.told {
+	for _, ev := range e.seen {
 		if ev.Kind == kind {
 			some = append(some, ev)
 		}
