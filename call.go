@@ -157,7 +157,7 @@ func (c *call) stopAnswerTimer() {
 	}
 }
 
-// expectAnswer starts the bound for the store's answer, if it was lifted.
+// expectAnswer starts the bound for the store's answer anew, if it was lifted.
 func (c *call) expectAnswer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,23 +168,12 @@ func (c *call) expectAnswer() {
 	}
 }
 
-// expectNoAnswer lifts the bound for the store's answer.
-func (c *call) expectNoAnswer() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.liftBound()
-}
-
-// setQueued records that the ticket is queued: no answer is due until its grant.
+// setQueued records that the ticket is queued. It lifts the bound for the store's
+// answer: none is due until the grant.
 func (c *call) setQueued() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queued = true
-	c.liftBound()
-}
-
-// liftBound lifts the bound for the store's answer. With mu held.
-func (c *call) liftBound() {
 	c.asked = time.Time{}
 	c.stopAnswerTimer()
 }

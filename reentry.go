@@ -143,7 +143,6 @@ func (a *acquisition) queueFor(key ownerKey, p *pending) (*Lock, error) {
 // and then fails.
 func (a *acquisition) await(p *pending) error {
 	if !a.try {
-		a.expectNoAnswer() // p has a bound of its own
 		a.notifyWaiting()
 	}
 	queued := p.queued

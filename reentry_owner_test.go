@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -180,4 +181,76 @@ func TestOwnerAfterTheEnd(t *testing.T) {
 			release(t, acquire(t, l, "a", other))
 		}
 	})
+}
+
+// Goroutines of one owner fail within the bound for an answer, though they wait for
+// each other first.
+func TestOwnersOnAStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(hung(nil), locker.WithReleaseTimeout(time.Second))
+		defer l.Close()
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() {
+				begun := time.Now()
+				_, err := l.Acquire(context.Background(), "a", locker.WithOwner("me"))
+				if d := time.Since(begun); !errors.Is(err, locker.ErrUnavailable) || d > 10100*time.Millisecond {
+					t.Errorf("%v after %v", err, d)
+				}
+			})
+			time.Sleep(time.Second)
+		}
+		group.Wait()
+	})
+}
+
+// Of goroutines that acquire for one owner at the same moment, one queues and the
+// others re-enter.
+func TestOwnersAtTheSameMoment(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	for range 2000 {
+		var got, released sync.WaitGroup
+		const n = 4
+		got.Add(n)
+		for range n {
+			released.Go(func() {
+				k, err := l.Acquire(t.Context(), "a", locker.WithOwner("me"), locker.WithWait(5*time.Second))
+				got.Done()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got.Wait()
+				if err := k.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		released.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// A lease that was acquired without re-entry is not re-entered, and does not hide one
+// that is.
+func TestOwnerWithoutReentry(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	me, apart := locker.WithOwner("me"), locker.WithoutReentry()
+	k := acquire(t, l, "a", me, apart)
+	_, err := l.TryAcquire(t.Context(), "a", me)
+	want(t, err, locker.ErrNotAcquired)
+	release(t, k)
+
+	first := acquire(t, l, "b", me, locker.Shared())
+	release(t, acquire(t, l, "b", me, locker.Shared(), apart))
+	again := acquire(t, l, "b", me, locker.Shared())
+	if again.Token() != first.Token() {
+		t.Errorf("token %d, want that of the first lease, %d", again.Token(), first.Token())
+	}
+	release(t, again)
+	release(t, first)
 }
