@@ -152,3 +152,32 @@ func TestCloseIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// A grant that arrives after Close has begun is not kept.
+func TestGrantAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		other := s.Join()
+		defer other.Close()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			<-ctx.Done()
+			time.Sleep(time.Millisecond)
+			return g, err
+		}
+		l := locker.New(s)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(context.Background(), "a")
+			failed <- err
+		}()
+		synctest.Wait()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		want(t, <-failed, locker.ErrClosed)
+		if q, _ := other.Inspect(context.Background(), "a"); len(q) != 0 {
+			t.Errorf("left in the store: %v", q)
+		}
+	})
+}

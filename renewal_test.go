@@ -259,9 +259,15 @@ func TestErrLooksAtTheClock(t *testing.T) {
 		defer close(stuck)
 		k := acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 		acquire(t, l, "b", locker.WithTTL(time.Second), locker.WithoutRenewal())
+		c := acquire(t, l, "c", locker.WithTTL(2*time.Second), locker.WithoutRenewal(), locker.WithOwner("me"))
 		time.Sleep(3 * time.Second)
 		want(t, k.Err(), locker.ErrLost)
 		want(t, k.Release(context.Background()), locker.ErrLost)
+		again := acquire(t, l, "c", locker.WithOwner("me"))
+		if again.Token() <= c.Token() {
+			t.Error("an owner re-entered a lease that is over")
+		}
+		release(t, again)
 	})
 }
 
