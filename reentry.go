@@ -127,6 +127,7 @@ func (a *acquisition) runOwned() (*Lock, error) {
 			if err := a.await(p); err != nil {
 				return nil, err
 			}
+			a.expectAnswer()
 		}
 	}
 }
@@ -135,7 +136,6 @@ func (a *acquisition) runOwned() (*Lock, error) {
 func (a *acquisition) queueFor(key ownerKey, p *pending) (*Lock, error) {
 	defer a.c.owners.finish(key, p)
 	a.pending = p
-	a.expectAnswer()
 	return a.queue()
 }
 

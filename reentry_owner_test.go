@@ -46,7 +46,8 @@ func TestOwnerTakesOver(t *testing.T) {
 	})
 }
 
-// The bound for the store's answer holds for a goroutine that takes over.
+// The bound for the store's answer holds for goroutines that take over one after the
+// other.
 func TestOwnerTakesOverAStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -59,15 +60,18 @@ func TestOwnerTakesOverAStoreThatHangs(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { _, _ = l.Acquire(ctx, "a", me) }()
 		synctest.Wait()
-		failed := make(chan error, 1)
-		go func() {
-			_, err := l.Acquire(context.Background(), "a", me)
-			failed <- err
-		}()
+		failed := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := l.Acquire(context.Background(), "a", me)
+				failed <- err
+			}()
+		}
 		time.Sleep(time.Minute)
 		s.set(func(s *stub) { s.acquire = hung(nil).acquire })
 		begun := time.Now()
 		cancel()
+		want(t, <-failed, locker.ErrUnavailable)
 		want(t, <-failed, locker.ErrUnavailable)
 		if d := time.Since(begun); d > 10100*time.Millisecond {
 			t.Errorf("failed after %v", d)
