@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -279,6 +280,60 @@ func TestLostTicketIsRemoved(t *testing.T) {
 		time.Sleep(time.Second)
 		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets of a lost lock", n)
+		}
+	})
+}
+
+// A store that refuses at once is asked a few times a second.
+func TestRemovalBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		l := locker.New(s, locker.WithReleaseTimeout(time.Second))
+		defer l.Close()
+		k := acquire(t, l, "a")
+		var tries atomic.Int64
+		s.set(func(s *stub) {
+			s.release = func(context.Context, driver.Hold, releaseFunc) error {
+				tries.Add(1)
+				return errRefused
+			}
+		})
+		want(t, k.Release(context.Background()), locker.ErrUnavailable)
+		time.Sleep(10 * time.Second)
+		tries.Store(0)
+		time.Sleep(time.Minute)
+		if n := tries.Load(); n < 240 || n > 330 {
+			t.Errorf("%d tries in a minute, want one every 188 to 250 ms", n)
+		}
+		s.set(func(s *stub) { s.release = nil })
+	})
+}
+
+// A release whose ctx has ended asks the store all the same, with a deadline of its own.
+func TestReleaseWithAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				deadline, ok := ctx.Deadline()
+				if left := time.Until(deadline); !ok || left != time.Second || ctx.Err() != nil {
+					t.Errorf("a deadline in %v, %v", left, ctx.Err())
+				}
+				select {
+				case <-time.After(500 * time.Millisecond):
+					return next(ctx, h)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := k.Release(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -250,7 +250,7 @@ func TestSlowAnswerShortensTheValidity(t *testing.T) {
 func TestErrLooksAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		l := locker.New(memory.New(), locker.WithObserver(func(_ context.Context, e locker.Event) {
+		l := locker.New(sharing(), locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Name == "b" && e.Kind == locker.EventLost {
 				<-stuck // and with it the goroutine that ends leases
 			}
@@ -259,10 +259,12 @@ func TestErrLooksAtTheClock(t *testing.T) {
 		defer close(stuck)
 		k := acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 		acquire(t, l, "b", locker.WithTTL(time.Second), locker.WithoutRenewal())
+		d := acquire(t, l, "d", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 		c := acquire(t, l, "c", locker.WithTTL(2*time.Second), locker.WithoutRenewal(), locker.WithOwner("me"))
 		time.Sleep(3 * time.Second)
 		want(t, k.Err(), locker.ErrLost)
 		want(t, k.Release(context.Background()), locker.ErrLost)
+		want(t, d.Release(context.Background()), locker.ErrLost) // not asked before
 		again := acquire(t, l, "c", locker.WithOwner("me"))
 		if again.Token() <= c.Token() {
 			t.Error("an owner re-entered a lease that is over")
@@ -312,6 +314,21 @@ func TestGoroutineOfTheScheduleEnds(t *testing.T) {
 		synctest.Wait()
 		if l.Watches() {
 			t.Error("the goroutine runs on though nothing is held")
+		}
+	})
+}
+
+// A short lease is renewed in time though the goroutine sleeps until a long one is due.
+func TestShortLeaseAfterALongOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer l.Close()
+		acquire(t, l, "long", locker.WithTTL(time.Hour))
+		time.Sleep(5 * time.Second)
+		short := acquire(t, l, "short", locker.WithTTL(300*time.Millisecond))
+		time.Sleep(5 * time.Second)
+		if err := short.Err(); err != nil {
+			t.Error(err)
 		}
 	})
 }
