@@ -32,18 +32,18 @@ type Option func(*request)
 // request is the result of all options of one acquisition.
 type request struct {
 	ttl     time.Duration
-	fixed   bool
 	wait    time.Duration
-	limited bool // wait is set
+	minHold time.Duration
 	owner   string
-	owned   bool // owner is set
 	note    string
-	shared  bool
-	permits bool // limit is set
 	limit   int
 
+	limited   bool // wait is set
+	owned     bool // owner is set
+	permits   bool // limit is set
+	shared    bool
+	fixed     bool
 	noReentry bool
-	minHold   time.Duration
 }
 
 // leaseLength is the length of the first lease, which covers the minimum hold.
