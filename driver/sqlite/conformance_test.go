@@ -23,11 +23,11 @@ func TestConformance(t *testing.T) {
 	disk := &disk{interceptor: link.NewInterceptor()}
 	conformance.Run(t, conformance.Harness{
 		Open: func(context.Context) (driver.Driver, error) {
-			return sqlite.New(path, sqlite.WithThrough(disk.pass), sqlite.WithSweep(sweep))
+			return sqlite.New(path, sqlite.WithInterceptor(disk.pass), sqlite.WithSweep(sweep))
 		},
 		OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
 			g := link.NewInterceptor()
-			d, err := sqlite.New(path, sqlite.WithThrough(func(ctx context.Context, access func() error) error {
+			d, err := sqlite.New(path, sqlite.WithInterceptor(func(ctx context.Context, access func() error) error {
 				return g.Intercept(ctx, func() error { return disk.pass(ctx, access) })
 			}), sqlite.WithSweep(sweep))
 			return d, g, err

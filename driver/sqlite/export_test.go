@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// WithThrough makes every access of the driver pass f.
-func WithThrough(f func(ctx context.Context, access func() error) error) Option {
-	return func(o *options) { o.through = f }
+// WithInterceptor calls f for every transaction of the driver.
+func WithInterceptor(f func(ctx context.Context, transaction func() error) error) Option {
+	return func(o *options) { o.intercept = f }
 }
 
 // WithSweep sets how often the driver looks for what has expired while it does not wait.

@@ -22,7 +22,7 @@ func TestLostAnswer(t *testing.T) {
 		tickets, _ := a.Inspect(ctx, "a")
 		return len(tickets) == 1 && tickets[0].ID == "2" && tickets[0].Held
 	}
-	b := openAt(t, path, sqlite.WithThrough(func(_ context.Context, access func() error) error {
+	b := openAt(t, path, sqlite.WithInterceptor(func(_ context.Context, access func() error) error {
 		err := access()
 		if granted() && !lost.Swap(true) {
 			return errors.New("the answer was lost")
