@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -12,3 +13,13 @@ func WithInterceptor(f func(ctx context.Context, transaction func() error) error
 
 // WithSweep sets how often the driver looks for what has expired while it does not wait.
 func WithSweep(d time.Duration) Option { return func(o *options) { o.sweep = d } }
+
+// LimitPages sets the greatest size of the database, for the driver's connection. It
+// cannot be less than the present size.
+func (d *Driver) LimitPages(n int) error {
+	_, err := run(context.Background(), d.s, nil, reads, func(t *tx) (struct{}, error) {
+		var now int
+		return struct{}{}, t.s.conn.QueryRowContext(uninterrupted, fmt.Sprint("PRAGMA max_page_count = ", n)).Scan(&now)
+	})
+	return err
+}
