@@ -128,6 +128,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ShowsTen:       `inspect/long-queue`,
 	mutant.BreakNothing:   `loss/break-notifies-holder loss/break-waiter loss/break-unknown`,
 	mutant.BreakAnything:  `loss/break-unknown`,
+	mutant.BreakSilent:    `loss/break-notifies-holder`,
 	mutant.BreakNotPushed: `loss/break-notifies-holder`,
 
 	mutant.CloseHangs:      `close/driver-unblocks`,

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -20,6 +22,17 @@ func (d *Driver) LimitPages(n int) error {
 	_, err := run(context.Background(), d.s, nil, reads, func(t *tx) (struct{}, error) {
 		var now int
 		return struct{}{}, t.s.conn.QueryRowContext(uninterrupted, fmt.Sprint("PRAGMA max_page_count = ", n)).Scan(&now)
+	})
+	return err
+}
+
+// ErrAborted is the error of Abort.
+var ErrAborted = errors.New("aborted")
+
+// Abort executes a statement in a transaction that fails after it.
+func (d *Driver) Abort(query string) error {
+	_, err := run(context.Background(), d.s, nil, writes, func(t *tx) (struct{}, error) {
+		return struct{}{}, cmp.Or(t.exec(query), ErrAborted)
 	})
 	return err
 }

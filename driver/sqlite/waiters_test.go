@@ -50,3 +50,18 @@ func TestLostAnswer(t *testing.T) {
 		t.Errorf("granted until %v, and the store says %v (%v)", g.Asked.Add(r.TTL), tickets, err)
 	}
 }
+
+// A transaction that fails changes nothing.
+func TestFailedTransaction(t *testing.T) {
+	t.Parallel()
+	d := openAt(t, newPath(t))
+	if err := try(t, d, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Abort("DELETE FROM tickets"); !errors.Is(err, sqlite.ErrAborted) {
+		t.Fatal(err)
+	}
+	if tickets, err := d.Inspect(ctx, "a"); err != nil || len(tickets) != 1 {
+		t.Errorf("the queue after a transaction that failed: %v, %v", tickets, err)
+	}
+}

@@ -116,6 +116,7 @@ const (
 	ShowsTen       Bug = "Inspect shows ten tickets"
 	BreakNothing   Bug = "Break answers and does nothing"
 	BreakAnything  Bug = "Break of an unknown token takes the first ticket"
+	BreakSilent    Bug = "Break does not notify the holder, whose next renewal fails"
 	BreakNotPushed Bug = "neither Break nor Renew notifies the holder of a break"
 
 	// Of Close and of what stays behind.
