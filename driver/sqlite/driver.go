@@ -13,8 +13,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// DefaultBusyTimeout is how long a request waits for other processes to end their
-// transactions, unless WithBusyTimeout sets another time.
+// DefaultBusyTimeout is how long a request waits for other processes to end their transactions, unless
+// WithBusyTimeout sets another time.
 const DefaultBusyTimeout = 5 * time.Second
 
 const (
@@ -44,9 +44,9 @@ type options struct {
 // WithoutCreate makes New fail if the file, or the tables in it, do not exist.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
 
-// WithBusyTimeout sets how long a request waits for other processes to end their
-// transactions before it fails; the default is 5 s. Transactions take less than a
-// millisecond, unless the disk hangs or a process is stopped inside one.
+// WithBusyTimeout sets how long a request waits for other processes to end their transactions before it fails;
+// the default is 5 s. Transactions take less than a millisecond, unless the disk hangs or a process is stopped
+// inside one.
 func WithBusyTimeout(d time.Duration) Option { return func(o *options) { o.busy = d } }
 
 // Driver keeps tickets in a database file. See the package comment.
@@ -77,8 +77,8 @@ var (
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
-// New opens the database file at path. If the file or its folder does not exist, New
-// makes it. Several drivers may use one file, in one process or in many.
+// New opens the database file at path. If the file or its folder does not exist, New makes it. Several drivers
+// may use one file, in one process or in many.
 func New(path string, opts ...Option) (*Driver, error) {
 	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct}
 	for _, opt := range opts {
@@ -113,8 +113,8 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
-// Acquire implements driver.Driver. One transaction queues the ticket, and grants it if
-// it is grantable. Otherwise the background task claims the grant later.
+// Acquire implements driver.Driver. One transaction queues the ticket, and grants it if it is grantable.
+// Otherwise the background task claims the grant later.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	select {
 	case <-d.closing:

@@ -31,8 +31,7 @@ func isBusy(err error) bool {
 	return c == codes.SQLITE_BUSY || c == codes.SQLITE_LOCKED || c == codes.SQLITE_PROTOCOL
 }
 
-// unavailable are the errors that refuse everybody (D14), each with what people need to
-// know about it.
+// unavailable are the errors that refuse everybody (D14), each with what people need to know about it.
 var unavailable = map[int]string{
 	codes.SQLITE_BUSY: "", codes.SQLITE_LOCKED: "", codes.SQLITE_PROTOCOL: "",
 	codes.SQLITE_FULL:    "the disk is full",

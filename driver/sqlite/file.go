@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// openStore opens the file. If create is set it makes the file, its folder and its tables
-// where they do not exist.
+// openStore opens the file. If create is set it makes the file, its folder and its tables where they do not
+// exist.
 func openStore(ctx context.Context, path string, o options) (*store, error) {
 	s := &store{
 		busy: o.busy, intercept: o.intercept, stmts: make(map[string]*sql.Stmt),
@@ -44,9 +44,9 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 	return s, nil
 }
 
-// prepare makes the file if it does not exist, and returns its path without symbolic
-// links. An existing file must be opened by SQLite only: closing another descriptor of
-// it would release the locks that SQLite holds in this process.
+// prepare makes the file if it does not exist, and returns its path without symbolic links. An existing file
+// must be opened by SQLite only: closing another descriptor of it would release the locks that SQLite holds in
+// this process.
 func prepare(path string, create bool) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -77,8 +77,7 @@ func prepare(path string, create bool) (string, error) {
 	return resolved, checkFileSystem(resolved)
 }
 
-// setUp checks the tables, and makes them if there are none. Several processes may do so
-// at the same time.
+// setUp checks the tables, and makes them if there are none. Several processes may do so at the same time.
 func (s *store) setUp(ctx context.Context, create bool) error {
 	ready := false
 	attempt := func(m mode) error {
@@ -94,8 +93,8 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	}
 	var journal string
 	err := s.retryBusy(ctx, func() error {
-		// With a write-ahead log, NORMAL keeps the database whole in any case. A loss of
-		// power may take the last commits, for which sqlSkipTokens makes up.
+		// With a write-ahead log, NORMAL keeps the database whole in any case. A loss of power may take the
+		// last commits, for which sqlSkipTokens makes up.
 		_, err := s.conn.ExecContext(ctx, "PRAGMA synchronous = NORMAL")
 		return cmp.Or(err, s.conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&journal))
 	})
@@ -108,9 +107,8 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	return attempt(writes)
 }
 
-// setUp reports whether the tables exist and are of this boot. If it may write, it makes
-// them or, after a reboot, empties them: then all leases are over. It fails if the file is
-// not for this program.
+// setUp reports whether the tables exist and are of this boot. If it may write, it makes them or, after a
+// reboot, empties them: then all leases are over. It fails if the file is not for this program.
 func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	var application, tables int64
 	_, err1 := t.row([]any{&application}, "PRAGMA application_id")
@@ -139,8 +137,8 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	return true, cmp.Or(err, t.exec(sqlBoot, t.s.boot))
 }
 
-// checkReplaced fails if the path has another file than the one that was opened: whoever
-// opens the path now does not see the locks in this one.
+// checkReplaced fails if the path has another file than the one that was opened: whoever opens the path now
+// does not see the locks in this one.
 func (s *store) checkReplaced() error {
 	st, err := os.Stat(s.path)
 	if err == nil && os.SameFile(st, s.opened) {

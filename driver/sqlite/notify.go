@@ -10,8 +10,8 @@ import (
 // pipeFolder is the folder of the named pipes of the processes that use the database.
 func pipeFolder(db string) string { return db + "-notify" }
 
-// listener is where other processes notify this one: a named pipe, to which they write
-// a byte. What has happened is in the database, so a full pipe loses nothing.
+// listener is where other processes notify this one: a named pipe, to which they write a byte. What has
+// happened is in the database, so a full pipe loses nothing.
 type listener struct {
 	path string
 	pipe *os.File      // nil if there are no pipes: then the process polls

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock returns the time since the machine was booted, in nanoseconds. It counts time
-// in which the machine was suspended, and cannot be set.
+// clock returns the time since the machine was booted, in nanoseconds. It counts time in which the machine was
+// suspended, and cannot be set.
 func clock() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail on a kernel that runs Go
@@ -23,15 +23,14 @@ func clock() int64 {
 
 var boottimeOffset = regexp.MustCompile(`(?m)^boottime\s+(-?\d+)\s+(\d+)`)
 
-// bootID returns the ID of the present boot of the kernel, which all containers of a
-// machine share.
+// bootID returns the ID of the present boot of the kernel, which all containers of a machine share.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("reading the boot ID of the kernel: %w", err)
 	}
-	// A process in a time namespace (time_namespaces(7)) may have another clock. The
-	// usual container engines do not make one.
+	// A process in a time namespace (time_namespaces(7)) may have another clock. The usual container engines do
+	// not make one.
 	offsets, _ := os.ReadFile("/proc/self/timens_offsets")
 	if m := boottimeOffset.FindSubmatch(offsets); m != nil && (string(m[1]) != "0" || string(m[2]) != "0") {
 		return "", errors.New("the clock of this process is not the machine's: it is in a time namespace with an offset")
@@ -39,8 +38,8 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// networked names the file systems that several machines may share. SQLite cannot rely
-// on their locks, nor on shared memory.
+// networked names the file systems that several machines may share. SQLite cannot rely on their locks, nor on
+// shared memory.
 var networked = map[int64]string{
 	0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2", 0x01021997: "9P",
 	0x00c36400: "Ceph", 0x5346414f: "AFS", 0x6b414653: "AFS", 0x0bd00bd0: "Lustre",
@@ -103,8 +102,8 @@ func openForWriting(path string) (int, error) {
 	return unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 }
 
-// removeStalePipes removes the pipes that no process reads. It leaves those of the last
-// minute, whose process may be about to open them.
+// removeStalePipes removes the pipes that no process reads. It leaves those of the last minute, whose process
+// may be about to open them.
 func removeStalePipes(folder string) {
 	entries, _ := os.ReadDir(folder)
 	for _, e := range entries {

@@ -15,9 +15,9 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// store is the open database. One goroutine executes all transactions, one after the
-// other, on one connection. Callers only wait for it, so that every method returns when
-// its context ends, even while the disk hangs (D16).
+// store is the open database. One goroutine executes all transactions, one after the other, on one connection.
+// Callers only wait for it, so that every method returns when its context ends, even while the disk hangs
+// (D16).
 type store struct {
 	path      string      // without symbolic links
 	opened    os.FileInfo // of the file at path when it was opened
@@ -74,8 +74,7 @@ func (s *store) release() error {
 	return errors.Join(append(errs, s.pool.Close())...)
 }
 
-// close ends the goroutine, and waits for it at most for d: if the disk hangs, the
-// goroutine ends later.
+// close ends the goroutine, and waits for it at most for d: if the disk hangs, the goroutine ends later.
 func (s *store) close(d time.Duration) {
 	close(s.quit)
 	select {
@@ -84,9 +83,8 @@ func (s *store) close(d time.Duration) {
 	}
 }
 
-// run runs f in a transaction and returns its results. It returns early when ctx ends
-// or closing is closed: then a transaction that has begun may still be committed, and
-// one that has not will not begin.
+// run runs f in a transaction and returns its results. It returns early when ctx ends or closing is closed:
+// then a transaction that has begun may still be committed, and one that has not will not begin.
 func run[T any](ctx context.Context, s *store, closing <-chan struct{}, m mode, f func(*tx) (T, error)) (T, error) {
 	var none T
 	if err := context.Cause(ctx); err != nil {
@@ -152,8 +150,8 @@ func (s *store) transaction(ctx context.Context, m mode, f func(*tx) error) erro
 	return err
 }
 
-// retryBusy calls f again while another process has the file locked. SQLite's own
-// busy_timeout sleeps for up to 100 ms at a time, and past the end of ctx.
+// retryBusy calls f again while another process has the file locked. SQLite's own busy_timeout sleeps for up to
+// 100 ms at a time, and past the end of ctx.
 func (s *store) retryBusy(ctx context.Context, f func() error) error {
 	const first, longest = 50 * time.Microsecond, 2 * time.Millisecond
 	begun := time.Now()
@@ -174,8 +172,8 @@ func (s *store) retryBusy(ctx context.Context, f func() error) error {
 	}
 }
 
-// attempt runs f in a transaction, which is committed unless f fails. After the commit
-// it notifies the processes that f has added to notified.
+// attempt runs f in a transaction, which is committed unless f fails. After the commit it notifies the
+// processes that f has added to notified.
 func (s *store) attempt(m mode, f func(*tx) error) error {
 	t := &tx{s: s}
 	if err := t.exec(string(m)); err != nil {
@@ -225,8 +223,8 @@ func (t *tx) exec(query string, args ...any) error {
 	return err
 }
 
-// count executes a statement. It returns the number of changed rows, and the key of the
-// last row that was inserted.
+// count executes a statement. It returns the number of changed rows, and the key of the last row that was
+// inserted.
 func (t *tx) count(query string, args ...any) (n, key int64, err error) {
 	st, err := t.stmt(query) //nolint:sqlclosecheck // closed with the store
 	if err != nil {

@@ -92,8 +92,8 @@ func (t *tx) wait(d *Driver, id string, w *waiter) error {
 	return err
 }
 
-// heartbeat shows that the process lives. If the process is not known, then it has sent
-// no heartbeat for too long, and its waiting tickets were removed with it, or it has none.
+// heartbeat shows that the process lives. If the process is not known, then it has sent no heartbeat for too
+// long, and its waiting tickets were removed with it, or it has none.
 func (t *tx) heartbeat(d *Driver) (known bool, err error) {
 	n, _, err := t.count(sqlHeartbeat, t.after(liveness), d.process)
 	if err == nil && n == 0 {
@@ -110,9 +110,8 @@ func (d *Driver) start() {
 	})
 }
 
-// serve is the background task. It claims the grants of this process, sends heartbeats
-// while the process waits, and reaps what has expired. It is notified of grants and
-// losses, and polls for what expires.
+// serve is the background task. It claims the grants of this process, sends heartbeats while the process waits,
+// and reaps what has expired. It is notified of grants and losses, and polls for what expires.
 func (d *Driver) serve() {
 	defer close(d.ended)
 	p := poller{d: d}
@@ -136,8 +135,7 @@ type poller struct {
 	unknown       bool      // the outcome of the last transaction is unknown
 }
 
-// next returns how long to wait for a notification. A process that waited a moment ago
-// goes on polling.
+// next returns how long to wait for a notification. A process that waited a moment ago goes on polling.
 func (p *poller) next() time.Duration {
 	if p.d.waiters.any() {
 		p.lastWait = time.Now()
@@ -227,8 +225,8 @@ func (t *tx) losses(d *Driver) (broken []driver.Hold, err error) {
 	return broken, err
 }
 
-// resolve looks at the ticket of every waiter, after a transaction of unknown outcome:
-// the ticket may have been granted, or be gone, and the answer lost.
+// resolve looks at the ticket of every waiter, after a transaction of unknown outcome: the ticket may have been
+// granted, or be gone, and the answer lost.
 func (t *tx) resolve(d *Driver, f *findings) error {
 	for id, name := range d.waiters.names() {
 		tk, found, err := t.find(name, sqlFind, id)

@@ -38,8 +38,7 @@ const (
 	sqlPing = `UPDATE store SET one = 1`
 )
 
-// Statements about tickets. RETURNING makes a temporary table, so only statements that
-// run rarely have it.
+// Statements about tickets. RETURNING makes a temporary table, so only statements that run rarely have it.
 const (
 	sqlInsert = `INSERT INTO tickets (name, id, process, owner, note, shared, permits, ttl, state, since, expires)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
@@ -81,8 +80,8 @@ const (
 	sqlRemoveLosses = `DELETE FROM losses WHERE process = ?`
 )
 
-// begin is the beginning of every transaction. One that writes removes everything that
-// has expired, so that what it finds afterwards is alive.
+// begin is the beginning of every transaction. One that writes removes everything that has expired, so that
+// what it finds afterwards is alive.
 func (t *tx) begin(m mode) error {
 	if err := t.s.checkReplaced(); err != nil {
 		return err
@@ -114,8 +113,8 @@ func (t *tx) check() error {
 	return nil
 }
 
-// reap removes leases that are over, and the waiting tickets of processes that have sent
-// no heartbeat. It removes those processes too: their later heartbeats must fail.
+// reap removes leases that are over, and the waiting tickets of processes that have sent no heartbeat. It
+// removes those processes too: their later heartbeats must fail.
 func (t *tx) reap() error {
 	held, err1 := t.names(sqlReapHeld, t.now)
 	waiting, err2 := t.names(sqlReapWaiting, t.now)
@@ -147,9 +146,8 @@ func (t *tx) settleAll(names []string) error {
 	return nil
 }
 
-// settle marks the tickets that have become grantable, and notifies their processes. What
-// is ahead of a ticket only ever goes away, so a mark stays true. Every removal of tickets
-// ends with it.
+// settle marks the tickets that have become grantable, and notifies their processes. What is ahead of a ticket
+// only ever goes away, so a mark stays true. Every removal of tickets ends with it.
 func (t *tx) settle(name string) error {
 	q, err := t.head(name, 1)
 	if err != nil {
@@ -167,8 +165,8 @@ func (t *tx) settle(name string) error {
 	return nil
 }
 
-// head returns the queue of name up to the first exclusive ticket, but no more tickets
-// than the greatest limit, or permits.
+// head returns the queue of name up to the first exclusive ticket, but no more tickets than the greatest limit,
+// or permits.
 func (t *tx) head(name string, permits int64) (q []driver.Ticket, err error) {
 	err = t.rows(func(scan scanner) (bool, error) {
 		var v driver.Ticket
@@ -204,8 +202,8 @@ func (t *tx) acquire(d *Driver, r driver.Request, w *waiter) (uint64, error) {
 	return 0, t.wait(d, r.ID, w)
 }
 
-// insert adds a ticket at the tail and returns its token. A ticket that is already there,
-// because the request is repeated, stays as it is.
+// insert adds a ticket at the tail and returns its token. A ticket that is already there, because the request
+// is repeated, stays as it is.
 func (t *tx) insert(process string, r driver.Request, state string, expires any) (uint64, error) {
 	n, token, err := t.count(sqlInsert, []byte(r.Name), r.ID, process, []byte(r.Owner), []byte(r.Note),
 		r.Shared, permitsOf(r), bounded(r.TTL), state, t.now, expires)
