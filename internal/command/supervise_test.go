@@ -22,8 +22,8 @@ const writes = `trap '' TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; do
 // tree is a script whose processes all write: the command, a child, and one in a
 // process group of its own, as timeout makes it.
 const tree = `
-	sh -c '` + beatsQuoted + `' sh "$1.child" &
-	timeout 300 sh -c '` + beatsQuoted + `' sh "$1.group" &
+	sh -c '` + writesQuoted + `' sh "$1.child" &
+	timeout 300 sh -c '` + writesQuoted + `' sh "$1.group" &
 	` + writes
 
 const writesQuoted = `trap "" TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; done`
