@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 )
 
@@ -12,6 +13,11 @@ const handOffBound = 100 * time.Millisecond
 
 // handOffs belong to the topic fairness.
 var handOffs = []Case{
+	{
+		Topic: "fairness", Name: "permits-of-different-limits", Rules: []string{"D4", "D13", "C2"},
+		Explain: "a waiter with a wide limit is granted at once, though one with a narrow limit waits ahead of it",
+		prove:   provesDifferentLimits,
+	},
 	{
 		Topic: "fairness", Name: "hand-off-time", Rules: []string{"D13", "C2"}, alone: true,
 		Explain: "on an idle store the next waiter is granted within 100 ms of a release, however long it has waited: it does not poll",
@@ -38,6 +44,30 @@ func provesHandOffTime(e *env) {
 			}
 		}
 	}
+}
+
+// provesDifferentLimits finds drivers that watch only what blocks the first waiter of a
+// process: another one may be granted before it.
+func provesDifferentLimits(e *env) {
+	name := e.name("limits")
+	cs := e.clients(2)
+	k1 := e.takeNow(cs[0], name, locker.Limit(3))
+	narrow := e.queue(cs[1], name, 2, locker.Limit(1))
+	k2 := e.takeNow(cs[0], name, locker.Limit(3))
+	e.sleep(slack) // until the driver watches what blocks the narrow one
+	wide := e.queue(cs[1], name, 4, locker.Limit(3))
+	e.sleep(slack)
+	begun := time.Now()
+	e.release(k2)
+	k3 := wide.granted(patient, "one of the three tickets ahead was released")
+	if took := wide.at.Sub(begun); took > slack {
+		e.failf("the grant took %v, want at most %v", took, slack)
+	}
+	narrow.waits("two tickets are ahead")
+	e.release(k3)
+	e.release(k1)
+	e.release(narrow.granted(patient, "nobody is ahead"))
+	e.empty(name)
 }
 
 // handOff is a holder and a waiter.

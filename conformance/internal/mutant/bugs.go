@@ -31,6 +31,7 @@ const (
 	JoinedTwice      Bug = "Joined is called at every request"
 	JoinedBlocks     Bug = "no other request is sent while Joined runs"
 	OneReaderAtATime Bug = "a release grants one waiter, though several may hold"
+	FirstWaiterOnly  Bug = "a release grants nobody after a waiter that is still blocked"
 
 	// Of leases.
 	NeverExpires      Bug = "a lease that is over blocks the queue"
