@@ -31,10 +31,10 @@ func newPing(a *app) *cobra.Command {
 	cycles := 0
 	cmd := &cobra.Command{
 		Use:   "ping",
-		Short: "Ask whether the store is up, and whether the rights suffice",
-		Long: `Ask the store whether it answers and which version it is, whether the rights of the
-URL's user suffice to acquire and release, and how long that takes: some locks of
-random names are acquired and released, one after the other.
+		Short: "Check whether the store is up, and whether the rights suffice",
+		Long: `Check whether the store answers, which version it is, whether the rights of the URL's
+user suffice to acquire and release, and how long that takes: some locks with random
+names are acquired and released, one after the other.
 
 A store that does not answer is exit code 69, one that refuses is 77.`,
 		Example: `  locker ping

@@ -22,7 +22,7 @@ func TestLostAnswer(t *testing.T) {
 		tickets, _ := a.Inspect(ctx, "a")
 		return len(tickets) == 1 && tickets[0].ID == "2" && tickets[0].Held
 	}
-	b := openAt(t, path, sqlite.WithThrough(func(_ context.Context, access func() error) error {
+	b := openAt(t, path, sqlite.WithInterceptor(func(_ context.Context, access func() error) error {
 		err := access()
 		if granted() && !lost.Swap(true) {
 			return errors.New("the answer was lost")
@@ -48,5 +48,20 @@ func TestLostAnswer(t *testing.T) {
 	tickets, err := a.Inspect(ctx, "a")
 	if err != nil || len(tickets) != 1 || time.Until(g.Asked.Add(r.TTL)) > tickets[0].Remaining {
 		t.Errorf("granted until %v, and the store says %v (%v)", g.Asked.Add(r.TTL), tickets, err)
+	}
+}
+
+// A transaction that fails changes nothing.
+func TestFailedTransaction(t *testing.T) {
+	t.Parallel()
+	d := openAt(t, newPath(t))
+	if err := try(t, d, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Abort("DELETE FROM tickets"); !errors.Is(err, sqlite.ErrAborted) {
+		t.Fatal(err)
+	}
+	if tickets, err := d.Inspect(ctx, "a"); err != nil || len(tickets) != 1 {
+		t.Errorf("the queue after a transaction that failed: %v, %v", tickets, err)
 	}
 }

@@ -12,46 +12,46 @@ import (
 )
 
 var (
-	_ conformance.Link = (*link.Gate)(nil)
+	_ conformance.Link = (*link.Interceptor)(nil)
 	_ conformance.Link = (*link.Proxy)(nil)
 )
 
-// access is one access through a gate, under way.
+// access is one access through an Interceptor.
 type access struct {
 	executed, returned bool
 	err                error
 }
 
-func pass(ctx context.Context, g *link.Gate) *access {
+func pass(ctx context.Context, i *link.Interceptor) *access {
 	a := &access{}
 	go func() {
-		a.err = g.Pass(ctx, func() error { a.executed = true; return nil })
+		a.err = i.Intercept(ctx, func() error { a.executed = true; return nil })
 		a.returned = true
 	}()
 	synctest.Wait()
 	return a
 }
 
-func TestGateCut(t *testing.T) {
+func TestInterceptorCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := link.NewGate()
-		if a := pass(t.Context(), g); !a.returned || a.err != nil {
-			t.Errorf("through an open gate: %+v", a)
+		i := link.NewInterceptor()
+		if a := pass(t.Context(), i); !a.returned || a.err != nil {
+			t.Errorf("without a fault: %+v", a)
 		}
-		g.Cut()
-		a := pass(t.Context(), g)
+		i.Cut()
+		a := pass(t.Context(), i)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		b := pass(ctx, g)
+		b := pass(ctx, i)
 		if a.executed || b.executed {
-			t.Error("a cut gate lets an access through")
+			t.Error("an access was executed during a cut")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if !b.returned || !errors.Is(b.err, context.DeadlineExceeded) || !errors.Is(b.err, link.ErrCut) {
 			t.Errorf("an access whose context ended: %+v", b)
 		}
-		g.Heal()
+		i.Heal()
 		synctest.Wait()
 		if !a.executed || !a.returned || a.err != nil || b.executed {
 			t.Errorf("after Heal: %+v, %+v", a, b)
@@ -59,15 +59,15 @@ func TestGateCut(t *testing.T) {
 	})
 }
 
-func TestGateDropReplies(t *testing.T) {
+func TestInterceptorDropReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := link.NewGate()
-		g.DropReplies(true)
-		a := pass(t.Context(), g)
+		i := link.NewInterceptor()
+		i.DropReplies(true)
+		a := pass(t.Context(), i)
 		if !a.executed || a.returned {
 			t.Errorf("an access whose reply is lost: %+v", a)
 		}
-		g.Heal()
+		i.Heal()
 		synctest.Wait()
 		if !a.returned || !errors.Is(a.err, link.ErrReplyLost) {
 			t.Errorf("after Heal: %+v", a)
@@ -75,17 +75,17 @@ func TestGateDropReplies(t *testing.T) {
 	})
 }
 
-// A reply that is on its way when the gate is cut arrives after Heal.
-func TestGateCutHoldsReplies(t *testing.T) {
+// A reply that is under way when the cut begins arrives after Heal.
+func TestInterceptorCutHoldsReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := link.NewGate()
+		i := link.NewInterceptor()
 		done := make(chan error, 1)
-		go func() { done <- g.Pass(t.Context(), func() error { g.Cut(); return nil }) }()
+		go func() { done <- i.Intercept(t.Context(), func() error { i.Cut(); return nil }) }()
 		synctest.Wait()
 		if len(done) != 0 {
-			t.Error("the reply passed a cut gate")
+			t.Error("the reply came during a cut")
 		}
-		g.Heal()
+		i.Heal()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
