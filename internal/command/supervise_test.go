@@ -161,6 +161,30 @@ func TestRunBroken(t *testing.T) {
 	})
 }
 
+// A command that is to end is told so once, as all that it has started are: many take
+// a second SIGTERM for the order to leave everything as it is.
+func TestRunLostTellsOnce(t *testing.T) {
+	t.Parallel()
+	url := testbed.SharedRedis(t).URL()
+	holder := locked(t, "LOCKER_URL="+url, []string{t.Name(), "--ttl=6s", "--grace=1s"}, shell(`
+		counts='trap "echo \$0 is told" TERM; echo $0 is up; while :; do sleep 0.05; done'
+		sh -c "$counts" child & setsid sh -c "$counts" other & exec sh -c "$counts" command`)).Start()
+	whole := []string{"child", "other", "command"}
+	for _, name := range whole {
+		holder.WaitOut(name + " is up")
+	}
+	c := client(t, url)
+	if err := c.Break(t.Context(), t.Name(), queue(t, c, t.Name())[0].Token); err != nil {
+		t.Fatal(err)
+	}
+	r := holder.Wait()
+	for _, name := range whole {
+		if n := strings.Count(r.Out, name+" is told"); n != 1 {
+			t.Errorf("%s is told %d times: %v", name, n, r)
+		}
+	}
+}
+
 // Signals reach the command and what it has started once each, and its code is
 // locker's.
 func TestRunForwardsSignals(t *testing.T) {
