@@ -3,6 +3,7 @@ package command_test
 import (
 	"fmt"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -273,6 +274,30 @@ func TestRunLeavesTheBackground(t *testing.T) {
 		text, _ := os.ReadFile(file)
 		return string(text) == "done\n"
 	})
+}
+
+// As the first process of a container locker takes in the orphans, and leaves no
+// zombies.
+func TestRunFirstProcess(t *testing.T) {
+	t.Parallel()
+	isolate := []string{"unshare", "--pid", "--fork", "--mount-proc"}
+	if out, err := osexec.CommandContext(t.Context(), isolate[0], append(isolate[1:], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("no process namespaces here: %v %s", err, out)
+	}
+	cmd := locked(t, "LOCKER_URL="+testbed.SharedRedis(t).URL(), []string{t.Name()}, shell(`
+		zombies() { cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '; }
+		for i in 1 2 3; do sh -c 'sleep 0.05 &'; done
+		sleep 0.1; n=0
+		while [ $(zombies) -gt 0 ] && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done
+		zombies; exit 3`))
+	unshare, err := osexec.LookPath(isolate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path, cmd.Args = unshare, append(append(isolate, cmd.Path), cmd.Args[1:]...)
+	if r := cmd.Run(); r.Code != 3 || r.Out != "0\n" {
+		t.Error(r)
+	}
 }
 
 // On a terminal the command can read from it, and Ctrl-C reaches it once.
