@@ -140,7 +140,7 @@ func (a *app) report(verb *cobra.Command, err error) int {
 	if err == nil || errors.Is(err, errSilent) || isSignal(err) {
 		return code
 	}
-	text := strings.TrimPrefix(oneLine(err.Error()), "locker: ")
+	text := textOf(err)
 	try := next(verb, err)
 	if a.json {
 		_ = json.NewEncoder(a.Err).Encode(struct {
@@ -156,6 +156,10 @@ func (a *app) report(verb *cobra.Command, err error) int {
 	}
 	return code
 }
+
+// textOf is the text of an error on one line, without the name of the program, which
+// stands before all that locker says.
+func textOf(err error) string { return strings.TrimPrefix(oneLine(err.Error()), "locker: ") }
 
 // oneLine joins the lines of a text: those of errors.Join, and cobra's proposals.
 func oneLine(text string) string {
