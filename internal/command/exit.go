@@ -118,6 +118,9 @@ func next(verb *cobra.Command, err error) string {
 	case ExitUsage:
 		return verb.CommandPath() + " --help"
 	case ExitUnavailable:
+		if verb.Name() == "ping" {
+			return "is the store up, and its address right?"
+		}
 		return "is the store up, and its address right? locker ping asks it"
 	case ExitBusy:
 		name := "NAME"
@@ -126,6 +129,9 @@ func next(verb *cobra.Command, err error) string {
 		}
 		return "locker inspect " + name + " shows who has it; --wait sets how long to wait for it"
 	case ExitRefused:
+		if verb.Name() == "ping" {
+			return "user, password and rights of the store's URL"
+		}
 		return "user, password and rights of the store's URL; locker ping checks them"
 	case ExitConfig:
 		return "--url or " + envURL + ", such as redis://localhost:6379; locker help environment"
