@@ -129,6 +129,9 @@ func (e *elect) do(ctx context.Context) error {
 	e.signals = catchForwarded()
 	defer e.signals.stop()
 	e.ownSignals()
+	if ctx.Err() != nil { // a signal came before the candidacy
+		return ctx.Err()
+	}
 	return e.campaign(context.WithoutCancel(ctx), candidate)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,14 +132,21 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 func (h health) write(w io.Writer) error {
+	_, err := io.WriteString(w, h.text(w))
+	return err
+}
+
+// text is in the colours that w takes.
+func (h health) text(w io.Writer) string {
+	var b strings.Builder
 	yes, no := paint(w, green, "yes"), paint(w, red, "no")
 	line := func(what, text string) {
-		fmt.Fprintf(w, "%-9s%s\n", what, text)
+		fmt.Fprintf(&b, "%-9s%s\n", what, text)
 	}
 	line("store", h.Store)
 	if !h.Up {
 		line("answers", no)
-		return nil
+		return b.String()
 	}
 	line("answers", fmt.Sprintf("%s, the first time after %s", yes, precise(duration(h.First))))
 	if h.Version != "" {
@@ -148,12 +156,12 @@ func (h health) write(w io.Writer) error {
 	}
 	if !h.Rights {
 		line("rights", no)
-		return nil
+		return b.String()
 	}
 	line("rights", yes)
 	if h.Cycles > 0 {
 		line("cycle", fmt.Sprintf("%s to acquire and release (median of %d, longest %s)",
 			precise(duration(h.CycleP50)), h.Cycles, precise(duration(h.CycleMax))))
 	}
-	return nil
+	return b.String()
 }

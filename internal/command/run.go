@@ -184,11 +184,11 @@ func (r *run) refused(ctx context.Context, client *locker.Client, err error) err
 
 // hold runs the command under the lock.
 func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) error {
-	if ctx.Err() != nil { // a signal came with the grant
-		return errors.Join(ctx.Err(), lock.Release(ctx))
-	}
 	signals.begin()
 	r.ownSignals()
+	if ctx.Err() != nil { // a signal came before the command
+		return errors.Join(ctx.Err(), lock.Release(ctx))
+	}
 	ctx = context.WithoutCancel(ctx)
 	code, err := r.program.run(lock.Context(ctx), r.app, signals, r.lease.grace, lockEnv(lock, r.names),
 		func() bool { return lock.Err() == nil })
