@@ -107,18 +107,18 @@ func TestNumbersOnOneNode(t *testing.T) {
 	want(o.ask(b, n-1, orWait, above), refused, "a number below one that has held")
 	want(o.ask(b, n, orWait, above), refused, "a number that has held")
 	want(o.ask(b, n+10, orWait, guessed), queued, "a larger guess")
-	want(o.ask(c, n+5, orWait, guessed), refused, "a guess below the last in line")
+	want(o.ask(c, n+5, orWait, guessed), refused, "a guess below the last in the queue")
 	want(o.ask(c, n+10, orWait, above), refused, "a number that another has")
 	want(o.ask(c, n+5, orWait, above), queued, "a number above what a majority knew, late")
 	o.release(a)
-	want(o.ask(b, n+10, orWait, kept), queued, "the second in line")
-	want(o.ask(c, n+5, orWait, kept), holds, "the first in line")
+	want(o.ask(b, n+10, orWait, kept), queued, "the second in the queue")
+	want(o.ask(c, n+5, orWait, kept), holds, "the first in the queue")
 	if got := want(o.ask(c, n+99, orWait, guessed), known, "asked again"); got.floor != n+5 {
 		t.Fatalf("it is known as %d, want %d", got.floor, n+5)
 	}
 	o.release(c)
 	want(o.ask(b, n+10, justWait, kept), queued, "who does not want to hold yet")
-	want(o.ask(b, n+10, orWait, kept), holds, "the only one in line")
+	want(o.ask(b, n+10, orWait, kept), holds, "the only one in the queue")
 	o.release(b)
 	want(o.ask(a, n+10, orLeave, guessed), refused, "a guess that has held, after all have gone")
 	want(o.ask(a, n+11, orLeave, guessed), holds, "a guess above")
@@ -138,16 +138,16 @@ func TestYieldOnOneNode(t *testing.T) {
 		t.Fatalf("behind one that holds: %+v", a)
 	}
 	w := &waiter{t: late, wake: make(chan struct{}, 1)}
-	o.d.yieldOn(o.d.nodes[0], w, 7) // of another round
-	if line, err := o.d.Inspect(context.Background(), name); err != nil || len(line) != 2 || !line[0].Held {
-		t.Fatalf("after a yield of another round the line is %+v, %v", line, err)
+	o.d.yieldOn(o.d.nodes[0], w, 7) // of another attempt
+	if queue, err := o.d.Inspect(context.Background(), name); err != nil || len(queue) != 2 || !queue[0].Held {
+		t.Fatalf("after a yield of another round the queue is %+v, %v", queue, err)
 	}
 	o.d.yieldOn(o.d.nodes[0], w, 1)
 	if a := o.ask(early, n+20, orWait, kept); a.what != queued {
 		t.Fatalf("behind one that waits: %+v", a)
 	}
 	if a := o.ask(late, n+9, orWait, kept); a.what != holds {
-		t.Fatalf("the first in line: %+v", a)
+		t.Fatalf("the first in the queue: %+v", a)
 	}
 	o.release(late)
 	o.release(early)

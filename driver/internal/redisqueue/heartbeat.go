@@ -221,16 +221,16 @@ func (h *Heartbeats) at(w *waiting, t time.Time) {
 	case h.closed || len(w.tickets) == 0 || !w.due.IsZero() && !t.Before(w.due):
 		return
 	case w.timer == nil:
-		w.timer = time.AfterFunc(time.Until(t), func() { h.beat(w) })
+		w.timer = time.AfterFunc(time.Until(t), func() { h.send(w) })
 	default:
 		w.timer.Reset(time.Until(t))
 	}
 	w.due = t
 }
 
-// beat sends the nodes a heartbeat. It waits for nobody: a node that has not answered
+// send sends the nodes a heartbeat. It waits for nobody: a node that has not answered
 // the last one is left out.
-func (h *Heartbeats) beat(w *waiting) {
+func (h *Heartbeats) send(w *waiting) {
 	h.mu.Lock()
 	if h.closed || len(w.tickets) == 0 {
 		h.mu.Unlock()

@@ -48,9 +48,9 @@ func (s *script) acquire(id, form string, ttl time.Duration) any {
 		id, ttl.Milliseconds(), "channel 0 0 0 ", form))
 }
 
-func (s *script) release(id string, strays int) any {
+func (s *script) release(id string, late int) any {
 	s.t.Helper()
-	return s.run(redisqueue.NewCall(redisqueue.Release, []string{s.main}, id, strays))
+	return s.run(redisqueue.NewCall(redisqueue.Release, []string{s.main}, id, late))
 }
 
 // What the scripts answer.
@@ -60,9 +60,9 @@ var (
 	yes  = any(int64(1))
 )
 
-// TestStrayRequests: a release that knows of requests on their way has each of
+// TestLateRequests: a release that knows of requests on their way has each of
 // them do nothing when it arrives, whatever the order, and nothing stays.
-func TestStrayRequests(t *testing.T) {
+func TestLateRequests(t *testing.T) {
 	s := newScript(t)
 	if got := s.release("a", 2); got != no {
 		t.Errorf("release before its requests: %v", got)
