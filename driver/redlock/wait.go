@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"math/bits"
 
 	"github.com/lockerproject/locker/driver"
@@ -195,14 +194,10 @@ func (d *Driver) requeue(n *node, w *waiter) {
 	}
 	// Its release has not been sent, so this comes before it.
 	n.send(c, func(v any, err error) {
-		if errors.Is(err, redisqueue.ErrClosed) { // perhaps told at once, with mu held
+		if err != nil { // perhaps told at once, with mu held
 			return
 		}
-		var a answer
-		if err == nil {
-			a, err = parseAcquire(v)
-		}
-		if err == nil && a.what == queued {
+		if a, err := parseAcquire(v); err == nil && a.what == queued {
 			d.known(w, n.index, a.ready)
 		}
 	})

@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -60,16 +61,22 @@ func newBatches(p *Pipe, server redis.UniversalClient) *batches {
 	return b
 }
 
-// add puts a call in the queue; false: it is closed, or full.
-func (b *batches) add(c *Call) bool {
+// errBusy says that more calls wait for a server than memory should be spent on.
+var errBusy = errors.New("too many requests wait for this server")
+
+// add puts a call in the queue, unless that is closed or full.
+func (b *batches) add(c *Call) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.pipe.ordered != nil && len(b.calls) >= maxCalls {
-		return false
+	switch {
+	case b.closed:
+		return ErrClosed
+	case b.pipe.ordered != nil && len(b.calls) >= maxCalls:
+		return errBusy
 	}
 	b.calls = append(b.calls, c)
 	b.send()
-	return true
+	return nil
 }
 
 // send lets one more pipeline go if there may be one; with mu held.
@@ -120,8 +127,8 @@ func (b *batches) run() {
 		if unreached != nil && b.pipe.ordered != nil {
 			b.fail(unreached) // who has queued up meanwhile need not wait for the same
 		}
-		if len(batch) == 1 {
-			b.quick.Store(time.Since(begun) < late)
+		if len(batch) == 1 && batch[0].cmd != nil { // it was sent
+			b.quick.Store(unreached == nil && time.Since(begun) < late)
 		} else {
 			runtime.Gosched() // those who were answered may ask again: one pipeline is for all of them
 		}

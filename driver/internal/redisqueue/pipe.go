@@ -86,17 +86,17 @@ func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c
 func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
 	c.ctx = ctx
 	c.done = make(chan struct{})
-	if !b.add(c) {
-		c.finish(nil, ErrClosed)
+	if err := b.add(c); err != nil {
+		c.finish(nil, err)
 	}
 }
 
-// Send begins a call. then is called once with its answer, from another goroutine
-// unless the pipe is closed.
+// Send begins a call. then is called once with its answer, from another goroutine, or
+// at once if the pipe is closed or full.
 func (p *Pipe) Send(c *Call, then func(answer any, err error)) {
 	c.then = then
-	if !p.batches(c).add(c) {
-		then(nil, ErrClosed)
+	if err := p.batches(c).add(c); err != nil {
+		then(nil, err)
 	}
 }
 
