@@ -203,8 +203,8 @@ func TestKeyDeleted(t *testing.T) {
 	}
 }
 
-// TestShortLeaseAfterWait: the claim of a waiter that is granted lasts longer
-// than a short lease; the lease does not.
+// TestShortLeaseAfterWait: the provisional lease of a waiter that is granted lasts
+// longer than a short lease; the lease does not.
 func TestShortLeaseAfterWait(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	for _, shared := range []bool{false, true} {

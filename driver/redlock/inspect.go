@@ -3,11 +3,9 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -176,15 +174,15 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 // ServerVersion implements driver.ServerVersioner: the versions of the nodes that
 // answer, each once.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
-	versions, errs := make([]string, len(d.nodes)), make([]error, len(d.nodes))
-	var group sync.WaitGroup
-	for i, n := range d.nodes {
-		group.Go(func() { versions[i], errs[i] = redisqueue.ServerVersion(ctx, n.client) })
+	r := newRound(d, func(v any) (string, error) { return v.(string), nil })
+	if err := r.do(ctx, func(n *node) (any, error) { return redisqueue.ServerVersion(ctx, n.client) }); err != nil {
+		return "", err
 	}
-	group.Wait()
-	versions = slices.DeleteFunc(versions, func(v string) bool { return v == "" })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	versions := slices.DeleteFunc(slices.Clone(r.answers), func(v string) bool { return v == "" })
 	if len(versions) == 0 {
-		return "", redisqueue.Unavailable(errors.Join(errs...))
+		return "", r.failure()
 	}
 	slices.Sort(versions)
 	return strings.Join(slices.Compact(versions), ", "), nil

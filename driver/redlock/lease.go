@@ -122,8 +122,8 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	// was down when they were granted, or has lost them since.
 	mend := func(node int, held []int64) {
 		for i := range rs {
-			if held[i] == 0 && kept(i) {
-				d.repairID(d.nodes[node], rs[i].ID)
+			if t := d.holds(rs[i].ID); t != nil && held[i] == 0 && kept(i) {
+				d.repair(d.nodes[node], t)
 			}
 		}
 	}
@@ -143,7 +143,9 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 			d.extend(rs[i], asked)
 		case lost(i):
 			errs[i] = driver.ErrLost
-			d.disposeHeld(rs[i].Hold)
+			if d.holds(rs[i].ID) != nil { // a ticket that never held stays
+				d.dispose(rs[i].Hold, d.forget(rs[i].ID))
+			}
 		case err != nil:
 			errs[i] = err
 		default:
@@ -169,24 +171,11 @@ func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 	}
 }
 
-// disposeHeld removes what is left of a lease that is lost. A ticket that never
-// held stays.
-func (d *Driver) disposeHeld(h driver.Hold) {
+// holds returns the ticket of a lease, or nil.
+func (d *Driver) holds(id string) *ticket {
 	d.mu.Lock()
-	_, held := d.held[h.ID]
-	d.mu.Unlock()
-	if held {
-		d.dispose(h, d.forget(h.ID))
-	}
-}
-
-func (d *Driver) repairID(n *node, id string) {
-	d.mu.Lock()
-	t := d.held[id]
-	d.mu.Unlock()
-	if t != nil {
-		d.repair(n, t)
-	}
+	defer d.mu.Unlock()
+	return d.held[id]
 }
 
 // repair asks one node, in the background, to take part in a grant that a

@@ -2,40 +2,23 @@ package redisqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// ServerVersion asks one server for its name and version. HELLO is open to every
-// user; a server older than Redis 6 does not know it and is asked for INFO.
+// ServerVersion asks one server for its name and version. HELLO is open to every user.
 func ServerVersion(ctx context.Context, c redis.UniversalClient) (string, error) {
-	name, version := "redis", ""
 	answer, err := c.Do(ctx, "HELLO").Result()
-	if IsReply(err) {
-		text, err := c.Info(ctx, "server").Result()
-		if err != nil {
-			return "", err
-		}
-		for line := range strings.Lines(text) {
-			if v, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
-				version = v
-			}
-		}
-	} else if err != nil {
+	if err != nil {
 		return "", err
 	}
-	for key, value := range pairs(answer) {
-		switch key {
-		case "server":
-			name = value
-		case "version":
-			version = value
-		}
-	}
+	about := pairs(answer)
+	name, version := about["server"], about["version"]
 	if version == "" || name == "" {
-		return "", fmt.Errorf("the server does not tell its version")
+		return "", errors.New("the server does not tell its version")
 	}
 	return strings.ToUpper(name[:1]) + name[1:] + " " + version, nil
 }
