@@ -125,6 +125,9 @@ func TestHeartbeats(t *testing.T) {
 		if got := f.since(0); got != nil {
 			t.Errorf("heartbeats for nobody: %v", got)
 		}
+		if len(f.h.names) != 0 {
+			t.Errorf("%d names are kept for nobody", len(f.h.names))
+		}
 	})
 }
 
