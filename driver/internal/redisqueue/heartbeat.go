@@ -58,7 +58,6 @@ type waiting struct {
 	due     time.Time   // when that is; zero: it is not set
 	last    time.Time   // heartbeat
 	every   time.Duration
-	all     bool          // the next one asks after all tickets
 	poll    time.Duration // for a foreign holder's release
 	lapsed  bool          // tickets may have left the queue
 	nodes   []pulse
@@ -67,7 +66,7 @@ type waiting struct {
 // pulse is what one node has said of a queue.
 type pulse struct {
 	asked   bool      // a heartbeat is under way
-	again   bool      // and another is wanted
+	all     bool      // the next one asks after all tickets
 	err     error     // of the last one
 	seen    time.Time // when the last one was sent that was answered
 	moves   time.Time // when the queue may move by itself; zero: never
@@ -134,7 +133,7 @@ func (h *Heartbeats) AskAll(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.names[name]; w != nil {
-		w.all = true
+		w.askAll()
 	}
 }
 
@@ -143,7 +142,7 @@ func (h *Heartbeats) Recheck() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.names {
-		w.all = true
+		w.askAll()
 		h.at(w, time.Now())
 	}
 }
@@ -168,6 +167,12 @@ func (h *Heartbeats) Close() {
 	h.closed = true
 	for _, w := range h.names {
 		w.stop()
+	}
+}
+
+func (w *waiting) askAll() {
+	for i := range w.nodes {
+		w.nodes[i].all = true
 	}
 }
 
@@ -238,22 +243,19 @@ func (h *Heartbeats) send(w *waiting) {
 	}
 	begun := time.Now()
 	w.last, w.due = begun, time.Time{}
-	asked := w.sample()
 	foreign := false
-	var nodes []int
+	asked := make([][]string, len(w.nodes))
 	for i := range w.nodes {
 		p := &w.nodes[i]
 		foreign = foreign || p.foreign
 		p.moves, p.foreign = time.Time{}, false
-		if p.asked {
-			p.again = true
-			if p.err == nil {
-				p.err = errNoAnswer
-			}
-			continue
+		if !p.asked {
+			p.asked = true
+			asked[i] = w.sample(p.all)
+			p.all = false
+		} else if p.err == nil {
+			p.err = errNoAnswer
 		}
-		p.asked = true
-		nodes = append(nodes, i)
 	}
 	w.poll = min(2*max(w.poll, pollFirst/2), pollMost)
 	if !foreign {
@@ -261,18 +263,19 @@ func (h *Heartbeats) send(w *waiting) {
 	}
 	h.plan(w)
 	h.mu.Unlock()
-	for _, i := range nodes {
-		h.Ask(i, w.name, asked, func(v any, err error) { h.answer(w, i, begun, asked, v, err) })
+	for i, tickets := range asked {
+		if tickets != nil {
+			h.Ask(i, w.name, tickets, func(v any, err error) { h.answer(w, i, begun, tickets, v, err) })
+		}
 	}
 }
 
 // sample returns the tickets that a heartbeat asks after: all, or some by chance.
-func (w *waiting) sample() []string {
+func (w *waiting) sample(all bool) []string {
 	size := min(sampleSize, len(w.tickets))
-	if w.all {
+	if all {
 		size = len(w.tickets)
 	}
-	w.all = false
 	asked := make([]string, 0, size)
 	for t := range w.tickets {
 		if len(asked) == size {
@@ -299,10 +302,6 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 		lapsed = h.sight(w, node, begun)
 		p.take(ParseOutlook(reply[0], reply[1]))
 	}
-	if p.again && err == nil || lapsed && w.all {
-		h.at(w, time.Now())
-	}
-	p.again = false
 	h.plan(w)
 	h.mu.Unlock()
 	if err != nil {
@@ -326,7 +325,9 @@ func (h *Heartbeats) sight(w *waiting, node int, begun time.Time) (lapsed bool) 
 		return n
 	}
 	if fresh() < h.Quorum && !w.lapsed {
-		w.lapsed, w.all = true, true
+		w.lapsed = true
+		w.askAll()
+		h.at(w, now)
 	}
 	lapsed = w.lapsed
 	w.nodes[node].seen = begun
