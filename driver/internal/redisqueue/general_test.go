@@ -168,8 +168,51 @@ func TestCasesOfAMutex(t *testing.T) {
 				w.same("release "+id, w.run("release", "", id))
 			case dice < 19:
 				w.same("release late "+id, w.run("release", "", id, 1+rand.N(2)))
+			case rand.N(2) == 0:
+				w.lapse(n % 3)
 			default:
 				w.same("heartbeat "+id, w.run("heartbeat", "", fmt.Sprintf("p%d", n%3), kind+id))
+			}
+		}
+	}
+}
+
+// lapse has a process show no life for too long.
+func (w *twin) lapse(process int) {
+	for i := range w.scripts {
+		end := ":p"
+		if w.redlock {
+			end = ":rp"
+		}
+		w.client.ZAddXX(w.t.Context(), fmt.Sprintf("test:{%d}", i)+end, redis.Z{Score: 1, Member: fmt.Sprint("p", process)})
+	}
+}
+
+// TestLapsedProcess: a process that shows life too late, by another ticket, does not
+// bring its tickets back.
+func TestLapsedProcess(t *testing.T) {
+	for _, redlock := range []bool{false, true} {
+		scripts := []*Script{Acquire, Release}
+		number, end := time.Now().Add(time.Hour).UnixMicro(), ":x"
+		if redlock {
+			scripts, end = []*Script{RedlockAcquire, RedlockRelease}, ":rx"
+		}
+		w := newTwin(t, redlock, scripts...)
+		acquire := func(id string, process int) {
+			if number++; redlock {
+				w.run("acquire", "fences", id, number, 60_000, "xwn", "bucket", 1, fmt.Sprintf("p%d 0 0 ", process))
+				return
+			}
+			w.run("acquire", "fence", id, 60_000, fmt.Sprintf("p%d 0 500 0 ", process), "xw")
+		}
+		acquire("holds", 0)
+		acquire("early", 1)
+		acquire("other", 2)
+		w.lapse(1)
+		acquire("late", 1)
+		for i := range w.scripts {
+			if got := w.client.ZRange(t.Context(), fmt.Sprintf("test:{%d}", i)+end, 0, -1).Val(); fmt.Sprint(got) != "[other late]" {
+				t.Errorf("redlock %v: %v wait, want the other and the late one", redlock, got)
 			}
 		}
 	}
