@@ -108,3 +108,32 @@ func TestNobodyOvertakes(t *testing.T) {
 		}
 	}
 }
+
+// TestLookAfterProvisionalLease: every process that waits is to look when the lease of a
+// holder ends that has not confirmed its grant, not only that of the first waiter: else
+// dead waiters delay the queue by a heartbeat besides.
+func TestLookAfterProvisionalLease(t *testing.T) {
+	for _, kind := range []string{"x", "s"} {
+		s := newScript(t)
+		acquire := func(id, channel, form string) {
+			t.Helper()
+			s.run(redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)}, id, 60_000, channel+" 0 0 0 ", form))
+		}
+		acquire("holds", "p0", "x")
+		acquire("dead", "p1", kind+"w")
+		acquire("first", "p2", "xw")
+		acquire("second", "p3", "xw")
+		if got := s.release("holds", 0); got != yes {
+			t.Fatalf("release: %v", got)
+		}
+		v := s.run(redisqueue.NewCall(redisqueue.KeepAlive, []string{s.main}, "p3", "xsecond"))
+		reply, err := redisqueue.Ints("heartbeat", v, 3)
+		if err != nil || reply[1]&1 == 0 || reply[0] <= 0 || reply[0] > 3000 {
+			t.Errorf("%s: a heartbeat answers %v, %v; want to look within 3000 ms", kind, reply, err)
+		}
+		s.run(redisqueue.NewCall(redisqueue.Renew, []string{s.main}, "dead", 60_000))
+		if reply, err = redisqueue.Ints("heartbeat", s.run(redisqueue.NewCall(redisqueue.KeepAlive, []string{s.main}, "p3", "xsecond")), 3); err != nil || reply[1]&1 != 0 {
+			t.Errorf("%s: after the grant is confirmed a heartbeat answers %v, %v", kind, reply, err)
+		}
+	}
+}

@@ -113,8 +113,8 @@ local function queued(token, v)
   local x, s = call('ZRANGE', X, '0', '0', 'WITHSCORES'), call('ZRANGE', S, '0', '0', 'WITHSCORES')
   local head = (not x[1] or s[1] and tonumber(s[2]) < tonumber(x[2])) and s[1] or x[1]
   local mine = head == id or string.match(call('HGET', T, head) or '', '^%d+ (%S+) ') == chan
-  local after, flags = outlook(v)
-  return {token, after, flags + (mine and 1 or 0)}
+  local after, look, foreign = outlook(v)
+  return {token, after, foreign + ((look or mine) and 1 or 0)}
 end
 
 if call('ZSCORE', D, id) then

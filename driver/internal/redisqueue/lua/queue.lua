@@ -110,10 +110,15 @@ local function settle(v)
 end
 
 -- outlook returns after how many milliseconds the queue may move by itself (-1:
--- never), and 2 when the holder is not one of ours, else 0. A waiter's process is told 1
--- besides when it is to look then, since its ticket is the first.
+-- never), whether the process of every waiter is to look then, since the holder has not
+-- confirmed its grant and may be dead, and 2 when the holder is not one of ours, else 0.
+-- The flags in an answer are 1, when this process is to look then, and that.
 local function outlook(v)
-  if not v then return -1, 0 end
-  if v == MARK then return ms(tonumber(call('ZRANGE', E, '0', '0', 'WITHSCORES')[2])), 0 end
-  return call('PTTL', key), ours(v) and 0 or 2
+  if not v then return -1, false, 0 end
+  if v == MARK then
+    local e = call('ZRANGE', E, '0', '0', 'WITHSCORES')
+    return ms(tonumber(e[2])), string.sub(call('HGET', T, e[1]) or '', 1, 1) == '?', 0
+  end
+  if ours(v) then return call('PTTL', key), string.sub(v, 7, 7) == '?', 0 end
+  return call('PTTL', key), false, 2
 end
