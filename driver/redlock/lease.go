@@ -16,7 +16,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.life.Closed() {
 		return driver.ErrClosed
 	}
-	d.removed(h.ID, 1<<len(d.nodes)-1)
+	d.giveUp(h.ID)
 	until := time.Now().Add(d.forget(h.ID))
 	r := d.newCount("release")
 	r.each = func(node int, _ bool, err error) { d.released(d.nodes[node], h, until, err) }

@@ -18,6 +18,8 @@ type waiter struct {
 	news   bool   // a node has told that it may hold, since the last attempt
 	absent uint64 // nodes that do not know it
 	broken uint64 // nodes that told that it was removed by force
+
+	released bool // Release removes it from all nodes
 }
 
 // register makes notifications for a ticket arrive from now on.
@@ -76,7 +78,6 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 		}
 		due, lost := d.look(w)
 		if lost {
-			d.dispose(w.t.r.Hold(0), w.t.r.TTL)
 			return driver.Grant{}, driver.ErrLost
 		}
 		if !due {
@@ -93,7 +94,11 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 func (d *Driver) look(w *waiter) (due, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if w.released {
+		return false, true
+	}
 	if bits.OnesCount64(w.absent|w.broken) > d.minority() {
+		d.dispose(w.t.r.Hold(0), w.t.r.TTL)
 		return false, true
 	}
 	if !w.news || bits.OnesCount64(w.may) < d.quorum {
@@ -231,18 +236,29 @@ func (d *Driver) hear(node int, text string) {
 			d.ready(w, node, true)
 		}
 	case noticeGone:
-		d.removed(id, 1<<node)
+		d.removed(id, node)
 	case noticeLost:
 		d.hearLoss(node, id)
 	}
 }
 
-// removed notes that nodes have removed a ticket though it waits.
-func (d *Driver) removed(id string, nodes uint64) {
+// removed notes that a node has removed a ticket though it waits.
+func (d *Driver) removed(id string, node int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w := d.waiters[id]; w != nil {
-		w.broken |= nodes
+		w.broken |= 1 << node
+		w.stir()
+	}
+}
+
+// giveUp ends the wait for a ticket that Release is about to remove: it must not be
+// proposed again, nor removed before.
+func (d *Driver) giveUp(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.waiters[id]; w != nil {
+		w.released = true
 		w.stir()
 	}
 }
