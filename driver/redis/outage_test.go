@@ -140,7 +140,11 @@ func TestNothingSent(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	p := srv.Proxy(t)
 	d := openAt(t, p.URL())
-	if err := d.Ping(t.Context()); err != nil {
+	first := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), first); err != nil { // and the server has the protocol version
+		t.Fatal(err)
+	}
+	if err := d.Release(t.Context(), first.Hold(0)); err != nil {
 		t.Fatal(err)
 	}
 	p.Cut()
@@ -324,7 +328,7 @@ func TestLoading(t *testing.T) {
 	}
 }
 
-// TestTooManyClients: a server without room for one more connection refuses
+// TestTooManyClients: a server that takes no more connections refuses
 // everybody.
 func TestTooManyClients(t *testing.T) {
 	srv := testbed.Redis(t)
@@ -335,7 +339,7 @@ func TestTooManyClients(t *testing.T) {
 	}
 	// The connection may be reset before the answer is read: then the core sees it.
 	if _, err := process(t, srv.URL()).TryAcquire(t.Context(), newName()); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("no room for a connection: %v", err)
+		t.Errorf("one connection too many: %v", err)
 	}
 }
 
