@@ -43,6 +43,10 @@
 // delay a queue by at most four and a half seconds, all together, and a killed holder by half a second more than
 // its TTL.
 //
+// A process executes its renewals, heartbeats and releases before its acquisitions: neither ten thousand of these
+// nor a slow disk delay a renewal by more than one transaction. Only a flush of the disk does, of the process that
+// writes the log back into the database: leases have to be longer than two flushes.
+//
 // # Notification
 //
 // Each process reads a named pipe of its own, in the folder locks.db-notify (notify.go). A transaction that

@@ -126,7 +126,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	defer d.waiters.remove(r.ID, w)
 
 	asked := time.Now()
-	token, err := run(ctx, d.s, d.closing, writes, func(t *tx) (uint64, error) { return t.acquire(d, r, w) })
+	token, err := run(ctx, d.s, d.closing, acquires, func(t *tx) (uint64, error) { return t.acquire(d, r, w) })
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -223,7 +223,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Ping implements driver.Pinger. It writes, as every acquisition does.
 func (d *Driver) Ping(ctx context.Context) error {
-	_, err := run(ctx, d.s, d.closing, writes, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
+	_, err := run(ctx, d.s, d.closing, acquires, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 func openStore(ctx context.Context, path string, o options) (*store, error) {
 	s := &store{
 		busy: o.busy, intercept: o.intercept, stmts: make(map[string]*sql.Stmt),
-		jobs: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
+		first: make(chan func()), jobs: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	var err error
 	if s.boot, err = bootID(); err != nil {

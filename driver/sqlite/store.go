@@ -29,7 +29,8 @@ type store struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt // prepared, by their text
 
-	jobs  chan func()           // to the goroutine
+	first chan func()           // to the goroutine: see mode
+	jobs  chan func()           // the same, for the other transactions
 	quit  chan struct{}         // closed by close
 	ended chan struct{}         // closed when the goroutine has returned
 	last  atomic.Pointer[error] // of the last transaction, if the store was unavailable
@@ -40,12 +41,18 @@ type interceptor func(ctx context.Context, transaction func() error) error
 
 func direct(_ context.Context, transaction func() error) error { return transaction() }
 
-// mode is how a transaction begins.
-type mode string
+// mode is how a transaction begins, and whether it is executed before the others of the
+// process. Leases and waiting tickets are lost unless they are renewed in time, so their
+// renewal must not queue behind a thousand acquisitions.
+type mode struct {
+	begin string
+	first bool
+}
 
-const (
-	reads  mode = "BEGIN"           // it sees one state of the database, and waits for nobody
-	writes mode = "BEGIN IMMEDIATE" // there is one at a time
+var (
+	reads    = mode{begin: "BEGIN"}                        // it sees one state of the database, and waits for nobody
+	acquires = mode{begin: "BEGIN IMMEDIATE"}              // there is one at a time that writes
+	writes   = mode{begin: "BEGIN IMMEDIATE", first: true} // the same, before the others
 )
 
 // serve is the goroutine.
@@ -54,6 +61,14 @@ func (s *store) serve() {
 	defer func() { _ = s.release() }() // every transaction is committed already
 	for {
 		select {
+		case job := <-s.first:
+			job()
+			continue
+		default:
+		}
+		select {
+		case job := <-s.first:
+			job()
 		case job := <-s.jobs:
 			job()
 		case <-s.quit:
@@ -106,6 +121,9 @@ func run[T any](ctx context.Context, s *store, closing <-chan struct{}, m mode, 
 		results <- r
 	}
 	jobs := s.jobs
+	if m.first {
+		jobs = s.first
+	}
 	for {
 		select {
 		case jobs <- job:
@@ -176,7 +194,7 @@ func (s *store) retryBusy(ctx context.Context, f func() error) error {
 // processes that f has added to notified.
 func (s *store) attempt(m mode, f func(*tx) error) error {
 	t := &tx{s: s}
-	if err := t.exec(string(m)); err != nil {
+	if err := t.exec(m.begin); err != nil {
 		return err
 	}
 	err := f(t)

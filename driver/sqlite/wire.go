@@ -90,7 +90,7 @@ func (t *tx) begin(m mode) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	if m == writes && t.soonest <= t.now {
+	if m != reads && t.soonest <= t.now {
 		return t.reap()
 	}
 	return nil
