@@ -133,7 +133,7 @@ func noHerd(t *testing.T, opts []locker.Option) {
 			}
 		})
 		if i < 5 || i == 99 {
-			lineOf(t, clients[0], "x", i+1+holders)
+			queueOf(t, clients[0], "x", i+1+holders)
 		}
 	}
 	settle(t, srv)
@@ -173,7 +173,7 @@ func noHerd(t *testing.T, opts []locker.Option) {
 			t.Error(err)
 		}
 	}
-	lineOf(t, clients[0], "x", 0)
+	queueOf(t, clients[0], "x", 0)
 	settle(t, srv)
 	if n := mntr(t, srv)["watch_count"]; n > 0 {
 		t.Errorf("%d watches are left when nobody waits", n)

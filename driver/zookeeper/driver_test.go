@@ -153,7 +153,7 @@ func TestHandOff(t *testing.T) {
 			t.Fatalf("place %d went to %d", i, got)
 		}
 	}
-	lineOf(t, clients[0], "x", 0)
+	queueOf(t, clients[0], "x", 0)
 	if err := clients[0].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestCancelledInLine(t *testing.T) {
 		_, err := b.Acquire(short, "x")
 		left <- err
 	}()
-	lineOf(t, a, "x", 2)
+	queueOf(t, a, "x", 2)
 	granted := make(chan *locker.Lock, 1)
 	go func() {
 		k, err := c.Acquire(ctx, "x")
@@ -184,13 +184,13 @@ func TestCancelledInLine(t *testing.T) {
 		}
 		granted <- k
 	}()
-	lineOf(t, a, "x", 3)
+	queueOf(t, a, "x", 3)
 	watchedBy(t, ticketNode(t, admin(t), url, 1), 2) // by its own, and the one behind
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	lineOf(t, a, "x", 2)
+	queueOf(t, a, "x", 2)
 	select {
 	case <-granted:
 		t.Fatal("granted while another holds")

@@ -13,7 +13,7 @@ import (
 )
 
 // lineOf waits until the line of name, as c sees it, has n tickets.
-func lineOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket {
+func queueOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket {
 	t.Helper()
 	ctx := ctxFor(t, 30*time.Second)
 	for {
@@ -65,15 +65,15 @@ func TestLeaderDies(t *testing.T) {
 				t.Errorf("waiter %d: %v", i, err)
 			}
 		})
-		lineOf(t, holder, "x", i+2)
+		queueOf(t, holder, "x", i+2)
 	}
-	before := lineOf(t, holder, "x", waiters+1)
+	before := queueOf(t, holder, "x", waiters+1)
 	leader := e.Leader()
 	leader.Kill()
 	killed := time.Now()
 	e.Leader()
 	t.Logf("a new leader after %v", time.Since(killed).Round(time.Millisecond))
-	after := lineOf(t, holder, "x", waiters+1)
+	after := queueOf(t, holder, "x", waiters+1)
 	for i := range before {
 		if before[i].Token != after[i].Token {
 			t.Errorf("place %d was %d and is %d after the election", i, before[i].Token, after[i].Token)
@@ -148,7 +148,7 @@ func TestElectionUnderLoad(t *testing.T) {
 				}
 				k, err := c.Acquire(ctx, "x")
 				if err != nil {
-					t.Logf("client %d: %v", i, err) // an election may take longer than patience lasts
+					t.Logf("client %d: %v", i, err) // an election may take longer than enqueueTimeout lasts
 					continue
 				}
 				if inside.Add(1) != 1 && k.Err() == nil {
@@ -185,7 +185,7 @@ func TestElectionUnderLoad(t *testing.T) {
 	group.Wait()
 	t.Logf("%d grants", grants.Load())
 	c := client(t, at)
-	lineOf(t, c, "x", 0)
+	queueOf(t, c, "x", 0)
 	conn := connect(t, e.Addrs()...)
 	for { // what the driver was not told about in time, it tidies up later
 		names := nodes(t, conn, "/locker")

@@ -313,7 +313,7 @@ func TestWrittenByHand(t *testing.T) {
 		}
 		granted <- k
 	}()
-	lineOf(t, a, "x", 2)
+	queueOf(t, a, "x", 2)
 	path := ticketNode(t, conn, url, 1)
 	watchedBy(t, path, 1)
 	if err := held.Release(ctx); err != nil {

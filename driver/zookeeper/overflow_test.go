@@ -53,7 +53,7 @@ func TestSequenceOverflow(t *testing.T) {
 			granted <- i
 			locks <- k
 		}()
-		lineOf(t, holder, "over", i+2)
+		queueOf(t, holder, "over", i+2)
 	}
 	var sequences []string
 	names, _, err := connect(t, srv.Addr()).Children("/locker/over")
@@ -85,7 +85,7 @@ func TestSequenceOverflow(t *testing.T) {
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	lineOf(t, holder, "over", 0)
+	queueOf(t, holder, "over", 0)
 }
 
 // setCreated changes, in the newest snapshot, how many children a node has had:

@@ -89,7 +89,7 @@ func TestManyWaiting(t *testing.T) {
 			}
 		})
 	}
-	lineOf(t, c, "x", n+1)
+	queueOf(t, c, "x", n+1)
 	settle(t, srv)
 	t.Logf("%d waiters after %v, %d B each", n, time.Since(begun).Round(time.Millisecond), (heap()-heap0)/n)
 	const releases = 50
@@ -111,7 +111,7 @@ func TestManyWaiting(t *testing.T) {
 		_ = k.Release(context.Background())
 	default:
 	}
-	lineOf(t, c, "x", 0)
+	queueOf(t, c, "x", 0)
 }
 
 // each runs f(0) … f(n-1), many at once.

@@ -66,7 +66,7 @@ func TestOwnConnection(t *testing.T) {
 		_, err := c.Acquire(ctx, "x")
 		w <- err
 	}()
-	lineOf(t, c, "x", 2)
+	queueOf(t, c, "x", 2)
 	closed := time.Now()
 	conn.Close()
 	<-k.Done()
@@ -122,7 +122,7 @@ func TestLongFixedLease(t *testing.T) {
 		}
 		_ = k.Release(ctx)
 	}()
-	lineOf(t, other, "x", 2)
+	queueOf(t, other, "x", 2)
 	select {
 	case <-k.Done():
 		t.Fatal("a fixed lease of 20 s did not outlive a session of 2 s that was kept alive")
