@@ -11,7 +11,7 @@ import (
 )
 
 // connection is the network connection that the client has at present, where it is the
-// driver's own: the client tells little about it.
+// driver's own: the client returns little about it.
 type connection struct {
 	hosts *hosts
 	tls   *tls.Config   // nil: without TLS

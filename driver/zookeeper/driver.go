@@ -212,8 +212,8 @@ func (d *Driver) String() string {
 
 // Bounds implements driver.Bounder. A lease is as long as the session, whatever its TTL:
 // the core ends a shorter one, and when its process has died the session does. The leader
-// learns of the last heartbeat up to half a tick late, and looks for expired sessions
-// once a tick; a tick is half a session at most.
+// learns of the last heartbeat up to half a tick late, and ends expired sessions once
+// a tick; a tick is half a session at most.
 func (d *Driver) Bounds(time.Duration) driver.Bounds {
 	timeout := d.timeout()
 	crash := timeout + 3*timeout/4 + time.Second
@@ -232,7 +232,7 @@ func (d *Driver) timeout() time.Duration {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.lost = tell }
+func (d *Driver) NotifyLoss(lost func(driver.Hold, error)) { d.lost = lost }
 
 // closeBound is how long Close waits for the server to confirm the end of the session.
 const closeBound = 100 * time.Millisecond

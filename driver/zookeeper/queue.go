@@ -53,7 +53,7 @@ func (v *view) tickets(n int) []driver.Ticket {
 // says that the end of any of several may be enough.
 //
 //   - An exclusive ticket waits for its predecessor.
-//   - A shared one behind an exclusive one waits for the nearest of these.
+//   - A shared one with exclusive ones ahead waits for the nearest of these.
 //   - A shared one with limit L, with L or more shared ones ahead, waits for the nearest
 //     of these that is not granted and whose limit is L or more: that one is granted
 //     first, and marks its node then. There is none ahead of the first waiter, which

@@ -116,7 +116,7 @@ func (d *Driver) ended(ctx context.Context) error {
 }
 
 // explain marks the client's errors that mean that no server has answered, and adds the
-// reason, which the client does not tell.
+// reason, which the client does not return.
 func (d *Driver) explain(err error) error {
 	switch {
 	case err == nil:

@@ -30,7 +30,7 @@ func (s *session) lease() time.Duration { return leaseOf(time.Duration(s.timeout
 
 // leaseOf is the lease that a session of that timeout gives.
 //
-// The leader counts the timeout from the last heartbeat that it was told of, and ends no
+// The leader counts the timeout from the last heartbeat that was reported to it, and ends no
 // session before. A request that it confirms shows that the session has not ended, but
 // is no heartbeat to it when it comes by a follower: these report heartbeats in their
 // answers to the leader's pings, twice a tick. If a follower dies together with the
@@ -41,7 +41,7 @@ func (s *session) lease() time.Duration { return leaseOf(time.Duration(s.timeout
 // lives, which is a heartbeat; and a new leader gives all sessions their full timeout.)
 // So a lease is the timeout less a third and half a tick.
 //
-// No server tells its tick. The default of 2 s is assumed or, if that is more, a fifth
+// No server says what its tick is. The default of 2 s is assumed or, if that is more, a fifth
 // of the session; but no more than half of the session, the least that servers grant
 // unless their minSessionTimeout is set.
 //

@@ -151,8 +151,8 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, er
 	if err != nil || ahead.shared || w.r.Shared && w.r.Limit > 0 {
 		return wake, err
 	}
-	// An exclusive ticket ahead tells when it was held and is released (deleteTicket):
-	// then nothing else is ahead, and what remains to know is whether the ticket's own
+	// The release of an exclusive ticket that was held says so (deleteTicket): then
+	// nothing else is ahead, and what remains to know is whether the ticket's own
 	// node is there, for which it needs a watch.
 	w.predecessor = path
 	if len(wake) == 0 && !w.watched() {

@@ -15,7 +15,7 @@ import (
 // A fired channel is closed after its event, so that any number may wait on it.
 type watches struct {
 	mu    sync.Mutex
-	nodes map[string]watch // by path; of the children with a slash behind
+	nodes map[string]watch // by path; of the children with a slash at the end
 	most  int              // size that brings on the next pruning
 }
 
