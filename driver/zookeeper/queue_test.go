@@ -70,8 +70,8 @@ func TestParseEntry(t *testing.T) {
 	}
 }
 
-// TestBlocker lets random lines run down and checks that the one watch of each
-// waiter misses nothing: between a look at the line and the moment when the
+// TestBlocker lets random queues run down and checks that the one watch of each
+// waiter misses nothing: between a reading of the queue and the moment when the
 // ticket can be granted, what it watches has gone or was granted. And that no
 // release of an exclusive lock wakes more than the next ones.
 func TestBlocker(t *testing.T) {
