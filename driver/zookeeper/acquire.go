@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// patience is how long a ticket that is not queued yet is tried for while
-	// no server answers: an ensemble that has lost its leader has a new one by
-	// then.
-	patience = 5 * time.Second
+	// enqueueBound is how long a ticket that is not queued yet is tried for while no
+	// server answers: an ensemble that has lost its leader has a new one by then.
+	enqueueBound = 5 * time.Second
 
 	retryFirst = 20 * time.Millisecond
 	retryMost  = time.Second
@@ -33,37 +32,36 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		}
 		return driver.Grant{}, err
 	}
-	j := &joining{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
-	j.lateMaybe = d.clearOfSuspicion(r.ID)
-	j.unsure = j.lateMaybe // an earlier request of the same ID may have left its node
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	e.mayArrive = d.takeOrphan(r.ID)
+	e.unknown = e.mayArrive // an earlier request of the same ID may have left its node
 	if t := d.ticketOf(r.Hold(0)); t != nil {
-		if j.lateMaybe {
-			d.suspect(j.parent, r.ID)
+		if e.mayArrive {
+			d.orphan(e.parent, r.ID)
 		}
-		return d.await(ctx, t, r, j.began) // asked again
+		return d.await(ctx, t, r, e.began) // asked again
 	}
-	free, err := j.join(ctx)
-	if j.lateMaybe {
-		d.suspect(j.parent, r.ID)
-	} else if err != nil && j.t == nil {
+	granted, err := e.enqueue(ctx)
+	if e.mayArrive {
+		d.orphan(e.parent, r.ID)
+	} else if err != nil && e.t == nil {
 		err = driver.NoTicket(err)
 	}
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if free {
-		return d.grant(j.t, r, j.sent), nil // the create has proved the session alive
+	if granted {
+		return d.grant(e.t, r, e.sent), nil // the create has confirmed the session
 	}
-	return d.await(ctx, j.t, r, j.began)
+	return d.await(ctx, e.t, r, e.began)
 }
 
-// mayHave reports whether an earlier request has left a ticket of that ID, or
-// may have.
+// mayHave reports whether an earlier request has left a ticket of that ID, or may have.
 func (d *Driver) mayHave(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, suspected := d.chores.suspects[id]
-	return suspected || d.tickets[id] != nil
+	_, orphaned := d.tasks.orphans[id]
+	return orphaned || d.tickets[id] != nil
 }
 
 // ticketOf returns the ticket of that name and ID, if it is on the books.
@@ -77,8 +75,8 @@ func (d *Driver) ticketOf(h driver.Hold) *ticket {
 	return nil
 }
 
-// joining is a request on its way into the line.
-type joining struct {
+// enqueueing is a request whose ticket is not queued yet.
+type enqueueing struct {
 	d      *Driver
 	r      driver.Request
 	parent string
@@ -86,153 +84,151 @@ type joining struct {
 
 	t         *ticket
 	sent      time.Time // when the create was sent that has made t
-	unsure    bool      // a create may have been carried out
-	lateMaybe bool      // … or may still be: see suspect
+	unknown   bool      // a create may have been carried out
+	mayArrive bool      // … or may be in flight: see orphan
 	seen      *view     // of a request that does not wait: the queue in which it would be granted
 }
 
-// join puts a ticket in the queue; free: it is granted. A request that does not
-// wait, and would have to, gets ErrNotAcquired and none.
-func (j *joining) join(ctx context.Context) (free bool, err error) {
+// enqueue queues a ticket and reports whether it is granted. A request that does not
+// wait, and would have to, gets ErrNotAcquired and no ticket.
+func (e *enqueueing) enqueue(ctx context.Context) (granted bool, err error) {
 	for delay := retryFirst; ; {
-		free, err = j.step(ctx)
+		granted, err = e.step(ctx)
 		switch {
-		case err == nil && j.t != nil:
-			return free, nil
+		case err == nil && e.t != nil:
+			return granted, nil
 		case err == nil:
-			continue // the line was not as thought
+			continue // the queue was not as expected
 		case final(err) || errors.Is(err, driver.ErrNotAcquired) || ctx.Err() != nil:
 			return false, err
-		case time.Since(j.began) > patience || !j.d.pause(ctx, delay):
+		case time.Since(e.began) > enqueueBound || !e.d.pause(ctx, delay):
 			return false, err
 		}
 		delay = min(2*delay, retryMost)
 	}
 }
 
-// step does one thing to get a ticket into the queue. Without an error and
-// without a ticket there is something else to do.
-func (j *joining) step(ctx context.Context) (free bool, err error) {
-	d := j.d
+// step does one thing to get a ticket into the queue. Without an error and without a
+// ticket there is something else to do.
+func (e *enqueueing) step(ctx context.Context) (granted bool, err error) {
+	d := e.d
 	if err := d.agree(ctx, true); err != nil {
 		return false, err
 	}
-	if j.unsure {
-		if err := j.find(ctx); err != nil || j.t != nil {
+	if e.unknown {
+		if err := e.find(ctx); err != nil || e.t != nil {
 			return false, err
 		}
-		j.unsure = false
+		e.unknown = false
 	}
-	crowded := d.isCrowded(j.parent)
-	if crowded && !j.r.Wait && j.seen == nil {
-		return false, j.check(ctx)
+	others := d.expectsOthers(e.parent)
+	if others && !e.r.Wait && e.seen == nil {
+		return false, e.check(ctx)
 	}
-	j.sent = time.Now()
+	e.sent = time.Now()
 	before := d.session()
-	data := newRecord(j.r, leaseOf(d.timeout()))
-	got, err := write(ctx, d, func() (taken, error) { return d.takeTicket(j.parent, j.r, data, !crowded, j.seen) })
+	data := newRecord(e.r, leaseOf(d.timeout()))
+	got, err := write(ctx, d, func() (created, error) { return d.createTicket(e.parent, e.r, data, !others, e.seen) })
 	switch {
 	case err == nil:
-		return got.children == 1 || j.seen != nil, j.made(got, before)
+		return got.children == 1 || e.seen != nil, e.created(got, before)
 	case errors.Is(err, zk.ErrNodeExists):
-		d.setCrowded(j.parent, true)
+		d.expectOthers(e.parent, true)
 		return false, nil
-	case j.seen != nil && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, zk.ErrNoNode)):
-		j.seen = nil // somebody else has joined or left since
+	case e.seen != nil && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, zk.ErrNoNode)):
+		e.seen = nil // the queue has changed since
 		return false, nil
-	case errors.Is(err, zk.ErrNoNode) && crowded:
-		d.setCrowded(j.parent, false)
+	case errors.Is(err, zk.ErrNoNode) && others:
+		d.expectOthers(e.parent, false)
 		return false, nil
 	case errors.Is(err, zk.ErrNoNode):
-		_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.createPath(d.base) })
-		return false, err
+		return false, d.createBase(ctx)
 	case answered(err), !wasSent(err):
 		return false, err
 	}
-	j.unsure, j.lateMaybe = true, true
+	e.unknown, e.mayArrive = true, true
 	return false, err
 }
 
-// made registers the ticket of a create that was answered.
-func (j *joining) made(got taken, before *session) error {
-	now := j.d.session()
+// created registers the ticket of a create that was answered.
+func (e *enqueueing) created(got created, before *session) error {
+	now := e.d.session()
 	if now == nil || now != before {
-		// The connection got a session meanwhile: was it this one that created?
-		j.unsure = true
+		// The connection got another session meanwhile: either may have created it.
+		e.unknown = true
 		return nil
 	}
-	return j.adopt(got.path, got.czxid, now)
+	return e.adopt(got.path, got.czxid, now)
 }
 
-// adopt makes a node our ticket.
-func (j *joining) adopt(path string, czxid int64, s *session) error {
-	t := &ticket{hold: j.r.Hold(uint64(czxid)), path: path, sess: s}
-	d := j.d
+// adopt makes a node a ticket of this driver.
+func (e *enqueueing) adopt(path string, czxid int64, s *session) error {
+	t := &ticket{hold: e.r.Hold(uint64(czxid)), path: path, sess: s}
+	d := e.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.over() {
 		return fmt.Errorf("%w while the ticket was queued", errExpired)
 	}
-	d.tickets[j.r.ID] = t
-	j.t = t
+	d.tickets[e.r.ID] = t
+	e.t = t
 	return nil
 }
 
-// find looks for the node of a create whose answer did not come. It first has
-// the server catch up, so that the node is there if it ever will be, unless
-// the request is still held back on a connection that was given up: see
-// suspect.
-func (j *joining) find(ctx context.Context) error {
-	d := j.d
+// find searches for the node of a create whose answer did not come. It first has the
+// server catch up, so that the node is there if it ever will be, unless the request is
+// still in flight on a connection that was given up: see orphan.
+func (e *enqueueing) find(ctx context.Context) error {
+	d := e.d
 	if err := d.sync(ctx); err != nil {
 		return err
 	}
-	v, err := d.list(ctx, j.parent)
+	v, err := d.list(ctx, e.parent)
 	if err != nil {
 		return err
 	}
-	for _, e := range v.entries {
-		if e.id != j.r.ID {
+	for _, entry := range v.entries {
+		if entry.id != e.r.ID {
 			continue
 		}
-		path := j.parent + "/" + e.node
+		path := e.parent + "/" + entry.node
 		st, err := call(ctx, d, func() (*zk.Stat, error) { _, st, err := d.conn.Exists(path); return st, err })
 		if err != nil {
 			return err
 		}
 		if s := d.session(); s != nil && st.EphemeralOwner == s.id {
-			return j.adopt(path, st.Czxid, s)
+			return e.adopt(path, st.Czxid, s)
 		}
 		// It is of a session that has ended, and goes with it.
-		if err := d.drop(ctx, path, plain); err != nil && !errors.Is(err, driver.ErrLost) {
+		if err := d.remove(ctx, path, false); !isGone(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-// check refuses a request that does not wait, and would have to. One that would
-// be granted is queued only if the queue is still as seen here. So a refused
-// request is never queued.
-func (j *joining) check(ctx context.Context) error {
-	if err := j.d.sync(ctx); err != nil {
+// check refuses a request that does not wait, and would have to. One that would be
+// granted is queued only if the queue is still as seen here, so that a refused request
+// is never queued.
+func (e *enqueueing) check(ctx context.Context) error {
+	if err := e.d.sync(ctx); err != nil {
 		return err
 	}
-	v, err := j.d.list(ctx, j.parent)
+	v, err := e.d.list(ctx, e.parent)
 	switch {
 	case err != nil:
 		return err
-	case !v.admits(j.r):
+	case !v.admits(e.r):
 		return driver.ErrNotAcquired
 	case v.absent:
-		j.d.setCrowded(j.parent, false)
+		e.d.expectOthers(e.parent, false)
 	default:
-		j.seen = v
+		e.seen = v
 	}
 	return nil
 }
 
-// grant makes t held and tells so.
+// grant makes t held and returns its grant.
 func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Grant {
 	lease := t.sess.lease()
 	g := driver.Grant{Token: t.hold.Token, Asked: asked}
@@ -255,27 +251,27 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Gran
 	return g
 }
 
-// crowdedMost bounds the hints about lines.
-const crowdedMost = 4096
+// hintsMost bounds the hints about queues.
+const hintsMost = 4096
 
-// isCrowded tells whether the line had others when last seen. It is a hint
+// expectsOthers reports whether the queue was not empty when last seen. It is a hint
 // about which request to try first, and may be wrong.
-func (d *Driver) isCrowded(parent string) bool {
+func (d *Driver) expectsOthers(parent string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, ok := d.crowded[parent]
+	_, ok := d.occupied[parent]
 	return ok
 }
 
-func (d *Driver) setCrowded(parent string, yes bool) {
+func (d *Driver) expectOthers(parent string, yes bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !yes {
-		delete(d.crowded, parent)
+		delete(d.occupied, parent)
 		return
 	}
-	if len(d.crowded) >= crowdedMost {
-		clear(d.crowded)
+	if len(d.occupied) >= hintsMost {
+		clear(d.occupied)
 	}
-	d.crowded[parent] = struct{}{}
+	d.occupied[parent] = struct{}{}
 }

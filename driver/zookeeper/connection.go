@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// connection is the network connection that the client has at present, where
-// it is our own: the client tells little about it.
+// connection is the network connection that the client has at present, where it is the
+// driver's own: the client returns little about it.
 type connection struct {
 	hosts *hosts
 	tls   *tls.Config   // nil: without TLS
@@ -50,7 +50,7 @@ func (c *connection) dial(network, address string, _ time.Duration) (net.Conn, e
 		c.failed = err
 		return nil, err
 	}
-	c.conn = &greeting{Conn: conn, connection: c, until: time.Now().Add(c.answer)}
+	c.conn = &boundedConn{Conn: conn, connection: c, until: time.Now().Add(c.answer)}
 	c.answer = min(2*c.answer, c.most)
 	return c.conn, nil
 }
@@ -93,8 +93,8 @@ func (c *connection) fail(err error) {
 	c.failed = err
 }
 
-// why returns the reason why there is no session, if one is known.
-func (c *connection) why() error {
+// lastError returns why there is no session, if that is known.
+func (c *connection) lastError() error {
 	if c == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func (c *connection) present() net.Conn {
 	return c.conn
 }
 
-// close ends the connection without a word to the server, for good: the session
-// lives on until it times out.
+// close ends the connection for good, without telling the server: the session lives on
+// until it times out.
 func (c *connection) close() {
 	c.end()
 	if conn := c.present(); conn != nil {
@@ -121,52 +121,51 @@ func (c *connection) close() {
 	}
 }
 
-// greeting is a connection on which the first answer is waited for no longer
-// than a bound: the server may hang, with its port still open. The client itself
-// waits for nearly seven sessions, in which the one that it has ends, though
-// others would serve it.
-type greeting struct {
+// boundedConn is a connection that waits for the first answer no longer than a bound:
+// the server may hang, with its port still open. The client itself waits for nearly
+// seven sessions, in which the one that it has ends, though others would serve it.
+type boundedConn struct {
 	net.Conn
 	connection *connection
 	until      time.Time // for the first answer
 	answered   bool
 }
 
-// SetReadDeadline takes the deadline back, with a zero time, when the first
-// answer begins to come.
-func (g *greeting) SetReadDeadline(t time.Time) error {
-	if !g.answered && t.After(g.until) {
-		t = g.until
+// SetReadDeadline keeps the deadline within the bound until the client sets a zero one,
+// which it does when the first answer begins to arrive.
+func (b *boundedConn) SetReadDeadline(t time.Time) error {
+	if !b.answered && t.After(b.until) {
+		t = b.until
 	}
-	g.answered = g.answered || t.IsZero()
-	return g.Conn.SetReadDeadline(t)
+	b.answered = b.answered || t.IsZero()
+	return b.Conn.SetReadDeadline(t)
 }
 
 // Read notes why the connection ends.
-func (g *greeting) Read(b []byte) (int, error) {
-	n, err := g.Conn.Read(b)
+func (b *boundedConn) Read(p []byte) (int, error) {
+	n, err := b.Conn.Read(p)
 	if err != nil {
 		verb := "lost the connection to"
-		if !g.answered {
+		if !b.answered {
 			verb = "no session from"
 		}
-		g.connection.fail(fmt.Errorf("%s %v: %w", verb, g.RemoteAddr(), err))
+		b.connection.fail(fmt.Errorf("%s %v: %w", verb, b.RemoteAddr(), err))
 	}
 	return n, err
 }
 
-// proveOrLeave is prove for a renewal. One that is not answered in its time
-// has the client leave the server, which hangs or is cut off from the others,
-// for another: by itself it would notice after two thirds of the session, when
-// the leases are over. A caller's own impatience is no reason, nor is one
-// request that was lost while others are confirmed.
-func (d *Driver) proveOrLeave(ctx context.Context) error {
+// confirmOrReconnect is confirm for a renewal. If it is not answered in its time the
+// client has to leave the server, which hangs or is cut off from the others, for
+// another: by itself it would notice after two thirds of the session, when the leases
+// are over. A short ctx of a caller is no reason to leave, nor is one request that was
+// lost while others are confirmed.
+func (d *Driver) confirmOrReconnect(ctx context.Context) error {
 	sent, s, conn := time.Now(), d.session(), d.connection.present()
-	err := d.prove(ctx)
+	err := d.confirm(ctx)
 	if err == nil || ctx.Err() == nil || s == nil || conn == nil || d.connection.hosts.Len() < 2 {
 		return err
 	}
-	if time.Since(sent) > s.lease()/8 && s.provedAt().Before(sent) {
+	if time.Since(sent) > s.lease()/8 && s.confirmedAt().Before(sent) {
 		_ = conn.Close() // the client notices, and goes to the next server
 	}
 	return err

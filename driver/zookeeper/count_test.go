@@ -81,6 +81,9 @@ func TestRequests(t *testing.T) {
 		t.Errorf("%d requests for %d uncontended cycles, want 2 each", r, n)
 	}
 	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
+	for mntr(t, srv)["watch_count"] == 0 { // the holder watches its node
+		sleep(ctx, t)
+	}
 	got = counted(t, srv, func() {
 		for range n {
 			if _, err := b.TryAcquire(ctx, "x"); !errors.Is(err, locker.ErrNotAcquired) {
@@ -133,7 +136,7 @@ func noHerd(t *testing.T, opts []locker.Option) {
 			}
 		})
 		if i < 5 || i == 99 {
-			lineOf(t, clients[0], "x", i+1+holders)
+			queueOf(t, clients[0], "x", i+1+holders)
 		}
 	}
 	settle(t, srv)
@@ -173,7 +176,7 @@ func noHerd(t *testing.T, opts []locker.Option) {
 			t.Error(err)
 		}
 	}
-	lineOf(t, clients[0], "x", 0)
+	queueOf(t, clients[0], "x", 0)
 	settle(t, srv)
 	if n := mntr(t, srv)["watch_count"]; n > 0 {
 		t.Errorf("%d watches are left when nobody waits", n)

@@ -41,7 +41,7 @@ func childLocks() {
 // TestCrash kills a process that holds one lock and waits for another, in front
 // of others: both lines go on within the bound, all at once.
 func TestCrash(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	ctx := ctxFor(t, time.Minute)
 	a, d := client(t, url), open(t, url)
 	b := locker.New(d)
@@ -52,7 +52,7 @@ func TestCrash(t *testing.T) {
 	child.Send("waited")
 	child.Send("waited")
 	child.Send("waited")
-	lineOf(t, a, "waited", 4)
+	queueOf(t, a, "waited", 4)
 
 	type grant struct {
 		name string
@@ -69,8 +69,8 @@ func TestCrash(t *testing.T) {
 			grants <- grant{name, k, time.Now()}
 		}()
 	}
-	lineOf(t, a, "held", 2)
-	lineOf(t, a, "waited", 5)
+	queueOf(t, a, "held", 2)
+	queueOf(t, a, "waited", 5)
 	bound := driver.BoundsOf(d, locker.DefaultTTL).Crash
 	child.Kill()
 	died := time.Now()

@@ -5,61 +5,57 @@
 //	d, err := zookeeper.New(conn, events) // what zk.Connect has returned
 //	l := locker.New(d)
 //
-// It is tested on ZooKeeper 3.8, alone and as an ensemble of three, and asks for
-// nothing that 3.4 does not have.
+// It is tested on ZooKeeper 3.8, alone and as an ensemble of three, and needs nothing
+// that 3.4 does not have.
 //
 // # What the store holds
 //
 // A name in use is a node below the prefix, and its children are the queue: one
-// ephemeral sequential node a ticket. The name's node is made with the first
-// ticket and removed with the last, in the same transactions, so that an empty
-// queue is nothing. (It is no container node: the client cannot make one in a
-// transaction, and older servers have none.) What processes leave that die is
-// removed when the next one leaves the queue or, of names that nobody comes back
-// to, within a minute by a sweep that one of all drivers on a prefix does: one
-// read for the names, and one for each name in which it has no ticket itself. The
-// prefix itself stays, and below it %protocol, which says which version of all this is
-// in use: the first Acquire of a driver reads it, and writes it where there is none.
-// Programs of two versions would not exclude each other: the second is refused, with
-// an error that says what to do.
+// ephemeral sequential node a ticket. The name's node is created with the first ticket
+// and deleted with the last, in the same transactions, so that an empty queue is
+// nothing. (It is no container node: the client cannot create one in a transaction, and
+// older servers have none.) What processes leave that die is removed when the next
+// ticket leaves the queue or, of names that nobody uses again, within a minute by a
+// sweep that one of all drivers on a prefix does: one read for the names, and one for
+// each name in which it has no ticket itself. The prefix itself stays, and below it
+// %protocol, which says which version of all this is in use: the first Acquire of a
+// driver reads it, and writes it where there is none. Programs of two versions would not
+// exclude each other: the second is refused, with an error that says what to do.
 //
-// The nodes are the driver's: deleting a ticket's node by hand breaks the lock
-// as Client.Break does, but writing into it may pass a lock on that is held.
+// The nodes are the driver's: deleting a ticket's node by hand breaks the lock as
+// Client.Break does, but writing into it may pass a lock on that is held.
 //
 // # What is guaranteed
 //
-// The fencing token is the czxid of the ticket's node: the number of the
-// transaction that made it. So tokens grow over all names, restarts, elections, and the
-// removal of idle names; they go back only when the ensemble's data do.
+// The fencing token is the czxid of the ticket's node: the number of the transaction
+// that created it. So tokens grow over all names, restarts, elections, and the removal
+// of idle names; they go back only when the ensemble's data do.
 //
-// The sequence of the node orders the queue and, where the server's counter of
-// 31 bits comes to its end in a queue that was not empty for that long, the czxid
-// does.
+// The sequence of the node orders the queue. Where the server's counter of 31 bits comes
+// to its end in a queue that was not empty for that long, the czxid does.
 //
-// A request that does not wait is queued by a transaction that fails if anybody
-// has joined or left the queue since it was looked at. So one that is refused
-// is never queued.
+// A request that does not wait is queued by a transaction that fails if any ticket was
+// queued or has left since the queue was read. So one that is refused is never queued.
 //
-// A ticket's ID is in the name of its node, so that one whose create was not
-// answered is found again. A create that arrives after it was given up makes a
-// node that is looked for, and removed, within a second or so.
+// A ticket's ID is in the name of its node, so that one whose create was not answered is
+// found again. A create that arrives after it was given up makes a node that is searched
+// for, and removed, within a second or so.
 //
 // # Sessions and leases
 //
-// All tickets of a driver live as long as the session of its connection, which
-// the client keeps alive by itself. Its timeout is the session parameter of the URL, or
-// what was given to zk.Connect, within the limits of the server (2 to 20 ticks
-// unless they are set otherwise).
+// All tickets of a driver live as long as the session of its connection, which the
+// client keeps alive by itself. Its timeout is the session parameter of the URL, or what
+// was given to zk.Connect, within the limits of the server (2 to 20 ticks unless they
+// are set otherwise).
 //
-// A lease is shorter than the session: by a third, and by half a tick of the
-// server. It counts from a request that a majority has confirmed; a read or a
-// sync is not taken for a sign of life, since a server that is cut off from the
-// others answers those for a while. What is taken off is what the leader, which
-// ends sessions, may not know of a client that dies, or is cut off, together
-// with its server: the client shows itself alive every third of its session, and
-// followers pass that on twice a tick. Clients are not told the tick. It is
-// assumed to be 2 s, ZooKeeper's default, or a fifth of the session if that is
-// more, and never more than half of the session, the least that a server grants
+// A lease is shorter than the session: by a third, and by half a tick of the server. It
+// counts from a request that a majority has confirmed; a read or a sync is not taken for
+// a heartbeat, since a server that is cut off from the others answers those for a while.
+// What is subtracted is what the leader, which ends sessions, may not know of a client
+// that dies, or is cut off, together with its server: the client sends a heartbeat every
+// third of its session, and followers report those twice a tick. Clients do not learn
+// the tick. It is assumed to be 2 s, ZooKeeper's default, or a fifth of the session if
+// that is more, and never more than half of the session, the least that a server grants
 // unless its minSessionTimeout is set. So:
 //
 //	session   lease    without a server for
@@ -68,105 +64,102 @@
 //	   20 s   11.3 s    7.4 s
 //	   30 s     17 s   11.1 s
 //
-// Choose the session by the last column, two thirds of the lease less the core's
-// grace: how long an election, or the way to another server, may take before
-// locks are lost; and by how long the locks of a crashed holder are to stay, below.
+// Choose the session by the last column, two thirds of the lease less the core's safety
+// margin: how long an election, or the way to another server, may take before locks are
+// lost; and by how long the locks of a crashed holder are to stay, below.
 //
-// A TTL that is shorter than the lease is ended by the core. A longer one is
-// renewed as one of the lease's length, a fixed one, or one that was extended,
-// until its end.
+// A TTL that is shorter than the lease is ended by the core. A longer one is renewed as
+// one of the lease's length, a fixed one, or one that was extended, until its end.
 //
 // A minimum hold (WithMinHold) may be as long as a lease of the table, which
-// Driver.Bounds tells as MaxTTL; a longer one is ErrUnsupported, before it is
-// queued. A driver that is closed within a minimum hold drops its connection
-// without ending the session, as the end of its process does: the ticket stays
-// until the session times out, and so do all others that were not released. On a
-// connection of the user's, who alone ends its session, every minimum hold is
-// ErrUnsupported.
+// Driver.Bounds states as MaxTTL; a longer one is ErrUnsupported, before it is queued. A
+// driver that is closed within a minimum hold drops its connection without ending the
+// session, as the end of its process does: the ticket stays until the session times out,
+// and so do all others that were not released. On a connection of the user's, who alone
+// ends its session, every minimum hold is ErrUnsupported.
 //
-// Any TTL from a millisecond may be asked for. When a process dies, its locks
-// pass on, and its waiters leave their queues, when the session ends: after its
-// timeout and up to one and a half ticks more. [Driver.Bounds] says one and three
-// quarters of the session and a second, since a tick may be half a session.
+// Any TTL from a millisecond may be asked for. When a process dies, its locks pass on,
+// and its waiters leave their queues, when the session ends: after its timeout and up to
+// one and a half ticks more. [Driver.Bounds] states one and three quarters of the session
+// and a second, since a tick may be half a session.
 //
 // # What the lease rests on
 //
-// The next holder is granted when this one's lease is over, and not before, as
-// long as the above is so. It may be granted earlier, and the fencing token alone
-// keeps the two apart, when a client and its server die or are cut off together
-// within a lease of a grant or renewal, and besides
+// The next holder is granted when this one's lease is over, and not before, as long as
+// the above is so. It may be granted earlier, and the fencing token alone keeps the two
+// apart, when a client and its server die or are cut off together within a lease of a
+// grant or renewal, and besides
 //
-//   - the tick is longer than assumed: minSessionTimeout was set to less than
-//     two ticks, or the tick to more than 2 s and a fifth of the session;
-//   - or the server is an observer that follows a follower (observerMasterPort):
-//     it passes signs of life on half a tick later than others;
-//   - or the client had sent no ping in the third of a session before that grant
-//     or renewal, though it kept its connection: its process, or the network to
-//     its server, stood still and had just come back. Or the leader had.
+//   - the tick is longer than assumed: minSessionTimeout was set to less than two
+//     ticks, or the tick to more than 2 s and a fifth of the session;
+//   - or the server is an observer that follows a follower (observerMasterPort): it
+//     reports heartbeats half a tick later than others;
+//   - or the client had sent no ping in the third of a session before that grant or
+//     renewal, though it kept its connection: its process, or the network to its
+//     server, had been stopped and had just come back. Or the leader had.
 //
 // # What loses a lock
 //
-//   - The end of the session: the process was dead, paused or cut off for
-//     longer than its timeout. It is told as soon as a server says so, and by the
+//   - The end of the session: the process was dead, paused or cut off for longer than
+//     its timeout. The holder is notified as soon as a server says so, and by the
 //     core's clock before that.
 //   - The end of the connection: zk.Conn.Close on the user's.
-//   - Client.Break, or the deletion of the node. It is told at once when the lock has
-//     been held for a tenth of a second: "the ticket was removed from the queue".
+//   - Client.Break, or the deletion of the node. The holder is notified at once when the
+//     lock has been held for a tenth of a second: "the ticket was removed from the
+//     queue".
 //   - No server for longer than the table says. An election that is shorter loses
-//     nothing: the new leader gives every session its full timeout again.
-//     While there is no leader nothing is granted.
-//   - A server that hangs, or does not know yet that it is cut off from the
-//     others, where there is no other to go to, or the connection is the user's: the
-//     client notices after two thirds of the session, when the lease is over. A
-//     driver opened by URL leaves it as soon as a renewal is not answered in its
-//     time.
+//     nothing: the new leader gives every session its full timeout again. While there
+//     is no leader nothing is granted.
+//   - A server that hangs, or does not know yet that it is cut off from the others,
+//     where there is no other to go to, or the connection is the user's: the client
+//     notices after two thirds of the session, when the lease is over. A driver opened
+//     by URL leaves it as soon as a renewal is not answered in its time.
 //
 // # Outages
 //
-// While there is no session nothing is sent, nor left with the client to be sent
-// later, so that a failed acquisition mostly leaves nothing to remove. A driver
-// opened by URL says why no server gives it a session (connection refused, an
-// unknown host, no answer); the client keeps that to itself, so that on a
-// user's connection only its state is told.
+// While there is no session nothing is sent, nor left with the client to be sent later,
+// so that a failed acquisition mostly leaves nothing to remove. A driver opened by URL
+// says why no server gives it a session (connection refused, an unknown host, no
+// answer); the client does not return that, so that on a user's connection only its
+// state is known.
 //
 // The client sets its watches again on each new connection and may miss an event
-// meanwhile. So a waiter looks at its queue again on each, and besides, for
-// connections whose events are not heard, after 5 s, 10 s and so on up to five
-// minutes, which is one read of one node.
+// meanwhile. So a waiter reads its queue again on each, and besides, for connections
+// whose events are not received, after 5 s, 10 s and so on up to five minutes, which is
+// one read of one node.
 //
 // The timeout that the server has granted is read from a field that
 // github.com/go-zookeeper/zk does not export. A version without it is refused.
 //
 // # Numbers
 //
-// Acquire and release are one request each, token included: transactions. A
-// contended grant takes five in all (create, list, two watches, release), however
-// many wait, and on its way from the holder to the next none but the release; a
-// semaphore's takes a few more. A ticket that waits has one watch on the one ahead that it
-// waits for, so that a release wakes the next one only (of a semaphore also the
-// one that is then first in the queue), and one on its own node. A refused
-// TryAcquire is two reads. Renewals of all leases that are due are one request.
+// Acquire and release are one request each, token included: transactions. A contended
+// grant takes five in all (create, list, two watches, release), however many wait, and
+// on its way from the holder to the next none but the release; a semaphore's takes a few
+// more. A ticket that waits has one watch on the one ahead that it waits for, so that a
+// release wakes the next one only (of a semaphore also the one that is then the first
+// waiter), and one on its own node. A refused TryAcquire is two reads. Renewals of all
+// leases that are due are one request.
 //
-// A lock that is held for a tenth of a second costs one read more, once: it
-// sets the watch on the lock's own node, which is what renewals go by. ZooKeeper
-// sets watches one at a time, so who takes ten thousand locks at once sends ten
-// thousand reads after it, and none later.
+// A lock that is held for a tenth of a second costs one read more, once: it sets the
+// watch on the lock's own node, which is what renewals go by. ZooKeeper sets watches one
+// at a time, so ten thousand locks that are acquired at once cost ten thousand reads
+// after it, and none later.
 //
-// The driver runs one goroutine, and others, up to a hundred, while there are
-// watches to set or something to tidy up. The client has three.
+// The driver runs one goroutine, and others, up to a hundred, while there are watches to
+// set or nodes to remove. The client has three.
 //
 // # URLs
 //
 //	zookeeper://[user:password@]host[:2181][,host…][/chroot]
 //	zookeepers://[user:password@]host[:2281][,host…][/chroot]
 //
-// Parameters: prefix (locker), session (10s), dial_timeout (1s), password_file; for
-// TLS, which zookeepers:// means and tls=true asks for, ca, cert and key (files in PEM),
+// Parameters: prefix (locker), session (10s), dial_timeout (1s), password_file; for TLS,
+// which zookeepers:// means and tls=true asks for, ca, cert and key (files in PEM),
 // server_name and insecure_skip_verify. Files are read when the URL is opened, which
-// waits for no server. [Open] takes a URL and options, such as [WithLogger]. Host names are looked up again whenever the client
-// looks for a server. The chroot and the prefix are created. With a user the connection
-// authenticates by digest, and all nodes
-// that it creates below are open to that user alone; otherwise to everybody, see
-// [WithACL]. Servers that serve readers only, for want of a majority, are not
-// used.
+// waits for no server. [Open] takes a URL and options, such as [WithLogger]. Host names
+// are resolved again whenever the client tries another server. The chroot and the prefix
+// are created. With a user the connection authenticates by digest, and all nodes that it
+// creates below are open to that user alone; otherwise to everybody, see [WithACL].
+// Servers that serve readers only, for want of a majority, are not used.
 package zookeeper

@@ -12,8 +12,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// lineOf waits until the line of name, as c sees it, has n tickets.
-func lineOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket {
+// queueOf waits until the queue of name, as c sees it, has n tickets.
+func queueOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket {
 	t.Helper()
 	ctx := ctxFor(t, 30*time.Second)
 	for {
@@ -22,14 +22,14 @@ func lineOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket 
 			return l.Tickets
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("the line of %s is %v (error %v), want %d tickets", name, l.Tickets, err, n)
+			t.Fatalf("the queue of %s is %v (error %v), want %d tickets", name, l.Tickets, err, n)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
 // TestLeaderDies kills the leader of an ensemble while a lock is held and a
-// line waits: nobody loses anything, and the line goes on in order. The session
+// queue waits: nobody loses anything, and the queue goes on in order. The session
 // is one whose locks outlast an election of 11 s, see the package comment.
 func TestLeaderDies(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults(), testbed.Args("maxSessionTimeout=30000"))
@@ -65,18 +65,18 @@ func TestLeaderDies(t *testing.T) {
 				t.Errorf("waiter %d: %v", i, err)
 			}
 		})
-		lineOf(t, holder, "x", i+2)
+		queueOf(t, holder, "x", i+2)
 	}
-	before := lineOf(t, holder, "x", waiters+1)
+	before := queueOf(t, holder, "x", waiters+1)
 	leader := e.Leader()
 	leader.Kill()
 	killed := time.Now()
 	e.Leader()
 	t.Logf("a new leader after %v", time.Since(killed).Round(time.Millisecond))
-	after := lineOf(t, holder, "x", waiters+1)
+	after := queueOf(t, holder, "x", waiters+1)
 	for i := range before {
 		if before[i].Token != after[i].Token {
-			t.Errorf("place %d was %d and is %d after the election", i, before[i].Token, after[i].Token)
+			t.Errorf("position %d was %d and is %d after the election", i, before[i].Token, after[i].Token)
 		}
 	}
 	if err := k.Err(); err != nil {
@@ -129,7 +129,7 @@ func TestNoQuorum(t *testing.T) {
 
 // TestElectionUnderLoad kills the leader, and later the next one, while many
 // clients take turns: requests are cut off in every state. At no time do two
-// hold the lock, tokens grow, and the line goes on.
+// hold the lock, tokens grow, and the queue goes on.
 func TestElectionUnderLoad(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	at := e.URL() + "?session=" + session.String()
@@ -148,7 +148,7 @@ func TestElectionUnderLoad(t *testing.T) {
 				}
 				k, err := c.Acquire(ctx, "x")
 				if err != nil {
-					t.Logf("client %d: %v", i, err) // an election may take longer than patience lasts
+					t.Logf("client %d: %v", i, err) // an election may take longer than enqueueTimeout lasts
 					continue
 				}
 				if inside.Add(1) != 1 && k.Err() == nil {
@@ -185,7 +185,7 @@ func TestElectionUnderLoad(t *testing.T) {
 	group.Wait()
 	t.Logf("%d grants", grants.Load())
 	c := client(t, at)
-	lineOf(t, c, "x", 0)
+	queueOf(t, c, "x", 0)
 	conn := connect(t, e.Addrs()...)
 	for { // what the driver was not told about in time, it tidies up later
 		names := nodes(t, conn, "/locker")

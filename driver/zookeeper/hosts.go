@@ -11,14 +11,14 @@ import (
 
 // Times of the search for a server.
 const (
-	clientPause = time.Second            // of the client, when it is told so
+	clientPause = time.Second            // of the client, when Next asks for one
 	lookupBound = 2 * time.Second        // for the addresses of all hosts
 	steadyAfter = 200 * time.Millisecond // a session that has lasted so long is reconnected without a pause
 )
 
-// hosts tells the client which server to try next (zk.HostProvider). The names
-// are looked up again at the beginning of each round, so that a server that
-// has moved is found. The client's own provider looks them up once.
+// hosts decides which server the client tries next (zk.HostProvider). The names are
+// resolved again at the beginning of each round, so that a server that has moved is
+// found. The client's own provider resolves them once.
 type hosts struct {
 	names  []string // host:port, as the URL has them
 	lookup func(ctx context.Context, host string) ([]string, error)

@@ -11,18 +11,40 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
+// canKeep refuses a minimum hold that the session cannot give. Nothing but the session
+// keeps a ticket, so it stays for as long as the server waits for a client that has
+// gone, and then only if nobody has ended the session: the user's own connection would
+// end it, or keep it for ever.
+func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
+	if !d.owned {
+		return fmt.Errorf("%w: a minimum hold on a connection that is not the driver's own; open the store by URL", driver.ErrUnsupported)
+	}
+	if err := d.connected(ctx); err != nil {
+		return err // the timeout of the session is not known
+	}
+	s := d.session()
+	if s == nil {
+		return d.offline()
+	}
+	if most := s.lease(); least > most {
+		return fmt.Errorf("%w: a minimum hold of %v: a session of %v keeps a ticket for %v at most",
+			driver.ErrUnsupported, least, time.Duration(s.timeout.Load()), most)
+	}
+	return nil
+}
+
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
 	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
-// RenewAll implements driver.BatchRenewer. One request shows that the session
-// is alive; and the watches on the tickets' nodes, which come before its
-// answer, that they are there.
+// RenewAll implements driver.BatchRenewer. One request shows that the session is alive;
+// and the watches on the tickets' nodes, whose events come before its answer, that they
+// are there.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.ready(ctx)
 	if err == nil {
-		if err = d.proveOrLeave(ctx); errors.Is(err, zk.ErrNoNode) {
+		if err = d.confirmOrReconnect(ctx); errors.Is(err, zk.ErrNoNode) {
 			err = nil // the base is gone, and all below: the majority has answered
 		}
 	}
@@ -35,11 +57,11 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// renewed is one entry of a batch, after the session was seen alive.
+// renewed is one entry of a batch, after the session was confirmed.
 func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 	t := d.ticketOf(r.Hold)
 	if t == nil {
-		return d.renewUnknown(ctx, r.Hold)
+		return d.renewForeign(ctx, r.Hold)
 	}
 	now := time.Now()
 	d.mu.Lock()
@@ -59,12 +81,12 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 	case watch == nil || !fired(watch):
 		return nil
 	}
-	return d.watchOwn(ctx, t)
+	return d.watchTicket(ctx, t)
 }
 
-// renewUnknown answers for a ticket that is not ours: it was lost, or belongs
-// to another session, which alone can keep it alive.
-func (d *Driver) renewUnknown(ctx context.Context, h driver.Hold) error {
+// renewForeign answers for a ticket that is not on the books: it was lost, or belongs to
+// another session, which alone can keep it alive.
+func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 	path, err := d.findTicket(ctx, h)
 	if err != nil {
 		return err
@@ -72,31 +94,28 @@ func (d *Driver) renewUnknown(ctx context.Context, h driver.Hold) error {
 	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 }
 
-// Release implements driver.Driver. A release that is not answered leaves
-// nothing behind but the node, which the next one looks for.
+// Release implements driver.Driver. A release that is not answered leaves nothing but
+// the node, which the next release looks for.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
-		return d.drop(ctx, t.path, d.leaving(t))
+		return d.remove(ctx, t.path, d.heldAlone(t))
 	}
 	path, err := d.findTicket(ctx, h)
 	if err != nil {
 		return err
 	}
-	return d.drop(ctx, path, plain)
+	return d.remove(ctx, path, false)
 }
 
-// leaving tells how a ticket leaves the line.
-func (d *Driver) leaving(t *ticket) int {
+// heldAlone reports whether a ticket holds the lock alone.
+func (d *Driver) heldAlone(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if t.held && !t.hold.Shared {
-		return passing
-	}
-	return plain
+	return t.held && !t.hold.Shared
 }
 
 // forget takes a ticket off the books, so that its end is no loss.
@@ -112,7 +131,7 @@ func (d *Driver) forget(t *ticket) {
 	}
 }
 
-// findTicket looks in the line for a ticket that is not on the books; ErrLost:
+// findTicket searches the queue for a ticket that is not on the books. ErrLost says that
 // it is not there.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
 	if err := d.sync(ctx); err != nil {
@@ -131,21 +150,22 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 	return "", fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
 }
 
-// drop deletes a ticket's node, and the name's node with the last ticket.
-func (d *Driver) drop(ctx context.Context, path string, how int) error {
+// remove deletes a ticket's node, and the name's node with the last ticket. For
+// heldAlone see deleteTicket.
+func (d *Driver) remove(ctx context.Context, path string, heldAlone bool) error {
 	parent, err := parentOf(path), zk.ErrNotEmpty
-	if !d.isCrowded(parent) {
-		_, err = write(ctx, d, func() (struct{}, error) { return struct{}{}, d.dropLast(path) })
+	if !d.expectsOthers(parent) {
+		_, err = write(ctx, d, func() (struct{}, error) { return struct{}{}, d.deleteLast(path) })
 	}
 	if errors.Is(err, zk.ErrNotEmpty) {
 		var left int
-		left, err = write(ctx, d, func() (int, error) { return d.dropTicket(path, how) })
+		left, err = write(ctx, d, func() (int, error) { return d.deleteTicket(path, heldAlone) })
 		switch {
 		case err != nil:
 		case left == 0:
-			d.tidy(ctx, parent)
+			d.removeEmpty(ctx, parent)
 		default:
-			d.setCrowded(parent, true)
+			d.expectOthers(parent, true)
 		}
 	}
 	if errors.Is(err, zk.ErrNoNode) {

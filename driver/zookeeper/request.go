@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -12,8 +13,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
-// call does a request in its own goroutine, because the client's requests know
-// no context. One that is given up ends with its connection at the latest. What
+// call runs a request in its own goroutine, because the client's requests take no
+// context. One that is given up ends with its connection at the latest. A request that
 // cannot be sent now is not left with the client, which would send it later.
 func call[T any](ctx context.Context, d *Driver, f func() (T, error)) (T, error) {
 	type answer struct {
@@ -39,13 +40,13 @@ func call[T any](ctx context.Context, d *Driver, f func() (T, error)) (T, error)
 	}
 }
 
-// write is call for a request that a majority has to confirm: its success
-// proves that the session is alive.
+// write is call for a request that a majority has to confirm: its success proves that
+// the session is alive.
 func write[T any](ctx context.Context, d *Driver, f func() (T, error)) (T, error) {
 	sent, s := time.Now(), d.session()
 	v, err := call(ctx, d, f)
 	if now := d.session(); err == nil && now != nil && now == s {
-		s.prove(sent)
+		s.confirm(sent)
 	}
 	return v, err
 }
@@ -61,22 +62,22 @@ func (d *Driver) connected(ctx context.Context) error {
 	most := time.NewTimer(connectedWait)
 	defer most.Stop()
 	for {
-		back := d.links.back()
+		next := d.reconnects.next()
 		switch {
 		case ctx.Err() != nil:
 			return unsent{d.ended(ctx)}
-		case d.isOver():
+		case d.connectionClosed():
 			return unsent{errClosedConn}
 		case d.conn.State() == zk.StateHasSession:
 			return nil
 		}
-		var look <-chan time.Time
-		if d.links.blind {
-			look = time.After(retryFirst)
+		var poll <-chan time.Time
+		if d.reconnects.unknown {
+			poll = time.After(retryFirst)
 		}
 		select {
-		case <-back:
-		case <-look:
+		case <-next:
+		case <-poll:
 		case <-ctx.Done():
 		case <-d.closing:
 			return unsent{driver.ErrClosed}
@@ -94,19 +95,19 @@ type unsent struct{ error }
 
 func (u unsent) Unwrap() error { return u.error }
 
-// wasSent reports whether the request that err answers may have been sent.
+// wasSent reports whether the request that failed with err may have been sent.
 func wasSent(err error) bool { return !errors.As(err, new(unsent)) }
 
 // offline says that there is no session, and why, if that is known.
 func (d *Driver) offline() error {
-	if why := d.connection.why(); why != nil {
-		return driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, why))
+	if cause := d.connection.lastError(); cause != nil {
+		return driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, cause))
 	}
 	return driver.Unavailable(fmt.Errorf("%w (%v)", zk.ErrNoServer, d.conn.State()))
 }
 
-// ended is the error of a request whose ctx has ended: with the reason why there
-// is no session, if there is none.
+// ended is the error of a request whose ctx has ended: with the reason why there is no
+// session, if there is none.
 func (d *Driver) ended(ctx context.Context) error {
 	if d.conn.State() == zk.StateHasSession {
 		return context.Cause(ctx)
@@ -114,18 +115,18 @@ func (d *Driver) ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", context.Cause(ctx), d.offline())
 }
 
-// explain marks the client's errors that mean that no server has answered, and
-// adds the reason that the client keeps to itself.
+// explain marks the client's errors that mean that no server has answered, and adds the
+// reason, which the client does not return.
 func (d *Driver) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, zk.ErrNoServer):
-		// The client says so of what it has not sent, and of nothing else.
+		// The client returns it for what it has not sent, and for nothing else.
 		return unsent{d.offline()}
 	case errors.Is(err, zk.ErrConnectionClosed):
-		if why := d.connection.why(); why != nil {
-			err = fmt.Errorf("%w: %w", err, why)
+		if cause := d.connection.lastError(); cause != nil {
+			err = fmt.Errorf("%w: %w", err, cause)
 		}
 		return driver.Unavailable(err)
 	case errors.Is(err, zk.ErrSessionMoved), errors.Is(err, zk.ErrSessionExpired):
@@ -134,14 +135,14 @@ func (d *Driver) explain(err error) error {
 	return err
 }
 
-// answered reports whether err is the server's answer. All others, with those
-// of the context, leave open whether the request was carried out.
+// answered reports whether err is the server's answer. After all others, with those of
+// the context, it is not known whether the request was carried out.
 func answered(err error) bool {
-	for _, said := range []error{
+	for _, answer := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrAuthFailed,
 		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrBadArguments,
 	} {
-		if errors.Is(err, said) {
+		if errors.Is(err, answer) {
 			return true
 		}
 	}
@@ -157,14 +158,43 @@ func final(err error) bool {
 // errClosedConn says that the user's connection was closed under the driver.
 var errClosedConn = fmt.Errorf("%w: its ZooKeeper connection was closed", driver.ErrClosed)
 
-// sync makes the server that we are connected to catch up with what has
-// happened.
+// sync makes the server of this connection catch up with what has happened.
 func (d *Driver) sync(ctx context.Context) error {
 	_, err := call(ctx, d, func() (string, error) { return d.conn.Sync(d.base) })
 	return err
 }
 
-// pause sleeps before a request is tried again; false: ctx or the driver ended.
+// confirm asks a majority whether the session is alive.
+func (d *Driver) confirm(ctx context.Context) error {
+	_, err := write(ctx, d, func() (struct{}, error) { return struct{}{}, d.checkBase() })
+	return err
+}
+
+// createBase creates the base and what is missing above it.
+func (d *Driver) createBase(ctx context.Context) error {
+	_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.createPath(d.base) })
+	return err
+}
+
+// each asks about every item, many at once, and returns the answers in order.
+func each[T, R any](ctx context.Context, d *Driver, items []T, ask func(T) (R, error)) ([]R, error) {
+	const atOnce = 32
+	answers, errs := make([]R, len(items)), make([]error, len(items))
+	slots := make(chan struct{}, atOnce)
+	var group sync.WaitGroup
+	for i, item := range items {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			answers[i], errs[i] = call(ctx, d, func() (R, error) { return ask(item) })
+		})
+	}
+	group.Wait()
+	return answers, errors.Join(errs...)
+}
+
+// pause waits before a request is tried again. It reports false if ctx or the driver has
+// ended.
 func (d *Driver) pause(ctx context.Context, delay time.Duration) bool {
 	t := time.NewTimer(delay)
 	defer t.Stop()

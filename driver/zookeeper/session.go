@@ -13,38 +13,37 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// session is one session of the connection. When the server ends it, the
-// connection begins another by itself; the tickets of the old one are gone.
+// session is one session of the connection. When the server ends it, the connection
+// begins another by itself; the tickets of the old one are gone.
 type session struct {
 	id      int64
 	timeout atomic.Int64  // nanoseconds, as negotiated
-	gone    chan struct{} // closed when it is over: the server said so
+	gone    chan struct{} // closed when the server has said that the session is over
 
-	mu     sync.Mutex
-	proved time.Time // when the last request that a majority confirmed was sent
+	mu        sync.Mutex
+	confirmed time.Time // when the last request that a majority confirmed was sent
 }
 
-// lease is how long a ticket is sure to stand after a request that a majority
-// confirmed was sent.
+// lease is how long a ticket is sure to stay after a request that a majority confirmed
+// was sent.
 func (s *session) lease() time.Duration { return leaseOf(time.Duration(s.timeout.Load())) }
 
 // leaseOf is the lease that a session of that timeout gives.
 //
-// The leader counts the timeout from the last sign of life that it was told of,
-// and ends no session before. A request that it confirms shows that the session
-// has not ended, but is no sign of life to it when it comes by a follower: these
-// tell of those in their answers to the leader's pings, twice a tick. If one dies
-// together with the client, right after it has passed a request on, the leader
-// has the signs from before the last half tick. The latest of them may be a third of
-// the session older: the client pings in that interval, by a ticker, whatever
-// else it sends. (For a client that has gone to another server meanwhile the
-// leader itself was asked whether the session lives, which is a sign; and a new
-// leader gives all sessions their full timeout.) So a lease is the timeout less a
-// third and half a tick.
+// The leader counts the timeout from the last heartbeat that was reported to it, and ends no
+// session before. A request that it confirms shows that the session has not ended, but
+// is no heartbeat to it when it comes by a follower: these report heartbeats in their
+// answers to the leader's pings, twice a tick. If a follower dies together with the
+// client, right after it has passed a request on, the leader has the heartbeats from
+// before the last half tick. The latest of them may be a third of the session older: the
+// client pings in that interval, by a ticker, whatever else it sends. (For a client that
+// has gone to another server meanwhile the leader itself was asked whether the session
+// lives, which is a heartbeat; and a new leader gives all sessions their full timeout.)
+// So a lease is the timeout less a third and half a tick.
 //
-// No server tells its tick. It is taken for the default of 2 s or, if that is
-// more, a fifth of the session; but for no more than half of the session, the
-// least that servers grant unless their minSessionTimeout is set.
+// No server says what its tick is. The default of 2 s is assumed or, if that is more, a fifth
+// of the session; but no more than half of the session, the least that servers grant
+// unless their minSessionTimeout is set.
 //
 // The package comment says what that does not cover.
 func leaseOf(timeout time.Duration) time.Duration {
@@ -52,18 +51,18 @@ func leaseOf(timeout time.Duration) time.Duration {
 	return timeout - timeout/3 - halfTick
 }
 
-func (s *session) prove(sent time.Time) {
+func (s *session) confirm(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent.After(s.proved) {
-		s.proved = sent
+	if sent.After(s.confirmed) {
+		s.confirmed = sent
 	}
 }
 
-func (s *session) provedAt() time.Time {
+func (s *session) confirmedAt() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proved
+	return s.confirmed
 }
 
 func (s *session) over() bool {
@@ -75,16 +74,16 @@ func (s *session) over() bool {
 	}
 }
 
-// errExpired is why tickets are lost when the session is.
+// errExpired is the cause of the loss of tickets whose session has ended.
 var errExpired = fmt.Errorf("%w: %w", driver.ErrLost, zk.ErrSessionExpired)
 
-// session returns the present session; nil while there is none. It notices
-// when the server has ended the one before.
+// session returns the present session; nil while there is none. It notices when the
+// server has ended the one before.
 func (d *Driver) session() *session {
 	d.mu.Lock()
-	// A connection changes its session's number only when the server has said
-	// that the session is over. It is read with the lock held: an older number
-	// must not end a newer session.
+	// A connection changes its session's ID only when the server has said that the
+	// session is over. It is read with the lock held: an older ID must not end a newer
+	// session.
 	id := d.conn.SessionID()
 	s := d.sess
 	if s != nil && s.id == id && !d.over {
@@ -104,7 +103,7 @@ func (d *Driver) session() *session {
 	}
 	d.mu.Unlock()
 	for _, h := range lost {
-		d.tellLost(h, errExpired)
+		d.notifyLost(h, errExpired)
 	}
 	return now
 }
@@ -115,8 +114,8 @@ func newSession(id int64, timeout time.Duration) *session {
 	return s
 }
 
-// forgetSession ends s and drops its tickets; it returns those that were held.
-// With mu held.
+// forgetSession ends s and takes its tickets off the books; it returns those that were
+// held. With mu held.
 func (d *Driver) forgetSession(s *session) (lost []driver.Hold) {
 	close(s.gone)
 	for id, t := range d.tickets {
@@ -127,18 +126,24 @@ func (d *Driver) forgetSession(s *session) (lost []driver.Hold) {
 		if t.held {
 			lost = append(lost, t.hold)
 		}
-		d.tidyLater(parentOf(t.path))
+		d.removeLater(parentOf(t.path))
 	}
 	return lost
 }
 
-// granted is the session timeout that the server has granted, which it may
-// have made shorter than asked. The client keeps it in a field that is not
-// exported. To trust a longer one would be to hold locks that somebody else
-// holds too, so a client without that field is refused.
+func (d *Driver) notifyLost(h driver.Hold, cause error) {
+	if d.lost != nil {
+		d.lost(h, cause)
+	}
+}
+
+// granted is the session timeout that the server has granted, which it may have made
+// shorter than asked. The client keeps it in a field that is not exported. To trust a
+// longer one would be to hold locks that somebody else holds too, so a client without
+// that field is refused.
 type granted struct {
 	field reflect.Value
-	own   *atomic.Int64 // of a connection of our own: what was read when the session began
+	own   *atomic.Int64 // of a connection of the driver's own: what was read when the session began
 }
 
 // timeoutField finds the field; conn is a *zk.Conn.
@@ -150,20 +155,19 @@ func timeoutField(conn any) (reflect.Value, error) {
 	return v, nil
 }
 
-// load reads the field. The client writes it when it is given a session, and
-// may do so for the next connection while the event of the last one is heard
-// here: what is read then is what the one server has granted, or the other, and
-// the next event tells.
+// load reads the field. The client writes it when it is given a session, and may do so
+// for the next connection while the event of the last one is handled here: what is read
+// then is what the one server has granted, or the other, and the next event says which.
 //
 //go:norace
 func (g granted) load() int64 { return int64(*(*int32)(g.field.Addr().UnsafePointer())) }
 
-// begun is called by the client when a session begins on a connection of our
+// begun is called by the client when a session begins on a connection of the driver's
 // own: while it does not write the field.
 func (g granted) begun() { g.own.Store(g.load()) }
 
-// timeout is called only while there is a session: before that the field has
-// what was asked for. 0: it is not known yet.
+// timeout is called only while there is a session: before that the field has what was
+// asked for. 0 means that it is not known yet.
 func (g granted) timeout() time.Duration {
 	var ms int64
 	if g.own != nil {
@@ -174,27 +178,28 @@ func (g granted) timeout() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// listen hears the events of the connection until it, or the driver, is closed.
+// listen handles the events of a user's connection until it, or the driver, is closed.
 func (d *Driver) listen(events <-chan zk.Event) {
 	for {
 		select {
 		case ev, ok := <-events:
 			if !ok {
-				d.connectionOver()
+				d.noteClosed()
 				return
 			}
-			d.hear(ev)
+			d.handle(ev)
 		case <-d.closing:
 			return
 		}
 	}
 }
 
-func (d *Driver) hear(ev zk.Event) {
+// handle handles one event of the connection.
+func (d *Driver) handle(ev zk.Event) {
 	switch ev.Type {
 	case zk.EventSession:
 		if !d.owned {
-			d.links.hear(ev)
+			d.reconnects.observe(ev)
 		}
 		if s := d.session(); s != nil && ev.State == zk.StateHasSession && d.conn.State() == ev.State {
 			s.timeout.Store(int64(d.granted.timeout()))
@@ -209,38 +214,31 @@ func (d *Driver) hear(ev zk.Event) {
 	}
 }
 
-// connectionOver is called when the connection was closed: its session ends
-// with it, and all tickets.
-func (d *Driver) connectionOver() {
+// noteClosed is called when the connection was closed: its session ends with it, and all
+// tickets.
+func (d *Driver) noteClosed() {
 	d.mu.Lock()
 	d.over = true
 	d.mu.Unlock()
 	d.session()
-	d.links.wake()
+	d.reconnects.wake()
 }
 
-func (d *Driver) isOver() bool {
+func (d *Driver) connectionClosed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.over
 }
 
-func (d *Driver) tellLost(h driver.Hold, cause error) {
-	if d.tell != nil {
-		d.tell(h, cause)
-	}
-}
-
-// alive returns a moment from which a lease of ttl counts: now or, if the last
-// request that a majority has confirmed does not show the session to be alive
-// for that long, as much earlier as need be. It asks again when that would be
-// too early.
-func (d *Driver) alive(ctx context.Context, s *session, ttl time.Duration) (time.Time, error) {
+// leaseStart returns the moment from which a lease of ttl counts: now or, if the last
+// request that a majority has confirmed does not show the session to be alive for that
+// long, as much earlier as need be. It asks a majority when that would be too early.
+func (d *Driver) leaseStart(ctx context.Context, s *session, ttl time.Duration) (time.Time, error) {
 	now, lease := time.Now(), s.lease()
 	ttl = min(ttl, lease)
-	from := func() time.Time { return s.provedAt().Add(lease - ttl) }
+	from := func() time.Time { return s.confirmedAt().Add(lease - ttl) }
 	if at := from(); now.Sub(at) > ttl/8 {
-		if err := d.prove(ctx); err != nil {
+		if err := d.confirm(ctx); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -251,10 +249,4 @@ func (d *Driver) alive(ctx context.Context, s *session, ttl time.Duration) (time
 		return at, nil
 	}
 	return now, nil
-}
-
-// prove asks a majority whether the session is alive.
-func (d *Driver) prove(ctx context.Context) error {
-	_, err := write(ctx, d, func() (struct{}, error) { return struct{}{}, d.showAlive() })
-	return err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// TestRefusedTryIsNotQueued has others join, or replace the queue, between a
-// try's look and its create: it is refused, and was in the queue at no time.
+// TestRefusedTryIsNotQueued has others be queued, or replace the queue, between a
+// try's first read and its create: it is refused, and was in the queue at no time.
 func TestRefusedTryIsNotQueued(t *testing.T) {
 	shared := driver.Request{Name: "x", Shared: true, TTL: time.Minute, Renewed: true, Wait: true}
 	exclusive := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}
@@ -21,15 +21,15 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 		then        func(ctx context.Context, t *testing.T, d *Driver)
 		wantRefused bool
 	}{
-		"a writer joins readers": {
+		"a writer is queued after readers": {
 			try:         with(shared, "try-1"),
-			before:      func(ctx context.Context, t *testing.T, d *Driver) { join(ctx, t, d, with(shared, "reader-1")) },
-			then:        func(ctx context.Context, t *testing.T, d *Driver) { join(ctx, t, d, with(exclusive, "writer-1")) },
+			before:      func(ctx context.Context, t *testing.T, d *Driver) { enqueue(ctx, t, d, with(shared, "reader-1")) },
+			then:        func(ctx context.Context, t *testing.T, d *Driver) { enqueue(ctx, t, d, with(exclusive, "writer-1")) },
 			wantRefused: true,
 		},
 		"a writer comes after the readers": {
 			try:    with(shared, "try-1"),
-			before: func(ctx context.Context, t *testing.T, d *Driver) { join(ctx, t, d, with(shared, "reader-1")) },
+			before: func(ctx context.Context, t *testing.T, d *Driver) { enqueue(ctx, t, d, with(shared, "reader-1")) },
 			then: func(ctx context.Context, t *testing.T, d *Driver) {
 				if err := d.Release(ctx, driver.Hold{Name: "x", ID: "reader-1"}); err != nil {
 					t.Fatal(err)
@@ -37,7 +37,7 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 				if ok, _, err := d.conn.Exists(d.parent("x")); ok || err != nil {
 					t.Fatalf("the name's node is still there (error %v)", err)
 				}
-				join(ctx, t, d, with(exclusive, "writer-1"))
+				enqueue(ctx, t, d, with(exclusive, "writer-1"))
 			},
 			wantRefused: true,
 		},
@@ -48,13 +48,13 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			then:        func(ctx context.Context, t *testing.T, d *Driver) { join(ctx, t, d, with(exclusive, "writer-1")) },
+			then:        func(ctx context.Context, t *testing.T, d *Driver) { enqueue(ctx, t, d, with(exclusive, "writer-1")) },
 			wantRefused: true,
 		},
-		"another reader joins": {
+		"another reader is queued": {
 			try:    with(shared, "try-1"),
-			before: func(ctx context.Context, t *testing.T, d *Driver) { join(ctx, t, d, with(shared, "reader-1")) },
-			then:   func(ctx context.Context, t *testing.T, d *Driver) { join(ctx, t, d, with(shared, "reader-2")) },
+			before: func(ctx context.Context, t *testing.T, d *Driver) { enqueue(ctx, t, d, with(shared, "reader-1")) },
+			then:   func(ctx context.Context, t *testing.T, d *Driver) { enqueue(ctx, t, d, with(shared, "reader-2")) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,22 +64,22 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 			}
 			c.before(ctx, t, d)
 			c.try.Wait = false
-			j := &joining{d: d, r: c.try, parent: d.parent("x"), began: time.Now()}
-			d.setCrowded(j.parent, true)
-			if _, err := j.step(ctx); err != nil || j.t != nil {
-				t.Fatalf("look: %v", err)
+			e := &enqueueing{d: d, r: c.try, parent: d.parent("x"), began: time.Now()}
+			d.expectOthers(e.parent, true)
+			if _, err := e.step(ctx); err != nil || e.t != nil {
+				t.Fatalf("first read: %v", err)
 			}
 			c.then(ctx, t, d)
-			_, before, err := d.conn.Exists(j.parent)
+			_, before, err := d.conn.Exists(e.parent)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.setCrowded(j.parent, true)
-			free, err := j.join(ctx)
-			if refused := errors.Is(err, driver.ErrNotAcquired); refused != c.wantRefused || !refused && (err != nil || !free) {
-				t.Fatalf("free %v, error %v", free, err)
+			d.expectOthers(e.parent, true)
+			granted, err := e.enqueue(ctx)
+			if refused := errors.Is(err, driver.ErrNotAcquired); refused != c.wantRefused || !refused && (err != nil || !granted) {
+				t.Fatalf("granted %v, error %v", granted, err)
 			}
-			_, after, err := d.conn.Exists(j.parent)
+			_, after, err := d.conn.Exists(e.parent)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,14 +12,14 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// await waits for the grant of a ticket that stands in line.
+// await waits for the grant of a ticket that is queued.
 func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began time.Time) (driver.Grant, error) {
 	w := &waiter{d: d, t: t, r: r, parent: parentOf(t.path), node: nodeOf(t.path)}
 	for delay := retryFirst; ; {
 		if err := w.lost(); err != nil {
 			return driver.Grant{}, err
 		}
-		w.back = d.links.back() // before anything is read
+		w.reconnected = d.reconnects.next() // before anything is read
 		g, wake, err := w.step(ctx)
 		switch {
 		case err == nil && wake == nil:
@@ -34,7 +34,7 @@ func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began t
 			return driver.Grant{}, w.ended(ctx)
 		case final(err) || errors.Is(err, driver.ErrNotAcquired):
 			return driver.Grant{}, err
-		case !w.joined && time.Since(began) > patience:
+		case !w.joined && time.Since(began) > enqueueBound:
 			return driver.Grant{}, err
 		}
 		w.last = err
@@ -52,25 +52,25 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined  bool
-	back    <-chan struct{} // closed when the client has another connection
-	pause   time.Duration   // until the next look without a wake
-	on      string          // the node ahead that is watched; "": the queue is
-	version int32           // … of its data when the watch was set
-	ahead   string          // path of the one waited for, if nothing is to wait for once it has held the lock
-	headed  bool            // it has held the lock, and released it
-	gone    <-chan struct{} // closed when the ticket's node was deleted
-	last    error           // of the store, nil when it has answered since
+	joined      bool            // Request.Joined was called
+	reconnected <-chan struct{} // closed when the client has another connection
+	poll        time.Duration   // interval without a wake
+	watches     string          // path of the node ahead that is watched; "": the queue is
+	version     int32           // … of its data when the watch was set
+	predecessor string          // … if the ticket is granted when that node's ticket was held and released
+	first       bool            // the predecessor was held and released
+	gone        <-chan struct{} // closed when the ticket's node was deleted
+	last        error           // of the store, nil when it has answered since
 }
 
-// step looks whether the ticket is granted; else wake fires when it is time to
-// look again.
+// step finds out whether the ticket is granted; if not, wake fires when that has to be
+// done again.
 func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
-	if !w.headed {
-		return w.look(ctx)
+	if !w.first {
+		return w.read(ctx)
 	}
-	// What is left to know is whether our own node is there. The watch on it has
-	// fired before that on the one ahead, if it has been deleted before.
+	// What is left to know is whether the ticket's own node is there. If it was deleted
+	// before the one ahead, the watch on it has fired before that one's.
 	if !w.watched() {
 		ok, err := call(ctx, w.d, func() (bool, error) { ok, _, err := w.d.conn.Exists(w.t.path); return ok, err })
 		switch {
@@ -84,9 +84,9 @@ func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	return g, nil, err
 }
 
-// look looks at the line: the ticket is granted, or wake fires when it is time
-// to look again.
-func (w *waiter) look(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
+// read reads the queue: the ticket is granted, or wake fires when it is time to read the
+// queue again.
+func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
 	d := w.d
 	v, err := d.list(ctx, w.parent)
 	if err != nil {
@@ -96,13 +96,13 @@ func (w *waiter) look(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	if i < 0 {
 		return g, nil, w.deleted()
 	}
-	d.setCrowded(w.parent, len(v.entries) > 1)
-	if dropped, err := w.dropGhosts(ctx, v); dropped || err != nil {
-		return g, again, err // of a line with ghosts nothing can be told
+	d.expectOthers(w.parent, len(v.entries) > 1)
+	if deleted, err := w.deleteDuplicates(ctx, v); deleted || err != nil {
+		return g, again, err // the order of a queue with duplicates says nothing
 	}
 	if v.granted(i) {
-		// Also at the first look: who joined behind it before that, and saw it
-		// wait, waits for its turn.
+		// Also the first time: a ticket that was queued after this one, and saw it
+		// wait, may be waiting for its mark.
 		if g, err = w.granted(ctx); err == nil && v.awaited(i) {
 			d.background(w.mark)
 		}
@@ -111,13 +111,13 @@ func (w *waiter) look(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	if !w.r.Wait {
 		return g, nil, w.refuse(ctx)
 	}
-	w.inLine()
+	w.queued()
 	wake, err = w.watch(ctx, v, i)
 	return g, wake, err
 }
 
-// inLine tells, once, that the ticket stands in line ungranted.
-func (w *waiter) inLine() {
+// queued calls Request.Joined, once.
+func (w *waiter) queued() {
 	if w.joined {
 		return
 	}
@@ -137,25 +137,26 @@ func (w *waiter) inLine() {
 
 // watch sets the one watch that the ticket needs.
 func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, error) {
-	w.ahead, w.on = "", ""
+	w.predecessor, w.watches = "", ""
 	b := v.blocker(i)
 	if b < 0 {
-		return w.d.watchLine(ctx, w.parent, v)
+		return w.d.watchQueue(ctx, w.parent, v)
 	}
 	ahead := v.entries[b]
 	path := w.parent + "/" + ahead.node
-	turn := w.t.hold.Shared && ahead.shared // it may mark its node
-	s, err := w.d.watchNode(ctx, path, turn)
-	w.on, w.version = path, s.version
+	unmarked := w.t.hold.Shared && ahead.shared // it marks its node when it is granted
+	s, err := w.d.watchNode(ctx, path, unmarked)
+	w.watches, w.version = path, s.version
 	wake := s.fired
 	if err != nil || ahead.shared || w.r.Shared && w.r.Limit > 0 {
 		return wake, err
 	}
-	// Behind an exclusive ticket that has held the lock nothing else is to wait
-	// for, and it tells so (see passing): then only our own node needs a watch.
-	w.ahead = path
+	// The release of an exclusive ticket that was held says so (deleteTicket): then
+	// nothing else is ahead, and what remains to know is whether the ticket's own
+	// node is there, for which it needs a watch.
+	w.predecessor = path
 	if len(wake) == 0 && !w.watched() {
-		err = w.d.watchOwn(ctx, w.t)
+		err = w.d.watchTicket(ctx, w.t)
 		if errors.Is(err, driver.ErrLost) {
 			err = w.deleted()
 		}
@@ -163,33 +164,33 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, er
 	return wake, err
 }
 
-// Watches are not all that a waiter relies on: the client may lose one on its way
-// from one connection to the next. It sets its watches again in several requests,
-// each of which asks for events since the last answer that the client has had:
-// if an answer comes first, or the connection ends between two of them, an event
-// before that is missed. So a waiter looks again on each new connection (the
-// deletion of a node cannot be missed like that, but its change, and that of the
-// queue). And because a user's connection may drop the event that tells of
-// that, or tell none, it looks now and then.
+// A waiter does not rely on watches alone: the client may lose an event on its way from
+// one connection to the next. It sets its watches again in several requests, each of
+// which asks for events since the last answer that the client has had: if an answer
+// comes first, or the connection ends between two of them, an event before that is
+// missed. So a waiter reads the queue again on each new connection (the deletion of a
+// node cannot be missed like that, but its change, and that of the queue). And because a
+// user's connection may drop the event of a new connection, or report none, it polls,
+// seldom.
 const (
-	lookFirst = 5 * time.Second
-	lookMost  = 5 * time.Minute
+	pollFirst = 5 * time.Second
+	pollMost  = 5 * time.Minute
 )
 
-// nextLook returns how long to sleep without a wake: longer each time.
-func (w *waiter) nextLook() time.Duration {
-	w.pause = min(max(2*w.pause, lookFirst), lookMost)
-	return w.pause - rand.N(w.pause/4)
+// nextPoll returns how long to sleep without a wake: longer each time.
+func (w *waiter) nextPoll() time.Duration {
+	w.poll = min(max(2*w.poll, pollFirst), pollMost)
+	return w.poll - rand.N(w.poll/4)
 }
 
-// unchanged reports whether the node ahead is as it was when its watch was set.
-// It costs one short read where a look lists the queue.
+// unchanged reports whether the node ahead is as it was when its watch was set. It costs
+// one short read where a listing reads the whole queue.
 func (w *waiter) unchanged(ctx context.Context) bool {
-	if w.on == "" {
+	if w.watches == "" {
 		return false
 	}
 	st, err := call(ctx, w.d, func() (*zk.Stat, error) {
-		ok, st, err := w.d.conn.Exists(w.on)
+		ok, st, err := w.d.conn.Exists(w.watches)
 		if !ok {
 			st = nil
 		}
@@ -198,17 +199,17 @@ func (w *waiter) unchanged(ctx context.Context) bool {
 	return err != nil || st != nil && st.Version == w.version
 }
 
-// watched reports whether a watch shows that the ticket's own node is there:
-// one that was set on the present connection, see links.
+// watched reports whether a watch shows that the ticket's own node is there: one that
+// was set on the present connection, see reconnects.
 func (w *waiter) watched() bool {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	return w.t.watch != nil && !fired(w.t.watch) && w.d.links.same(w.t.link)
+	return w.t.watch != nil && !fired(w.t.watch) && w.d.reconnects.same(w.t.watchedOn)
 }
 
-// woken is told what has happened to the node of the ticket ahead.
+// woken takes the event of the watch.
 func (w *waiter) woken(ev zk.Event) {
-	w.headed = ev.Type == zk.EventNodeDataChanged && ev.Path == w.ahead
+	w.first = ev.Type == zk.EventNodeDataChanged && ev.Path == w.predecessor
 }
 
 // deleted takes the ticket off the books, since its node is not there.
@@ -217,15 +218,15 @@ func (w *waiter) deleted() error {
 	return errRemoved
 }
 
-// granted makes the ticket held, when its session is sure to be alive. A minimum
-// hold begins now, with a sign of life.
+// granted makes the ticket held, when its session is sure to be alive. A minimum hold
+// begins now, with a confirmation.
 func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 	if w.r.MinHold > 0 {
-		if err := w.d.prove(ctx); err != nil {
+		if err := w.d.confirm(ctx); err != nil {
 			return driver.Grant{}, err
 		}
 	}
-	asked, err := w.d.alive(ctx, w.t.sess, w.r.TTL)
+	asked, err := w.d.leaseStart(ctx, w.t.sess, w.r.TTL)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -233,7 +234,7 @@ func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 	return g, w.lost()
 }
 
-// mark wakes the ticket that waits for this one's turn.
+// mark wakes the waiter that waits for the grant of this ticket, see blocker.
 func (w *waiter) mark() {
 	d, ctx := w.d, context.Background()
 	data := newRecord(w.r, w.t.sess.lease())
@@ -245,46 +246,46 @@ func (w *waiter) mark() {
 	}
 }
 
-// refuse takes the ticket of a request that does not wait out of the line.
+// refuse removes the ticket of a request that does not wait.
 func (w *waiter) refuse(ctx context.Context) error {
 	w.d.forget(w.t)
-	err := w.d.drop(ctx, w.t.path, plain)
-	if err == nil || errors.Is(err, driver.ErrLost) {
+	err := w.d.remove(ctx, w.t.path, false)
+	if isGone(err) {
 		return driver.ErrNotAcquired
 	}
 	return err
 }
 
-// dropGhosts removes nodes of this ticket that came of a create which was
-// carried out after all.
-func (w *waiter) dropGhosts(ctx context.Context, v *view) (dropped bool, err error) {
+// deleteDuplicates removes nodes of this ticket that came of a create which was carried
+// out after all.
+func (w *waiter) deleteDuplicates(ctx context.Context, v *view) (deleted bool, err error) {
 	for _, e := range v.entries {
 		if e.id == w.r.ID && e.node != w.node {
-			if err := w.d.drop(ctx, w.parent+"/"+e.node, plain); err != nil && !errors.Is(err, driver.ErrLost) {
-				return dropped, err
+			if err := w.d.remove(ctx, w.parent+"/"+e.node, false); !isGone(err) {
+				return deleted, err
 			}
-			dropped = true
+			deleted = true
 		}
 	}
-	return dropped, nil
+	return deleted, nil
 }
 
 // sleep waits for a wake, or for the end of the ticket or of the wait.
 func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
-	look := time.NewTimer(w.nextLook())
-	defer look.Stop()
+	poll := time.NewTimer(w.nextPoll())
+	defer poll.Stop()
 	for {
 		select {
 		case ev := <-wake:
 			w.woken(ev)
 			return nil
-		case <-w.back:
+		case <-w.reconnected:
 			return nil
-		case <-look.C:
+		case <-poll.C:
 			if !w.unchanged(ctx) {
 				return nil
 			}
-			look.Reset(w.nextLook())
+			poll.Reset(w.nextPoll())
 		case <-w.gone:
 			return w.deleted()
 		case <-w.t.sess.gone:
@@ -297,7 +298,7 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 	}
 }
 
-// lost tells whether the ticket has gone with its session.
+// lost reports whether the ticket has gone with its session.
 func (w *waiter) lost() error {
 	if w.d.session(); w.t.sess.over() {
 		return errExpired

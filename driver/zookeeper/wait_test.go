@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// inside makes a driver whose inside a test looks at, and its connection.
+// inside makes a driver for tests of its internals.
 func inside(t *testing.T) (context.Context, *Driver) {
 	t.Helper()
 	return insideAt(t, testbed.SharedZookeeper(t).Addr())
@@ -36,18 +36,18 @@ func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
 	return ctx, d
 }
 
-// join puts a ticket in the line of x, and returns the path of its node.
-func join(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
+// enqueue puts a ticket in the queue of x, and returns the path of its node.
+func enqueue(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
 	t.Helper()
-	j := &joining{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
-	if _, err := j.join(ctx); err != nil {
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	if _, err := e.enqueue(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return j.t.path
+	return e.t.path
 }
 
-// TestWatchOfAnother has a waiter find the watch that another has set on their
-// line after it looked at it: it is to look again, since the watch does not tell
+// TestWatchOfAnother has a waiter find the watch that another has set on their queue
+// after it has read it: it is to read the queue again, since the watch does not tell
 // what happened between.
 func TestWatchOfAnother(t *testing.T) {
 	ctx, d := inside(t)
@@ -55,10 +55,10 @@ func TestWatchOfAnother(t *testing.T) {
 	var paths []string
 	for _, id := range []string{"a-1", "a-2", "a-3"} {
 		r.ID = id
-		paths = append(paths, join(ctx, t, d, r))
+		paths = append(paths, enqueue(ctx, t, d, r))
 	}
 	parent := parentOf(paths[0])
-	look := func() *view {
+	read := func() *view {
 		v, err := d.list(ctx, parent)
 		if err != nil {
 			t.Fatal(err)
@@ -66,35 +66,35 @@ func TestWatchOfAnother(t *testing.T) {
 		return v
 	}
 	watch := func(v *view) <-chan zk.Event {
-		ch, err := d.watchLine(ctx, parent, v)
+		ch, err := d.watchQueue(ctx, parent, v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return ch
 	}
-	before := look()
-	if _, err := d.dropTicket(paths[0], plain); err != nil {
+	before := read()
+	if _, err := d.deleteTicket(paths[0], false); err != nil {
 		t.Fatal(err)
 	}
-	if fired(watch(look())) {
-		t.Error("the watch of one who has seen the line as it is has fired")
+	if fired(watch(read())) {
+		t.Error("the watch of a waiter that has read the queue as it is has fired")
 	}
 	if !fired(watch(before)) {
-		t.Error("one who has seen the line as it was before waits for the next change")
+		t.Error("a waiter that has read the queue as it was before waits for the next change")
 	}
-	if fired(watch(look())) {
+	if fired(watch(read())) {
 		t.Error("the watch has fired without a change")
 	}
 }
 
-// TestOwnGhostAhead has a create that was given up arrive just before the one
+// TestOwnDuplicateAhead has a create that was given up arrive just before the one
 // after it: a request that does not wait is not refused because of itself.
-func TestOwnGhostAhead(t *testing.T) {
+func TestOwnDuplicateAhead(t *testing.T) {
 	ctx, d := inside(t)
-	r := driver.Request{Name: "x", ID: "ghost-1", TTL: time.Minute, Renewed: true, Wait: true}
-	ghost, own := join(ctx, t, d, r), join(ctx, t, d, r)
+	r := driver.Request{Name: "x", ID: "duplicate-1", TTL: time.Minute, Renewed: true, Wait: true}
+	duplicate, own := enqueue(ctx, t, d, r), enqueue(ctx, t, d, r)
 	r.Wait = false
-	if ghost == own {
+	if duplicate == own {
 		t.Fatal("the second create found the first")
 	}
 	g, err := d.await(ctx, d.ticketOf(r.Hold(0)), r, time.Now())

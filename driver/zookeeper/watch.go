@@ -3,29 +3,27 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// watches are those that waiters have set. The client cannot take a watch
-// back, so a waiter that gives up leaves it, and the next one that waits for the
-// same node uses it: there is one a node at most, on the server and here, and
-// it goes with the node.
+// watches are those that waiters have set. The client cannot take a watch back, so a
+// waiter that gives up leaves it, and the next one that waits for the same node uses it:
+// there is one a node at most, on the server and here, and it goes with the node.
 //
 // A fired channel is closed after its event, so that any number may wait on it.
 type watches struct {
 	mu    sync.Mutex
-	nodes map[string]watch // by path; of the children with a slash behind
+	nodes map[string]watch // by path; of the children with a slash at the end
 	most  int              // size that brings on the next pruning
 }
 
 type watch struct {
-	fired   <-chan zk.Event
-	link    uint64   // the connection on which it was set
-	version int32    // of the node's data when it was set
-	line    []string // of the children: those that there were
+	fired      <-chan zk.Event
+	connection uint64   // on which it was set
+	version    int32    // of the node's data when it was set
+	children   []string // of a watch on the children: those that there were
 }
 
 func fired(ch <-chan zk.Event) bool {
@@ -37,14 +35,13 @@ func fired(ch <-chan zk.Event) bool {
 	}
 }
 
-// get returns the watch on key that has not fired, and that was set on this
-// connection: one from before may miss an event. (A driver that hears of no
-// connections does with any.)
-func (w *watches) get(key string, l *links) (watch, bool) {
+// get returns the watch on key that has not fired, and that was set on this connection:
+// one from before may miss an event. (A driver that receives no events takes any.)
+func (w *watches) get(key string, r *reconnects) (watch, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s, ok := w.nodes[key]
-	if ok && (fired(s.fired) || !l.blind && !l.same(s.link)) {
+	if ok && (fired(s.fired) || !r.unknown && !r.same(s.connection)) {
 		delete(w.nodes, key)
 		ok = false
 	}
@@ -66,27 +63,27 @@ func (w *watches) put(key string, s watch) {
 	w.most = 2*len(w.nodes) + 64
 }
 
-// again is a channel that has fired: look again at once.
+// again is a channel that has fired: the queue is to be read again at once.
 var again = func() <-chan zk.Event {
 	ch := make(chan zk.Event)
 	close(ch)
 	return ch
 }()
 
-// watchNode returns a watch that fires when the node's data change or it is
-// deleted. With unmarked it has fired already if its data were changed before.
+// watchNode returns a watch that fires when the node's data change or it is deleted. With
+// unmarked it has fired already if its data were changed before.
 func (d *Driver) watchNode(ctx context.Context, path string, unmarked bool) (watch, error) {
-	if s, ok := d.watches.get(path, &d.links); ok && (!unmarked || s.version == 0) {
+	if s, ok := d.watches.get(path, &d.reconnects); ok && (!unmarked || s.version == 0) {
 		return s, nil
 	}
-	link := d.links.now()
+	connection := d.reconnects.now()
 	s, err := call(ctx, d, func() (watch, error) {
 		// Not ExistsW: of a node that is gone that would leave a watch for ever.
 		_, st, ch, err := d.conn.GetW(path)
 		if err != nil {
 			return watch{}, err
 		}
-		return watch{fired: ch, link: link, version: st.Version}, nil
+		return watch{fired: ch, connection: connection, version: st.Version}, nil
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -101,17 +98,17 @@ func (d *Driver) watchNode(ctx context.Context, path string, unmarked bool) (wat
 	return s, nil
 }
 
-// watchLine returns a channel that fires when a ticket joins or leaves the line
-// below parent. It has fired already if v, the line as the caller has seen it,
-// is not the present one.
-func (d *Driver) watchLine(ctx context.Context, parent string, v *view) (<-chan zk.Event, error) {
-	if s, ok := d.watches.get(parent+"/", &d.links); ok && v.shows(s.line) {
+// watchQueue returns a channel that fires when a ticket is queued or leaves the queue
+// below parent. It has fired already if v, the queue as the caller has seen it, is not
+// the present one.
+func (d *Driver) watchQueue(ctx context.Context, parent string, v *view) (<-chan zk.Event, error) {
+	if s, ok := d.watches.get(parent+"/", &d.reconnects); ok && v.shows(s.children) {
 		return s.fired, nil // otherwise v may be older, or the watch has missed something
 	}
-	link := d.links.now()
+	connection := d.reconnects.now()
 	s, err := call(ctx, d, func() (watch, error) {
 		nodes, _, ch, err := d.conn.ChildrenW(parent)
-		return watch{fired: ch, link: link, line: nodes}, err
+		return watch{fired: ch, connection: connection, children: nodes}, err
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -120,7 +117,7 @@ func (d *Driver) watchLine(ctx context.Context, parent string, v *view) (<-chan 
 		return nil, err
 	}
 	d.watches.put(parent+"/", s)
-	if !v.shows(s.line) {
+	if !v.shows(s.children) {
 		return again, nil
 	}
 	return s.fired, nil
@@ -142,6 +139,3 @@ func (v *view) shows(nodes []string) bool {
 	}
 	return n == len(v.entries)
 }
-
-func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }
-func nodeOf(path string) string   { return path[strings.LastIndexByte(path, '/')+1:] }

@@ -17,7 +17,7 @@ func TestEncode(t *testing.T) {
 	seen := make(map[string]string)
 	for _, name := range names {
 		e := encode(name)
-		if other, taken := seen[e]; taken {
+		if other, created := seen[e]; created {
 			t.Errorf("%q and %q are both %s", name, other, e)
 		}
 		seen[e] = name
@@ -30,7 +30,7 @@ func TestEncode(t *testing.T) {
 	}
 	for _, foreign := range []string{"", "a b", "%", "%2", "%zz", "%61", "%2f", ".a", "a%"} {
 		if name, ok := decode(foreign); ok {
-			t.Errorf("%q was taken for the name %q", foreign, name)
+			t.Errorf("%q was created for the name %q", foreign, name)
 		}
 	}
 }
@@ -65,13 +65,13 @@ func TestParseEntry(t *testing.T) {
 	}
 	for _, foreign := range []string{"", "a", "a_x", "a_x_", "_x_1", "a__1", "a_y_1", "a_s0_1", "a_s-1_1", "a_x_99999999999", "_c_0f-lock-1"} {
 		if e, ok := parseEntry(foreign); ok {
-			t.Errorf("%q was taken for %+v", foreign, e)
+			t.Errorf("%q was created for %+v", foreign, e)
 		}
 	}
 }
 
-// TestBlocker lets random lines run down and checks that the one watch of each
-// waiter misses nothing: between a look at the line and the moment when the
+// TestBlocker lets random queues run down and checks that the one watch of each
+// waiter misses nothing: between a reading of the queue and the moment when the
 // ticket can be granted, what it watches has gone or was granted. And that no
 // release of an exclusive lock wakes more than the next ones.
 func TestBlocker(t *testing.T) {

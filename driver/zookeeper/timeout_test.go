@@ -12,9 +12,9 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestOldSessionNumber has the session end while someone is about to compare
-// its number: the tickets of the next session are not taken for lost.
-func TestOldSessionNumber(t *testing.T) {
+// TestOldSessionID has the session end while someone is about to compare its
+// ID: the tickets of the next session are not taken for lost.
+func TestOldSessionID(t *testing.T) {
 	p := testbed.SharedZookeeper(t).Proxy(t)
 	conn, _, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
 	if err != nil {
@@ -25,7 +25,7 @@ func TestOldSessionNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.conn, d.links.blind = conn, true
+	d.conn, d.reconnects.unknown = conn, true
 	if d.granted.field, err = timeoutField(conn); err != nil {
 		t.Fatal(err)
 	}

@@ -11,28 +11,28 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// watchDelay is how long a ticket is held, or waits, before its own node is
-// watched. The watch tells of a break, and a short critical section is over
-// before one.
+// watchDelay is how long a ticket is held, or waits, before its own node is watched. The
+// watch tells of a break, and a short critical section is over before one.
 const watchDelay = 100 * time.Millisecond
 
-// errRemoved is why a ticket is lost whose node is not there, though its session
-// is.
+// errRemoved is the cause of the loss of a ticket whose node is not there, though its
+// session is.
 var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
-// watchLater has t's own node watched, soon. With mu held.
+// watchLater has the node of a ticket watched soon. With mu held.
 func (d *Driver) watchLater(t *ticket) {
 	if t.queued {
 		return
 	}
 	t.queued = true
-	d.chores.unwatched = append(d.chores.unwatched, t)
-	if !d.chores.watching {
-		d.chores.watching = d.spawn(d.watchAll)
+	d.tasks.unwatched = append(d.tasks.unwatched, t)
+	if !d.tasks.watching {
+		d.tasks.watching = d.spawn(d.watchTickets)
 	}
 }
 
-func (d *Driver) watchAll() {
+// watchTickets is the background task.
+func (d *Driver) watchTickets() {
 	for {
 		batch, wait := d.takeUnwatched()
 		if len(batch) == 0 && wait == 0 {
@@ -44,8 +44,8 @@ func (d *Driver) watchAll() {
 			}
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), choreBound)
-		_, err := each(ctx, d, batch, func(t *ticket) (struct{}, error) { return struct{}{}, d.watchOrTell(ctx, t) })
+		ctx, cancel := context.WithTimeout(context.Background(), taskBound)
+		_, err := each(ctx, d, batch, func(t *ticket) (struct{}, error) { return struct{}{}, d.watchOrLose(ctx, t) })
 		cancel()
 		if err != nil && !d.pause(context.Background(), retryMost) {
 			return
@@ -53,13 +53,13 @@ func (d *Driver) watchAll() {
 	}
 }
 
-// takeUnwatched returns the tickets that are due, or how long there is to wait;
-// neither: there are none, and the chore has ended.
+// takeUnwatched returns the tickets that are due, or how long to wait for the next. If
+// it returns neither there are none, and the task ends.
 func (d *Driver) takeUnwatched() (batch []*ticket, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rest := d.chores.unwatched[:0]
-	for _, t := range d.chores.unwatched {
+	rest := d.tasks.unwatched[:0]
+	for _, t := range d.tasks.unwatched {
 		switch left := watchDelay - time.Since(t.since); {
 		case d.tickets[t.hold.ID] != t || t.watch != nil:
 			t.queued = false
@@ -73,19 +73,19 @@ func (d *Driver) takeUnwatched() (batch []*ticket, wait time.Duration) {
 			}
 		}
 	}
-	clear(d.chores.unwatched[len(rest):])
-	d.chores.unwatched = rest
+	clear(d.tasks.unwatched[len(rest):])
+	d.tasks.unwatched = rest
 	if len(rest) == 0 && len(batch) == 0 {
-		d.chores.unwatched = nil
-		d.chores.watching = false
+		d.tasks.unwatched = nil
+		d.tasks.watching = false
 	}
 	return batch, wait
 }
 
-// watchOrTell watches t's node; if it is gone, the loss is told. When the
-// server does not answer it is tried again later.
-func (d *Driver) watchOrTell(ctx context.Context, t *ticket) error {
-	err := d.watchOwn(ctx, t)
+// watchOrLose watches the node of a ticket. If the node has gone the ticket is lost; if
+// the server does not answer it is asked again later.
+func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
+	err := d.watchTicket(ctx, t)
 	switch {
 	case errors.Is(err, driver.ErrLost):
 		d.lose(t, err)
@@ -98,9 +98,10 @@ func (d *Driver) watchOrTell(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// watchOwn sets a watch on the node of a ticket of ours; ErrLost: it is gone.
-func (d *Driver) watchOwn(ctx context.Context, t *ticket) error {
-	link := d.links.now()
+// watchTicket sets a watch on the node of a ticket of this driver. ErrLost says that the
+// node has gone.
+func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
+	connection := d.reconnects.now()
 	ch, err := call(ctx, d, func() (<-chan zk.Event, error) {
 		_, _, ch, err := d.conn.GetW(t.path)
 		return ch, err
@@ -110,13 +111,13 @@ func (d *Driver) watchOwn(ctx context.Context, t *ticket) error {
 	}
 	if err == nil {
 		d.mu.Lock()
-		t.watch, t.link = ch, link
+		t.watch, t.watchedOn = ch, connection
 		d.mu.Unlock()
 	}
 	return err
 }
 
-// changed hears that a node was deleted, or its data changed.
+// changed handles the deletion of a node, or the change of its data.
 func (d *Driver) changed(ev zk.Event) {
 	e, ok := parseEntry(nodeOf(ev.Path))
 	if !ok {
@@ -140,13 +141,13 @@ func (d *Driver) changed(ev zk.Event) {
 	d.lose(t, errRemoved)
 }
 
-// lose takes a ticket off the books and tells of its loss.
+// lose takes a ticket off the books and notifies its holder of the loss.
 func (d *Driver) lose(t *ticket, cause error) {
 	d.mu.Lock()
 	ours := d.tickets[t.hold.ID] == t
 	if ours {
 		delete(d.tickets, t.hold.ID)
-		d.tidyLater(parentOf(t.path))
+		d.removeLater(parentOf(t.path))
 		if t.gone != nil {
 			close(t.gone)
 		}
@@ -154,6 +155,6 @@ func (d *Driver) lose(t *ticket, cause error) {
 	held := t.held
 	d.mu.Unlock()
 	if ours && held {
-		d.tellLost(t.hold, cause)
+		d.notifyLost(t.hold, cause)
 	}
 }

@@ -19,19 +19,19 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 	ctx, d := insideAt(t, p.Addr())
 	r := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}
 	r.ID = "ahead-1"
-	ahead := join(ctx, t, d, r)
+	ahead := enqueue(ctx, t, d, r)
 	r.ID = "waits-1"
-	own := join(ctx, t, d, r)
+	own := enqueue(ctx, t, d, r)
 	w := &waiter{d: d, t: d.ticketOf(r.Hold(0)), r: r, parent: parentOf(own), node: nodeOf(own)}
-	if _, wake, err := w.look(ctx); err != nil || wake == nil {
+	if _, wake, err := w.read(ctx); err != nil || wake == nil {
 		t.Fatalf("behind another: wake %v, error %v", wake, err)
 	}
-	if w.ahead != ahead || !w.watched() {
-		t.Fatalf("it waits for %q, watched %v", w.ahead, w.watched())
+	if w.predecessor != ahead || !w.watched() {
+		t.Fatalf("it waits for %q, watched %v", w.predecessor, w.watched())
 	}
-	before := d.links.now()
+	before := d.reconnects.now()
 	p.Reset()
-	for d.links.same(before) || d.conn.State() != zk.StateHasSession {
+	for d.reconnects.same(before) || d.conn.State() != zk.StateHasSession {
 		if !d.pause(ctx, time.Millisecond) {
 			t.Fatal("the client has not come back")
 		}
@@ -40,11 +40,11 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 	w.t.watch = make(chan zk.Event) // it is set in the second request
 	d.mu.Unlock()
 	for _, path := range []string{own, ahead} {
-		if _, err := d.dropTicket(path, plain); err != nil {
+		if _, err := d.deleteTicket(path, false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.headed = true // the watch on the one ahead was set in the first
+	w.first = true // the watch on the one ahead was set in the first
 	if g, _, err := w.step(ctx); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("a ticket that is gone: grant %v, error %v", g, err)
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// view is a line as one listing shows it, in order. It is read only.
+// view is a queue as one listing shows it, in order. It is read only.
 type view struct {
 	entries []entry
 	version int32 // of the parent's data
 	absent  bool  // the parent is not there
 }
 
-// index returns where the ticket of that node stands; -1: not in line.
+// index returns the position of the ticket of that node, or -1 if it is not queued.
 func (v *view) index(node string) int {
 	return slices.IndexFunc(v.entries, func(e entry) bool { return e.node == node })
 }
@@ -28,18 +28,18 @@ func (v *view) index(node string) int {
 // granted is driver.Grantable.
 func (v *view) granted(i int) bool {
 	if !v.entries[i].shared {
-		return i == 0 // as the rule has it, and lines are mostly these
+		return i == 0 // as the rule says, and most tickets are exclusive
 	}
 	return driver.Grantable(v.tickets(i+1), i)
 }
 
-// admits reports whether a ticket that joined now would be granted.
+// admits reports whether a ticket that was queued now would be granted.
 func (v *view) admits(r driver.Request) bool {
 	n := len(v.entries)
 	return driver.Grantable(append(v.tickets(n), r.Ticket(0)), n)
 }
 
-// tickets are the first n as the grant rule looks at them.
+// tickets returns the first n as the grant rule needs them.
 func (v *view) tickets(n int) []driver.Ticket {
 	tickets := make([]driver.Ticket, n, n+1)
 	for i, e := range v.entries[:n] {
@@ -48,16 +48,16 @@ func (v *view) tickets(n int) []driver.Ticket {
 	return tickets
 }
 
-// blocker returns the ticket whose end, or grant, entry i has to wait for:
-// until then it cannot be granted, so that one watch on it misses nothing and
-// wakes nobody else. -1 says that any of several may make way.
+// blocker returns the ticket whose end, or grant, entry i has to wait for: until then it
+// cannot be granted, so that one watch on it misses nothing and wakes nobody else. -1
+// says that the end of any of several may be enough.
 //
 //   - An exclusive ticket waits for its predecessor.
-//   - A shared one behind an exclusive one waits for the nearest of these.
-//   - A shared one with limit L, with L or more shared ones ahead, waits
-//     for the nearest of these that is not granted and whose limit is L or
-//     more: that one's turn comes first, and it marks its node then. There is
-//     none ahead of the first in the queue, which waits for any to leave.
+//   - A shared one with exclusive ones ahead waits for the nearest of these.
+//   - A shared one with limit L, with L or more shared ones ahead, waits for the nearest
+//     of these that is not granted and whose limit is L or more: that one is granted
+//     first, and marks its node then. There is none ahead of the first waiter, which
+//     waits for any to leave.
 func (v *view) blocker(i int) int {
 	t := v.entries[i]
 	if !t.shared {
@@ -76,13 +76,13 @@ func (v *view) blocker(i int) int {
 	return -1
 }
 
-// awaited reports whether somebody behind i may be waiting for i to mark its
-// node, see blocker.
+// awaited reports whether a later ticket may be waiting for i to mark its node, see
+// blocker.
 func (v *view) awaited(i int) bool {
 	return slices.ContainsFunc(v.entries[i+1:], func(e entry) bool { return e.limit > 0 && e.limit <= v.entries[i].limit })
 }
 
-// newView orders a listing. Foreign nodes are left out.
+// newView orders a listing.
 func newView(entries []entry, order func(a, b entry) int) *view {
 	slices.SortFunc(entries, order)
 	return &view{entries: entries}
@@ -91,17 +91,17 @@ func newView(entries []entry, order func(a, b entry) int) *view {
 func bySequence(a, b entry) int { return cmp.Compare(a.seq, b.seq) }
 func byCreation(a, b entry) int { return cmp.Compare(a.czxid, b.czxid) }
 
-// Sequences order a line up to this one. The server's counter has 31 bits:
-// what it does beyond depends on its version (it becomes negative, or stays
-// where it is), so that a line that comes near is ordered by czxid.
+// Sequences order a queue up to this one. The server's counter has 31 bits: what it does
+// beyond depends on its version (it becomes negative, or does not change), so that a
+// queue that comes near is ordered by czxid.
 const lastSequence = math.MaxInt32 - 1<<20
 
-// sequential reports whether the sequences tell the order of the line.
+// sequential reports whether the sequences order the queue.
 func sequential(entries []entry) bool {
 	return !slices.ContainsFunc(entries, func(e entry) bool { return e.seq < 0 || e.seq > lastSequence })
 }
 
-// arrange makes a view of a listing.
+// arrange makes a view of a listing. Foreign nodes are left out.
 func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*view, error) {
 	entries := make([]entry, 0, len(nodes))
 	for _, n := range nodes {
@@ -132,46 +132,27 @@ func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*v
 	return newView(there, byCreation), nil
 }
 
-// each asks about every item, many at once, and returns the answers in order.
-func each[T, R any](ctx context.Context, d *Driver, items []T, ask func(T) (R, error)) ([]R, error) {
-	const atOnce = 32
-	answers, errs := make([]R, len(items)), make([]error, len(items))
-	slots := make(chan struct{}, atOnce)
-	var group sync.WaitGroup
-	for i, item := range items {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			answers[i], errs[i] = call(ctx, d, func() (R, error) { return ask(item) })
-		})
-	}
-	group.Wait()
-	return answers, errors.Join(errs...)
-}
-
-// listings shares listings among those who want one of the same line at the
-// same time: who asks while one is under way gets the next one, which is
-// sent after he asked. So a thousand waiters that join together cost a
-// few listings.
+// listings shares listings among callers that want one of the same queue at the same
+// time: who asks while one is under way gets the next one, which is sent after the
+// call. So a thousand tickets that are queued together cost a few listings.
 type listings struct {
-	mu    sync.Mutex
-	lines map[string]*listing // under way, by parent
+	mu     sync.Mutex
+	queues map[string]*listing // under way, by parent
 }
 
 type listing struct {
 	done chan struct{}
 	view *view
 	err  error
-	next *listing // for those who ask meanwhile; nil: nobody has
+	next *listing // for callers that come meanwhile; nil: there are none
 }
 
-// list returns the line below parent, at or after the time of the call; an
-// empty one if nobody is there.
+// list returns the queue below parent, at or after the time of the call.
 func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
 	if err := d.connected(ctx); err != nil {
 		return nil, err
 	}
-	l := d.joinListing(parent)
+	l := d.shareListing(parent)
 	select {
 	case <-l.done:
 		return l.view, d.explain(l.err)
@@ -182,13 +163,13 @@ func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
 	}
 }
 
-func (d *Driver) joinListing(parent string) *listing {
+func (d *Driver) shareListing(parent string) *listing {
 	d.listings.mu.Lock()
 	defer d.listings.mu.Unlock()
-	current := d.listings.lines[parent]
+	current := d.listings.queues[parent]
 	if current == nil {
 		l := &listing{done: make(chan struct{})}
-		d.listings.lines[parent] = l
+		d.listings.queues[parent] = l
 		go d.runListings(parent, l)
 		return l
 	}
@@ -198,8 +179,8 @@ func (d *Driver) joinListing(parent string) *listing {
 	return current.next
 }
 
-// runListings does l and those that were asked for meanwhile. It ends with the
-// connection at the latest.
+// runListings runs l and those that are asked for meanwhile. It ends with the connection
+// at the latest.
 func (d *Driver) runListings(parent string, l *listing) {
 	for l != nil {
 		l.view, l.err = d.listNow(parent)
@@ -207,9 +188,9 @@ func (d *Driver) runListings(parent string, l *listing) {
 		d.listings.mu.Lock()
 		l = l.next
 		if l == nil {
-			delete(d.listings.lines, parent)
+			delete(d.listings.queues, parent)
 		} else {
-			d.listings.lines[parent] = l
+			d.listings.queues[parent] = l
 		}
 		d.listings.mu.Unlock()
 	}

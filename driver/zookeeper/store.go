@@ -1,0 +1,180 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/protocol"
+)
+
+// What follows sends requests, and returns the client's errors as they are: see call.
+
+// parent is the node of a name.
+func (d *Driver) parent(name string) string { return d.base + "/" + encode(name) }
+
+// createTicket creates the node of a ticket, below a parent that it creates too (fresh)
+// or that has to be there. Setting the parent's data in the same transaction costs no
+// request and answers the two questions that a create leaves open: the transaction's
+// number, which is the czxid of the new node, and how many children the parent has.
+//
+// With seen the ticket is created only if no ticket was queued or has left since the
+// queue was seen like that, other than by the end of a session or by hand:
+//
+//   - An empty parent is replaced, which fails if it is not empty.
+//   - Creating and deleting a ticket set the parent's data, so that each makes a new
+//     version. The versions begin again when the parent is deleted, which it was
+//     not as long as one of the tickets seen is there.
+//
+// The error is then ErrNotEmpty, ErrBadVersion or ErrNoNode. Otherwise it is
+// ErrNodeExists for a fresh parent that is there, ErrNoNode for one whose base is not,
+// and ErrNoNode for a parent that is not fresh and not there.
+func (d *Driver) createTicket(parent string, r driver.Request, data []byte, fresh bool, seen *view) (created, error) {
+	ops := make([]any, 0, 4)
+	version := int32(-1)
+	if !fresh && seen != nil {
+		if len(seen.entries) == 0 {
+			ops = append(ops, &zk.DeleteRequest{Path: parent, Version: -1})
+			fresh = true
+		} else {
+			ops = append(ops, &zk.CheckVersionRequest{Path: parent + "/" + seen.entries[0].node, Version: -1})
+			version = seen.version
+		}
+	}
+	if fresh {
+		ops = append(ops, &zk.CreateRequest{Path: parent, Data: []byte{}, Acl: d.acl})
+	}
+	ops = append(ops,
+		&zk.CreateRequest{
+			Path: parent + "/" + r.ID + "_" + mode(r.Shared, r.Limit) + "_", Data: data, Acl: d.acl,
+			Flags: zk.FlagEphemeralSequential,
+		},
+		&zk.SetDataRequest{Path: parent, Data: []byte{}, Version: version})
+	res, err := d.conn.Multi(ops...)
+	if err != nil {
+		return created{}, err
+	}
+	if len(res) != len(ops) || res[len(res)-1].Stat == nil {
+		return created{}, errIncomplete
+	}
+	st := res[len(res)-1].Stat
+	return created{path: res[len(res)-2].String, czxid: st.Mzxid, children: int(st.NumChildren)}, nil
+}
+
+// created is what createTicket returns.
+type created struct {
+	path     string
+	czxid    int64
+	children int // of the parent, the ticket among them
+}
+
+var errIncomplete = errors.New("the server's answer to a transaction is incomplete")
+
+// deleteTicket deletes the node of a ticket and counts the children that its parent has
+// left.
+//
+// With heldAlone the ticket held the lock alone. Its data are then changed in the same
+// transaction, so that the watch of the next one fires with that and not with the
+// deletion: that tells it, without a request, that all tickets ahead have gone. No
+// ticket is ever ahead of a holder again, so that this remains true however late the
+// request arrives.
+func (d *Driver) deleteTicket(path string, heldAlone bool) (left int, err error) {
+	ops := make([]any, 0, 3)
+	if heldAlone {
+		ops = append(ops, &zk.SetDataRequest{Path: path, Data: []byte{}, Version: -1})
+	}
+	ops = append(ops,
+		&zk.DeleteRequest{Path: path, Version: -1},
+		&zk.SetDataRequest{Path: parentOf(path), Data: []byte{}, Version: -1})
+	res, err := d.conn.Multi(ops...)
+	if err != nil {
+		return 0, err
+	}
+	if len(res) != len(ops) || res[len(res)-1].Stat == nil {
+		return 0, errIncomplete
+	}
+	return int(res[len(res)-1].Stat.NumChildren), nil
+}
+
+// deleteLast deletes the node of a ticket and its parent. ErrNotEmpty says that there
+// are other tickets, and that nothing was done.
+func (d *Driver) deleteLast(path string) error {
+	_, err := d.conn.Multi(&zk.DeleteRequest{Path: path, Version: -1}, &zk.DeleteRequest{Path: parentOf(path), Version: -1})
+	return err
+}
+
+// checkBase is a request that a majority has to confirm. A read, or a sync, would not
+// do: a server that is cut off from the others answers those for a while, when the
+// session may have ended already.
+func (d *Driver) checkBase() error {
+	_, err := d.conn.Multi(&zk.CheckVersionRequest{Path: d.base, Version: -1})
+	return err
+}
+
+// tryRights does to a node that nobody sees what is done to the node of a name. No name
+// is encoded like it, see encode.
+func (d *Driver) tryRights() error {
+	path := d.base + "/%ping"
+	_, err := d.conn.Multi(
+		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: d.acl},
+		&zk.SetDataRequest{Path: path, Data: []byte{}, Version: -1},
+		&zk.DeleteRequest{Path: path, Version: -1})
+	return err
+}
+
+// createPath creates a persistent node and what is missing above it.
+func (d *Driver) createPath(path string) error {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		exists, _, err := d.conn.Exists(path[:i])
+		if err != nil && !errors.Is(err, zk.ErrNoAuth) {
+			return err
+		}
+		if exists {
+			continue
+		}
+		if _, err := d.conn.Create(path[:i], []byte{}, 0, d.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return fmt.Errorf("create %s: %w", path[:i], err)
+		}
+	}
+	return nil
+}
+
+func newCheck(base, version string) *protocol.Check {
+	return protocol.New(version, "the node "+base+"/"+protocolNode, "delete that node")
+}
+
+// agree makes sure, once, that all who use these locks keep them in the same way. With
+// write it says how, where nobody has said so yet.
+func (d *Driver) agree(ctx context.Context, write bool) error {
+	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
+		return call(ctx, d, func() (string, error) { return d.readVersion(write) })
+	})
+}
+
+func (d *Driver) readVersion(write bool) (string, error) {
+	path := d.base + "/" + protocolNode
+	for {
+		found, _, err := d.conn.Get(path)
+		switch {
+		case err == nil:
+			return string(found), nil
+		case !errors.Is(err, zk.ErrNoNode):
+			return "", err
+		case !write:
+			return "", nil
+		}
+		_, err = d.conn.Create(path, []byte(d.protocol.Own()), 0, d.acl)
+		if errors.Is(err, zk.ErrNoNode) {
+			err = d.createPath(d.base)
+		}
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return "", err
+		}
+	}
+}
