@@ -1,0 +1,4 @@
+package kvqueue
+
+// Engine has the books.
+type Engine struct{}
