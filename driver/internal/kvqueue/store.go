@@ -45,9 +45,9 @@ type Store interface {
 	// every key that was ever used. A store that makes keys itself returns "" (S6).
 	Key(name, session string, slot int, shared bool) string
 
-	// Put creates an entry. It must be possible to ask again: where an earlier
-	// request for the same ticket has created the entry, it answers for that. It does
-	// nothing if the ticket was withdrawn (S11), or if p.If does not hold (S7).
+	// Put creates an entry. It does nothing if the ticket was withdrawn (S11), or if
+	// p.If does not hold. The engine never asks twice for one ticket: one whose Put
+	// was not answered is withdrawn before its request is put again (S7).
 	Put(ctx context.Context, p *Put) (Placed, error)
 	// Look reports ErrNotAcquired if a ticket put now would have to wait. It writes
 	// nothing. Otherwise it returns a condition for Put: that none has been queued
@@ -65,7 +65,8 @@ type Store interface {
 	// to ask again. A store whose Class is always the same is never asked (S12).
 	Move(ctx context.Context, t *Ticket, to string) error
 
-	// Read reads a queue as it is at an instant after the call began (S13).
+	// Read reads a queue as it is at an instant after the call began: Complete is not
+	// less than the number of any ticket that was put before (S13).
 	Read(ctx context.Context, name string) (Snapshot, error)
 	// Missing returns the indices of the tickets, all of one session, whose entries
 	// are not there; of these it must be sure (S14).
@@ -82,7 +83,8 @@ type Store interface {
 	// then reads the queue, or watches again. tell may send requests (S16).
 	Watch(ctx context.Context, w Watching, tell func(Event)) error
 	// Losses calls tell when entries of a session have gone by anybody's doing, until
-	// ctx ends. With ended sessions it calls [SessionOver]. It is called when the
+	// ctx ends, and once with Check when it has begun to listen. Of ended sessions it
+	// may call [SessionOver]. It is called when the
 	// session has held a ticket for 200 ms; once for all sessions, with "", if
 	// Options.OneLossWatch is set (S17).
 	Losses(ctx context.Context, session string, tell func(Loss)) error
@@ -136,7 +138,8 @@ type Session struct {
 }
 
 // Entry is one entry of a queue. Its number is larger than that of all that were put
-// before, and no other entry ever has it. Its key is unique among the live ones.
+// before, and no other entry ever has it. Its key is unique among the live ones of the
+// store.
 type Entry struct {
 	Key     string
 	Number  uint64
@@ -172,8 +175,9 @@ type Placed struct {
 	// queue as it was when it was put. Not said of a Brief one.
 	Granted bool
 	Alive   bool // the request counts as a KeepAlive
-	// Queue is the queue as it was when the entry was put, or as it is now, nil if
-	// it was not read or is too long.
+	// Queue is the queue as it was when the entry was put, which is in it, or later.
+	// Its Complete is the number at least. It may be nil, above all if the ticket is
+	// granted, or if the queue is long.
 	Queue *Snapshot
 }
 
