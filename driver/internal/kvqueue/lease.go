@@ -9,10 +9,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var (
-	errLeaving = errors.New("the release of this ticket has not been answered yet")
-	errForeign = fmt.Errorf("%w: the ticket belongs to another process, which alone can renew it", driver.ErrUnsupported)
-)
+// errNotOurs is the renewal of a ticket that is there.
+var errNotOurs = fmt.Errorf("%w: renewal of a ticket that is being released, or belongs to another process", driver.ErrUnsupported)
 
 // Renew implements driver.Driver.
 func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
@@ -42,10 +40,8 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		switch t := e.find(r.Hold); {
 		case e.closed:
 			errs[i] = driver.ErrClosed
-		case t == nil:
+		case t == nil || t.state == leaving || t.state == orphan:
 			others = append(others, i)
-		case t.state == leaving || t.state == orphan:
-			errs[i] = errLeaving
 		case t.state != held:
 			errs[i] = driver.ErrLost
 		default:
@@ -69,7 +65,7 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		}
 		e.renewSession(caller, ctx, s, bySession[s])
 	})
-	each(others, func(i int) { errs[i] = e.renewForeign(caller, ctx, rs[i].Hold) })
+	each(others, func(i int) { errs[i] = e.renewOther(caller, ctx, rs[i].Hold) })
 	return errs
 }
 
@@ -160,17 +156,19 @@ func (e *Engine) move(caller, ctx context.Context, t *ticket, to *session) error
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
-	case t.state == gone || t.moving != to:
-		return errLeaving
+	case t.state == gone:
+		return errDeleted
 	case err == nil:
-		e.moved(t)
+		if t.moving == to { // else the session before has ended meanwhile
+			e.moved(t)
+		}
 		return nil
 	case errors.Is(err, driver.ErrLost):
 		e.forget(t)
 		return errDeleted
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
-	case isRefused(err):
+	case isRefused(err) && t.moving == to:
 		t.moving = nil
 		e.detach(to)
 	}
@@ -184,8 +182,9 @@ func (e *Engine) moved(t *ticket) {
 	e.detach(old)
 }
 
-// renewForeign is the renewal of a ticket that this driver does not know.
-func (e *Engine) renewForeign(caller, ctx context.Context, h driver.Hold) error {
+// renewOther is the renewal of a ticket that is being released, or that this driver does
+// not know: it is not renewed, and is lost if the store says so.
+func (e *Engine) renewOther(caller, ctx context.Context, h driver.Hold) error {
 	rec, err := e.lookUp(ctx, h)
 	switch {
 	case err != nil:
@@ -193,7 +192,7 @@ func (e *Engine) renewForeign(caller, ctx context.Context, h driver.Hold) error 
 	case rec == nil:
 		return driver.ErrLost
 	}
-	return errForeign
+	return errNotOurs
 }
 
 // lookUp finds a ticket in the store, by its ID; nil: it is not there.
