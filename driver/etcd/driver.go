@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -23,7 +24,7 @@ import (
 type Driver struct {
 	*kvqueue.Engine
 	store *store
-	owned bool // the client was made here, and is closed with the driver
+	owned atomic.Pointer[clientv3.Client] // the client, if it was made here and is not closed
 }
 
 var (
@@ -127,8 +128,8 @@ func (d *Driver) String() string { return d.store.String() }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	err := d.Engine.Close()
-	if d.owned {
-		err = errors.Join(err, d.store.client.Close())
+	if client := d.owned.Swap(nil); client != nil {
+		err = errors.Join(err, client.Close())
 	}
 	return err
 }

@@ -42,7 +42,7 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 			errs[i] = driver.ErrClosed
 		case t == nil || t.state == leaving || t.state == orphan:
 			others = append(others, i)
-		case t.state != held:
+		case t.state != held || !t.until.IsZero() && time.Now().After(t.until):
 			errs[i] = driver.ErrLost
 		default:
 			bySession[t.session] = append(bySession[t.session], renewal{t, r.TTL, &errs[i]})
@@ -75,6 +75,7 @@ func (e *Engine) renewSession(caller, ctx context.Context, s *session, rs []rene
 	for i, r := range rs {
 		ts[i] = r.ticket
 	}
+	begun := time.Now()
 	err := e.keepAlive(ctx, s)
 	if errors.Is(err, ErrSessionOver) {
 		err = errSessionLost
@@ -104,9 +105,18 @@ func (e *Engine) renewSession(caller, ctx context.Context, s *session, rs []rene
 	for _, r := range rs {
 		if lost[r.ticket] {
 			*r.err = errDeleted
-		} else {
-			*r.err = e.lengthen(caller, ctx, r)
+		} else if *r.err = e.lengthen(caller, ctx, r); *r.err == nil {
+			e.extend(r, begun)
 		}
+	}
+}
+
+// extend notes that a lease that nobody renews on schedule was renewed.
+func (e *Engine) extend(r renewal, begun time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if until := begun.Add(r.ttl); !r.until.IsZero() && until.After(r.until) {
+		r.until = until
 	}
 }
 
@@ -313,6 +323,9 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	var foreign []*Record
 	for i, granted := range driver.Granted(queue) {
 		recs[i].Shown.Held = granted
+		if !granted {
+			recs[i].Shown.Remaining = 0
+		}
 		if granted && !e.refine(&recs[i]) {
 			foreign = append(foreign, &recs[i])
 		}
@@ -337,6 +350,10 @@ func (e *Engine) refine(r *Record) bool {
 		return false
 	}
 	r.Shown.Since = t.since
-	r.Shown.Remaining = max(time.Until(t.session.sent.Add(t.session.ttl)), time.Millisecond)
+	end := t.session.sent.Add(t.session.ttl)
+	if !t.until.IsZero() && t.until.Before(end) {
+		end = t.until
+	}
+	r.Shown.Remaining = max(time.Until(end), time.Millisecond)
 	return true
 }
