@@ -23,6 +23,7 @@ type line struct {
 	stale   bool               // the view has to be read again
 	behind  bool               // more may have gone than the view knows
 	err     error              // the last that the store failed with; nil since it answered
+	narrow  bool               // what is watched decides about the first waiter only
 	stop    context.CancelFunc // interrupts what the goroutine waits for
 }
 
@@ -87,7 +88,7 @@ func (d *Driver) enqueue(w *waiter, known []entry) (*line, error) {
 	l.view.add(spot{number: w.number, modify: w.number, key: w.t.key, shared: w.shared, limit: w.limit})
 	i, _ := slices.BinarySearchFunc(l.waiters, w.number, byNumber)
 	l.waiters = slices.Insert(l.waiters, i, w)
-	if i == 0 {
+	if i == 0 || l.narrow && w.overtakes() {
 		l.wake()
 	}
 	return l, nil
@@ -232,7 +233,7 @@ func (l *line) next(cancel context.CancelFunc) (step func(context.Context) error
 		delete(l.d.lines, l.name)
 		return nil, false
 	}
-	l.stop = cancel
+	l.stop, l.narrow = cancel, false
 	first := l.waiters[0]
 	if l.stale || first.number > l.view.complete {
 		return l.read, true
@@ -245,6 +246,7 @@ func (l *line) next(cancel context.CancelFunc) (step func(context.Context) error
 		index := l.view.complete
 		return func(ctx context.Context) error { return l.watchAll(ctx, index) }, true
 	}
+	l.narrow = t.shared
 	local := l.d.isOwn(t.key)
 	return func(ctx context.Context) error { return l.watchOne(ctx, t.spot, local) }, true
 }
@@ -253,8 +255,12 @@ func (l *line) next(cancel context.CancelFunc) (step func(context.Context) error
 // by shared tickets only: one with a wider limit than a single permit. With mu
 // held.
 func (l *line) mayOvertake() bool {
-	return slices.ContainsFunc(l.waiters[1:], func(w *waiter) bool { return w.shared && w.limit != 1 })
+	return slices.ContainsFunc(l.waiters[1:], (*waiter).overtakes)
 }
+
+// overtakes tells whether the waiter may be granted before one that is held up by
+// shared tickets only.
+func (w *waiter) overtakes() bool { return w.shared && w.limit != 1 }
 
 // failed notes an outage: what happened meanwhile has to be read.
 func (l *line) failed(err error) {
