@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -15,14 +12,14 @@ import (
 // Acquire implements driver.Driver. Uncontended it is one request: a
 // transaction that creates the ticket and returns the queue as it then stands.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	t, line, err := d.enter(ctx, &r)
+	t, queue, err := d.enter(ctx, &r)
 	if err != nil {
 		return driver.Grant{}, d.failedAcquire(r.ID, err)
 	}
-	if standing(line, t.number) {
+	if standing(queue, t.number) {
 		err = d.confirm(ctx, t, &r)
 	} else {
-		err = d.wait(ctx, t, &r, line)
+		err = d.wait(ctx, t, &r, queue)
 	}
 	var g driver.Grant
 	if err == nil {
@@ -37,7 +34,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 // enter queues a ticket and returns the queue, or nil when the ticket is known
 // to be blocked. A request that does not wait is queued only if it is granted
 // with that.
-func (d *Driver) enter(ctx context.Context, r *driver.Request) (t *ticket, line []entry, err error) {
+func (d *Driver) enter(ctx context.Context, r *driver.Request) (t *ticket, queue []entry, err error) {
 	ttl, err := d.sessionTTL(r)
 	if err != nil {
 		return nil, nil, err
@@ -49,13 +46,13 @@ func (d *Driver) enter(ctx context.Context, r *driver.Request) (t *ticket, line 
 	}
 	err = persist(ctx, func() error {
 		if r.Wait {
-			t, line, err = d.joinOnce(ctx, *r, ttl)
+			t, queue, err = d.joinOnce(ctx, *r, ttl)
 		} else {
-			t, line, err = d.tryOnce(ctx, *r, ttl)
+			t, queue, err = d.tryOnce(ctx, *r, ttl)
 		}
 		return err
 	})
-	return t, line, err
+	return t, queue, err
 }
 
 // failedAcquire is the error of an Acquire that failed. Nobody waits for the
@@ -66,7 +63,7 @@ func (d *Driver) failedAcquire(id string, err error) error {
 	defer d.mu.Unlock()
 	t := d.tickets[id]
 	switch {
-	case t != nil && (t.doubt || t.number > 0):
+	case t != nil && (t.unsure || t.number > 0):
 		d.unwait(t)
 		return err
 	case t != nil:
@@ -129,87 +126,41 @@ func (d *Driver) joinOnce(ctx context.Context, r driver.Request, k kind) (*ticke
 	if err != nil {
 		return nil, nil, err
 	}
-	name := d.keys.line(r.Name)
-	ops := []op{
-		keyOp(api.KVCheckNotExists, d.keys.barred(t.home.id, r.ID)),
-		lockOp(t.key, t.home.id, newValue(r, k.ttl)),
-		keyOp(api.KVDelete, d.keys.guard(r.Name, r.Shared)),
-		keyOp(api.KVGetTree, name),
-	}
-	blocked := d.blocksLocally(r)
-	if blocked { // no need to read what may be a long queue
-		ops = ops[:3]
-	}
-	pairs, err := d.writes.commit(ctx, name, ops...)
+	e := entry{pair: pair{Key: t.key, Session: t.first.id}, value: valueOf(r, k.ttl)}
+	blocked := d.blocksLocally(r) // no need to read what may be a long queue
+	e, queue, err := d.store.put(ctx, r.Name, e, !blocked)
 	if err != nil {
-		return nil, nil, d.notJoined(t, err)
+		return nil, nil, d.notCreated(t, err)
 	}
-	if len(pairs) == 0 || pairs[0].Key != t.key {
-		d.setDoubt(t)
-		return nil, nil, fmt.Errorf("the ACL token may not read %q", t.key)
-	}
-	if err := d.numbered(t, pairs[0]); err != nil {
-		return nil, nil, err
-	}
+	d.numbered(t, e)
 	if blocked {
-		return t, nil, nil
+		queue = nil
 	}
-	if len(pairs) == 2 && pairs[1].Key == t.key {
-		// Alone in line: what it holds is known without reading it.
-		own := value{ID: r.ID, Shared: r.Shared, Limit: r.Limit}
-		return t, []entry{{pair: pairs[1], value: own}}, nil
-	}
-	line, err := parseLine(pairs[1:])
-	return t, line, err
+	return t, queue, nil
 }
 
 // numbered notes the number of a ticket that was created, now or by an earlier
 // request that was not answered.
-func (d *Driver) numbered(t *ticket, p pair) error {
+func (d *Driver) numbered(t *ticket, e entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	again := t.doubt || t.number > 0
-	if !again && p.CreateIndex != p.ModifyIndex {
-		// It would have somebody else's place in line.
-		t.doubt = true
-		return fmt.Errorf("key %q was there before its ticket", t.key)
-	}
-	t.number, t.modify = p.CreateIndex, p.ModifyIndex
-	return nil
+	t.number, t.modify = e.CreateIndex, e.ModifyIndex
 }
 
-// notJoined settles a ticket whose creation was not confirmed.
-func (d *Driver) notJoined(t *ticket, err error) error {
+// notCreated settles a ticket whose creation was not confirmed.
+func (d *Driver) notCreated(t *ticket, err error) error {
 	if unknown(err) {
-		d.setDoubt(t)
+		d.setUnsure(t)
 		return err
 	}
-	var refused *rollback
-	if errors.As(err, &refused) {
-		if _, barred := refused.failed(0); barred {
-			err = errReleased
-		} else if what, _ := refused.failed(1); strings.Contains(what, "invalid session") {
-			d.bury(t.s)
-			return fmt.Errorf("%w: %w", errSession, err)
-		}
+	if errors.Is(err, errSession) {
+		d.sessionOver(t.first)
+		return err
 	}
-	d.mu.Lock()
-	doubt := t.doubt || t.number > 0
-	d.mu.Unlock()
-	if !doubt {
+	if !d.created(t) {
 		d.detach(t)
 	}
 	return err
-}
-
-// standing tells whether the ticket with the number is granted in the line.
-func standing(line []entry, number uint64) bool {
-	for i, e := range line {
-		if e.CreateIndex == number {
-			return driver.Grantable(tickets(line[:i+1]), i)
-		}
-	}
-	return false
 }
 
 // grant makes the answer for a ticket that is granted: its lease counts from the
@@ -231,12 +182,12 @@ func (d *Driver) grant(t *ticket, r *driver.Request) (driver.Grant, error) {
 // do: this function and those that it waits in are small, so that a waiter has
 // a small stack.
 func (d *Driver) wait(ctx context.Context, t *ticket, r *driver.Request, known []entry) error {
-	w, l, err := d.stand(t, r, known)
+	w, q, err := d.begin(t, r, known)
 	if err != nil {
 		return err
 	}
-	err = d.await(ctx, w, l)
-	l.leave(w)
+	err = d.await(ctx, w, q)
+	q.leave(w)
 	if err != nil {
 		return err
 	}
@@ -245,31 +196,31 @@ func (d *Driver) wait(ctx context.Context, t *ticket, r *driver.Request, known [
 	return d.ensure(ctx, t, d.since(*r, 2))
 }
 
-// stand adds a ticket to those that wait here.
-func (d *Driver) stand(t *ticket, r *driver.Request, known []entry) (*waiter, *line, error) {
+// begin adds a ticket to those that wait here.
+func (d *Driver) begin(t *ticket, r *driver.Request, known []entry) (*waiter, *queue, error) {
 	w := &waiter{t: t, number: t.number, shared: r.Shared, limit: r.Limit, done: make(chan error, 1)}
-	l, err := d.enqueue(w, known)
+	q, err := d.enqueue(w, known)
 	if err == nil && r.Joined != nil {
 		r.Joined()
 	}
-	return w, l, err
+	return w, q, err
 }
 
 // await returns when the ticket is granted or lost, or ctx or the driver ends.
-func (d *Driver) await(ctx context.Context, w *waiter, l *line) error {
+func (d *Driver) await(ctx context.Context, w *waiter, q *queue) error {
 	select {
 	case err := <-w.done:
 		return err
 	case <-ctx.Done():
-		return ended(ctx, l.trouble())
+		return ended(ctx, q.lastError())
 	case <-d.ctx.Done():
 		return driver.ErrClosed
 	}
 }
 
 // confirm sees to it that the session of one who was granted at once lives for
-// the whole time that a MinHold asks for. The keeper has kept it fresh enough
-// for any other lease.
+// the whole time that a MinHold asks for. It is fresh enough for any other
+// lease.
 func (d *Driver) confirm(ctx context.Context, t *ticket, r *driver.Request) error {
 	if r.MinHold == 0 {
 		return nil
@@ -277,4 +228,21 @@ func (d *Driver) confirm(ctx context.Context, t *ticket, r *driver.Request) erro
 	ctx, done := d.bind(ctx)
 	defer done()
 	return d.ensure(ctx, t, d.since(*r, 2))
+}
+
+// backoff grows a delay between tries.
+func backoff(delay time.Duration) time.Duration {
+	return min(max(2*delay, 25*time.Millisecond), time.Second)
+}
+
+// sleep waits for d; it reports false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -17,17 +17,14 @@
 //
 // # How it works
 //
-// A ticket is a key of the KV store, <prefix>/<bucket>/<name>/<session>-<slot>,
+// A ticket is a key of the KV store, <prefix>/~queue/<name>/<session>-<slot>,
 // locked by a session whose behaviour is "delete". Its number, and fencing token,
 // is its CreateIndex: the index of the Raft log entry that created it. Its ID is in
 // the value, and the key is used again: Consul keeps a tombstone of every different
 // key that is deleted for a quarter of an hour, and goes through them
 // whenever their prefix is read. A transaction
 // creates the ticket and returns the queue as it is at that same index, so
-// an uncontended Acquire is one request and a Release another. Callers of one
-// driver at the same time share them: while two are under way, what others
-// create and delete meanwhile goes together into the next, up to 16 of the
-// former or 32 of the latter, and one for each name.
+// an uncontended Acquire is one request and a Release another.
 //
 // A TryAcquire reads the queue first and is refused by what it reads, without a
 // commit. Else it creates its ticket on condition that nobody who could block it
@@ -49,9 +46,9 @@
 // else. (A semaphore of more than one permit watches its whole queue: there,
 // anybody's leaving may be what is waited for.) Between processes of the same
 // Driver no query is needed. A process that waits for more than 48 names watches
-// the rest through 32 queries, so 10,000 waiters need some 80 connections;
-// agents allow 200 for each client address unless limits.http_max_conns_per_client
-// says otherwise.
+// the rest through one query of the keys of all tickets, a few times a second at
+// most, so 10,000 waiters need some 50 connections; agents allow 200 for each
+// client address unless limits.http_max_conns_per_client says otherwise.
 //
 // # What is believed
 //
@@ -121,15 +118,15 @@
 //
 // # Requests
 //
-//	uncontended acquire and release   2, or a share of that
+//	uncontended acquire and release   2
 //	a fixed lease                     one more, for its renewal
 //	TryAcquire that is granted        2, or 4 if its guards have to be made, and 1 to release
 //	TryAcquire that is refused        1, a read
 //	contended, from another process   5 a grant, whatever the number of waiters
 //	contended, from the same process  2
 //
-// A contended Acquire reads the whole queue, once. A session costs four more,
-// once: its creation, two for its letter box, its end.
+// A contended Acquire reads the whole queue, twice. A session costs four more,
+// once: its creation, two to watch for losses, its end.
 //
 // Tested on Consul 1.22.
 package consul

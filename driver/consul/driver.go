@@ -21,11 +21,9 @@ const (
 
 // Driver is a driver.Driver on Consul. See the package comment.
 type Driver struct {
-	store  store
-	writes *combiner // of tickets
-	keys   keyspace
-	opts   options
-	name   string // String
+	store store
+	opts  options
+	name  string // String
 
 	protocol *protocol.Check
 
@@ -44,11 +42,9 @@ type Driver struct {
 	classes  map[kind]*class      // of sessions
 	sessions map[*session]struct{}
 	tickets  map[string]*ticket // that this driver knows of, by ID
-	lines    map[string]*line   // with local waiters, by name
-	keeper   *time.Timer        // next look at the sessions; or nil
-	keepAt   time.Time
-	watching int                // lines with a watch of their own
-	shared   map[string]*bucket // watches of many lines, by prefix
+	queues   map[string]*queue  // with waiters of this process, by name
+	tender   *time.Timer        // of the sessions; or nil
+	nextTend time.Time
 }
 
 var (
@@ -102,9 +98,9 @@ func WithQueryWait(d time.Duration) Option { return func(o *options) { o.queryWa
 // New makes a driver that uses client and never closes it. It does not reach
 // the server.
 //
-// The client should keep some idle connections per host
-// (http.Transport.MaxIdleConnsPerHost: 8 do, since concurrent callers share
-// requests; each costs two goroutines), and its http.Client should have
+// The client should keep as many idle connections per host
+// (http.Transport.MaxIdleConnsPerHost) as there are callers at once; each costs
+// two goroutines. Its http.Client should have
 // no Timeout: waiting is done by blocking queries. With TLS it should not use
 // HTTP/2 (http.Transport.ForceAttemptHTTP2), where all requests hang on one
 // connection when that has died. Without
@@ -129,19 +125,21 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("consul: wait of a blocking query %v: want at least 1s and at most %v", o.queryWait, maxQueryWait)
 	}
 	d := &Driver{
-		store: store{client: client, dc: o.datacenter, namespace: o.namespace, partition: o.partition},
-		keys:  keyspace{prefix: o.prefix}, opts: o, name: "consul",
+		store: store{
+			requests: requests{client: client, dc: o.datacenter, namespace: o.namespace, partition: o.partition},
+			keys:     keyspace{prefix: o.prefix}, wait: o.queryWait, watches: make(chan struct{}, ownWatches),
+		},
+		opts: o, name: "consul",
 		entering: make(map[string]*entering),
 		classes:  make(map[kind]*class),
 		sessions: make(map[*session]struct{}),
 		tickets:  make(map[string]*ticket),
-		lines:    make(map[string]*line),
-		shared:   make(map[string]*bucket),
+		queues:   make(map[string]*queue),
 	}
-	d.protocol = newCheck(d.keys, o.version)
+	d.protocol = newCheck(d.store.keys, o.version)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.last, d.giveUp = context.WithCancel(context.Background())
-	d.writes = newCombiner(&d.store, &d.work)
+	d.store.shared = sharedWatch{store: &d.store, ctx: d.ctx, work: &d.work}
 	return d, nil
 }
 
@@ -168,8 +166,8 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	d.closed = true
-	if d.keeper != nil {
-		d.keeper.Stop()
+	if d.tender != nil {
+		d.tender.Stop()
 	}
 	left := make([]*session, 0, len(d.sessions))
 	now, tickets := time.Now(), 0
@@ -185,7 +183,6 @@ func (d *Driver) Close() error {
 	defer d.giveUp()
 	defer time.AfterFunc(closeBound, d.giveUp).Stop()
 	err := d.destroyAll(left)
-	d.writes.close()
 	d.work.Wait()
 	if d.owned != nil {
 		d.owned()

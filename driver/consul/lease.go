@@ -5,17 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/consul/api"
-
 	"github.com/lockerproject/locker/driver"
 )
-
-// checkMost is how many tickets one request asks for.
-const checkMost = 64
 
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
@@ -34,7 +28,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	for i, r := range rs {
 		t := d.tickets[r.ID]
 		switch {
-		case t == nil || t.name != r.Name || r.TTL > t.s.ttl || t.place != nil:
+		case t == nil || t.name != r.Name || r.TTL > t.s.ttl || t.target != nil:
 			others = append(others, i)
 		case !t.held:
 			errs[i] = driver.ErrLost
@@ -94,7 +88,7 @@ func (d *Driver) checkHolds(ctx context.Context, s *session, batch []renewal, er
 	for n, r := range batch {
 		keys[n] = r.t.key
 	}
-	missing, err := d.missing(ctx, s.id, keys)
+	missing, err := d.store.missing(ctx, s.id, keys)
 	if err != nil {
 		for _, r := range batch {
 			errs[r.i] = failure(ctx, err)
@@ -117,27 +111,6 @@ func (d *Driver) checkHolds(ctx context.Context, s *session, batch []renewal, er
 	}
 }
 
-// missing returns which keys the session does not lock. What an old leader
-// misses is asked again, exactly.
-func (d *Driver) missing(ctx context.Context, session string, keys []string) ([]int, error) {
-	at, err := d.store.checkSession(ctx, session, keys, false)
-	if err != nil || len(at) == 0 {
-		return nil, err
-	}
-	some := make([]string, len(at))
-	for i, n := range at {
-		some[i] = keys[n]
-	}
-	sure, err := d.store.checkSession(ctx, session, some, true)
-	if err != nil {
-		return nil, err
-	}
-	for i, n := range sure {
-		sure[i] = at[n]
-	}
-	return sure, nil
-}
-
 // renewAlone renews a ticket that needs a longer session than it has, or that
 // this driver does not know.
 func (d *Driver) renewAlone(ctx context.Context, r driver.Renewal) error {
@@ -158,18 +131,18 @@ func (d *Driver) renewAlone(ctx context.Context, r driver.Renewal) error {
 // renewForeign renews a ticket that another driver has taken, as well as a
 // session's TTL allows.
 func (d *Driver) renewForeign(ctx context.Context, r driver.Renewal) error {
-	line, err := d.readLine(ctx, r.Name)
+	queue, _, err := d.store.queue(ctx, r.Name)
 	if err != nil {
 		return failure(ctx, err)
 	}
-	i := slices.IndexFunc(line, func(e entry) bool { return e.ID == r.ID })
-	if i < 0 || !driver.Grantable(tickets(line[:i+1]), i) {
+	i := slices.IndexFunc(queue, func(e entry) bool { return e.ID == r.ID })
+	if i < 0 || !driver.Grantable(tickets(queue[:i+1]), i) {
 		return driver.ErrLost
 	}
-	if time.Duration(line[i].TTL)*time.Millisecond < r.TTL {
+	if time.Duration(queue[i].TTL)*time.Millisecond < r.TTL {
 		return fmt.Errorf("%w: a longer lease for a ticket of another process", driver.ErrUnsupported)
 	}
-	alive, err := d.store.renewSession(ctx, line[i].Session)
+	alive, err := d.store.renewSession(ctx, queue[i].Session)
 	if err != nil {
 		return failure(ctx, err)
 	}
@@ -191,114 +164,83 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	return d.remove(ctx, h)
 }
 
-// remove takes a ticket out of the store.
+// remove removes a ticket from the store.
 func (d *Driver) remove(ctx context.Context, h driver.Hold) error {
 	t := d.ticketOf(h.ID)
-	if t != nil && t.name != h.Name {
+	if t == nil {
+		return failure(ctx, d.removeForeign(ctx, h))
+	}
+	if t.name != h.Name {
 		return driver.ErrLost
 	}
+	d.mu.Lock()
+	e, created := t.entry(), !t.unsure && t.number > 0
+	d.mu.Unlock()
 	var err error
-	if t != nil && d.doubtful(t) {
-		err = d.bar(ctx, t, h)
+	if created {
+		err = d.store.delete(ctx, e)
 	} else {
-		err = d.deleteTicket(ctx, t, h)
+		err = d.withdraw(ctx, t, e)
 	}
-	var refused *rollback
-	gone := errors.As(err, &refused)
-	if gone {
-		err = nil
+	lost := errors.Is(err, driver.ErrLost)
+	d.mu.Lock()
+	if lost {
+		d.answered(t.s, nil)
+	} else {
+		d.answered(t.s, err)
 	}
-	if t != nil {
-		d.mu.Lock()
-		d.heard(t.s, err)
-		d.mu.Unlock()
-	}
-	if err != nil {
+	d.mu.Unlock()
+	if err != nil && !lost {
 		return failure(ctx, err)
 	}
-	if t != nil && d.detach(t) {
+	if d.detach(t) {
 		d.endWait(t, errReleased)
 		d.left(t.name, t.number)
 	}
-	if gone {
+	return err
+}
+
+// removeForeign removes a ticket that this driver does not know.
+func (d *Driver) removeForeign(ctx context.Context, h driver.Hold) error {
+	queue, _, err := d.store.queue(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(queue, func(e entry) bool { return e.ID == h.ID })
+	if i < 0 {
 		return driver.ErrLost
 	}
-	return nil
-}
-
-// deleteTicket fails with a rollback if the ticket is not there. The key may be
-// another ticket's by the time that the request arrives, so it goes by the index.
-func (d *Driver) deleteTicket(ctx context.Context, t *ticket, h driver.Hold) error {
-	if t != nil {
-		d.mu.Lock()
-		p := pair{Key: t.key, ModifyIndex: t.modify}
-		d.mu.Unlock()
-		err := d.deletePair(ctx, h.Name, p)
-		var refused *rollback
-		if !errors.As(err, &refused) || strings.Contains(refused.Error(), "doesn't exist") {
-			return err
-		}
-	}
-	for { // it is not known to this driver, or was changed since
-		line, err := d.readLine(ctx, h.Name)
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(line, func(e entry) bool { return e.ID == h.ID })
-		if i < 0 {
-			return &rollback{}
-		}
-		err = d.deletePair(ctx, h.Name, line[i].pair)
-		var refused *rollback
-		if !errors.As(err, &refused) {
-			return err
-		}
-	}
-}
-
-func (d *Driver) deletePair(ctx context.Context, name string, p pair) error {
-	return d.writes.do(ctx, d.keys.line(name), indexOp(p), keyOp(api.KVDelete, p.Key))
+	return d.store.delete(ctx, queue[i])
 }
 
 // sessionOf returns t's session, and whether t may be in another by now.
 func (d *Driver) sessionOf(t *ticket) (s *session, moving bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return t.s, t.place != nil
+	return t.s, t.target != nil
 }
 
-var errReleased = fmt.Errorf("%w: the ticket was released while it waited", driver.ErrLost)
-
-func (d *Driver) doubtful(t *ticket) bool {
+// withdraw removes a ticket whose creation was not answered, and may yet happen.
+func (d *Driver) withdraw(ctx context.Context, t *ticket, e entry) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return t.doubt || t.number == 0
-}
-
-// bar removes a ticket whose creation was not answered, which may yet happen:
-// the request may lie with an agent that looks for a leader, or on a line that
-// is cut. A key that the transaction of Acquire checks for keeps the ticket from
-// being created afterwards. It dies with the session, which takes no new
-// tickets, so that it need not live long.
-func (d *Driver) bar(ctx context.Context, t *ticket, h driver.Hold) error {
-	d.mu.Lock()
-	s := t.home
-	s.retired = true
-	d.unuse(s)
-	moved := t.s != s
+	first := t.first
+	first.retired = true
+	d.unuse(first)
+	moved := t.s != first
 	d.mu.Unlock()
-	err := d.store.do(ctx,
-		lockOp(d.keys.barred(s.id, t.id), s.id, nil),
-		keyOp(api.KVDelete, t.key)) // which stays this ticket's: the session is retired
-	var refused *rollback
+	e.Session = first.id
+	err := d.store.withdraw(ctx, e)
 	switch {
-	case !errors.As(err, &refused):
+	case !errors.Is(err, errSession):
 		return err
-	case moved: // its first session has ended
-		return d.deleteTicket(ctx, t, h)
+	case moved: // it may live without its first session, but not be created any more
+		d.mu.Lock()
+		e = t.entry()
+		d.mu.Unlock()
+		return d.store.delete(ctx, e)
 	}
-	d.bury(s) // without its session the ticket can neither be nor come
-	return err
+	d.sessionOver(first)
+	return errGone
 }
 
 // failure is the error of a request: the driver's end, if that was the cause.

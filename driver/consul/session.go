@@ -26,7 +26,7 @@ type kind struct {
 //	  │         │
 //	  └────┬────┘
 //	       ├──► destroyed  nobody needs it any more, or Close
-//	       └──► dead       Consul says that it is not there
+//	       └──► over       Consul says that it is not there
 //
 // Driver.mu guards what is not constant.
 type session struct {
@@ -41,12 +41,12 @@ type session struct {
 	waiting  int                // tickets for which an Acquire is under way
 	idle     time.Time          // since when there are no tickets
 	retired  bool
-	ended    bool // destroyed or dead
+	ended    bool // destroyed or over
 	renewing bool
 	failing  bool          // the last renewal was not answered
-	retry    time.Duration // delay after a failed renewal by the keeper
+	retry    time.Duration // delay after a failed keep-alive
 	next     time.Time     // no renewal before this
-	post     bool          // its letter box is being watched
+	watched  bool          // for losses
 }
 
 // A class is the sessions of one kind, of which the newest is in use.
@@ -58,9 +58,9 @@ type class struct {
 // fresh is the part of its TTL after which a session is renewed.
 const fresh = 4
 
-// attach gives the ticket a place in a session of the TTL that was renewed
-// after since; it makes or renews one when need be. A ticket that has its
-// place keeps it.
+// attach adds the ticket to a session of the TTL that was renewed
+// after since; it makes or renews one when need be. One that is in a
+// session stays there.
 func (d *Driver) attach(ctx context.Context, t *ticket, k kind, since time.Time) (*ticket, error) {
 	for {
 		known, c, err := d.attached(t, k, since)
@@ -73,7 +73,7 @@ func (d *Driver) attach(ctx context.Context, t *ticket, k kind, since time.Time)
 	}
 }
 
-// attached takes a place where a usable session is at hand; else it returns
+// attached adds the ticket where a usable session is at hand; else it returns
 // the class that needs one.
 func (d *Driver) attached(t *ticket, k kind, since time.Time) (*ticket, *class, error) {
 	d.mu.Lock()
@@ -97,17 +97,17 @@ func (d *Driver) attached(t *ticket, k kind, since time.Time) (*ticket, *class, 
 	if c.use == nil || c.use.asked.Before(since) {
 		return nil, c, nil
 	}
-	t.s, t.home = c.use, c.use
+	t.s, t.first = c.use, c.use
 	t.slot = t.s.takeSlot(t.name)
-	t.key = d.keys.ticket(t.name, t.s.id, t.slot)
+	t.key = d.store.keys.ticket(t.name, t.s.id, t.slot)
 	d.tickets[t.id] = t
 	t.s.tickets[t.id] = t
 	t.waits = true
 	t.s.waiting++
-	if !t.s.post {
-		d.planKeeper(t.s.created.Add(postAfter))
+	if !t.s.watched {
+		d.tendAt(t.s.created.Add(watchAfter))
 	}
-	d.planKeeper(t.s.asked.Add(k.ttl / fresh))
+	d.tendAt(t.s.asked.Add(k.ttl / fresh))
 	return t, nil, nil
 }
 
@@ -155,36 +155,36 @@ func (d *Driver) createSession(ctx context.Context, c *class, k kind) error {
 	d.sessions[s] = struct{}{}
 	c.use = s
 	d.classes[k] = c
-	d.planKeeper(asked.Add(idleFor))
+	d.tendAt(asked.Add(idleFor))
 	return nil
 }
 
-// renewSession renews s; false: it is dead, and all its tickets are lost.
+// renewSession renews s; false: it is over, and all its tickets are lost.
 func (d *Driver) renewSession(ctx context.Context, s *session) (alive bool, err error) {
 	asked := time.Now()
 	alive, err = d.store.renewSession(ctx, s.id)
 	if err == nil && !alive {
-		d.bury(s)
+		d.sessionOver(s)
 		return false, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.heard(s, err)
+	d.answered(s, err)
 	if err == nil && asked.After(s.asked) {
 		s.asked = asked
 	}
 	return err == nil, err
 }
 
-// heard notes whether the store has answered a request about s. After an outage
+// answered notes whether the store has answered a request about s. After an outage
 // blocking queries may hang on dead connections. With mu held.
-func (d *Driver) heard(s *session, err error) {
+func (d *Driver) answered(s *session, err error) {
 	switch {
 	case err != nil:
 		s.failing = true
 	case s.failing:
 		s.failing, s.retry = false, 0
-		d.recheckLines()
+		d.recheckQueues()
 	}
 }
 
@@ -215,13 +215,10 @@ func (d *Driver) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	}
 }
 
-var (
-	errSession     = errors.New("the consul session has ended")
-	errSessionLost = fmt.Errorf("%w: %w", driver.ErrLost, errSession)
-)
+var errSessionLost = fmt.Errorf("%w: %w", driver.ErrLost, errSession)
 
-// bury gives up a session that Consul does not have any more.
-func (d *Driver) bury(s *session) {
+// sessionOver gives up a session that Consul does not have any more.
+func (d *Driver) sessionOver(s *session) {
 	d.mu.Lock()
 	if s.ended {
 		d.mu.Unlock()
@@ -230,16 +227,16 @@ func (d *Driver) bury(s *session) {
 	d.forget(s)
 	lost := make([]*ticket, 0, len(s.tickets))
 	for _, t := range s.tickets {
-		if t.place != nil && t.place.s != s {
+		if t.target != nil && t.target.s != s {
 			d.movedLocked(t) // it is there, or nowhere: the next renewal asks
 			continue
 		}
-		if t.mover != nil {
-			t.mover.place = nil
+		if t.targetOf != nil {
+			t.targetOf.target = nil
 		}
 		lost = append(lost, t)
 		delete(d.tickets, t.id)
-		t.home.freeSlot(t.name, t.slot)
+		t.first.freeSlot(t.name, t.slot)
 	}
 	clear(s.tickets)
 	d.mu.Unlock()
@@ -304,7 +301,7 @@ func (s *session) kept(now time.Time) bool {
 	return false
 }
 
-// isOwn tells whether a key of a line is that of a ticket of this driver. With
+// isOwn tells whether a key of a queue is that of a ticket of this driver. With
 // mu held.
 func (d *Driver) isOwn(key string) bool {
 	_, slot := path.Split(key)

@@ -13,7 +13,7 @@ type ticket struct {
 	id   string
 
 	s      *session
-	home   *session // whose slot it has
+	first  *session // in which it was created: its key and slot are of that one
 	slot   int
 	key    string
 	number uint64
@@ -23,10 +23,19 @@ type ticket struct {
 	shared bool
 	held   bool
 	waits  bool      // an Acquire is under way
-	doubt  bool      // it may yet be created by a request that was not answered
+	unsure bool      // a request that was not answered may yet create it
 	keep   time.Time // until when Close leaves it
-	place  *ticket   // in the session to which it is being moved, or may have been; or nil
-	mover  *ticket   // of a place: the ticket that is being moved
+	// While it is being moved to another session, or may have been, target stands for
+	// it there.
+	target, targetOf *ticket
+}
+
+// entry is the ticket as the store has it. With mu held.
+func (t *ticket) entry() entry {
+	return entry{
+		pair:  pair{Key: t.key, Session: t.s.id, CreateIndex: t.number, ModifyIndex: t.modify},
+		value: value{ID: t.id, Shared: t.shared},
+	}
 }
 
 // tellLost tells whoever has the ticket that it is gone from the store.
@@ -51,8 +60,8 @@ func (d *Driver) endWait(t *ticket, cause error) {
 	}
 }
 
-// detach takes the ticket out of the books: it is not in the store, or nobody
-// will ask for it again. False: it was not in them.
+// detach forgets the ticket: it is not in the store, or nobody will ask for it
+// again. False: it was not known.
 func (d *Driver) detach(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,12 +72,12 @@ func (d *Driver) detachLocked(t *ticket) bool {
 	if d.tickets[t.id] != t {
 		return false
 	}
-	if t.place != nil {
-		d.detachLocked(t.place)
-		t.place = nil
+	if t.target != nil {
+		d.detachLocked(t.target)
+		t.target = nil
 	}
 	delete(d.tickets, t.id)
-	t.home.freeSlot(t.name, t.slot)
+	t.first.freeSlot(t.name, t.slot)
 	delete(t.s.tickets, t.id)
 	d.unwait(t)
 	d.settle(t.s)
@@ -95,7 +104,7 @@ func (d *Driver) settle(s *session) {
 		d.destroyLocked(s)
 		return
 	}
-	d.planKeeper(s.idle.Add(idleFor))
+	d.tendAt(s.idle.Add(idleFor))
 }
 
 // holdLocked notes that a ticket is granted. With mu held.
@@ -108,13 +117,13 @@ func (d *Driver) holdLocked(t *ticket) {
 	}
 }
 
-func (d *Driver) setDoubt(t *ticket) {
+func (d *Driver) setUnsure(t *ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t.doubt = true
+	t.unsure = true
 }
 
-// lose takes a ticket that the store does not have any more off the books.
+// lose forgets a ticket that the store does not have any more, and says so.
 func (d *Driver) lose(t *ticket, cause error) {
 	if d.detach(t) {
 		d.tellLost(t, cause)

@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/hashicorp/consul/api"
@@ -33,63 +34,48 @@ import (
 // the ticket.
 func (d *Driver) tryOnce(ctx context.Context, r driver.Request, k kind) (*ticket, []entry, error) {
 	for {
-		line, guards, err := d.readGuarded(ctx, r)
+		queue, guards, err := d.store.look(ctx, r.Name)
 		if err != nil {
 			return nil, nil, err
 		}
-		if t, err := d.found(r, line); t != nil || err != nil {
-			return t, line, err
+		if t := d.found(r, queue); t != nil {
+			return t, queue, nil
 		}
-		asked := append(tickets(line), r.Ticket(0))
-		if !driver.Grantable(asked, len(line)) {
+		asked := append(tickets(queue), r.Ticket(0))
+		if !driver.Grantable(asked, len(queue)) {
 			return nil, nil, d.refuse(ctx, r)
 		}
 		t, err := d.attach(ctx, &ticket{name: r.Name, id: r.ID, shared: r.Shared}, k, d.since(r, fresh))
 		if err != nil {
 			return nil, nil, err
 		}
-		line, err = d.commitTry(ctx, t, r, k, guards)
-		var moved *rollback
+		e := entry{pair: pair{Key: t.key, Session: t.first.id}, value: valueOf(r, k.ttl)}
+		e, queue, err = d.store.putIf(ctx, r, e, guards)
 		switch {
-		case err == nil && standing(line, t.number):
-			return t, line, nil
-		case err == nil && line != nil: // somebody is queued who does not know of guards
-			return nil, nil, d.refuse(ctx, r)
-		case err != nil && (errors.Is(err, errSession) || !errors.As(err, &moved)):
-			return nil, nil, err
+		case errors.Is(err, errChanged):
+			continue
+		case err != nil:
+			return nil, nil, d.notCreated(t, err)
 		}
+		d.numbered(t, e)
+		if !standing(queue, e.CreateIndex) { // somebody is queued who does not know of guards
+			return nil, nil, d.refuse(ctx, r)
+		}
+		return t, queue, nil
 	}
-}
-
-// readGuarded reads the queue of a name and its guards, exactly and at one index.
-func (d *Driver) readGuarded(ctx context.Context, r driver.Request) ([]entry, map[string]pair, error) {
-	prefix := d.keys.guards(r.Name)
-	pairs, err := d.store.trees(ctx, prefix, d.keys.line(r.Name))
-	if err != nil {
-		return nil, nil, err
-	}
-	guards := make(map[string]pair, 2)
-	for len(pairs) > 0 && strings.HasPrefix(pairs[0].Key, prefix) {
-		guards[pairs[0].Key] = pairs[0]
-		pairs = pairs[1:]
-	}
-	line, err := parseLine(pairs)
-	return line, guards, err
 }
 
 // found returns the ticket if an earlier request has created it, whose answer was
 // lost.
-func (d *Driver) found(r driver.Request, line []entry) (*ticket, error) {
+func (d *Driver) found(r driver.Request, queue []entry) *ticket {
 	t := d.ticketOf(r.ID)
-	if t == nil {
-		return nil, nil
-	}
-	for _, e := range line {
-		if e.ID == r.ID && standing(line, e.CreateIndex) {
-			return t, d.numbered(t, e.pair)
+	for _, e := range queue {
+		if t != nil && e.ID == r.ID && standing(queue, e.CreateIndex) {
+			d.numbered(t, e)
+			return t
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // refuse makes sure that a try that is refused leaves no ticket, and that none
@@ -100,70 +86,83 @@ func (d *Driver) refuse(ctx context.Context, r driver.Request) error {
 			return err
 		}
 	}
-	return driver.ErrNotAcquired // failedAcquire takes what was not created off the books
+	return driver.ErrNotAcquired // failedAcquire forgets what was not created
 }
 
 // created tells whether t was created, or may be.
 func (d *Driver) created(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return t.doubt || t.number > 0
+	return t.unsure || t.number > 0
 }
 
-// commitTry creates the ticket of a try if its guards are as they were read, and
-// returns the queue as it then is: what is granted is decided by that, as for everybody. It
-// returns nil, and no error, when it had to make guards.
-func (d *Driver) commitTry(ctx context.Context, t *ticket, r driver.Request, k kind, guards map[string]pair) ([]entry, error) {
-	name := d.keys.line(r.Name)
-	wanted := []string{d.keys.guard(r.Name, false)}
+// errChanged says that the guards of a try have changed, or were made.
+var errChanged = errors.New("the queue has changed")
+
+// look reads the queue of a name and its guards, exactly and at one index.
+func (s *store) look(ctx context.Context, name string) ([]entry, map[string]pair, error) {
+	prefix := s.keys.guards(name)
+	pairs, err := s.trees(ctx, prefix, s.keys.queue(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	guards := make(map[string]pair, 2)
+	for len(pairs) > 0 && strings.HasPrefix(pairs[0].Key, prefix) {
+		guards[pairs[0].Key] = pairs[0]
+		pairs = pairs[1:]
+	}
+	queue, err := parseQueue(pairs)
+	return queue, guards, err
+}
+
+// putIf creates a ticket if its guards are as they were read, and returns the
+// queue as it then is: what is granted is decided by that, as for everybody.
+// errChanged says that the guards are others, or had to be made.
+func (s *store) putIf(ctx context.Context, r driver.Request, e entry, guards map[string]pair) (entry, []entry, error) {
+	wanted := []string{s.keys.guard(r.Name, false)}
 	if !r.Shared || r.Limit > 0 {
-		wanted = append(wanted, d.keys.guard(r.Name, true))
+		wanted = append(wanted, s.keys.guard(r.Name, true))
 	}
-	ops := []op{
-		keyOp(api.KVCheckNotExists, d.keys.barred(t.home.id, r.ID)),
-		lockOp(t.key, t.home.id, newValue(r, k.ttl)),
-	}
+	ops := s.create(e)
 	var missing []op
 	for _, key := range wanted {
 		if g, ok := guards[key]; ok {
 			ops = append(ops, indexOp(g))
 		} else {
-			missing = append(missing, lockOp(key, t.home.id, []byte("made by "+r.ID)))
+			missing = append(missing, lockOp(key, e.Session, []byte("made by "+r.ID)))
 		}
 	}
 	if len(missing) > 0 {
-		return nil, d.makeGuards(ctx, t, missing)
+		return e, nil, s.makeGuards(ctx, missing)
 	}
-	own := d.keys.guard(r.Name, r.Shared)
+	own := s.keys.guard(r.Name, r.Shared)
 	change := keyOp(api.KVDelete, own)
 	if _, ok := guards[own]; ok { // cheaper for the next try than to make it anew
 		change = keyOp(api.KVSet, own)
 		change.KV.Value = []byte("used by " + r.ID) // Consul ignores a write that changes nothing
 	}
-	pairs, err := d.writes.commit(ctx, name, append(ops, change, keyOp(api.KVGetTree, name))...)
-	if err != nil {
-		return nil, d.notJoined(t, err)
+	created, queue, err := s.created(ctx, r.Name, e, append(ops, change, keyOp(api.KVGetTree, s.keys.queue(r.Name))))
+	if errors.As(err, new(*rollback)) && !errors.Is(err, errSession) {
+		err = errChanged
 	}
-	if err := d.numbered(t, pairs[0]); err != nil {
-		return nil, err
-	}
-	tree := pairs[1:]
-	for len(tree) > 0 && !strings.HasPrefix(tree[0].Key, name) {
-		tree = tree[1:] // of the guards
-	}
-	return parseLine(tree)
+	return created, queue, err
 }
 
 // makeGuards makes guards that are missing, unless somebody else does.
-func (d *Driver) makeGuards(ctx context.Context, t *ticket, missing []op) error {
-	err := d.store.do(ctx, missing...)
+func (s *store) makeGuards(ctx context.Context, missing []op) error {
+	_, err := s.commit(ctx, missing...)
 	var refused *rollback
 	switch {
+	case err == nil:
 	case !errors.As(err, &refused):
-		return err
+		return notPut{err}
 	case strings.Contains(refused.Error(), "invalid session"):
-		d.bury(t.home)
-		return errSession
+		return fmt.Errorf("%w: %w", errSession, err)
 	}
-	return nil
+	return errChanged
 }
+
+// notPut is an error before the request that would have created a ticket.
+type notPut struct{ error }
+
+func (e notPut) Unwrap() error { return e.error }

@@ -3,183 +3,135 @@ package consul
 import (
 	"slices"
 	"sort"
+
+	"github.com/lockerproject/locker/driver"
 )
 
-// A view is what a driver knows of a line: its live tickets up to a Raft index,
+// A view is what a driver knows of a queue: its live tickets up to a Raft index,
 // and perhaps some that have gone meanwhile.
 //
-// A ticket's number is the Raft index of its creation, which is given once; a
-// key comes again, with a larger number. So after an index nothing can appear ahead of
-// a number below it, and a ticket that has gone stays gone: a ticket that the view says is granted is
-// granted, however old the view is. An old view can only be too cautious.
+// A ticket's number is the Raft index of its creation, which is given once; a key
+// is used again, with a larger number. So what is ahead of a ticket only ever
+// goes away: after an index no number below it appears, and a ticket that has gone
+// stays gone. A ticket that the view grants is granted, however old the view
+// is. An old view can only be too cautious.
 type view struct {
-	spots    []spot // by number; a part of them has gone
-	head     int    // all before it have gone
-	live     int
-	complete uint64 // every live ticket with a number up to this is in spots
+	tickets  []queued // by number; a part of them may have gone
+	complete uint64   // every live ticket with a number up to this is in tickets
 }
 
-// A spot is a place in a view.
-type spot struct {
+// queued is a ticket in a view.
+type queued struct {
 	number uint64
 	modify uint64
 	key    string
 	shared bool
 	limit  int
-	gone   bool
 }
 
-func spotOf(e entry) spot {
-	return spot{number: e.CreateIndex, modify: e.ModifyIndex, key: e.Key, shared: e.Shared, limit: e.Limit}
+func (e entry) queued() queued {
+	return queued{number: e.CreateIndex, modify: e.ModifyIndex, key: e.Key, shared: e.Shared, limit: e.Limit}
 }
 
-// replace takes over a line that was read at the given index or later. Unless
+// replace takes over a queue that was read at the given index or later. Unless
 // exact says that it was read after all that the view knows had happened, an
-// older line is left aside.
-func (v *view) replace(line []entry, index uint64, exact bool) {
+// older queue is ignored.
+func (v *view) replace(queue []entry, index uint64, exact bool) {
 	if index < v.complete && !exact {
 		return
 	}
-	later := v.spots[v.find(index+1):] // joined after the read
-	spots := make([]spot, 0, len(line)+len(later))
-	for _, e := range line {
-		spots = append(spots, spotOf(e))
+	later := v.tickets[v.find(index+1):] // created after the read
+	tickets := make([]queued, 0, len(queue)+len(later))
+	for _, e := range queue {
+		tickets = append(tickets, e.queued())
 	}
-	for _, s := range later {
-		if !s.gone && (len(spots) == 0 || s.number > spots[len(spots)-1].number) {
-			spots = append(spots, s)
+	for _, t := range later {
+		if len(tickets) == 0 || t.number > tickets[len(tickets)-1].number {
+			tickets = append(tickets, t)
 		}
 	}
-	v.spots, v.head, v.live = spots, 0, len(spots)
+	v.tickets = tickets
 	v.complete = max(v.complete, index)
 }
 
-// add takes in one ticket.
-func (v *view) add(s spot) {
-	i := v.find(s.number)
-	if i < len(v.spots) && v.spots[i].number == s.number {
-		return
+// add adds one ticket.
+func (v *view) add(t queued) {
+	if i := v.find(t.number); i == len(v.tickets) || v.tickets[i].number != t.number {
+		v.tickets = slices.Insert(v.tickets, i, t)
 	}
-	v.spots = slices.Insert(v.spots, i, s)
-	v.head = min(v.head, i)
-	v.live++
 }
 
-// remove takes out a ticket that has gone from the store.
+// remove removes a ticket that has gone from the store.
 func (v *view) remove(number uint64) {
 	i := v.find(number)
-	if i == len(v.spots) || v.spots[i].number != number || v.spots[i].gone {
-		return
-	}
-	v.spots[i].gone = true
-	v.spots[i].key = ""
-	v.live--
-	for v.head < len(v.spots) && v.spots[v.head].gone {
-		v.head++
-	}
-	if v.head > 64 && v.head > len(v.spots)/2 {
-		v.spots = slices.Clone(v.spots[v.head:])
-		v.head = 0
+	switch {
+	case !v.has(number):
+	case i == 0: // mostly the first goes: without moving the others
+		v.tickets[0] = queued{}
+		v.tickets = v.tickets[1:]
+	default:
+		v.tickets = slices.Delete(v.tickets, i, i+1)
 	}
 }
 
-// prune takes out the tickets that had gone at the given index or later, at which
-// the keys below the line's prefix were read. Of tickets that were created after
-// it that says nothing.
-func (v *view) prune(keys []string, index uint64) {
-	there := make(map[string]struct{}, len(keys))
-	for _, key := range keys {
-		there[key] = struct{}{}
-	}
-	var gone []uint64
-	for _, s := range v.spots[v.head:] {
-		if _, ok := there[s.key]; !ok && !s.gone && s.number <= index {
-			gone = append(gone, s.number)
-		}
-	}
-	for _, number := range gone {
-		v.remove(number)
-	}
-}
-
-// find returns where a number stands, or would.
+// find returns the index of a number, or that which it would have.
 func (v *view) find(number uint64) int {
-	return sort.Search(len(v.spots), func(i int) bool { return v.spots[i].number >= number })
+	return sort.Search(len(v.tickets), func(i int) bool { return v.tickets[i].number >= number })
 }
 
 // has tells whether a ticket is in the view.
 func (v *view) has(number uint64) bool {
 	i := v.find(number)
-	return i < len(v.spots) && v.spots[i].number == number && !v.spots[i].gone
+	return i < len(v.tickets) && v.tickets[i].number == number
 }
 
-// granted calls yield for every ticket that is granted (driver.Grantable). It
-// looks no further than the first widest tickets, where 0 means all: widest is
-// the largest limit that the caller asks for.
-func (v *view) granted(widest int, yield func(number uint64)) {
-	ahead := 0
-	for _, s := range v.spots[v.head:] {
-		if s.gone {
-			continue
-		}
-		if s.number > v.complete || widest > 0 && ahead >= widest {
+// granted calls yield for every ticket that is granted (driver.Grantable).
+func (v *view) granted(yield func(number uint64)) {
+	for i, t := range v.tickets {
+		switch {
+		case t.number > v.complete:
 			return
-		}
-		if !s.shared {
-			if ahead == 0 {
-				yield(s.number)
+		case !t.shared:
+			if i == 0 {
+				yield(t.number)
 			}
-			return // everything behind an exclusive ticket is blocked
+			return // whatever follows an exclusive ticket is blocked
+		case t.limit == 0 || i < t.limit:
+			yield(t.number)
 		}
-		if s.limit == 0 || ahead < s.limit {
-			yield(s.number)
-		}
-		ahead++
 	}
 }
 
-// A target is what to watch until a blocked ticket may be granted.
-type target struct {
-	spot
-	whole bool // no single ticket decides: watch the whole line
-}
-
-// blocker returns what holds up the ticket with the given number, the first of
-// those that the caller waits for.
+// blocker returns the ticket to watch for the one with the given number, which
+// is the first of those that the caller waits for; false: no single ticket
+// decides.
 //
 // Where several tickets ahead must all go, any of them may be watched. The
-// last but one is the best choice: when it has gone, the line is read again
+// last but one is the best choice: when it has gone, the queue is read again
 // while the last still holds the lock, and when the last has gone nothing needs
 // to be read.
-func (v *view) blocker(number uint64) target {
-	var all, exclusive [2]*spot // the last two
-	var self *spot
-	for i := v.head; i < len(v.spots); i++ {
-		s := &v.spots[i]
-		if s.gone {
-			continue
-		}
-		if s.number >= number {
-			self = s
-			break
-		}
-		all[0], all[1] = all[1], s
-		if !s.shared {
-			exclusive[0], exclusive[1] = exclusive[1], s
+func (v *view) blocker(number uint64) (queued, bool) {
+	i := v.find(number)
+	ahead := v.tickets[:i]
+	exclusive := slices.DeleteFunc(slices.Clone(ahead), func(t queued) bool { return t.shared })
+	switch permit := i == len(v.tickets) || v.tickets[i].shared; {
+	case len(exclusive) > 0:
+		ahead = exclusive
+	case permit && (i == len(v.tickets) || v.tickets[i].limit != 1):
+		return queued{}, false
+	}
+	if len(ahead) == 0 {
+		return queued{}, false
+	}
+	return ahead[max(len(ahead)-2, 0)], true
+}
+
+// standing tells whether the ticket with the number is granted in the queue.
+func standing(queue []entry, number uint64) bool {
+	for i, e := range queue {
+		if e.CreateIndex == number {
+			return driver.Grantable(tickets(queue[:i+1]), i)
 		}
 	}
-	last := exclusive
-	switch {
-	case exclusive[1] != nil:
-	case self == nil || self.shared && self.limit != 1:
-		return target{whole: true}
-	default:
-		last = all
-	}
-	for _, s := range last {
-		if s != nil {
-			return target{spot: *s}
-		}
-	}
-	return target{whole: true}
+	return false
 }

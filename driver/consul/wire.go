@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,55 +16,47 @@ import (
 
 // Keys, below the prefix:
 //
-//	<bucket>/<name>/<session>-<slot>    a ticket, locked by its session
-//	~/<session>                         a session's letter box (letterbox.go)
-//	~/<session>/<id>                    a ticket that must not be created any more (lease.go)
-//	~/guard/<hash>/x and s              what a try is conditional on (try.go)
+//	~queue/<name>/<session>-<slot>   a ticket, locked by its session
+//	~/protocol                       the version of all this
+//	~/<session>                      is written to when a ticket of the session is broken
+//	~/<session>/<id>                 a tombstone: this ticket must not be created any more
+//	~/guard/<hash>/x and s           what a try is conditional on
 //
-// All of them are locked by a session of behaviour "delete" and die with it.
-// The bucket, a hash of the name, lets many names be watched at once. A ticket's
-// ID is in its value; its key is used again (slots.go).
-const (
-	buckets  = 32
-	guards   = 256
-	internal = "~"
-)
+// All but the version are locked by a session of behaviour "delete" and die with
+// it. A ticket's ID is in its value, since its key is used again. No prefix holds
+// a ~, so that a longer one does not reach into a queue.
+const guards = 256
 
 // keyspace knows how keys are made.
 type keyspace struct{ prefix string } // without a slash at its end
 
-func hashOf(name string) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(name))
-	return h.Sum32()
-}
-
-func (k keyspace) bucket(name string) string {
-	n := hashOf(name) % buckets
-	return k.prefix + "/" + string(hexLower[n>>4]) + string(hexLower[n&15]) + "/"
-}
-
-// line is the prefix of a name's tickets. Its slash at the end keeps foo apart
+// queue is the prefix of a name's tickets. Its slash at the end keeps foo apart
 // from foobar, and the escaping keeps it apart from foo/bar.
-func (k keyspace) line(name string) string { return k.bucket(name) + escape(name) + "/" }
+func (k keyspace) queue(name string) string { return k.queues() + escape(name) + "/" }
+
+// queues is the prefix of all tickets.
+func (k keyspace) queues() string { return k.prefix + "/~queue/" }
 
 func (k keyspace) ticket(name, session string, slot int) string {
-	return k.line(name) + session + "-" + strconv.Itoa(slot)
+	return k.queue(name) + session + "-" + strconv.Itoa(slot)
 }
 
-func (k keyspace) letterbox(session string) string {
-	return k.prefix + "/" + internal + "/" + session
+// notice is the key that a session is notified by.
+func (k keyspace) notice(session string) string { return k.prefix + "/~/" + session }
+
+func (k keyspace) tombstone(session, id string) string {
+	return k.notice(session) + "/" + escape(id)
 }
 
-func (k keyspace) barred(session, id string) string {
-	return k.letterbox(session) + "/" + escape(id)
-}
+// protocol is the key that says which version is in use. It outlives all sessions.
+func (k keyspace) protocol() string { return k.prefix + "/~/protocol" }
 
 // guards is the prefix of the two guard keys of a name, which other names may
 // share.
 func (k keyspace) guards(name string) string {
-	n := hashOf(name) / buckets % guards
-	return k.prefix + "/" + internal + "/guard/" + string(hexLower[n>>4]) + string(hexLower[n&15]) + "/"
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return fmt.Sprintf("%s/~/guard/%02x/", k.prefix, h.Sum32()%guards)
 }
 
 // guard is the guard key against shared or exclusive tickets.
@@ -76,15 +69,12 @@ func (k keyspace) guard(name string, shared bool) string {
 
 // nameOf takes the name out of a ticket's key; false: it is not a ticket's.
 func (k keyspace) nameOf(key string) (string, bool) {
-	rest, ok := strings.CutPrefix(key, k.prefix+"/")
-	if !ok {
+	rest, ours := strings.CutPrefix(key, k.queues())
+	name, _, ticket := strings.Cut(rest, "/")
+	if !ours || !ticket {
 		return "", false
 	}
-	parts := strings.Split(rest, "/")
-	if len(parts) != 3 || parts[0] == internal {
-		return "", false
-	}
-	return unescape(parts[1])
+	return unescape(name)
 }
 
 // checkPrefix refuses prefixes that Consul's HTTP API would change or refuse.
@@ -109,10 +99,7 @@ func plain(c byte) bool {
 		c == '-' || c == '_' || c == '.'
 }
 
-const (
-	hexDigits = "0123456789ABCDEF"
-	hexLower  = "0123456789abcdef"
-)
+const hexDigits = "0123456789ABCDEF"
 
 // escape makes one part of a path of any string. It is one to one.
 func escape(s string) string {
@@ -173,11 +160,15 @@ type value struct {
 	Joined int64  `json:"joined_ms"` // by the clock of who joined: for people only
 }
 
-func newValue(r driver.Request, ttl time.Duration) []byte {
-	b, _ := json.Marshal(value{ // cannot fail: strings and numbers
+func valueOf(r driver.Request, ttl time.Duration) value {
+	return value{
 		ID: r.ID, Owner: r.Owner, Note: r.Note, Shared: r.Shared, Limit: r.Limit,
 		TTL: ttl.Milliseconds(), Joined: time.Now().UnixMilli(),
-	})
+	}
+}
+
+func (v value) encode() []byte {
+	b, _ := json.Marshal(v) // cannot fail: strings and numbers
 	return b
 }
 
@@ -190,19 +181,35 @@ type pair struct {
 	ModifyIndex uint64
 }
 
-// An entry is a ticket as it stands in the store.
+// An entry is a ticket in the store.
 type entry struct {
 	pair
 	value
 }
 
+// ticket is the entry as the driver interface shows it, without what only holders know.
+func (e entry) ticket() driver.Ticket {
+	return driver.Ticket{
+		ID: e.ID, Token: e.CreateIndex, Owner: e.Owner, Note: e.Note,
+		Shared: e.Shared, Limit: e.Limit, Since: time.UnixMilli(e.Joined),
+	}
+}
+
+func tickets(queue []entry) []driver.Ticket {
+	ts := make([]driver.Ticket, len(queue))
+	for i, e := range queue {
+		ts[i] = e.ticket()
+	}
+	return ts
+}
+
 var errForeign = errors.New("is not a ticket but another program's: only locker may write below its prefix")
 
-// parseLine makes a line of the pairs under a name's prefix. A key that
-// nobody's session locks holds nothing up: it is the rest of a ticket that an
+// parseQueue makes a queue of the pairs under a name's prefix. A key that
+// nobody's session locks blocks nobody: it is the rest of a ticket that an
 // operator has unlocked by hand.
-func parseLine(pairs []pair) ([]entry, error) {
-	line := make([]entry, 0, len(pairs))
+func parseQueue(pairs []pair) ([]entry, error) {
+	queue := make([]entry, 0, len(pairs))
 	for _, p := range pairs {
 		if p.Session == "" {
 			continue
@@ -211,28 +218,11 @@ func parseLine(pairs []pair) ([]entry, error) {
 		if err := json.Unmarshal(p.Value, &e.value); err != nil || e.ID == "" {
 			return nil, fmt.Errorf("key %q of index %d %w", p.Key, p.CreateIndex, errForeign)
 		}
-		line = append(line, e)
+		e.Value = nil // it is in value
+		queue = append(queue, e)
 	}
-	slices.SortFunc(line, func(a, b entry) int {
-		if a.CreateIndex != b.CreateIndex {
-			if a.CreateIndex < b.CreateIndex {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Key, b.Key)
+	slices.SortFunc(queue, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.Key, b.Key))
 	})
-	return line, nil
-}
-
-// tickets is the line as the seam shows it, without what only holders know.
-func tickets(line []entry) []driver.Ticket {
-	ts := make([]driver.Ticket, len(line))
-	for i, e := range line {
-		ts[i] = driver.Ticket{
-			ID: e.ID, Token: e.CreateIndex, Owner: e.Owner, Note: e.Note,
-			Shared: e.Shared, Limit: e.Limit, Since: time.UnixMilli(e.Joined),
-		}
-	}
-	return ts
+	return queue, nil
 }

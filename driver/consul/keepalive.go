@@ -5,52 +5,52 @@ import (
 	"time"
 )
 
-// The keeper is a timer, not a goroutine. It renews the sessions of tickets that
-// join or wait (the core renews those that are held), opens letter boxes, and
-// destroys sessions that nobody needs.
+// A timer keeps the sessions alive of tickets that are being queued or wait (the
+// core renews those that are held), begins to watch for losses, and destroys
+// sessions that nobody needs.
 
 const (
 	// idleFor is how long a session without tickets is kept for the next one.
 	idleFor = 10 * time.Second
-	// postAfter is how old a session is before its letter box is opened, so
-	// that short uses do without it.
-	postAfter = 200 * time.Millisecond
+	// watchAfter is how old a session is before losses of its tickets are watched
+	// for, so that short uses do without it.
+	watchAfter = 200 * time.Millisecond
 	// renewBound is how long one renewal may take.
 	renewBound = 5 * time.Second
 )
 
-// planKeeper makes the keeper look at a time, or earlier. With mu held.
-func (d *Driver) planKeeper(at time.Time) {
-	if d.closed || !d.keepAt.IsZero() && !at.Before(d.keepAt) {
+// tendAt has the sessions tended at a time, or earlier. With mu held.
+func (d *Driver) tendAt(at time.Time) {
+	if d.closed || !d.nextTend.IsZero() && !at.Before(d.nextTend) {
 		return
 	}
-	d.keepAt = at
-	if d.keeper == nil {
-		d.keeper = time.AfterFunc(time.Until(at), d.keep)
+	d.nextTend = at
+	if d.tender == nil {
+		d.tender = time.AfterFunc(time.Until(at), d.tendAll)
 		return
 	}
-	d.keeper.Reset(time.Until(at))
+	d.tender.Reset(time.Until(at))
 }
 
-// keep looks at all sessions once and plans its next look.
-func (d *Driver) keep() {
+// tendAll does what is due for all sessions, and plans the next time.
+func (d *Driver) tendAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.keepAt = time.Time{}
+	d.nextTend = time.Time{}
 	if d.closed {
 		return
 	}
 	now := time.Now()
 	for s := range d.sessions {
-		if next := d.look(s, now); !next.IsZero() {
-			d.planKeeper(next)
+		if next := d.tend(s, now); !next.IsZero() {
+			d.tendAt(next)
 		}
 	}
 }
 
-// look does what is due for one session, and returns when something else will
+// tend does what is due for one session, and returns when something else will
 // be; zero: when somebody asks. With mu held.
-func (d *Driver) look(s *session, now time.Time) time.Time {
+func (d *Driver) tend(s *session, now time.Time) time.Time {
 	if len(s.tickets) == 0 {
 		if end := s.idle.Add(idleFor); now.Before(end) {
 			return end
@@ -60,12 +60,12 @@ func (d *Driver) look(s *session, now time.Time) time.Time {
 		return time.Time{}
 	}
 	var next time.Time
-	if !s.post {
-		if open := s.created.Add(postAfter); now.Before(open) {
-			next = open
+	if !s.watched {
+		if begin := s.created.Add(watchAfter); now.Before(begin) {
+			next = begin
 		} else {
-			s.post = true
-			d.work.Go(func() { d.readPost(s) })
+			s.watched = true
+			d.work.Go(func() { d.watchLosses(s) })
 		}
 	}
 	if s.waiting > 0 && !s.renewing {
@@ -94,7 +94,7 @@ func (d *Driver) renewWaiting(s *session) {
 		s.retry = min(backoff(s.retry), s.ttl/10)
 		s.next = time.Now().Add(s.retry)
 	}
-	d.planKeeper(time.Now().Add(time.Millisecond))
+	d.tendAt(time.Now().Add(time.Millisecond))
 }
 
 func earliest(a, b time.Time) time.Time {

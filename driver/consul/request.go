@@ -1,0 +1,327 @@
+package consul
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// requests sends requests to Consul, one in each method, and keeps no state.
+type requests struct {
+	client    *api.Client
+	dc        string
+	namespace string
+	partition string
+}
+
+func (r *requests) write(ctx context.Context) *api.WriteOptions {
+	o := &api.WriteOptions{Datacenter: r.dc, Namespace: r.namespace, Partition: r.partition}
+	return o.WithContext(ctx)
+}
+
+// read is for reads in Consul's default mode, which a deposed leader may answer
+// from the past.
+func (r *requests) read(ctx context.Context) *api.QueryOptions {
+	o := &api.QueryOptions{Datacenter: r.dc, Namespace: r.namespace, Partition: r.partition}
+	return o.WithContext(ctx)
+}
+
+// exact is for reads before which the server makes sure that it still leads.
+func (r *requests) exact(ctx context.Context) *api.QueryOptions {
+	o := r.read(ctx)
+	o.RequireConsistent = true
+	return o
+}
+
+// op is one operation of a transaction that writes.
+type op struct{ KV kvOp }
+
+type kvOp struct {
+	Verb      api.KVOp
+	Key       string
+	Value     []byte `json:",omitempty"`
+	Session   string `json:",omitempty"`
+	Index     uint64 `json:",omitempty"`
+	Namespace string `json:",omitempty"`
+	Partition string `json:",omitempty"`
+}
+
+func keyOp(verb api.KVOp, key string) op { return op{kvOp{Verb: verb, Key: key}} }
+
+func lockOp(key, session string, value []byte) op {
+	return op{kvOp{Verb: api.KVLock, Key: key, Session: session, Value: value}}
+}
+
+// indexOp makes a transaction fail unless the key is as it was read.
+func indexOp(p pair) op {
+	return op{kvOp{Verb: api.KVCheckIndex, Key: p.Key, Index: p.ModifyIndex}}
+}
+
+// commit runs a transaction that writes: through Raft, so the server that
+// answers is the leader, and what it answers is the truth at one Raft index.
+func (r *requests) commit(ctx context.Context, ops ...op) ([]pair, error) {
+	if r.namespace != "" || r.partition != "" {
+		for i := range ops {
+			ops[i].KV.Namespace, ops[i].KV.Partition = r.namespace, r.partition
+		}
+	}
+	var out struct{ Results []struct{ KV pair } }
+	if _, err := r.client.Raw().Write("/v1/txn", ops, &out, r.write(ctx)); err != nil {
+		return nil, asRollback(err)
+	}
+	pairs := make([]pair, len(out.Results))
+	for i, result := range out.Results {
+		pairs[i] = result.KV
+	}
+	return pairs, nil
+}
+
+// checkSession asks which of the keys are not locked by the session, in at
+// most 64 keys.
+func (r *requests) checkSession(q *api.QueryOptions, session string, keys []string) (missing []int, err error) {
+	ops := make(api.TxnOps, len(keys))
+	for i, key := range keys {
+		ops[i] = r.readOp(api.KVCheckSession, key)
+		ops[i].KV.Session = session
+	}
+	ok, out, _, err := r.client.Txn().Txn(ops, q)
+	if err != nil || ok {
+		return nil, err
+	}
+	for _, e := range out.Errors {
+		if isDenied(e.What) {
+			return nil, denied(e.What)
+		}
+		missing = append(missing, e.OpIndex)
+	}
+	return missing, nil
+}
+
+func (r *requests) readOp(verb api.KVOp, key string) *api.TxnOp {
+	return &api.TxnOp{KV: &api.KVTxnOp{Verb: verb, Key: key, Namespace: r.namespace, Partition: r.partition}}
+}
+
+// trees reads all pairs below some prefixes, exactly and at one index.
+func (r *requests) trees(ctx context.Context, prefixes ...string) ([]pair, error) {
+	ops := make(api.TxnOps, len(prefixes))
+	for i, prefix := range prefixes {
+		ops[i] = r.readOp(api.KVGetTree, prefix)
+	}
+	ok, out, meta, err := r.client.Txn().Txn(ops, r.exact(ctx))
+	switch {
+	case err != nil:
+		return nil, err
+	case meta.ResultsFilteredByACLs:
+		return nil, errFiltered
+	case !ok && len(out.Errors) > 0:
+		return nil, errors.New(out.Errors[0].What)
+	}
+	pairs := make([]pair, len(out.Results))
+	for i, result := range out.Results {
+		pairs[i] = pairOf(result.KV)
+	}
+	return pairs, nil
+}
+
+// list reads all pairs below a prefix, at the index that it returns or later.
+func (r *requests) list(q *api.QueryOptions, prefix string) ([]pair, uint64, error) {
+	kvs, meta, err := r.client.KV().List(prefix, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	if meta.ResultsFilteredByACLs {
+		return nil, 0, errFiltered
+	}
+	pairs := make([]pair, len(kvs))
+	for i, kv := range kvs {
+		pairs[i] = pairOf(kv)
+	}
+	return pairs, meta.LastIndex, nil
+}
+
+// get reads one pair, at the index that it returns or later; nil: it is not there.
+func (r *requests) get(q *api.QueryOptions, key string) (*pair, uint64, error) {
+	kv, meta, err := r.client.KV().Get(key, q)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case kv == nil:
+		return nil, meta.LastIndex, nil
+	}
+	p := pairOf(kv)
+	return &p, meta.LastIndex, nil
+}
+
+var errFiltered = errors.New("the ACL token may not read all keys below the prefix")
+
+func pairOf(kv *api.KVPair) pair {
+	return pair{
+		Key: kv.Key, Value: kv.Value, Session: kv.Session,
+		CreateIndex: kv.CreateIndex, ModifyIndex: kv.ModifyIndex,
+	}
+}
+
+// createSession makes a session that only its TTL ends: no health check, so
+// that the failure of the agent that was asked takes no lock away; and no
+// lock delay, see the package comment.
+func (r *requests) createSession(ctx context.Context, name string, ttl time.Duration) (string, error) {
+	in := map[string]any{
+		"Name": name, "TTL": ttl.String(), "Behavior": api.SessionBehaviorDelete,
+		"LockDelay": "0s", "NodeChecks": []string{},
+	}
+	var out struct{ ID string }
+	if _, err := r.client.Raw().Write("/v1/session/create", in, &out, r.write(ctx)); err != nil {
+		return "", err
+	}
+	return out.ID, nil
+}
+
+// errNotReady says that a server does not know yet what it has on its disk.
+var errNotReady = errors.New("the consul server is not ready: it does not know a session that it has")
+
+// renewSession reports false when there is no such session. A leader that has
+// just been started or elected answers so before it has read its log: only an
+// exact read is believed.
+func (r *requests) renewSession(ctx context.Context, id string) (bool, error) {
+	var out []struct{ ID string }
+	_, err := r.client.Raw().Write("/v1/session/renew/"+id, nil, &out, r.write(ctx))
+	if statusOf(err) != http.StatusNotFound {
+		return err == nil, err
+	}
+	there, _, err := r.client.Session().Info(id, r.exact(ctx))
+	if err == nil && there != nil {
+		err = errNotReady
+	}
+	return false, err
+}
+
+func (r *requests) destroySession(ctx context.Context, id string) error {
+	_, err := r.client.Session().Destroy(id, r.write(ctx))
+	return err
+}
+
+// A rollback says that Consul refused a transaction as a whole: nothing of it
+// was done.
+type rollback struct {
+	Errors []struct {
+		OpIndex int
+		What    string
+	}
+}
+
+func (r *rollback) Error() string {
+	var whats []string
+	for _, e := range r.Errors {
+		whats = append(whats, fmt.Sprintf("operation %d: %s", e.OpIndex, e.What))
+	}
+	return "transaction rolled back: " + strings.Join(whats, "; ")
+}
+
+// failed tells whether the operation at index i was refused, and for what.
+func (r *rollback) failed(i int) (string, bool) {
+	for _, e := range r.Errors {
+		if e.OpIndex == i {
+			return e.What, true
+		}
+	}
+	return "", false
+}
+
+// denied says that the ACL token lacks a right, so nothing was done.
+type denied string
+
+func (e denied) Error() string { return string(e) }
+
+func isDenied(what string) bool { return strings.Contains(what, "Permission denied") }
+
+// asRollback reads the answer to a transaction that was refused.
+func asRollback(err error) error {
+	var status api.StatusError
+	if !errors.As(err, &status) || status.Code != http.StatusConflict {
+		return err
+	}
+	var r rollback
+	if json.Unmarshal([]byte(status.Body), &r) != nil || len(r.Errors) == 0 {
+		return err
+	}
+	for _, e := range r.Errors {
+		if isDenied(e.What) {
+			return denied(e.What)
+		}
+	}
+	return &r
+}
+
+// statusOf is the HTTP status that an error tells of, or 0.
+func statusOf(err error) int {
+	var status api.StatusError
+	if errors.As(err, &status) {
+		return status.Code
+	}
+	return 0
+}
+
+// unknown tells whether a write that failed with err may have been done, or
+// may yet be done: everything but an answer that says no.
+func unknown(err error) bool {
+	if errors.As(err, new(*rollback)) || errors.As(err, new(denied)) || errors.As(err, new(notPut)) ||
+		errors.Is(err, driver.ErrLost) {
+		return false
+	}
+	status := statusOf(err)
+	return status < 400 || status >= 500
+}
+
+// passing tells whether an agent that can be reached said that it cannot serve
+// the request at this moment: no leader, a change of leader, a rate limit.
+func passing(err error) bool {
+	var status api.StatusError
+	if !errors.As(err, &status) {
+		// api.Txn reads nothing but the text off a failure.
+		return err != nil && strings.HasPrefix(err.Error(), failedRequest) && transient(err.Error())
+	}
+	switch status.Code {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	case http.StatusInternalServerError:
+		return transient(status.Body)
+	}
+	return false
+}
+
+const failedRequest = "Failed request: "
+
+// transients are parts of what agents and servers say that pass: from Consul's
+// agent/structs/errors.go, Raft, and the connections between them. That an
+// error came by RPC says nothing: agents that are no servers put that before
+// every error.
+var transients = []string{
+	"leader", "No known Consul servers", "No path to datacenter", "no server currently reachable",
+	"not ready", "rate limit", "rpc error getting client", "raft is already shutdown",
+	"timed out", "timeout", "deadline", "EOF", "connection", "broken pipe", "stream closed", "session shutdown",
+}
+
+func transient(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(transients, func(part string) bool {
+		return strings.Contains(text, strings.ToLower(part))
+	})
+}
+
+// mark marks an error that means that Consul serves nobody at the moment. The
+// core marks those of the network.
+func mark(err error) error {
+	if passing(err) || errors.Is(err, errNotReady) {
+		return driver.Unavailable(err)
+	}
+	return err
+}
