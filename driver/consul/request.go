@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
 // requests sends requests to Consul, one in each method, and keeps no state.
@@ -62,113 +62,80 @@ func lockOp(key, session string, value []byte) op {
 }
 
 // indexOp makes a transaction fail unless the key is as it was read.
-func indexOp(p pair) op {
-	return op{kvOp{Verb: api.KVCheckIndex, Key: p.Key, Index: p.ModifyIndex}}
+func indexOp(key string, index uint64) op {
+	return op{kvOp{Verb: api.KVCheckIndex, Key: key, Index: index}}
 }
 
 // commit runs a transaction that writes: through Raft, so the server that
 // answers is the leader, and what it answers is the truth at one Raft index.
-func (r *requests) commit(ctx context.Context, ops ...op) ([]pair, error) {
+func (r *requests) commit(ctx context.Context, ops ...op) (api.KVPairs, error) {
 	if r.namespace != "" || r.partition != "" {
 		for i := range ops {
 			ops[i].KV.Namespace, ops[i].KV.Partition = r.namespace, r.partition
 		}
 	}
-	var out struct{ Results []struct{ KV pair } }
+	var out struct{ Results api.TxnResults }
 	if _, err := r.client.Raw().Write("/v1/txn", ops, &out, r.write(ctx)); err != nil {
 		return nil, asRollback(err)
 	}
-	pairs := make([]pair, len(out.Results))
-	for i, result := range out.Results {
-		pairs[i] = result.KV
-	}
-	return pairs, nil
+	return pairsOf(out.Results), nil
 }
 
-// checkSession asks which of the keys are not locked by the session, in at
-// most 64 keys.
-func (r *requests) checkSession(q *api.QueryOptions, session string, keys []string) (missing []int, err error) {
-	ops := make(api.TxnOps, len(keys))
-	for i, key := range keys {
-		ops[i] = r.readOp(api.KVCheckSession, key)
-		ops[i].KV.Session = session
+func pairsOf(results api.TxnResults) api.KVPairs {
+	pairs := make(api.KVPairs, len(results))
+	for i, result := range results {
+		pairs[i] = result.KV
 	}
-	ok, out, _, err := r.client.Txn().Txn(ops, q)
-	if err != nil || ok {
+	return pairs
+}
+
+// ask runs a transaction that only reads.
+func (r *requests) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error) {
+	reads := make(api.TxnOps, len(ops))
+	for i, o := range ops {
+		reads[i] = &api.TxnOp{KV: &api.KVTxnOp{
+			Verb: o.KV.Verb, Key: o.KV.Key, Session: o.KV.Session, Namespace: r.namespace, Partition: r.partition,
+		}}
+	}
+	_, out, meta, err := r.client.Txn().Txn(reads, q)
+	if err != nil {
 		return nil, err
 	}
 	for _, e := range out.Errors {
 		if isDenied(e.What) {
 			return nil, denied(e.What)
 		}
-		missing = append(missing, e.OpIndex)
 	}
-	return missing, nil
-}
-
-func (r *requests) readOp(verb api.KVOp, key string) *api.TxnOp {
-	return &api.TxnOp{KV: &api.KVTxnOp{Verb: verb, Key: key, Namespace: r.namespace, Partition: r.partition}}
-}
-
-// trees reads all pairs below some prefixes, exactly and at one index.
-func (r *requests) trees(ctx context.Context, prefixes ...string) ([]pair, error) {
-	ops := make(api.TxnOps, len(prefixes))
-	for i, prefix := range prefixes {
-		ops[i] = r.readOp(api.KVGetTree, prefix)
-	}
-	ok, out, meta, err := r.client.Txn().Txn(ops, r.exact(ctx))
-	switch {
-	case err != nil:
-		return nil, err
-	case meta.ResultsFilteredByACLs:
-		return nil, errFiltered
-	case !ok && len(out.Errors) > 0:
-		return nil, errors.New(out.Errors[0].What)
-	}
-	pairs := make([]pair, len(out.Results))
-	for i, result := range out.Results {
-		pairs[i] = pairOf(result.KV)
-	}
-	return pairs, nil
+	return out, filtered(meta)
 }
 
 // list reads all pairs below a prefix, at the index that it returns or later.
-func (r *requests) list(q *api.QueryOptions, prefix string) ([]pair, uint64, error) {
-	kvs, meta, err := r.client.KV().List(prefix, q)
+func (r *requests) list(q *api.QueryOptions, prefix string) (api.KVPairs, uint64, error) {
+	pairs, meta, err := r.client.KV().List(prefix, q)
 	if err != nil {
 		return nil, 0, err
 	}
-	if meta.ResultsFilteredByACLs {
-		return nil, 0, errFiltered
-	}
-	pairs := make([]pair, len(kvs))
-	for i, kv := range kvs {
-		pairs[i] = pairOf(kv)
-	}
-	return pairs, meta.LastIndex, nil
+	return pairs, meta.LastIndex, filtered(meta)
 }
 
 // get reads one pair, at the index that it returns or later; nil: it is not there.
-func (r *requests) get(q *api.QueryOptions, key string) (*pair, uint64, error) {
-	kv, meta, err := r.client.KV().Get(key, q)
-	switch {
-	case err != nil:
+func (r *requests) get(q *api.QueryOptions, key string) (*api.KVPair, uint64, error) {
+	p, meta, err := r.client.KV().Get(key, q)
+	if err != nil {
 		return nil, 0, err
-	case kv == nil:
-		return nil, meta.LastIndex, nil
 	}
-	p := pairOf(kv)
-	return &p, meta.LastIndex, nil
+	return p, meta.LastIndex, nil
+}
+
+// filtered is the error of an answer that may lack tickets.
+func filtered(meta *api.QueryMeta) error {
+	if meta.ResultsFilteredByACLs {
+		return errFiltered
+	}
+	return nil
 }
 
 var errFiltered = errors.New("the ACL token may not read all keys below the prefix")
-
-func pairOf(kv *api.KVPair) pair {
-	return pair{
-		Key: kv.Key, Value: kv.Value, Session: kv.Session,
-		CreateIndex: kv.CreateIndex, ModifyIndex: kv.ModifyIndex,
-	}
-}
 
 // createSession makes a session that only its TTL ends: no health check, so
 // that the failure of the agent that was asked takes no lock away; and no
@@ -188,20 +155,36 @@ func (r *requests) createSession(ctx context.Context, name string, ttl time.Dura
 // errNotReady says that a server does not know yet what it has on its disk.
 var errNotReady = errors.New("the consul server is not ready: it does not know a session that it has")
 
-// renewSession reports false when there is no such session. A leader that has
-// just been started or elected answers so before it has read its log: only an
-// exact read is believed.
-func (r *requests) renewSession(ctx context.Context, id string) (bool, error) {
-	var out []struct{ ID string }
+// renewSession returns the session's TTL. A leader that has just been started or
+// elected answers that there is none before it has read its log: only an exact read is
+// believed.
+func (r *requests) renewSession(ctx context.Context, id string) (time.Duration, error) {
+	var out []struct{ TTL string }
 	_, err := r.client.Raw().Write("/v1/session/renew/"+id, nil, &out, r.write(ctx))
-	if statusOf(err) != http.StatusNotFound {
-		return err == nil, err
+	if err == nil && len(out) == 1 {
+		return time.ParseDuration(out[0].TTL)
+	}
+	if err != nil && statusOf(err) != http.StatusNotFound {
+		return 0, err
 	}
 	there, _, err := r.client.Session().Info(id, r.exact(ctx))
-	if err == nil && there != nil {
-		err = errNotReady
+	switch {
+	case err != nil:
+		return 0, err
+	case there != nil:
+		return 0, errNotReady
 	}
-	return false, err
+	return 0, kvqueue.ErrSessionOver
+}
+
+// tryRights asks for a session of a behaviour that there is not.
+func (r *requests) tryRights(ctx context.Context) error {
+	in := map[string]any{"TTL": "10s", "Behavior": "none", "NodeChecks": []string{}}
+	_, err := r.client.Raw().Write("/v1/session/create", in, nil, r.write(ctx))
+	if err != nil && strings.Contains(err.Error(), "Invalid Behavior") {
+		return nil
+	}
+	return err
 }
 
 func (r *requests) destroySession(ctx context.Context, id string) error {
@@ -235,6 +218,9 @@ func (r *rollback) failed(i int) (string, bool) {
 	}
 	return "", false
 }
+
+// invalidSession is in what is said of an operation whose session has ended.
+const invalidSession = "invalid session"
 
 // denied says that the ACL token lacks a right, so nothing was done.
 type denied string
@@ -273,17 +259,16 @@ func statusOf(err error) int {
 // unknown tells whether a write that failed with err may have been done, or
 // may yet be done: everything but an answer that says no.
 func unknown(err error) bool {
-	if errors.As(err, new(*rollback)) || errors.As(err, new(denied)) || errors.As(err, new(notPut)) ||
-		errors.Is(err, driver.ErrLost) {
+	if errors.As(err, new(*rollback)) || errors.As(err, new(denied)) {
 		return false
 	}
 	status := statusOf(err)
 	return status < 400 || status >= 500
 }
 
-// passing tells whether an agent that can be reached said that it cannot serve
-// the request at this moment: no leader, a change of leader, a rate limit.
-func passing(err error) bool {
+// Temporary implements kvqueue.Store: an agent that can be reached said that it
+// cannot serve the request at this moment: no leader, a change of leader, a rate limit.
+func (r *requests) Temporary(err error) bool {
 	var status api.StatusError
 	if !errors.As(err, &status) {
 		// api.Txn reads nothing but the text off a failure.
@@ -315,13 +300,4 @@ func transient(text string) bool {
 	return slices.ContainsFunc(transients, func(part string) bool {
 		return strings.Contains(text, strings.ToLower(part))
 	})
-}
-
-// mark marks an error that means that Consul serves nobody at the moment. The
-// core marks those of the network.
-func mark(err error) error {
-	if passing(err) || errors.Is(err, errNotReady) {
-		return driver.Unavailable(err)
-	}
-	return err
 }

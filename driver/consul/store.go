@@ -4,168 +4,307 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
-// store does what the queue asks of Consul. Of the errors of what writes, those
-// for which unknown is false say that nothing was done, nor will be.
+// store is the kvqueue.Store.
 type store struct {
 	requests
-	keys    keyspace
-	wait    time.Duration // of a blocking query
+	keys     keyspace
+	opts     options
+	protocol *protocol.Check
+	engine   *kvqueue.Engine
+
+	seen    atomic.Uint64 // the highest index that an answer was as of
 	watches chan struct{} // one element for each queue with a query of its own
 	shared  sharedWatch   // of the other queues
 }
 
-var (
-	errSession  = errors.New("the consul session has ended")
-	errGone     = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
-	errReleased = fmt.Errorf("%w: the ticket was released before it was granted", driver.ErrLost)
-)
+// Agree implements kvqueue.Store.
+func (s *store) Agree(ctx context.Context, write bool) error {
+	return s.protocol.Do(ctx, func(ctx context.Context) (string, error) {
+		for delay := 25 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+			found, err := s.version(ctx, write)
+			if !s.Temporary(err) || !sleep(ctx, delay) {
+				return found, err
+			}
+		}
+	})
+}
 
-// put creates a ticket, or finds it where an earlier request has created it.
-// With look it returns the queue as it is at that instant.
+func (s *store) version(ctx context.Context, write bool) (string, error) {
+	for {
+		p, _, err := s.get(s.exact(ctx), s.keys.protocol())
+		if err != nil || p == nil && !write {
+			return "", err
+		}
+		if p != nil {
+			return string(p.Value), nil
+		}
+		// Index 0: only if it is not there.
+		_, err = s.commit(ctx, op{kvOp{Verb: api.KVCAS, Key: s.keys.protocol(), Value: []byte(s.protocol.Own())}})
+		if !errors.As(err, new(*rollback)) { // else somebody was faster
+			return s.protocol.Own(), err
+		}
+	}
+}
+
+// Class implements kvqueue.Store.
+func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, error) {
+	ttl := max(r.TTL, r.MinHold, s.opts.minTTL)
+	if ttl > maxTTL {
+		return 0, fmt.Errorf("%w: TTL %v is more than Consul's longest session of %v", driver.ErrUnsupported, ttl, maxTTL)
+	}
+	return ttl, nil
+}
+
+// Open implements kvqueue.Store.
+func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session, error) {
+	id, err := s.createSession(ctx, s.opts.prefix, class)
+	return kvqueue.Session{ID: id, TTL: class}, err
+}
+
+// KeepAlive implements kvqueue.Store.
+func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
+	return s.renewSession(ctx, session)
+}
+
+// End implements kvqueue.Store.
+func (s *store) End(ctx context.Context, session string) error {
+	return s.destroySession(ctx, session)
+}
+
+// Key implements kvqueue.Store.
+func (s *store) Key(name, session string, slot int, _ bool) string {
+	return s.keys.ticket(name, session, slot)
+}
+
+// Put implements kvqueue.Store: one transaction, which creates the ticket and
+// returns the queue as it then is.
 //
 // The request may lie with an agent that looks for a leader, or on a connection
-// that is cut, and arrive long after its caller has given up: see withdraw. It
-// deletes the guard against tickets of its kind: see try.
-func (s *store) put(ctx context.Context, name string, e entry, look bool) (entry, []entry, error) {
-	ops := append(s.create(e), keyOp(api.KVDelete, s.keys.guard(name, e.Shared)))
-	if look {
-		ops = append(ops, keyOp(api.KVGetTree, s.keys.queue(name)))
+// that is cut, and arrive long after its caller has given up: the tombstone of
+// Withdraw keeps it from being done then. It changes the guard against tickets of its
+// kind: see Look.
+func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
+	ops := []op{
+		keyOp(api.KVCheckNotExists, s.keys.tombstone(p.Session, p.ID)),
+		lockOp(p.Key, p.Session, encode(p.Request, p.Class)),
 	}
-	return s.created(ctx, name, e, ops)
-}
-
-func (s *store) create(e entry) []op {
-	return []op{
-		keyOp(api.KVCheckNotExists, s.keys.tombstone(e.Session, e.ID)),
-		lockOp(e.Key, e.Session, e.encode()),
+	change := keyOp(api.KVDelete, s.keys.guard(p.Name, p.Shared))
+	if p.If != nil {
+		var err error
+		if ops, change, err = s.guarded(ctx, p, ops); err != nil {
+			return kvqueue.Placed{}, outcome(err)
+		}
 	}
-}
-
-// created runs a transaction that begins with create, and reads its answer.
-func (s *store) created(ctx context.Context, name string, e entry, ops []op) (entry, []entry, error) {
+	if ops = append(ops, change); !p.Brief {
+		ops = append(ops, keyOp(api.KVGetTree, s.keys.queue(p.Name)))
+	}
 	pairs, err := s.commit(ctx, ops...)
-	var refused *rollback
-	switch {
-	case errors.As(err, &refused):
-		if _, is := refused.failed(0); is {
-			return e, nil, errReleased
-		}
-		if what, _ := refused.failed(1); strings.Contains(what, "invalid session") {
-			return e, nil, fmt.Errorf("%w: %w", errSession, err)
-		}
-		return e, nil, err
-	case err != nil:
-		return e, nil, err
-	case len(pairs) == 0 || pairs[0].Key != e.Key:
-		return e, nil, errFiltered
+	if err != nil {
+		return kvqueue.Placed{}, outcome(refusedPut(err))
 	}
-	e.CreateIndex, e.ModifyIndex = pairs[0].CreateIndex, pairs[0].ModifyIndex
-	for len(pairs) > 0 && (pairs[0].Key == e.Key && len(pairs[0].Value) == 0 || !strings.HasPrefix(pairs[0].Key, s.keys.queue(name))) {
-		pairs = pairs[1:]
-	}
-	queue, err := parseQueue(pairs)
-	return e, queue, err
+	return s.placed(p, pairs)
 }
 
-// withdraw deletes a ticket whose creation was not answered and may yet
-// happen: the tombstone keeps it from being created afterwards.
-//
-// The tombstone ends with the session. Who calls withdraw lets the session take
-// no more tickets, so that it does not live long.
-func (s *store) withdraw(ctx context.Context, e entry) error {
-	_, err := s.commit(ctx, lockOp(s.keys.tombstone(e.Session, e.ID), e.Session, nil), keyOp(api.KVDelete, e.Key))
+// refusedPut says what the refusal of a transaction that creates a ticket means.
+func refusedPut(err error) error {
 	var refused *rollback
-	if errors.As(err, &refused) {
-		return fmt.Errorf("%w: %w", errSession, err) // with it, all its tickets and whatever might create one
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if _, withdrawn := refused.failed(0); withdrawn {
+		return errWithdrawn
+	}
+	if what, _ := refused.failed(1); strings.Contains(what, invalidSession) {
+		return kvqueue.ErrSessionOver
+	}
+	return kvqueue.ErrChanged // of what is left only guards can fail
+}
+
+// placed reads what a transaction has returned that has created a ticket: that
+// ticket first, without its value, and the queue last.
+func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error) {
+	if len(pairs) == 0 || pairs[0].Key != p.Key {
+		return kvqueue.Placed{}, errFiltered
+	}
+	own := pairs[0]
+	s.note(own.CreateIndex)
+	placed := kvqueue.Placed{Number: own.CreateIndex, Token: own.CreateIndex, Version: own.ModifyIndex}
+	if p.Brief {
+		return placed, nil
+	}
+	pairs = slices.DeleteFunc(pairs[1:], func(q *api.KVPair) bool { return !strings.HasPrefix(q.Key, s.keys.queue(p.Name)) })
+	queue, err := parseQueue(p.Name, pairs)
+	if err != nil {
+		return kvqueue.Placed{}, err
+	}
+	i := slices.IndexFunc(queue, func(r kvqueue.Record) bool { return r.Number == own.CreateIndex })
+	if placed.Granted = i >= 0 && driver.Grantable(shown(queue[:i+1]), i); !placed.Granted {
+		placed.Queue = snapshot(queue, own.CreateIndex)
+	}
+	return placed, nil
+}
+
+// Delete implements kvqueue.Store. It goes by the index of the key's last change,
+// since the key may be another ticket's by the time that the request arrives.
+func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
+	version := t.Version
+	for {
+		_, err := s.commit(ctx, indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))
+		if !errors.As(err, new(*rollback)) {
+			return outcome(err)
+		}
+		p, _, err := s.get(s.exact(ctx), t.Key)
+		switch {
+		case err != nil:
+			return outcome(err)
+		case p == nil || p.CreateIndex != t.Number:
+			return driver.ErrLost
+		}
+		version = p.ModifyIndex // it was moved to another session, or changed by hand
+	}
+}
+
+// Withdraw implements kvqueue.Store. The tombstone ends with the session.
+func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
+	_, err := s.commit(ctx, lockOp(s.keys.tombstone(t.Session, t.ID), t.Session, nil), keyOp(api.KVDelete, t.Key))
+	if errors.As(err, new(*rollback)) {
+		return kvqueue.ErrSessionOver
+	}
+	return outcome(err)
+}
+
+// Move implements kvqueue.Store.
+func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
+	for {
+		p, _, err := s.get(s.exact(ctx), t.Key)
+		switch {
+		case err != nil:
+			return err // an earlier request may have moved it
+		case p == nil || p.CreateIndex != t.Number || p.Session != t.Session && p.Session != to:
+			return driver.ErrLost
+		case p.Session == to:
+			return nil
+		}
+		unlock := keyOp(api.KVUnlock, t.Key)
+		unlock.KV.Session = t.Session
+		_, err = s.commit(ctx, indexOp(t.Key, p.ModifyIndex), unlock, lockOp(t.Key, to, p.Value))
+		var refused *rollback
+		if !errors.As(err, &refused) {
+			return err
+		}
+		if what, _ := refused.failed(2); strings.Contains(what, invalidSession) {
+			return kvqueue.ErrSessionOver
+		}
+	}
+}
+
+// Read implements kvqueue.Store. The index of a prefix may go back, when Consul
+// forgets what was deleted; a read that began after an answer shows all that
+// the answer did.
+func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error) {
+	seen := s.seen.Load()
+	queue, index, err := s.readQueue(s.exact(ctx), name)
+	if err != nil {
+		return kvqueue.Snapshot{}, err
+	}
+	return *snapshot(queue, max(index, seen)), nil
+}
+
+func (s *store) readQueue(q *api.QueryOptions, name string) ([]kvqueue.Record, uint64, error) {
+	pairs, index, err := s.list(q, s.keys.queue(name))
+	if err != nil {
+		return nil, 0, err
+	}
+	s.note(index)
+	queue, err := parseQueue(name, pairs)
+	return queue, index, err
+}
+
+// note notes the index of an answer.
+func (s *store) note(index uint64) {
+	for seen := s.seen.Load(); index > seen && !s.seen.CompareAndSwap(seen, index); {
+		seen = s.seen.Load()
+	}
+}
+
+// Missing implements kvqueue.Store. What a deposed leader misses is asked again,
+// exactly.
+func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {
+	const mostOps = 64 // of a transaction
+	ops := make([]op, len(ts))
+	for i, t := range ts {
+		ops[i] = keyOp(api.KVCheckSession, t.Key)
+		ops[i].KV.Session = session
+	}
+	for first := 0; first < len(ops); first += mostOps {
+		chunk := ops[first:min(first+mostOps, len(ops))]
+		out, err := s.ask(s.read(ctx), chunk...)
+		if err == nil && len(out.Errors) > 0 {
+			out, err = s.ask(s.exact(ctx), chunk...)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range out.Errors {
+			missing = append(missing, first+e.OpIndex)
+		}
+	}
+	return missing, nil
+}
+
+// Tickets implements kvqueue.Store. Consul does not tell how old a session's last
+// renewal is: of leases of other processes Remaining is the whole TTL.
+func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, error) {
+	queue, _, err := s.readQueue(s.exact(ctx), name)
+	for i, granted := range driver.Granted(shown(queue)) {
+		if !granted {
+			queue[i].Shown.Remaining = 0
+		}
+	}
+	return queue, err
+}
+
+// Remaining implements kvqueue.Store: Tickets has set it.
+func (s *store) Remaining(context.Context, []*kvqueue.Record) error { return nil }
+
+// Explain implements kvqueue.Store. The core marks the errors of the network.
+func (s *store) Explain(err error) error {
+	if s.Temporary(err) || errors.Is(err, errNotReady) {
+		return driver.Unavailable(err)
 	}
 	return err
 }
 
-// delete deletes a ticket, unless its key is another's by now: it may be asked
-// twice for the same one, and the first request arrive last.
-func (s *store) delete(ctx context.Context, e entry) error {
-	for {
-		_, err := s.commit(ctx, indexOp(e.pair), keyOp(api.KVDelete, e.Key))
-		var refused *rollback
-		if !errors.As(err, &refused) {
-			return err
-		}
-		p, _, err := s.get(s.exact(ctx), e.Key)
-		switch {
-		case err != nil:
-			return err
-		case p == nil || p.CreateIndex != e.CreateIndex:
-			return errGone
-		}
-		e.ModifyIndex = p.ModifyIndex // it was moved to another session, or changed by hand
+// outcome marks an error that says that nothing was done.
+func outcome(err error) error {
+	if err == nil || unknown(err) {
+		return err
 	}
+	return kvqueue.Refused(err)
 }
 
-// queue reads the queue of a name as it is at the index that it returns, or later.
-func (s *store) queue(ctx context.Context, name string) ([]entry, uint64, error) {
-	pairs, index, err := s.list(s.exact(ctx), s.keys.queue(name))
-	if err != nil {
-		return nil, 0, err
-	}
-	queue, err := parseQueue(pairs)
-	return queue, index, err
-}
+var errWithdrawn = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
 
-// checkMost is how many tickets one request asks for.
-const checkMost = 64
-
-// missing returns which keys, of checkMost at most, the session does not lock.
-// What a deposed leader misses is asked again, exactly.
-func (s *store) missing(ctx context.Context, session string, keys []string) ([]int, error) {
-	at, err := s.checkSession(s.read(ctx), session, keys)
-	if err != nil || len(at) == 0 {
-		return nil, err
-	}
-	some := make([]string, len(at))
-	for i, n := range at {
-		some[i] = keys[n]
-	}
-	sure, err := s.checkSession(s.exact(ctx), session, some)
-	for i, n := range sure {
-		sure[i] = at[n]
-	}
-	return sure, err
-}
-
-// move gives a ticket to another session, with its number. It says so too where
-// an earlier request, which was not answered, has done it.
-func (s *store) move(ctx context.Context, e entry, to string) (entry, error) {
-	for {
-		p, _, err := s.get(s.exact(ctx), e.Key)
-		switch {
-		case err != nil:
-			return e, err
-		case p == nil || p.CreateIndex != e.CreateIndex || p.Session != e.Session && p.Session != to:
-			return e, errGone
-		case p.Session == to:
-			e.Session, e.ModifyIndex = to, p.ModifyIndex
-			return e, nil
-		}
-		unlock := keyOp(api.KVUnlock, e.Key)
-		unlock.KV.Session = e.Session
-		_, err = s.commit(ctx, indexOp(*p), unlock, lockOp(e.Key, to, p.Value))
-		var refused *rollback
-		if err == nil {
-			continue // one more read tells the index; extensions are rare
-		}
-		if !errors.As(err, &refused) {
-			return e, err
-		}
-		if what, _ := refused.failed(2); strings.Contains(what, "invalid session") {
-			return e, fmt.Errorf("%w: %w", errSession, err)
-		}
+// sleep waits for d; it reports false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
 const (
@@ -16,70 +18,140 @@ const (
 	queryWait = 45 * time.Second
 	// maxQueryWait is Consul's longest.
 	maxQueryWait = 10 * time.Minute
-	// waitSlack is what the network may take.
-	waitSlack = 5 * time.Second
 	// ownWatches is how many queues are watched by a blocking query each. The
 	// others share one, so that a process that waits for very many names needs
 	// few connections: agents allow 200 for each client address.
 	ownWatches = 48
 )
 
+// queryBound is how long a blocking query may take: the server adds up to a sixteenth
+// to the wait, and the network takes its time.
+func (o *options) queryBound() time.Duration { return o.queryWait*17/16 + 5*time.Second }
+
 // after makes a blocking query, which waits until what is read has changed since
-// an index, or for a while; after index 0 it does not wait. The context bounds it.
+// an index, or for a while; after index 0 it does not wait. It is in Consul's
+// default mode, so that a deposed leader may answer it.
 func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, s.wait*17/16+waitSlack) // the server adds up to a sixteenth
+	ctx, cancel := context.WithTimeout(ctx, s.opts.queryBound())
 	q := s.read(ctx)
 	if q.WaitIndex = index; index > 0 {
-		q.WaitTime = s.wait
+		q.WaitTime = s.opts.queryWait
 	}
 	return q, cancel
 }
 
-// gone waits until a ticket has gone, or for a while; false: it is not known to
-// have gone.
-//
-// The query is in Consul's default mode, so a deposed leader may answer it. That is
-// safe: that a ticket has gone is believed only at an index at which it had
-// been created, and from there on it stays gone.
-func (s *store) gone(ctx context.Context, t queued) (bool, error) {
+// Aim implements kvqueue.Store. Where several tickets ahead must all go, any of
+// them may be watched. The last but one is the best choice: when it has gone,
+// the queue is read again while the last still holds the lock, and when the last
+// has gone nothing needs to be read.
+func (s *store) Aim(blockers []kvqueue.Entry, any bool) kvqueue.Entry {
+	if any {
+		return kvqueue.Entry{}
+	}
+	return blockers[max(len(blockers)-2, 0)]
+}
+
+// Watch implements kvqueue.Store.
+func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
 	select {
 	case s.watches <- struct{}{}:
 		defer func() { <-s.watches }()
 	default:
-		return s.shared.gone(ctx, t)
+		return s.shared.watch(ctx, w, tell)
 	}
-	q, cancel := s.after(ctx, t.modify)
+	if w.Aim.Key == "" {
+		return s.watchQueue(ctx, w, tell)
+	}
+	for version := w.Aim.Version; ; {
+		q, cancel := s.after(ctx, version)
+		p, index, err := s.get(q, w.Aim.Key)
+		cancel()
+		switch {
+		case err != nil:
+			return err
+		case hasGone(w.Aim, p, index):
+			tell(gone(w.Aim))
+			return nil
+		case p == nil || p.ModifyIndex == version: // the past, or no news for long
+			return nil
+		}
+		version = p.ModifyIndex
+	}
+}
+
+// hasGone tells whether a ticket has gone, from what is in its key at an index or
+// later. A deposed leader may say so: it is believed only at an index at which the
+// ticket had been created, and from there on it stays gone.
+func hasGone(t kvqueue.Entry, p *api.KVPair, index uint64) bool {
+	if p == nil || p.Session == "" {
+		return index >= t.Number
+	}
+	return p.CreateIndex > t.Number // the key is another ticket's now
+}
+
+func gone(t kvqueue.Entry) kvqueue.Event {
+	return kvqueue.Event{Gone: []kvqueue.Gone{{Key: t.Key, Before: t.Number + 1}}}
+}
+
+// watchQueue watches all that happens in a queue.
+func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
+	for index := w.Complete; ; {
+		q, cancel := s.after(ctx, index)
+		queue, now, err := s.readQueue(q, w.Name)
+		cancel()
+		if err != nil || now <= index { // the past, or no news for long
+			return err
+		}
+		tell(kvqueue.Event{Queue: snapshot(queue, now)})
+		index = now
+	}
+}
+
+// Losses implements kvqueue.Store. Each session has a key to which others write when
+// they have broken a ticket of it. One blocking query on it, for all locks of the
+// session, also tells when the session ends, since the key ends with it.
+func (s *store) Losses(ctx context.Context, session string, tell func(kvqueue.Loss)) error {
+	key := s.keys.notice(session)
+	for index := uint64(0); ; {
+		q, cancel := s.after(ctx, index)
+		p, now, err := s.get(q, key)
+		cancel()
+		switch {
+		case err != nil:
+			return err
+		case p == nil:
+			if err := s.openNotice(ctx, session, key); err != nil {
+				return err
+			}
+			index = 0
+			continue
+		case p.ModifyIndex > index || now < index:
+			tell(kvqueue.Loss{Check: true})
+		}
+		index = p.ModifyIndex
+	}
+}
+
+// openNotice makes the key that tells of losses, unless it is missing because the
+// session has ended.
+func (s *store) openNotice(ctx context.Context, session, key string) error {
+	q, cancel := s.after(ctx, 0)
 	defer cancel()
-	p, index, err := s.get(q, t.key)
+	_, err := s.renewSession(q.Context(), session)
 	switch {
-	case err != nil:
-		return false, err
-	case p == nil || p.Session == "":
-		return index >= t.number, nil
+	case err == nil:
+		_, err = s.commit(q.Context(), lockOp(key, session, []byte("open")))
+	case err == kvqueue.ErrSessionOver: //nolint:errorlint // as it is
+		kvqueue.SessionOver(s.engine, session)
+		<-ctx.Done()
 	}
-	return p.CreateIndex > t.number, nil // the key is another ticket's now
+	return err
 }
 
-// changed waits until a queue has changed since an index, or for a while, and
-// returns it as it is at the index that it returns, or later.
-func (s *store) changed(ctx context.Context, name string, index uint64) ([]entry, uint64, error) {
-	q, cancel := s.after(ctx, index)
-	defer cancel()
-	pairs, now, err := s.list(q, s.keys.queue(name))
-	if err != nil {
-		return nil, 0, err
-	}
-	queue, err := parseQueue(pairs)
-	return queue, now, err
-}
-
-// A sharedWatch is a blocking query for many queues: it reads the keys of all
-// tickets. A key is not used again at once, so that one that is there is nearly
-// always still the same ticket's.
+// A sharedWatch is a blocking query for many queues: it reads all tickets. It asks a few
+// times a second at most, however much is going on.
 type sharedWatch struct {
 	store *store
-	ctx   context.Context // of the driver
-	work  *sync.WaitGroup // of the driver
 
 	mu     sync.Mutex
 	users  int
@@ -89,32 +161,36 @@ type sharedWatch struct {
 
 // A listing is what one query has read.
 type listing struct {
-	keys  map[string]struct{}
-	index uint64 // at which they were; 0: never
+	pairs map[string]*api.KVPair // by key
+	index uint64                 // at which they were; 0: never
 	err   error
 	next  chan struct{} // closed when there is a later one
 }
 
-// gone is store.gone.
-func (w *sharedWatch) gone(ctx context.Context, t queued) (bool, error) {
+// watch is Store.Watch. Of a watch of a whole queue it returns with each change of any.
+func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, tell func(kvqueue.Event)) error {
 	l := w.join()
 	defer w.leave()
-	end := time.NewTimer(w.store.wait)
+	end := time.NewTimer(w.store.opts.queryWait)
 	defer end.Stop()
 	for first := true; ; first = false {
-		if _, there := l.keys[t.key]; !there && l.index >= t.number {
-			return true, nil
-		}
-		if l.err != nil && !first {
-			return false, l.err
+		p := l.pairs[what.Aim.Key]
+		switch {
+		case l.err != nil && !first:
+			return l.err
+		case what.Aim.Key == "" && l.index > what.Complete:
+			return nil
+		case what.Aim.Key != "" && hasGone(what.Aim, p, l.index):
+			tell(gone(what.Aim))
+			return nil
 		}
 		select {
 		case <-l.next:
 			l = w.now()
 		case <-end.C:
-			return false, nil
+			return nil
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -123,9 +199,15 @@ func (w *sharedWatch) join() *listing {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.users++; w.users == 1 {
-		ctx, stop := context.WithCancel(w.ctx)
-		w.stop, w.latest = stop, &listing{next: make(chan struct{})}
-		w.work.Go(func() { w.follow(ctx) })
+		first := &listing{next: make(chan struct{})}
+		stopped, stop := context.WithCancel(context.Background())
+		w.stop, w.latest = stop, first
+		kvqueue.Go(w.store.engine, func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer context.AfterFunc(stopped, cancel)()
+			defer cancel()
+			w.follow(ctx, first)
+		})
 	}
 	return w.latest
 }
@@ -144,51 +226,53 @@ func (w *sharedWatch) now() *listing {
 	return w.latest
 }
 
-// follow asks again and again while somebody waits: not more often than a few
-// times a second, however much is going on.
-func (w *sharedWatch) follow(ctx context.Context) {
-	var index uint64
-	var delay time.Duration
+// follow asks again and again, until nobody watches any more.
+func (w *sharedWatch) follow(ctx context.Context, last *listing) {
+	const perTicket = 100 * time.Microsecond // a few percent of what it takes to read one
+	delay := 50 * time.Millisecond
 	for ctx.Err() == nil {
-		l := w.read(ctx, index)
-		w.publish(ctx, l)
-		pause := 50*time.Millisecond + time.Duration(len(l.keys))*20*time.Microsecond
-		if l.err == nil {
-			delay = 0
-		} else {
-			delay = backoff(delay)
+		l := w.read(ctx, last.index)
+		pause := 50*time.Millisecond + time.Duration(len(l.pairs))*perTicket
+		if l.err != nil {
+			delay = min(2*delay, time.Second)
 			pause = delay
-		}
-		if l.index < index {
-			index = 0 // it went backwards: begin again
 		} else {
-			index = l.index
+			delay = 50 * time.Millisecond
 		}
+		if !w.replace(last, l) {
+			return
+		}
+		last = l
 		sleep(ctx, pause)
 	}
 }
 
+// read reads all tickets when one of them has changed since an index.
 func (w *sharedWatch) read(ctx context.Context, index uint64) *listing {
 	q, cancel := w.store.after(ctx, index)
 	defer cancel()
-	keys, meta, err := w.store.client.KV().Keys(w.store.keys.queues(), "", q)
-	if err != nil {
-		return &listing{err: err}
+	l := &listing{next: make(chan struct{})}
+	var pairs api.KVPairs
+	if pairs, l.index, l.err = w.store.list(q, w.store.keys.queues()); l.index < index {
+		l.index = 0 // the past
+		return l
 	}
-	l := &listing{index: meta.LastIndex, keys: make(map[string]struct{}, len(keys))}
-	for _, key := range keys {
-		l.keys[key] = struct{}{}
+	l.pairs = make(map[string]*api.KVPair, len(pairs))
+	for _, p := range pairs {
+		p.Value = nil
+		l.pairs[p.Key] = p
 	}
 	return l
 }
 
-func (w *sharedWatch) publish(ctx context.Context, l *listing) {
+// replace makes a listing the latest; false: there is another follower by now.
+func (w *sharedWatch) replace(last, latest *listing) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if ctx.Err() != nil {
-		return // its successor may be at work
+	if w.latest != last {
+		return false
 	}
-	l.next = make(chan struct{})
-	close(w.latest.next)
-	w.latest = l
+	w.latest = latest
+	close(last.next)
+	return true
 }

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
 // Keys, below the prefix:
@@ -92,61 +96,26 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// plain are the bytes that stand for themselves in a key. Consul's HTTP API
-// cleans paths and refuses keys with percent escapes, so = is the escape.
+// plain are the bytes that stand for themselves in a key, for sure.
 func plain(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		c == '-' || c == '_' || c == '.'
 }
 
-const hexDigits = "0123456789ABCDEF"
-
-// escape makes one part of a path of any string. It is one to one.
+// escape makes one part of a path of any string. It is one to one. Consul's HTTP API
+// cleans paths and refuses keys with percent escapes, so = is the escape, and no part
+// begins with a dot.
 func escape(s string) string {
-	if isPlain(s) {
-		return s
+	s = strings.NewReplacer("%", "=", "+", "=20").Replace(url.QueryEscape(s))
+	if strings.HasPrefix(s, ".") {
+		s = "=2E" + s[1:]
 	}
-	var b strings.Builder
-	for i := range len(s) {
-		c := s[i]
-		if plain(c) && (c != '.' || i > 0) { // no part is . or ..
-			b.WriteByte(c)
-			continue
-		}
-		b.WriteByte('=')
-		b.WriteByte(hexDigits[c>>4])
-		b.WriteByte(hexDigits[c&15])
-	}
-	return b.String()
-}
-
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if !plain(s[i]) || i == 0 && s[i] == '.' {
-			return false
-		}
-	}
-	return true
+	return s
 }
 
 func unescape(s string) (string, bool) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '=' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		hi, lo := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
-		if hi < 0 || lo < 0 {
-			return "", false
-		}
-		b.WriteByte(byte(hi<<4 | lo))
-		i += 2
-	}
-	return b.String(), true
+	s, err := url.PathUnescape(strings.ReplaceAll(s, "=", "%"))
+	return s, err == nil
 }
 
 // value is what a ticket's key holds.
@@ -157,72 +126,61 @@ type value struct {
 	Shared bool   `json:"shared,omitempty"`
 	Limit  int    `json:"limit,omitempty"`
 	TTL    int64  `json:"ttl_ms"`
-	Joined int64  `json:"joined_ms"` // by the clock of who joined: for people only
+	Joined int64  `json:"joined_ms"` // by the clock of who queued: for people only
 }
 
-func valueOf(r driver.Request, ttl time.Duration) value {
-	return value{
+func encode(r *driver.Request, ttl time.Duration) []byte {
+	b, _ := json.Marshal(value{ // cannot fail: strings and numbers
 		ID: r.ID, Owner: r.Owner, Note: r.Note, Shared: r.Shared, Limit: r.Limit,
 		TTL: ttl.Milliseconds(), Joined: time.Now().UnixMilli(),
-	}
-}
-
-func (v value) encode() []byte {
-	b, _ := json.Marshal(v) // cannot fail: strings and numbers
+	})
 	return b
-}
-
-// pair is a key as the KV and transaction APIs tell it.
-type pair struct {
-	Key         string
-	Value       []byte
-	Session     string
-	CreateIndex uint64
-	ModifyIndex uint64
-}
-
-// An entry is a ticket in the store.
-type entry struct {
-	pair
-	value
-}
-
-// ticket is the entry as the driver interface shows it, without what only holders know.
-func (e entry) ticket() driver.Ticket {
-	return driver.Ticket{
-		ID: e.ID, Token: e.CreateIndex, Owner: e.Owner, Note: e.Note,
-		Shared: e.Shared, Limit: e.Limit, Since: time.UnixMilli(e.Joined),
-	}
-}
-
-func tickets(queue []entry) []driver.Ticket {
-	ts := make([]driver.Ticket, len(queue))
-	for i, e := range queue {
-		ts[i] = e.ticket()
-	}
-	return ts
 }
 
 var errForeign = errors.New("is not a ticket but another program's: only locker may write below its prefix")
 
-// parseQueue makes a queue of the pairs under a name's prefix. A key that
+// parseQueue makes a queue of the pairs under a name's prefix, in order. A key that
 // nobody's session locks blocks nobody: it is the rest of a ticket that an
 // operator has unlocked by hand.
-func parseQueue(pairs []pair) ([]entry, error) {
-	queue := make([]entry, 0, len(pairs))
+func parseQueue(name string, pairs api.KVPairs) ([]kvqueue.Record, error) {
+	queue := make([]kvqueue.Record, 0, len(pairs))
 	for _, p := range pairs {
 		if p.Session == "" {
 			continue
 		}
-		e := entry{pair: p}
-		if err := json.Unmarshal(p.Value, &e.value); err != nil || e.ID == "" {
+		var v value
+		if err := json.Unmarshal(p.Value, &v); err != nil || v.ID == "" {
 			return nil, fmt.Errorf("key %q of index %d %w", p.Key, p.CreateIndex, errForeign)
 		}
-		e.Value = nil // it is in value
-		queue = append(queue, e)
+		queue = append(queue, kvqueue.Record{
+			Ticket: kvqueue.Ticket{
+				Entry: kvqueue.Entry{Key: p.Key, Number: p.CreateIndex, Version: p.ModifyIndex, Shared: v.Shared, Limit: v.Limit},
+				Name:  name, ID: v.ID, Session: p.Session,
+			},
+			Shown: driver.Ticket{
+				ID: v.ID, Token: p.CreateIndex, Owner: v.Owner, Note: v.Note, Shared: v.Shared, Limit: v.Limit,
+				Since: time.UnixMilli(v.Joined), Remaining: time.Duration(v.TTL) * time.Millisecond,
+			},
+		})
 	}
-	slices.SortFunc(queue, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.Key, b.Key))
-	})
+	slices.SortFunc(queue, func(a, b kvqueue.Record) int { return cmp.Compare(a.Number, b.Number) })
 	return queue, nil
+}
+
+// shown is a queue as the driver interface shows it.
+func shown(queue []kvqueue.Record) []driver.Ticket {
+	ts := make([]driver.Ticket, len(queue))
+	for i, r := range queue {
+		ts[i] = r.Shown
+	}
+	return ts
+}
+
+// snapshot is a queue as the engine takes it, complete as of an index.
+func snapshot(queue []kvqueue.Record, index uint64) *kvqueue.Snapshot {
+	s := &kvqueue.Snapshot{Complete: index, Entries: make([]kvqueue.Entry, len(queue))}
+	for i, r := range queue {
+		s.Entries[i] = r.Entry
+	}
+	return s
 }

@@ -1,0 +1,40 @@
+package consul
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
+)
+
+// A listing that was read before a ticket was created does not say that it has gone,
+// nor does one that shows it, or an older one of its key.
+func TestListingFromThePast(t *testing.T) {
+	listed := &listing{index: 9, next: make(chan struct{}), pairs: map[string]*api.KVPair{
+		"there": {Key: "there", Session: "s", CreateIndex: 5}, "again": {Key: "again", Session: "s", CreateIndex: 8},
+		"unlocked": {Key: "unlocked", CreateIndex: 5},
+	}}
+	s := &store{opts: options{queryWait: 10 * time.Millisecond}}
+	s.shared = sharedWatch{store: s, users: 1, latest: listed}
+	for _, c := range []struct {
+		key    string
+		number uint64
+		gone   bool
+	}{
+		{"there", 5, false},
+		{"missing", 5, true},
+		{"missing", 10, false},
+		{"again", 5, true},
+		{"unlocked", 5, true},
+		{"unlocked", 10, false},
+	} {
+		told := false
+		what := kvqueue.Watching{Aim: kvqueue.Entry{Key: c.key, Number: c.number}}
+		err := s.shared.watch(t.Context(), what, func(kvqueue.Event) { told = true })
+		if told != c.gone || err != nil {
+			t.Errorf("ticket %d at %q: gone %v, %v, want %v", c.number, c.key, told, err, c.gone)
+		}
+	}
+}
