@@ -42,6 +42,11 @@ var fairness = []Case{
 		prove:   provesTryBehindPermits,
 	},
 	{
+		Topic: "fairness", Name: "permits-of-different-limits", Rules: []string{"D4", "D13", "§5.2"},
+		Explain: "a waiter with a wide limit is granted at once, though one with a narrow limit waits ahead of it",
+		prove:   provesDifferentLimits,
+	},
+	{
 		Topic: "fairness", Name: "try-in-hand-off", Rules: []string{"D5", "D6", "§5.2"},
 		Explain: "TryAcquire never succeeds between a release and the grant of who waits",
 		prove:   provesTryInHandOff,
@@ -236,6 +241,30 @@ func provesTryBehindPermits(e *env) {
 	k4 := p2.granted(patient, "a permit was released")
 	e.release(k3)
 	e.release(k4)
+	e.empty(name)
+}
+
+// provesDifferentLimits finds drivers that watch only what blocks the first
+// waiter of a process: another may be granted before it.
+func provesDifferentLimits(e *env) {
+	name := e.name("limits")
+	cs := e.clients(2)
+	k1 := e.takeNow(cs[0], name, locker.Limit(3))
+	narrow := e.queue(cs[1], name, 2, locker.Limit(1))
+	k2 := e.takeNow(cs[0], name, locker.Limit(3))
+	e.sleep(slack) // until the driver watches what blocks the narrow one
+	wide := e.queue(cs[1], name, 4, locker.Limit(3))
+	e.sleep(slack)
+	begun := time.Now()
+	e.release(k2)
+	k3 := wide.granted(patient, "one of the three tickets ahead was released")
+	if took := wide.at.Sub(begun); took > slack {
+		e.failf("the grant took %v, want at most %v", took, slack)
+	}
+	narrow.waits("two tickets are ahead")
+	e.release(k3)
+	e.release(k1)
+	e.release(narrow.granted(patient, "nobody is ahead"))
 	e.empty(name)
 }
 

@@ -43,6 +43,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.NeverJoined:      `fairness/joined-is-told reentry/owner-takes-over`,
 	mutant.JoinedTwice:      `fairness/joined-is-told`,
 	mutant.OneReaderAtATime: `fairness/readers-together exclusion/queue-obeys-rule`,
+	mutant.FirstWaiterOnly:  `fairness/permits-of-different-limits`,
 
 	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease expiry/nobody-renews expiry/crashed-holder
 		expiry/crashed-reader expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss

@@ -30,6 +30,7 @@ const (
 	NeverJoined      Bug = "Joined is never called"
 	JoinedTwice      Bug = "Joined is called at every request"
 	OneReaderAtATime Bug = "a release grants one waiter, though several may hold"
+	FirstWaiterOnly  Bug = "a release grants nobody behind a waiter that is still blocked"
 
 	// Of leases.
 	NeverExpires      Bug = "a lease that is over is its owner's no more, and still blocks"

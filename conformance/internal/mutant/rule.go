@@ -23,7 +23,13 @@ func (q *queue) grant(now time.Time) {
 		slices.Reverse(order)
 	}
 	for _, t := range order {
-		if t.held || !q.grantable(t) {
+		if t.held {
+			continue
+		}
+		if !q.grantable(t) {
+			if s.has(FirstWaiterOnly) {
+				return
+			}
 			continue
 		}
 		q.hold(t, now)

@@ -1,6 +1,7 @@
 package kvqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -24,25 +25,54 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return e.outcome(ctx, t, &r)
 }
 
-// enter queues a ticket, or returns that of an earlier call for the same request.
+// enter queues a ticket, or returns that of an earlier call for the same request. It
+// tries again while the store says that it cannot serve at the moment, when the queue
+// has changed since a request that does not wait has looked, and when the session turns
+// out to have ended.
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) {
+	const sessions = 3
 	caller := ctx
 	ctx, done := e.bind(ctx)
 	defer done()
-	err := e.store.Agree(ctx, true)
-	if err == nil {
-		var t *ticket
-		if t, err = e.known(ctx, r); t != nil {
+	var last error // of a store that has answered
+	for tries, delay := 1, time.Duration(0); ; {
+		t, err := e.enterOnce(ctx, r)
+		switch {
+		case err == nil:
 			return t, nil
+		case ctx.Err() != nil:
+			return nil, e.notQueued(caller, r, cmp.Or(last, err))
+		case errors.Is(err, ErrChanged):
+			continue
+		case errors.Is(err, ErrSessionOver) && tries < sessions:
+			tries++
+			continue
+		case !e.store.Temporary(err):
+			return nil, e.notQueued(caller, r, err)
+		}
+		last, delay = err, backoff(delay)
+		if !e.pause(ctx, delay/2+rand.N(delay)) { //nolint:gosec // no secret
+			return nil, e.notQueued(caller, r, last)
 		}
 	}
-	if err == nil {
-		var length time.Duration
-		if length, err = e.store.Class(ctx, r); err == nil {
-			return e.queueUp(caller, ctx, r, kind{length, r.MinHold > 0})
-		}
+}
+
+// enterOnce tries once.
+func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, error) {
+	if e.ctx.Err() != nil {
+		return nil, driver.ErrClosed
 	}
-	return nil, e.notQueued(caller, r, err)
+	if err := e.store.Agree(ctx, true); err != nil {
+		return nil, err
+	}
+	if t, err := e.known(ctx, r); t != nil || err != nil {
+		return t, err
+	}
+	length, err := e.store.Class(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return e.put(ctx, r, kind{length, r.MinHold > 0})
 }
 
 // notQueued is the error of an Acquire that has no ticket that is known to be queued.
@@ -50,13 +80,14 @@ func (e *Engine) notQueued(ctx context.Context, r *driver.Request, err error) er
 	e.mu.Lock()
 	t := e.tickets[r.ID]
 	e.mu.Unlock()
-	switch {
-	case t == nil && errors.Is(err, driver.ErrNotAcquired):
+	if t == nil && errors.Is(err, driver.ErrNotAcquired) {
 		return err
-	case t == nil:
-		return driver.NoTicket(e.failed(ctx, err))
 	}
-	return e.failed(ctx, err)
+	err = e.failed(ctx, err)
+	if t == nil {
+		err = driver.NoTicket(err)
+	}
+	return err
 }
 
 // known returns the ticket of a request that is asked again. One whose outcome is not
@@ -91,37 +122,9 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 	return nil, nil
 }
 
-// queueUp puts a ticket: again while the store says that it cannot serve at the moment,
-// when the queue has changed since a request that does not wait has looked, or when
-// the session turns out to have ended.
-func (e *Engine) queueUp(caller, ctx context.Context, r *driver.Request, k kind) (*ticket, error) {
-	const sessions = 3
-	for tries, delay := 1, time.Duration(0); ; {
-		t, err := e.putOnce(ctx, r, k)
-		switch {
-		case err == nil:
-			return t, nil
-		case errors.Is(err, ErrChanged) && ctx.Err() == nil:
-			continue
-		case errors.Is(err, ErrSessionOver) && tries < sessions && ctx.Err() == nil:
-			tries++
-			continue
-		case ctx.Err() != nil || !e.store.Temporary(err):
-			return nil, e.notQueued(caller, r, err)
-		}
-		delay = backoff(delay)
-		if !e.pause(ctx, delay/2+rand.N(delay)) { //nolint:gosec // no secret
-			return nil, e.notQueued(caller, r, err)
-		}
-		if _, unknown := e.known(ctx, r); unknown != nil {
-			return nil, e.notQueued(caller, r, err)
-		}
-	}
-}
-
-// putOnce puts a ticket once.
-func (e *Engine) putOnce(ctx context.Context, r *driver.Request, k kind) (*ticket, error) {
-	begun := time.Now()
+// put puts a ticket.
+func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, error) {
+	since := time.Now()
 	p := &Put{Request: r, Class: k.length}
 	if !r.Wait {
 		var err error
@@ -129,9 +132,11 @@ func (e *Engine) putOnce(ctx context.Context, r *driver.Request, k kind) (*ticke
 			return nil, err
 		}
 	}
-	since := begun
-	if r.Renewed && r.MinHold == 0 {
-		since = begun.Add(-k.length / freshPart)
+	switch {
+	case r.Renewed && r.MinHold == 0:
+		since = since.Add(-k.length / freshPart)
+	case e.opts.PutKeepsAlive:
+		since = time.Time{}
 	}
 	s, err := e.attach(ctx, k, since)
 	if err != nil {
@@ -145,7 +150,7 @@ func (e *Engine) putOnce(ctx context.Context, r *driver.Request, k kind) (*ticke
 	e.mu.Unlock()
 	sent := time.Now()
 	placed, err := e.store.Put(ctx, p)
-	return t, e.placed(t, &placed, err, sent)
+	return t, e.placed(t, p, &placed, err, sent)
 }
 
 // willWait reports whether a ticket that is put will surely wait, in a queue that is
@@ -164,7 +169,7 @@ func (t *ticket) willWait(r *driver.Request) bool {
 }
 
 // placed takes the answer to a put.
-func (e *Engine) placed(t *ticket, p *Placed, err error, sent time.Time) error {
+func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error, sent time.Time) error {
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
@@ -178,6 +183,9 @@ func (e *Engine) placed(t *ticket, p *Placed, err error, sent time.Time) error {
 	default: // it may be there, or may yet come
 		t.settle(orphan)
 		e.retire(t.session)
+		if t.released {
+			err = errReleased
+		}
 		return err
 	}
 	t.Number, t.Version, t.token = p.Number, p.Version, p.Token
@@ -189,13 +197,16 @@ func (e *Engine) placed(t *ticket, p *Placed, err error, sent time.Time) error {
 		t.session.sent = sent
 	}
 	t.settle(leaving) // nobody waits for it yet
-	if p.Granted {
+	switch {
+	case p.Granted:
 		e.granted(t)
-	} else {
+	case asked.If != nil: // somebody has queued who does not keep to conditions
+		return ErrChanged
+	default:
 		e.wait(t)
 	}
 	if w := t.queue.watcher; w != nil {
-		w.place(t.Entry, p.Queue)
+		w.place(t.Entry, p)
 	}
 	return nil
 }
@@ -222,7 +233,7 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 			return driver.Grant{}, driver.ErrClosed
 		}
 	}
-	return e.grant(ctx, t)
+	return e.grant(ctx, t, r)
 }
 
 // giveUp notes that a caller waits for a ticket no longer. One for which nobody waits
@@ -237,12 +248,13 @@ func (e *Engine) giveUp(t *ticket) {
 }
 
 // grant is the grant of a ticket that is held, or ErrLost. The lease counts from the
-// last keep-alive of its session, which for one that nobody renews, and for a minimum
-// hold, is sent after the grant.
-func (e *Engine) grant(ctx context.Context, t *ticket) (driver.Grant, error) {
+// last keep-alive of its session or, where that lasts for longer, from later. For one
+// that nobody renews, and for a minimum hold, it is sent after the grant.
+func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
-	since := time.Now().Add(-t.session.ttl / keepPart)
-	if t.fixed && t.waited || t.stays > 0 {
+	now := time.Now()
+	since := now.Add(-t.session.ttl / keepPart)
+	if !r.Renewed && t.waited || t.stays > 0 {
 		since = t.since
 	}
 	e.mu.Unlock()
@@ -255,8 +267,13 @@ func (e *Engine) grant(ctx context.Context, t *ticket) (driver.Grant, error) {
 		return driver.Grant{}, errDeleted
 	}
 	g := driver.Grant{Token: t.token, Asked: t.session.sent}
-	if t.session.ttl < t.session.length {
+	if spare := t.session.ttl - r.TTL; spare < 0 {
 		g.TTL = t.session.ttl
+	} else if g.Asked = g.Asked.Add(spare); g.Asked.After(now) {
+		g.Asked = now
+	}
+	if !r.Renewed {
+		t.until = g.Asked.Add(r.TTL)
 	}
 	return g, nil
 }

@@ -59,6 +59,7 @@ const (
 // Causes of a loss.
 var (
 	errDeleted     = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+	errReleased    = fmt.Errorf("%w: the ticket was released while it was asked for", driver.ErrLost)
 	errSessionLost = fmt.Errorf("%w: %w", driver.ErrLost, ErrSessionOver)
 )
 

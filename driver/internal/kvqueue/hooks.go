@@ -58,18 +58,15 @@ func Key(e *Engine, name string, token uint64) (key string, ok bool) {
 }
 
 // Call runs a request of a driver's own method: its ctx ends with Close too, and its
-// error is made what the caller is told. With write the request is one that writes.
-func Call(e *Engine, ctx context.Context, write bool, request func(context.Context) error) error {
-	caller := ctx
-	ctx, done := e.bind(ctx)
-	defer done()
+// error is made what the caller is told.
+func Call(e *Engine, ctx context.Context, request func(context.Context) error) error {
 	if e.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
-	err := e.store.Agree(ctx, write)
-	if err == nil {
-		err = request(ctx)
-	}
+	caller := ctx
+	ctx, done := e.bind(ctx)
+	defer done()
+	err := request(ctx)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		return err
 	}

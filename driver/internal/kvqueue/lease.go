@@ -9,10 +9,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var (
-	errLeaving = errors.New("the release of this ticket has not been answered yet")
-	errForeign = fmt.Errorf("%w: the ticket belongs to another process, which alone can renew it", driver.ErrUnsupported)
-)
+// errNotOurs is the renewal of a ticket that is there.
+var errNotOurs = fmt.Errorf("%w: renewal of a ticket that is being released, or belongs to another process", driver.ErrUnsupported)
 
 // Renew implements driver.Driver.
 func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
@@ -42,11 +40,9 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		switch t := e.find(r.Hold); {
 		case e.closed:
 			errs[i] = driver.ErrClosed
-		case t == nil:
+		case t == nil || t.state == leaving || t.state == orphan:
 			others = append(others, i)
-		case t.state == leaving || t.state == orphan:
-			errs[i] = errLeaving
-		case t.state != held:
+		case t.state != held || !t.until.IsZero() && time.Now().After(t.until):
 			errs[i] = driver.ErrLost
 		default:
 			bySession[t.session] = append(bySession[t.session], renewal{t, r.TTL, &errs[i]})
@@ -69,7 +65,7 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		}
 		e.renewSession(caller, ctx, s, bySession[s])
 	})
-	each(others, func(i int) { errs[i] = e.renewForeign(caller, ctx, rs[i].Hold) })
+	each(others, func(i int) { errs[i] = e.renewOther(caller, ctx, rs[i].Hold) })
 	return errs
 }
 
@@ -79,6 +75,7 @@ func (e *Engine) renewSession(caller, ctx context.Context, s *session, rs []rene
 	for i, r := range rs {
 		ts[i] = r.ticket
 	}
+	begun := time.Now()
 	err := e.keepAlive(ctx, s)
 	if errors.Is(err, ErrSessionOver) {
 		err = errSessionLost
@@ -108,9 +105,18 @@ func (e *Engine) renewSession(caller, ctx context.Context, s *session, rs []rene
 	for _, r := range rs {
 		if lost[r.ticket] {
 			*r.err = errDeleted
-		} else {
-			*r.err = e.lengthen(caller, ctx, r)
+		} else if *r.err = e.lengthen(caller, ctx, r); *r.err == nil {
+			e.extend(r, begun)
 		}
+	}
+}
+
+// extend notes that a lease that nobody renews on schedule was renewed.
+func (e *Engine) extend(r renewal, begun time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if until := begun.Add(r.ttl); !r.until.IsZero() && until.After(r.until) {
+		r.until = until
 	}
 }
 
@@ -160,17 +166,19 @@ func (e *Engine) move(caller, ctx context.Context, t *ticket, to *session) error
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
-	case t.state == gone || t.moving != to:
-		return errLeaving
+	case t.state == gone:
+		return errDeleted
 	case err == nil:
-		e.moved(t)
+		if t.moving == to { // else the session before has ended meanwhile
+			e.moved(t)
+		}
 		return nil
 	case errors.Is(err, driver.ErrLost):
 		e.forget(t)
 		return errDeleted
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
-	case isRefused(err):
+	case isRefused(err) && t.moving == to:
 		t.moving = nil
 		e.detach(to)
 	}
@@ -184,8 +192,9 @@ func (e *Engine) moved(t *ticket) {
 	e.detach(old)
 }
 
-// renewForeign is the renewal of a ticket that this driver does not know.
-func (e *Engine) renewForeign(caller, ctx context.Context, h driver.Hold) error {
+// renewOther is the renewal of a ticket that is being released, or that this driver does
+// not know: it is not renewed, and is lost if the store says so.
+func (e *Engine) renewOther(caller, ctx context.Context, h driver.Hold) error {
 	rec, err := e.lookUp(ctx, h)
 	switch {
 	case err != nil:
@@ -193,7 +202,7 @@ func (e *Engine) renewForeign(caller, ctx context.Context, h driver.Hold) error 
 	case rec == nil:
 		return driver.ErrLost
 	}
-	return errForeign
+	return errNotOurs
 }
 
 // lookUp finds a ticket in the store, by its ID; nil: it is not there.
@@ -314,6 +323,9 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	var foreign []*Record
 	for i, granted := range driver.Granted(queue) {
 		recs[i].Shown.Held = granted
+		if !granted {
+			recs[i].Shown.Remaining = 0
+		}
 		if granted && !e.refine(&recs[i]) {
 			foreign = append(foreign, &recs[i])
 		}
@@ -338,6 +350,10 @@ func (e *Engine) refine(r *Record) bool {
 		return false
 	}
 	r.Shown.Since = t.since
-	r.Shown.Remaining = max(time.Until(t.session.sent.Add(t.session.ttl)), time.Millisecond)
+	end := t.session.sent.Add(t.session.ttl)
+	if !t.until.IsZero() && t.until.Before(end) {
+		end = t.until
+	}
+	r.Shown.Remaining = max(time.Until(end), time.Millisecond)
 	return true
 }

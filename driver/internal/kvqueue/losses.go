@@ -28,9 +28,15 @@ func (e *Engine) scope(t *ticket) string {
 	return t.session.id
 }
 
-// holds is called when a ticket is granted. With mu held.
-func (e *Engine) holds(t *ticket) {
-	if !e.opts.Losses || e.tell == nil || e.losses.running[e.scope(t)] != nil {
+// isCarried reports whether the loss of a ticket is to be told. Of waiters it is where
+// that costs nothing: a watch of all deletions would tell each waiter of all releases.
+func (e *Engine) isCarried(t *ticket) bool {
+	return t.state == held || t.state == waiting && !e.opts.OneLossWatch
+}
+
+// carries is called when a ticket waits or is granted. With mu held.
+func (e *Engine) carries(t *ticket) {
+	if !e.opts.Losses || e.tell == nil || !e.isCarried(t) || e.losses.running[e.scope(t)] != nil {
 		return
 	}
 	e.reviewAfter(lossDelay)
@@ -57,7 +63,7 @@ func (e *Engine) review() {
 	e.losses.at = time.Time{}
 	needed := make(map[string]bool)
 	for _, t := range e.tickets {
-		if t.state != held {
+		if !e.isCarried(t) {
 			continue
 		}
 		scope := e.scope(t)
@@ -119,7 +125,7 @@ func (e *Engine) check(ctx context.Context, scope string) {
 	bySession := make(map[*session][]*ticket)
 	e.mu.Lock()
 	for _, t := range e.tickets {
-		if (t.state == held || t.state == waiting) && e.scope(t) == scope && t.moving == nil {
+		if e.isCarried(t) && e.scope(t) == scope && t.moving == nil {
 			bySession[t.session] = append(bySession[t.session], t)
 		}
 	}

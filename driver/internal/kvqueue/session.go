@@ -168,6 +168,10 @@ func (e *Engine) sessionOver(s *session) {
 	s.over = true
 	e.retire(s)
 	delete(e.sessions, s)
+	if stop := e.losses.running[s.id]; stop != nil {
+		stop()
+		delete(e.losses.running, s.id)
+	}
 	if s.tickets == 0 {
 		return
 	}

@@ -78,15 +78,16 @@ type Store interface {
 	Aim(blockers []Entry, any bool) Entry
 	// Watch calls tell when what was aimed at changes, until ctx ends, and perhaps
 	// when other entries of the queue do. What has happened after the queue was known
-	// as of w.Complete, and before Watch was called, is told too. It returns nil
-	// when it has told what there was, or there was no news for long: the engine
-	// then reads the queue, or watches again. tell may send requests (S16).
+	// as of w.Complete, and before Watch was called, is told too. It may return nil
+	// when it has told something. If it does without, there was no news for long, or
+	// something is not as it was: the engine reads the queue. tell may send requests
+	// (S16).
 	Watch(ctx context.Context, w Watching, tell func(Event)) error
 	// Losses calls tell when entries of a session have gone by anybody's doing, until
 	// ctx ends, and once with Check when it has begun to listen. Of ended sessions it
-	// may call [SessionOver]. It is called when the
-	// session has held a ticket for 200 ms; once for all sessions, with "", if
-	// Options.OneLossWatch is set (S17).
+	// may call [SessionOver]. It is called when the session has carried a ticket, that
+	// waits or is held, for 200 ms. With Options.OneLossWatch it is called once for all
+	// sessions, with "", when a ticket was held for that long (S17).
 	Losses(ctx context.Context, session string, tell func(Loss)) error
 
 	// Tickets reads a queue with all that it holds, in order (S18).
@@ -174,7 +175,8 @@ type Placed struct {
 	// Granted says that the ticket is granted by the rule of driver.Grantable, in the
 	// queue as it was when it was put. Not said of a Brief one.
 	Granted bool
-	Alive   bool // the request counts as a KeepAlive
+	Alive   bool   // the request counts as a KeepAlive
+	Era     uint64 // see Snapshot
 	// Queue is the queue as it was when the entry was put, which is in it, or later.
 	// Its Complete is the number at least. It may be nil, above all if the ticket is
 	// granted, or if the queue is long.
@@ -183,10 +185,11 @@ type Placed struct {
 
 // Snapshot is a queue as it was at an instant, in any order. All live entries with
 // numbers up to Complete are in it; others may be. Complete does not go back from one
-// Read to the next unless the store has lost its past: after a restore, or when it
-// numbers the entries of a queue anew that was empty. The engine then forgets what it
-// knew.
+// Read to the next unless the store has lost its past, as by a restore; the engine then
+// forgets what it knew. A store that numbers the entries of a queue anew when it was
+// empty tells by a greater Era.
 type Snapshot struct {
+	Era      uint64
 	Complete uint64
 	Entries  []Entry
 }
@@ -236,6 +239,8 @@ type Options struct {
 	// Recheck is after how long without news a queue is read again, and its watch made
 	// anew, at first. It doubles up to a minute.
 	Recheck time.Duration
+	// PutKeepsAlive says that every Put is a KeepAlive, too.
+	PutKeepsAlive bool
 	// Turns is how many other keys are used before the same one is again.
 	Turns int
 }

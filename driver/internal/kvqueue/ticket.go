@@ -26,16 +26,17 @@ type ticket struct {
 
 	queue *queue
 	slot  int32
-	fixed bool          // nobody renews it
 	stays time.Duration // the minimum hold
 
 	state    state
 	deleting bool // a deletion was sent
+	released bool // while it was being put
 	waited   bool // before its grant
 	session  *session
 	moving   *session // to which it is being moved, or may have been
 	token    uint64
-	since    time.Time // of the grant
+	since    time.Time // of the grant, or of queueing
+	until    time.Time // when a lease that nobody renews is over; or zero
 
 	stop    context.CancelFunc // while it is being put: ends that
 	settled chan struct{}      // closed when that has ended; nil while nobody asks
@@ -67,7 +68,7 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 	}
 	t := &ticket{
 		Ticket: Ticket{Name: q.name, ID: r.ID, Session: s.id, Entry: Entry{Shared: r.Shared, Limit: r.Limit}},
-		queue:  q, slot: q.takeSlot(e.opts.Turns), session: s, fixed: !r.Renewed, stays: r.MinHold, stop: stop,
+		queue:  q, slot: q.takeSlot(e.opts.Turns), session: s, stays: r.MinHold, stop: stop,
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
 	q.slots[t.slot] = t
@@ -125,6 +126,7 @@ func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
 		t.settled = settled
 	}
 	if stop {
+		t.released = true
 		t.stop()
 	}
 	e.mu.Unlock()
@@ -139,7 +141,7 @@ func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
 // wait makes a ticket one that waits. With mu held.
 func (e *Engine) wait(t *ticket) {
 	q := t.queue
-	t.state = waiting
+	t.state, t.since = waiting, time.Now()
 	t.ended = make(chan struct{})
 	i, _ := q.position(t.Number)
 	q.waiters = slices.Insert(q.waiters, i, t)
@@ -150,6 +152,7 @@ func (e *Engine) wait(t *ticket) {
 		e.spawn(q.watcher.run)
 	}
 	q.watcher.idle.Stop()
+	e.carries(t)
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
@@ -175,7 +178,7 @@ func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
 	t.state, t.since = held, time.Now()
-	e.holds(t)
+	e.carries(t)
 }
 
 // forget takes a ticket off the books that is not in the store, nor will be. With mu

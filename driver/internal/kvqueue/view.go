@@ -11,6 +11,7 @@ import (
 // live entries with numbers up to complete, less those that are known to have gone,
 // and some with larger numbers. See the package comment for why that is enough.
 type view struct {
+	era      uint64
 	complete uint64
 	entries  []Entry           // by number
 	numbers  map[string]uint64 // of each key
@@ -80,6 +81,9 @@ func (v *view) remove(g Gone) {
 // merge takes in a snapshot. Whatever order answers arrive in: what the snapshot
 // lacks has gone since, and what the view lacks has gone before.
 func (v *view) merge(s Snapshot) {
+	if v.renew(s.Era); s.Era < v.era {
+		return
+	}
 	byNumber := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
 	slices.SortFunc(s.Entries, byNumber)
 	v.entries = slices.DeleteFunc(v.entries, func(e Entry) bool {
@@ -101,6 +105,15 @@ func (v *view) merge(s Snapshot) {
 		if before <= v.complete+1 {
 			delete(v.gone, key)
 		}
+	}
+}
+
+// renew forgets everything if the entries are numbered anew. None of this driver is
+// among them then, since it would have kept the queue from being empty.
+func (v *view) renew(era uint64) {
+	if era > v.era {
+		v.reset()
+		v.era = era
 	}
 }
 

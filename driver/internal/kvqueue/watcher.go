@@ -23,6 +23,7 @@ type watcher struct {
 	idle *time.Timer // ends the watcher when nobody has waited for a while
 
 	stale   bool          // the queue has to be read
+	news    bool          // the watch has told something
 	recheck time.Duration // the interval of that without news
 	bound   time.Duration // of a read
 	local   Entry         // a ticket of this driver that was waited for without a watch
@@ -89,6 +90,7 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	e := w.q.e
 	e.mu.Lock()
 	w.doing, w.aim = w.next()
+	w.news = false
 	w.interrupt = interrupt
 	what := Watching{Name: w.q.name, Aim: w.aim, Complete: w.view.complete}
 	pause := linger
@@ -176,7 +178,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	defer e.mu.Unlock()
 	switch ctx.Err() { //nolint:errorlint // these very values
 	case nil:
-		w.stale = w.stale || err == nil
+		w.stale = w.stale || err == nil && !w.news
 	case context.DeadlineExceeded:
 		w.stale, err = true, nil
 		w.recheck = min(2*w.recheck, max(mostRecheck, e.opts.Recheck))
@@ -190,7 +192,7 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 	e.mu.Lock()
 	defer e.unlock()
 	e.storeErr = nil
-	w.doing = telling
+	w.doing, w.news = telling, true
 	for _, g := range ev.Gone {
 		w.q.removed(g)
 	}
@@ -259,9 +261,9 @@ func (w *watcher) learn(s Snapshot, restored bool) {
 }
 
 // place takes in a ticket that was put, and the queue as it was then. With mu held.
-func (w *watcher) place(t Entry, queue *Snapshot) {
-	if queue != nil {
-		w.view.merge(*queue)
+func (w *watcher) place(t Entry, p *Placed) {
+	if w.view.renew(p.Era); p.Queue != nil {
+		w.view.merge(*p.Queue)
 	}
 	w.view.add(t)
 	w.stale = w.stale || !w.view.has(t) // it has gone already, or the store has lost its past
