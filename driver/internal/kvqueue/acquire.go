@@ -215,15 +215,15 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error, sent time.T
 func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
 	ended := t.ended
-	waits := t.state == waiting
+	waits, queued := t.state == waiting, t.state == waiting || t.waited
 	if waits {
 		t.callers++
 	}
 	e.mu.Unlock()
+	if queued && r.Joined != nil { // also if it has been granted since
+		r.Joined()
+	}
 	if waits {
-		if r.Joined != nil {
-			r.Joined()
-		}
 		select {
 		case <-ended:
 		case <-ctx.Done():
