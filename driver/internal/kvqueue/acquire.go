@@ -62,15 +62,15 @@ func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, err
 	if e.ctx.Err() != nil {
 		return nil, driver.ErrClosed
 	}
+	length, err := e.store.Class(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	if err := e.store.Agree(ctx, true); err != nil {
 		return nil, err
 	}
 	if t, err := e.known(ctx, r); t != nil || err != nil {
 		return t, err
-	}
-	length, err := e.store.Class(ctx, r)
-	if err != nil {
-		return nil, err
 	}
 	return e.put(ctx, r, kind{length, r.MinHold > 0})
 }
