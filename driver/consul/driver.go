@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -112,8 +113,8 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("consul: wait of a blocking query %v: want at least 1s and at most %v", o.queryWait, maxQueryWait)
 	}
 	s := &store{
-		requests: requests{client: client, dc: o.datacenter, namespace: o.namespace, partition: o.partition},
-		keys:     keyspace{prefix: o.prefix}, opts: o, watches: make(chan struct{}, ownWatches),
+		requests: requests{client: client, opts: o},
+		keys:     keyspace{prefix: o.prefix}, watches: make(chan struct{}, ownWatches),
 	}
 	s.shared.store = s
 	s.protocol = protocol.New(o.version, "the key "+s.keys.protocol(), "delete that key (consul kv delete)")
@@ -202,8 +203,8 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 // transaction that names a session that does not exist.
 func (d *Driver) Ping(ctx context.Context) error {
 	return d.call(ctx, func(ctx context.Context) error {
-		err := d.store.tryRights(ctx)
-		if err != nil {
+		_, err := d.store.createSession(ctx, "none", minTTL)
+		if err == nil || !strings.Contains(err.Error(), "Invalid Behavior") {
 			return err
 		}
 		_, err = d.store.commit(ctx, lockOp(d.store.keys.queue("ping")+noSession, noSession, nil))

@@ -17,21 +17,19 @@ import (
 
 // requests sends requests to Consul, one in each method, and keeps no state.
 type requests struct {
-	client    *api.Client
-	dc        string
-	namespace string
-	partition string
+	client *api.Client
+	opts   options
 }
 
 func (r *requests) write(ctx context.Context) *api.WriteOptions {
-	o := &api.WriteOptions{Datacenter: r.dc, Namespace: r.namespace, Partition: r.partition}
+	o := &api.WriteOptions{Datacenter: r.opts.datacenter, Namespace: r.opts.namespace, Partition: r.opts.partition}
 	return o.WithContext(ctx)
 }
 
 // read is for reads in Consul's default mode, which a deposed leader may answer
 // from the past.
 func (r *requests) read(ctx context.Context) *api.QueryOptions {
-	o := &api.QueryOptions{Datacenter: r.dc, Namespace: r.namespace, Partition: r.partition}
+	o := &api.QueryOptions{Datacenter: r.opts.datacenter, Namespace: r.opts.namespace, Partition: r.opts.partition}
 	return o.WithContext(ctx)
 }
 
@@ -69,10 +67,8 @@ func indexOp(key string, index uint64) op {
 // commit runs a transaction that writes: through Raft, so the server that
 // answers is the leader, and what it answers is the truth at one Raft index.
 func (r *requests) commit(ctx context.Context, ops ...op) (api.KVPairs, error) {
-	if r.namespace != "" || r.partition != "" {
-		for i := range ops {
-			ops[i].KV.Namespace, ops[i].KV.Partition = r.namespace, r.partition
-		}
+	for i := range ops {
+		ops[i].KV.Namespace, ops[i].KV.Partition = r.opts.namespace, r.opts.partition
 	}
 	var out struct{ Results api.TxnResults }
 	if _, err := r.client.Raw().Write("/v1/txn", ops, &out, r.write(ctx)); err != nil {
@@ -94,7 +90,7 @@ func (r *requests) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error)
 	reads := make(api.TxnOps, len(ops))
 	for i, o := range ops {
 		reads[i] = &api.TxnOp{KV: &api.KVTxnOp{
-			Verb: o.KV.Verb, Key: o.KV.Key, Session: o.KV.Session, Namespace: r.namespace, Partition: r.partition,
+			Verb: o.KV.Verb, Key: o.KV.Key, Session: o.KV.Session, Namespace: r.opts.namespace, Partition: r.opts.partition,
 		}}
 	}
 	_, out, meta, err := r.client.Txn().Txn(reads, q)
@@ -129,10 +125,10 @@ func (r *requests) get(q *api.QueryOptions, key string) (*api.KVPair, uint64, er
 
 // filtered is the error of an answer that may lack tickets.
 func filtered(meta *api.QueryMeta) error {
-	if meta.ResultsFilteredByACLs {
-		return errFiltered
+	if !meta.ResultsFilteredByACLs {
+		return nil
 	}
-	return nil
+	return errFiltered
 }
 
 var errFiltered = errors.New("the ACL token may not read all keys below the prefix")
@@ -140,16 +136,14 @@ var errFiltered = errors.New("the ACL token may not read all keys below the pref
 // createSession makes a session that only its TTL ends: no health check, so
 // that the failure of the agent that was asked takes no lock away; and no
 // lock delay, see the package comment.
-func (r *requests) createSession(ctx context.Context, name string, ttl time.Duration) (string, error) {
+func (r *requests) createSession(ctx context.Context, behavior string, ttl time.Duration) (string, error) {
 	in := map[string]any{
-		"Name": name, "TTL": ttl.String(), "Behavior": api.SessionBehaviorDelete,
+		"Name": r.opts.prefix, "TTL": ttl.String(), "Behavior": behavior,
 		"LockDelay": "0s", "NodeChecks": []string{},
 	}
 	var out struct{ ID string }
-	if _, err := r.client.Raw().Write("/v1/session/create", in, &out, r.write(ctx)); err != nil {
-		return "", err
-	}
-	return out.ID, nil
+	_, err := r.client.Raw().Write("/v1/session/create", in, &out, r.write(ctx))
+	return out.ID, err
 }
 
 // errNotReady says that a server does not know yet what it has on its disk.
@@ -177,16 +171,6 @@ func (r *requests) renewSession(ctx context.Context, id string) (time.Duration, 
 	return 0, kvqueue.ErrSessionOver
 }
 
-// tryRights asks for a session of a behaviour that there is not.
-func (r *requests) tryRights(ctx context.Context) error {
-	in := map[string]any{"TTL": "10s", "Behavior": "none", "NodeChecks": []string{}}
-	_, err := r.client.Raw().Write("/v1/session/create", in, nil, r.write(ctx))
-	if err != nil && strings.Contains(err.Error(), "Invalid Behavior") {
-		return nil
-	}
-	return err
-}
-
 func (r *requests) destroySession(ctx context.Context, id string) error {
 	_, err := r.client.Session().Destroy(id, r.write(ctx))
 	return err
@@ -202,11 +186,7 @@ type rollback struct {
 }
 
 func (r *rollback) Error() string {
-	var whats []string
-	for _, e := range r.Errors {
-		whats = append(whats, fmt.Sprintf("operation %d: %s", e.OpIndex, e.What))
-	}
-	return "transaction rolled back: " + strings.Join(whats, "; ")
+	return fmt.Sprintf("transaction rolled back: %v", r.Errors)
 }
 
 // failed tells whether the operation at index i was refused, and for what.
@@ -290,14 +270,12 @@ const failedRequest = "Failed request: "
 // error came by RPC says nothing: agents that are no servers put that before
 // every error.
 var transients = []string{
-	"leader", "No known Consul servers", "No path to datacenter", "no server currently reachable",
+	"leader", "no known consul servers", "no path to datacenter", "no server currently reachable",
 	"not ready", "rate limit", "rpc error getting client", "raft is already shutdown",
-	"timed out", "timeout", "deadline", "EOF", "connection", "broken pipe", "stream closed", "session shutdown",
+	"timed out", "timeout", "deadline", "eof", "connection", "broken pipe", "stream closed", "session shutdown",
 }
 
 func transient(text string) bool {
 	text = strings.ToLower(text)
-	return slices.ContainsFunc(transients, func(part string) bool {
-		return strings.Contains(text, strings.ToLower(part))
-	})
+	return slices.ContainsFunc(transients, func(part string) bool { return strings.Contains(text, part) })
 }

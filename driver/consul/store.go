@@ -20,7 +20,6 @@ import (
 type store struct {
 	requests
 	keys     keyspace
-	opts     options
 	protocol *protocol.Check
 	engine   *kvqueue.Engine
 
@@ -69,7 +68,7 @@ func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, erro
 
 // Open implements kvqueue.Store.
 func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session, error) {
-	id, err := s.createSession(ctx, s.opts.prefix, class)
+	id, err := s.createSession(ctx, api.SessionBehaviorDelete, class)
 	return kvqueue.Session{ID: id, TTL: class}, err
 }
 
