@@ -113,8 +113,8 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("consul: wait of a blocking query %v: want at least 1s and at most %v", o.queryWait, maxQueryWait)
 	}
 	s := &store{
-		requests: requests{client: client, opts: o},
-		keys:     keyspace{prefix: o.prefix}, watches: make(chan struct{}, ownWatches),
+		client: client, opts: o,
+		keys: keyspace{prefix: o.prefix}, watches: make(chan struct{}, ownWatches),
 	}
 	s.shared.store = s
 	s.protocol = protocol.New(o.version, "the key "+s.keys.protocol(), "delete that key (consul kv delete)")
@@ -203,7 +203,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 // transaction that names a session that does not exist.
 func (d *Driver) Ping(ctx context.Context) error {
 	return d.call(ctx, func(ctx context.Context) error {
-		_, err := d.store.createSession(ctx, "none", minTTL)
+		_, err := d.store.open(ctx, minTTL, "none")
 		if err == nil || !strings.Contains(err.Error(), "Invalid Behavior") {
 			return err
 		}

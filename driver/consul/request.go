@@ -8,34 +8,25 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/consul/api"
-
-	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
-// requests sends requests to Consul, one in each method, and keeps no state.
-type requests struct {
-	client *api.Client
-	opts   options
-}
-
-func (r *requests) write(ctx context.Context) *api.WriteOptions {
-	o := &api.WriteOptions{Datacenter: r.opts.datacenter, Namespace: r.opts.namespace, Partition: r.opts.partition}
+func (s *store) write(ctx context.Context) *api.WriteOptions {
+	o := &api.WriteOptions{Datacenter: s.opts.datacenter, Namespace: s.opts.namespace, Partition: s.opts.partition}
 	return o.WithContext(ctx)
 }
 
 // read is for reads in Consul's default mode, which a deposed leader may answer
 // from the past.
-func (r *requests) read(ctx context.Context) *api.QueryOptions {
-	o := &api.QueryOptions{Datacenter: r.opts.datacenter, Namespace: r.opts.namespace, Partition: r.opts.partition}
+func (s *store) read(ctx context.Context) *api.QueryOptions {
+	o := &api.QueryOptions{Datacenter: s.opts.datacenter, Namespace: s.opts.namespace, Partition: s.opts.partition}
 	return o.WithContext(ctx)
 }
 
 // exact is for reads before which the server makes sure that it still leads.
-func (r *requests) exact(ctx context.Context) *api.QueryOptions {
-	o := r.read(ctx)
+func (s *store) exact(ctx context.Context) *api.QueryOptions {
+	o := s.read(ctx)
 	o.RequireConsistent = true
 	return o
 }
@@ -66,12 +57,12 @@ func indexOp(key string, index uint64) op {
 
 // commit runs a transaction that writes: through Raft, so the server that
 // answers is the leader, and what it answers is the truth at one Raft index.
-func (r *requests) commit(ctx context.Context, ops ...op) (api.KVPairs, error) {
+func (s *store) commit(ctx context.Context, ops ...op) (api.KVPairs, error) {
 	for i := range ops {
-		ops[i].KV.Namespace, ops[i].KV.Partition = r.opts.namespace, r.opts.partition
+		ops[i].KV.Namespace, ops[i].KV.Partition = s.opts.namespace, s.opts.partition
 	}
 	var out struct{ Results api.TxnResults }
-	if _, err := r.client.Raw().Write("/v1/txn", ops, &out, r.write(ctx)); err != nil {
+	if _, err := s.client.Raw().Write("/v1/txn", ops, &out, s.write(ctx)); err != nil {
 		return nil, asRollback(err)
 	}
 	return pairsOf(out.Results), nil
@@ -86,14 +77,14 @@ func pairsOf(results api.TxnResults) api.KVPairs {
 }
 
 // ask runs a transaction that only reads.
-func (r *requests) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error) {
+func (s *store) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error) {
 	reads := make(api.TxnOps, len(ops))
 	for i, o := range ops {
 		reads[i] = &api.TxnOp{KV: &api.KVTxnOp{
-			Verb: o.KV.Verb, Key: o.KV.Key, Session: o.KV.Session, Namespace: r.opts.namespace, Partition: r.opts.partition,
+			Verb: o.KV.Verb, Key: o.KV.Key, Session: o.KV.Session, Namespace: s.opts.namespace, Partition: s.opts.partition,
 		}}
 	}
-	_, out, meta, err := r.client.Txn().Txn(reads, q)
+	_, out, meta, err := s.client.Txn().Txn(reads, q)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +97,8 @@ func (r *requests) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error)
 }
 
 // list reads all pairs below a prefix, at the index that it returns or later.
-func (r *requests) list(q *api.QueryOptions, prefix string) (api.KVPairs, uint64, error) {
-	pairs, meta, err := r.client.KV().List(prefix, q)
+func (s *store) list(q *api.QueryOptions, prefix string) (api.KVPairs, uint64, error) {
+	pairs, meta, err := s.client.KV().List(prefix, q)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -115,8 +106,8 @@ func (r *requests) list(q *api.QueryOptions, prefix string) (api.KVPairs, uint64
 }
 
 // get reads one pair, at the index that it returns or later; nil: it is not there.
-func (r *requests) get(q *api.QueryOptions, key string) (*api.KVPair, uint64, error) {
-	p, meta, err := r.client.KV().Get(key, q)
+func (s *store) get(q *api.QueryOptions, key string) (*api.KVPair, uint64, error) {
+	p, meta, err := s.client.KV().Get(key, q)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -132,49 +123,6 @@ func filtered(meta *api.QueryMeta) error {
 }
 
 var errFiltered = errors.New("the ACL token may not read all keys below the prefix")
-
-// createSession makes a session that only its TTL ends: no health check, so
-// that the failure of the agent that was asked takes no lock away; and no
-// lock delay, see the package comment.
-func (r *requests) createSession(ctx context.Context, behavior string, ttl time.Duration) (string, error) {
-	in := map[string]any{
-		"Name": r.opts.prefix, "TTL": ttl.String(), "Behavior": behavior,
-		"LockDelay": "0s", "NodeChecks": []string{},
-	}
-	var out struct{ ID string }
-	_, err := r.client.Raw().Write("/v1/session/create", in, &out, r.write(ctx))
-	return out.ID, err
-}
-
-// errNotReady says that a server does not know yet what it has on its disk.
-var errNotReady = errors.New("the consul server is not ready: it does not know a session that it has")
-
-// renewSession returns the session's TTL. A leader that has just been started or
-// elected answers that there is none before it has read its log: only an exact read is
-// believed.
-func (r *requests) renewSession(ctx context.Context, id string) (time.Duration, error) {
-	var out []struct{ TTL string }
-	_, err := r.client.Raw().Write("/v1/session/renew/"+id, nil, &out, r.write(ctx))
-	if err == nil && len(out) == 1 {
-		return time.ParseDuration(out[0].TTL)
-	}
-	if err != nil && statusOf(err) != http.StatusNotFound {
-		return 0, err
-	}
-	there, _, err := r.client.Session().Info(id, r.exact(ctx))
-	switch {
-	case err != nil:
-		return 0, err
-	case there != nil:
-		return 0, errNotReady
-	}
-	return 0, kvqueue.ErrSessionOver
-}
-
-func (r *requests) destroySession(ctx context.Context, id string) error {
-	_, err := r.client.Session().Destroy(id, r.write(ctx))
-	return err
-}
 
 // A rollback says that Consul refused a transaction as a whole: nothing of it
 // was done.
@@ -248,7 +196,7 @@ func unknown(err error) bool {
 
 // Temporary implements kvqueue.Store: an agent that can be reached said that it
 // cannot serve the request at this moment: no leader, a change of leader, a rate limit.
-func (r *requests) Temporary(err error) bool {
+func (s *store) Temporary(err error) bool {
 	var status api.StatusError
 	if !errors.As(err, &status) {
 		// api.Txn reads nothing but the text off a failure.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,7 +19,8 @@ import (
 
 // store is the kvqueue.Store.
 type store struct {
-	requests
+	client   *api.Client
+	opts     options
 	keys     keyspace
 	protocol *protocol.Check
 	engine   *kvqueue.Engine
@@ -66,20 +68,51 @@ func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, erro
 	return ttl, nil
 }
 
-// Open implements kvqueue.Store.
+// Open implements kvqueue.Store. Only its TTL ends a session: it has no health
+// check, so that the failure of the agent that was asked takes no lock away; and no
+// lock delay, see the package comment.
 func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session, error) {
-	id, err := s.createSession(ctx, api.SessionBehaviorDelete, class)
-	return kvqueue.Session{ID: id, TTL: class}, err
+	return s.open(ctx, class, api.SessionBehaviorDelete)
 }
 
-// KeepAlive implements kvqueue.Store.
-func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
-	return s.renewSession(ctx, session)
+func (s *store) open(ctx context.Context, class time.Duration, behavior string) (kvqueue.Session, error) {
+	in := map[string]any{
+		"Name": s.opts.prefix, "TTL": class.String(), "Behavior": behavior, "LockDelay": "0s", "NodeChecks": []string{},
+	}
+	var out struct{ ID string }
+	_, err := s.client.Raw().Write("/v1/session/create", in, &out, s.write(ctx))
+	return kvqueue.Session{ID: out.ID, TTL: class}, err
 }
+
+// KeepAlive implements kvqueue.Store. A leader that has just been started or
+// elected answers that there is no such session before it has read its log: only
+// an exact read is believed.
+func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
+	var out []struct{ TTL string }
+	_, err := s.client.Raw().Write("/v1/session/renew/"+session, nil, &out, s.write(ctx))
+	if err == nil && len(out) == 1 {
+		return time.ParseDuration(out[0].TTL)
+	}
+	if err != nil && statusOf(err) != http.StatusNotFound {
+		return 0, err
+	}
+	there, _, err := s.client.Session().Info(session, s.exact(ctx))
+	switch {
+	case err != nil:
+		return 0, err
+	case there != nil:
+		return 0, errNotReady
+	}
+	return 0, kvqueue.ErrSessionOver
+}
+
+// errNotReady says that a server does not know yet what it has on its disk.
+var errNotReady = errors.New("the consul server is not ready: it does not know a session that it has")
 
 // End implements kvqueue.Store.
 func (s *store) End(ctx context.Context, session string) error {
-	return s.destroySession(ctx, session)
+	_, err := s.client.Session().Destroy(session, s.write(ctx))
+	return err
 }
 
 // Key implements kvqueue.Store.

@@ -137,7 +137,7 @@ func (s *store) Losses(ctx context.Context, session string, tell func(kvqueue.Lo
 func (s *store) openNotice(ctx context.Context, session, key string) error {
 	q, cancel := s.after(ctx, 0)
 	defer cancel()
-	_, err := s.renewSession(q.Context(), session)
+	_, err := s.KeepAlive(q.Context(), session)
 	switch {
 	case err == nil:
 		_, err = s.commit(q.Context(), lockOp(key, session, []byte("open")))

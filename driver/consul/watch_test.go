@@ -16,7 +16,7 @@ func TestListingFromThePast(t *testing.T) {
 		"there": {Key: "there", Session: "s", CreateIndex: 5}, "again": {Key: "again", Session: "s", CreateIndex: 8},
 		"unlocked": {Key: "unlocked", CreateIndex: 5},
 	}}
-	s := &store{requests: requests{opts: options{queryWait: 10 * time.Millisecond}}}
+	s := &store{opts: options{queryWait: 10 * time.Millisecond}}
 	s.shared = sharedWatch{store: s, users: 1, latest: listed}
 	for _, c := range []struct {
 		key    string
