@@ -148,7 +148,7 @@ func (s *store) openNotice(ctx context.Context, session, key string) error {
 	return err
 }
 
-// A sharedWatch is a blocking query for many queues: it reads all tickets. It asks a few
+// A sharedWatch is one blocking query for many queues: it reads all tickets, a few
 // times a second at most, however much is going on.
 type sharedWatch struct {
 	store *store
@@ -156,7 +156,7 @@ type sharedWatch struct {
 	mu     sync.Mutex
 	users  int
 	stop   context.CancelFunc
-	latest *listing
+	latest *listing // nil: nobody asks
 }
 
 // A listing is what one query has read.
@@ -164,7 +164,8 @@ type listing struct {
 	pairs map[string]*api.KVPair // by key
 	index uint64                 // at which they were; 0: never
 	err   error
-	next  chan struct{} // closed when there is a later one
+	next  chan struct{} // closed when then is there
+	then  *listing
 }
 
 // watch is Store.Watch. Of a watch of a whole queue it returns with each change of any.
@@ -173,20 +174,17 @@ func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, tell fun
 	defer w.leave()
 	end := time.NewTimer(w.store.opts.queryWait)
 	defer end.Stop()
-	for first := true; ; first = false {
-		p := l.pairs[what.Aim.Key]
-		switch {
-		case l.err != nil && !first:
+	for {
+		switch key := what.Aim.Key; {
+		case l.err != nil || key == "" && l.index > what.Complete:
 			return l.err
-		case what.Aim.Key == "" && l.index > what.Complete:
-			return nil
-		case what.Aim.Key != "" && hasGone(what.Aim, p, l.index):
+		case key != "" && hasGone(what.Aim, l.pairs[key], l.index):
 			tell(gone(what.Aim))
 			return nil
 		}
 		select {
 		case <-l.next:
-			l = w.now()
+			l = l.then
 		case <-end.C:
 			return nil
 		case <-ctx.Done():
@@ -198,10 +196,11 @@ func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, tell fun
 func (w *sharedWatch) join() *listing {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.users++; w.users == 1 {
+	w.users++
+	if w.latest == nil {
 		first := &listing{next: make(chan struct{})}
 		stopped, stop := context.WithCancel(context.Background())
-		w.stop, w.latest = stop, first
+		w.latest, w.stop = first, stop
 		kvqueue.Go(w.store.engine, func(ctx context.Context) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer context.AfterFunc(stopped, cancel)()
@@ -217,33 +216,20 @@ func (w *sharedWatch) leave() {
 	defer w.mu.Unlock()
 	if w.users--; w.users == 0 {
 		w.stop()
+		w.latest = nil
 	}
 }
 
-func (w *sharedWatch) now() *listing {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.latest
-}
-
-// follow asks again and again, until nobody watches any more.
+// follow asks again and again while somebody watches, until an error.
 func (w *sharedWatch) follow(ctx context.Context, last *listing) {
 	const perTicket = 100 * time.Microsecond // a few percent of what it takes to read one
-	delay := 50 * time.Millisecond
-	for ctx.Err() == nil {
+	for {
 		l := w.read(ctx, last.index)
-		pause := 50*time.Millisecond + time.Duration(len(l.pairs))*perTicket
-		if l.err != nil {
-			delay = min(2*delay, time.Second)
-			pause = delay
-		} else {
-			delay = 50 * time.Millisecond
-		}
-		if !w.replace(last, l) {
+		if !w.publish(last, l) {
 			return
 		}
 		last = l
-		sleep(ctx, pause)
+		sleep(ctx, 50*time.Millisecond+time.Duration(len(l.pairs))*perTicket)
 	}
 }
 
@@ -251,28 +237,30 @@ func (w *sharedWatch) follow(ctx context.Context, last *listing) {
 func (w *sharedWatch) read(ctx context.Context, index uint64) *listing {
 	q, cancel := w.store.after(ctx, index)
 	defer cancel()
-	l := &listing{next: make(chan struct{})}
-	var pairs api.KVPairs
-	if pairs, l.index, l.err = w.store.list(q, w.store.keys.queues()); l.index < index {
-		l.index = 0 // the past
-		return l
+	l := &listing{next: make(chan struct{}), pairs: make(map[string]*api.KVPair)}
+	pairs, now, err := w.store.list(q, w.store.keys.queues())
+	if l.err = err; now < index {
+		return l // the past: begin again
 	}
-	l.pairs = make(map[string]*api.KVPair, len(pairs))
 	for _, p := range pairs {
 		p.Value = nil
 		l.pairs[p.Key] = p
 	}
+	l.index = now
 	return l
 }
 
-// replace makes a listing the latest; false: there is another follower by now.
-func (w *sharedWatch) replace(last, latest *listing) bool {
+// publish makes a listing the latest; false: there is nothing more to be read.
+func (w *sharedWatch) publish(last, latest *listing) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.latest != last {
-		return false
+		return false // nobody watches, or there is another follower by now
 	}
-	w.latest = latest
+	last.then = latest
 	close(last.next)
-	return true
+	if w.latest = latest; latest.err != nil {
+		w.latest = nil
+	}
+	return latest.err == nil
 }

@@ -17,7 +17,7 @@ func TestListingFromThePast(t *testing.T) {
 		"unlocked": {Key: "unlocked", CreateIndex: 5},
 	}}
 	s := &store{opts: options{queryWait: 10 * time.Millisecond}}
-	s.shared = sharedWatch{store: s, users: 1, latest: listed}
+	s.shared = sharedWatch{store: s, latest: listed, users: 1}
 	for _, c := range []struct {
 		key    string
 		number uint64
