@@ -137,18 +137,8 @@ func (r *rollback) Error() string {
 	return fmt.Sprintf("transaction rolled back: %v", r.Errors)
 }
 
-// failed tells whether the operation at index i was refused, and for what.
-func (r *rollback) failed(i int) (string, bool) {
-	for _, e := range r.Errors {
-		if e.OpIndex == i {
-			return e.What, true
-		}
-	}
-	return "", false
-}
-
-// invalidSession is in what is said of an operation whose session has ended.
-const invalidSession = "invalid session"
+// sessionOver tells whether it was because a session has ended.
+func (r *rollback) sessionOver() bool { return strings.Contains(r.Error(), "invalid session") }
 
 // denied says that the ACL token lacks a right, so nothing was done.
 type denied string

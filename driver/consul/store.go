@@ -32,14 +32,7 @@ type store struct {
 
 // Agree implements kvqueue.Store.
 func (s *store) Agree(ctx context.Context, write bool) error {
-	return s.protocol.Do(ctx, func(ctx context.Context) (string, error) {
-		for delay := 25 * time.Millisecond; ; delay = min(2*delay, time.Second) {
-			found, err := s.version(ctx, write)
-			if !s.Temporary(err) || !sleep(ctx, delay) {
-				return found, err
-			}
-		}
-	})
+	return s.protocol.Do(ctx, func(ctx context.Context) (string, error) { return s.version(ctx, write) })
 }
 
 func (s *store) version(ctx context.Context, write bool) (string, error) {
@@ -155,13 +148,15 @@ func refusedPut(err error) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	if _, withdrawn := refused.failed(0); withdrawn {
+	switch first := refused.Errors[0]; {
+	case first.OpIndex == 0:
 		return errWithdrawn
-	}
-	if what, _ := refused.failed(1); strings.Contains(what, invalidSession) {
+	case refused.sessionOver():
 		return kvqueue.ErrSessionOver
+	case first.OpIndex > 1: // a guard
+		return kvqueue.ErrChanged
 	}
-	return kvqueue.ErrChanged // of what is left only guards can fail
+	return err
 }
 
 // placed reads what a transaction has returned that has created a ticket: that
@@ -236,7 +231,7 @@ func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
 		if !errors.As(err, &refused) {
 			return err
 		}
-		if what, _ := refused.failed(2); strings.Contains(what, invalidSession) {
+		if refused.sessionOver() {
 			return kvqueue.ErrSessionOver
 		}
 	}
@@ -328,15 +323,3 @@ func outcome(err error) error {
 }
 
 var errWithdrawn = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
-
-// sleep waits for d; it reports false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -81,7 +81,7 @@ func (s *store) guarded(ctx context.Context, p *kvqueue.Put, ops []op) ([]op, op
 	_, err := s.commit(ctx, missing...)
 	var refused *rollback
 	switch {
-	case errors.As(err, &refused) && strings.Contains(refused.Error(), invalidSession):
+	case errors.As(err, &refused) && refused.sessionOver():
 		return nil, op{}, kvqueue.ErrSessionOver
 	case err == nil || refused != nil: // or somebody else was faster
 		return nil, op{}, kvqueue.ErrChanged

@@ -229,7 +229,10 @@ func (w *sharedWatch) follow(ctx context.Context, last *listing) {
 			return
 		}
 		last = l
-		sleep(ctx, 50*time.Millisecond+time.Duration(len(l.pairs))*perTicket)
+		select {
+		case <-time.After(50*time.Millisecond + time.Duration(len(l.pairs))*perTicket):
+		case <-ctx.Done():
+		}
 	}
 }
 
