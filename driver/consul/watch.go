@@ -2,6 +2,7 @@ package consul
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -44,8 +45,8 @@ func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, con
 // them may be watched. The last but one is the best choice: when it has gone,
 // the queue is read again while the last still holds the lock, and when the last
 // has gone nothing needs to be read.
-func (s *store) Aim(blockers []kvqueue.Entry, any bool) kvqueue.Entry {
-	if any {
+func (s *store) Aim(blockers []kvqueue.Entry, anyOf bool) kvqueue.Entry {
+	if anyOf {
 		return kvqueue.Entry{}
 	}
 	return blockers[max(len(blockers)-2, 0)]
@@ -138,12 +139,10 @@ func (s *store) openNotice(ctx context.Context, session, key string) error {
 	q, cancel := s.after(ctx, 0)
 	defer cancel()
 	_, err := s.KeepAlive(q.Context(), session)
-	switch {
-	case err == nil:
+	if err == nil {
 		_, err = s.commit(q.Context(), lockOp(key, session, []byte("open")))
-	case err == kvqueue.ErrSessionOver: //nolint:errorlint // as it is
+	} else if errors.Is(err, kvqueue.ErrSessionOver) {
 		kvqueue.SessionOver(s.engine, session)
-		<-ctx.Done()
 	}
 	return err
 }
