@@ -1,6 +1,8 @@
 package consul
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -35,6 +37,31 @@ func TestListingFromThePast(t *testing.T) {
 		err := s.shared.watch(t.Context(), what, func(kvqueue.Event) { told = true })
 		if told != c.gone || err != nil {
 			t.Errorf("ticket %d at %q: gone %v, %v, want %v", c.number, c.key, told, err, c.gone)
+		}
+	}
+}
+
+// The index of a queue goes back when Consul forgets what was deleted in it. What was
+// read is complete as of all that was read before.
+func TestIndexGoesBack(t *testing.T) {
+	index := "100"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Consul-Index", index)
+		_, _ = w.Write([]byte("[]"))
+	}))
+	defer srv.Close()
+	client, err := api.NewClient(&api.Config{Address: srv.URL, HttpClient: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &store{client: client, keys: keyspace{prefix: "locker"}}
+	for _, c := range []struct {
+		index    string
+		complete uint64
+	}{{"100", 100}, {"50", 100}, {"101", 101}} {
+		index = c.index
+		if got, err := s.Read(t.Context(), "a"); err != nil || got.Complete != c.complete {
+			t.Errorf("at index %s: complete as of %d, %v, want %d", index, got.Complete, err, c.complete)
 		}
 	}
 }
