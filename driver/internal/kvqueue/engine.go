@@ -50,7 +50,7 @@ var (
 const (
 	requestBound = 10 * time.Second       // one request of a background task
 	tryBound     = 2 * time.Second        // the same, the first time: another server may answer
-	endBound     = 2 * time.Second        // the end of a session
+	endBound     = 2 * time.Second        // the end of a session that nobody needs
 	closeBound   = 100 * time.Millisecond // the same at Close (D17)
 	retryFirst   = 20 * time.Millisecond  // between two tries
 	retryMost    = 500 * time.Millisecond // the same, at the most

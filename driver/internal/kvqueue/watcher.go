@@ -223,7 +223,7 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 func (w *watcher) read(ctx context.Context) error {
 	e := w.q.e
 	e.mu.Lock()
-	known := w.view.complete
+	known, era := w.view.complete, w.view.era
 	if n := len(w.q.waiters); n > 0 {
 		known = max(known, w.q.waiters[n-1].Number)
 	}
@@ -240,7 +240,7 @@ func (w *watcher) read(ctx context.Context) error {
 		return err
 	}
 	e.storeErr, w.bound = nil, tryBound
-	w.learn(s, s.Complete < known)
+	w.learn(s, s.Era == era && s.Complete < known)
 	w.settle()
 	return nil
 }
@@ -254,7 +254,7 @@ func (w *watcher) learn(s Snapshot, restored bool) {
 	w.view.merge(s)
 	for i := len(w.q.waiters) - 1; i >= 0; i-- {
 		t := w.q.waiters[i]
-		if (t.Number <= s.Complete || restored) && !w.view.has(t.Entry) {
+		if (t.Number <= s.Complete || t.era < s.Era || restored) && t.era <= s.Era && !w.view.has(t.Entry) {
 			w.q.e.lose(t, errDeleted)
 		}
 	}
