@@ -295,11 +295,6 @@ func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket
 // renewal is: of leases of other processes Remaining is the whole TTL.
 func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, error) {
 	queue, _, err := s.readQueue(s.exact(ctx), name)
-	for i, granted := range driver.Granted(shown(queue)) {
-		if !granted {
-			queue[i].Shown.Remaining = 0
-		}
-	}
 	return queue, err
 }
 
