@@ -33,8 +33,8 @@ type Engine struct {
 	queues   map[string]*queue  // by name
 	sessions map[*session]struct{}
 	classes  map[kind]*class
-	keeper   *time.Timer // the background task of sessions
-	keepAt   time.Time
+	timer    *time.Timer // of the background task of sessions
+	keepAt   time.Time   // … and when that is
 	losses   losses
 	storeErr error    // the last answer of a background request, if it was an error
 	notices  []notice // losses to tell when mu is free
@@ -92,8 +92,8 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	if e.keeper != nil {
-		e.keeper.Stop()
+	if e.timer != nil {
+		e.timer.Stop()
 	}
 	if e.losses.timer != nil {
 		e.losses.timer.Stop()

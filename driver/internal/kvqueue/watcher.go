@@ -128,7 +128,7 @@ func (w *watcher) next() (task, Entry) {
 	if w.stale || first.Number > w.view.complete {
 		return reading, Entry{}
 	}
-	ahead, any := w.view.blockers(first.Entry, len(q.waiters) > 1)
+	ahead, some := w.view.blockers(first.Entry, len(q.waiters) > 1)
 	if len(ahead) == 0 {
 		return reading, Entry{} // it has gone itself
 	}
@@ -136,7 +136,7 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	return watching, q.e.store.Aim(ahead, any)
+	return watching, q.e.store.Aim(ahead, some)
 }
 
 // look is called when what next goes by may have changed. With mu held.
@@ -176,7 +176,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	err := e.store.Watch(ctx, what, func(ev Event) { w.told(ctx, ev) })
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch ctx.Err() { //nolint:errorlint // these very values
+	switch ctx.Err() {
 	case nil:
 		w.stale = w.stale || err == nil && !w.news
 	case context.DeadlineExceeded:
