@@ -143,7 +143,7 @@ func (d *Driver) Close() error {
 
 // call runs a request of a method that the engine does not have.
 func (d *Driver) call(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(d.Engine, ctx, func(ctx context.Context) error {
+	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
 		if err := d.store.Agree(ctx, false); err != nil {
 			return err
 		}
