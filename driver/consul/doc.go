@@ -43,7 +43,7 @@
 // more than one permit watches its whole queue: there, anybody's leaving may be what
 // is waited for.) Between processes of the same Driver no query is needed. A process
 // that waits for more than 48 names watches the rest through one query of all
-// tickets, a few times a second at most, so 10,000 waiters need some 50 connections;
+// tickets, so 10,000 waiters need some 50 connections;
 // agents allow 200 for each client address unless limits.http_max_conns_per_client
 // says otherwise.
 //

@@ -147,8 +147,9 @@ func (s *store) openNotice(ctx context.Context, session, key string) error {
 	return err
 }
 
-// A sharedWatch is one blocking query for many queues: it reads all tickets, a few
-// times a second at most, however much is going on.
+// A sharedWatch is one blocking query for many queues: it reads all tickets. It pauses
+// between two queries, the longer the more tickets there are, so that it has little to
+// do however much is going on.
 type sharedWatch struct {
 	store *store
 
@@ -221,7 +222,7 @@ func (w *sharedWatch) leave() {
 
 // follow asks again and again while somebody watches, until an error.
 func (w *sharedWatch) follow(ctx context.Context, last *listing) {
-	const perTicket = 100 * time.Microsecond // a few percent of what it takes to read one
+	const least, perTicket = 5 * time.Millisecond, 20 * time.Microsecond // several times what it takes to read one
 	for {
 		l := w.read(ctx, last.index)
 		if !w.publish(last, l) {
@@ -229,7 +230,7 @@ func (w *sharedWatch) follow(ctx context.Context, last *listing) {
 		}
 		last = l
 		select {
-		case <-time.After(50*time.Millisecond + time.Duration(len(l.pairs))*perTicket):
+		case <-time.After(least + time.Duration(len(l.pairs))*perTicket):
 		case <-ctx.Done():
 		}
 	}
