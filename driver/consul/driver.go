@@ -114,7 +114,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		client: client, opts: o,
 		keys: keyspace{prefix: o.prefix}, watches: make(chan struct{}, ownWatches),
 	}
-	s.shared.store = s
+	s.shared.store, s.writes.store = s, s
 	s.protocol = protocol.New(o.version, "the key "+s.keys.protocol(), "delete that key (consul kv delete)")
 	s.engine = kvqueue.New(kvqueue.Options{
 		Store: s, Losses: true, LocalWait: time.Second, Recheck: o.queryBound() + time.Second,

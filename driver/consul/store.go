@@ -25,6 +25,7 @@ type store struct {
 	protocol *protocol.Check
 	engine   *kvqueue.Engine
 
+	writes  batcher       // of tickets
 	seen    atomic.Uint64 // the highest index that an answer was as of
 	watches chan struct{} // one element for each queue with a query of its own
 	shared  sharedWatch   // of the other queues
@@ -135,7 +136,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 	if ops = append(ops, change); !p.Brief {
 		ops = append(ops, keyOp(api.KVGetTree, s.keys.queue(p.Name)))
 	}
-	pairs, err := s.commit(ctx, ops...)
+	pairs, err := s.writes.commit(ctx, p.Name, ops...)
 	if err != nil {
 		return kvqueue.Placed{}, outcome(refusedPut(err))
 	}
@@ -188,7 +189,7 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 	version := t.Version
 	for {
-		_, err := s.commit(ctx, indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))
+		_, err := s.writes.commit(ctx, t.Name, indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))
 		if !errors.As(err, new(*rollback)) {
 			return outcome(err)
 		}
@@ -269,7 +270,6 @@ func (s *store) note(index uint64) {
 // Missing implements kvqueue.Store. What a deposed leader misses is asked again,
 // exactly.
 func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {
-	const mostOps = 64 // of a transaction
 	ops := make([]op, len(ts))
 	for i, t := range ts {
 		ops[i] = keyOp(api.KVCheckSession, t.Key)
