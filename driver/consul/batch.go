@@ -46,36 +46,36 @@ type write struct {
 	err   error
 }
 
-// commit is store.commit.
+// commit is store.commit. Two tickets that one transaction creates have the same index,
+// so they must not be of one name: the second is sent alone.
 func (b *batcher) commit(ctx context.Context, name string, ops ...op) (api.KVPairs, error) {
 	b.mu.Lock()
-	if b.sending < sendsAtOnce && len(b.waiting) == 0 {
+	again := slices.ContainsFunc(b.waiting, func(o *write) bool { return o.name == name })
+	if again || b.sending < sendsAtOnce && len(b.waiting) == 0 {
 		b.sending++
 		b.mu.Unlock()
 		defer b.sent()
 		return b.store.commit(ctx, ops...)
 	}
 	w := &write{name: name, ops: ops, done: make(chan struct{})}
-	b.waiting = append(b.waiting, w)
+	if b.waiting = append(b.waiting, w); len(b.waiting) == 1 {
+		time.AfterFunc(mostLag, b.sendLate)
+	}
 	b.mu.Unlock()
-	late := time.NewTicker(mostLag)
-	defer late.Stop()
-	for {
-		select {
-		case <-w.done:
-			return w.pairs, w.err
-		case <-late.C:
-			b.mu.Lock()
-			if slices.Contains(b.waiting, w) {
-				b.send()
-			}
-			b.mu.Unlock()
-		case <-ctx.Done():
-			b.mu.Lock()
-			b.waiting = slices.DeleteFunc(b.waiting, func(o *write) bool { return o == w })
-			b.mu.Unlock()
-			return nil, ctx.Err()
-		}
+	select {
+	case <-w.done:
+		return w.pairs, w.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// sendLate sends what has waited for long, however many transactions are under way.
+func (b *batcher) sendLate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) > 0 {
+		b.send()
 	}
 }
 
@@ -88,21 +88,17 @@ func (b *batcher) sent() {
 	}
 }
 
-// send sends what waits, as far as it goes into one transaction. Two tickets that one
-// creates have the same index, so they must not be of one name. With mu held.
+// send sends what waits, as far as it goes into one transaction. With mu held.
 func (b *batcher) send() {
-	var batch, rest []*write
-	names, ops := make(map[string]bool), 0
-	for _, w := range b.waiting {
-		if names[w.name] || ops+len(w.ops) > mostOps {
-			rest = append(rest, w)
-			continue
-		}
-		names[w.name] = true
-		ops += len(w.ops)
-		batch = append(batch, w)
+	n, ops := 0, 0
+	for n < len(b.waiting) && ops+len(b.waiting[n].ops) <= mostOps {
+		ops += len(b.waiting[n].ops)
+		n++
 	}
-	b.waiting = rest
+	batch := slices.Clone(b.waiting[:n])
+	if b.waiting = slices.Delete(b.waiting, 0, n); len(b.waiting) > 0 {
+		time.AfterFunc(mostLag, b.sendLate)
+	}
 	b.sending++
 	if !kvqueue.Go(b.store.engine, func(ctx context.Context) { b.run(ctx, batch) }) {
 		for _, w := range batch {
