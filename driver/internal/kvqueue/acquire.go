@@ -264,7 +264,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	g := driver.Grant{Token: t.token, Asked: t.session.sent}
 	if spare := t.session.ttl - r.TTL; spare < 0 {
 		g.TTL = t.session.ttl
-	} else if g.Asked = g.Asked.Add(spare); g.Asked.After(now) {
+	} else if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) { // half of it for a release that is late
 		g.Asked = now
 	}
 	if !r.Renewed {
