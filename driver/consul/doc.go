@@ -21,9 +21,11 @@
 // locked by a session whose behaviour is "delete". Its number, and fencing token,
 // is its CreateIndex: the index of the Raft log entry that created it. A
 // transaction creates the ticket and returns the queue as it is at that same index,
-// so an uncontended Acquire is one request and a Release another. Keys are used
-// again: Consul keeps a tombstone of every different key that is deleted for a
-// quarter of an hour, and goes through them whenever their prefix is read.
+// so an uncontended Acquire is one request and a Release another. Callers of one
+// driver at the same time share them: while two are under way, what others
+// create and delete goes together into the next. Keys are used again: Consul keeps a
+// tombstone of every different key that is deleted for a quarter of an hour, and
+// goes through them whenever their prefix is read.
 //
 // A TryAcquire reads the queue first and is refused by what it reads, without a
 // commit. Else it creates its ticket on condition that nobody who could block it
@@ -108,7 +110,7 @@
 //
 // # Requests
 //
-//	uncontended acquire and release   2
+//	uncontended acquire and release   2, or a share of that
 //	a fixed lease                     one more, for its renewal
 //	TryAcquire that is granted        2, or 4 if its guards have to be made, and 1 to release
 //	TryAcquire that is refused        1, a read

@@ -84,9 +84,9 @@ func WithQueryWait(d time.Duration) Option { return func(o *options) { o.queryWa
 // New makes a driver that uses client and never closes it. It does not reach
 // the server.
 //
-// The client should keep as many idle connections per host
-// (http.Transport.MaxIdleConnsPerHost) as there are callers at once; each costs
-// two goroutines. Its http.Client should have
+// The client should keep some idle connections per host
+// (http.Transport.MaxIdleConnsPerHost: 8 do, since concurrent callers share
+// requests; each costs two goroutines), and its http.Client should have
 // no Timeout: waiting is done by blocking queries. With TLS it should not use
 // HTTP/2 (http.Transport.ForceAttemptHTTP2), where all requests hang on one
 // connection when that has died. Without
