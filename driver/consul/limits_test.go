@@ -266,7 +266,7 @@ func TestBreakWhatever(t *testing.T) {
 	d2, _ := counted(t, srv.Addr())
 	d2.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
 	h = get(t, d2, request(t.Name()))
-	time.Sleep(400 * time.Millisecond) // until the letter box is open
+	time.Sleep(400 * time.Millisecond) // until losses are watched for
 	if err := other.Break(t.Context(), h.Name, h.Token); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestQueryWait(t *testing.T) {
 		granted := waiting(t, d, name)
 		queries := 1
 		if opts != nil {
-			queries = 4 // of the ticket ahead and of the letter box
+			queries = 4 // of the ticket ahead and for losses
 		}
 		for range queries {
 			if got := <-waits; got != wait {

@@ -10,10 +10,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A queue of more entries than this is not read with each put of a ticket that will
-// wait behind another one of this driver.
-const longQueue = 64
-
 // Acquire implements driver.Driver. A request that waits puts its ticket and reads the
 // queue with that. One that does not looks at the queue first, and puts its ticket,
 // on condition that it is granted, only if it would be.
@@ -156,7 +152,7 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 // known to be long. With mu held.
 func (t *ticket) willWait(r *driver.Request) bool {
 	w := t.queue.watcher
-	if !r.Wait || w == nil || len(w.view.entries) <= longQueue {
+	if !r.Wait || w == nil || len(w.view.entries) <= w.q.e.opts.LongQueue {
 		return false
 	}
 	for _, other := range t.queue.waiters {
