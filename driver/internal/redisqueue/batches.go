@@ -42,12 +42,13 @@ type batches struct {
 	calls   []*Call // in order
 	prompt  int     // senders whose pipeline is not late
 	senders int
-	direct  int         // callers who send their call
-	quick   atomic.Bool // the server has just answered quickly
+	direct  int           // callers who send their call
+	lag     chan struct{} // closed when a pipeline is late
+	quick   atomic.Bool   // the server has just answered quickly
 }
 
 func newBatches(p *Pipe, server redis.UniversalClient) *batches {
-	b := &batches{pipe: p}
+	b := &batches{pipe: p, lag: make(chan struct{})}
 	c, ok := server.(*redis.Client)
 	if !ok || c == nil || c.Options().TLSConfig != nil { // with TLS go-redis does not watch contexts while it dials, either
 		return b
@@ -61,6 +62,13 @@ func newBatches(p *Pipe, server redis.UniversalClient) *batches {
 	return b
 }
 
+// lagging is the lag of a call that comes while a pipeline is late.
+var lagging = func() chan struct{} {
+	lag := make(chan struct{})
+	close(lag)
+	return lag
+}()
+
 // errBusy says that more calls wait for a server than memory should be spent on.
 var errBusy = errors.New("too many requests wait for this server")
 
@@ -73,6 +81,10 @@ func (b *batches) add(c *Call) error {
 		return ErrClosed
 	case b.pipe.ordered != nil && len(b.calls) >= maxCalls:
 		return errBusy
+	}
+	c.lag = b.lag
+	if b.senders > b.prompt {
+		c.lag = lagging
 	}
 	b.calls = append(b.calls, c)
 	b.send()
@@ -102,6 +114,8 @@ func (b *batches) run() {
 		if !isLate && b.pipe.ordered == nil {
 			isLate = true
 			b.prompt--
+			close(b.lag)
+			b.lag = make(chan struct{})
 			b.send()
 		}
 	})

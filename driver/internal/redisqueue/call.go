@@ -28,6 +28,7 @@ type Call struct {
 	// gone: from then on a Ticket that is to be sent once is not sent any more.
 	sent atomic.Int64
 
+	lag    <-chan struct{}             // closed when the server takes long
 	then   func(answer any, err error) // or, if nil:
 	done   chan struct{}               // closed when answer and err are there
 	answer any
@@ -57,8 +58,14 @@ func NewCall(s *Script, keys []string, args ...any) *Call {
 // key is the first of the keys.
 func (c *Call) key() string { return c.args[3].(string) }
 
-// Wait returns the script's answer, or ctx's end.
+// Wait returns the script's answer, or ctx's end. It asks for ctx's Done only when the
+// server takes long: the timer that this starts costs as much as the call.
 func (c *Call) Wait() (any, error) {
+	select {
+	case <-c.done:
+		return c.answer, c.err
+	case <-c.lag:
+	}
 	select {
 	case <-c.done:
 		return c.answer, c.err
