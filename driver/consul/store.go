@@ -31,9 +31,21 @@ type store struct {
 	shared  sharedWatch   // of the other queues
 }
 
-// Agree implements kvqueue.Store.
+// Agree implements kvqueue.Store. It waits for an election, for whoever asks.
 func (s *store) Agree(ctx context.Context, write bool) error {
-	return s.protocol.Do(ctx, func(ctx context.Context) (string, error) { return s.version(ctx, write) })
+	return s.protocol.Do(ctx, func(ctx context.Context) (string, error) {
+		for delay := 25 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+			found, err := s.version(ctx, write)
+			if !s.Temporary(err) {
+				return found, err
+			}
+			select {
+			case <-time.After(delay):
+			case <-ctx.Done():
+				return "", err
+			}
+		}
+	})
 }
 
 func (s *store) version(ctx context.Context, write bool) (string, error) {

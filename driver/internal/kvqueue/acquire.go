@@ -254,6 +254,9 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	}
 	e.mu.Unlock()
 	if err := e.ensure(ctx, t, since); err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		t.stays = 0 // nobody has been told of the grant, so that Close does not keep it
 		return driver.Grant{}, err
 	}
 	e.mu.Lock()
