@@ -62,6 +62,8 @@ func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	joined := r.Joined
+	r.Joined = nil // the ticket must not keep what it refers to
 	t, err := d.enqueue(r)
 	if err != nil {
 		return driver.Grant{}, err
@@ -69,8 +71,8 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if t.done == nil { // granted at once
 		return driver.Grant{Token: t.token, Asked: t.asked}, nil
 	}
-	if r.Joined != nil {
-		r.Joined()
+	if joined != nil {
+		joined()
 	}
 	select {
 	case <-t.done:
