@@ -240,7 +240,7 @@ func TestReleaseTogether(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	client := newClient(t, srv.Addr())
 	l := newLocker(t, first(counted(t, srv.Addr())))
-	for range 3 {
+	for range 5 {
 		held := make([]*locker.Lock, names)
 		var group sync.WaitGroup
 		for i := range held {
