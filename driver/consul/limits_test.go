@@ -65,16 +65,19 @@ func TestContextEnds(t *testing.T) {
 			}
 			for method, call := range methods {
 				const limit = 150 * time.Millisecond
-				begun := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				err := call(ctx)
+				var err error
+				took := testbed.Elapsed(func() { err = call(ctx) })
 				cancel()
-				check(method, time.Since(begun)-limit, err)
+				check(method, took-limit, err)
 			}
-			begun, cause := time.Now(), errors.New("enough")
-			cancel(cause)
-			err := <-waited
-			check("a waiting Acquire", time.Since(begun), err)
+			cause := errors.New("enough")
+			var err error
+			took := testbed.Elapsed(func() {
+				cancel(cause)
+				err = <-waited
+			})
+			check("a waiting Acquire", took, err)
 			if !errors.Is(err, cause) {
 				t.Errorf("a waiting Acquire: %v, want the cause of its end", err)
 			}
