@@ -186,10 +186,10 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch context.Cause(ctx) {
-	case nil:
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
 		w.stale = w.stale || err == nil && !w.news
-	case errNoNews:
+	case errors.Is(cause, errNoNews):
 		w.stale, err = true, nil
 		w.recheck = min(2*w.recheck, max(mostRecheck, e.opts.Recheck))
 	}
