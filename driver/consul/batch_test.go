@@ -7,10 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/consul"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -109,6 +114,88 @@ func TestLateSharedCreation(t *testing.T) {
 	if kvs := keysOf(t, newClient(t, addr), t.Name()); len(kvs) != 1 {
 		t.Errorf("%d tickets are queued, want the one that is held", len(kvs))
 	}
+}
+
+// A shared transaction is refused because the session of one caller has ended: the others
+// are served, and what they hold is not taken for lost.
+func TestRefusedForOne(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	admin := newClient(t, addr)
+	d, w := tamper(t, addr)
+	lost := make(chan error, 10)
+	d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
+	held := get(t, d, request(t.Name()+"/held"))
+	for range 50 {
+		over := request(t.Name() + "/over")
+		over.Wait, over.TTL = true, 20*time.Second
+		h := get(t, d, over)
+		session := sessionOf(t, admin, over.Name)
+		drop(t, d, h)
+		destroy(t, admin, session)
+		if putTogether(t, d, w, session, over) {
+			select {
+			case cause := <-lost:
+				t.Errorf("a lock of another session was lost: %v", cause)
+			default:
+			}
+			drop(t, d, held)
+			return
+		}
+	}
+	t.Fatal("no transaction was shared: the test tests nothing")
+}
+
+// putTogether has some callers acquire and release while two other requests are under
+// way. It reports whether one of them, whose session has ended, shared a request.
+func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, over driver.Request) bool {
+	t.Helper()
+	var together atomic.Bool
+	arrived, proceed := make(chan struct{}, 100), make(chan struct{})
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path != "/v1/txn" {
+			return nil, nil
+		}
+		text := body(r)
+		creations := strings.Count(text, `"get-tree"`)
+		if creations > 1 && strings.Contains(text, session) {
+			together.Store(true)
+		}
+		if creations > 0 {
+			arrived <- struct{}{}
+			<-proceed
+		}
+		return nil, nil
+	})
+	var group sync.WaitGroup
+	cycle := func(r driver.Request) {
+		group.Go(func() {
+			g, err := d.Acquire(t.Context(), r)
+			if err == nil {
+				err = d.Release(t.Context(), r.Hold(g.Token))
+			}
+			if err != nil {
+				t.Errorf("%s: %v", r.Name, err)
+			}
+		})
+	}
+	other := func(i int) driver.Request {
+		r := request(fmt.Sprintf("%s/other-%d", t.Name(), i))
+		r.Wait = true
+		return r
+	}
+	for i := range 2 { // now others share
+		cycle(other(i))
+		<-arrived
+	}
+	for i := range 3 {
+		cycle(other(2 + i))
+	}
+	cycle(over)
+	<-arrived
+	close(proceed)
+	group.Wait()
+	w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
+	return together.Load()
 }
 
 // Readers of one name, who all read its queue, may come and go at once.

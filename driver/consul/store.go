@@ -184,7 +184,8 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 	if p.Brief {
 		return placed, nil
 	}
-	pairs = slices.DeleteFunc(pairs[1:], func(q *api.KVPair) bool { return !strings.HasPrefix(q.Key, s.keys.queue(p.Name)) })
+	prefix := s.keys.queue(p.Name)
+	pairs = slices.DeleteFunc(pairs[1:], func(q *api.KVPair) bool { return !strings.HasPrefix(q.Key, prefix) })
 	queue, err := parseQueue(p.Name, pairs)
 	if err != nil {
 		return kvqueue.Placed{}, err

@@ -106,12 +106,14 @@ func plain(c byte) bool {
 // cleans paths and refuses keys with percent escapes, so = is the escape, and no part
 // begins with a dot.
 func escape(s string) string {
-	s = strings.NewReplacer("%", "=", "+", "=20").Replace(url.QueryEscape(s))
+	s = inPath.Replace(url.QueryEscape(s))
 	if strings.HasPrefix(s, ".") {
 		s = "=2E" + s[1:]
 	}
 	return s
 }
+
+var inPath = strings.NewReplacer("%", "=", "+", "=20")
 
 func unescape(s string) (string, bool) {
 	s, err := url.PathUnescape(strings.ReplaceAll(s, "=", "%"))

@@ -3,6 +3,7 @@ package etcd
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -166,48 +167,13 @@ func noneSince(prefix string, revision int64) clientv3.Cmp {
 
 // escape writes a name with letters, digits and -_.:~@+=, as they are and all
 // other bytes as %XX.
-func escape(name string) string {
-	plain := true
-	for i := 0; i < len(name) && plain; i++ {
-		plain = isPlain(name[i])
-	}
-	if plain {
-		return name
-	}
-	var b strings.Builder
-	for i := range len(name) {
-		if c := name[i]; isPlain(c) {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
-}
+func escape(name string) string { return otherwise.Replace(url.PathEscape(name)) }
 
-func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		strings.IndexByte("-_.:~@+=,", c) >= 0
-}
+// otherwise is where a path of a URL is written in another way.
+var otherwise = strings.NewReplacer("$", "%24", "&", "%26", "%2C", ",")
 
 // unescape undoes escape; it reports false for what escape does not write.
 func unescape(s string) (name string, ok bool) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] != '%':
-			b.WriteByte(s[i])
-		case i+2 < len(s):
-			c, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-			if err != nil {
-				return "", false
-			}
-			b.WriteByte(byte(c))
-			i += 2
-		default:
-			return "", false
-		}
-	}
-	name = b.String()
-	return name, escape(name) == s
+	name, err := url.PathUnescape(s)
+	return name, err == nil && escape(name) == s
 }

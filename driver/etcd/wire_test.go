@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -30,4 +31,23 @@ func TestNamesAreApart(t *testing.T) {
 			t.Fatal("a key of a longer prefix is taken for one of ours")
 		}
 	})
+}
+
+// The bytes that stand for themselves in a key are part of the format.
+func TestEscape(t *testing.T) {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:~@+=,"
+	for i := range 256 {
+		name, want := string([]byte{byte(i)}), fmt.Sprintf("%%%02X", i)
+		if strings.Contains(plain, name) {
+			want = name
+		}
+		if got := escape(name); got != want {
+			t.Errorf("%q is written %q, want %q", name, got, want)
+		}
+	}
+	for _, s := range []string{"%", "%4", "%zz", "%41", "%2f", "a/b", "$", "%2C"} {
+		if name, ok := unescape(s); ok {
+			t.Errorf("%q was read as %q", s, name)
+		}
+	}
 }

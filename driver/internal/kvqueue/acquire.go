@@ -99,8 +99,8 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 	}
 	e.mu.Lock()
 	if t.state == leaving && !t.deleting && r.Wait {
-		e.wait(t) // its first caller had given up
-		t.queue.watcher.stale = true
+		e.wait(t) // its first caller had given up, and the queue was not followed since
+		t.queue.watcher.reread()
 	}
 	s := t.state
 	e.mu.Unlock()

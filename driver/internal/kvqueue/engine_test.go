@@ -3,7 +3,6 @@ package kvqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,80 +101,6 @@ func (b *bed) granted(w *waiter, want bool) {
 	if granted := w.done && w.err == nil; granted != want {
 		b.Fatalf("%s granted: %v, want %v (error %v)", w.r.ID, granted, want, w.err)
 	}
-}
-
-// Tickets of one process are handed over without reading the queue.
-func TestHandOverWithin(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		h := b.get(b.e, request("a", "0"))
-		var ws []*waiter
-		for i := 1; i < 100; i++ {
-			ws = append(ws, b.wait(b.e, request("a", fmt.Sprint(i))))
-		}
-		before := b.store.count("read")
-		for _, w := range ws {
-			b.granted(w, false)
-			b.drop(b.e, h)
-			b.granted(w, true)
-			h = w.r.Hold(w.grant.Token)
-		}
-		b.drop(b.e, h)
-		if n := b.store.count("read") - before; n > 20 { // some, where the watch tells of a release before its answer
-			t.Errorf("99 grants took %d readings of the queue", n)
-		}
-	})
-}
-
-// A waiter behind tickets of another process is granted when the last of them has gone,
-// in whatever order they go.
-func TestHandOverBetween(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		other := b.another()
-		h := b.get(other, request("a", "0"))
-		first, second := b.wait(other, request("a", "1")), b.wait(other, request("a", "2"))
-		w := b.wait(b.e, request("a", "w"))
-		second.cancel()
-		b.drop(other, second.r.Hold(0))
-		b.granted(w, false)
-		b.drop(other, h)
-		b.granted(first, true)
-		b.granted(w, false)
-		b.drop(other, first.r.Hold(first.grant.Token))
-		b.granted(w, true)
-		b.drop(b.e, w.r.Hold(w.grant.Token))
-	})
-}
-
-// Who is ahead is read before a ticket is granted whose put has not told.
-func TestBlindPut(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		other := b.another()
-		h := b.get(other, request("a", "0"))
-		b.store.blind = true
-		w := b.wait(b.e, request("a", "1"))
-		b.granted(w, false)
-		b.drop(other, h)
-		b.granted(w, true)
-		b.drop(b.e, w.r.Hold(0))
-	})
-}
-
-// A waiter with a wide limit is granted though one with a narrow limit waits ahead of
-// it in the same process, also if it comes later.
-func TestWiderLimitBehind(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		other := b.another()
-		h1, h2 := b.get(other, shared(request("a", "1"), 0)), b.get(other, shared(request("a", "2"), 0))
-		narrow := b.wait(b.e, shared(request("a", "n"), 1))
-		wide := b.wait(b.e, shared(request("a", "w"), 3))
-		b.drop(other, h1) // now one and the narrow one are ahead of the wide one
-		b.granted(wide, true)
-		b.granted(narrow, false)
-		b.drop(other, h2)
-		b.granted(narrow, true)
-		b.drop(b.e, wide.r.Hold(wide.grant.Token))
-		b.drop(b.e, narrow.r.Hold(narrow.grant.Token))
-	})
 }
 
 // The ticket of a put that was not answered is withdrawn by its release: it cannot come

@@ -25,6 +25,8 @@ type fake struct {
 	opened   int
 	tombs    map[string]bool
 	blind    bool // puts do not read the queue
+	deaf     bool // watches never end
+	silent   bool // watches end without telling what has gone
 	changed  chan struct{}
 	calls    map[string]int
 	// fault, if set, is asked before and after each request: an error before it has it
@@ -55,7 +57,7 @@ func (s *fake) request(ctx context.Context, what, name string, f func() error) e
 	}
 	s.mu.Lock()
 	err := f()
-	if !slices.Contains([]string{"keep", "look", "read", "missing", "tickets"}, what) {
+	if !slices.Contains([]string{"keep", "look", "read", "missing", "tickets", "watch"}, what) {
 		close(s.changed)
 		s.changed = make(chan struct{})
 	}
@@ -220,7 +222,7 @@ func (s *fake) Read(ctx context.Context, name string) (q Snapshot, err error) {
 func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missing []int, err error) {
 	err = s.request(ctx, "missing", session, func() error {
 		for i, t := range ts {
-			if !slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry }) {
+			if !slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry && o.Session == session }) {
 				missing = append(missing, i)
 			}
 		}
@@ -238,6 +240,16 @@ func (s *fake) Aim(blockers []Entry, some bool) Entry {
 }
 
 func (s *fake) Watch(ctx context.Context, w Watching, tell func(Event)) error {
+	if err := s.request(ctx, "watch", w.Name, func() error { return nil }); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	deaf, silent := s.deaf, s.silent
+	s.mu.Unlock()
+	if deaf {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	for {
 		s.mu.Lock()
 		now := entries(s.queues[w.Name])
@@ -250,6 +262,8 @@ func (s *fake) Watch(ctx context.Context, w Watching, tell func(Event)) error {
 			w.Complete = q.Complete
 		case w.Aim.Key == "":
 			tell(Event{Queue: q})
+		case !slices.Contains(now, w.Aim) && silent:
+			return nil
 		case !slices.Contains(now, w.Aim):
 			tell(Event{Gone: []Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
 			return nil

@@ -3,6 +3,7 @@ package kvqueue
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +20,19 @@ func (s *fake) strike(name, id string) {
 	s.changed = make(chan struct{})
 }
 
+// restore takes the store back to when the last ticket of a queue had a number.
+func (s *fake) restore(name string, number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number = number
+	s.queues[name] = slices.DeleteFunc(slices.Clone(s.queues[name]), func(t Ticket) bool { return t.Number > number })
+}
+
 // When a session has ended its waiters are lost and its holders told, and the next
 // ticket has another.
 func TestSessionOver(t *testing.T) {
 	inBubble(t, func(b *bed) {
+		b.e.opts.Losses, b.e.opts.Recheck = false, time.Hour // which would find out, too
 		b.get(b.another(), request("a", "0"))
 		h := b.get(b.e, request("b", "1"))
 		w := b.wait(b.e, request("a", "2"))
@@ -71,21 +81,31 @@ func TestKeepAlives(t *testing.T) {
 	})
 }
 
-// A waiter that had given up and asks again waits with the same ticket.
+// A waiter that had given up and asks again waits with the same ticket, and is granted
+// though nobody has followed the queue meanwhile.
 func TestWaitAgain(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		h := b.get(b.e, request("a", "1"))
-		w := b.wait(b.e, request("a", "2"))
-		w.cancel()
-		synctest.Wait()
-		again := b.wait(b.e, w.r)
-		if n := b.store.queued("a"); n != 2 {
-			t.Errorf("%d tickets are queued, want 2", n)
-		}
-		b.drop(b.e, h)
-		b.granted(again, true)
-		b.drop(b.e, again.r.Hold(0))
-	})
+	for _, late := range []bool{false, true} {
+		inBubble(t, func(b *bed) {
+			other := b.another()
+			h := b.get(other, request("a", "1"))
+			w := b.wait(b.e, request("a", "2"))
+			w.cancel()
+			synctest.Wait()
+			if late {
+				b.drop(other, h)
+				synctest.Wait()
+			}
+			again := b.wait(b.e, w.r)
+			if n := b.store.queued("a"); n != 2 && !late || n != 1 && late {
+				t.Errorf("%d tickets are queued", n)
+			}
+			if !late {
+				b.drop(other, h)
+			}
+			b.granted(again, true)
+			b.drop(b.e, again.r.Hold(0))
+		})
+	}
 }
 
 // Entries that somebody removes: their holders are told, their waiters lost.
@@ -144,6 +164,44 @@ func TestUnansweredMove(t *testing.T) {
 	}
 }
 
+// A ticket whose move was not answered may be in either session: the end of one of them
+// is no loss by itself, and the next renewal asks.
+func TestSessionEndsInMove(t *testing.T) {
+	for what, moved := range map[string]bool{"answer lost": true, "request lost": false} {
+		for session, there := range map[string]bool{"s1": moved, "s2": !moved} {
+			t.Run(what+", end of "+session, func(t *testing.T) {
+				inBubble(t, func(b *bed) {
+					h := b.get(b.e, request("a", "1"))
+					b.store.with(func(what, _ string, done bool) error {
+						if what == "move" && done == moved {
+							return errFakeLost
+						}
+						return nil
+					})
+					if err := b.e.Renew(b.Context(), h, time.Minute); !errors.Is(err, errFakeLost) {
+						t.Errorf("renewal: %v", err)
+					}
+					b.store.with(nil)
+					if err := b.store.End(b.Context(), session); err != nil {
+						t.Fatal(err)
+					}
+					SessionOver(b.e, session)
+					if cause := b.lost["1"]; cause != nil {
+						t.Errorf("the holder was told %v", cause)
+					}
+					err := b.e.Renew(b.Context(), h, 30*time.Second)
+					if there != (err == nil) || err != nil && !errors.Is(err, driver.ErrLost) {
+						t.Errorf("renewal: %v, the ticket is there: %v", err, there)
+					}
+					if there {
+						b.drop(b.e, h)
+					}
+				})
+			})
+		}
+	}
+}
+
 // Close leaves a ticket to its minimum hold, and nothing else.
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -171,6 +229,46 @@ func TestMinHold(t *testing.T) {
 		if s.queued("a") != 1 || s.queued("b") != 0 {
 			t.Errorf("%d and %d tickets are queued, want the one with the minimum hold", s.queued("a"), s.queued("b"))
 		}
+	})
+}
+
+// A minimum hold that is over, has not begun, or of whose grant nobody was told, does not
+// outlive Close.
+func TestMinHoldEnds(t *testing.T) {
+	r := request("a", "1")
+	r.MinHold = 20 * time.Second
+	t.Run("over", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.get(b.e, r)
+			time.Sleep(r.MinHold)
+		})
+	})
+	t.Run("waiting", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.get(b.another(), request("a", "0"))
+			b.wait(b.e, r)
+			if err := b.e.Close(); err != nil || b.store.queued("a") != 1 {
+				t.Errorf("close: %v, and %d tickets are queued, want the one of the other process", err, b.store.queued("a"))
+			}
+		})
+	})
+	t.Run("not told", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.store.with(func(what, _ string, done bool) error {
+				if what == "put" && done {
+					time.Sleep(time.Second) // so that the lease has to be started anew
+				}
+				if what == "keep" {
+					return errFakeLost
+				}
+				return nil
+			})
+			ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+			defer cancel()
+			if _, err := b.e.Acquire(ctx, r); !errors.Is(err, errFakeLost) {
+				t.Errorf("acquire: %v", err)
+			}
+		})
 	})
 }
 
@@ -237,8 +335,14 @@ func TestEra(t *testing.T) {
 	v.renew(2) // a ticket was put, and is told its era
 	v.add(Entry{Key: "w", Number: 3})
 	v.merge(Snapshot{Era: 1, Complete: 12}) // late
-	v.merge(Snapshot{Era: 2, Complete: 3, Entries: []Entry{{Key: "x", Number: 1}, {Key: "w", Number: 3}}})
-	if got := v.granted(func(Entry) int { return 0 }); len(got) != 1 || got[0] != 1 || v.complete != 3 {
-		t.Errorf("granted: %v, complete up to %d", got, v.complete)
+	check := func(want ...uint64) {
+		t.Helper()
+		if got := v.granted(func(Entry) int { return 0 }); !slices.Equal(got, want) || v.complete != 3 {
+			t.Errorf("granted: %v, complete up to %d; want %v", got, v.complete, want)
+		}
 	}
+	v.merge(Snapshot{Era: 2, Complete: 3, Entries: []Entry{{Key: "x", Number: 1}, {Key: "w", Number: 3}}})
+	check(1)
+	v.merge(Snapshot{Era: 3, Complete: 3, Entries: []Entry{{Key: "y", Number: 2}}})
+	check(2)
 }

@@ -87,8 +87,8 @@ func (v *view) merge(s Snapshot) {
 	byNumber := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
 	slices.SortFunc(s.Entries, byNumber)
 	v.entries = slices.DeleteFunc(v.entries, func(e Entry) bool {
-		_, shown := slices.BinarySearchFunc(s.Entries, e, byNumber)
-		if e.Number > s.Complete || shown {
+		i, shown := slices.BinarySearchFunc(s.Entries, e, byNumber)
+		if e.Number > s.Complete || shown && s.Entries[i].Key == e.Key {
 			return false
 		}
 		delete(v.numbers, e.Key)

@@ -2,6 +2,7 @@ package kvqueue
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -11,6 +12,9 @@ const linger = 2 * time.Second
 
 // mostRecheck is the longest time between two readings of a queue without news.
 const mostRecheck = time.Minute
+
+// errNoNews ends a watch that has told nothing for long.
+var errNoNews = errors.New("no news")
 
 // watcher follows a queue in which tickets of this driver wait, in a goroutine of its
 // own. Engine.mu guards it.
@@ -169,18 +173,23 @@ func (w *watcher) failed(err error) {
 	w.bound = min(2*w.bound, requestBound) // it may be slow
 }
 
-// watch watches until something else is to be done, or it is time to read the queue.
+// watch watches until something else is to be done, or there was no news for long.
 func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duration) error {
 	e := w.q.e
-	ctx, cancel := context.WithTimeout(ctx, recheck)
-	defer cancel()
-	err := e.store.Watch(ctx, what, func(ev Event) { w.told(ctx, ev) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(recheck, func() { cancel(errNoNews) })
+	defer quiet.Stop()
+	err := e.store.Watch(ctx, what, func(ev Event) {
+		quiet.Reset(recheck)
+		w.told(ctx, ev)
+	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch ctx.Err() {
-	case nil:
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
 		w.stale = w.stale || err == nil && !w.news
-	case context.DeadlineExceeded:
+	case errors.Is(cause, errNoNews):
 		w.stale, err = true, nil
 		w.recheck = min(2*w.recheck, max(mostRecheck, e.opts.Recheck))
 	}
@@ -297,12 +306,17 @@ func (w *watcher) settle() {
 	w.look()
 }
 
+// reread has the queue read, if somebody waits. With mu held.
+func (w *watcher) reread() {
+	w.stale = true
+	w.look()
+}
+
 // recheck has all queues with waiters read. With mu held.
 func (e *Engine) recheck() {
 	for _, q := range e.queues {
 		if q.watcher != nil {
-			q.watcher.stale = true
-			q.watcher.look()
+			q.watcher.reread()
 		}
 	}
 }
