@@ -20,8 +20,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A release whose answer is lost for good does not leave the lock held for as long as
-// other locks keep the shared lease alive.
+// A release whose answer is lost for good is asked for again, and does not leave the
+// lock held for as long as other locks keep the shared lease alive.
 func TestUnansweredReleaseIsMadeGood(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
@@ -40,14 +40,17 @@ func TestUnansweredReleaseIsMadeGood(t *testing.T) {
 	waitFor(t, 10*time.Second, "renewal of the other lock", func() bool {
 		return d.Renew(t.Context(), other, 30*time.Second) == nil
 	})
+	if err := insist(t.Context(), d, h); err != nil && !errors.Is(err, driver.ErrLost) {
+		t.Errorf("release, asked again: %v", err)
+	}
 	if n := count(t, newClient(t, srv.Addr()), prefix+"/stuck"); n != 0 {
-		t.Error("the ticket stands in line after its release was lost and its lease renewed")
+		t.Error("the ticket is queued after its release was answered")
 	}
 	release(t, d, other)
 }
 
-// A ticket whose put was never answered is gone at the latest with its lease,
-// though the lease is shared with a lock that is held on.
+// A ticket whose put was never answered is gone when its release is answered, though
+// its lease is shared with a lock that is held on.
 func TestUnansweredPutIsMadeGood(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
@@ -68,12 +71,14 @@ func TestUnansweredPutIsMadeGood(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Fatal("acquired though the answer was lost")
 	}
-	// Nobody releases it, as if that had failed too.
 	waitFor(t, 10*time.Second, "renewal of the other lock", func() bool {
 		return d.Renew(t.Context(), other, 30*time.Second) == nil
 	})
+	if err := insist(t.Context(), d, driver.Hold{Name: "lost", ID: "id-lost"}); err != nil && !errors.Is(err, driver.ErrLost) {
+		t.Errorf("release: %v", err)
+	}
 	if n := count(t, direct, prefix+"/lost"); n != 0 {
-		t.Error("the ticket stands in line after its lease was renewed")
+		t.Error("the ticket is queued after its release was answered")
 	}
 	h := acquire(t, d, request("lost", "id-next", 30*time.Second))
 	release(t, d, h)

@@ -2,81 +2,41 @@ package etcd
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
-// Driver takes locks in one etcd. Several on one etcd, with the same prefix,
-// exclude each other, whether or not they share a client.
+// Driver takes locks in one etcd. Several on one etcd, with the same prefix, exclude
+// each other, whether or not they share a client. It has the methods of
+// [driver.Driver].
 type Driver struct {
-	client *clientv3.Client
-	owned  bool // the client was made here, and is closed with the driver
-
-	prefix   string
-	instance string // what the keys of this driver hold
-	push     bool
-	protocol *protocol.Check
-	tell     func(driver.Hold, error) // nil: nobody wants to be told
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // all goroutines
-	keeper keeper
-	losses lossWatch
-
-	several    atomic.Bool  // the client knows more than one member
-	streams    atomic.Int64 // counts up when watches need another stream
-	reconnects atomic.Int64 // when connections were last made anew at once
-
-	// mu guards what follows, and the fields of tickets, lines and leases. It
-	// is never held over a request.
-	mu       sync.Mutex
-	closed   bool
-	tickets  map[string]*ticket // by ID
-	lines    map[string]*line   // by name; those with a ticket of ours or a watch
-	leases   map[clientv3.LeaseID]*lease
-	pools    map[int64]*pool // by TTL in seconds
-	shortest time.Duration   // the shortest lease the server is known to give
-	slotBase int             // where the slots of a new line begin
-	storeErr error           // the last answer, if it was an error
-	notices  []notice        // losses to tell when mu is free
+	*kvqueue.Engine
+	store *store
+	owned atomic.Pointer[clientv3.Client] // the client, if it was made here and is not closed
 }
 
 var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.LossNotifier = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
-)
-
-// Times that bound what the driver does on its own account.
-const (
-	answerBound = 10 * time.Second       // one request
-	tryBound    = 2 * time.Second        // one that another member may answer, if this one hangs
-	putGrace    = 250 * time.Millisecond // a put whose context has ended
-	insistBound = 4 * time.Second        // asking again where there is no server
-	retryPause  = 50 * time.Millisecond  // the pause before that
-	revokeBound = 2 * time.Second        // revoking a lease
-	closeBound  = 100 * time.Millisecond // revoking, at Close, leases without a ticket
-	retryFirst  = 20 * time.Millisecond  // between two tries
-	retryMost   = 500 * time.Millisecond // the same, at the most
-	linger      = 2 * time.Second        // a watch that nobody needs any more
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.BatchRenewer    = (*Driver)(nil)
+	_ driver.Lister          = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.LossNotifier    = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
 )
 
 // DefaultPrefix is what all keys begin with unless WithPrefix says otherwise.
@@ -86,10 +46,9 @@ const DefaultPrefix = "locker"
 type Option func(*options)
 
 type options struct {
-	prefix string
-	quiet  bool
-	logger *slog.Logger
-
+	prefix  string
+	quiet   bool
+	logger  *slog.Logger
 	version string // of the protocol
 }
 
@@ -143,20 +102,11 @@ func newOptions(opts []Option) (options, error) {
 }
 
 func newDriver(client *clientv3.Client, o options) *Driver {
-	var id [6]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	d := &Driver{
-		client: client, prefix: o.prefix, instance: hex.EncodeToString(id[:]), push: !o.quiet, protocol: newCheck(o),
-		tickets:  make(map[string]*ticket),
-		lines:    make(map[string]*line),
-		leases:   make(map[clientv3.LeaseID]*lease),
-		pools:    make(map[int64]*pool),
-		shortest: usualShortest,
-	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.survey()
-	d.keeper.wake = make(chan struct{}, 1)
-	return d
+	s := &store{keyspace: keyspace{o.prefix}, client: client}
+	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
+	s.shortest.Store(usualShortest)
+	s.several.Store(len(client.Endpoints()) > 1)
+	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{Store: s, Losses: !o.quiet, OneLossWatch: true})}
 }
 
 func checkPrefix(prefix string) (string, error) {
@@ -173,19 +123,20 @@ func checkPrefix(prefix string) (string, error) {
 }
 
 // String names the store, without credentials.
-func (d *Driver) String() string {
-	hosts := d.client.Endpoints()
-	for i, h := range hosts {
-		if _, after, ok := strings.Cut(h, "://"); ok {
-			hosts[i] = after
-		}
+func (d *Driver) String() string { return d.store.String() }
+
+// Close implements driver.Driver.
+func (d *Driver) Close() error {
+	err := d.Engine.Close()
+	if client := d.owned.Swap(nil); client != nil {
+		err = errors.Join(err, client.Close())
 	}
-	return "etcd " + strings.Join(hosts, ",")
+	return err
 }
 
 // Leases of etcd are whole seconds, and no shorter than one and a half election
 // timeouts: with the usual one of a second, two seconds.
-const usualShortest = 2 * time.Second
+const usualShortest = 2
 
 // longest is the longest lease that etcd gives.
 const longest = clientv3.MaxLeaseTTL * time.Second
@@ -195,83 +146,135 @@ const longest = clientv3.MaxLeaseTTL * time.Second
 // the requests and for lag. A change of leader while a holder is dead
 // starts its lease anew, which is not in the bounds: see the package comment.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
-	d.mu.Lock()
-	shortest := d.shortest
-	d.mu.Unlock()
-	end := max(time.Duration(seconds(ttl))*time.Second, shortest) + 2*time.Second
-	return driver.Bounds{MinTTL: shortest, MaxTTL: longest, Crash: end, Liveness: end}
+	shortest := d.store.shortest.Load()
+	end := time.Duration(max(seconds(ttl), shortest))*time.Second + 2*time.Second
+	return driver.Bounds{MinTTL: time.Duration(shortest) * time.Second, MaxTTL: longest, Crash: end, Liveness: end}
 }
 
-// NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
-
-// Close implements driver.Driver. It revokes the leases, and with them the tickets
-// that may still be queued, except those with a minimum hold. A store that
-// does not answer ends the leases by itself when they are over.
-func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil
-	}
-	d.closed = true
-	d.mu.Unlock()
-	d.cancel()
-	d.stopLossWatch()
-	d.work.Wait()
-	d.revokeAll()
-	if d.owned {
-		return d.client.Close()
-	}
-	return nil
+// ask runs a request once it is sure that the locks are kept as this driver does.
+func (d *Driver) ask(ctx context.Context, request func(context.Context) error) error {
+	return kvqueue.Call(d.Engine, ctx, func(ctx context.Context) error {
+		if err := d.store.Agree(ctx, false); err != nil {
+			return err
+		}
+		return request(ctx)
+	})
 }
 
-// spawn starts a goroutine that Close waits for; it reports false after Close.
-// With mu held.
-func (d *Driver) spawn(f func()) bool {
-	if d.closed {
-		return false
+// List implements driver.Lister. It reads the keys of all tickets, a page at a
+// time.
+func (d *Driver) List(ctx context.Context) (names []string, err error) {
+	const page = 10000
+	first := d.store.prefix + "/"
+	end := clientv3.GetPrefixRangeEnd(first)
+	err = d.ask(ctx, func(ctx context.Context) error {
+		for {
+			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), first,
+				clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(page))
+			if err != nil {
+				return err
+			}
+			for _, kv := range resp.Kvs {
+				if name, ok := d.store.nameOf(string(kv.Key)); ok {
+					names = append(names, name)
+				}
+			}
+			if !resp.More || len(resp.Kvs) == 0 {
+				return nil
+			}
+			first = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
-	d.work.Go(f)
-	return true
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
-// notice is a loss that is still to be told.
-type notice struct {
-	hold  driver.Hold
-	cause error
+// Break implements driver.Breaker.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	return d.ask(ctx, func(ctx context.Context) error {
+		queue := d.store.queue(name)
+		resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+			clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
+		if err != nil {
+			return err
+		}
+		for _, e := range entriesOf(nil, queue, resp.Kvs) {
+			if e.Number != token {
+				continue
+			}
+			err := d.store.Delete(ctx, &kvqueue.Ticket{Name: name, Entry: e})
+			if err == nil {
+				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: e.Key, Before: e.Number + 1})
+			}
+			return err
+		}
+		return driver.ErrLost
+	})
 }
 
-// unlock ends mu and tells of the losses that were found under it.
-func (d *Driver) unlock() {
-	notices := d.notices
-	d.notices = nil
-	tell := d.tell
-	d.mu.Unlock()
-	if tell == nil {
-		return
+// Ping implements driver.Pinger. It reads, and sends a transaction that never does
+// anything, but is refused to those who may not write the keys of tickets.
+func (d *Driver) Ping(ctx context.Context) error {
+	right := "read"
+	err := d.ask(ctx, func(ctx context.Context) error {
+		key := d.store.ping()
+		if _, err := d.store.client.Get(d.store.asking(ctx), key); err != nil {
+			return err
+		}
+		right = "write"
+		never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
+		_, err := d.store.commit(ctx, []clientv3.Cmp{never}, clientv3.OpPut(key, ""))
+		return err
+	})
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Errorf("the user may not %s below %s/: %w", right, d.store.prefix, err)
 	}
-	for _, n := range notices {
-		tell(n.hold, n.cause)
-	}
+	return err
 }
 
-// heard notes what the store last said, for those who give up waiting.
-func (d *Driver) heard(err error) {
-	d.mu.Lock()
-	d.storeErr = err
-	d.mu.Unlock()
+// ServerVersion implements driver.ServerVersioner: that of the first member that
+// answers.
+func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
+	err = kvqueue.Call(d.Engine, ctx, func(ctx context.Context) error {
+		var errs []error
+		for _, endpoint := range d.store.client.Endpoints() {
+			status, err := d.store.client.Status(ctx, endpoint)
+			if err == nil {
+				version = "etcd " + status.Version
+				return nil
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	return version, err
 }
 
-// pause waits between two tries; it reports false when ctx or the driver ends.
-func (d *Driver) pause(ctx context.Context, delay time.Duration) bool {
-	t := time.NewTimer(delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-	case <-d.ctx.Done():
+// Held is a lock as its holder knows it; *locker.Lock is one.
+type Held interface {
+	Name() string
+	Token() uint64
+}
+
+// Guard is a condition that holds as long as the ticket of a lock is queued. Put it
+// into the transactions that the lock protects, in the same etcd:
+//
+//	client.Txn(ctx).If(d.Guard(lock)).Then(clientv3.OpPut(…)).Commit()
+//
+// Then no write of a holder that has lost its lock can ever be committed, however
+// late it is: etcd itself compares, at the moment of the write. It is the
+// strictest form of fencing, for what is kept in etcd.
+//
+// The lock must have been acquired through this Driver. For one that was not,
+// or that is known to be lost or released, the condition never holds. Package
+// fence/etcdfence has a call for the whole transaction, which says fence.ErrStale.
+func (d *Driver) Guard(k Held) clientv3.Cmp {
+	key, ok := kvqueue.Key(d.Engine, k.Name(), k.Token())
+	if !ok {
+		key = d.store.queue(k.Name()) // never exists: it names no ticket
 	}
-	return false
+	return is(key, max(k.Token(), 1))
 }

@@ -15,48 +15,107 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
-// Causes of a loss. Both are driver.ErrLost.
+// Times of requests.
+const (
+	answerBound    = 2 * time.Second        // one that another member may answer, if this one hangs
+	insistBound    = 4 * time.Second        // asking again where there is no server
+	retryPause     = 50 * time.Millisecond  // the pause before that
+	probeBound     = 15 * time.Millisecond  // one that the client itself answers
+	reconnectPause = 250 * time.Millisecond // the least time between two connections that are made at once
+)
+
 var (
-	errDeleted   = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
-	errLeaseOver = fmt.Errorf("%w: its lease in the store is over", driver.ErrLost)
+	errWithdrawn = fmt.Errorf("%w: the ticket was released while it was asked for", driver.ErrLost)
+	// errNoAnswer says that one member has not answered; another one may.
+	errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answered")
 )
 
-// errUnsettled is the renewal of a ticket that is being released: the store has
-// not said that it is gone.
-var errUnsettled = errors.New("etcd: the release of this ticket has not been answered yet")
-
-// explain is the error of a request: when it was ctx that ended it, with the
-// cause of that, and what can be said of the store.
-func (d *Driver) explain(ctx context.Context, err error) error {
-	switch {
-	case d.ctx.Err() != nil:
-		return driver.ErrClosed
-	case ctx.Err() == nil:
-		return d.marked(err)
-	case isContextError(err):
-		return d.unanswered(ctx)
+// asking is the context of a request that the caller of an acquisition or a release
+// waits for. If the client knows several members, one without a leader is to refuse the
+// request, for another may do better. A client that knows only one has nobody else to
+// ask: it waits for the election.
+func (s *store) asking(ctx context.Context) context.Context {
+	if s.several.Load() {
+		return clientv3.WithRequireLeader(ctx)
 	}
-	return errors.Join(context.Cause(ctx), d.marked(err))
+	return ctx
 }
 
-// marked marks an error that means that the store did not answer or refuses
-// everybody, and then hurries the next connection.
-func (d *Driver) marked(err error) error {
-	if !isUnavailable(err) {
+// commit sends one transaction.
+func (s *store) commit(ctx context.Context, cmps []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return s.client.Txn(clientv3.WithRequireLeader(ctx)).If(cmps...).Then(ops...).Commit()
+}
+
+// insist asks again, for a while, as long as there is no server, no leader, or no
+// answer from the member that was asked. The client's own way to do so is for leases
+// either to try without a pause or to go on for longer than an acquisition may take,
+// and loses the reason.
+func (s *store) insist(ctx context.Context, ask func(context.Context) error) error {
+	ctx = clientv3.WithRequireLeader(ctx)
+	until, bound := time.Now().Add(insistBound), answerBound
+	for {
+		try, cancel := context.WithTimeout(ctx, bound)
+		err := ask(try)
+		if err != nil && ctx.Err() == nil && try.Err() != nil {
+			err = errNoAnswer
+		}
+		cancel()
+		if err == nil || !mayPass(err) || time.Now().After(until) {
+			return rpctypes.Error(err)
+		}
+		bound *= 2 // it may be slow
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return rpctypes.Error(err)
+		}
+	}
+}
+
+// outcome has the engine know what an error says about whether a request was done.
+func outcome(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return kvqueue.ErrSessionOver
+	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty),
+		errors.Is(err, rpctypes.ErrInvalidAuthToken), errors.Is(err, rpctypes.ErrAuthOldRevision),
+		errors.Is(err, rpctypes.ErrTooManyRequests), errors.Is(err, rpctypes.ErrNoSpace):
+		return kvqueue.Refused(err)
+	}
+	return err
+}
+
+// Temporary implements kvqueue.Store: a server that has more to do than it takes on.
+func (s *store) Temporary(err error) bool { return errors.Is(err, rpctypes.ErrTooManyRequests) }
+
+// Explain implements kvqueue.Store.
+func (s *store) Explain(err error) error {
+	if err == nil {
+		state := s.client.ActiveConnection().GetState()
+		if state != connectivity.Connecting && state != connectivity.TransientFailure {
+			return nil
+		}
+		err = context.DeadlineExceeded // a watch does not tell that it is being made anew
+	}
+	unavailable := isUnavailable(err)
+	if isContextError(err) {
+		err, unavailable = s.silence(), true
+	}
+	if !unavailable {
 		return err
 	}
-	d.reconnect()
+	s.reconnect()
 	return driver.Unavailable(err)
 }
 
-// isUnavailable reports whether an error is one of a server that is not there, has
-// no leader or no quorum, is overloaded, full or damaged. A failed TLS handshake is
-// none: it is a matter between the server and this client.
+// isUnavailable reports whether an error is one of a server that is not there, has no
+// leader or no quorum, is overloaded, full or damaged. A failed TLS handshake is none: it
+// is a matter between the server and this client.
 func isUnavailable(err error) bool {
-	switch {
-	case mayPass(err), codeOf(err) == codes.DataLoss:
+	if mayPass(err) || codeOf(err) == codes.DataLoss {
 		return true
 	}
 	for _, sentinel := range []error{
@@ -70,6 +129,12 @@ func isUnavailable(err error) bool {
 	return false
 }
 
+// mayPass reports whether an error is one of a server that is not there yet, or has no
+// leader. Certificates do not mend themselves.
+func mayPass(err error) bool {
+	return codeOf(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ")
+}
+
 // codeOf is the code of an error of gRPC, or of the client's own type.
 func codeOf(err error) codes.Code {
 	var e rpctypes.EtcdError
@@ -79,69 +144,48 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// reconnectPause is the least time between two connections that are made without
-// regard to the pauses of gRPC.
-const reconnectPause = 250 * time.Millisecond
+// isContextError reports whether err says no more than that a context has ended.
+func isContextError(err error) bool {
+	code := status.Code(err)
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		code == codes.Canceled || code == codes.DeadlineExceeded
+}
 
-// reconnect has the client connect at once if it has no connection. After an
-// outage gRPC would pause for up to two minutes before it tries again.
-func (d *Driver) reconnect() {
-	conn := d.client.ActiveConnection()
+// reconnect has the client connect at once if it has no connection. After an outage
+// gRPC would pause for up to two minutes before it tries again.
+func (s *store) reconnect() {
+	conn := s.client.ActiveConnection()
 	if conn.GetState() == connectivity.Ready {
 		return
 	}
-	last, now := d.reconnects.Load(), time.Now().UnixNano()
-	if now-last >= int64(reconnectPause) && d.reconnects.CompareAndSwap(last, now) {
+	last, now := s.reconnects.Load(), time.Now().UnixNano()
+	if now-last >= int64(reconnectPause) && s.reconnects.CompareAndSwap(last, now) {
 		conn.ResetConnectBackoff()
 	}
 }
 
-// unanswered is the error of a request that ctx ended before the answer came.
-func (d *Driver) unanswered(ctx context.Context) error {
-	d.reconnect()
-	return errors.Join(context.Cause(ctx), driver.Unavailable(d.silence()))
-}
-
-// silence describes a store that does not answer: by the reason why there is
-// no connection, if there is none.
-func (d *Driver) silence() error {
-	conn := d.client.ActiveConnection()
+// silence describes a store that does not answer: by the reason why there is no
+// connection, if there is none.
+func (s *store) silence() error {
+	conn := s.client.ActiveConnection()
 	if conn.GetState() != connectivity.Ready {
-		ctx, cancel := d.bounded(probeBound)
+		ctx, cancel := context.WithTimeout(context.Background(), probeBound)
 		defer cancel()
-		_, err := etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(d.prefix)})
+		_, err := etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(s.prefix)})
 		if status.Code(err) == codes.Unavailable {
 			return err
 		}
 	}
-	return fmt.Errorf("%s has not answered (connection: %s)", d, strings.ToLower(conn.GetState().String()))
+	return fmt.Errorf("%s has not answered (connection: %s)", s, strings.ToLower(conn.GetState().String()))
 }
 
-// probeBound is for a request that is answered by the client itself. It is part of
-// the time within which a method returns after the end of its context.
-const probeBound = 15 * time.Millisecond
-
-// stopped is the error of a wait that ctx ended, with the store's last error.
-func (d *Driver) stopped(ctx context.Context) error {
-	if d.ctx.Err() != nil {
-		return driver.ErrClosed
+// String names the store, without credentials.
+func (s *store) String() string {
+	hosts := s.client.Endpoints()
+	for i, h := range hosts {
+		if _, after, ok := strings.Cut(h, "://"); ok {
+			hosts[i] = after
+		}
 	}
-	d.mu.Lock()
-	last := d.storeErr
-	d.mu.Unlock()
-	state := d.client.ActiveConnection().GetState()
-	if last != nil && isContextError(last) ||
-		last == nil && (state == connectivity.Connecting || state == connectivity.TransientFailure) {
-		last = driver.Unavailable(d.silence()) // a watch does not tell that it is being made anew
-	}
-	return errors.Join(context.Cause(ctx), d.marked(last))
-}
-
-// isContextError reports whether err says no more than that a context ended.
-func isContextError(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	code := status.Code(err)
-	return code == codes.Canceled || code == codes.DeadlineExceeded
+	return "etcd " + strings.Join(hosts, ",")
 }

@@ -18,7 +18,9 @@ import (
 func TestRenewalsAreBatched(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	var c requests
-	d := newDriver(t, c.client(t, srv.Addr()), etcd.WithPrefix(randomPrefix()), etcd.WithoutLossWatch())
+	prefix := etcd.WithPrefix(randomPrefix())
+	other := newDriver(t, newClient(t, srv.Addr()), prefix)
+	d := newDriver(t, c.client(t, srv.Addr()), prefix, etcd.WithoutLossWatch())
 	for _, n := range []int{10, 1000} {
 		rs := make([]driver.Renewal, n)
 		each(n, func(i int) {
@@ -30,7 +32,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 			rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
 		})
 		gone := rs[n/2].Hold
-		if err := d.Break(t.Context(), gone.Name, gone.Token); err != nil {
+		if err := other.Break(t.Context(), gone.Name, gone.Token); err != nil {
 			t.Fatal(err)
 		}
 		before := c.unary.Load() + c.streams.Load()

@@ -3,45 +3,61 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/etcd"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// lateKV is a store whose first deletion is on its way for long: who sent it gives
-// it up, and it arrives when the test says so.
-type lateKV struct {
-	clientv3.KV
-	late   bool
-	arrive func(context.Context) (*clientv3.DeleteResponse, error)
+// late is a way to the store on which the first transaction of a kind is on its way for
+// long: who sent it gives it up, and it arrives when the test says so.
+type late struct {
+	is  func(req *etcdserverpb.TxnRequest) bool
+	req *etcdserverpb.TxnRequest
 }
 
-func (kv *lateKV) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	if kv.late {
-		return kv.KV.Delete(ctx, key, opts...)
+func (l *late) option() grpc.DialOption {
+	return unary(func(ctx context.Context, _ string, req, _ any, next func() error) error {
+		txn, ok := req.(*etcdserverpb.TxnRequest)
+		if !ok || l.req != nil || !l.is(txn) {
+			return next()
+		}
+		l.req = txn
+		<-ctx.Done()
+		return ctx.Err()
+	})
+}
+
+func (l *late) arrive(t *testing.T, addr string) *etcdserverpb.TxnResponse {
+	t.Helper()
+	resp, err := etcdserverpb.NewKVClient(newClient(t, addr).ActiveConnection()).Txn(t.Context(), l.req)
+	if err != nil {
+		t.Fatal(err)
 	}
-	kv.late = true
-	kv.arrive = func(ctx context.Context) (*clientv3.DeleteResponse, error) { return kv.KV.Delete(ctx, key, opts...) }
-	<-ctx.Done()
-	return nil, ctx.Err()
+	return resp
+}
+
+func isDelete(txn *etcdserverpb.TxnRequest) bool {
+	return slices.ContainsFunc(txn.Success, func(op *etcdserverpb.RequestOp) bool { return op.GetRequestDeleteRange() != nil })
 }
 
 // A release that arrives after it was given up, and after its ticket was
-// released by another request, does not delete the next ticket: neither in a line
+// released by another request, does not delete the next ticket: neither in a queue
 // that has been empty meanwhile nor in one that has not.
 func TestLateReleaseDeletesNobodyElse(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
-	for name, others := range map[string]int{"line emptied": 0, "line goes on": 1} {
+	for name, others := range map[string]int{"queue emptied": 0, "queue goes on": 1} {
 		t.Run(name, func(t *testing.T) {
-			client := newClient(t, srv.Addr())
-			kv := &lateKV{KV: client.KV}
-			client.KV = kv
-			d := newDriver(t, client, etcd.WithPrefix(randomPrefix()))
+			l := late{is: isDelete}
+			d := newDriver(t, dialed(t, []string{srv.Addr()}, l.option()), etcd.WithPrefix(randomPrefix()))
 			read := func(id string) driver.Request {
 				r := request("late", id, 30*time.Second)
 				r.Shared = true
@@ -60,13 +76,44 @@ func TestLateReleaseDeletesNobodyElse(t *testing.T) {
 				t.Fatal(err)
 			}
 			acquire(t, d, read("id-next"))
-			if _, err := kv.arrive(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			l.arrive(t, srv.Addr())
 			line, err := d.Inspect(t.Context(), "late")
 			if err != nil || len(line) != others+1 {
-				t.Errorf("%d tickets in line after a late release, want %d: %+v, %v", len(line), others+1, line, err)
+				t.Errorf("%d tickets are queued after a late release, want %d: %+v, %v", len(line), others+1, line, err)
 			}
+		})
+	}
+}
+
+// A put that arrives after it was given up, and after its release was answered, does
+// not queue the ticket: not even one on the lease of a lock that is held on.
+func TestLatePutQueuesNothing(t *testing.T) {
+	srv := testbed.SharedEtcd(t)
+	for name, wait := range map[string]bool{"acquire": true, "try": false} {
+		t.Run(name, func(t *testing.T) {
+			prefix := randomPrefix()
+			l := late{is: func(txn *etcdserverpb.TxnRequest) bool { return isPut(txn) && strings.Contains(txn.String(), "id-late") }}
+			d := newDriver(t, dialed(t, []string{srv.Addr()}, l.option()), etcd.WithPrefix(prefix))
+			other := acquire(t, d, request("other", "id-other", 30*time.Second))
+			r := request("late", "id-late", 30*time.Second)
+			r.Wait = wait
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := d.Acquire(ctx, r); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNoTicket) {
+				t.Fatalf("an acquisition that was not answered: %v", err)
+			}
+			if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+				t.Fatalf("release of what is not there: %v", err)
+			}
+			if l.arrive(t, srv.Addr()).Succeeded {
+				t.Error("the late put was done")
+			}
+			if n := count(t, newClient(t, srv.Addr()), prefix+"/late#"); n != 0 {
+				t.Errorf("%d tickets are queued", n)
+			}
+			h := acquire(t, d, request("late", "id-late", 30*time.Second)) // the same again
+			release(t, d, h)
+			release(t, d, other)
 		})
 	}
 }

@@ -11,25 +11,36 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
+
+// version is that of what the store holds, which all who use the same locks have to
+// share. It goes up with each change after which older programs and newer ones would
+// not exclude each other.
+const version = "1"
 
 // A ticket is one key:
 //
-//	<prefix>/<name>#<class><instance>-<slot>
+//	<prefix>/<name>#<class><session>-<slot>
 //
-// The name is escaped so that it holds neither # nor /, and a prefix holds no
-// #, so that no line lies inside another and no name, nor a longer prefix,
-// reaches into a line. The class is x for an exclusive ticket and s for a
-// shared one: a reader asks whether there is any x, and how many s, without
-// reading a single ticket.
+// The name is escaped so that it holds neither # nor /, and a prefix holds no #, so
+// that no queue lies inside another and no name, nor a longer prefix, reaches into a
+// queue. The class is x for an exclusive ticket and s for a shared one: a reader asks
+// whether there is any x, and how many s, without reading a single ticket.
 //
-// Instance and slot make the key unique among the live tickets, and are used
-// again by later tickets of the same driver: etcd keeps every key it has ever
-// seen in memory until it is compacted, and walks over the deleted ones when it
-// reads a range, so a key of its own for each ticket would make a line slower
-// with every lock that was ever taken.
+// Session, which is a lease in hexadecimal, and slot make the key unique among the live
+// tickets, and are used again by later ones: etcd keeps every key it has ever seen in
+// memory until it is compacted, and walks over the deleted ones when it reads a range,
+// so a key of its own for each ticket would make a queue slower with every lock that
+// was ever taken.
 //
 // The key's create revision is the ticket's number. etcd's revisions only grow.
+//
+// Other keys, which name no ticket:
+//
+//	<prefix>/#protocol               the version, which stays
+//	<prefix>/#tombstone/<session>-<ID>  a ticket that was withdrawn; ends with the session
+//	<prefix>/#ping                   never there
 const (
 	exclusiveClass = "x"
 	sharedClass    = "s"
@@ -41,104 +52,116 @@ type record struct {
 	Owner string `json:"owner,omitempty"`
 	Note  string `json:"note,omitempty"`
 	Limit int    `json:"limit,omitempty"`
-	Since int64  `json:"since,omitempty"` // of joining, in ms since 1970, by the client's clock
+	Since int64  `json:"since,omitempty"` // of queueing, in ms since 1970, by the client's clock
 }
 
-// encodeRecord writes the record of most tickets without the help of
-// encoding/json, which costs as much as the rest of a cycle's work here.
-func encodeRecord(r driver.Request, now time.Time) []byte {
-	if verbatim(r.ID) && verbatim(r.Owner) && r.Owner != "" && r.Note == "" && r.Limit == 0 {
-		b := make([]byte, 0, len(r.ID)+len(r.Owner)+48)
-		b = append(append(b, `{"id":"`...), r.ID...)
-		b = append(append(b, `","owner":"`...), r.Owner...)
-		b = strconv.AppendInt(append(b, `","since":`...), now.UnixMilli(), 10)
-		return append(b, '}')
-	}
-	b, err := json.Marshal(record{
-		ID: r.ID, Owner: r.Owner, Note: r.Note, Limit: r.Limit, Since: now.UnixMilli(),
-	})
+func encodeRecord(r *driver.Request, now time.Time) string {
+	b, err := json.Marshal(record{ID: r.ID, Owner: r.Owner, Note: r.Note, Limit: r.Limit, Since: now.UnixMilli()})
 	if err != nil { // strings and integers always marshal
 		panic(fmt.Sprintf("etcd: encode record: %v", err))
 	}
-	return b
+	return string(b)
 }
 
-// verbatim reports whether JSON writes a text as it is.
-func verbatim(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// decodeTicket reads a ticket as a line shows it. A value that is not ours
-// stands in line all the same.
-func decodeTicket(line string, kv *mvccpb.KeyValue) driver.Ticket {
+// decodeTicket reads a ticket as a queue shows it. A value that is not ours is queued
+// all the same.
+func decodeTicket(queue, name string, kv *mvccpb.KeyValue) kvqueue.Record {
 	var r record
 	_ = json.Unmarshal(kv.Value, &r)
-	t := driver.Ticket{
-		ID: r.ID, Token: uint64(kv.CreateRevision), Owner: r.Owner, Note: r.Note,
-		Shared: isShared(line, string(kv.Key)), Limit: r.Limit,
+	e := entryOf(queue, kv)
+	rec := kvqueue.Record{
+		Ticket: kvqueue.Ticket{Entry: e, Name: name, ID: r.ID, Session: sessionOf(clientv3.LeaseID(kv.Lease))},
+		Shown:  driver.Ticket{ID: r.ID, Token: e.Number, Owner: r.Owner, Note: r.Note, Shared: e.Shared, Limit: r.Limit},
 	}
 	if r.Since > 0 {
-		t.Since = time.UnixMilli(r.Since)
+		rec.Shown.Since = time.UnixMilli(r.Since)
 	}
-	return t
+	return rec
 }
 
-// linePrefix is what the keys of a name's tickets begin with.
-func (d *Driver) linePrefix(name string) string {
-	return d.prefix + "/" + escape(name) + "#"
+func entryOf(queue string, kv *mvccpb.KeyValue) kvqueue.Entry {
+	key := string(kv.Key)
+	return kvqueue.Entry{Key: key, Number: uint64(kv.CreateRevision), Shared: strings.HasPrefix(key[len(queue):], sharedClass)}
 }
 
-func class(shared bool) string {
+// entriesOf are the tickets among the keys of a queue.
+func entriesOf(entries []kvqueue.Entry, queue string, kvs []*mvccpb.KeyValue) []kvqueue.Entry {
+	for _, kv := range kvs {
+		if isTicket(string(kv.Key[len(queue):])) {
+			entries = append(entries, entryOf(queue, kv))
+		}
+	}
+	return entries
+}
+
+// isTicket reports whether what follows the # of a key is that of a ticket.
+func isTicket(rest string) bool {
+	return strings.HasPrefix(rest, exclusiveClass) || strings.HasPrefix(rest, sharedClass)
+}
+
+// keyspace knows how keys are made.
+type keyspace struct{ prefix string }
+
+// queue is what the keys of a name's tickets begin with.
+func (k keyspace) queue(name string) string { return k.prefix + "/" + escape(name) + "#" }
+
+func (k keyspace) ticket(name, session string, slot int, shared bool) string {
+	class := exclusiveClass
 	if shared {
-		return sharedClass
+		class = sharedClass
 	}
-	return exclusiveClass
+	return k.queue(name) + class + session + "-" + strconv.Itoa(slot)
 }
 
-// isTicket reports whether a key of the line is one that a driver has put there.
-func isTicket(line, key string) bool {
-	return len(key) > len(line) && strings.Contains(exclusiveClass+sharedClass, key[len(line):len(line)+1])
+func (k keyspace) protocol() string { return k.prefix + "/#protocol" }
+func (k keyspace) ping() string     { return k.prefix + "/#ping" }
+func (k keyspace) tombstone(t *kvqueue.Ticket) string {
+	return k.prefix + "/#tombstone/" + t.Session + "-" + t.ID
 }
 
-func isShared(line, key string) bool { return strings.HasPrefix(key[len(line):], sharedClass) }
-
-// slotKey is the key of a slot of this driver.
-func (d *Driver) slotKey(line string, shared bool, slot int) string {
-	return line + class(shared) + d.instance + "-" + strconv.Itoa(slot)
-}
-
-// ownSlot returns the slot that a key of the line stands for, if it is one of
-// this driver's.
-func (d *Driver) ownSlot(line, key string) (slot int, ok bool) {
-	if !isTicket(line, key) {
-		return 0, false
-	}
-	rest, ok := strings.CutPrefix(key[len(line)+1:], d.instance+"-")
+// nameOf takes the name out of a ticket's key. It reports false for a key that is not
+// a ticket's, for example one of a longer prefix.
+func (k keyspace) nameOf(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, k.prefix+"/")
 	if !ok {
-		return 0, false
+		return "", false
 	}
-	slot, err := strconv.Atoi(rest)
-	return slot, err == nil && slot >= 0
+	escaped, rest, ok := strings.Cut(rest, "#")
+	if !ok || !isTicket(rest) {
+		return "", false
+	}
+	return unescape(escaped)
 }
 
-// splitKey takes a key under the driver's prefix apart. It reports false for
-// one that is not a ticket's, for example one of a longer prefix.
-func (d *Driver) splitKey(key string) (name, line string, ok bool) {
-	rest, ok := strings.CutPrefix(key, d.prefix+"/")
-	if !ok {
-		return "", "", false
-	}
-	escaped, ticket, ok := strings.Cut(rest, "#")
-	if !ok || ticket == "" || !strings.Contains(exclusiveClass+sharedClass, ticket[:1]) {
-		return "", "", false
-	}
-	name, ok = unescape(escaped)
-	return name, d.prefix + "/" + escaped + "#", ok
+// A session is a lease.
+func sessionOf(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }
+
+func leaseOf(session string) clientv3.LeaseID {
+	id, _ := strconv.ParseInt(session, 16, 64) // it comes from sessionOf
+	return clientv3.LeaseID(id)
+}
+
+// seconds is a lease's length as etcd takes it: whole seconds, rounded up.
+func seconds(ttl time.Duration) int64 {
+	return int64((min(ttl, longest) + time.Second - 1) / time.Second)
+}
+
+// keysBelow reads the keys below a prefix: no more than limit (0: all), without their
+// values. The answer counts all.
+func keysBelow(prefix string, limit int64) clientv3.Op {
+	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(limit))
+}
+
+// is holds on exactly one ticket: the key exists since that revision; with 0, it does
+// not exist.
+func is(key string, number uint64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", int64(number))
+}
+
+// noneSince holds when no key with the prefix is newer than a revision: with 0, when
+// there is none.
+func noneSince(prefix string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(prefix), "<", revision+1).WithPrefix()
 }
 
 // escape writes a name with letters, digits and -_.:~@+=, as they are and all
@@ -187,42 +210,4 @@ func unescape(s string) (name string, ok bool) {
 	}
 	name = b.String()
 	return name, escape(name) == s
-}
-
-// classRange reads one class of a line: no more than limit tickets of it (0:
-// all), without their values. The answer counts the whole class.
-func classRange(line, class string, limit int64, opts ...clientv3.OpOption) clientv3.Op {
-	if limit == shortLine && len(opts) == 0 {
-		return clientv3.OpGet(line+class, shortRange...)
-	}
-	return clientv3.OpGet(line+class, append(opts,
-		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(limit))...)
-}
-
-// shortRange is what every ticket that joins reads with.
-var shortRange = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(shortLine)}
-
-// lineOps reads a line, at most limit tickets (0: all) of each class.
-func lineOps(line string, limit int64) []clientv3.Op {
-	return []clientv3.Op{
-		classRange(line, exclusiveClass, limit),
-		classRange(line, sharedClass, limit),
-	}
-}
-
-// standing holds on exactly one ticket that is in line: the key exists since
-// the given revision.
-func standing(key string, rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", rev)
-}
-
-// noneSince holds when the line has no ticket of the class that is newer than
-// rev: with 0, when it has none at all.
-func noneSince(line, class string, rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(line+class), "<", rev+1).WithPrefix()
-}
-
-// seconds is a lease's length as etcd takes it: whole seconds, rounded up.
-func seconds(ttl time.Duration) int64 {
-	return int64((min(ttl, longest) + time.Second - 1) / time.Second)
 }

@@ -1,30 +1,33 @@
 package etcd
 
 import (
-	"encoding/json"
+	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/lockerproject/locker/driver"
 )
 
-// A record is what encoding/json makes of it, or reads the same.
-func TestRecordIsJSON(t *testing.T) {
+// Different names have different queues, and no key of one lies in another.
+func TestNamesAreApart(t *testing.T) {
+	k, longer := keyspace{"a"}, keyspace{"a/b"}
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.StringMatching(`[ -~]{0,20}`), rapid.String())
-		r := driver.Request{
-			ID: rapid.StringMatching(`[0-9a-z-]{1,64}`).Draw(t, "id"), Owner: text.Draw(t, "owner"),
-			Note: rapid.OneOf(rapid.Just(""), text).Draw(t, "note"), Limit: rapid.IntRange(0, 2).Draw(t, "limit"),
+		name := rapid.StringN(1, 20, 512).Draw(t, "name")
+		other := rapid.OneOf(rapid.StringN(1, 20, 512), rapid.Just(name+"/x"), rapid.Just(name+"#x")).Draw(t, "other")
+		queue := k.queue(name)
+		key := k.ticket(name, "0123", 7, rapid.Bool().Draw(t, "shared"))
+		if got, ok := k.nameOf(key); !ok || got != name || !strings.HasPrefix(key, queue) {
+			t.Fatalf("%q is taken for a key of %q, %v, and begins with %q: want name %q", key, got, ok, queue, name)
 		}
-		now := time.UnixMilli(rapid.Int64Range(1, 1<<42).Draw(t, "now"))
-		var got record
-		if err := json.Unmarshal(encodeRecord(r, now), &got); err != nil {
-			t.Fatalf("%s: %v", encodeRecord(r, now), err)
+		for _, q := range []string{k.queue(other), longer.queue(other), longer.queue(name)} {
+			if q != queue && strings.HasPrefix(key, q) {
+				t.Fatalf("%q of %q lies in the queue %q", key, name, q)
+			}
 		}
-		if want := (record{r.ID, r.Owner, r.Note, r.Limit, now.UnixMilli()}); got != want {
-			t.Fatalf("%s is read as %+v, want %+v", encodeRecord(r, now), got, want)
+		if (name == other) != (queue == k.queue(other)) {
+			t.Fatalf("%q and %q: queues %q and %q", name, other, queue, k.queue(other))
+		}
+		if _, ok := k.nameOf(longer.ticket(other, "0123", 0, true)); ok {
+			t.Fatal("a key of a longer prefix is taken for one of ours")
 		}
 	})
 }

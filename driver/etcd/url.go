@@ -133,7 +133,7 @@ func dial(ctx context.Context, config clientv3.Config, o options) (driver.Driver
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	d := newDriver(client, o)
-	d.owned = true
+	d.owned.Store(client)
 	context.AfterFunc(client.Ctx(), end)
 	return d, nil
 }

@@ -1,0 +1,227 @@
+package kvqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Engine is a driver without the methods that only a store can give. Embed one in the
+// driver.
+type Engine struct {
+	store Store
+	opts  Options
+	tell  func(driver.Hold, error) // nil: nobody wants to be told
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // all goroutines
+
+	// mu guards what follows, and the fields of tickets, queues and sessions. It is
+	// never held over a request.
+	mu       sync.Mutex
+	closed   bool
+	tickets  map[string]*ticket // by ID
+	keys     map[string]*ticket // by key
+	queues   map[string]*queue  // by name
+	sessions map[*session]struct{}
+	classes  map[kind]*class
+	keeper   *time.Timer // the background task of sessions
+	keepAt   time.Time
+	losses   losses
+	storeErr error    // the last answer of a background request, if it was an error
+	notices  []notice // losses to tell when mu is free
+}
+
+var (
+	_ driver.Driver       = (*Engine)(nil)
+	_ driver.BatchRenewer = (*Engine)(nil)
+	_ driver.LossNotifier = (*Engine)(nil)
+)
+
+// Times.
+const (
+	requestBound = 10 * time.Second       // one request of a background task
+	tryBound     = 2 * time.Second        // the same, the first time: another server may answer
+	endBound     = 2 * time.Second        // the end of a session
+	closeBound   = 100 * time.Millisecond // the same at Close, without a ticket
+	retryFirst   = 20 * time.Millisecond  // between two tries
+	retryMost    = 500 * time.Millisecond // the same, at the most
+)
+
+// Causes of a loss.
+var (
+	errDeleted     = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+	errReleased    = fmt.Errorf("%w: the ticket was released while it was asked for", driver.ErrLost)
+	errSessionLost = fmt.Errorf("%w: %w", driver.ErrLost, ErrSessionOver)
+)
+
+// New makes an Engine.
+func New(o Options) *Engine {
+	o.Recheck = cmp.Or(o.Recheck, time.Second)
+	e := &Engine{
+		store: o.Store, opts: o,
+		tickets:  make(map[string]*ticket),
+		keys:     make(map[string]*ticket),
+		queues:   make(map[string]*queue),
+		sessions: make(map[*session]struct{}),
+		classes:  make(map[kind]*class),
+	}
+	e.losses.running = make(map[string]context.CancelFunc)
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// NotifyLoss implements driver.LossNotifier.
+func (e *Engine) NotifyLoss(tell func(driver.Hold, error)) { e.tell = tell }
+
+// Close implements driver.Driver. It ends the sessions, and with them the tickets that
+// may still be queued, except those with a minimum hold. Where the store does not
+// answer they end by themselves.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	if e.keeper != nil {
+		e.keeper.Stop()
+	}
+	if e.losses.timer != nil {
+		e.losses.timer.Stop()
+	}
+	e.mu.Unlock()
+	e.cancel()
+	e.work.Wait()
+	return e.endAll()
+}
+
+// endAll ends all sessions but those that a minimum hold keeps.
+func (e *Engine) endAll() error {
+	bound, left := closeBound, 0
+	e.mu.Lock()
+	ending := maps.Clone(e.sessions)
+	for _, t := range e.tickets {
+		if t.state == held && time.Since(t.since) < t.stays {
+			delete(ending, t.session)
+		} else {
+			bound, left = endBound, left+1
+		}
+	}
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	var mu sync.Mutex
+	var errs []error
+	each(slices.Collect(maps.Keys(ending)), func(s *session) {
+		if err := e.store.End(ctx, s.id); err != nil && !errors.Is(err, ErrSessionOver) {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		}
+	})
+	if left > 0 && len(errs) > 0 {
+		return fmt.Errorf("%d tickets are left to their leases: %w", left, errors.Join(errs...))
+	}
+	return nil
+}
+
+// notice is a loss that is still to be told.
+type notice struct {
+	hold  driver.Hold
+	cause error
+}
+
+// unlock ends mu and tells of the losses that were found under it.
+func (e *Engine) unlock() {
+	notices := e.notices
+	e.notices = nil
+	e.mu.Unlock()
+	if e.tell == nil {
+		return
+	}
+	for _, n := range notices {
+		e.tell(n.hold, n.cause)
+	}
+}
+
+// spawn starts a goroutine that Close waits for; it reports false after Close. With
+// mu held.
+func (e *Engine) spawn(f func()) bool {
+	if e.closed {
+		return false
+	}
+	e.work.Go(f)
+	return true
+}
+
+// bind returns a context that ends with ctx and with the engine.
+func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.ctx, func() { cancel(driver.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// failed is the error of a request: of one that a context has ended with the cause of
+// that, and with what can be said of the store.
+func (e *Engine) failed(ctx context.Context, err error) error {
+	switch {
+	case e.ctx.Err() != nil:
+		return driver.ErrClosed
+	case ctx.Err() == nil:
+		return e.store.Explain(err)
+	}
+	return errors.Join(context.Cause(ctx), e.store.Explain(err))
+}
+
+// stopped is the error of a wait that ctx has ended, with the store's last error.
+func (e *Engine) stopped(ctx context.Context) error {
+	e.mu.Lock()
+	last := e.storeErr
+	e.mu.Unlock()
+	return e.failed(ctx, last)
+}
+
+// pause waits between two tries; it reports false when ctx or the engine ends.
+func (e *Engine) pause(ctx context.Context, delay time.Duration) bool {
+	t := time.NewTimer(delay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-e.ctx.Done():
+	}
+	return false
+}
+
+// backoff is the pause before the next try.
+func backoff(delay time.Duration) time.Duration {
+	return min(max(2*delay, retryFirst), retryMost)
+}
+
+// each calls f for all of xs, a few at a time.
+func each[T any](xs []T, f func(T)) {
+	const atOnce = 16
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for _, x := range xs {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			f(x)
+		})
+	}
+	group.Wait()
+}

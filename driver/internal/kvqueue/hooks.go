@@ -1,0 +1,74 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// These functions are for stores. They are no methods, so that a driver that embeds an
+// Engine has the methods of the driver interface and no others.
+
+// SessionOver is to be called when a store has pushed that a session has ended: its
+// tickets are lost.
+func SessionOver(e *Engine, id string) {
+	e.mu.Lock()
+	defer e.unlock()
+	for s := range e.sessions {
+		if s.id == id {
+			e.sessionOver(s)
+		}
+	}
+}
+
+// Deleted is to be called when a driver has deleted an entry on its own account, as by
+// Break.
+func Deleted(e *Engine, name string, g Gone) {
+	e.mu.Lock()
+	defer e.unlock()
+	if q := e.queues[name]; q != nil {
+		q.removed(g)
+		q.settle()
+	}
+}
+
+// Go runs a background task of the store, whose ctx ends with Close, which waits for
+// it. It reports false after Close.
+func Go(e *Engine, task func(ctx context.Context)) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.spawn(func() { task(e.ctx) })
+}
+
+// Key returns the key of a ticket that this driver holds.
+func Key(e *Engine, name string, token uint64) (key string, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.queues[name]
+	if q == nil {
+		return "", false
+	}
+	for _, t := range q.slots {
+		if t != nil && t.state == held && t.token == token {
+			return t.Key, true
+		}
+	}
+	return "", false
+}
+
+// Call runs a request of a driver's own method: its ctx ends with Close too, and its
+// error is made what the caller is told.
+func Call(e *Engine, ctx context.Context, request func(context.Context) error) error {
+	if e.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	caller := ctx
+	ctx, done := e.bind(ctx)
+	defer done()
+	err := request(ctx)
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	return e.failed(caller, err)
+}

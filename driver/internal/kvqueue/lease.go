@@ -1,0 +1,359 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// errNotOurs is the renewal of a ticket that is there.
+var errNotOurs = fmt.Errorf("%w: renewal of a ticket that is being released, or belongs to another process", driver.ErrUnsupported)
+
+// Renew implements driver.Driver.
+func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return e.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// renewal is one entry of a batch.
+type renewal struct {
+	*ticket
+	ttl time.Duration
+	err *error
+}
+
+// RenewAll implements driver.BatchRenewer: for each session, however many tickets are
+// on it, one request that keeps it alive and one that finds out which tickets are
+// still there.
+func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs := make([]error, len(rs))
+	bySession := make(map[*session][]renewal)
+	var others []int
+	caller := ctx
+	ctx, done := e.bind(ctx)
+	defer done()
+	shortest := time.Duration(0)
+	e.mu.Lock()
+	for i, r := range rs {
+		switch t := e.find(r.Hold); {
+		case e.closed:
+			errs[i] = driver.ErrClosed
+		case t == nil || t.state == leaving || t.state == orphan:
+			others = append(others, i)
+		case t.state != held || !t.until.IsZero() && time.Now().After(t.until):
+			errs[i] = driver.ErrLost
+		default:
+			bySession[t.session] = append(bySession[t.session], renewal{t, r.TTL, &errs[i]})
+			if shortest == 0 || t.session.ttl < shortest {
+				shortest = t.session.ttl
+			}
+		}
+	}
+	e.mu.Unlock()
+	sessions := make([]*session, 0, len(bySession))
+	for s := range bySession {
+		sessions = append(sessions, s)
+	}
+	each(sessions, func(s *session) {
+		ctx := ctx
+		if len(sessions) > 1 { // one that hangs must not keep the answer from the others: the core asks again
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, max(shortest/3, time.Second))
+			defer cancel()
+		}
+		e.renewSession(caller, ctx, s, bySession[s])
+	})
+	each(others, func(i int) { errs[i] = e.renewOther(caller, ctx, rs[i].Hold) })
+	return errs
+}
+
+// renewSession renews tickets that share a session.
+func (e *Engine) renewSession(caller, ctx context.Context, s *session, rs []renewal) {
+	ts := make([]*ticket, len(rs))
+	for i, r := range rs {
+		ts[i] = r.ticket
+	}
+	begun := time.Now()
+	err := e.keepAlive(ctx, s)
+	if errors.Is(err, ErrSessionOver) {
+		err = errSessionLost
+	}
+	var missing []*ticket
+	if err == nil {
+		missing, err = e.missing(ctx, s, ts)
+	}
+	if err != nil {
+		if !errors.Is(err, driver.ErrLost) {
+			err = e.failed(ctx, err)
+		}
+		for _, r := range rs {
+			*r.err = err
+		}
+		return
+	}
+	lost := make(map[*ticket]bool, len(missing))
+	e.mu.Lock()
+	for _, t := range missing {
+		lost[t] = true
+		if t.state == held { // the caller is told by the answer
+			e.forget(t)
+		}
+	}
+	e.unlock()
+	for _, r := range rs {
+		if lost[r.ticket] {
+			*r.err = errDeleted
+		} else if *r.err = e.lengthen(caller, ctx, r); *r.err == nil {
+			e.extend(r, begun)
+		}
+	}
+}
+
+// extend notes that a lease that nobody renews on schedule was renewed.
+func (e *Engine) extend(r renewal, begun time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if until := begun.Add(r.ttl); !r.until.IsZero() && until.After(r.until) {
+		r.until = until
+	}
+}
+
+// lengthen moves a ticket to a session of another class if it needs a longer one. While
+// a move is not answered the ticket may be in either session, and each renewal asks
+// again for the same move.
+func (e *Engine) lengthen(caller, ctx context.Context, r renewal) error {
+	begun := time.Now()
+	e.mu.Lock()
+	s, to := r.session, r.moving
+	short := r.ttl > s.ttl
+	k := kind{s.length, s.minHold}
+	e.mu.Unlock()
+	if !short && to == nil {
+		return nil
+	}
+	length, err := e.store.Class(ctx, &driver.Request{TTL: r.ttl, Renewed: true})
+	if err != nil {
+		return e.failed(caller, err)
+	}
+	switch {
+	case to != nil:
+		err = e.keepAlive(ctx, to)
+	case length <= k.length:
+		return nil
+	default:
+		k.length = length
+		to, err = e.attach(ctx, k, begun)
+	}
+	if err != nil {
+		return e.failed(caller, err)
+	}
+	return e.move(caller, ctx, r.ticket, to)
+}
+
+// move moves a ticket to a session on which it is counted.
+func (e *Engine) move(caller, ctx context.Context, t *ticket, to *session) error {
+	e.mu.Lock()
+	asked := t.Ticket
+	if t.state != held {
+		e.mu.Unlock()
+		return driver.ErrLost
+	}
+	t.moving = to
+	e.mu.Unlock()
+	err := e.store.Move(ctx, &asked, to.id)
+	e.mu.Lock()
+	defer e.unlock()
+	switch {
+	case t.state == gone:
+		return errDeleted
+	case err == nil:
+		if t.moving == to { // else the session before has ended meanwhile
+			e.moved(t)
+		}
+		return nil
+	case errors.Is(err, driver.ErrLost):
+		e.forget(t)
+		return errDeleted
+	case errors.Is(err, ErrSessionOver):
+		e.sessionOver(to)
+	case isRefused(err) && t.moving == to:
+		t.moving = nil
+		e.detach(to)
+	}
+	return e.failed(caller, err)
+}
+
+// moved notes that a ticket is in the session to which it was moved. With mu held.
+func (e *Engine) moved(t *ticket) {
+	old := t.session
+	t.session, t.moving, t.Session = t.moving, nil, t.moving.id
+	e.detach(old)
+}
+
+// renewOther is the renewal of a ticket that is being released, or that this driver does
+// not know: it is not renewed, and is lost if the store says so.
+func (e *Engine) renewOther(caller, ctx context.Context, h driver.Hold) error {
+	rec, err := e.lookUp(ctx, h)
+	switch {
+	case err != nil:
+		return e.failed(caller, err)
+	case rec == nil:
+		return driver.ErrLost
+	}
+	return errNotOurs
+}
+
+// lookUp finds a ticket in the store, by its ID; nil: it is not there.
+func (e *Engine) lookUp(ctx context.Context, h driver.Hold) (*Record, error) {
+	recs, err := e.store.Tickets(ctx, h.Name)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range recs {
+		if r.ID == h.ID && (h.Token == 0 || h.Token == r.Shown.Token) {
+			return &recs[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// Release implements driver.Driver. It ends an Acquire of the same ticket that is under
+// way.
+func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
+	caller := ctx
+	ctx, done := e.bind(ctx)
+	defer done()
+	e.mu.Lock()
+	t := e.find(h)
+	e.mu.Unlock()
+	if t == nil {
+		return e.releaseForeign(caller, ctx, h)
+	}
+	if err := e.awaitPut(ctx, t, true); err != nil {
+		return e.failed(caller, err)
+	}
+	if err := e.remove(ctx, t); err != nil {
+		if errors.Is(err, driver.ErrLost) {
+			return err
+		}
+		return e.failed(caller, err)
+	}
+	return nil
+}
+
+// remove removes a ticket from the store and, with the store's answer, from the books.
+func (e *Engine) remove(ctx context.Context, t *ticket) error {
+	e.mu.Lock()
+	if t.state == gone {
+		e.mu.Unlock()
+		return driver.ErrLost
+	}
+	e.unwait(t)
+	unknown := t.state == orphan
+	if !unknown {
+		t.state = leaving
+	}
+	t.deleting = true
+	asked := t.Ticket
+	e.mu.Unlock()
+	var err error
+	if unknown {
+		err = e.store.Withdraw(ctx, &asked)
+	} else {
+		err = e.store.Delete(ctx, &asked)
+	}
+	if errors.Is(err, ErrSessionOver) { // and the entry with it
+		err = driver.ErrLost
+	}
+	if err != nil && !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	e.forget(t)
+	if t.Number != 0 {
+		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
+	}
+	t.queue.settle()
+	return err
+}
+
+// releaseForeign releases a ticket that this driver does not know.
+func (e *Engine) releaseForeign(caller, ctx context.Context, h driver.Hold) error {
+	if e.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	err := e.store.Agree(ctx, false)
+	if err != nil {
+		return e.failed(caller, err)
+	}
+	rec, err := e.lookUp(ctx, h)
+	switch {
+	case err != nil:
+		return e.failed(caller, err)
+	case rec == nil:
+		return driver.ErrLost
+	}
+	if err = e.store.Delete(ctx, &rec.Ticket); err != nil && !errors.Is(err, driver.ErrLost) {
+		return e.failed(caller, err)
+	}
+	Deleted(e, h.Name, Gone{Key: rec.Key, Before: rec.Number + 1})
+	return err
+}
+
+// Inspect implements driver.Driver.
+func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	caller := ctx
+	ctx, done := e.bind(ctx)
+	defer done()
+	err := e.store.Agree(ctx, false)
+	var recs []Record
+	if err == nil {
+		recs, err = e.store.Tickets(ctx, name)
+	}
+	if err != nil {
+		return nil, e.failed(caller, err)
+	}
+	queue := make([]driver.Ticket, len(recs))
+	for i, r := range recs {
+		queue[i] = r.Shown
+	}
+	var foreign []*Record
+	for i, granted := range driver.Granted(queue) {
+		recs[i].Shown.Held = granted
+		if !granted {
+			recs[i].Shown.Remaining = 0
+		}
+		if granted && !e.refine(&recs[i]) {
+			foreign = append(foreign, &recs[i])
+		}
+	}
+	if len(foreign) > 0 {
+		if err := e.store.Remaining(ctx, foreign); err != nil {
+			return nil, e.failed(caller, err)
+		}
+	}
+	for i, r := range recs {
+		queue[i] = r.Shown
+	}
+	return queue, nil
+}
+
+// refine adds what is known of a ticket of this driver that is held.
+func (e *Engine) refine(r *Record) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.tickets[r.ID]
+	if t == nil || t.Number != r.Number || t.state != held {
+		return false
+	}
+	r.Shown.Since = t.since
+	end := t.session.sent.Add(t.session.ttl)
+	if !t.until.IsZero() && t.until.Before(end) {
+		end = t.until
+	}
+	r.Shown.Remaining = max(time.Until(end), time.Millisecond)
+	return true
+}

@@ -1,0 +1,169 @@
+package kvqueue
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// losses is what tells holders at once of the end of their tickets, by a break or by
+// an operator's hand: Store.Losses, for each session or for all, while a lock is held
+// that was not released soon. Most are, and those need none. Engine.mu guards it.
+type losses struct {
+	running map[string]context.CancelFunc // by session, or ""
+	timer   *time.Timer                   // of the next review, if one is planned
+	at      time.Time                     // … and when that is
+}
+
+const (
+	lossDelay  = 200 * time.Millisecond
+	lossLinger = 10 * time.Second
+)
+
+// scope is what a ticket's loss is told by. With mu held.
+func (e *Engine) scope(t *ticket) string {
+	if e.opts.OneLossWatch {
+		return ""
+	}
+	return t.session.id
+}
+
+// isCarried reports whether the loss of a ticket is to be told. Of waiters it is where
+// that costs nothing: a watch of all deletions would tell each waiter of all releases.
+func (e *Engine) isCarried(t *ticket) bool {
+	return t.state == held || t.state == waiting && !e.opts.OneLossWatch
+}
+
+// carries is called when a ticket waits or is granted. With mu held.
+func (e *Engine) carries(t *ticket) {
+	if !e.opts.Losses || e.tell == nil || !e.isCarried(t) || e.losses.running[e.scope(t)] != nil {
+		return
+	}
+	e.reviewAfter(lossDelay)
+}
+
+// reviewAfter plans a review, unless an earlier one is planned. With mu held.
+func (e *Engine) reviewAfter(delay time.Duration) {
+	at := time.Now().Add(delay)
+	if e.closed || !e.losses.at.IsZero() && !at.Before(e.losses.at) {
+		return
+	}
+	e.losses.at = at
+	if e.losses.timer == nil {
+		e.losses.timer = time.AfterFunc(delay, e.review)
+		return
+	}
+	e.losses.timer.Reset(delay)
+}
+
+// review starts and ends what is needed, and is not.
+func (e *Engine) review() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.losses.at = time.Time{}
+	needed := make(map[string]bool)
+	for _, t := range e.tickets {
+		if !e.isCarried(t) {
+			continue
+		}
+		scope := e.scope(t)
+		needed[scope] = true
+		switch {
+		case e.losses.running[scope] != nil:
+		case time.Since(t.since) < lossDelay:
+			e.reviewAfter(lossDelay)
+		default:
+			ctx, cancel := context.WithCancel(e.ctx)
+			e.losses.running[scope] = cancel
+			e.spawn(func() { e.watchLosses(ctx, scope) })
+		}
+	}
+	for scope, cancel := range e.losses.running {
+		if !needed[scope] {
+			cancel()
+			delete(e.losses.running, scope)
+		}
+	}
+	if len(e.losses.running) > 0 {
+		e.reviewAfter(lossLinger)
+	}
+}
+
+// watchLosses is the goroutine.
+func (e *Engine) watchLosses(ctx context.Context, scope string) {
+	for delay := time.Duration(0); ; {
+		begun := time.Now()
+		_ = e.store.Losses(ctx, scope, func(l Loss) { e.lost(ctx, scope, l) })
+		if time.Since(begun) > requestBound {
+			delay = 0
+		}
+		if delay = backoff(delay); !e.pause(ctx, delay) {
+			return
+		}
+	}
+}
+
+// lost takes news of a loss.
+func (e *Engine) lost(ctx context.Context, scope string, l Loss) {
+	if l.Check {
+		e.check(ctx, scope)
+		return
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	if q := e.queues[l.Name]; q != nil {
+		q.removed(l.Gone)
+		q.settle()
+	}
+}
+
+// check finds out which tickets have gone. What is not answered is asked at the next
+// renewal.
+func (e *Engine) check(ctx context.Context, scope string) {
+	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
+	bySession := make(map[*session][]*ticket)
+	e.mu.Lock()
+	for _, t := range e.tickets {
+		if e.isCarried(t) && e.scope(t) == scope && t.moving == nil {
+			bySession[t.session] = append(bySession[t.session], t)
+		}
+	}
+	e.mu.Unlock()
+	for s, ts := range bySession {
+		missing, err := e.missing(ctx, s, ts)
+		if err != nil {
+			return
+		}
+		e.mu.Lock()
+		for _, t := range missing {
+			t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
+			t.queue.settle()
+		}
+		e.unlock()
+	}
+}
+
+// missing returns which tickets of a session have gone.
+func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) ([]*ticket, error) {
+	asked := make([]Ticket, len(ts))
+	e.mu.Lock()
+	for i, t := range ts {
+		asked[i] = t.Ticket
+	}
+	e.mu.Unlock()
+	at, err := e.store.Missing(ctx, s.id, asked)
+	if err != nil {
+		return nil, err
+	}
+	missing := make([]*ticket, 0, len(at))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, i := range at {
+		// One that has been moved meanwhile may be there.
+		if t := ts[i]; t.session == s && t.moving == nil {
+			missing = append(missing, t)
+		}
+	}
+	return slices.Clip(missing), nil
+}

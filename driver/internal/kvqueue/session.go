@@ -1,0 +1,322 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// kind is what tickets that share a session have in common. Those with a minimum hold
+// have sessions of their own, which Close leaves alone.
+type kind struct {
+	length  time.Duration
+	minHold bool
+}
+
+// session is a session of the store with the tickets of this driver on it. Engine.mu
+// guards what is not constant.
+type session struct {
+	id string
+	kind
+
+	ttl     time.Duration // as granted
+	sent    time.Time     // when the last request was sent that started it anew
+	tickets int           // with those that are being moved here
+	waiting int           // of these, those that wait: the engine keeps it alive
+	idle    time.Time     // since when it has none
+	retired bool          // it takes no more tickets
+	over    bool          // it has ended, or is being ended
+	busy    bool          // the engine's keep-alive is under way
+	failing bool          // the last keep-alive was not answered
+	retryAt time.Time     // of the engine's, after a failure
+}
+
+// class is the sessions of one kind, of which the newest is in use.
+type class struct {
+	turn    chan struct{} // held by who asks the store for one
+	current *session
+}
+
+const (
+	freshPart = 6 // a ticket needs a session that was kept alive within this part of its TTL
+	keepPart  = 3 // and the engine keeps the sessions of waiters alive this often
+	idleFor   = 10 * time.Second
+)
+
+// attach counts a ticket on a session that was kept alive after since. It opens a
+// session, or keeps one alive, if need be.
+func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session, error) {
+	for {
+		e.mu.Lock()
+		c := e.classes[k]
+		if c == nil {
+			c = &class{turn: make(chan struct{}, 1)}
+			e.classes[k] = c
+		}
+		if s := c.fresh(since); s != nil {
+			s.tickets++
+			e.mu.Unlock()
+			return s, nil
+		}
+		e.mu.Unlock()
+		if err := e.refresh(ctx, c, k, since); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fresh returns the current session if it can be used as it is. With mu held.
+func (c *class) fresh(since time.Time) *session {
+	if c.current == nil || c.current.sent.Before(since) {
+		return nil
+	}
+	return c.current
+}
+
+// refresh keeps the current session of a class alive or makes another; one caller
+// does so for all.
+func (e *Engine) refresh(ctx context.Context, c *class, k kind, since time.Time) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	e.mu.Lock()
+	s := c.current
+	done := c.fresh(since) != nil
+	e.mu.Unlock()
+	if done {
+		return nil // the one before us has seen to it
+	}
+	if s != nil {
+		if err := e.keepAlive(ctx, s); !errors.Is(err, ErrSessionOver) {
+			return err
+		}
+	}
+	return e.open(ctx, c, k)
+}
+
+// open makes a session. One whose answer is lost ends by itself.
+func (e *Engine) open(ctx context.Context, c *class, k kind) error {
+	sent := time.Now()
+	opened, err := e.store.Open(ctx, k.length)
+	if err != nil {
+		return err
+	}
+	s := &session{id: opened.ID, kind: k, ttl: opened.TTL, sent: sent, idle: sent}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+		defer cancel()
+		_ = e.store.End(ctx, s.id) // not reached: it ends by itself
+		return driver.ErrClosed
+	}
+	defer e.mu.Unlock()
+	e.sessions[s] = struct{}{}
+	c.current = s
+	e.plan(sent.Add(idleFor))
+	return nil
+}
+
+// detach uncounts a ticket. With mu held.
+func (e *Engine) detach(s *session) {
+	s.tickets--
+	if s.tickets > 0 || s.over {
+		return
+	}
+	s.idle = time.Now()
+	if s.retired {
+		e.end(s)
+	} else {
+		e.plan(s.idle.Add(idleFor))
+	}
+}
+
+// retire takes no more tickets on a session. With mu held.
+func (e *Engine) retire(s *session) {
+	s.retired = true
+	if c := e.classes[s.kind]; c != nil && c.current == s {
+		c.current = nil
+		delete(e.classes, s.kind)
+	}
+}
+
+// end ends a session that nobody needs, in the background. With mu held.
+func (e *Engine) end(s *session) {
+	s.over = true
+	e.retire(s)
+	e.spawn(func() {
+		ctx, cancel := context.WithTimeout(e.ctx, endBound)
+		defer cancel()
+		_ = e.store.End(ctx, s.id) // not reached: it ends by itself
+		if e.ctx.Err() != nil {
+			return // Close ends it
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.sessions, s)
+	})
+}
+
+// sessionOver loses all tickets of a session that has ended. With mu held; losses are
+// told when it ends.
+func (e *Engine) sessionOver(s *session) {
+	s.over = true
+	e.retire(s)
+	delete(e.sessions, s)
+	if stop := e.losses.running[s.id]; stop != nil {
+		stop()
+		delete(e.losses.running, s.id)
+	}
+	if s.tickets == 0 {
+		return
+	}
+	for _, t := range e.tickets {
+		switch {
+		case t.moving == s:
+			t.moving = nil
+			e.detach(s)
+		case t.session == s && t.moving != nil: // it is there, or gone: the next renewal asks
+			e.moved(t)
+		case t.session == s && t.state != putting: // that is told by its own answer
+			e.lose(t, errSessionLost)
+		}
+	}
+}
+
+// keepAlive starts a session anew. ErrSessionOver says that it has ended; its tickets
+// have been told then.
+func (e *Engine) keepAlive(ctx context.Context, s *session) error {
+	sent := time.Now()
+	ttl, err := e.store.KeepAlive(ctx, s.id)
+	e.mu.Lock()
+	defer e.unlock()
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		e.storeErr = err
+	}
+	switch {
+	case err == nil:
+		if sent.After(s.sent) {
+			s.sent, s.ttl = sent, ttl
+		}
+		if s.failing { // watches may hang on dead connections
+			e.recheck()
+		}
+	case errors.Is(err, ErrSessionOver):
+		e.sessionOver(s)
+	}
+	s.failing = err != nil
+	return err
+}
+
+// ensure keeps the session of a held ticket alive unless that was done after since. It
+// tries until ctx ends.
+func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
+	s, err := e.stale(t, since)
+	if s == nil {
+		return err // mostly
+	}
+	caller := ctx
+	ctx, done := e.bind(ctx)
+	defer done()
+	var last error
+	for delay := time.Duration(0); s != nil; s, err = e.stale(t, since) {
+		tried := e.keepAlive(ctx, s)
+		if tried == nil || errors.Is(tried, ErrSessionOver) {
+			continue
+		}
+		if last == nil || ctx.Err() == nil {
+			last = tried
+		}
+		if delay = backoff(delay); !e.pause(ctx, delay) {
+			return e.failed(caller, last)
+		}
+	}
+	return err
+}
+
+// stale returns the session of a ticket that is held if it was not kept alive after
+// since.
+func (e *Engine) stale(t *ticket, since time.Time) (*session, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case t.state != held:
+		return nil, errDeleted
+	case t.session.sent.Before(since):
+		return t.session, nil
+	}
+	return nil, nil
+}
+
+// plan has the background task look at the sessions at a time, or earlier. With mu
+// held.
+func (e *Engine) plan(at time.Time) {
+	switch {
+	case e.closed || !e.keepAt.IsZero() && !at.Before(e.keepAt):
+		return
+	case e.keeper == nil:
+		e.keeper = time.AfterFunc(time.Until(at), e.keep)
+	default:
+		e.keeper.Reset(time.Until(at))
+	}
+	e.keepAt = at
+}
+
+// keep is the background task: it starts what is due for each session.
+func (e *Engine) keep() {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keepAt = time.Time{}
+	for s := range e.sessions {
+		e.keepSession(s, now)
+	}
+}
+
+// keepSession does what is due for one session. It waits for nothing, so that a
+// session whose keep-alive hangs keeps no other one waiting. With mu held.
+func (e *Engine) keepSession(s *session, now time.Time) {
+	var due time.Time
+	switch {
+	case s.over || s.busy:
+		return
+	case s.tickets == 0:
+		if due = s.idle.Add(idleFor); !due.After(now) {
+			e.end(s)
+			return
+		}
+	case s.waiting == 0:
+		return
+	default:
+		if due = s.sent.Add(s.ttl / keepPart); s.retryAt.After(due) {
+			due = s.retryAt
+		}
+		if !due.After(now) {
+			s.busy = e.spawn(func() { e.keepWaiting(s) })
+			return
+		}
+	}
+	e.plan(due)
+}
+
+// keepWaiting keeps the session of waiters alive once.
+func (e *Engine) keepWaiting(s *session) {
+	e.mu.Lock()
+	ttl := s.ttl
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(e.ctx, min(max(ttl/keepPart, time.Second), requestBound))
+	defer cancel()
+	err := e.keepAlive(ctx, s)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.busy = false
+	if err != nil {
+		s.retryAt = time.Now().Add(min(max(ttl/30, retryFirst), retryMost))
+	}
+	e.keepSession(s, time.Now())
+}

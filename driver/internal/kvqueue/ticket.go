@@ -1,0 +1,255 @@
+package kvqueue
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// state is where a ticket is in the diagram of the package comment.
+type state uint8
+
+const (
+	putting state = iota
+	waiting
+	held
+	leaving // nobody wants it, unless it is asked for again
+	orphan  // its put was not answered
+	gone
+)
+
+// ticket is one ticket of this driver. Engine.mu guards what is not constant.
+type ticket struct {
+	Ticket
+
+	queue *queue
+	slot  int32
+	stays time.Duration // the minimum hold
+
+	state    state
+	deleting bool // a deletion was sent
+	released bool // while it was being put
+	waited   bool // before its grant
+	session  *session
+	moving   *session // to which it is being moved, or may have been
+	token    uint64
+	since    time.Time // of the grant, or of queueing
+	until    time.Time // when a lease that nobody renews is over; or zero
+
+	stop    context.CancelFunc // while it is being put: ends that
+	settled chan struct{}      // closed when that has ended; nil while nobody asks
+	callers int                // of Acquire that wait
+	ended   chan struct{}      // closed when the wait is over, whatever the outcome
+}
+
+func (t *ticket) hold() driver.Hold {
+	return driver.Hold{Name: t.Name, ID: t.ID, Token: t.token, Shared: t.Shared}
+}
+
+// queue is a name in which this driver has tickets, or which it watches.
+type queue struct {
+	e       *Engine
+	name    string
+	slots   []*ticket // nil: free
+	free    []int32   // free slots, the latest last
+	used    int
+	waiters []*ticket // by number
+	watcher *watcher  // while there are some, and a little longer
+}
+
+// enroll makes a ticket of a request. With mu held.
+func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) *ticket {
+	q := e.queues[r.Name]
+	if q == nil {
+		q = &queue{e: e, name: r.Name}
+		e.queues[r.Name] = q
+	}
+	t := &ticket{
+		Ticket: Ticket{Name: q.name, ID: r.ID, Session: s.id, Entry: Entry{Shared: r.Shared, Limit: r.Limit}},
+		queue:  q, slot: q.takeSlot(e.opts.Turns), session: s, stays: r.MinHold, stop: stop,
+	}
+	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
+	q.slots[t.slot] = t
+	e.tickets[t.ID] = t
+	if t.Key != "" {
+		e.keys[t.Key] = t
+	}
+	return t
+}
+
+// takeSlot returns a slot that is free: the last one that was used or, with turns,
+// the one that was not used for the longest.
+func (q *queue) takeSlot(turns int) (slot int32) {
+	q.used++
+	switch n := len(q.free); {
+	case n == 0 || n < turns:
+		q.slots = append(q.slots, nil)
+		return int32(len(q.slots) - 1)
+	case turns > 0:
+		slot, q.free = q.free[0], q.free[1:]
+	default:
+		slot, q.free = q.free[n-1], q.free[:n-1]
+	}
+	return slot
+}
+
+// find returns the ticket of a hold. With mu held.
+func (e *Engine) find(h driver.Hold) *ticket {
+	t := e.tickets[h.ID]
+	if t == nil || t.Name != h.Name || h.Token != 0 && t.token != 0 && h.Token != t.token {
+		return nil
+	}
+	return t
+}
+
+// settle ends the put of a ticket. With mu held.
+func (t *ticket) settle(s state) {
+	t.state, t.stop = s, nil
+	if t.settled != nil {
+		close(t.settled)
+		t.settled = nil
+	}
+}
+
+// awaitPut waits until a ticket is not being put any more. With stop it ends that.
+func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
+	e.mu.Lock()
+	settled := t.settled
+	switch {
+	case t.state != putting:
+		e.mu.Unlock()
+		return nil
+	case settled == nil:
+		settled = make(chan struct{})
+		t.settled = settled
+	}
+	if stop {
+		t.released = true
+		t.stop()
+	}
+	e.mu.Unlock()
+	select {
+	case <-settled:
+		return nil
+	case <-ctx.Done():
+		return e.failed(ctx, ctx.Err())
+	}
+}
+
+// wait makes a ticket one that waits. With mu held.
+func (e *Engine) wait(t *ticket) {
+	q := t.queue
+	t.state, t.since = waiting, time.Now()
+	t.ended = make(chan struct{})
+	i, _ := q.position(t.Number)
+	q.waiters = slices.Insert(q.waiters, i, t)
+	t.session.waiting++
+	e.plan(t.session.sent.Add(t.session.ttl / keepPart))
+	if q.watcher == nil {
+		q.watcher = newWatcher(q)
+		e.spawn(q.watcher.run)
+	}
+	q.watcher.idle.Stop()
+	e.carries(t)
+}
+
+// unwait ends the wait of a ticket, if it waits. With mu held.
+func (e *Engine) unwait(t *ticket) {
+	if t.state != waiting {
+		return
+	}
+	q := t.queue
+	if i, ok := q.position(t.Number); ok {
+		q.waiters = slices.Delete(q.waiters, i, i+1)
+	}
+	t.session.waiting--
+	if len(q.waiters) == 0 {
+		q.waiters = nil
+		q.watcher.idle.Reset(linger)
+	}
+	q.watcher.look()
+	close(t.ended)
+}
+
+// granted makes a ticket one that is held. With mu held.
+func (e *Engine) granted(t *ticket) {
+	t.waited = t.state == waiting
+	e.unwait(t)
+	t.state, t.since = held, time.Now()
+	e.carries(t)
+}
+
+// forget takes a ticket off the books that is not in the store, nor will be. With mu
+// held.
+func (e *Engine) forget(t *ticket) {
+	if t.state == gone {
+		return
+	}
+	e.unwait(t)
+	t.settle(gone)
+	e.detach(t.session)
+	if t.moving != nil {
+		e.detach(t.moving)
+	}
+	if e.tickets[t.ID] == t {
+		delete(e.tickets, t.ID)
+	}
+	if e.keys[t.Key] == t {
+		delete(e.keys, t.Key)
+	}
+	q := t.queue
+	q.slots[t.slot] = nil
+	q.free = append(q.free, t.slot)
+	q.used--
+	q.close()
+}
+
+// lose takes a ticket off the books that the store has lost; its holder is told when
+// mu ends. With mu held.
+func (e *Engine) lose(t *ticket, cause error) {
+	if t.state == held {
+		e.notices = append(e.notices, notice{t.hold(), cause})
+	}
+	e.forget(t)
+}
+
+// position returns where the waiter with a number is, or would be. With mu held.
+func (q *queue) position(number uint64) (int, bool) {
+	return slices.BinarySearchFunc(q.waiters, number, func(t *ticket, number uint64) int {
+		switch {
+		case t.Number < number:
+			return -1
+		case t.Number > number:
+			return 1
+		}
+		return 0
+	})
+}
+
+// removed notes that entries have gone. A ticket of this driver is lost with its
+// entry. With mu held.
+func (q *queue) removed(g Gone) {
+	if q.watcher != nil {
+		q.watcher.view.remove(g)
+	}
+	t := q.e.keys[g.Key]
+	if t != nil && t.Number != 0 && t.Number < g.Before && (t.state == waiting || t.state == held) {
+		q.e.lose(t, errDeleted)
+	}
+}
+
+// settle grants what can be granted. With mu held.
+func (q *queue) settle() {
+	if q.watcher != nil {
+		q.watcher.settle()
+	}
+}
+
+// close takes a queue off the books that nothing refers to. With mu held.
+func (q *queue) close() {
+	if q.used == 0 && q.watcher == nil && q.e.queues[q.name] == q {
+		delete(q.e.queues, q.name)
+	}
+}

@@ -1,0 +1,170 @@
+package kvqueue
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// view is what is known of a queue while a ticket of this driver waits in it: all
+// live entries with numbers up to complete, less those that are known to have gone,
+// and some with larger numbers. See the package comment for why that is enough.
+type view struct {
+	era      uint64
+	complete uint64
+	entries  []Entry           // by number
+	numbers  map[string]uint64 // of each key
+	// gone has the keys whose entries with numbers less than this have gone, where
+	// complete does not say so: an answer that is under way may show them.
+	gone map[string]uint64
+}
+
+func newView() *view {
+	return &view{numbers: make(map[string]uint64), gone: make(map[string]uint64)}
+}
+
+// index is where the entry with a number is, or would be.
+func (v *view) index(number uint64) int {
+	if n := len(v.entries); n == 0 || v.entries[n-1].Number < number {
+		return n // mostly
+	}
+	i, _ := slices.BinarySearchFunc(v.entries, number, func(e Entry, number uint64) int { return cmp.Compare(e.Number, number) })
+	return i
+}
+
+// has reports whether the view shows an entry.
+func (v *view) has(e Entry) bool { return v.numbers[e.Key] == e.Number }
+
+// add takes in an entry that an answer shows, unless it is known to have gone.
+func (v *view) add(e Entry) {
+	if e.Number <= v.complete || e.Number < v.gone[e.Key] {
+		return
+	}
+	if old, ok := v.numbers[e.Key]; ok {
+		if old >= e.Number {
+			return
+		}
+		v.cut(v.index(old)) // its key is used again
+	}
+	v.numbers[e.Key] = e.Number
+	v.entries = slices.Insert(v.entries, v.index(e.Number), e)
+}
+
+// cut takes out the entry at i.
+func (v *view) cut(i int) {
+	delete(v.numbers, v.entries[i].Key)
+	if i == 0 { // mostly, and without moving the others
+		v.entries[0] = Entry{}
+		v.entries = v.entries[1:]
+		return
+	}
+	v.entries = slices.Delete(v.entries, i, i+1)
+}
+
+// remove takes out what has gone.
+func (v *view) remove(g Gone) {
+	if g.Before > v.complete+1 {
+		v.gone[g.Key] = max(g.Before, v.gone[g.Key])
+	}
+	number, ok := v.numbers[g.Key]
+	if !ok || number >= g.Before {
+		return
+	}
+	i := v.index(number)
+	v.cut(i)
+	for ; g.All && i > 0; i-- {
+		v.cut(0)
+	}
+}
+
+// merge takes in a snapshot. Whatever order answers arrive in: what the snapshot
+// lacks has gone since, and what the view lacks has gone before.
+func (v *view) merge(s Snapshot) {
+	if v.renew(s.Era); s.Era < v.era {
+		return
+	}
+	byNumber := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
+	slices.SortFunc(s.Entries, byNumber)
+	v.entries = slices.DeleteFunc(v.entries, func(e Entry) bool {
+		_, shown := slices.BinarySearchFunc(s.Entries, e, byNumber)
+		if e.Number > s.Complete || shown {
+			return false
+		}
+		delete(v.numbers, e.Key)
+		return true
+	})
+	for _, e := range s.Entries {
+		v.add(e)
+	}
+	if s.Complete <= v.complete {
+		return
+	}
+	v.complete = s.Complete
+	for key, before := range v.gone {
+		if before <= v.complete+1 {
+			delete(v.gone, key)
+		}
+	}
+}
+
+// renew forgets everything if the entries are numbered anew. None of this driver is
+// among them then, since it would have kept the queue from being empty.
+func (v *view) renew(era uint64) {
+	if era > v.era {
+		v.reset()
+		v.era = era
+	}
+}
+
+// reset forgets everything: the store has lost its past.
+func (v *view) reset() { *v = *newView() }
+
+// granted returns the numbers of the entries that are granted, by the rule of
+// driver.Grantable. limit tells the limits of tickets of this driver, whose grants are
+// what is asked for.
+func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
+	for i, e := range v.entries {
+		switch {
+		case !e.Shared && i > 0:
+			return numbers
+		case !e.Shared:
+			return []uint64{e.Number}
+		}
+		if l := limit(e); l == 0 || i < l {
+			numbers = append(numbers, e.Number)
+		}
+	}
+	return numbers
+}
+
+// blockers returns what is ahead of a ticket and blocks it, in order. All of it has
+// to go before the ticket is granted or, with any, one may be enough: of permits, or
+// where another ticket of this driver may be granted before this one.
+func (v *view) blockers(t Entry, others bool) (ahead []Entry, any bool) {
+	ahead = v.entries[:v.index(t.Number)]
+	if !t.Shared {
+		return ahead, false
+	}
+	var exclusive []Entry
+	for _, e := range ahead {
+		if !e.Shared {
+			exclusive = append(exclusive, e)
+		}
+	}
+	if exclusive != nil {
+		return exclusive, false
+	}
+	return ahead, t.Limit != 1 || others
+}
+
+// Grants reports whether a ticket behind the given entries is granted, in whatever
+// order they are.
+func Grants(ahead []Entry, shared bool, limit int) bool {
+	queue := make([]driver.Ticket, len(ahead)+1)
+	for i, e := range ahead {
+		queue[i].Shared = e.Shared
+	}
+	queue[len(ahead)] = driver.Ticket{Shared: shared, Limit: limit}
+	return driver.Grantable(queue, len(ahead))
+}

@@ -1,0 +1,172 @@
+package kvqueue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// model is a queue as the store has it.
+type model struct {
+	now  uint64
+	live []Entry
+}
+
+func (m *model) snapshot() Snapshot {
+	return Snapshot{Complete: m.now, Entries: slices.Clone(m.live)}
+}
+
+// put adds an entry under the lowest key that is free: keys are used again.
+func (m *model) put(shared bool, limit int) Entry {
+	m.now++
+	e := Entry{Number: m.now, Shared: shared, Limit: limit}
+	for slot := 0; e.Key == "" || slices.ContainsFunc(m.live, func(o Entry) bool { return o.Key == e.Key }); slot++ {
+		e.Key = fmt.Sprint(shared, slot)
+	}
+	m.live = append(m.live, e)
+	return e
+}
+
+// rule is what driver.Granted says.
+func (m *model) rule() (numbers []uint64) {
+	queue := make([]driver.Ticket, len(m.live))
+	for i, e := range m.live {
+		queue[i] = driver.Ticket{Shared: e.Shared, Limit: e.Limit}
+	}
+	for i, ok := range driver.Granted(queue) {
+		if ok {
+			numbers = append(numbers, m.live[i].Number)
+		}
+	}
+	return numbers
+}
+
+// A view that is fed snapshots late and deletions early, late and twice never
+// grants what the rule does not, and grants all that it does once it has been told.
+func TestViewFollowsTheRule(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var (
+			v       = newView()
+			m       = model{now: 1}
+			pending []func() // news that is still under way
+		)
+		limit := func(e Entry) int { return e.Limit }
+		check := func(complete bool) {
+			want := m.rule()
+			var got []uint64
+			for _, number := range v.granted(limit) {
+				if number <= v.complete && slices.ContainsFunc(m.live, func(e Entry) bool { return e.Number == number }) {
+					got = append(got, number)
+				}
+			}
+			for _, number := range got {
+				if !slices.Contains(want, number) {
+					t.Fatalf("%d is granted by the view, and not by the queue %v", number, m.live)
+				}
+			}
+			if complete && !slices.Equal(got, want) {
+				t.Fatalf("granted by the view: %v, by the queue %v: %v", got, m.live, want)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				e := m.put(rapid.Bool().Draw(t, "shared"), 0)
+				if e.Shared {
+					e.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
+					m.live[len(m.live)-1].Limit = e.Limit
+				}
+				then, read := m.snapshot(), rapid.Bool().Draw(t, "read")
+				pending = append(pending, func() {
+					if read {
+						v.merge(then)
+					}
+					v.add(e)
+				})
+			},
+			"read": func(*rapid.T) {
+				then := m.snapshot()
+				pending = append(pending, func() { v.merge(then) })
+			},
+			"leave": func(t *rapid.T) {
+				if len(m.live) == 0 {
+					t.Skip("nobody")
+				}
+				m.now++
+				i := rapid.IntRange(0, len(m.live)-1).Draw(t, "who")
+				g := Gone{Key: m.live[i].Key, Before: m.now, All: i == 0 && rapid.Bool().Draw(t, "all")}
+				if rapid.Bool().Draw(t, "own") {
+					g.Before = m.live[i].Number + 1
+				}
+				m.live = slices.Delete(slices.Clone(m.live), i, i+1)
+				told := rapid.IntRange(1, 3).Draw(t, "told") // now, later, or both
+				if told&1 != 0 {
+					v.remove(g)
+				}
+				if told&2 != 0 {
+					pending = append(pending, func() { v.remove(g) })
+				}
+			},
+			"news": func(t *rapid.T) {
+				if len(pending) == 0 {
+					t.Skip("no news")
+				}
+				i := rapid.IntRange(0, len(pending)-1).Draw(t, "which")
+				news := pending[i]
+				pending = slices.Delete(pending, i, i+1)
+				news()
+			},
+			"": func(*rapid.T) { check(false) },
+		})
+		v.merge(m.snapshot())
+		for _, news := range pending { // late news change nothing
+			news()
+		}
+		check(true)
+		if len(v.entries) != len(m.live) || len(v.numbers) != len(m.live) || len(v.gone) != 0 {
+			t.Fatalf("the view has %d entries, %d keys and %d deletions for a queue of %d", len(v.entries), len(v.numbers), len(v.gone), len(m.live))
+		}
+	})
+}
+
+// What blocks a ticket blocks it until the last of it has gone, or is one of several
+// of which any may be enough.
+func TestBlockers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v, m := newView(), model{}
+		for range rapid.IntRange(1, 8).Draw(t, "ahead") {
+			shared := rapid.Bool().Draw(t, "shared")
+			m.put(shared, 0)
+		}
+		last := &m.live[len(m.live)-1]
+		if last.Shared {
+			last.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
+		}
+		self := *last
+		v.merge(m.snapshot())
+		ahead := slices.Clone(m.live[:len(m.live)-1])
+		if Grants(ahead, self.Shared, self.Limit) {
+			return
+		}
+		blockers, any := v.blockers(self, false)
+		if len(blockers) == 0 {
+			t.Fatalf("%v is blocked by nothing in %v", self, m.live)
+		}
+		for _, stays := range blockers {
+			rest := slices.DeleteFunc(slices.Clone(ahead), func(e Entry) bool { return slices.Contains(blockers, e) && e != stays })
+			if !any && Grants(rest, self.Shared, self.Limit) {
+				t.Fatalf("%v need not wait for %v in %v", self, stays, m.live)
+			}
+		}
+		rest := slices.DeleteFunc(slices.Clone(ahead), func(e Entry) bool { return !slices.Contains(blockers, e) })
+		if !any && !self.Shared && len(rest) != len(ahead) {
+			t.Fatalf("%v does not wait for all of %v", self, ahead)
+		}
+	})
+}

@@ -1,0 +1,307 @@
+package kvqueue
+
+import (
+	"context"
+	"time"
+)
+
+// linger is how long a queue is watched after the last waiter has left.
+const linger = 2 * time.Second
+
+// mostRecheck is the longest time between two readings of a queue without news.
+const mostRecheck = time.Minute
+
+// watcher follows a queue in which tickets of this driver wait, in a goroutine of its
+// own. Engine.mu guards it.
+//
+// It does one thing at a time: it reads the queue, watches it, or rests. Whoever
+// changes what it goes by calls look, which ends what it does if that is not
+// what is to be done now.
+type watcher struct {
+	q    *queue
+	view *view
+	idle *time.Timer // ends the watcher when nobody has waited for a while
+
+	stale   bool          // the queue has to be read
+	news    bool          // the watch has told something
+	recheck time.Duration // the interval of that without news
+	bound   time.Duration // of a read
+	local   Entry         // a ticket of this driver that was waited for without a watch
+
+	doing     task
+	aim       Entry              // of what is being watched
+	interrupt context.CancelFunc // ends what is being done
+}
+
+// task is what a watcher does.
+type task uint8
+
+const (
+	resting task = iota // nobody waits, or a ticket of this driver is waited for
+	reading
+	watching
+	telling // it handles what a watch has told, and sees to the rest itself
+	ending
+)
+
+func newWatcher(q *queue) *watcher {
+	w := &watcher{q: q, view: newView(), recheck: q.e.opts.Recheck, bound: tryBound, interrupt: func() {}}
+	w.idle = time.AfterFunc(linger, w.retire)
+	return w
+}
+
+// retire ends the watcher if nobody waits.
+func (w *watcher) retire() {
+	q := w.q
+	q.e.mu.Lock()
+	defer q.e.mu.Unlock()
+	if len(q.waiters) == 0 && q.watcher == w {
+		q.watcher = nil
+		q.close()
+		w.interrupt()
+	}
+}
+
+// run is the goroutine.
+func (w *watcher) run() {
+	e := w.q.e
+	defer w.idle.Stop()
+	for delay := time.Duration(0); ; {
+		ctx, cancel := context.WithCancel(e.ctx)
+		err := w.step(ctx, cancel)
+		interrupted := ctx.Err() != nil
+		cancel()
+		switch {
+		case w.over():
+			return
+		case err == nil || interrupted:
+			delay = 0
+			continue
+		}
+		w.failed(err)
+		if delay = backoff(delay); !e.pause(e.ctx, delay) {
+			return
+		}
+	}
+}
+
+// step does the next thing.
+func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error {
+	e := w.q.e
+	e.mu.Lock()
+	w.doing, w.aim = w.next()
+	w.news = false
+	w.interrupt = interrupt
+	what := Watching{Name: w.q.name, Aim: w.aim, Complete: w.view.complete}
+	pause := linger
+	if len(w.q.waiters) > 0 {
+		pause = e.opts.LocalWait
+	}
+	recheck := w.recheck
+	local := w.doing == resting && len(w.q.waiters) > 0
+	e.mu.Unlock()
+	switch w.doing {
+	case reading:
+		return w.read(ctx)
+	case watching:
+		return w.watch(ctx, what, recheck)
+	default:
+		if e.pause(ctx, pause) && local {
+			e.mu.Lock()
+			w.local = what.Aim
+			e.mu.Unlock()
+		}
+		return nil
+	}
+}
+
+// next decides what to do. With mu held.
+func (w *watcher) next() (task, Entry) {
+	q := w.q
+	if q.watcher != w {
+		return ending, Entry{}
+	}
+	if len(q.waiters) == 0 {
+		return resting, Entry{}
+	}
+	first := q.waiters[0]
+	if w.stale || first.Number > w.view.complete {
+		return reading, Entry{}
+	}
+	ahead, any := w.view.blockers(first.Entry, len(q.waiters) > 1)
+	if len(ahead) == 0 {
+		return reading, Entry{} // it has gone itself
+	}
+	last := ahead[len(ahead)-1]
+	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
+		return resting, last
+	}
+	return watching, q.e.store.Aim(ahead, any)
+}
+
+// look is called when what next goes by may have changed. With mu held.
+func (w *watcher) look() {
+	if w.doing == reading || w.doing == telling || w.doing == watching && len(w.q.waiters) == 0 {
+		return
+	}
+	if do, aim := w.next(); do != w.doing || aim.Key != w.aim.Key {
+		w.interrupt()
+	} else {
+		w.aim = aim // the same key, perhaps of another ticket
+	}
+}
+
+// over reports whether the watcher was retired, or the engine closed.
+func (w *watcher) over() bool {
+	w.q.e.mu.Lock()
+	defer w.q.e.mu.Unlock()
+	return w.q.watcher != w || w.q.e.closed
+}
+
+// failed notes that the store has not answered. What has happened meanwhile is read.
+func (w *watcher) failed(err error) {
+	e := w.q.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.storeErr = err
+	w.stale = true
+	w.bound = min(2*w.bound, requestBound) // it may be slow
+}
+
+// watch watches until something else is to be done, or it is time to read the queue.
+func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duration) error {
+	e := w.q.e
+	ctx, cancel := context.WithTimeout(ctx, recheck)
+	defer cancel()
+	err := e.store.Watch(ctx, what, func(ev Event) { w.told(ctx, ev) })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch ctx.Err() { //nolint:errorlint // these very values
+	case nil:
+		w.stale = w.stale || err == nil && !w.news
+	case context.DeadlineExceeded:
+		w.stale, err = true, nil
+		w.recheck = min(2*w.recheck, max(mostRecheck, e.opts.Recheck))
+	}
+	return err
+}
+
+// told takes what a watch has told.
+func (w *watcher) told(ctx context.Context, ev Event) {
+	e := w.q.e
+	e.mu.Lock()
+	defer e.unlock()
+	e.storeErr = nil
+	w.doing, w.news = telling, true
+	for _, g := range ev.Gone {
+		w.q.removed(g)
+	}
+	if ev.Queue != nil {
+		w.learn(*ev.Queue, false)
+	}
+	aimed := w.aim.Key != "" && !w.view.has(w.aim)
+	w.settle()
+	if aimed && len(w.q.waiters) > 0 {
+		w.stale = true // others ahead may have gone, too
+	}
+	for {
+		if do, _ := w.next(); do != reading || ctx.Err() != nil {
+			w.doing = watching
+			w.look()
+			return
+		}
+		e.unlock()
+		err := w.read(ctx)
+		e.mu.Lock()
+		if err != nil {
+			w.interrupt()
+		}
+	}
+}
+
+// read reads the queue.
+func (w *watcher) read(ctx context.Context) error {
+	e := w.q.e
+	e.mu.Lock()
+	known := w.view.complete
+	if n := len(w.q.waiters); n > 0 {
+		known = max(known, w.q.waiters[n-1].Number)
+	}
+	w.stale = false
+	bound := w.bound
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	s, err := e.store.Read(ctx, w.q.name)
+	e.mu.Lock()
+	defer e.unlock()
+	if err != nil {
+		w.stale = true
+		return err
+	}
+	e.storeErr, w.bound = nil, tryBound
+	w.learn(s, s.Complete < known)
+	w.settle()
+	return nil
+}
+
+// learn takes in a snapshot. A waiter that it should show, and does not, is lost. With
+// mu held; losses are told when it ends.
+func (w *watcher) learn(s Snapshot, restored bool) {
+	if restored {
+		w.view.reset()
+	}
+	w.view.merge(s)
+	for i := len(w.q.waiters) - 1; i >= 0; i-- {
+		t := w.q.waiters[i]
+		if (t.Number <= s.Complete || restored) && !w.view.has(t.Entry) {
+			w.q.e.lose(t, errDeleted)
+		}
+	}
+}
+
+// place takes in a ticket that was put, and the queue as it was then. With mu held.
+func (w *watcher) place(t Entry, p *Placed) {
+	if w.view.renew(p.Era); p.Queue != nil {
+		w.view.merge(*p.Queue)
+	}
+	w.view.add(t)
+	w.stale = w.stale || !w.view.has(t) // it has gone already, or the store has lost its past
+	w.settle()
+}
+
+// settle grants what can be granted. With mu held.
+func (w *watcher) settle() {
+	q := w.q
+	if len(q.waiters) == 0 {
+		return
+	}
+	limit := func(e Entry) int {
+		if i, ok := q.position(e.Number); ok {
+			return q.waiters[i].Limit
+		}
+		return 0
+	}
+	for _, number := range w.view.granted(limit) {
+		i, ok := q.position(number)
+		switch {
+		case !ok: // held already, or somebody else's
+		case number <= w.view.complete:
+			q.e.granted(q.waiters[i])
+		default: // the first, as far as is known
+			w.look()
+			return
+		}
+	}
+	w.look()
+}
+
+// recheck has all queues with waiters read. With mu held.
+func (e *Engine) recheck() {
+	for _, q := range e.queues {
+		if q.watcher != nil {
+			q.watcher.stale = true
+			q.watcher.look()
+		}
+	}
+}
