@@ -13,7 +13,7 @@ import (
 )
 
 // Aim implements kvqueue.Store.
-func (s *store) Aim(blockers []kvqueue.Entry, any bool) kvqueue.Entry {
+func (s *store) Aim(blockers []kvqueue.Entry, any bool, _ int) kvqueue.Entry {
 	if any || len(blockers) <= nearFront {
 		return kvqueue.Entry{}
 	}

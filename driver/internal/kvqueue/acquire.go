@@ -188,7 +188,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error, sent time.T
 		}
 		return err
 	}
-	t.Number, t.Version, t.token = p.Number, p.Version, p.Token
+	t.Number, t.Version, t.token, t.era = p.Number, p.Version, p.Token, p.Era
 	if p.Key != "" {
 		t.Key = p.Key
 		e.keys[t.Key] = t

@@ -73,9 +73,11 @@ type Store interface {
 	Missing(ctx context.Context, session string, ts []Ticket) ([]int, error)
 
 	// Aim chooses what to watch for a ticket that is blocked by some others, in
-	// order, of which all have to go or, with any, one may be enough. The zero
-	// Entry is the whole queue. It sends nothing (S15).
-	Aim(blockers []Entry, any bool) Entry
+	// order, of which all have to go or, with any, one may be enough. With limit the
+	// blockers are all that is ahead, and all tickets of this driver that wait are
+	// permits with that limit. The zero Entry is the whole queue. It sends nothing
+	// (S15).
+	Aim(blockers []Entry, any bool, limit int) Entry
 	// Watch calls tell when what was aimed at changes, until ctx ends, and perhaps
 	// when other entries of the queue do. What has happened after the queue was known
 	// as of w.Complete, and before Watch was called, is told too. It may return nil
@@ -241,6 +243,9 @@ type Options struct {
 	Recheck time.Duration
 	// PutKeepsAlive says that every Put is a KeepAlive, too.
 	PutKeepsAlive bool
+	// Granted, if it is set, is called in the background when a permit that had to wait is
+	// granted: a store may have others notified.
+	Granted func(context.Context, Ticket)
 	// Turns is how many other keys are used before the same one is again.
 	Turns int
 }

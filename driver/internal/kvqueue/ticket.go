@@ -35,6 +35,7 @@ type ticket struct {
 	session  *session
 	moving   *session // to which it is being moved, or may have been
 	token    uint64
+	era      uint64 // see Snapshot
 	since    time.Time // of the grant, or of queueing
 	until    time.Time // when a lease that nobody renews is over; or zero
 
@@ -179,6 +180,10 @@ func (e *Engine) granted(t *ticket) {
 	e.unwait(t)
 	t.state, t.since = held, time.Now()
 	e.carries(t)
+	if t.waited && t.Limit > 0 && e.opts.Granted != nil {
+		asked := t.Ticket
+		e.spawn(func() { e.opts.Granted(e.ctx, asked) })
+	}
 }
 
 // forget takes a ticket off the books that is not in the store, nor will be. With mu

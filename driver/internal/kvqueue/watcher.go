@@ -136,7 +136,19 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	return watching, q.e.store.Aim(ahead, any)
+	return watching, q.e.store.Aim(ahead, any, q.limit())
+}
+
+// limit is that of all waiters, if they are permits of the same limit; or 0. With mu
+// held.
+func (q *queue) limit() int {
+	l := q.waiters[0].Limit
+	for _, t := range q.waiters {
+		if l == 0 || t.Limit != l {
+			return 0
+		}
+	}
+	return l
 }
 
 // look is called when what next goes by may have changed. With mu held.
@@ -223,7 +235,7 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 func (w *watcher) read(ctx context.Context) error {
 	e := w.q.e
 	e.mu.Lock()
-	known := w.view.complete
+	era, known := w.view.era, w.view.complete
 	if n := len(w.q.waiters); n > 0 {
 		known = max(known, w.q.waiters[n-1].Number)
 	}
@@ -240,7 +252,7 @@ func (w *watcher) read(ctx context.Context) error {
 		return err
 	}
 	e.storeErr, w.bound = nil, tryBound
-	w.learn(s, s.Complete < known)
+	w.learn(s, s.Era == era && s.Complete < known)
 	w.settle()
 	return nil
 }
@@ -254,7 +266,7 @@ func (w *watcher) learn(s Snapshot, restored bool) {
 	w.view.merge(s)
 	for i := len(w.q.waiters) - 1; i >= 0; i-- {
 		t := w.q.waiters[i]
-		if (t.Number <= s.Complete || restored) && !w.view.has(t.Entry) {
+		if (t.Number <= s.Complete || t.era < s.Era || restored) && !w.view.has(t.Entry) {
 			w.q.e.lose(t, errDeleted)
 		}
 	}
