@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
 // orphan is a ticket whose create was given up without an answer. The request may
@@ -21,79 +22,84 @@ type orphan struct {
 // orphanInterval is how often the queues are searched.
 const orphanInterval = time.Second
 
-func (d *Driver) orphan(parent, id string) {
-	crash := d.Bounds(0).Crash // by then the server has closed the connection
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.tasks.orphans[id] = orphan{parent: parent, until: time.Now().Add(crash)}
-	if !d.tasks.removing {
-		d.tasks.removing = d.spawn(d.removeOrphans)
+func (s *store) orphan(parent, id string) {
+	o := orphan{parent: parent, until: time.Now().Add(crashBound(s.timeout()))} // by then the server has closed the connection
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orphans[id] = o
+	if !s.removing {
+		s.removing = kvqueue.Go(s.engine, s.removeOrphans)
 	}
 }
 
 // takeOrphan is called before a create for the same ticket: its node is not an orphan.
 // It reports whether there may be one.
-func (d *Driver) takeOrphan(id string) (was bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, was = d.tasks.orphans[id]
-	delete(d.tasks.orphans, id)
+func (s *store) takeOrphan(id string) (was bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, was = s.orphans[id]
+	delete(s.orphans, id)
 	return was
 }
 
 // removeOrphans is the background task.
-func (d *Driver) removeOrphans() {
-	for d.pause(context.Background(), orphanInterval) {
-		d.mu.Lock()
-		left := maps.Clone(d.tasks.orphans)
-		if len(left) == 0 {
-			d.tasks.removing = false
-		}
-		d.mu.Unlock()
+func (s *store) removeOrphans(ctx context.Context) {
+	for pause(ctx, orphanInterval) {
+		s.mu.Lock()
+		left := maps.Clone(s.orphans)
+		s.removing = len(left) > 0
+		s.mu.Unlock()
 		if len(left) == 0 {
 			return
 		}
 		for id, o := range left {
-			d.removeOrphan(id, o)
+			s.removeOrphan(ctx, id, o)
 		}
 	}
 }
 
 // removeOrphan removes what a late create has made. The last search begins after the
 // time in which one may arrive.
-func (d *Driver) removeOrphan(id string, o orphan) {
-	ctx, cancel := context.WithTimeout(context.Background(), taskBound)
+func (s *store) removeOrphan(ctx context.Context, id string, o orphan) {
+	ctx, cancel := context.WithTimeout(ctx, taskBound)
 	defer cancel()
 	last := time.Now().After(o.until)
-	if d.sync(ctx) != nil {
+	if s.sync(ctx) != nil {
 		return
 	}
-	v, err := d.list(ctx, o.parent)
-	if err != nil {
+	orphaned := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, is := s.orphans[id]
+		return is
+	}
+	if err := s.deleteAll(ctx, o.parent, id, orphaned); err != nil && !errors.Is(err, driver.ErrLost) {
 		return
 	}
-	for _, e := range v.entries {
-		path := o.parent + "/" + e.node
-		if e.id == id && d.isOrphan(id, path) && !isGone(d.remove(ctx, path, false)) {
-			return
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if last && d.tasks.orphans[id] == o {
-		delete(d.tasks.orphans, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last && s.orphans[id] == o {
+		delete(s.orphans, id)
 	}
 }
 
-// isGone reports whether a removal has left no node.
-func isGone(err error) bool { return err == nil || errors.Is(err, driver.ErrLost) }
-
-// isOrphan reports whether the node at path belongs to an orphan, and not to a ticket of
-// the same ID.
-func (d *Driver) isOrphan(id, path string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, is := d.tasks.orphans[id]
-	t := d.tickets[id]
-	return is && (t == nil || t.path != path)
+// deleteAll deletes all nodes of a ticket, as long as wanted says so, but the one that the
+// engine knows. ErrLost says that there were none.
+func (s *store) deleteAll(ctx context.Context, parent, id string, wanted func() bool) error {
+	v, err := s.list(ctx, parent)
+	if err != nil {
+		return err
+	}
+	result := driver.ErrLost
+	for _, e := range v.Entries {
+		if named, _ := parseEntry(nodeOf(e.Key)); named.id != id || !wanted() || s.registered(e.Key) {
+			continue
+		}
+		err := s.Delete(ctx, &kvqueue.Ticket{Entry: e})
+		if err != nil && !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+		result = nil
+	}
+	return result
 }
