@@ -62,15 +62,15 @@ func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, err
 	if e.ctx.Err() != nil {
 		return nil, driver.ErrClosed
 	}
+	length, err := e.store.Class(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	if err := e.store.Agree(ctx, true); err != nil {
 		return nil, err
 	}
 	if t, err := e.known(ctx, r); t != nil || err != nil {
 		return t, err
-	}
-	length, err := e.store.Class(ctx, r)
-	if err != nil {
-		return nil, err
 	}
 	return e.put(ctx, r, kind{length, r.MinHold > 0})
 }
@@ -215,15 +215,15 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error, sent time.T
 func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
 	ended := t.ended
-	waits := t.state == waiting
+	waits, queued := t.state == waiting, t.state == waiting || t.waited
 	if waits {
 		t.callers++
 	}
 	e.mu.Unlock()
+	if queued && r.Joined != nil { // also if it has been granted since
+		r.Joined()
+	}
 	if waits {
-		if r.Joined != nil {
-			r.Joined()
-		}
 		select {
 		case <-ended:
 		case <-ctx.Done():

@@ -205,15 +205,15 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 	defer e.unlock()
 	e.storeErr = nil
 	w.doing, w.news = telling, true
+	aimed := w.view.has(w.aim)
 	for _, g := range ev.Gone {
 		w.q.removed(g)
 	}
 	if ev.Queue != nil {
 		w.learn(*ev.Queue, false)
 	}
-	aimed := w.aim.Key != "" && !w.view.has(w.aim)
 	w.settle()
-	if aimed && len(w.q.waiters) > 0 {
+	if aimed && !w.view.has(w.aim) && len(w.q.waiters) > 0 {
 		w.stale = true // others ahead may have gone, too
 	}
 	for {

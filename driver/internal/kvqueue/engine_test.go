@@ -1,0 +1,353 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// bed is an engine on a fake store, in a bubble with a clock of its own.
+type bed struct {
+	*testing.T
+	store  *fake
+	e      *Engine
+	others []*Engine
+	lost   map[string]error // by ID
+}
+
+func inBubble(t *testing.T, f func(b *bed)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{T: t, store: newFake(), lost: make(map[string]error)}
+		b.e = New(Options{Store: b.store, Losses: true})
+		b.e.NotifyLoss(func(h driver.Hold, cause error) { b.lost[h.ID] = cause })
+		f(b)
+		b.store.with(nil)
+		for _, e := range append(b.others, b.e) {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := len(b.store.sessions); n > 0 {
+			t.Errorf("%d sessions are left after Close", n)
+		}
+	})
+}
+
+// another is an engine of another process on the same store.
+func (b *bed) another() *Engine {
+	e := New(Options{Store: b.store})
+	b.others = append(b.others, e)
+	return e
+}
+
+func request(name, id string) driver.Request {
+	return driver.Request{Name: name, ID: id, TTL: 30 * time.Second, Renewed: true, Wait: true}
+}
+
+func shared(r driver.Request, limit int) driver.Request {
+	r.Shared, r.Limit = true, limit
+	return r
+}
+
+func (b *bed) get(e *Engine, r driver.Request) driver.Hold {
+	b.Helper()
+	g, err := e.Acquire(b.Context(), r)
+	if err != nil {
+		b.Fatalf("acquire %s: %v", r.ID, err)
+	}
+	return r.Hold(g.Token)
+}
+
+func (b *bed) drop(e *Engine, h driver.Hold) {
+	b.Helper()
+	if err := e.Release(b.Context(), h); err != nil {
+		b.Fatalf("release %s: %v", h.ID, err)
+	}
+}
+
+// waiter is an Acquire that waits.
+type waiter struct {
+	r      driver.Request
+	cancel context.CancelFunc
+	done   bool
+	grant  driver.Grant
+	err    error
+}
+
+func (b *bed) wait(e *Engine, r driver.Request) *waiter {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	w := &waiter{r: r, cancel: cancel}
+	joined := false
+	w.r.Joined = func() { joined = true }
+	go func() {
+		w.grant, w.err = e.Acquire(ctx, w.r)
+		w.done = true
+	}()
+	synctest.Wait()
+	if !joined {
+		b.Fatalf("%s does not wait: %v", r.ID, w.err)
+	}
+	return w
+}
+
+func (b *bed) granted(w *waiter, want bool) {
+	b.Helper()
+	synctest.Wait()
+	if granted := w.done && w.err == nil; granted != want {
+		b.Fatalf("%s granted: %v, want %v (error %v)", w.r.ID, granted, want, w.err)
+	}
+}
+
+// Tickets of one process are handed over without reading the queue.
+func TestHandOverWithin(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "0"))
+		var ws []*waiter
+		for i := 1; i < 100; i++ {
+			ws = append(ws, b.wait(b.e, request("a", fmt.Sprint(i))))
+		}
+		before := b.store.count("read")
+		for _, w := range ws {
+			b.granted(w, false)
+			b.drop(b.e, h)
+			b.granted(w, true)
+			h = w.r.Hold(w.grant.Token)
+		}
+		b.drop(b.e, h)
+		if n := b.store.count("read") - before; n > 2 {
+			t.Errorf("99 grants took %d readings of the queue", n)
+		}
+	})
+}
+
+// A waiter behind tickets of another process is granted when the last of them has gone,
+// in whatever order they go.
+func TestHandOverBetween(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		other := b.another()
+		h := b.get(other, request("a", "0"))
+		first, second := b.wait(other, request("a", "1")), b.wait(other, request("a", "2"))
+		w := b.wait(b.e, request("a", "w"))
+		second.cancel()
+		b.drop(other, second.r.Hold(0))
+		b.granted(w, false)
+		b.drop(other, h)
+		b.granted(first, true)
+		b.granted(w, false)
+		b.drop(other, first.r.Hold(first.grant.Token))
+		b.granted(w, true)
+		b.drop(b.e, w.r.Hold(w.grant.Token))
+	})
+}
+
+// A waiter with a wide limit is granted though one with a narrow limit waits ahead of
+// it in the same process, also if it comes later.
+func TestWiderLimitBehind(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		other := b.another()
+		h1, h2 := b.get(other, shared(request("a", "1"), 0)), b.get(other, shared(request("a", "2"), 0))
+		narrow := b.wait(b.e, shared(request("a", "n"), 1))
+		wide := b.wait(b.e, shared(request("a", "w"), 3))
+		b.drop(other, h1) // now one and the narrow one are ahead of the wide one
+		b.granted(wide, true)
+		b.granted(narrow, false)
+		b.drop(other, h2)
+		b.granted(narrow, true)
+		b.drop(b.e, wide.r.Hold(wide.grant.Token))
+		b.drop(b.e, narrow.r.Hold(narrow.grant.Token))
+	})
+}
+
+// The ticket of a put that was not answered is withdrawn by its release: it cannot come
+// later, and its session, though other tickets keep it, takes no more.
+func TestOrphan(t *testing.T) {
+	for what, lost := range map[string]bool{"answer lost": true, "request late": false} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				other := b.get(b.e, request("other", "o"))
+				b.store.with(func(what, _ string, done bool) error {
+					if what == "put" && done == lost {
+						return errFakeLost
+					}
+					return nil
+				})
+				r := request("a", "1")
+				if _, err := b.e.Acquire(b.Context(), r); !errors.Is(err, errFakeLost) || errors.Is(err, driver.ErrNoTicket) {
+					t.Fatalf("acquire: %v", err)
+				}
+				b.e.mu.Lock()
+				late := &Put{Ticket: b.e.tickets["1"].Ticket, Request: &r}
+				b.e.mu.Unlock()
+				b.store.with(nil)
+				if err := b.e.Release(b.Context(), r.Hold(0)); lost != (err == nil) || err != nil && !errors.Is(err, driver.ErrLost) {
+					t.Errorf("release: %v", err)
+				}
+				if _, err := b.store.doPut(late); !errors.Is(err, driver.ErrLost) {
+					t.Errorf("the late put was answered with %v", err)
+				}
+				if n := b.store.queued("a"); n > 0 {
+					t.Errorf("%d tickets are queued", n)
+				}
+				b.drop(b.e, b.get(b.e, r)) // the same ID again: in another session
+				if b.store.opened != 2 {
+					t.Errorf("%d sessions were opened, want 2", b.store.opened)
+				}
+				if err := b.e.Renew(b.Context(), other, 30*time.Second); err != nil {
+					t.Errorf("the ticket beside it: %v", err)
+				}
+				b.drop(b.e, other)
+			})
+		})
+	}
+}
+
+// A request that is asked again after an answer was lost queues one ticket.
+func TestAskedAgain(t *testing.T) {
+	for _, wait := range []bool{true, false} {
+		inBubble(t, func(b *bed) {
+			b.store.with(func(what, _ string, done bool) error {
+				if what == "put" && done {
+					return errFakeLost
+				}
+				return nil
+			})
+			r := request("a", "1")
+			r.Wait = wait
+			if _, err := b.e.Acquire(b.Context(), r); err == nil {
+				t.Fatal("acquired")
+			}
+			b.store.with(nil)
+			h := b.get(b.e, r)
+			if again := b.get(b.e, r); again != h {
+				t.Errorf("asked again: %v, want %v", again, h)
+			}
+			if n := b.store.queued("a"); n != 1 {
+				t.Errorf("wait %v: %d tickets are queued, want 1", wait, n)
+			}
+			b.drop(b.e, h)
+		})
+	}
+}
+
+// A store that cannot serve at the moment is asked again, and after an answer that says
+// so the ticket is withdrawn first. What it said is in the error at the end.
+func TestTemporary(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		left := 5
+		b.store.with(func(what, _ string, done bool) error {
+			if (what == "put" || what == "withdraw") && left > 0 && done {
+				left--
+				return errFakeBusy
+			}
+			return nil
+		})
+		b.drop(b.e, b.get(b.e, request("a", "1")))
+		if n := b.store.queued("a"); left > 0 || n > 0 {
+			t.Errorf("%d refusals were not met, %d tickets are queued", left, n)
+		}
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && !done {
+				return Refused(errFakeBusy)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		_, err := b.e.Acquire(ctx, request("a", "2"))
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errFakeBusy) || !errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("acquire: %v", err)
+		}
+	})
+}
+
+// A try is refused without a write, and looks again when somebody has queued since.
+func TestTry(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		other := b.another()
+		try := request("a", "1")
+		try.Wait = false
+		h := b.get(other, request("a", "o"))
+		opened := b.store.opened
+		if _, err := b.e.Acquire(b.Context(), try); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("try: %v", err)
+		}
+		if b.store.count("put") != 1 || b.store.opened != opened {
+			t.Error("a refused try has written")
+		}
+		b.drop(other, h)
+		overtaken := false
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && !done && !overtaken {
+				overtaken = true
+				h = b.get(other, request("a", "faster"))
+			}
+			return nil
+		})
+		if _, err := b.e.Acquire(b.Context(), try); !errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("try that was overtaken: %v", err)
+		}
+		b.drop(other, h)
+		b.drop(b.e, b.get(b.e, try))
+	})
+}
+
+// A release ends the Acquire of its ticket that is under way.
+func TestReleaseEndsAcquire(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		hangs := make(chan struct{})
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && !done {
+				<-hangs
+				return context.Canceled
+			}
+			return nil
+		})
+		r := request("a", "1")
+		ended := make(chan error, 1)
+		go func() {
+			_, err := b.e.Acquire(b.Context(), r)
+			ended <- err
+		}()
+		synctest.Wait()
+		released := make(chan error, 1)
+		go func() { released <- b.e.Release(b.Context(), r.Hold(0)) }()
+		synctest.Wait()
+		close(hangs)
+		if err := <-ended; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("acquire: %v", err)
+		}
+		if err := <-released; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
+// A release that was not answered is asked for again.
+func TestUnansweredRelease(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "delete" && !done {
+				return errFakeLost
+			}
+			return nil
+		})
+		if err := b.e.Release(b.Context(), h); !errors.Is(err, errFakeLost) {
+			t.Errorf("release: %v", err)
+		}
+		if err := b.e.Renew(b.Context(), h, 30*time.Second); err == nil || errors.Is(err, driver.ErrLost) {
+			t.Errorf("renewal of a ticket that is being released, and is there: %v", err)
+		}
+		b.store.with(nil)
+		b.drop(b.e, h)
+		if err := b.e.Release(b.Context(), h); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("a second release: %v", err)
+		}
+	})
+}

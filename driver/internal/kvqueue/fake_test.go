@@ -1,0 +1,291 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+var (
+	errFakeBusy = errors.New("fake: not now")
+	errFakeLost = errors.New("fake: the answer was lost")
+)
+
+// fake is a store in memory, in which a test may have requests fail.
+type fake struct {
+	mu       sync.Mutex
+	number   uint64
+	queues   map[string][]Ticket
+	limits   map[string]int // by ID
+	sessions map[string]bool
+	opened   int
+	tombs    map[string]bool
+	changed  chan struct{}
+	calls    map[string]int
+	// fault, if set, is asked before and after each request: an error before it has it
+	// not done, one after it loses the answer.
+	fault func(what, name string, done bool) error
+}
+
+func newFake() *fake {
+	return &fake{
+		queues: make(map[string][]Ticket), sessions: make(map[string]bool), tombs: make(map[string]bool),
+		changed: make(chan struct{}), calls: make(map[string]int),
+	}
+}
+
+// request does f between two faults.
+func (s *fake) request(ctx context.Context, what, name string, f func() error) error {
+	s.mu.Lock()
+	s.calls[what]++
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if err := fault(what, name, false); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	err := f()
+	if !slices.Contains([]string{"keep", "look", "read", "missing", "tickets"}, what) {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	s.mu.Unlock()
+	if fault != nil && err == nil {
+		err = fault(what, name, true)
+	}
+	return err
+}
+
+func (s *fake) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[what]
+}
+
+func (s *fake) with(fault func(what, name string, done bool) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+func (s *fake) queued(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queues[name])
+}
+
+func (s *fake) Agree(context.Context, bool) error { return nil }
+
+func (s *fake) Class(_ context.Context, r *driver.Request) (time.Duration, error) {
+	return max(r.TTL, r.MinHold), nil
+}
+
+func (s *fake) Open(ctx context.Context, class time.Duration) (o Session, err error) {
+	err = s.request(ctx, "open", "", func() error {
+		s.opened++
+		o = Session{ID: fmt.Sprint("s", s.opened), TTL: class}
+		s.sessions[o.ID] = true
+		return nil
+	})
+	return o, err
+}
+
+func (s *fake) KeepAlive(ctx context.Context, session string) (ttl time.Duration, err error) {
+	err = s.request(ctx, "keep", session, func() error {
+		if !s.sessions[session] {
+			return ErrSessionOver
+		}
+		return nil
+	})
+	return 30 * time.Second, err
+}
+
+func (s *fake) End(ctx context.Context, session string) error {
+	return s.request(ctx, "end", session, func() error {
+		delete(s.sessions, session)
+		for name := range s.queues {
+			s.queues[name] = slices.DeleteFunc(s.queues[name], func(t Ticket) bool { return t.Session == session })
+		}
+		return nil
+	})
+}
+
+func (s *fake) Key(name, session string, slot int, _ bool) string {
+	return fmt.Sprint(name, "/", session, "-", slot)
+}
+
+// doPut is the put as it is done, now or late.
+func (s *fake) doPut(p *Put) (placed Placed, err error) {
+	queue := s.queues[p.Name]
+	since, cond := p.If.(uint64)
+	switch {
+	case !s.sessions[p.Session]:
+		return placed, ErrSessionOver
+	case s.tombs[p.Session+p.ID]:
+		return placed, Refused(driver.ErrLost)
+	case cond && len(queue) > 0 && queue[len(queue)-1].Number > since:
+		return placed, ErrChanged
+	}
+	granted := Grants(entries(queue), p.Shared, p.Limit)
+	s.number++
+	t := p.Ticket
+	t.Number = s.number
+	s.queues[p.Name] = append(queue, t)
+	placed = Placed{Number: s.number, Token: s.number, Granted: granted}
+	if !p.Brief && !granted {
+		placed.Queue = &Snapshot{Complete: s.number, Entries: entries(s.queues[p.Name])}
+	}
+	return placed, nil
+}
+
+func (s *fake) Put(ctx context.Context, p *Put) (placed Placed, err error) {
+	err = s.request(ctx, "put", p.Name, func() error {
+		placed, err = s.doPut(p)
+		return err
+	})
+	return placed, err
+}
+
+func (s *fake) Look(ctx context.Context, r *driver.Request) (cond any, err error) {
+	err = s.request(ctx, "look", r.Name, func() error {
+		cond = s.number
+		if !Grants(entries(s.queues[r.Name]), r.Shared, r.Limit) {
+			return driver.ErrNotAcquired
+		}
+		return nil
+	})
+	return cond, err
+}
+
+func entries(ts []Ticket) []Entry {
+	es := make([]Entry, len(ts))
+	for i, t := range ts {
+		es[i] = t.Entry
+	}
+	return es
+}
+
+func (s *fake) remove(name string, is func(Ticket) bool) error {
+	before := len(s.queues[name])
+	s.queues[name] = slices.DeleteFunc(slices.Clone(s.queues[name]), is)
+	if len(s.queues[name]) == before {
+		return driver.ErrLost
+	}
+	return nil
+}
+
+func (s *fake) Delete(ctx context.Context, t *Ticket) error {
+	return s.request(ctx, "delete", t.Name, func() error {
+		return s.remove(t.Name, func(o Ticket) bool { return o.Entry == t.Entry })
+	})
+}
+
+func (s *fake) Withdraw(ctx context.Context, t *Ticket) error {
+	return s.request(ctx, "withdraw", t.Name, func() error {
+		s.tombs[t.Session+t.ID] = true
+		return s.remove(t.Name, func(o Ticket) bool { return o.Key == t.Key })
+	})
+}
+
+func (s *fake) Move(ctx context.Context, t *Ticket, to string) error {
+	return s.request(ctx, "move", to, func() error {
+		for i, o := range s.queues[t.Name] {
+			if o.Entry == t.Entry {
+				s.queues[t.Name][i].Session = to
+				return nil
+			}
+		}
+		return driver.ErrLost
+	})
+}
+
+func (s *fake) Read(ctx context.Context, name string) (q Snapshot, err error) {
+	err = s.request(ctx, "read", name, func() error {
+		q = Snapshot{Complete: s.number, Entries: entries(s.queues[name])}
+		return nil
+	})
+	return q, err
+}
+
+func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missing []int, err error) {
+	err = s.request(ctx, "missing", session, func() error {
+		for i, t := range ts {
+			if !slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry }) {
+				missing = append(missing, i)
+			}
+		}
+		return nil
+	})
+	return missing, err
+}
+
+// Aim is at the last, as stores do whose watches are of one key.
+func (s *fake) Aim(blockers []Entry, any bool) Entry {
+	if any {
+		return Entry{}
+	}
+	return blockers[len(blockers)-1]
+}
+
+func (s *fake) Watch(ctx context.Context, w Watching, tell func(Event)) error {
+	for {
+		s.mu.Lock()
+		now := entries(s.queues[w.Name])
+		changed := s.changed
+		q := &Snapshot{Complete: s.number, Entries: now}
+		s.mu.Unlock()
+		switch {
+		case w.Aim.Key == "" && w.Complete < q.Complete:
+			tell(Event{Queue: q})
+			w.Complete = q.Complete
+		case w.Aim.Key == "":
+			tell(Event{Queue: q})
+		case !slices.Contains(now, w.Aim):
+			tell(Event{Gone: []Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *fake) Losses(ctx context.Context, _ string, tell func(Loss)) error {
+	for {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		tell(Loss{Check: true})
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *fake) Tickets(ctx context.Context, name string) (rs []Record, err error) {
+	err = s.request(ctx, "tickets", name, func() error {
+		for _, t := range s.queues[name] {
+			rs = append(rs, Record{Ticket: t, Shown: driver.Ticket{ID: t.ID, Token: t.Number, Shared: t.Shared, Limit: t.Limit}})
+		}
+		return nil
+	})
+	return rs, err
+}
+
+func (s *fake) Remaining(context.Context, []*Record) error { return nil }
+func (s *fake) Temporary(err error) bool                   { return errors.Is(err, errFakeBusy) }
+func (s *fake) Explain(err error) error                    { return err }

@@ -1,0 +1,243 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// strike removes a ticket behind everybody's back.
+func (s *fake) strike(name, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.remove(name, func(t Ticket) bool { return t.ID == id })
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// When a session has ended its waiters are lost and its holders told, and the next
+// ticket has another.
+func TestSessionOver(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.get(b.another(), request("a", "0"))
+		h := b.get(b.e, request("b", "1"))
+		w := b.wait(b.e, request("a", "2"))
+		if err := b.store.End(b.Context(), "s2"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second / keepPart)
+		synctest.Wait()
+		if !w.done || !errors.Is(w.err, driver.ErrLost) {
+			t.Errorf("the waiter got %v, want ErrLost", w.err)
+		}
+		if !errors.Is(b.lost["1"], driver.ErrLost) {
+			t.Errorf("the holder was told %v", b.lost["1"])
+		}
+		if err := b.e.Renew(b.Context(), h, 30*time.Second); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("renewal: %v, want ErrLost", err)
+		}
+		b.drop(b.e, b.get(b.e, request("b", "3")))
+	})
+}
+
+// The session of a waiter is kept alive, and no longer when it has given up; one that
+// nobody uses is ended.
+func TestKeepAlives(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		other := b.another()
+		h := b.get(other, request("a", "1"))
+		w := b.wait(b.e, request("a", "2"))
+		time.Sleep(5*time.Minute + time.Second)
+		if n := b.store.count("keep"); n != 30 {
+			t.Errorf("%d keep-alives in 5 minutes of a session of 30s, want 30", n)
+		}
+		w.cancel()
+		synctest.Wait()
+		before := b.store.count("keep")
+		time.Sleep(time.Minute)
+		if n := b.store.count("keep") - before; n > 0 {
+			t.Errorf("%d keep-alives after the waiter has given up", n)
+		}
+		b.drop(b.e, w.r.Hold(0))
+		time.Sleep(idleFor + time.Second)
+		if n := b.store.count("end"); n != 1 {
+			t.Errorf("%d sessions were ended that were idle, want 1", n)
+		}
+		b.drop(other, h)
+	})
+}
+
+// A waiter that had given up and asks again waits with the same ticket.
+func TestWaitAgain(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		w := b.wait(b.e, request("a", "2"))
+		w.cancel()
+		synctest.Wait()
+		again := b.wait(b.e, w.r)
+		if n := b.store.queued("a"); n != 2 {
+			t.Errorf("%d tickets are queued, want 2", n)
+		}
+		b.drop(b.e, h)
+		b.granted(again, true)
+		b.drop(b.e, again.r.Hold(0))
+	})
+}
+
+// Entries that somebody removes: their holders are told, their waiters lost.
+func TestDeletedByHand(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.get(b.another(), request("a", "0"))
+		b.get(b.e, request("b", "1"))
+		w := b.wait(b.e, request("a", "2"))
+		time.Sleep(2 * lossDelay)
+		b.store.strike("a", "2")
+		b.store.strike("b", "1")
+		synctest.Wait()
+		if !w.done || !errors.Is(w.err, errDeleted) {
+			t.Errorf("the waiter got %v", w.err)
+		}
+		if !errors.Is(b.lost["1"], errDeleted) {
+			t.Errorf("the holder was told %v", b.lost["1"])
+		}
+	})
+}
+
+// A move that is not answered is asked for again, to the same session, and meanwhile
+// both sessions are kept.
+func TestUnansweredMove(t *testing.T) {
+	for what, lost := range map[string]bool{"answer lost": true, "request lost": false} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				h := b.get(b.e, request("a", "1"))
+				b.store.with(func(what, _ string, done bool) error {
+					if what == "move" && done == lost {
+						return errFakeLost
+					}
+					return nil
+				})
+				for range 2 {
+					if err := b.e.Renew(b.Context(), h, time.Minute); !errors.Is(err, errFakeLost) {
+						t.Errorf("renewal: %v", err)
+					}
+				}
+				time.Sleep(2 * idleFor)
+				b.store.with(nil)
+				if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
+					t.Errorf("renewal: %v", err)
+				}
+				if b.store.opened != 2 || b.store.queues["a"][0].Session != "s2" {
+					t.Errorf("%d sessions were opened, and the ticket is in %s", b.store.opened, b.store.queues["a"][0].Session)
+				}
+				time.Sleep(idleFor + time.Second)
+				if b.store.sessions["s1"] || !b.store.sessions["s2"] {
+					t.Error("the session that the ticket has left goes on, or its own is over")
+				}
+				b.drop(b.e, h)
+			})
+		})
+	}
+}
+
+// Close leaves a ticket to its minimum hold, and nothing else.
+func TestMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake()
+		e := New(Options{Store: s})
+		s.with(func(what, _ string, done bool) error {
+			if what == "put" && done {
+				time.Sleep(time.Second) // meanwhile the session's TTL runs
+			}
+			return nil
+		})
+		r := request("a", "1")
+		r.MinHold = 20 * time.Second
+		for _, r := range []driver.Request{r, request("b", "2")} {
+			if _, err := e.Acquire(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.count("keep") != 1 {
+			t.Errorf("%d keep-alives, want one after the grant of the ticket with a minimum hold", s.count("keep"))
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if s.queued("a") != 1 || s.queued("b") != 0 {
+			t.Errorf("%d and %d tickets are queued, want the one with the minimum hold", s.queued("a"), s.queued("b"))
+		}
+	})
+}
+
+// A fixed lease is over at its time, though its session lives.
+func TestFixedLeaseIsOver(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		renewed := b.get(b.e, request("b", "r"))
+		r := request("a", "1")
+		r.Renewed = false
+		h := b.get(b.e, r)
+		time.Sleep(20 * time.Second)
+		if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
+			t.Errorf("renewal in time: %v", err)
+		}
+		time.Sleep(29 * time.Second)
+		if err := b.e.Renew(b.Context(), renewed, 30*time.Second); err != nil {
+			t.Error(err)
+		}
+		if q, err := b.e.Inspect(b.Context(), "a"); err != nil || q[0].Remaining > time.Second {
+			t.Errorf("%v, %v: want what is left of the fixed lease", q, err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := b.e.Renew(b.Context(), h, 30*time.Second); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("renewal after its time: %v, want ErrLost", err)
+		}
+		b.drop(b.e, h)
+		b.drop(b.e, renewed)
+	})
+}
+
+// A store that has lost its past, as by a restore, has lost the waiters that it does
+// not show, and grants by what it shows.
+func TestRestored(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		other := b.another()
+		b.get(other, request("a", "0"))
+		h := b.get(b.e, request("b", "1"))
+		w := b.wait(b.e, request("a", "2"))
+		b.store.mu.Lock()
+		b.store.number = 1 // of "0"
+		b.store.queues["a"] = b.store.queues["a"][:1]
+		delete(b.store.queues, "b")
+		b.store.mu.Unlock()
+		time.Sleep(2 * time.Second) // the queue is read again
+		synctest.Wait()
+		if !w.done || !errors.Is(w.err, driver.ErrLost) {
+			t.Errorf("the waiter got %v, want ErrLost", w.err)
+		}
+		if err := b.e.Renew(b.Context(), h, 30*time.Second); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("renewal: %v, want ErrLost", err)
+		}
+		if err := other.Release(context.WithoutCancel(b.Context()), driver.Hold{Name: "a", ID: "0"}); err != nil {
+			t.Error(err)
+		}
+		b.drop(b.e, b.get(b.e, request("a", "3")))
+	})
+}
+
+// Of a queue whose entries are numbered anew nothing is believed that was known before.
+func TestEra(t *testing.T) {
+	v := newView()
+	v.merge(Snapshot{Era: 1, Complete: 10, Entries: []Entry{{Key: "old", Number: 10}}})
+	v.remove(Gone{Key: "old", Before: 11})
+	v.renew(2) // a ticket was put, and is told its era
+	v.add(Entry{Key: "w", Number: 3})
+	v.merge(Snapshot{Era: 1, Complete: 12}) // late
+	v.merge(Snapshot{Era: 2, Complete: 3, Entries: []Entry{{Key: "x", Number: 1}, {Key: "w", Number: 3}}})
+	if got := v.granted(func(Entry) int { return 0 }); len(got) != 1 || got[0] != 1 || v.complete != 3 {
+		t.Errorf("granted: %v, complete up to %d", got, v.complete)
+	}
+}
