@@ -92,7 +92,7 @@ func (s *store) deleteAll(ctx context.Context, parent, id string, wanted func() 
 	}
 	result := driver.ErrLost
 	for _, e := range v.Entries {
-		if named, _ := parseEntry(nodeOf(e.Key)); named.id != id || !wanted() || s.registered(e.Key) {
+		if idOf(e.Key) != id || !wanted() || s.registered(e.Key) {
 			continue
 		}
 		err := s.Delete(ctx, &kvqueue.Ticket{Entry: e})

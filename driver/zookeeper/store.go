@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -219,10 +220,12 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 		return nil, err
 	}
 	v, err := s.list(ctx, parent)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !kvqueue.Grants(v.Entries, r.Shared, r.Limit):
+	}
+	others := slices.DeleteFunc(slices.Clone(v.Entries), func(e kvqueue.Entry) bool { return idOf(e.Key) == r.ID })
+	switch {
+	case !kvqueue.Grants(others, r.Shared, r.Limit):
 		return nil, driver.ErrNotAcquired
 	case v.absent:
 		s.expectOthers(parent, false)
@@ -299,13 +302,12 @@ func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, err
 		if err != nil {
 			return kvqueue.Record{}, err
 		}
-		rec, node := parseRecord(data), nodeOf(e.Key)
-		named, _ := parseEntry(node)
+		rec, id := parseRecord(data), idOf(e.Key)
 		e.Version = uint64(rec.remaining())
 		return kvqueue.Record{
-			Ticket: kvqueue.Ticket{Entry: e, Name: name, ID: named.id, Session: sessionName(st.EphemeralOwner)},
+			Ticket: kvqueue.Ticket{Entry: e, Name: name, ID: id, Session: sessionName(st.EphemeralOwner)},
 			Shown: driver.Ticket{
-				ID: named.id, Token: uint64(st.Czxid), Owner: rec.Owner, Note: rec.Note,
+				ID: id, Token: uint64(st.Czxid), Owner: rec.Owner, Note: rec.Note,
 				Shared: e.Shared, Limit: e.Limit, Since: time.UnixMilli(st.Ctime),
 			},
 		}, nil

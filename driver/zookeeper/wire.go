@@ -198,7 +198,14 @@ func (r record) remaining() time.Duration {
 }
 
 func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }
-func nodeOf(path string) string   { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// idOf returns the ID of the ticket whose node has that path.
+func idOf(path string) string {
+	id, _, _ := strings.Cut(nodeOf(path), "_")
+	return id
+}
+
+func nodeOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 // parent is the node of a name.
 func (s *store) parent(name string) string { return s.base + "/" + encode(name) }
