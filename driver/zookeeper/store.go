@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -294,6 +295,7 @@ func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, err
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(v.Entries, func(a, b kvqueue.Entry) int { return cmp.Compare(a.Number, b.Number) })
 	records, err := each(ctx, s, v.Entries, func(e kvqueue.Entry) (kvqueue.Record, error) {
 		data, st, err := s.conn.Get(e.Key)
 		if errors.Is(err, zk.ErrNoNode) {
