@@ -37,8 +37,9 @@
 //
 // A ticket is a key under the name's own prefix, and its number and fencing token
 // is the key's create revision: etcd's order of writes is the queue. Tickets are
-// put, and queues evaluated, with linearizable transactions; who waits watches the
-// deletions in the queue and evaluates it on a view that etcd has ordered.
+// put with linearizable transactions that also read the queue; who waits watches the
+// deletions in the queue and evaluates it on a view that etcd has ordered. All that is
+// not about etcd's keys is in package driver/internal/kvqueue.
 //
 // Requests, of which none depends on the number of waiters:
 //
@@ -52,20 +53,21 @@
 //     that it still is: 1 more than an Acquire.
 //   - 2 for each renewal of any number of locks of one TTL, which share a lease:
 //     one for the lease, one to see which tickets are still there; 1 more for each
-//     hundred tickets that are gone, where more than a hundred are renewed. A lease
-//     that is shared is also kept alive, every TTL/6, by acquisitions.
-//   - A fixed lease (WithoutRenewal) is of its own: 2 more, and 1 more for one
-//     that has waited. So is that of a lock with a minimum hold: 3 more, and 2 for
-//     each of its renewals.
+//     hundred tickets that are gone, where more than a hundred are renewed. The shared
+//     lease is also kept alive, every TTL/6, by acquisitions.
+//   - 1 more for a lock that is not renewed (WithoutRenewal), whose time starts with
+//     a keep-alive. So does that of a lock with a minimum hold, after its grant.
+//   - 1 to remove a ticket whose put was not answered. It leaves a tombstone, a key that
+//     keeps the put from being done later; it ends with the lease.
 //
 // A process that waits keeps the leases of its waiting tickets alive, all
 // that share one with a request every TTL/3. A release is told, in one message
 // each, to the processes whose first waiter is near the head of the queue; those
 // further back watch only the ticket ahead of theirs. What a release frees
 // for a ticket of the same process is handed over without. The queue of somebody
-// who waits is read again after one second, two, four and so on up to thirty,
-// which is when a waiter learns that its ticket was deleted by hand, and that the
-// member which it watches has stopped answering.
+// who waits is read again, and its watch made anew, after one second, two, four and so
+// on up to a minute, which is when a waiter learns that its ticket was deleted by hand,
+// and that the member which it watches has stopped answering.
 //
 // # What loses a lock
 //

@@ -153,7 +153,7 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 
 // ask runs a request once it is sure that the locks are kept as this driver does.
 func (d *Driver) ask(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(d.Engine, ctx, func(ctx context.Context) error {
+	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
 		if err := d.store.Agree(ctx, false); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 // ServerVersion implements driver.ServerVersioner: that of the first member that
 // answers.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
-	err = kvqueue.Call(d.Engine, ctx, func(ctx context.Context) error {
+	err = kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
 		var errs []error
 		for _, endpoint := range d.store.client.Endpoints() {
 			status, err := d.store.client.Status(ctx, endpoint)

@@ -92,7 +92,9 @@ func TestLatePutQueuesNothing(t *testing.T) {
 	for name, wait := range map[string]bool{"acquire": true, "try": false} {
 		t.Run(name, func(t *testing.T) {
 			prefix := randomPrefix()
-			l := late{is: func(txn *etcdserverpb.TxnRequest) bool { return isPut(txn) && strings.Contains(txn.String(), "id-late") }}
+			l := late{is: func(txn *etcdserverpb.TxnRequest) bool {
+				return isPut(txn) && strings.Contains(txn.String(), "id-late")
+			}}
 			d := newDriver(t, dialed(t, []string{srv.Addr()}, l.option()), etcd.WithPrefix(prefix))
 			other := acquire(t, d, request("other", "id-other", 30*time.Second))
 			r := request("late", "id-late", 30*time.Second)

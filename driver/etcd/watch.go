@@ -13,8 +13,8 @@ import (
 )
 
 // Aim implements kvqueue.Store.
-func (s *store) Aim(blockers []kvqueue.Entry, any bool, _ int) kvqueue.Entry {
-	if any || len(blockers) <= nearFront {
+func (s *store) Aim(blockers []kvqueue.Entry, some bool, _ int) kvqueue.Entry {
+	if some || len(blockers) <= nearFront {
 		return kvqueue.Entry{}
 	}
 	return blockers[len(blockers)-1]

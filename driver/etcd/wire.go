@@ -38,9 +38,9 @@ const version = "1"
 //
 // Other keys, which name no ticket:
 //
-//	<prefix>/#protocol               the version, which stays
+//	<prefix>/#protocol                  the version, which stays
 //	<prefix>/#tombstone/<session>-<ID>  a ticket that was withdrawn; ends with the session
-//	<prefix>/#ping                   never there
+//	<prefix>/#ping                      never there
 const (
 	exclusiveClass = "x"
 	sharedClass    = "s"

@@ -167,7 +167,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 			err = errSessionChanged
 		case err == nil:
 			s.expectOthers(parent, got.children > 1)
-			return s.placed(p, got, data), nil
+			return s.placed(ctx, p, got, data), nil
 		case errors.Is(err, zk.ErrNodeExists):
 			s.expectOthers(parent, true)
 			if seen == nil {
@@ -195,8 +195,9 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 	}
 }
 
-// placed registers the node of a ticket.
-func (s *store) placed(p *kvqueue.Put, got created, data []byte) kvqueue.Placed {
+// placed registers the node of a ticket. A shared one may be granted though it is not
+// alone: that takes a listing.
+func (s *store) placed(ctx context.Context, p *kvqueue.Put, got created, data []byte) kvqueue.Placed {
 	e, _ := parseEntry(nodeOf(got.path))
 	number := e.number(got.czxid)
 	n := &node{path: got.path, name: p.Name, number: number, minHold: p.Request.MinHold > 0}
@@ -204,10 +205,18 @@ func (s *store) placed(p *kvqueue.Put, got created, data []byte) kvqueue.Placed 
 		n.permit = data
 	}
 	s.register(n)
-	return kvqueue.Placed{
+	placed := kvqueue.Placed{
 		Number: number, Token: uint64(got.czxid), Key: got.path, Era: uint64(got.era), Alive: true,
 		Granted: got.children == 1 || p.If != nil,
 	}
+	if placed.Granted || !p.Shared || p.Brief {
+		return placed
+	}
+	if v, err := s.list(ctx, s.parent(p.Name)); err == nil {
+		ahead := slices.DeleteFunc(slices.Clone(v.Entries), func(e kvqueue.Entry) bool { return e.Number >= number })
+		placed.Queue, placed.Granted = &v.Snapshot, kvqueue.Grants(ahead, p.Shared, p.Limit)
+	}
+	return placed
 }
 
 // Look implements kvqueue.Store (S8). Of a queue that is probably empty it needs to know

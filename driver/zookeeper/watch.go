@@ -96,8 +96,8 @@ func (s *store) setWatch(ctx context.Context, path string) (watch, error) {
 // has to be watched, by each process that waits. But a permit waits for the nearest one
 // ahead that is not granted and whose limit is not smaller: that one is granted first,
 // and marks its node then. There is none ahead of the first waiter.
-func (s *store) Aim(blockers []kvqueue.Entry, any bool, limit int) kvqueue.Entry {
-	if !any {
+func (s *store) Aim(blockers []kvqueue.Entry, some bool, limit int) kvqueue.Entry {
+	if !some {
 		return blockers[len(blockers)-1]
 	}
 	for i, e := range slices.Backward(blockers) {

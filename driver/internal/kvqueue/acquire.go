@@ -31,7 +31,6 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 // out to have ended.
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) {
 	const sessions = 3
-	caller := ctx
 	ctx, done := e.bind(ctx)
 	defer done()
 	var last error // of a store that has answered
@@ -41,18 +40,18 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 		case err == nil:
 			return t, nil
 		case ctx.Err() != nil:
-			return nil, e.notQueued(caller, r, cmp.Or(last, err))
+			return nil, e.notQueued(ctx, r, cmp.Or(last, err))
 		case errors.Is(err, ErrChanged):
 			continue
 		case errors.Is(err, ErrSessionOver) && tries < sessions:
 			tries++
 			continue
 		case !e.store.Temporary(err):
-			return nil, e.notQueued(caller, r, err)
+			return nil, e.notQueued(ctx, r, err)
 		}
 		last, delay = err, backoff(delay)
 		if !e.pause(ctx, delay/2+rand.N(delay)) { //nolint:gosec // no secret
-			return nil, e.notQueued(caller, r, last)
+			return nil, e.notQueued(ctx, r, last)
 		}
 	}
 }

@@ -33,8 +33,8 @@ type Engine struct {
 	queues   map[string]*queue  // by name
 	sessions map[*session]struct{}
 	classes  map[kind]*class
-	keeper   *time.Timer // the background task of sessions
-	keepAt   time.Time
+	timer    *time.Timer // of the background task of sessions
+	keepAt   time.Time   // … and when that is
 	losses   losses
 	storeErr error    // the last answer of a background request, if it was an error
 	notices  []notice // losses to tell when mu is free
@@ -50,8 +50,8 @@ var (
 const (
 	requestBound = 10 * time.Second       // one request of a background task
 	tryBound     = 2 * time.Second        // the same, the first time: another server may answer
-	endBound     = 2 * time.Second        // the end of a session
-	closeBound   = 100 * time.Millisecond // the same at Close, without a ticket
+	endBound     = 2 * time.Second        // the end of a session that nobody needs
+	closeBound   = 100 * time.Millisecond // the same at Close (D17)
 	retryFirst   = 20 * time.Millisecond  // between two tries
 	retryMost    = 500 * time.Millisecond // the same, at the most
 )
@@ -92,8 +92,8 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	if e.keeper != nil {
-		e.keeper.Stop()
+	if e.timer != nil {
+		e.timer.Stop()
 	}
 	if e.losses.timer != nil {
 		e.losses.timer.Stop()
@@ -106,18 +106,18 @@ func (e *Engine) Close() error {
 
 // endAll ends all sessions but those that a minimum hold keeps.
 func (e *Engine) endAll() error {
-	bound, left := closeBound, 0
+	left := 0
 	e.mu.Lock()
 	ending := maps.Clone(e.sessions)
 	for _, t := range e.tickets {
 		if t.state == held && time.Since(t.since) < t.stays {
 			delete(ending, t.session)
 		} else {
-			bound, left = endBound, left+1
+			left++
 		}
 	}
 	e.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
 	var mu sync.Mutex
 	var errs []error

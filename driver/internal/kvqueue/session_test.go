@@ -130,13 +130,14 @@ func TestUnansweredMove(t *testing.T) {
 				if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
 					t.Errorf("renewal: %v", err)
 				}
-				if b.store.opened != 2 || b.store.queues["a"][0].Session != "s2" {
-					t.Errorf("%d sessions were opened, and the ticket is in %s", b.store.opened, b.store.queues["a"][0].Session)
-				}
 				time.Sleep(idleFor + time.Second)
-				if b.store.sessions["s1"] || !b.store.sessions["s2"] {
-					t.Error("the session that the ticket has left goes on, or its own is over")
+				synctest.Wait()
+				s := b.store
+				s.mu.Lock()
+				if s.opened != 2 || s.sessions["s1"] || !s.sessions["s2"] || s.queues["a"][0].Session != "s2" {
+					t.Errorf("%d sessions were opened, the ticket is in %s, and there are %v", s.opened, s.queues["a"][0].Session, s.sessions)
 				}
+				s.mu.Unlock()
 				b.drop(b.e, h)
 			})
 		})

@@ -73,11 +73,11 @@ type Store interface {
 	Missing(ctx context.Context, session string, ts []Ticket) ([]int, error)
 
 	// Aim chooses what to watch for a ticket that is blocked by some others, in
-	// order, of which all have to go or, with any, one may be enough. With limit the
+	// order, of which all have to go or, with some, a part may be enough. With limit the
 	// blockers are all that is ahead, and all tickets of this driver that wait are
 	// permits with that limit. The zero Entry is the whole queue. It sends nothing
 	// (S15).
-	Aim(blockers []Entry, any bool, limit int) Entry
+	Aim(blockers []Entry, some bool, limit int) Entry
 	// Watch calls tell when what was aimed at changes, until ctx ends, and perhaps
 	// when other entries of the queue do. What has happened after the queue was known
 	// as of w.Complete, and before Watch was called, is told too. It may return nil

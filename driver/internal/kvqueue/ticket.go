@@ -34,8 +34,8 @@ type ticket struct {
 	waited   bool // before its grant
 	session  *session
 	moving   *session // to which it is being moved, or may have been
+	era      uint64   // of its number
 	token    uint64
-	era      uint64 // see Snapshot
 	since    time.Time // of the grant, or of queueing
 	until    time.Time // when a lease that nobody renews is over; or zero
 

@@ -139,9 +139,9 @@ func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
 }
 
 // blockers returns what is ahead of a ticket and blocks it, in order. All of it has
-// to go before the ticket is granted or, with any, one may be enough: of permits, or
+// to go before the ticket is granted or, with some, a part may be enough: of permits, or
 // where another ticket of this driver may be granted before this one.
-func (v *view) blockers(t Entry, others bool) (ahead []Entry, any bool) {
+func (v *view) blockers(t Entry, others bool) (ahead []Entry, some bool) {
 	ahead = v.entries[:v.index(t.Number)]
 	if !t.Shared {
 		return ahead, false

@@ -154,18 +154,18 @@ func TestBlockers(t *testing.T) {
 		if Grants(ahead, self.Shared, self.Limit) {
 			return
 		}
-		blockers, any := v.blockers(self, false)
+		blockers, some := v.blockers(self, false)
 		if len(blockers) == 0 {
 			t.Fatalf("%v is blocked by nothing in %v", self, m.live)
 		}
 		for _, stays := range blockers {
 			rest := slices.DeleteFunc(slices.Clone(ahead), func(e Entry) bool { return slices.Contains(blockers, e) && e != stays })
-			if !any && Grants(rest, self.Shared, self.Limit) {
+			if !some && Grants(rest, self.Shared, self.Limit) {
 				t.Fatalf("%v need not wait for %v in %v", self, stays, m.live)
 			}
 		}
 		rest := slices.DeleteFunc(slices.Clone(ahead), func(e Entry) bool { return !slices.Contains(blockers, e) })
-		if !any && !self.Shared && len(rest) != len(ahead) {
+		if !some && !self.Shared && len(rest) != len(ahead) {
 			t.Fatalf("%v does not wait for all of %v", self, ahead)
 		}
 	})

@@ -128,7 +128,7 @@ func (w *watcher) next() (task, Entry) {
 	if w.stale || first.Number > w.view.complete {
 		return reading, Entry{}
 	}
-	ahead, any := w.view.blockers(first.Entry, len(q.waiters) > 1)
+	ahead, some := w.view.blockers(first.Entry, len(q.waiters) > 1)
 	if len(ahead) == 0 {
 		return reading, Entry{} // it has gone itself
 	}
@@ -136,7 +136,7 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	return watching, q.e.store.Aim(ahead, any, q.limit())
+	return watching, q.e.store.Aim(ahead, some, q.limit())
 }
 
 // limit is that of all waiters, if they are permits of the same limit; or 0. With mu
@@ -188,7 +188,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	err := e.store.Watch(ctx, what, func(ev Event) { w.told(ctx, ev) })
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch ctx.Err() { //nolint:errorlint // these very values
+	switch ctx.Err() {
 	case nil:
 		w.stale = w.stale || err == nil && !w.news
 	case context.DeadlineExceeded:
@@ -235,7 +235,7 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 func (w *watcher) read(ctx context.Context) error {
 	e := w.q.e
 	e.mu.Lock()
-	era, known := w.view.era, w.view.complete
+	known, era := w.view.complete, w.view.era
 	if n := len(w.q.waiters); n > 0 {
 		known = max(known, w.q.waiters[n-1].Number)
 	}
@@ -266,7 +266,7 @@ func (w *watcher) learn(s Snapshot, restored bool) {
 	w.view.merge(s)
 	for i := len(w.q.waiters) - 1; i >= 0; i-- {
 		t := w.q.waiters[i]
-		if (t.Number <= s.Complete || t.era < s.Era || restored) && !w.view.has(t.Entry) {
+		if (t.Number <= s.Complete || t.era < s.Era || restored) && t.era <= s.Era && !w.view.has(t.Entry) {
 			w.q.e.lose(t, errDeleted)
 		}
 	}

@@ -1,0 +1,91 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Release implements driver.Driver. It ends an Acquire of the same ticket that is under
+// way.
+func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
+	ctx, done := e.bind(ctx)
+	defer done()
+	e.mu.Lock()
+	t := e.find(h)
+	e.mu.Unlock()
+	if t == nil {
+		return e.releaseForeign(ctx, h)
+	}
+	if err := e.awaitPut(ctx, t, true); err != nil {
+		return e.failed(ctx, err)
+	}
+	if err := e.remove(ctx, t); err != nil {
+		if errors.Is(err, driver.ErrLost) {
+			return err
+		}
+		return e.failed(ctx, err)
+	}
+	return nil
+}
+
+// remove removes a ticket from the store and, with the store's answer, from the books.
+func (e *Engine) remove(ctx context.Context, t *ticket) error {
+	e.mu.Lock()
+	if t.state == gone {
+		e.mu.Unlock()
+		return driver.ErrLost
+	}
+	e.unwait(t)
+	unknown := t.state == orphan
+	if !unknown {
+		t.state = leaving
+	}
+	t.deleting = true
+	asked := t.Ticket
+	e.mu.Unlock()
+	var err error
+	if unknown {
+		err = e.store.Withdraw(ctx, &asked)
+	} else {
+		err = e.store.Delete(ctx, &asked)
+	}
+	if errors.Is(err, ErrSessionOver) { // and the entry with it
+		err = driver.ErrLost
+	}
+	if err != nil && !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	e.forget(t)
+	if t.Number != 0 {
+		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
+	}
+	t.queue.settle()
+	return err
+}
+
+// releaseForeign releases a ticket that this driver does not know.
+func (e *Engine) releaseForeign(ctx context.Context, h driver.Hold) error {
+	if e.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	err := e.store.Agree(ctx, false)
+	if err != nil {
+		return e.failed(ctx, err)
+	}
+	rec, err := e.lookUp(ctx, h)
+	switch {
+	case err != nil:
+		return e.failed(ctx, err)
+	case rec == nil:
+		return driver.ErrLost
+	}
+	if err = e.store.Delete(ctx, &rec.Ticket); err != nil && !errors.Is(err, driver.ErrLost) {
+		return e.failed(ctx, err)
+	}
+	Deleted(e, h.Name, Gone{Key: rec.Key, Before: rec.Number + 1})
+	return err
+}
