@@ -188,7 +188,7 @@ func (d *Driver) Close() error {
 
 // ask runs a request once it is sure that the locks are kept as this driver does.
 func (d *Driver) ask(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(d.Engine, ctx, func(ctx context.Context) error {
+	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
 		if err := d.store.Agree(ctx, false); err != nil {
 			return err
 		}
@@ -254,7 +254,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 // is on for "srvr", one of its four-letter words, over a connection of its own without
 // TLS.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
-	err = kvqueue.Call(d.Engine, ctx, func(ctx context.Context) error {
+	err = kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
 		if err := d.store.connected(ctx); err != nil {
 			return err
 		}
