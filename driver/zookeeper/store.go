@@ -105,9 +105,10 @@ func (s *store) Class(ctx context.Context, r *driver.Request) (time.Duration, er
 	return class, nil
 }
 
-// Open implements kvqueue.Store (S3): it returns the present session.
+// Open implements kvqueue.Store (S3): it returns the present session. That it is alive is
+// shown by the first Put.
 func (s *store) Open(ctx context.Context, _ time.Duration) (kvqueue.Session, error) {
-	if err := s.confirm(ctx); err != nil {
+	if err := s.connected(ctx); err != nil {
 		return kvqueue.Session{}, err
 	}
 	now := s.session()
