@@ -78,7 +78,7 @@ func BenchmarkUncontended(b *testing.B) {
 	testbed.SharedZookeeper(b)
 	for _, kind := range kinds {
 		b.Run(kind.name, func(b *testing.B) {
-			cycle := kind.make(b, place(b), "name")
+			cycle := kind.make(b, storeURL(b), "name")
 			if err := cycle(); err != nil {
 				b.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func BenchmarkContended(b *testing.B) {
 	testbed.SharedZookeeper(b)
 	for _, kind := range kinds[:3] {
 		b.Run(kind.name, func(b *testing.B) {
-			url := place(b)
+			url := storeURL(b)
 			cycles := make([]cycler, 16)
 			for i := range cycles {
 				cycles[i] = kind.make(b, url, "name")

@@ -84,8 +84,8 @@ func TestRequests(t *testing.T) {
 		t.Errorf("%d requests for %d uncontended cycles, want 2 each", r, n)
 	}
 	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
-	for mntr(t, srv)["watch_count"] == 0 { // it watches its node
-		time.Sleep(10 * time.Millisecond)
+	for mntr(t, srv)["watch_count"] == 0 { // the holder watches its node
+		sleep(ctx, t)
 	}
 	got = counted(t, srv, func() {
 		for range n {

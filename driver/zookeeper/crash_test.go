@@ -41,7 +41,7 @@ func childLocks() {
 // TestCrash kills a process that holds one lock and waits for another, in front
 // of others: both lines go on within the bound, all at once.
 func TestCrash(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	ctx := ctxFor(t, time.Minute)
 	a, d := client(t, url), open(t, url)
 	b := locker.New(d)

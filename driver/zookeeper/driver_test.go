@@ -38,12 +38,12 @@ func open(t testing.TB, url string) driver.Driver {
 	return d
 }
 
-// place is a URL of the shared server with a prefix of its own.
-func place(t testing.TB) string {
+// storeURL is a URL of the shared server with a prefix of its own.
+func storeURL(t testing.TB) string {
 	return testbed.SharedZookeeper(t).URL() + "/t/" + rand.Text() + "?session=" + session.String()
 }
 
-// base is the node of a place.
+// base is the node that such a URL names.
 func base(url string) string {
 	path, _, _ := strings.Cut(url[strings.Index(url, "/t/"):], "?")
 	return path + "/locker"
@@ -93,7 +93,7 @@ func must[T any](t testing.TB) func(T, error) T {
 }
 
 func TestCycle(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	a, b := client(t, url), client(t, url)
 	ctx := ctxFor(t, 20*time.Second)
 	var last uint64
@@ -117,7 +117,7 @@ func TestCycle(t *testing.T) {
 }
 
 func TestHandOff(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	ctx := ctxFor(t, 20*time.Second)
 	clients := make([]*locker.Client, 5)
 	for i := range clients {
@@ -150,7 +150,7 @@ func TestHandOff(t *testing.T) {
 	}
 	for i := 1; i < len(clients); i++ {
 		if got := <-order; got != i {
-			t.Fatalf("place %d went to %d", i, got)
+			t.Fatalf("position %d went to %d", i, got)
 		}
 	}
 	queueOf(t, clients[0], "x", 0)
@@ -165,7 +165,7 @@ func TestHandOff(t *testing.T) {
 // TestCancelledInLine has a waiter leave: the one behind it goes on waiting for
 // the holder.
 func TestCancelledInLine(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	ctx := ctxFor(t, 20*time.Second)
 	a, b, c := client(t, url), client(t, url), client(t, url)
 	held := must[*locker.Lock](t)(a.Acquire(ctx, "x"))

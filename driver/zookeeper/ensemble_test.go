@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// lineOf waits until the line of name, as c sees it, has n tickets.
+// queueOf waits until the queue of name, as c sees it, has n tickets.
 func queueOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket {
 	t.Helper()
 	ctx := ctxFor(t, 30*time.Second)
@@ -22,14 +22,14 @@ func queueOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket
 			return l.Tickets
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("the line of %s is %v (error %v), want %d tickets", name, l.Tickets, err, n)
+			t.Fatalf("the queue of %s is %v (error %v), want %d tickets", name, l.Tickets, err, n)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
 // TestLeaderDies kills the leader of an ensemble while a lock is held and a
-// line waits: nobody loses anything, and the line goes on in order. The session
+// queue waits: nobody loses anything, and the queue goes on in order. The session
 // is one whose locks outlast an election of 11 s, see the package comment.
 func TestLeaderDies(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults(), testbed.Args("maxSessionTimeout=30000"))
@@ -76,7 +76,7 @@ func TestLeaderDies(t *testing.T) {
 	after := queueOf(t, holder, "x", waiters+1)
 	for i := range before {
 		if before[i].Token != after[i].Token {
-			t.Errorf("place %d was %d and is %d after the election", i, before[i].Token, after[i].Token)
+			t.Errorf("position %d was %d and is %d after the election", i, before[i].Token, after[i].Token)
 		}
 	}
 	if err := k.Err(); err != nil {
@@ -129,7 +129,7 @@ func TestNoQuorum(t *testing.T) {
 
 // TestElectionUnderLoad kills the leader, and later the next one, while many
 // clients take turns: requests are cut off in every state. At no time do two
-// hold the lock, tokens grow, and the line goes on.
+// hold the lock, tokens grow, and the queue goes on.
 func TestElectionUnderLoad(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	at := e.URL() + "?session=" + session.String()

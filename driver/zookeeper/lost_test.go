@@ -18,10 +18,10 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// through is a place behind a proxy of its own.
+// through is a store behind a proxy of its own.
 func through(t testing.TB) (url string, p *testbed.Proxy, direct string) {
 	t.Helper()
-	direct = place(t)
+	direct = storeURL(t)
 	p = testbed.SharedZookeeper(t).Proxy(t)
 	return p.URL() + direct[len(testbed.SharedZookeeper(t).URL()):], p, direct
 }
@@ -41,16 +41,16 @@ func nodes(t testing.TB, conn *zk.Conn, path string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return n == "%protocol" })
 }
 
-// ticketNode is the path of the node at that place of the line of x, from 0.
-func ticketNode(t testing.TB, conn *zk.Conn, url string, place int) string {
+// ticketNode is the path of the node at that position of the queue of x, from 0.
+func ticketNode(t testing.TB, conn *zk.Conn, url string, position int) string {
 	t.Helper()
-	line := nodes(t, conn, base(url)+"/x")
-	if len(line) <= place {
-		t.Fatalf("the line is %v, want more than %d", line, place)
+	queue := nodes(t, conn, base(url)+"/x")
+	if len(queue) <= position {
+		t.Fatalf("the queue is %v, want more than %d", queue, position)
 	}
 	sequence := func(node string) string { return node[strings.LastIndexByte(node, '_'):] }
-	slices.SortFunc(line, func(a, b string) int { return strings.Compare(sequence(a), sequence(b)) })
-	return base(url) + "/x/" + line[place]
+	slices.SortFunc(queue, func(a, b string) int { return strings.Compare(sequence(a), sequence(b)) })
+	return base(url) + "/x/" + queue[position]
 }
 
 // TestCreateReplyLost loses the answer to the create: the ticket is found
@@ -109,7 +109,7 @@ func TestCreateReplyLost(t *testing.T) {
 	empty(t, conn, direct)
 }
 
-// empty waits until nothing is left below a place.
+// empty waits until nothing is left below the base.
 func empty(t testing.TB, conn *zk.Conn, url string) {
 	t.Helper()
 	ctx := ctxFor(t, 30*time.Second)
@@ -131,7 +131,7 @@ func empty(t testing.TB, conn *zk.Conn, url string) {
 // all, the node that nobody knows of is removed, and blocks nobody for long.
 func TestLateCreate(t *testing.T) {
 	srv := testbed.SharedZookeeper(t)
-	at := place(t)
+	at := storeURL(t)
 	p := srv.Proxy(t)
 	ctx := ctxFor(t, 60*time.Second)
 	var dials atomic.Int64
@@ -236,7 +236,7 @@ func TestReleaseNotAnswered(t *testing.T) {
 // TestDeletedByHand deletes the node of a lock that is held: the holder is told
 // long before it would renew.
 func TestDeletedByHand(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	c, conn := client(t, url), admin(t)
 	k := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
@@ -256,8 +256,8 @@ func TestDeletedByHand(t *testing.T) {
 }
 
 // TestAskedAgainAfterLostReply has the caller give up before it is found out
-// whether the create was carried out, and ask again: the ticket that stands in
-// line is its own, and keeps its place.
+// whether the create was carried out, and ask again: the ticket that is queued is
+// its own, and keeps its position.
 func TestAskedAgainAfterLostReply(t *testing.T) {
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 60*time.Second)
@@ -288,7 +288,7 @@ func TestAskedAgainAfterLostReply(t *testing.T) {
 	if names := nodes(t, conn, base(direct)+"/x"); len(names) != 1 || names[0] != node {
 		t.Fatalf("nodes %v, want %s alone", names, node)
 	}
-	time.Sleep(2500 * time.Millisecond) // what looks for ghosts has looked
+	time.Sleep(2500 * time.Millisecond) // the queue has been searched for orphans
 	if names := nodes(t, conn, base(direct)+"/x"); len(names) != 1 || names[0] != node {
 		t.Fatalf("nodes %v after a while, want %s alone", names, node)
 	}
@@ -301,7 +301,7 @@ func TestAskedAgainAfterLostReply(t *testing.T) {
 // TestWrittenByHand writes into the node of a lock that has been waited for:
 // it is watched as before, and a deletion after that is told at once.
 func TestWrittenByHand(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	a, b, conn := client(t, url), client(t, url), admin(t)
 	held := must[*locker.Lock](t)(a.Acquire(ctx, "x"))

@@ -137,7 +137,7 @@ func TestSentAcquireMayLeaveTicket(t *testing.T) {
 // TestMissingRights asks for a lock below a node that the user may only read:
 // that is said at once, is no outage, and leaves nothing.
 func TestMissingRights(t *testing.T) {
-	at, conn, ctx := place(t), admin(t), ctxFor(t, 20*time.Second)
+	at, conn, ctx := storeURL(t), admin(t), ctxFor(t, 20*time.Second)
 	warm := open(t, at) // creates what is above
 	if err := warm.(driver.Pinger).Ping(ctx); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestMissingRights(t *testing.T) {
 
 // TestPing leaves nothing but the prefix.
 func TestPing(t *testing.T) {
-	at, ctx := place(t), ctxFor(t, 20*time.Second)
+	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
 	d := open(t, at)
 	for range 2 {
 		if err := d.(driver.Pinger).Ping(ctx); err != nil {
@@ -186,7 +186,7 @@ func TestPing(t *testing.T) {
 // another one like a process that ends: the ticket stays for as long, and not
 // for much longer than its lease.
 func TestMinHold(t *testing.T) {
-	at := strings.Replace(place(t), "session="+session.String(), "session=4s", 1)
+	at := strings.Replace(storeURL(t), "session="+session.String(), "session=4s", 1)
 	ctx := ctxFor(t, time.Minute)
 	d, other := open(t, at), open(t, at)
 	r := request("x", "kept-1")
@@ -227,7 +227,7 @@ func TestMinHold(t *testing.T) {
 
 // TestMinHoldOfOthers refuses a minimum hold on a connection of the user's.
 func TestMinHoldOfOthers(t *testing.T) {
-	_, d := own(t, session, zookeeper.WithPrefix(base(place(t))))
+	_, d := own(t, session, zookeeper.WithPrefix(base(storeURL(t))))
 	r := request("x", "kept-1")
 	r.MinHold = time.Second
 	if _, err := d.Acquire(ctxFor(t, 10*time.Second), r); !errors.Is(err, driver.ErrUnsupported) || !errors.Is(err, driver.ErrNoTicket) {
@@ -238,7 +238,7 @@ func TestMinHoldOfOthers(t *testing.T) {
 // TestCauseOfBreak breaks a lock: the holder's driver tells of it, and says what
 // every driver does.
 func TestCauseOfBreak(t *testing.T) {
-	at, ctx := place(t), ctxFor(t, 20*time.Second)
+	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
 	d, other := open(t, at), open(t, at)
 	told := make(chan error, 1)
 	d.(driver.LossNotifier).NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
@@ -276,7 +276,7 @@ func TestUnknownHost(t *testing.T) {
 // TestLapsedLease renews a fixed lease that is over, in a session that is not.
 func TestLapsedLease(t *testing.T) {
 	ctx := ctxFor(t, 20*time.Second)
-	d := open(t, place(t))
+	d := open(t, storeURL(t))
 	r := request("x", "fixed-1")
 	r.TTL, r.Renewed = 100*time.Millisecond, false
 	g := must[driver.Grant](t)(d.Acquire(ctx, r))

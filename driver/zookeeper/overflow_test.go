@@ -18,7 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestSequenceOverflow makes the server believe that a line has had nearly
+// TestSequenceOverflow makes the server believe that a queue has had nearly
 // 2^31 tickets, and takes it beyond: the order and the tokens stay right, though
 // the sequences repeat or become negative.
 func TestSequenceOverflow(t *testing.T) {
@@ -66,7 +66,7 @@ func TestSequenceOverflow(t *testing.T) {
 	slices.Sort(sequences)
 	t.Logf("sequences %v", sequences)
 	if !slices.Contains(sequences, "2147483647") {
-		t.Fatal("the line has not come to the end of the sequences")
+		t.Fatal("the queue has not come to the end of the sequences")
 	}
 	last := held.Token()
 	for i := range waiters {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestProtocolVersion(t *testing.T) {
-	root := base(place(t))
+	root := base(storeURL(t))
 	path := root + "/%protocol"
 	c := admin(t)
 	versions.Prove(t, versions.Store{

@@ -95,7 +95,7 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at := place(t)
+			at := storeURL(t)
 			ctx := ctxFor(t, 40*time.Second)
 			var n network
 			conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, session,

@@ -38,7 +38,7 @@ func TestManyHeld(t *testing.T) {
 		return err
 	})
 	for mntr(t, srv)["watch_count"] < n {
-		time.Sleep(20 * time.Millisecond)
+		sleep(ctx, t)
 	}
 	settle(t, srv)
 	perLock := (heap() - heap0) / n
@@ -112,6 +112,16 @@ func TestManyWaiting(t *testing.T) {
 	default:
 	}
 	queueOf(t, c, "x", 0)
+}
+
+// sleep is for loops that wait for the server: it fails the test when ctx has ended.
+func sleep(ctx context.Context, t testing.TB) {
+	t.Helper()
+	select {
+	case <-time.After(20 * time.Millisecond):
+	case <-ctx.Done():
+		t.Fatal(ctx.Err())
+	}
 }
 
 // each runs f(0) … f(n-1), many at once.

@@ -22,7 +22,7 @@ func permit(id string, limit int) (r driver.Request, joined chan struct{}) {
 // the first, which is asked for again and is granted at its first look: the
 // second is told of that.
 func TestAskedAgainPassesOn(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	holder, first, second := open(t, url), open(t, url), open(t, url)
 	var held []driver.Hold

@@ -36,7 +36,7 @@ func own(t testing.TB, timeout time.Duration, opts ...zookeeper.Option) (*zk.Con
 // TestOwnConnection gives the driver a connection: it is not closed, its events
 // are passed on, and its end is the end of all locks, told at once.
 func TestOwnConnection(t *testing.T) {
-	prefix := base(place(t))
+	prefix := base(storeURL(t))
 	ctx := ctxFor(t, 30*time.Second)
 	events := make(chan zk.Event, 100)
 	conn, d := own(t, session, nil, zookeeper.WithPrefix(prefix), zookeeper.WithEvents(func(ev zk.Event) { events <- ev }))
@@ -82,7 +82,7 @@ func TestOwnConnection(t *testing.T) {
 // is what it gives.
 func TestNegotiated(t *testing.T) {
 	ctx := ctxFor(t, 30*time.Second)
-	_, d := own(t, time.Minute, zookeeper.WithPrefix(base(place(t))))
+	_, d := own(t, time.Minute, zookeeper.WithPrefix(base(storeURL(t))))
 	r := request("x", "negotiated-1")
 	g := must[driver.Grant](t)(d.Acquire(ctx, r))
 	// The testbed's longest session is 10 s: less a third, and half a tick of 2 s.
@@ -95,7 +95,7 @@ func TestNegotiated(t *testing.T) {
 	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
 		t.Fatal(err)
 	}
-	_, d = own(t, 3*time.Second, zookeeper.WithPrefix(base(place(t))))
+	_, d = own(t, 3*time.Second, zookeeper.WithPrefix(base(storeURL(t))))
 	g = must[driver.Grant](t)(d.Acquire(ctx, r))
 	if want := 1250 * time.Millisecond; g.TTL != want { // less a third and a quarter
 		t.Errorf("lease %v, want %v", g.TTL, want)
@@ -145,7 +145,7 @@ func TestLongFixedLease(t *testing.T) {
 // user's alone, and nobody is told the password.
 func TestAuth(t *testing.T) {
 	ctx := ctxFor(t, 30*time.Second)
-	at := place(t)
+	at := storeURL(t)
 	secret := "s3cret:pass"
 	with := func(user string) string { return strings.Replace(at, "://", "://"+user+"@", 1) }
 	u := strings.ReplaceAll(with("ann:"+strings.ReplaceAll(secret, ":", "%3A")), " ", "")

@@ -47,7 +47,7 @@ func childHolds() {
 // than its session's: when it goes on, after the lock has been passed on, the
 // first look at the lock says that it is lost.
 func TestStoppedHolder(t *testing.T) {
-	url := place(t)
+	url := storeURL(t)
 	short := strings.Replace(url, "session="+session.String(), "session=2s", 1)
 	ctx := ctxFor(t, time.Minute)
 	for range 3 {
