@@ -140,10 +140,10 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	d := newDriver(o)
 	d.store.granted = granted{field: field}
 	d.store.reconnects.unknown = events == nil
+	d.store.start(conn)
 	if events != nil {
 		kvqueue.Go(d.Engine, func(ctx context.Context) { d.store.listen(ctx, events) })
 	}
-	d.store.start(conn)
 	return d, nil
 }
 
