@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 )
@@ -20,7 +19,6 @@ type reconnects struct {
 
 	mu    sync.Mutex
 	again chan struct{} // closed when there is a session again; nil: nobody waits
-	lost  time.Time     // when the session was last there; zero: it is, or has never been
 }
 
 // observe counts changes of the connection's state, of which each new connection brings
@@ -34,12 +32,6 @@ func (r *reconnects) observe(ev zk.Event) {
 	r.count.Add(1)
 	if ev.State == zk.StateHasSession {
 		r.wake()
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lost.IsZero() {
-		r.lost = time.Now()
 	}
 }
 
@@ -47,21 +39,10 @@ func (r *reconnects) observe(ev zk.Event) {
 func (r *reconnects) wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lost = time.Time{}
 	if r.again != nil {
 		close(r.again)
 		r.again = nil
 	}
-}
-
-// lostFor is for how long there has been no session, as far as is known.
-func (r *reconnects) lostFor() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lost.IsZero() {
-		return 0
-	}
-	return time.Since(r.lost)
 }
 
 // next returns a channel that is closed when the client has a session on another

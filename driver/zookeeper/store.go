@@ -346,13 +346,10 @@ func (s *store) Remaining(_ context.Context, rs []*kvqueue.Record) error {
 }
 
 // Temporary implements kvqueue.Store (S20). An ensemble that has lost its leader has
-// another soon.
+// another soon; the core's bound ends the tries.
 func (s *store) Temporary(err error) bool {
-	return driver.IsUnavailable(err) && s.reconnects.lostFor() < electionBound
+	return driver.IsUnavailable(err)
 }
-
-// electionBound is how long a request is tried again while no server gives a session.
-const electionBound = 5 * time.Second
 
 // Explain implements kvqueue.Store (S21).
 func (s *store) Explain(err error) error {
