@@ -19,34 +19,59 @@ import (
 // and Open.
 type Client struct {
 	*core
-	leases   *leases
 	removals *removals
+	leases   *leases
 	owners   *owners
 	defaults []Option
 
 	process string // the default owner
-	idBase  string // what the ticket IDs of this Client begin with
+	idBase  string // the beginning of this Client's ticket IDs
 	idSeq   atomic.Uint64
 }
 
 var _ Locker = (*Client)(nil)
 
-// New makes a Client over a driver, which it closes when it is closed. It
-// does not reach the store: Ping does. It panics when d is nil. A client option
-// that makes no sense is ErrInvalidOption from every acquisition.
+// core is what the layers of a Client share. Nothing of it changes after New.
+type core struct {
+	d         driver.Driver
+	store     string // how errors name the store
+	clock     *clock
+	tasks     *tasks
+	observers []func(context.Context, Event)
+
+	margin         time.Duration // the safety margin, if marginSet
+	marginSet      bool
+	answerTimeout  time.Duration
+	releaseTimeout time.Duration
+}
+
+// marginOf is the safety margin of a lease of the given length.
+func (c *core) marginOf(length time.Duration) time.Duration {
+	if c.marginSet {
+		return c.margin
+	}
+	return length / 100
+}
+
+// storeTTL is the TTL that the store is asked for: not less than its minimum.
+func (c *core) storeTTL(ttl time.Duration) time.Duration {
+	return max(ttl, driver.BoundsOf(c.d, ttl).MinTTL)
+}
+
+// New makes a Client over a driver, which it closes when it is closed. It does not
+// ask the store; see Ping. It panics when d is nil. Invalid values of client
+// options are reported as ErrInvalidOption by every acquisition.
 func New(d driver.Driver, opts ...ClientOption) *Client {
 	if d == nil {
 		panic("locker: New: the driver is nil")
 	}
-	c := &Client{
-		core: &core{
-			d: d, store: storeName(d), clock: newClock(suspended), tasks: newTasks(),
-			answerTimeout: DefaultAnswerTimeout, releaseTimeout: DefaultReleaseTimeout,
-		},
-		owners: newOwners(),
-	}
+	c := &Client{core: &core{
+		d: d, store: storeName(d), clock: newClock(suspended), tasks: newTasks(),
+		answerTimeout: DefaultAnswerTimeout, releaseTimeout: DefaultReleaseTimeout,
+	}}
 	c.removals = newRemovals(c.core)
 	c.leases = newLeases(c.core, c.removals)
+	c.owners = newOwners(c.leases)
 	for _, o := range opts {
 		if o != nil {
 			o(c)
@@ -71,10 +96,6 @@ func storeName(d driver.Driver) string {
 	return fmt.Sprintf("%T", d)
 }
 
-// Store returns how the driver names itself, without credentials: as in errors and
-// events.
-func (c *Client) Store() string { return c.store }
-
 // newID makes the ID of a ticket, unique for ever.
 func (c *Client) newID() string {
 	var buf [40]byte
@@ -82,10 +103,32 @@ func (c *Client) newID() string {
 	return string(strconv.AppendUint(b, c.idSeq.Add(1), 36))
 }
 
-// Ping asks the store for one cheap answer. Nil says that the store answers and
-// that the rights suffice to acquire and release; ErrUnavailable that it
-// does not answer or refuses everybody. It is meant for readiness probes: New and
-// Open reach no store.
+// Acquire implements Locker.
+func (c *Client) Acquire(ctx context.Context, name string, opts ...Option) (*Lock, error) {
+	k, err := c.acquire(ctx, name, false, opts)
+	if err != nil {
+		return nil, c.fail("acquire", name, err)
+	}
+	return k, nil
+}
+
+// TryAcquire implements Locker.
+func (c *Client) TryAcquire(ctx context.Context, name string, opts ...Option) (*Lock, error) {
+	k, err := c.acquire(ctx, name, true, opts)
+	if err != nil {
+		return nil, c.fail("try to acquire", name, err)
+	}
+	return k, nil
+}
+
+// Store returns how the driver names itself, without credentials, as in errors and
+// events.
+func (c *Client) Store() string { return c.store }
+
+// Ping makes one cheap request to the store. Nil means that the store answers and
+// that the rights suffice to acquire and release; ErrUnavailable means that it does
+// not answer, or refuses everybody. Ping is meant for readiness probes: New, and
+// Open with most drivers, do not ask the store.
 func (c *Client) Ping(ctx context.Context) error {
 	return c.fail("ping", "", c.ask(ctx, func(ctx context.Context) error {
 		if p, ok := c.d.(driver.Pinger); ok {
@@ -96,8 +139,9 @@ func (c *Client) Ping(ctx context.Context) error {
 	}))
 }
 
-// ServerVersion returns the name and the version of the store's software, as it
-// tells them, for people: "Redis 7.0.15". ErrUnsupported says that this store does not.
+// ServerVersion returns the name and the version of the store's software as the
+// store reports them, for people: "Redis 7.0.15". ErrUnsupported means that this
+// store does not report them.
 func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 	v, ok := c.d.(driver.ServerVersioner)
 	if !ok {
@@ -111,9 +155,9 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 	return version, c.fail("version", "", err)
 }
 
-// Close implements Locker. What is held is released, and what the store has not
-// confirmed yet gets a last try, all within the bound for a release
-// (WithReleaseTimeout); with nothing to release Close is immediate. A lock
+// Close implements Locker. It releases what is held, and tries once more to remove
+// the tickets whose removal the store has not confirmed, all within the bound for a
+// release (WithReleaseTimeout). With nothing to release Close is immediate. A lock
 // within its minimum hold (WithMinHold) is left to its lease.
 func (c *Client) Close() error {
 	if !c.tasks.close() {
@@ -134,18 +178,18 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// atOnce is how many locks are released at a time, by Close and by the Release of
-// a group.
-const atOnce = 64
+// releaseParallel is how many locks Close, and Release of a group, release at a
+// time.
+const releaseParallel = 64
 
-// removeAll removes leases from the store and returns what went wrong. A lock
-// that was lost is nothing that Close could still release.
+// removeAll removes the tickets of leases that Close has ended. A lock that was
+// lost is no failure of Close.
 func (c *Client) removeAll(all []*lease, until time.Time) []error {
 	var (
 		mu   sync.Mutex
 		errs []error
 	)
-	inParallel(len(all), atOnce, func(i int) {
+	inParallel(len(all), releaseParallel, func(i int) {
 		err := c.leases.remove(all[i].context(), all[i], until)
 		if err != nil && !errors.Is(err, ErrLost) {
 			mu.Lock()
@@ -157,22 +201,4 @@ func (c *Client) removeAll(all []*lease, until time.Time) []error {
 		return []error{&several{errs: errs}}
 	}
 	return errs
-}
-
-// inParallel runs f(0) … f(n-1), at most limit at a time, and waits for all.
-func inParallel(n, limit int, f func(i int)) {
-	if n == 1 {
-		f(0)
-		return
-	}
-	var group sync.WaitGroup
-	slots := make(chan struct{}, limit)
-	for i := range n {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			f(i)
-		})
-	}
-	group.Wait()
 }

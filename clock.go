@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// clock is the clock by which leases are counted: Go's monotonic clock, plus
-// the time that the machine was suspended since the clock was made. The store
-// counts that time too, and on Linux the monotonic clock does not
-// (clock_gettime(2): CLOCK_MONOTONIC, CLOCK_BOOTTIME). A step of the wall clock
-// changes nothing.
+// clock is the clock of validity: Go's monotonic clock, plus the time that the
+// machine was suspended since the clock was made. The store's clock counts that time
+// too, but on Linux the monotonic clock does not (clock_gettime(2): CLOCK_MONOTONIC,
+// CLOCK_BOOTTIME). A step of the wall clock changes nothing.
 type clock struct {
-	suspended func() time.Duration // in all; only its growth counts
+	suspended func() time.Duration // in total; only its growth counts
 	start     time.Duration        // suspended() when the clock was made
-	seen      atomic.Int64         // the longest suspension seen since then
+	seen      atomic.Int64         // its growth since then, as of the last offset
 }
 
-// jitter is how much two readings of clocks may differ without a suspension.
+// jitter is how much two readings may differ without a suspension between them.
 const jitter = time.Millisecond
 
 func newClock(suspended func() time.Duration) *clock {
@@ -26,8 +25,8 @@ func newClock(suspended func() time.Duration) *clock {
 // now is the present time.
 func (c *clock) now() time.Time { return time.Now().Add(c.offset()) }
 
-// recent is now as far as the suspensions go that somebody has seen: it costs no
-// system call. What is counted by it alone may be late by a suspension.
+// recent is now with the last offset. It costs no system call, and is late by a
+// suspension that nobody has noticed yet.
 func (c *clock) recent() time.Time { return time.Now().Add(c.lastOffset()) }
 
 // offset is how long the machine was suspended since the clock was made.
@@ -44,6 +43,6 @@ func (c *clock) offset() time.Duration {
 	}
 }
 
-// lastOffset is the offset when somebody last looked: never more than offset, so
-// that a lease that is counted from it ends too early rather than too late.
+// lastOffset is the offset when it was last measured. It is never more than the
+// offset, so a validity that counts from it ends too early rather than too late.
 func (c *clock) lastOffset() time.Duration { return time.Duration(c.seen.Load()) }

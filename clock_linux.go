@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// suspended is how long this machine was suspended since it was booted. A process
-// that does not run between two readings of clocks would take that for a
-// suspension, so the readings are repeated until they are close to each other.
+// suspended is how long this machine was suspended since it was booted. If the
+// process is paused between the readings of the two clocks, that looks like a
+// suspension, so they are repeated until they are close to each other.
 func suspended() (d time.Duration) {
 	const monotonic, boottime = 1, 7 // CLOCK_MONOTONIC, CLOCK_BOOTTIME
 	closest := time.Duration(math.MaxInt64)
@@ -25,7 +25,7 @@ func suspended() (d time.Duration) {
 
 func readClock(id uintptr) time.Duration {
 	var ts syscall.Timespec
-	// Neither clock can fail: both are older than the kernels that Go runs on.
+	// It cannot fail: both clocks are older than the kernels that Go supports.
 	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0)
 	return time.Duration(ts.Nano())
 }

@@ -6,12 +6,12 @@ import "time"
 
 var started = time.Now()
 
-// stepped is how far the wall clock may be set forward without being taken for
-// a suspension.
+// stepped is how far the wall clock may be set forward before that counts as a
+// suspension.
 const stepped = 10 * time.Second
 
-// suspended is how much further the wall clock went than the monotonic one,
-// since the program started: the time in which the monotonic clock stood still.
+// suspended is how far the wall clock has advanced more than the monotonic clock
+// since the program started, which stands still while the machine is suspended.
 func suspended() time.Duration {
 	now := time.Now()
 	d := now.Round(0).Sub(started.Round(0)) - now.Sub(started)

@@ -10,15 +10,15 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Sentinels; test for them with errors.Is.
+// Test for these errors with errors.Is.
 var (
-	// ErrNotAcquired: the lock cannot be had now (TryAcquire), or was not
-	// granted within WithWait (Acquire): somebody else has it. No ticket is
+	// ErrNotAcquired: the lock cannot be granted now (TryAcquire), or was not
+	// granted within WithWait (Acquire), because somebody else has it. No ticket is
 	// left in the queue.
 	ErrNotAcquired = driver.ErrNotAcquired
-	// ErrUnavailable: the store did not answer, or refused everybody (it is
-	// down, has no leader, takes no connection). It says nothing of who holds the
-	// lock. The error wraps the store's own.
+	// ErrUnavailable: the store did not answer, or refused everybody (it is down, has
+	// no leader, accepts no connection). Who holds the lock is not known. The error
+	// wraps the store's own.
 	ErrUnavailable = driver.ErrUnavailable
 	// ErrLost: the lease ended before it was released. Somebody else may hold
 	// the lock.
@@ -29,16 +29,17 @@ var (
 	ErrClosed = driver.ErrClosed
 	// ErrInvalidName: a lock name is valid UTF-8 of 1 to 512 bytes.
 	ErrInvalidName = errors.New("invalid lock name")
-	// ErrInvalidOption: an option or a URL makes no sense; the text says which.
+	// ErrInvalidOption: an option or a URL is invalid; the text says which.
 	ErrInvalidOption = driver.ErrInvalidOption
 	// ErrUnsupported: this store cannot do what was asked.
 	ErrUnsupported = driver.ErrUnsupported
-	// ErrUpgrade: a reader asked to write. It would wait for itself.
+	// ErrUpgrade: the holder of a shared lock asked for the exclusive one. It would
+	// wait for itself.
 	ErrUpgrade = errors.New("a shared lock cannot be upgraded to an exclusive one")
 )
 
-// Error is what the methods of Client and Lock return: it says what was done,
-// to which lock, on which store, and wraps the cause.
+// Error is the error of the methods of Client and Lock. It names the operation, the
+// lock and the store, and wraps the cause.
 type Error struct {
 	Op    string // "acquire", "release", …
 	Name  string // of the lock; empty for operations on the store as a whole
@@ -57,16 +58,16 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// fail wraps err once, where the verb and the name are known. Nil stays nil.
-func (c *Client) fail(op, name string, err error) error {
+// fail wraps err once, where the operation and the name are known. Nil stays nil.
+func (c *core) fail(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &Error{Op: op, Name: name, Store: c.store, Err: err}
 }
 
-// unanswered marks a store's error as ErrUnavailable when it is one of the
-// network: drivers mark those that only their store has.
+// unanswered marks an error of the network as ErrUnavailable. Drivers mark those
+// that are specific to their store.
 func unanswered(err error) error {
 	if driver.IsUnavailable(err) {
 		return driver.Unavailable(err)
@@ -74,9 +75,9 @@ func unanswered(err error) error {
 	return err
 }
 
-// because says why a call has ended, joined with the store's error. It leaves
-// out the reasons that are there already, and the parts of the store's error
-// that say no more than that a context has ended.
+// because joins the reasons why a call has ended with the store's error. It leaves
+// out repeated reasons, and the parts of the store's error that only say that a
+// context has ended.
 func because(err error, reasons ...error) error {
 	var all causes
 	for _, e := range reasons {
@@ -96,7 +97,7 @@ func because(err error, reasons ...error) error {
 	return all
 }
 
-// isOneOf reports whether e says no more than one of the reasons does.
+// isOneOf reports whether e has the same text as one of the reasons.
 func isOneOf(e error, reasons []error) bool {
 	for _, r := range reasons {
 		if r != nil && e.Error() == r.Error() {
@@ -106,7 +107,7 @@ func isOneOf(e error, reasons []error) bool {
 	return false
 }
 
-// parts takes errors.Join apart.
+// parts returns the errors that errors.Join has joined.
 func parts(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -122,12 +123,12 @@ func parts(err error) []error {
 		texts = append(texts, e.Error())
 	}
 	if err.Error() != strings.Join(texts, "\n") {
-		return []error{err} // it wraps several errors, and has a text of its own
+		return []error{err} // not by errors.Join: it has a text of its own
 	}
 	return all
 }
 
-// causes is errors.Join on one line.
+// causes are joined errors with a text of one line.
 type causes []error
 
 func (j causes) Error() string {
@@ -140,7 +141,7 @@ func (j causes) Error() string {
 
 func (j causes) Unwrap() []error { return j }
 
-// several is what went wrong with several locks: its text is that of the first.
+// several are the errors of several locks. The text is that of the first.
 type several struct{ errs []error }
 
 func (s *several) Error() string {
@@ -152,15 +153,15 @@ func (s *several) Error() string {
 
 func (s *several) Unwrap() []error { return s.errs }
 
-// contextError is the error of a context that has ended, with its cause.
+// contextError is the error of a context that has ended, joined with its cause.
 func contextError(ctx context.Context) error {
 	return because(nil, ctx.Err(), context.Cause(ctx))
 }
 
-// undecided says of a release without an answer what becomes of the lock.
-func undecided(err error) error {
+// unconfirmed adds to the error of a release without an answer what happens next.
+func unconfirmed(err error) error {
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err
 	}
-	return fmt.Errorf("%w (the release goes on in the background; at the latest the lease ends by itself)", unanswered(err))
+	return fmt.Errorf("%w (the release continues in the background, at the latest until the lease ends)", unanswered(err))
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// One's own code is tested on the memory driver inside a bubble of
-// testing/synctest, where an hour passes in no time.
-func TestOnesOwnCode(t *testing.T) {
+// Test your own code on the memory driver in a bubble of testing/synctest, where an
+// hour passes in no time.
+func TestYourOwnCode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.New())
 		defer l.Close()

@@ -44,7 +44,7 @@ func ExampleOpen() {
 		return
 	}
 	defer l.Close()
-	fmt.Println(l.Ping(context.Background())) // Open reaches no store on most drivers
+	fmt.Println(l.Ping(context.Background())) // most drivers do not ask the store in Open
 	// Output: <nil>
 }
 
@@ -262,7 +262,7 @@ func ExampleClient_Inspect() {
 }
 
 // A resource that remembers the greatest token it has seen refuses a holder that
-// slept through the end of its lease.
+// was paused beyond the end of its lease.
 func ExampleLock_Token() {
 	l := open()
 	defer l.Close()

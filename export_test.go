@@ -2,34 +2,35 @@ package locker
 
 import "time"
 
-// Books counts what the core keeps, for tests that look for leaks.
-func (c *Client) Books() (leases, owned, removals, scheduled int) {
+// Kept counts what the Client keeps, for tests of leaks.
+func (c *Client) Kept() (leases, owners, removals, scheduled int) {
 	c.leases.mu.Lock()
-	leases, scheduled = len(c.leases.held), len(c.leases.schedule)
+	leases, scheduled = len(c.leases.byID)+len(c.leases.byOwner), len(c.leases.schedule)
 	c.leases.mu.Unlock()
 	c.owners.mu.Lock()
-	owned = len(c.owners.entries)
+	owners = len(c.owners.pending)
 	c.owners.mu.Unlock()
 	c.removals.mu.Lock()
 	defer c.removals.mu.Unlock()
-	return leases, owned, len(c.removals.tickets) + c.removals.trying, scheduled
+	return leases, owners, len(c.removals.tickets) + c.removals.trying, scheduled
 }
 
-// Hooks counts what runs when k ends.
+// Hooks counts the functions that run when k ends.
 func (k *Lock) Hooks() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.hooks)
 }
 
-// Watches tells whether the goroutine of the schedule runs.
+// Watches reports whether the goroutine that renews leases runs.
 func (c *Client) Watches() bool {
 	c.leases.mu.Lock()
 	defer c.leases.mu.Unlock()
 	return c.leases.running
 }
 
-// WithSuspension replaces what tells how long the machine was suspended.
+// WithSuspension replaces the function that measures how long the machine was
+// suspended.
 func WithSuspension(f func() time.Duration) ClientOption {
 	return func(c *Client) { c.core.clock = newClock(f) }
 }

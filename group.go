@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// AcquireAll takes several names as one, all or none. It takes them one after
-// the other in the order of their bytes, whatever order the caller gives, so
-// callers with the same names in other orders do not deadlock; a name given
-// twice is taken once. A wait limit, by WithWait or WithDefaults, bounds the
-// whole.
+// AcquireAll takes several names as one lock, all or none. It takes them one after
+// the other in the order of their bytes, whatever the order of the arguments, so
+// that callers with the same names in different orders do not deadlock. A name that
+// is given twice is taken once. A wait limit (WithWait, WithDefaults) bounds the
+// whole call.
 //
-// The Lock it returns ends when any of its members is lost; its Context
-// re-enters each of them. Fencing is per name: a resource compares the token of
-// its own name, which Lock.Locks has, never the group's.
+// The Lock that it returns ends when any of its members is lost. Its Context
+// re-enters each of them. Fencing is per name: a resource compares the token of its
+// own name, which Lock.Locks has, never that of the group.
 func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lock, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("locker: acquire all: %w: no names", ErrInvalidName)
@@ -41,7 +41,7 @@ func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 		k.onEnd(func(err error) { group.end(err) })
 	}
 	if ended := group.Err(); ended != nil {
-		// A fixed lease ended while others were waited for, or the Locker was closed.
+		// A fixed lease ended during the wait for another name, or the Locker was closed.
 		if errors.Is(ended, ErrReleased) {
 			ended = ErrClosed
 		}
@@ -51,18 +51,18 @@ func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 	return group, nil
 }
 
-// begunKey is the key under which the context of a member's acquisition carries
-// when the whole began: the wait limit counts from then.
+// begunKey is the key under which the context of a member's acquisition has the
+// time at which AcquireAll was called: the wait limit counts from then.
 type begunKey struct{}
 
-// giveUp releases what was taken.
+// giveUp releases the members that were acquired.
 func (k *Lock) giveUp(ctx context.Context) error {
 	return k.eachMember(func(m *Lock, until time.Time) error {
 		return ignore(m.release(ctx, until), ErrLost)
 	})
 }
 
-// releaseGroup releases all members, also when one of them was lost.
+// releaseGroup releases all members, even if one of them was lost.
 func (k *Lock) releaseGroup(ctx context.Context) error {
 	before := k.Err()
 	k.mu.Lock()
@@ -79,7 +79,7 @@ func (k *Lock) releaseGroup(ctx context.Context) error {
 	return k.eachMember(func(m *Lock, until time.Time) error { return m.release(ctx, until) })
 }
 
-// eachMember releases all members at once, last first, within one bound.
+// eachMember releases all members in parallel, the last first, within one bound.
 func (k *Lock) eachMember(release func(m *Lock, until time.Time) error) error {
 	if len(k.members) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (k *Lock) eachMember(release func(m *Lock, until time.Time) error) error {
 	n := len(k.members)
 	c := k.members[0].c
 	until := time.Now().Add(c.releaseTimeout)
-	inParallel(n, atOnce, func(i int) {
+	inParallel(n, releaseParallel, func(i int) {
 		if err := ignore(release(k.members[n-1-i], until), ErrReleased); err != nil {
 			mu.Lock()
 			defer mu.Unlock()

@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +51,7 @@ func TestAcquireAllIsAllOrNone(t *testing.T) {
 		if d := time.Since(begun); d != 3*time.Second {
 			t.Errorf("waited %v of 3s", d)
 		}
-		if s.lineLen(t, "a")+s.lineLen(t, "b") != 0 {
+		if s.queueLen(t, "a")+s.queueLen(t, "b") != 0 {
 			t.Error("some are held")
 		}
 		slow := acquire(t, l, "b")
@@ -83,7 +82,7 @@ func TestAcquireAllIsAllOrNone(t *testing.T) {
 		release(t, k)
 		want(t, k.Release(ctx), locker.ErrReleased)
 		want(t, k.Err(), locker.ErrReleased)
-		if s.lineLen(t, "a")+s.lineLen(t, "b")+s.lineLen(t, "c") != 0 {
+		if s.queueLen(t, "a")+s.queueLen(t, "b")+s.queueLen(t, "c") != 0 {
 			t.Error("some are still held")
 		}
 	})
@@ -107,7 +106,7 @@ func TestGroupEndsWithAMember(t *testing.T) {
 		want(t, context.Cause(work), locker.ErrLost)
 		want(t, k.Err(), locker.ErrLost)
 		want(t, k.Release(ctx), locker.ErrLost)
-		if s.lineLen(t, "a") != 0 {
+		if s.queueLen(t, "a") != 0 {
 			t.Error("the other member is still held")
 		}
 	})
@@ -123,41 +122,10 @@ func TestFixedMemberThatEndsEarly(t *testing.T) {
 		_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"},
 			locker.WithTTL(time.Second), locker.WithoutRenewal())
 		want(t, err, locker.ErrLost)
-		if s.lineLen(t, "b") != 0 {
+		if s.queueLen(t, "b") != 0 {
 			t.Error("the other member is still held")
 		}
 	})
-}
-
-func TestDo(t *testing.T) {
-	s := newStub()
-	l := locker.New(s)
-	defer l.Close()
-	ctx := context.Background()
-	errWork := errors.New("work failed")
-	err := locker.Do(ctx, l, "a", func(ctx context.Context) error {
-		return locker.Do(ctx, l, "a", func(context.Context) error { return errWork }) // re-enters
-	})
-	want(t, err, errWork)
-
-	err = locker.Do(ctx, l, "a", func(ctx context.Context) error {
-		line, _ := l.Inspect(ctx, "a")
-		if err := l.Break(context.Background(), "a", line.Tickets[0].Token); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		return errWork
-	})
-	want(t, err, errWork)
-	want(t, err, locker.ErrLost)
-
-	func() {
-		defer func() { _ = recover() }()
-		_ = locker.Do(ctx, l, "a", func(context.Context) error { panic("oops") })
-	}()
-	if s.lineLen(t, "a") != 0 {
-		t.Error("still held after a panic")
-	}
 }
 
 // The release of a group has one bound, however many its members are.
@@ -181,7 +149,7 @@ func TestReleaseOfAGroupIsBounded(t *testing.T) {
 	})
 }
 
-// A wait limit among the defaults of the Client bounds the whole.
+// A wait limit among the defaults of the Client bounds AcquireAll as a whole.
 func TestDefaultWaitBoundsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.New(), locker.WithDefaults(locker.WithWait(3*time.Second)))
@@ -239,7 +207,7 @@ func TestGroupAndClose(t *testing.T) {
 	want(t, err, locker.ErrClosed)
 }
 
-// closing closes its Client behind the second acquisition.
+// closing closes its Client after the second acquisition.
 type closing struct{ *locker.Client }
 
 func (c closing) Acquire(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {

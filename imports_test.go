@@ -33,7 +33,7 @@ var layers = []struct {
 	},
 	{
 		"compose/", func(_, p string) bool { return standard(p) || p == module+"/driver" },
-		"drivers made of drivers know the seam, and no driver",
+		"drivers made of drivers know the driver interface, and no driver",
 	},
 	{"driver/internal/", func(_, p string) bool {
 		return !own(p) || p == module+"/driver" || under(p, "driver/internal")

@@ -1,20 +1,19 @@
 package locker
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-// leaseState is what a lease is to the core:
+// leaseState is the state of a lease:
 //
 //	held ──► released        the last handle was released, or the Client closed
 //	  └────► lost            the store said so, or the validity ended
 //
-// The ticket of a lost lease may still be in the store, and that of one that was
-// released within its minimum hold is: the removals have them.
+// The store may still have the ticket of a lost lease, and it has that of a lease
+// that was released within its minimum hold. Such tickets are among the removals.
 type leaseState uint8
 
 const (
@@ -23,89 +22,69 @@ const (
 	lost
 )
 
-// lease is the store's ticket that all handles of a re-entered lock share.
+// lease is a granted ticket, with the handles that share it by re-entry.
 // leases.mu guards what is not constant.
 type lease struct {
-	book     *leases
-	hold     driver.Hold
-	owner    string
-	storeCap time.Duration // the longest lease the store gives; 0: as asked
-	began    time.Time     // of the grant
-	minHold  time.Duration // of the request
-	entry    *entry        // of an explicit owner, or nil
-	observed *observed     // nil without observers
+	core      *core
+	hold      driver.Hold
+	owner     string
+	reentrant bool          // its explicit owner re-enters it
+	storeMost time.Duration // the longest lease that the store gives; 0: as asked
+	began     time.Time     // the time of the grant
+	minHold   time.Duration // of the request
+	observed  *observed     // nil without observers
 
-	state      leaseState
-	handles    []*Lock
-	renewers   int           // handles that want renewal
-	ttl        time.Duration // what a renewal asks for
-	fixedUntil time.Time     // with storeCap: the end of a lease that is longer than the store's
-	validUntil time.Time     // end of the validity
-	storeUntil time.Time     // by when the store's lease is over, if it ends by itself
-	renewAt    time.Time     // next renewal
-	renewing   bool          // a renewal is under way
-	claimed    bool          // the lease is provisional: not yet as long as asked for
-	due        time.Time     // when the schedule looks at it
-	index      int           // in the heap of the schedule; -1: not in it
+	planned     // when the goroutine acts on it
+	state       leaseState
+	handles     []*Lock
+	renewers    int           // handles that want renewal
+	ttl         time.Duration // what a renewal asks for
+	fixedUntil  time.Time     // the end of a fixed lease that is longer than storeMost
+	validUntil  time.Time     // the end of the validity
+	storeUntil  time.Time     // by then the store's lease is over, unless it is renewed
+	renewAt     time.Time     // the next renewal
+	renewing    bool          // a renewal is under way
+	provisional bool          // the store has not been asked for the whole length yet
 
 	first  Lock     // the first handle, allocated with the lease
 	single [1]*Lock // backs handles while there is one
 }
 
-// errExpired is the cause of a loss that nobody told of.
+// errExpired is the cause of a loss that the clock has found.
 var errExpired = errors.New("the lease was not renewed in time")
 
 // newLease makes the lease of a grant. asked is Grant.Asked by the core's clock.
-func newLease(a *acquisition, req driver.Request, g driver.Grant, asked, now time.Time) (*lease, *Lock) {
+func newLease(c *core, r *request, req driver.Request, g driver.Grant, asked, now time.Time) *lease {
 	l := &lease{
-		book: a.c.leases, hold: req.Hold(g.Token), owner: req.Owner, storeCap: g.TTL,
-		began: now, minHold: a.r.minHold, entry: a.e, ttl: a.r.ttl, index: -1,
-	}
-	if len(a.c.observers) > 0 {
-		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id}
+		core: c, hold: req.Hold(g.Token), owner: req.Owner, storeMost: g.TTL,
+		began: now, minHold: r.minHold, ttl: r.ttl,
 	}
 	l.handles = l.single[:0]
-	l.first.c = a.c
-	k := l.addHandle(&l.first, &a.r)
+	l.addHandle(&l.first, r)
 	if g.Claim > 0 {
-		l.claim(g, asked, now)
+		l.beginProvisional(g.Claim, asked, now)
 	} else {
-		l.renewedAt(startOf(&a.r, req, g, asked, now), a.r.leaseLength(), now)
+		l.extendValidity(startOf(r, req, g, asked, now), r.leaseLength(), now)
 	}
-	return l, k
+	return l
 }
 
-// claim begins a provisional lease: it is renewed when a third of it is over,
-// as every lease is, so that a short hold does without. A fixed lease is to end
-// at its TTL, and a minimum hold must not end with the process: they are
-// renewed at once.
-func (l *lease) claim(g driver.Grant, asked, now time.Time) {
-	l.renewedAt(asked, min(g.Claim, l.ttl), now)
-	l.claimed = true
+// beginProvisional begins a provisional lease. It is renewed when a third of it is
+// over, as every lease is, so that a short hold costs no renewal. But a fixed
+// lease has to end at its TTL, and a minimum hold must not end with the process:
+// those are renewed at once.
+func (l *lease) beginProvisional(length time.Duration, asked, now time.Time) {
+	l.extendValidity(asked, min(length, l.ttl), now)
+	l.provisional = true
 	if l.renewers == 0 || l.minHold > 0 {
 		l.renewAt = now
 	}
 }
 
-// wantsRenewal is whether the next renewal may be sent. With leases.mu held.
-func (l *lease) wantsRenewal() bool {
-	longer := l.fixedUntil.After(l.validUntil)
-	return (l.renewers > 0 || l.claimed || longer) && !l.renewing && l.renewAt.Before(l.validUntil)
-}
-
-// length is the lease that the next renewal asks for: a provisional one gives
-// way to what the request asked for, a minimum hold included.
-func (l *lease) length() time.Duration {
-	if l.claimed {
-		return max(l.ttl, l.minHold)
-	}
-	return l.ttl
-}
-
-// startOf is from when the caller's lease counts. Where the store's is longer
-// (a session that began some time ago, a long minimum), the caller's, whose end
-// the core keeps itself, may begin later, up to now: it is over before the
-// store's is.
+// startOf is when the validity of a grant begins. If the store's lease is longer
+// than the caller's (its minimum is, or it is that of a session that began some
+// time ago), the core ends the caller's lease itself. Then the validity may begin
+// later, up to now, as long as it is over before the store's lease.
 func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Time) time.Time {
 	given := req.TTL
 	if g.TTL > 0 {
@@ -117,25 +96,39 @@ func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Tim
 	return asked
 }
 
+// wantsRenewal reports whether the next renewal may be sent. With leases.mu held.
+func (l *lease) wantsRenewal() bool {
+	longer := l.fixedUntil.After(l.validUntil)
+	return (l.renewers > 0 || l.provisional || longer) && !l.renewing && l.renewAt.Before(l.validUntil)
+}
+
+// length is the length that the next renewal asks for. A provisional lease is
+// renewed for what the request asked for, its minimum hold included.
+func (l *lease) length() time.Duration {
+	if l.provisional {
+		return max(l.ttl, l.minHold)
+	}
+	return l.ttl
+}
+
 // addHandle makes k a handle. With leases.mu held, or before l is shared.
-func (l *lease) addHandle(k *Lock, r *request) *Lock {
+func (l *lease) addHandle(k *Lock, r *request) {
 	k.lease = l
 	k.renews = !r.fixed
 	if k.renews {
 		l.renewers++
 	}
 	l.handles = append(l.handles, k)
-	return k
 }
 
-// renewedAt counts a lease of the given length from when it was asked for; the
-// answer came now. It never shortens. With leases.mu held, or before l is shared.
-func (l *lease) renewedAt(asked time.Time, length time.Duration, now time.Time) {
-	if most := l.storeCap; most > 0 && length > most {
-		// The store keeps it for no longer than that after each sign of life: a
-		// longer lease is renewed like that until its end, so that a process that
-		// was stopped meanwhile knows of its loss by the clock.
-		if end := asked.Add(length - l.book.marginOf(length)); l.renewers == 0 && end.After(l.fixedUntil) {
+// extendValidity counts a lease of the given length from when
+// it was asked for; the answer came now. It never shortens the validity. With
+// leases.mu held, or before l is shared.
+func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.Time) {
+	if most := l.storeMost; most > 0 && length > most {
+		// A longer fixed lease is renewed until its end, so that a process that was
+		// paused for longer than the store's lease learns of its loss by the clock.
+		if end := asked.Add(length - l.core.marginOf(length)); l.renewers == 0 && end.After(l.fixedUntil) {
 			l.fixedUntil = end
 		}
 		length = most
@@ -143,7 +136,7 @@ func (l *lease) renewedAt(asked time.Time, length time.Duration, now time.Time) 
 	// The next renewal comes TTL/3 after this one, or when no more than two thirds
 	// of the TTL are left of a longer lease.
 	l.renewAt = asked.Add(max(length/3, length-l.ttl+l.ttl/3))
-	if until := asked.Add(length - l.book.marginOf(length)); until.After(l.validUntil) {
+	if until := asked.Add(length - l.core.marginOf(length)); until.After(l.validUntil) {
 		l.validUntil = until
 	}
 	if until := now.Add(length); until.After(l.storeUntil) {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A store whose lease outlasts its validity (a session, a long minimum TTL) is
-// told when the lease is over, and not before.
+// On a store whose lease outlasts its validity (a session, a long minimum TTL) the
+// ticket is removed when the caller's lease is over, and not before.
 func TestLeaseThatOutlastsItsValidityIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sessions{stub: newStub()}
@@ -47,26 +47,26 @@ func TestShortLeaseOnAnOldSession(t *testing.T) {
 		}
 		l := locker.New(s, locker.WithSafetyMargin(0))
 		defer l.Close()
-		trusted := func() time.Duration {
+		validFor := func() time.Duration {
 			begun := time.Now()
 			k := acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 			<-k.Done()
 			return time.Since(begun)
 		}
-		if d := trusted(); d != 2*time.Second {
-			t.Errorf("trusted for %v of 2s", d)
+		if d := validFor(); d != 2*time.Second {
+			t.Errorf("valid for %v of 2s", d)
 		}
 		age = 59 * time.Second // of the session's minute
-		if d := trusted(); d != time.Second {
-			t.Errorf("trusted for %v, the session has 1s left", d)
+		if d := validFor(); d != time.Second {
+			t.Errorf("valid for %v, the session has 1s left", d)
 		}
 	})
 }
 
-// A store that grants a claim first is asked for the whole lease in time: for a
-// fixed one at once. A claim that cannot be renewed is trusted no longer than it
-// lasts, and a short hold does without the request.
-func TestClaim(t *testing.T) {
+// A provisional lease is renewed for the whole TTL in time; a fixed one, at once. If it
+// cannot be renewed it is valid no longer than it lasts, and a short hold costs no
+// renewal.
+func TestProvisionalLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
@@ -101,14 +101,14 @@ func TestClaim(t *testing.T) {
 		begun = time.Now()
 		<-acquire(t, l, "c", locker.WithTTL(9*time.Second)).Done()
 		if d := time.Since(begun); d != 3*time.Second {
-			t.Errorf("a claim of 3s was trusted for %v", d)
+			t.Errorf("a provisional lease of 3s was valid for %v", d)
 		}
 	})
 }
 
-// A safety margin that is longer than a provisional lease has the whole lease
-// asked for before the call returns.
-func TestMarginOfAClaim(t *testing.T) {
+// If the safety margin is longer than a provisional lease, that is renewed before the
+// call returns.
+func TestSafetyMarginOfAProvisionalLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		tickets := 0
@@ -130,14 +130,14 @@ func TestMarginOfAClaim(t *testing.T) {
 		})
 		<-k.Done()
 		if d := time.Since(begun); d != 5*time.Second {
-			t.Errorf("a lease of 9s with a margin of 4s was trusted for %v", d)
+			t.Errorf("a lease of 9s with a margin of 4s was valid for %v", d)
 		}
 	})
 }
 
-// A safety margin that leaves nothing of the leases of a store is an error, not a
-// lock that is lost again and again.
-func TestMarginOfAStoreWithShortLeases(t *testing.T) {
+// A safety margin as long as the leases of a store is an error, not a lock that is lost
+// at once.
+func TestSafetyMarginOfAStoreWithShortLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
@@ -149,14 +149,14 @@ func TestMarginOfAStoreWithShortLeases(t *testing.T) {
 		defer l.Close()
 		_, err := l.Acquire(t.Context(), "a", locker.WithTTL(9*time.Second))
 		want(t, err, locker.ErrUnsupported)
-		if n := s.lineLen(t, "a"); n != 0 {
+		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets are left", n)
 		}
 	})
 }
 
-// A fixed lease that is longer than the store's is renewed until its end, and
-// trusted no longer than the store's after each sign of life.
+// A fixed lease that is longer than the store's is renewed until its end, and valid
+// no longer than the store's after each renewal.
 func TestFixedLeaseLongerThanTheStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -180,7 +180,7 @@ func TestFixedLeaseLongerThanTheStores(t *testing.T) {
 		})
 		<-k.Done()
 		if d := time.Since(begun); d != 3*time.Second {
-			t.Errorf("valid for %v without a sign of life, the store's lease is 3s", d)
+			t.Errorf("valid for %v without a renewal, the store's lease is 3s", d)
 		}
 	})
 }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Lock is a handle on a lock that is held, or was. Every Acquire returns one of
-// its own, a re-entrant one too; each is released once, in any order, and the
-// store's ticket goes with the last. All methods may be called from many
-// goroutines at once.
+// Lock is a handle on a lock that is held, or was. Every Acquire returns a handle
+// of its own, also when it re-enters. Each handle is released once, in any order,
+// and the store's ticket is removed with the last. All methods may be called from
+// many goroutines at once.
 type Lock struct {
 	c       *Client // nil for a group
 	lease   *lease  // nil for a group
@@ -19,15 +19,15 @@ type Lock struct {
 
 	mu    sync.Mutex
 	gone  bool  // of a group: Release was called
-	err   error // ErrLost or ErrReleased when ended
+	err   error // nil, then ErrLost or ErrReleased
 	done  chan struct{}
-	hooks map[*hook]struct{} // run when ended
+	hooks map[*hook]struct{} // run when the handle ends
 }
 
 type hook struct{ run func(err error) }
 
-// Name returns the name of the lock; of several (AcquireAll) the names in order,
-// joined by commas.
+// Name returns the name of the lock. For several (AcquireAll) it returns the names
+// in order, separated by commas.
 func (k *Lock) Name() string {
 	if k.lease != nil {
 		return k.lease.hold.Name
@@ -39,7 +39,7 @@ func (k *Lock) Name() string {
 	return strings.Join(names, ",")
 }
 
-// Owner returns the owner that Inspect shows: that of WithOwner, or a text that
+// Owner returns the owner that Inspect shows: the one of WithOwner, or a text that
 // names this process.
 func (k *Lock) Owner() string {
 	if k.lease != nil {
@@ -48,10 +48,10 @@ func (k *Lock) Owner() string {
 	return k.members[0].Owner()
 }
 
-// Token returns the fencing token: it is greater than that of every earlier
-// grant of the name. Of several locks (AcquireAll) it is the greatest. Fencing is
-// per name: a resource compares the token of its own name, which Locks has,
-// and never the group's, since other groups have only some of its names.
+// Token returns the fencing token. It is greater than that of every earlier grant
+// of the name. For several locks (AcquireAll) it is the greatest. Fencing is per
+// name: a resource compares the token of its own name, which Locks has, never that
+// of the group, because another group may have only some of its names.
 func (k *Lock) Token() uint64 {
 	if k.lease != nil {
 		return k.lease.hold.Token
@@ -63,8 +63,8 @@ func (k *Lock) Token() uint64 {
 	return most
 }
 
-// Locks returns the locks that AcquireAll took, sorted by name, or k alone. They
-// are for reading; release k.
+// Locks returns the locks that AcquireAll took, sorted by name, or k alone. Read
+// them, and release k.
 func (k *Lock) Locks() []*Lock {
 	if k.lease != nil {
 		return []*Lock{k}
@@ -85,9 +85,8 @@ func (k *Lock) Done() <-chan struct{} {
 	return k.done
 }
 
-// Err returns nil while the lock is held, then ErrLost or ErrReleased. It looks
-// at the clock: after a pause of the process it knows of the loss before Done
-// does.
+// Err returns nil while the lock is held, then ErrLost or ErrReleased. It reads the
+// clock: after a pause of the process it reports a loss before Done is closed.
 func (k *Lock) Err() error {
 	if k.lease != nil {
 		k.c.leases.expire(k.lease, k.c.clock.now())
@@ -100,8 +99,8 @@ func (k *Lock) Err() error {
 	return k.err
 }
 
-// end ends the handle, once; it reports whether this call did it. Contexts end
-// before Done is closed: who is woken by that finds them ended.
+// end ends the handle. It reports false when the handle had ended before. Contexts
+// end before Done is closed, so that whoever waits for Done finds them ended.
 func (k *Lock) end(err error) bool {
 	k.mu.Lock()
 	if k.err != nil {
@@ -121,8 +120,8 @@ func (k *Lock) end(err error) bool {
 	return true
 }
 
-// onEnd runs f when k ends, or now if it has. The function it returns takes
-// that back.
+// onEnd runs f when k ends, or now if it has ended. The function that it returns
+// cancels that.
 func (k *Lock) onEnd(f func(err error)) (cancel func()) {
 	k.mu.Lock()
 	if err := k.err; err != nil {
@@ -148,9 +147,9 @@ func (k *Lock) onEnd(f func(err error)) (cancel func()) {
 // released (ErrReleased), or with parent. FromContext finds the lock in it.
 //
 // Acquire of the same name on the same Locker under this context re-enters. Every
-// goroutine that gets the context inherits that: two workers started under
-// a held lock both re-enter and do not exclude each other. Where they must,
-// they acquire with WithoutReentry, or under another name.
+// goroutine that gets the context inherits that: two workers started under a held
+// lock both re-enter and do not exclude each other. If they have to, acquire with
+// WithoutReentry, or another name.
 func (k *Lock) Context(parent context.Context) context.Context {
 	for _, m := range k.Locks() {
 		outer, _ := parent.Value(m.c).(*nest)
@@ -163,12 +162,11 @@ func (k *Lock) Context(parent context.Context) context.Context {
 	return ctx
 }
 
-// Extend lengthens the lease to at least ttl from now; it never shortens it.
-// It is for fixed leases, and for work that knows it will outlast an outage of
-// the store. ErrInvalidOption says that ttl makes no sense, ErrLost or
-// ErrReleased that there is nothing to extend; any other error, as
-// ErrUnavailable, leaves the lease as it was or, if only the answer was lost,
-// longer.
+// Extend lengthens the lease to at least ttl from now; it never shortens it. It is
+// for fixed leases, and for work that has to outlast an outage of the store.
+// ErrInvalidOption means that ttl is invalid; ErrLost and ErrReleased, that the lock
+// is not held any more. After any other error, such as ErrUnavailable, the lease is
+// as it was or, if only the answer was lost, longer.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if k.lease == nil {
 		return k.extendGroup(ctx, ttl)
@@ -177,7 +175,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
-	if err := (&request{ttl: ttl}).check(k.c); err != nil {
+	if err := (&request{ttl: ttl}).check(k.c.core); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -189,13 +187,12 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	return k.c.leases.extend(ctx, k.lease, ttl)
 }
 
-// Release gives the lock back. It works with a ctx that has ended, and comes
-// back within the bound for a release (WithReleaseTimeout). ErrReleased says
-// that this handle was released before, ErrLost that the lock was lost (and
-// nobody else's was touched). Any other error says that the store has not
-// confirmed the release: the handle has ended all the same, and the ticket is
-// removed in the background as soon as the store answers; at the latest its lease
-// ends by itself.
+// Release releases the lock. It works with a ctx that has ended, and returns within
+// the bound for a release (WithReleaseTimeout). ErrReleased means that this handle
+// was released before; ErrLost, that the lock was lost (nobody else's lock was
+// touched). Any other error means that the store has not confirmed the release: the
+// handle has ended all the same, and the ticket is removed in the background as soon
+// as the store answers, or ends with its lease.
 func (k *Lock) Release(ctx context.Context) error {
 	if k.lease == nil {
 		return k.releaseGroup(ctx)
@@ -203,10 +200,10 @@ func (k *Lock) Release(ctx context.Context) error {
 	return k.release(ctx, time.Time{})
 }
 
-// release is Release with a bound that others share; zero: one of its own.
+// release is Release until the given time; zero: within a bound of its own.
 func (k *Lock) release(ctx context.Context, until time.Time) error {
 	c := k.c
-	c.leases.expire(k.lease, c.clock.recent()) // the store knows what a suspension has ended
+	c.leases.expire(k.lease, c.clock.recent()) // after a suspension the store's answer decides
 	if !k.end(ErrReleased) {
 		return c.fail("release", k.Name(), k.Err())
 	}
@@ -214,11 +211,8 @@ func (k *Lock) release(ctx context.Context, until time.Time) error {
 		return nil // Close releases the lease
 	}
 	defer c.tasks.done()
-	if !c.leases.drop(k) {
-		return nil
-	}
 	if until.IsZero() {
 		until = time.Now().Add(c.releaseTimeout)
 	}
-	return c.fail("release", k.Name(), c.leases.remove(ctx, k.lease, until))
+	return c.fail("release", k.Name(), c.leases.release(ctx, k, until))
 }

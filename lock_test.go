@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// TestDoneComesLast: who is woken by Done finds the lock's contexts ended.
+// A goroutine that waits for Done finds the contexts of the lock ended.
 func TestDoneComesLast(t *testing.T) {
 	l := locker.New(memory.New())
 	defer l.Close()

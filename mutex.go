@@ -15,14 +15,14 @@ import (
 //	}
 //	defer held.Release(ctx)
 //
-// Lock returns a handle, and there is no Unlock: a lock can be lost, and a handle
-// never releases somebody else's. All methods may be called from many goroutines
-// at once, and exclude them as they exclude processes.
+// Lock returns a handle to release, and there is no Unlock, because a lock can be
+// lost and a handle never releases somebody else's lock. All methods may be called
+// from many goroutines at once, and exclude goroutines as they exclude processes.
 type Mutex struct{ b binding }
 
-// NewMutex binds a name and options that apply to every call. It reaches no
-// store, and panics when l is nil. Names and options that make no sense are
-// reported by each call; Shared and Limit are ErrInvalidOption here.
+// NewMutex binds a name and options that apply to every call. It does not ask the
+// store, and panics when l is nil. Invalid names and options are reported by each
+// call. Shared and Limit are invalid for a Mutex.
 func NewMutex(l Locker, name string, opts ...Option) *Mutex {
 	return &Mutex{bind("NewMutex", l, name, opts)}
 }
@@ -46,7 +46,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opts
 }
 
 // RWMutex is a readers/writer lock bound to a name: any number of readers, or one
-// writer. Nobody overtakes anybody, so neither readers nor writers starve.
+// writer. The queue is first come, first served, so neither readers nor writers
+// starve.
 type RWMutex struct{ b binding }
 
 // NewRWMutex is NewMutex for readers and writers.
@@ -87,13 +88,13 @@ func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error, o
 	return m.b.do(ctx, reader, fn, opts)
 }
 
-// Semaphore is a number of permits bound to a name.
+// Semaphore is a semaphore bound to a name: a number of permits.
 type Semaphore struct {
 	b binding
 	n int
 }
 
-// NewSemaphore is NewMutex for n permits. All who use the name give the same n.
+// NewSemaphore is NewMutex for n permits. All users of the name give the same n.
 func NewSemaphore(l Locker, name string, n int, opts ...Option) *Semaphore {
 	return &Semaphore{bind("NewSemaphore", l, name, opts), n}
 }
@@ -101,12 +102,12 @@ func NewSemaphore(l Locker, name string, n int, opts ...Option) *Semaphore {
 // Name returns the name.
 func (s *Semaphore) Name() string { return s.b.name }
 
-// Acquire waits for a permit, which the Lock's Release gives back.
+// Acquire waits for a permit, which Lock.Release returns.
 func (s *Semaphore) Acquire(ctx context.Context, opts ...Option) (*Lock, error) {
 	return s.b.acquire(ctx, Limit(s.n), opts)
 }
 
-// TryAcquire takes a permit if there is one now.
+// TryAcquire takes a permit if one is free now.
 func (s *Semaphore) TryAcquire(ctx context.Context, opts ...Option) (*Lock, error) {
 	return s.b.tryAcquire(ctx, Limit(s.n), opts)
 }
@@ -116,8 +117,8 @@ func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context) error, 
 	return s.b.do(ctx, Limit(s.n), fn, opts)
 }
 
-// exclusive and reader say how a name is acquired, whatever the defaults of the
-// Client are.
+// exclusive and reader are how a name is acquired, whatever the Client's defaults
+// are.
 func exclusive(r *request) { r.shared, r.permits, r.limit = false, false, 0 }
 func reader(r *request)    { r.shared, r.permits, r.limit = true, false, 0 }
 
@@ -135,7 +136,7 @@ func bind(what string, l Locker, name string, opts []Option) binding {
 	return binding{l: l, name: name, opts: append([]Option(nil), opts...)}
 }
 
-// all puts the options together, the kind last.
+// all returns the options of one call, the kind last.
 func (b *binding) all(kind Option, opts []Option) ([]Option, error) {
 	all := append(append(make([]Option, 0, len(b.opts)+len(opts)+1), b.opts...), opts...)
 	var r request
@@ -145,7 +146,7 @@ func (b *binding) all(kind Option, opts []Option) ([]Option, error) {
 		}
 	}
 	if r.shared {
-		return nil, fmt.Errorf("locker: %q: %w", b.name, invalid("Shared and Limit: the type of the lock says that"))
+		return nil, fmt.Errorf("locker: %q: %w", b.name, invalid("Shared and Limit: the type of the lock decides that"))
 	}
 	return append(all, kind), nil
 }

@@ -23,8 +23,8 @@ func permits(s *locker.Semaphore) bound {
 	return bound{s.Acquire, s.TryAcquire, s.Do}
 }
 
-// Who is let in beside whom, by each of the three ways, also when the Client's
-// defaults say something else.
+// Which locks exclude which, in each of the three ways to acquire them, also when the
+// Client's defaults are others.
 func TestBoundLocks(t *testing.T) {
 	for _, defaults := range []locker.Option{nil, locker.Shared(), locker.Limit(2)} {
 		l := locker.New(memory.New(), locker.WithDefaults(defaults))
@@ -88,7 +88,8 @@ func testBound(t *testing.T, holds []bound, wants bound, denied bool) {
 	}
 }
 
-// The options of the constructor hold for every call, and a call's come after them.
+// The options of the constructor apply to every call; those of the call come after
+// them.
 func TestBoundOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.New())

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// EventKind says what an Event tells.
+// EventKind is the kind of an Event.
 type EventKind int
 
-// What an observer is told.
+// The kinds of events.
 const (
 	EventWaiting     EventKind = iota + 1 // the ticket is queued and not granted; Acquired or Failed follows; Elapsed is the time of the call so far
 	EventRejoined                         // the waiting ticket was gone after an outage; a new one is queued at the tail
 	EventAcquired                         // granted; Elapsed is the time of the call
-	EventReentered                        // one more handle on a lock that is held; Elapsed is the time of the call
-	EventRenewed                          // the lease was renewed; Elapsed is the time the request took
-	EventRenewFailed                      // a renewal failed and is tried again; Err says why
-	EventLost                             // the lock was lost; Elapsed is the time held, Err the cause
-	EventReleased                         // the last handle was released; Elapsed is the time held, Err is set if the store has not confirmed it
+	EventReentered                        // another handle on a lock that is held; Elapsed is the time of the call
+	EventRenewed                          // the lease was renewed; Elapsed is the time of the request
+	EventRenewFailed                      // a renewal failed and is tried again; Err is the reason
+	EventLost                             // the lock was lost; Elapsed is how long it was held, Err the cause
+	EventReleased                         // the last handle was released; Elapsed is how long the lock was held, Err is set if the store has not confirmed the release
 	EventFailed                           // an acquisition failed; Elapsed is the time of the call, Err the reason
 )
 
@@ -29,7 +29,7 @@ var eventNames = [...]string{
 	EventLost: "lost", EventReleased: "released", EventFailed: "failed",
 }
 
-// String returns the kind in words.
+// String returns the kind as text, such as "acquired".
 func (k EventKind) String() string {
 	if k > 0 && int(k) < len(eventNames) {
 		return eventNames[k]
@@ -37,11 +37,11 @@ func (k EventKind) String() string {
 	return "unknown event"
 }
 
-// Event is one fact about one lock of a Client.
+// Event is one event of an acquisition, or of the lock that it acquired.
 //
-// Events with the same ID come one after the other: Waiting, Rejoined, then
-// Acquired, Reentered or Failed; after Acquired come Renewed and RenewFailed,
-// and last Released or Lost. Every Acquired is followed by one of these two.
+// Events with the same ID come one after the other: Waiting and Rejoined, then
+// Acquired, Reentered or Failed; after Acquired come Renewed and RenewFailed, and
+// last Released or Lost. One of these two follows every Acquired.
 type Event struct {
 	Kind     EventKind
 	ID       uint64 // of the acquisition, in all its events and those of the lock that it got; unique in the process
@@ -50,34 +50,34 @@ type Event struct {
 	Owner    string
 	Token    uint64        // 0 before the grant
 	Shared   bool          // a reader or a permit
-	Waited   bool          // Acquired, Reentered, Failed: EventWaiting was told before, and ends with this
-	Degraded bool          // Acquired: a substitute for the store has granted (driver.Grant.Degraded)
+	Waited   bool          // Acquired, Reentered, Failed: EventWaiting came before, and ends with this event
+	Degraded bool          // Acquired: a substitute for the store has granted the lock (driver.Grant.Degraded)
 	Elapsed  time.Duration // see the kinds
 	Err      error         // see the kinds
 }
 
-// acquisitions counts the acquisitions that observers are told of.
+// acquisitions counts the acquisitions that have observers.
 var acquisitions atomic.Uint64
 
-// tell tells the observers.
-func (c *core) tell(ctx context.Context, e Event) {
+// notify calls the observers.
+func (c *core) notify(ctx context.Context, e Event) {
 	e.Store = c.store
 	for _, f := range c.observers {
 		f(ctx, e)
 	}
 }
 
-// observed is what a lease has for the observers.
+// observed is what a lease keeps for the observers.
 type observed struct {
-	ctx context.Context // the values of the acquisition's
+	ctx context.Context // has the values of the acquisition's context
 	id  uint64          // of the acquisition
 
-	// mu is held while an event of the lease is told, from before others may end the
-	// lease, so that events come in order. It is taken before leases.mu.
+	// mu is held during an event of the lease, from before others can end the lease,
+	// so that its events come in order. It is taken before leases.mu.
 	mu sync.Mutex
 }
 
-// lock begins to tell of a lease; nil: nobody observes it.
+// lock begins an event. It does nothing for nil, a lease without observers.
 func (o *observed) lock() {
 	if o != nil {
 		o.mu.Lock()
@@ -90,16 +90,16 @@ func (o *observed) unlock() {
 	}
 }
 
-// tell tells the observers of a lease, after the events before.
-func (l *lease) tell(ctx context.Context, kind EventKind, elapsed time.Duration, err error) {
+// notify calls the observers after the events before.
+func (l *lease) notify(ctx context.Context, kind EventKind, elapsed time.Duration, err error) {
 	if o := l.observed; o != nil {
 		o.lock()
 		defer o.unlock()
-		l.book.tell(ctx, l.event(kind, elapsed, err))
+		l.core.notify(ctx, l.event(kind, elapsed, err))
 	}
 }
 
-// context is what observers get with an event that no call is the cause of.
+// context is what observers get with an event that no call has caused.
 func (l *lease) context() context.Context {
 	if l.observed == nil {
 		return context.Background()
@@ -107,7 +107,7 @@ func (l *lease) context() context.Context {
 	return l.observed.ctx
 }
 
-// event is an Event about a lease that is observed.
+// event is an Event of a lease that has observers.
 func (l *lease) event(kind EventKind, elapsed time.Duration, err error) Event {
 	return Event{
 		Kind: kind, ID: l.observed.id, Name: l.hold.Name, Owner: l.owner, Token: l.hold.Token,

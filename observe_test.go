@@ -13,9 +13,83 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &events{}
+		l := locker.New(memory.New(), locker.WithObserver(seen.add), locker.WithObserver(nil))
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(3*time.Second))
+		got := make(chan *locker.Lock)
+		go func() { got <- acquire(t, l, "a", locker.WithOwner("me")) }()
+		time.Sleep(5 * time.Second)
+		release(t, k)
+		release(t, <-got)
+		if a := seen.of(locker.EventAcquired); len(a) != 2 || a[1].Elapsed != 5*time.Second || a[1].Owner != "me" || a[1].Token == 0 {
+			t.Errorf("acquired: %+v", a)
+		}
+		if r := seen.of(locker.EventReleased); len(r) != 2 || r[0].Elapsed != 5*time.Second {
+			t.Errorf("released: %+v", r)
+		}
+		if w := seen.of(locker.EventWaiting); len(w) != 1 || w[0].Kind.String() != "waiting" {
+			t.Errorf("waiting: %+v", w)
+		}
+		if r := seen.of(locker.EventRenewed); len(r) == 0 {
+			t.Error("no events of renewals")
+		}
+	})
+}
+
+// Observers get the context of the call, and every acquisition that waits ends with
+// an event.
+func TestObserversBalance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		ctx := context.WithValue(context.Background(), key{}, "span")
+		var mu sync.Mutex
+		waiting, kinds := 0, map[locker.EventKind]int{}
+		l := locker.New(newStub(), locker.WithObserver(func(ctx context.Context, e locker.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			kinds[e.Kind]++
+			if e.Kind == locker.EventWaiting {
+				waiting++
+			}
+			if e.Waited {
+				waiting--
+			}
+			if ctx.Value(key{}) != "span" || e.Kind != locker.EventAcquired && e.Kind != locker.EventWaiting && ctx.Err() != nil && e.Kind != locker.EventFailed {
+				t.Errorf("%v came with %v", e.Kind, ctx)
+			}
+		}))
+		defer l.Close()
+		k, err := l.Acquire(ctx, "a", locker.WithTTL(3*time.Second), locker.WithOwner("me"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Acquire(ctx, "a", locker.WithWait(2*time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		_, err = l.TryAcquire(ctx, "a")
+		want(t, err, locker.ErrNotAcquired)
+		time.AfterFunc(time.Second, func() { _ = k.Release(ctx) })
+		k, err = l.Acquire(ctx, "a", locker.WithTTL(3*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := l.Break(ctx, "a", k.Token()); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if waiting != 0 || kinds[locker.EventWaiting] != 2 || kinds[locker.EventFailed] != 2 || kinds[locker.EventLost] != 1 || kinds[locker.EventRenewed] == 0 {
+			t.Errorf("%d still wait; %v", waiting, kinds)
+		}
+	})
+}
+
 // Events of one lock come in order, though another goroutine ends it while the
-// observers are still told of the event before.
-func TestObserversHearInOrder(t *testing.T) {
+// observers still run for the event before.
+func TestObserversAreCalledInOrder(t *testing.T) {
 	for _, first := range []locker.EventKind{locker.EventAcquired, locker.EventRenewed} {
 		t.Run(first.String(), func(t *testing.T) {
 			t.Parallel()
@@ -28,40 +102,40 @@ func TestObserversHearInOrder(t *testing.T) {
 					return
 				}
 				once.Do(func() {
-					told := make(chan struct{})
+					broken := make(chan struct{})
 					ended.Go(func() {
-						_ = l.Break(context.Background(), e.Name, e.Token) // tells of the loss before it returns
-						close(told)
+						_ = l.Break(context.Background(), e.Name, e.Token) // notifies of the loss before it returns
+						close(broken)
 					})
 					select {
-					case <-told:
+					case <-broken:
 					case <-time.After(50 * time.Millisecond):
 					}
 					close(reached)
 				})
 			}
-			var told events
-			l = locker.New(memory.New(), locker.WithObserver(slow), locker.WithObserver(told.add))
+			var seen events
+			l = locker.New(memory.New(), locker.WithObserver(slow), locker.WithObserver(seen.add))
 			defer l.Close()
 			if _, err := l.Acquire(t.Context(), "a", locker.WithTTL(300*time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
 			<-reached
 			ended.Wait()
-			kinds := told.kinds()
+			kinds := seen.kinds()
 			if i := slices.Index(kinds, first); i < 0 || i > slices.Index(kinds, locker.EventLost) {
-				t.Errorf("told %v", kinds)
+				t.Errorf("events %v", kinds)
 			}
 		})
 	}
 }
 
-// All events of an acquisition and of its lock have one ID, which no other has, and
-// name the store.
+// All events of an acquisition and of its lock have the same ID, which no other
+// acquisition has, and name the store.
 func TestEventsOfOneAcquisition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
-		l := locker.New(s, locker.WithObserver(told.add))
+		s, seen := newStub(), &events{}
+		l := locker.New(s, locker.WithObserver(seen.add))
 		defer l.Close()
 		k := acquire(t, l, "a")
 		s.set(func(s *stub) {
@@ -77,7 +151,7 @@ func TestEventsOfOneAcquisition(t *testing.T) {
 		time.Sleep(4 * time.Second)
 
 		ids := map[uint64][]locker.EventKind{}
-		for _, e := range told.all() {
+		for _, e := range seen.all() {
 			if e.Store != "memory" {
 				t.Errorf("%v on store %q", e.Kind, e.Store)
 			}
@@ -102,12 +176,12 @@ func TestEventsOfOneAcquisition(t *testing.T) {
 	})
 }
 
-// A re-entry that has waited ends with what it began with: what a gauge counted up
-// is counted down under the same attributes.
+// A re-entry that has waited ends with the attributes that it began with, so that a
+// gauge is counted down where it was counted up.
 func TestEventsOfAReentryThatWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &events{}
-		l := locker.New(memory.New(), locker.WithObserver(told.add))
+		seen := &events{}
+		l := locker.New(memory.New(), locker.WithObserver(seen.add))
 		defer l.Close()
 		first := acquire(t, l, "a")
 		var group sync.WaitGroup
@@ -124,21 +198,21 @@ func TestEventsOfAReentryThatWaited(t *testing.T) {
 			t.Error(err)
 		}
 		group.Wait()
-		for _, e := range told.all() {
+		for _, e := range seen.all() {
 			if e.Kind != locker.EventReentered {
 				continue
 			}
 			if !e.Waited || !e.Shared || e.Elapsed != time.Second || e.Owner != "me" || e.Token == 0 {
-				t.Errorf("told %+v", e)
+				t.Errorf("event %+v", e)
 			}
 			return
 		}
-		t.Error("no re-entry was told")
+		t.Error("no event of the re-entry")
 	})
 }
 
-// What Close releases is told with the context of its acquisition.
-func TestCloseTellsWithTheContextOfTheAcquisition(t *testing.T) {
+// The event of a lock that Close releases has the context of its acquisition.
+func TestCloseNotifiesWithTheContextOfTheAcquisition(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(context.Background(), key{}, "span")
 	var seen []any
@@ -158,8 +232,8 @@ func TestCloseTellsWithTheContextOfTheAcquisition(t *testing.T) {
 	}
 }
 
-// Who has no observer does not pay for those who have: an uncontended cycle in memory
-// makes six allocations.
+// A Client without observers does not pay for those of others: an uncontended cycle in
+// memory makes six allocations.
 func TestNoObserverCostsNothing(t *testing.T) {
 	l := locker.New(memory.New())
 	defer l.Close()

@@ -10,6 +10,22 @@ import (
 	"github.com/lockerproject/locker"
 )
 
+func TestMemoryTokensGrowForEver(t *testing.T) {
+	last := uint64(0)
+	for range 3 {
+		l, err := locker.Open(t.Context(), "memory://tokens")
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := acquire(t, l, "a")
+		if k.Token() <= last {
+			t.Errorf("token %d after %d", k.Token(), last)
+		}
+		last = k.Token()
+		_ = l.Close()
+	}
+}
+
 func TestOpenMemory(t *testing.T) {
 	ctx := context.Background()
 	open := func(url string) *locker.Client {
@@ -79,7 +95,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", url, err, part)
 		}
 		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: the error tells the password: %v", url, err)
+			t.Errorf("%s: the error contains the password: %v", url, err)
 		}
 	}
 }

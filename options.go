@@ -18,7 +18,8 @@ const (
 	DefaultReleaseTimeout = 5 * time.Second
 )
 
-// minTTL is the shortest lease: less is taken for a number without a unit.
+// minTTL is the shortest lease. A shorter one is most likely a number without its
+// unit.
 const minTTL = time.Millisecond
 
 // maxText is the longest name, owner or note, in bytes.
@@ -28,80 +29,78 @@ const maxText = 512
 // are reported as ErrInvalidOption by the call that receives them.
 type Option func(*request)
 
-// request is what the options of one acquisition add up to.
+// request is the result of all options of one acquisition.
 type request struct {
 	ttl     time.Duration
-	fixed   bool
 	wait    time.Duration
-	limited bool // wait is set
+	minHold time.Duration
 	owner   string
-	owned   bool // owner is set
 	note    string
-	shared  bool
-	permits bool // limit is set
 	limit   int
 
+	limited   bool // wait is set
+	owned     bool // owner is set
+	permits   bool // limit is set
+	shared    bool
+	fixed     bool
 	noReentry bool
-	minHold   time.Duration
 }
 
-// leaseLength is the lease that the request asks for at first: it covers the
-// minimum hold.
+// leaseLength is the length of the first lease, which covers the minimum hold.
 func (r *request) leaseLength() time.Duration { return max(r.ttl, r.minHold) }
 
-// WithTTL sets the length of the lease, a millisecond or more; the default is
-// 30 s. A Lock that is renewed outlives it; when its process dies, the lock passes
-// on after it.
+// WithTTL sets the length of the lease: a millisecond or more, 30 s by default. A
+// Lock that is renewed lasts longer; if its process dies, the lease ends by itself.
 func WithTTL(d time.Duration) Option { return func(r *request) { r.ttl = d } }
 
 // WithoutRenewal asks for a fixed lease: it ends after TTL even if the holder
 // lives, unless Extend lengthens it.
 func WithoutRenewal() Option { return func(r *request) { r.fixed = true } }
 
-// WithWait bounds the wait in Acquire: after d it gives up with
-// ErrNotAcquired or, if the store has not said that the ticket is queued, with
-// ErrUnavailable. Zero does not wait at all. TryAcquire never waits and ignores
-// it.
+// WithWait bounds the wait in Acquire. After d Acquire fails with ErrNotAcquired
+// or, if the store has not confirmed that the ticket is queued, with
+// ErrUnavailable. Zero means not to wait at all. TryAcquire never waits and ignores
+// this option.
 func WithWait(d time.Duration) Option {
 	return func(r *request) { r.wait, r.limited = d, true }
 }
 
-// WithOwner names the owner, 1 to 512 bytes of UTF-8. On one Locker the same
-// owner re-enters what it holds; Inspect shows it. The default names the
-// process and never re-enters.
+// WithOwner sets the owner, 1 to 512 bytes of UTF-8. Inspect shows it, and on one
+// Locker the same owner re-enters what it holds. The default owner names the
+// process and does not re-enter.
 func WithOwner(id string) Option {
 	return func(r *request) { r.owner, r.owned = id, true }
 }
 
-// WithNote sets free text that Inspect shows, at most 512 bytes of UTF-8.
+// WithNote sets a free text that Inspect shows, at most 512 bytes of UTF-8.
 func WithNote(s string) Option { return func(r *request) { r.note = s } }
 
-// WithoutReentry makes the acquisition queue even under a context, or for an
-// owner, that already holds the name. It is for goroutines that share the
-// context of a held lock and must exclude each other. Who holds the name and
-// waits for it this way without a limit waits for itself.
+// WithoutReentry makes the acquisition queue even under a context, or for an owner,
+// that already holds the name. It is for goroutines that share the context of a
+// held lock and must exclude each other. A holder that waits for its own lock in
+// this way, without a limit, waits for ever.
 func WithoutReentry() Option { return func(r *request) { r.noReentry = true } }
 
-// WithMinHold keeps the lock from being passed on before d after its grant, even
-// if it is released earlier, its Client is closed or its process ends: for jobs
-// that must run once per period on machines whose clocks differ (as
-// lockAtLeastFor of ShedLock). The store's lease is at least d long at first, so
-// that a process that dies early keeps the lock from others for that long. A
-// store that cannot give such a lease refuses with ErrUnsupported. A re-entry
-// cannot ask for more than the first acquisition did.
+// WithMinHold sets the minimum hold: nobody else is granted the lock before d after
+// its grant, even if it is released earlier, its Client is closed or its process
+// ends. It is for jobs that must run once per period on machines whose clocks differ
+// (as lockAtLeastFor of ShedLock). The store's first lease is at least d long, so
+// that the minimum hold outlasts the process. A store that cannot give such a lease
+// refuses with ErrUnsupported. A re-entry cannot ask for more than the first
+// acquisition did.
 func WithMinHold(d time.Duration) Option { return func(r *request) { r.minHold = d } }
 
-// Shared asks to be a reader: any number of readers hold at once, and no
-// writer with them.
+// Shared asks for a shared lock, that of a reader: any number of readers hold it at
+// once, and no writer with them.
 func Shared() Option { return func(r *request) { r.shared = true } }
 
-// Limit asks for one of n permits; it implies Shared. All who use a name as a
+// Limit asks for one of n permits; it implies Shared. All users of a name as a
 // semaphore give the same n.
 func Limit(n int) Option {
 	return func(r *request) { r.limit, r.permits, r.shared = n, true, true }
 }
 
-// read applies the options over the client's defaults and checks them.
+// read applies the Client's defaults and then opts, and checks the result.
 func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 	r.ttl = DefaultTTL
 	for _, o := range c.defaults {
@@ -114,7 +113,7 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 			o(r)
 		}
 	}
-	if err := r.check(c); err != nil {
+	if err := r.check(c.core); err != nil {
 		return err
 	}
 	if r.limited && r.wait > 0 {
@@ -125,7 +124,9 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 	return nil
 }
 
-func (r *request) check(c *Client) error {
+// check returns ErrInvalidOption for what is wrong with the request or with the
+// options of the Client.
+func (r *request) check(c *core) error {
 	switch {
 	case c.margin < 0:
 		return invalid("safety margin %v: want zero or more", c.margin)
@@ -181,44 +182,44 @@ func checkName(name string) error {
 // A ClientOption changes a Client. A nil ClientOption does nothing.
 type ClientOption func(*Client)
 
-// WithDefaults sets options that apply to every acquisition of the Client,
-// before those of the call.
+// WithDefaults sets options of every acquisition of the Client. Those of the call
+// come after them.
 func WithDefaults(opts ...Option) ClientOption {
 	return func(c *Client) { c.defaults = append(c.defaults, opts...) }
 }
 
-// WithSafetyMargin sets by how much the store's lease outlasts its validity for
-// the holder: the Lock ends (Done, its contexts, ErrLost) d before TTL is over, so
-// that a write already on its way lands, and clocks that run at slightly
-// different speeds do no harm, before anybody else is granted. The idea is the
-// lock-delay of Chubby (Burrows, OSDI 2006, §2.4), for every store. A TTL must
-// be longer than the margin. The default is 1 % of the TTL, the drift that
-// Redlock assumes.
+// WithSafetyMargin sets how long before the end of the store's lease its validity
+// ends for the holder. That much before the TTL is over the Lock is lost (Done, its
+// contexts, ErrLost), so that a write that is already on its way arrives before
+// anybody else is granted the lock, and clocks that run at slightly different speeds
+// do no harm. The idea is the lock-delay of Chubby (Burrows, OSDI 2006, §2.4), for
+// every store. A TTL must be longer than the margin. The default is 1 % of the TTL,
+// the clock drift that Redlock assumes.
 func WithSafetyMargin(d time.Duration) ClientOption {
 	return func(c *Client) { c.margin, c.marginSet = d, true }
 }
 
-// WithAnswerTimeout sets how long the store may take to say that a ticket is
-// granted or queued, and to answer any other request but a release, before the
-// call fails with ErrUnavailable. The default is DefaultAnswerTimeout, 10 s. It
-// does not bound the wait in the queue: WithWait does.
+// WithAnswerTimeout sets how long the store may take to confirm that a ticket is
+// granted or queued, and to answer any other request except a release, before the
+// call fails with ErrUnavailable. The default is DefaultAnswerTimeout, 10 s. It does
+// not bound the wait in the queue: WithWait does.
 func WithAnswerTimeout(d time.Duration) ClientOption {
 	return func(c *Client) { c.answerTimeout = d }
 }
 
-// WithReleaseTimeout sets how long Release, and Close, wait for a store that does
-// not answer. The default is DefaultReleaseTimeout, 5 s. The removal of a ticket
-// goes on in the background after Release, and ends with Close.
+// WithReleaseTimeout sets how long Release and Close wait for a store that does not
+// answer. The default is DefaultReleaseTimeout, 5 s. After Release the removal of
+// the ticket continues in the background, at the latest until Close.
 func WithReleaseTimeout(d time.Duration) ClientOption {
 	return func(c *Client) { c.releaseTimeout = d }
 }
 
-// WithObserver calls f with every Event of the Client, and with the context of
-// the call that the event belongs to: of Acquire, of Release or, for what happens
-// in the background, one with the values of the acquisition's. Several
-// observers are called in order. f is called synchronously, from many
-// goroutines, and must return soon; it must not call methods of the Lock it is
-// told of, nor break that lock or close the Client.
+// WithObserver calls f with every Event of the Client. The context is that of the
+// call that the event belongs to (Acquire or Release) or, for what happens in the
+// background, one with the values of the acquisition's. Several observers are called
+// in order. f is called synchronously, from many goroutines, and must return soon.
+// It must not call methods of the Lock of the event, break that lock, or close the
+// Client.
 func WithObserver(f func(context.Context, Event)) ClientOption {
 	return func(c *Client) {
 		if f != nil {

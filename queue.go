@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Queue is who holds a lock and who waits for it, in order; holders come first.
+// Queue is the queue of a lock, in order: first the holders, then the waiters.
 type Queue struct {
 	Name    string
 	Tickets []Ticket
@@ -24,7 +24,7 @@ type Ticket struct {
 	Shared    bool
 	Limit     int // of a semaphore; 0: any number
 	Held      bool
-	Since     time.Time     // of the grant or, for a waiter, of queueing; by the store's clock
+	Since     time.Time     // of the grant or, for a waiter, of enqueueing; by the store's clock
 	Remaining time.Duration // of the holder's lease; 0 for a waiter
 }
 
@@ -51,9 +51,9 @@ func (c *Client) Inspect(ctx context.Context, name string) (Queue, error) {
 	return q, nil
 }
 
-// List returns the names that somebody holds or waits for, sorted. It is for
-// people and tools: on most stores it reads all that the prefix holds.
-// ErrUnsupported says that the store cannot list.
+// List returns the names that somebody holds or waits for, sorted. It is for people
+// and tools: on most stores it reads everything under the prefix. ErrUnsupported
+// means that the store cannot list.
 func (c *Client) List(ctx context.Context) ([]string, error) {
 	lister, ok := c.d.(driver.Lister)
 	if !ok {
@@ -68,10 +68,10 @@ func (c *Client) List(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), c.fail("list", "", err)
 }
 
-// Break removes the ticket with the given token from the queue of name, whoever's
-// it is. Its holder is told where the store can push, else at its next renewal:
-// until then two may believe that they hold the lock, and only the fencing
-// token keeps them apart. ErrLost says that no such ticket is queued.
+// Break removes the ticket with the given token from the queue of name, whoever owns
+// it. The holder is notified if the store can push; otherwise it notices at its next
+// renewal. Until then two may believe that they hold the lock, and only the fencing
+// token keeps them apart. ErrLost means that no such ticket is queued.
 func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	if err := checkName(name); err != nil {
 		return c.fail("break", name, err)
@@ -87,7 +87,7 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	return c.fail("break", name, err)
 }
 
-// noSuchTicket is ErrLost in other words: there was nothing to lose.
+// noSuchTicket is the ErrLost of Break.
 type noSuchTicket struct{ token uint64 }
 
 func (e *noSuchTicket) Error() string {

@@ -8,17 +8,17 @@ import (
 )
 
 // nest is what a context made by Lock.Context carries, under the Client as key:
-// the handle it was made of, and those of the contexts around it.
+// the handle that made it, and the nest of the context around it.
 type nest struct {
 	k     *Lock
 	outer *nest
 }
 
-// errEnded says that what was to be re-entered is held no more.
-var errEnded = errors.New("not held any more")
+// errEnded says that the lease that was to be re-entered has ended.
+var errEnded = errors.New("the lease has ended")
 
 // outer returns the live handle on the name that the caller's context carries. A
-// request that names another owner is somebody else's and queues.
+// request for another explicit owner does not re-enter: it queues.
 func (a *acquisition) outer() *Lock {
 	n, _ := a.parent.Value(a.c).(*nest)
 	for ; n != nil; n = n.outer {
@@ -30,8 +30,8 @@ func (a *acquisition) outer() *Lock {
 	return nil
 }
 
-// reenter adds a handle to a lease, lengthening it where the request wants
-// more than is left.
+// reenter adds a handle to a lease, and lengthens the lease if the request wants
+// more than is left of it.
 func (a *acquisition) reenter(l *lease) (*Lock, error) {
 	c, k := a.c, &Lock{c: a.c}
 	short, err := c.leases.reenter(l, k, &a.r)
@@ -46,122 +46,115 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 	c.leases.atLeast(l, a.r.ttl)
 	if l.observed != nil {
 		e := l.event(EventReentered, time.Since(a.begun), nil)
-		e.ID, e.Shared, e.Waited = a.id, a.r.shared, a.waited // as of the EventWaiting that this ends
-		c.tell(a.parent, e)
+		e.ID, e.Shared, e.Waited = a.id, a.r.shared, a.waited // as in the EventWaiting that this event ends
+		c.notify(a.parent, e)
 	}
 	return k, nil
-}
-
-// owners are the names that explicit owners acquire or hold.
-type owners struct {
-	mu      sync.Mutex
-	entries map[ownerKey]*entry
 }
 
 // ownerKey is what an explicit owner re-enters by.
 type ownerKey struct{ name, owner string }
 
-// entry is how an explicit owner stands to a name: acquiring it, or holding it.
-type entry struct {
-	owners *owners
-	key    ownerKey
-	shared bool
-	queued chan struct{} // closed when the store has said that the ticket is queued
-	once   sync.Once     // closes queued
-	ready  chan struct{} // closed when the acquisition has ended
-	lease  *lease        // guarded by owners.mu; nil while acquiring
+// owners are the acquisitions under way of explicit owners, one for each owner
+// and name. What owners hold is among the leases.
+type owners struct {
+	leases *leases
+
+	mu      sync.Mutex // taken before leases.mu
+	pending map[ownerKey]*pending
 }
 
-func newOwners() *owners { return &owners{entries: make(map[ownerKey]*entry)} }
+// pending is the acquisition under way of one explicit owner. Other goroutines
+// with the same owner wait for it.
+type pending struct {
+	shared bool
+	once   sync.Once     // closes queued
+	queued chan struct{} // closed when the store has confirmed that the ticket is queued
+	ended  chan struct{} // closed when the acquisition has ended
+}
 
-// enter returns the entry of an owner and its lease, if it has one; or makes
-// an entry, whose acquisition is then the caller's.
-func (o *owners) enter(a *acquisition) (e *entry, l *lease, mine bool) {
-	key := ownerKey{a.name, a.r.owner}
+func newOwners(b *leases) *owners {
+	return &owners{leases: b, pending: make(map[ownerKey]*pending)}
+}
+
+// find returns the lease that the owner holds, or its acquisition under way, or
+// else a new one, which is the caller's to run.
+//
+// A lease is added before its acquisition leaves pending, so with mu held at
+// least one of them is found.
+func (o *owners) find(key ownerKey, shared bool) (l *lease, p *pending, mine bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e := o.entries[key]; e != nil {
-		return e, e.lease, false
+	if l := o.leases.heldBy(key); l != nil {
+		return l, nil, false
 	}
-	e = &entry{owners: o, key: key, shared: a.r.shared, queued: make(chan struct{}), ready: make(chan struct{})}
-	o.entries[key] = e
-	return e, nil, true
-}
-
-// set gives the entry its lease.
-func (e *entry) set(l *lease) {
-	e.owners.mu.Lock()
-	defer e.owners.mu.Unlock()
-	e.lease = l
-}
-
-// forget takes the entry out: its acquisition has failed, or its lease has ended.
-func (e *entry) forget() {
-	e.owners.mu.Lock()
-	defer e.owners.mu.Unlock()
-	if e.owners.entries[e.key] == e {
-		delete(e.owners.entries, e.key)
+	if p := o.pending[key]; p != nil {
+		return nil, p, false
 	}
+	p = &pending{shared: shared, queued: make(chan struct{}), ended: make(chan struct{})}
+	o.pending[key] = p
+	return nil, p, true
 }
 
-// inQueue tells those who wait for the entry that its ticket is queued.
-func (e *entry) inQueue() { e.once.Do(func() { close(e.queued) }) }
+// finish ends an acquisition that find returned as the caller's.
+func (o *owners) finish(key ownerKey, p *pending) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.pending, key)
+	close(p.ended)
+}
 
-// obtainOwned re-enters what the owner holds, waits for another goroutine's
-// acquisition for the same owner, or begins one.
-func (a *acquisition) obtainOwned() (*Lock, error) {
+// joined notifies the goroutines that wait for p that its ticket is queued.
+func (p *pending) joined() { p.once.Do(func() { close(p.queued) }) }
+
+// runOwned re-enters what the owner holds, waits for another goroutine's
+// acquisition for the same owner, or queues.
+func (a *acquisition) runOwned() (*Lock, error) {
+	key := ownerKey{a.name, a.r.owner}
 	for {
-		e, l, mine := a.c.owners.enter(a)
+		l, p, mine := a.c.owners.find(key, a.r.shared)
 		switch {
 		case mine:
-			return a.queueFor(e)
-		case e.shared && !a.r.shared:
-			return nil, ErrUpgrade
+			return a.queueFor(key, p)
 		case l != nil:
 			k, err := a.reenter(l)
 			if !errors.Is(err, errEnded) {
 				return k, err
 			}
-			e.forget()
+		case p.shared && !a.r.shared:
+			return nil, ErrUpgrade
 		default:
-			if err := a.await(e); err != nil {
+			if err := a.await(p); err != nil {
 				return nil, err
 			}
+			a.expectAnswer()
 		}
 	}
 }
 
-// queueFor acquires for e and tells those who wait for it.
-func (a *acquisition) queueFor(e *entry) (*Lock, error) {
-	a.e = e
-	a.unpark()
-	k, err := a.queue()
-	if err != nil {
-		e.forget()
-	}
-	close(e.ready)
-	return k, err
+// queueFor queues for an owner, whose acquisition under way is p.
+func (a *acquisition) queueFor(key ownerKey, p *pending) (*Lock, error) {
+	defer a.c.owners.finish(key, p)
+	a.pending = p
+	return a.queue()
 }
 
-// await waits until the acquisition of e has ended; a try only until the store
-// has said that its ticket is queued.
-func (a *acquisition) await(e *entry) error {
+// await waits until p has ended. A try waits only until the ticket of p is queued,
+// and then fails.
+func (a *acquisition) await(p *pending) error {
 	if !a.try {
-		a.park()
-		a.waits()
+		a.notifyWaiting()
 	}
-	queued := e.queued
+	queued := p.queued
 	for {
 		select {
-		case <-e.ready:
+		case <-p.ended:
 			return nil
 		case <-queued:
 			if a.try {
 				return ErrNotAcquired
 			}
-			a.mu.Lock()
-			a.queued = true
-			a.mu.Unlock()
+			a.setQueued()
 			queued = nil
 		case <-a.Done():
 			return a.explain(context.Cause(a))

@@ -2,7 +2,6 @@ package locker_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +10,25 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 )
+
+func TestWithoutReentry(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	ctx := context.Background()
+	k := acquire(t, l, "a", locker.WithOwner("me"))
+	for _, ctx := range []context.Context{ctx, k.Context(ctx)} {
+		_, err := l.TryAcquire(ctx, "a", locker.WithOwner("me"), locker.WithoutReentry())
+		want(t, err, locker.ErrNotAcquired)
+	}
+	_, err := l.TryAcquire(k.Context(ctx), "a", locker.WithoutReentry())
+	want(t, err, locker.ErrNotAcquired)
+	again, err := l.TryAcquire(k.Context(ctx), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, again)
+	release(t, k)
+}
 
 func TestReentryByContext(t *testing.T) {
 	s := newStub()
@@ -25,8 +43,8 @@ func TestReentryByContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k2.Token() != k.Token() || s.lineLen(t, "a") != 1 {
-		t.Errorf("re-entry made token %d of %d, line of %d", k2.Token(), k.Token(), s.lineLen(t, "a"))
+	if k2.Token() != k.Token() || s.queueLen(t, "a") != 1 {
+		t.Errorf("re-entry made token %d of %d, queue of %d", k2.Token(), k.Token(), s.queueLen(t, "a"))
 	}
 	if _, err := l.TryAcquire(ctx, "a"); err == nil {
 		t.Error("acquired without the context")
@@ -51,33 +69,12 @@ func TestReentryByContext(t *testing.T) {
 		release(t, k)
 		want(t, k.Release(ctx), locker.ErrReleased)
 	}
-	if s.lineLen(t, "a") != 1 || deeper.Err() != nil {
+	if s.queueLen(t, "a") != 1 || deeper.Err() != nil {
 		t.Error("the ticket went before the last handle")
 	}
 	release(t, deeper)
-	if s.lineLen(t, "a") != 0 {
+	if s.queueLen(t, "a") != 0 {
 		t.Error("the ticket outlived the last handle")
-	}
-}
-
-func TestReentryByOwner(t *testing.T) {
-	s := newStub()
-	l, other := locker.New(s), locker.New(s.Join())
-	defer l.Close()
-	defer other.Close()
-	ctx := context.Background()
-	me := locker.WithOwner("me")
-	k := acquire(t, l, "a", me)
-	k2 := acquire(t, l, "a", me)
-	if k.Token() != k2.Token() || k.Owner() != "me" {
-		t.Error("the same owner did not re-enter")
-	}
-	_, err := other.TryAcquire(ctx, "a", me)
-	want(t, err, locker.ErrNotAcquired) // another Locker's owner of the same name is another
-	release(t, k2)
-	release(t, k)
-	if s.lineLen(t, "a") != 0 {
-		t.Error("ticket left")
 	}
 }
 
@@ -93,64 +90,6 @@ func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 	again := acquire(t, l, "a", locker.Limit(3), locker.WithOwner("me"))
 	release(t, again)
 	release(t, k)
-}
-
-func TestReentryFromManyGoroutinesAtOnce(t *testing.T) {
-	s := newStub()
-	l := locker.New(s)
-	defer l.Close()
-	var group sync.WaitGroup
-	for range 50 {
-		group.Go(func() {
-			for range 20 {
-				k, err := l.Acquire(context.Background(), "a", locker.WithOwner("me"))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if err := k.Release(context.Background()); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if n := s.lineLen(t, "a"); n != 0 {
-		t.Errorf("%d tickets left", n)
-	}
-}
-
-// While one goroutine waits in line for an owner, a try for the same owner is
-// answered, a second wait shares the grant, and a cancelled first hands over.
-func TestOneOwnerWaitingTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStub()
-		l, other := locker.New(s), locker.New(s.Join())
-		defer l.Close()
-		defer other.Close()
-		me := locker.WithOwner("me")
-		blocker := acquire(t, other, "a")
-		first, cancel := context.WithCancel(context.Background())
-		firstErr := make(chan error, 1)
-		go func() {
-			_, err := l.Acquire(first, "a", me)
-			firstErr <- err
-		}()
-		synctest.Wait()
-		_, err := l.TryAcquire(context.Background(), "a", me)
-		want(t, err, locker.ErrNotAcquired)
-		_, err = l.Acquire(context.Background(), "a", me, locker.WithWait(time.Second))
-		want(t, err, locker.ErrNotAcquired)
-
-		second := make(chan *locker.Lock, 1)
-		go func() { second <- acquire(t, l, "a", me) }()
-		synctest.Wait()
-		cancel()
-		want(t, <-firstErr, context.Canceled)
-		synctest.Wait()
-		release(t, blocker)
-		release(t, <-second)
-	})
 }
 
 func TestReentryLengthensAndNeverShortens(t *testing.T) {

@@ -1,78 +1,71 @@
 package locker
 
 import (
-	"container/heap"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-// Times of a removal.
-const (
-	tryBound   = time.Second            // one request for a release
-	retryFirst = 20 * time.Millisecond  // between two tries, doubled each time
-	retryMost  = 250 * time.Millisecond // the same, at the most
-)
+// removeBound is the longest that one request for a removal may take.
+const removeBound = time.Second
 
-// A request for a ticket that was given up may still be on its way to the store,
-// so a ticket that is not there is looked for again, this long after each
-// other look.
-var orphanLooks = [...]time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second}
+// The request for a ticket that was given up may still be on its way to the store.
+// So an orphan that is not there is checked again, each time this much later.
+var orphanChecks = [...]time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second}
 
 // removals are the tickets that nobody wants any more and that the store may
-// still have: released without an answer, given up while they were asked for,
-// or over by the clock on a store that keeps them longer. Each stays here, and is
-// released in the background, until the store has confirmed that it is gone.
+// still have: the release was not answered, the acquisition was given up, or the
+// lease is over by the clock on a store that keeps tickets longer. Each is
+// released in the background until the store has confirmed that it is gone.
 //
-// While the store does not answer, one ticket at a time is tried. With the first
+// While the store does not answer, one ticket at a time is tried. After the first
 // answer the others follow.
 type removals struct {
 	*core
 
-	mu       sync.Mutex
-	tickets  removalHeap // those that wait to be tried
-	trying   int         // requests under way
-	failing  bool        // the last request was not answered
-	delay    time.Duration
-	notUntil time.Time     // while failing: no try before
-	running  bool          // there is a goroutine
-	closing  bool          // the last tries: everything is due
-	empty    chan struct{} // while closing: closed when nothing is left
-	group    sync.WaitGroup
-	wake     chan struct{}
+	mu      sync.Mutex
+	tickets schedule[*removal] // that wait to be tried
+	trying  int                // requests under way
+	failing bool               // the last request was not answered
+	backoff backoff            // while failing
+	retryAt time.Time          // while failing: the next try
+	running bool               // the goroutine runs
+	closing bool               // Close has begun: everything is due
+	empty   chan struct{}      // while closing: closed when nothing is left
+	group   sync.WaitGroup
+	wake    chan struct{}
 }
 
 // removal is one ticket.
 type removal struct {
+	planned
 	hold       driver.Hold
-	due        time.Time
 	unanswered bool          // a release was sent and not answered
-	looks      int           // how often to look again when it is not there
-	keep       bool          // held back until due (WithMinHold): Close leaves it to its lease
-	answered   chan struct{} // closed by the first answer
+	checks     int           // how many of orphanChecks are left
+	minHold    bool          // not due before its minimum hold is over, not even in Close
+	answered   chan struct{} // closed by the first answer; may be nil
 }
 
 func newRemovals(c *core) *removals {
 	return &removals{core: c, wake: make(chan struct{}, 1)}
 }
 
-// release asks the store to remove a ticket, again until it has answered or
-// until has come, whether or not ctx is alive. Without an answer the ticket stays
-// in the book.
+// release removes a ticket. It asks the store until it has an answer, at the
+// latest until the given time, whether or not ctx is alive. Without an answer the
+// ticket is added to the removals.
 func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
-	var last error // that says more than the end of a context
-	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
-		b := &bounded{Context: ctx, until: time.Now().Add(tryBound)}
-		if until.Before(b.until) {
-			b.until = until
+	var last error // the last that says more than the end of a context
+	for pause := (backoff{}); ; {
+		d := &releaseContext{parent: ctx, until: time.Now().Add(removeBound)}
+		if until.Before(d.until) {
+			d.until = until
 		}
-		answered, err := m.ask(b, h, unanswered)
-		b.close()
+		answered, err := m.ask(d, h, unanswered)
+		d.close()
 		if answered {
 			return err
 		}
@@ -80,7 +73,7 @@ func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) 
 		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
 			last = err
 		}
-		if left := time.Until(until); left <= 0 || !sleep(m.tasks.all, min(delay, left)) {
+		if left := time.Until(until); left <= 0 || !sleep(m.tasks.all, min(pause.next(), left)) {
 			m.add(removal{hold: h, unanswered: true})
 			return last
 		}
@@ -95,17 +88,17 @@ func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (ans
 		return true, err
 	case !errors.Is(err, driver.ErrLost):
 		return false, err
-	case unanswered: // the request before has done it
+	case unanswered: // the request before has removed it
 		return true, nil
 	}
 	return true, err
 }
 
-// orphan adds a ticket whose Acquire has failed and may have left it, and waits
-// briefly for the store to confirm that it is gone.
+// orphan adds a ticket whose Acquire has failed and may have left it. It waits
+// briefly for the store's answer.
 func (m *removals) orphan(h driver.Hold, wait time.Duration) {
 	answered := make(chan struct{})
-	m.add(removal{hold: h, looks: len(orphanLooks), answered: answered})
+	m.add(removal{hold: h, checks: len(orphanChecks), answered: answered})
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -114,64 +107,44 @@ func (m *removals) orphan(h driver.Hold, wait time.Duration) {
 	}
 }
 
-// add puts a ticket into the book.
+// add adds a ticket.
 func (m *removals) add(r removal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	heap.Push(&m.tickets, &r)
+	m.tickets.put(&r)
 	if m.running {
-		m.look()
+		signal(m.wake)
 		return
 	}
 	m.running = true
 	m.group.Go(m.work)
 }
 
-// look wakes the goroutine.
-func (m *removals) look() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// work is the goroutine: it tries what is due, and ends when nothing is left.
+// work is the goroutine. It ends when nothing is left, or when Close has waited
+// long enough.
 func (m *removals) work() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-m.wake:
-		case <-m.tasks.all.Done():
-			m.abandon()
-			return
-		}
-		next, more := m.start()
-		if !more {
-			return
-		}
-		timer.Reset(next)
+	if !repeat(m.tasks.all, 0, m.wake, m.step) {
+		m.abandon()
 	}
 }
 
-// start begins what is due and says when something else is.
-func (m *removals) start() (next time.Duration, more bool) {
+// step tries what is due, and returns how long to sleep; false: nothing is left.
+func (m *removals) step() (pause time.Duration, more bool) {
 	const idle = time.Hour
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.now()
-	for len(m.tickets) > 0 && m.trying < m.atOnce() {
+	for len(m.tickets) > 0 && m.trying < m.parallel() {
 		first := m.tickets[0].due
-		if m.failing && m.notUntil.After(first) {
-			first = m.notUntil
+		if m.failing && m.retryAt.After(first) {
+			first = m.retryAt
 		}
 		if wait := first.Sub(now); wait > 0 && (m.failing || !m.closing) {
 			return wait, true
 		}
-		r := heap.Pop(&m.tickets).(*removal)
-		if r.keep && m.closing {
-			continue
+		r := m.tickets.take()
+		if r.minHold && m.closing {
+			continue // its lease ends by itself
 		}
 		m.trying++
 		m.group.Go(func() { m.try(r) })
@@ -187,8 +160,8 @@ func (m *removals) start() (next time.Duration, more bool) {
 	return idle, true // until a try has ended
 }
 
-// atOnce is how many requests may be under way. With mu held.
-func (m *removals) atOnce() int {
+// parallel is how many requests may be under way. With mu held.
+func (m *removals) parallel() int {
 	const most, closing = 16, 64
 	switch {
 	case m.failing:
@@ -200,9 +173,9 @@ func (m *removals) atOnce() int {
 	}
 }
 
-// try asks for one ticket.
+// try asks the store once to remove a ticket.
 func (m *removals) try(r *removal) {
-	ctx, cancel := context.WithTimeout(m.tasks.all, tryBound)
+	ctx, cancel := context.WithTimeout(m.tasks.all, removeBound)
 	defer cancel()
 	answered, err := m.ask(ctx, r.hold, r.unanswered)
 	if answered && r.answered != nil {
@@ -212,42 +185,35 @@ func (m *removals) try(r *removal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trying--
-	m.look()
+	signal(m.wake)
 	if !answered {
 		r.unanswered = true
-		m.backOff()
-		r.due = m.notUntil
-		heap.Push(&m.tickets, r)
+		m.failing = true
+		m.retryAt = m.clock.now().Add(m.backoff.next())
+		r.due = m.retryAt
+		m.tickets.put(r)
 		return
 	}
-	m.failing, m.delay = false, 0
+	m.failing, m.backoff = false, backoff{}
 	gone := err == nil && !r.unanswered
-	if r.looks > 0 && !gone && !m.closing {
-		r.due = m.clock.now().Add(orphanLooks[len(orphanLooks)-r.looks])
-		r.looks--
+	if r.checks > 0 && !gone && !m.closing {
+		r.due = m.clock.now().Add(orphanChecks[len(orphanChecks)-r.checks])
+		r.checks--
 		r.unanswered = false
-		heap.Push(&m.tickets, r)
+		m.tickets.put(r)
 	}
-}
-
-// backOff puts the next try off. With mu held.
-func (m *removals) backOff() {
-	m.failing = true
-	m.delay = min(max(2*m.delay, retryFirst), retryMost)
-	spread := time.Duration(rand.Int64N(int64(m.delay)/4 + 1)) //nolint:gosec // not a secret
-	m.notUntil = m.clock.now().Add(m.delay - spread)
 }
 
 // hurry makes everything due: Close has begun.
 func (m *removals) hurry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closing, m.notUntil = true, time.Time{}
-	m.look()
+	m.closing, m.retryAt = true, time.Time{}
+	signal(m.wake)
 }
 
-// drain waits until the store has confirmed all that is in the book, or until
-// the time has come. Nothing may be added any more.
+// drain waits until the store has confirmed every removal, at the latest until the
+// given time. Nothing may be added any more.
 func (m *removals) drain(until time.Time) {
 	m.mu.Lock()
 	if !m.running {
@@ -272,31 +238,60 @@ func (m *removals) abandon() {
 	m.tickets, m.running = nil, false
 }
 
-// sleep waits for d; it reports false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+// releaseContext is the context of one request for a release. It has the values of its
+// parent and outlives it, and has a deadline of its own. Like that of a call, it
+// starts no timer before somebody asks for Done.
+type releaseContext struct {
+	parent context.Context
+	until  time.Time
+
+	mu     sync.Mutex
+	ctx    context.Context // nil until somebody asks for Done
+	cancel context.CancelFunc
+}
+
+// Deadline implements context.Context.
+func (c *releaseContext) Deadline() (time.Time, bool) { return c.until, true }
+
+// Done implements context.Context.
+func (c *releaseContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx == nil {
+		c.ctx, c.cancel = context.WithDeadline(context.WithoutCancel(c.parent), c.until)
+	}
+	return c.ctx.Done()
+}
+
+// Err implements context.Context.
+func (c *releaseContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.ctx != nil:
+		return c.ctx.Err()
+	case time.Now().Before(c.until):
+		return nil
+	default:
+		return context.DeadlineExceeded
 	}
 }
 
-// removalHeap orders tickets by when they are due.
-type removalHeap []*removal
+// Value implements context.Context.
+func (c *releaseContext) Value(key any) any {
+	c.mu.Lock()
+	ctx := c.ctx
+	c.mu.Unlock()
+	if ctx == nil {
+		ctx = context.WithoutCancel(c.parent)
+	}
+	return ctx.Value(key)
+}
 
-func (h removalHeap) Len() int           { return len(h) }
-func (h removalHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h removalHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *removalHeap) Push(x any)        { *h = append(*h, x.(*removal)) }
-
-func (h *removalHeap) Pop() any {
-	old := *h
-	n := len(old) - 1
-	r := old[n]
-	old[n] = nil
-	*h = old[:n]
-	return r
+func (c *releaseContext) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+	}
 }

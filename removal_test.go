@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,62 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 )
+
+// A release whose first answer was lost is resolved by the second.
+func TestReleaseResolvesAnUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		first := true
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				err := next(ctx, h)
+				if first {
+					first = false
+					return errDown
+				}
+				return err
+			}
+		})
+		release(t, k)
+		k = acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(context.Context, driver.Hold, releaseFunc) error { return errDown }
+		})
+		begun := time.Now()
+		err := k.Release(context.Background())
+		want(t, err, errDown)
+		if d := time.Since(begun); d > 6*time.Second {
+			t.Errorf("release took %v", d)
+		}
+		want(t, k.Err(), locker.ErrReleased)
+	})
+}
+
+// The error of a release says why the store was not reached, though the last try had
+// no time left.
+func TestReleaseSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error {
+				select {
+				case <-time.After(400 * time.Millisecond):
+					return errRefused
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		want(t, k.Release(context.Background()), syscall.ECONNREFUSED)
+		s.set(func(s *stub) { s.release = nil })
+	})
+}
 
 // sharing is a store whose tickets share a session: a ticket that was granted
 // stays until it is released, however short its lease is.
@@ -25,7 +83,7 @@ func sharing() *stub {
 	return s
 }
 
-// away makes all releases fail, until back is called.
+// away makes all releases fail until back is called.
 func (s *stub) away(err error) (back func()) {
 	s.set(func(s *stub) {
 		s.release = func(context.Context, driver.Hold, releaseFunc) error { return err }
@@ -33,7 +91,7 @@ func (s *stub) away(err error) (back func()) {
 	return func() { s.set(func(s *stub) { s.release = nil }) }
 }
 
-// A ticket whose release was not answered is gone soon after the store is back,
+// A ticket whose release was not answered is removed soon after the store is back,
 // whatever else shares its session.
 func TestUnansweredReleaseIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -50,13 +108,13 @@ func TestUnansweredReleaseIsRemoved(t *testing.T) {
 			t.Errorf("release took %v", d)
 		}
 		if !strings.Contains(err.Error(), "in the background") {
-			t.Errorf("%v does not say what becomes of the lock", err)
+			t.Errorf("%v does not say what happens to the lock", err)
 		}
 		want(t, first.Release(context.Background()), locker.ErrReleased)
 		time.Sleep(40 * time.Second)
 		back()
 		time.Sleep(2 * time.Second)
-		if n := s.lineLen(t, "first"); n != 0 {
+		if n := s.queueLen(t, "first"); n != 0 {
 			t.Errorf("%d tickets 2s after the store is back", n)
 		}
 		if second.Err() != nil {
@@ -81,7 +139,7 @@ func TestGivenUpWaitIsRemoved(t *testing.T) {
 		time.Sleep(time.Minute)
 		back()
 		time.Sleep(2 * time.Second)
-		if n := s.lineLen(t, "a"); n != 1 {
+		if n := s.queueLen(t, "a"); n != 1 {
 			t.Errorf("%d tickets 2s after the store is back, want the holder's", n)
 		}
 	})
@@ -138,61 +196,7 @@ func TestRemovalsSpareAStoreThatIsAway(t *testing.T) {
 	})
 }
 
-// Close gives its last try to what ended by the clock too.
-func TestCloseRemovesWhatHasExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := sharing()
-		other := s.Join()
-		defer other.Close()
-		l := locker.New(s)
-		back := s.away(errDown)
-		k := acquire(t, l, "a", locker.WithTTL(time.Second), locker.WithoutRenewal())
-		<-k.Done()
-		time.Sleep(10 * time.Second)
-		time.AfterFunc(time.Second, back)
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		if line, _ := other.Inspect(context.Background(), "a"); len(line) != 0 {
-			t.Errorf("left in the store: %v", line)
-		}
-	})
-}
-
-// Close is bounded, and immediate when there is nothing to remove, whatever
-// requests are under way.
-func TestCloseIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		s := newStub()
-		s.acquire = func(ctx context.Context, _ driver.Request, _ acquireFunc) (driver.Grant, error) {
-			return driver.Grant{}, driver.NoTicket(hang(ctx))
-		}
-		l := locker.New(s)
-		failed := make(chan error, 1)
-		go func() { failed <- l.Ping(context.Background()) }()
-		go func() { _, _ = l.Acquire(context.Background(), "a") }()
-		synctest.Wait()
-		begun := time.Now()
-		if err := l.Close(); err != nil || time.Since(begun) != 0 {
-			t.Errorf("Close with nothing to remove took %v: %v", time.Since(begun), err)
-		}
-
-		s = newStub()
-		l = locker.New(s)
-		acquire(t, l, "a")
-		s.set(func(s *stub) {
-			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error { return hang(ctx) }
-		})
-		begun = time.Now()
-		want(t, l.Close(), locker.ErrUnavailable)
-		if d := time.Since(begun); d > 5100*time.Millisecond {
-			t.Errorf("Close took %v", d)
-		}
-	})
-}
-
-// Nothing is asked of the store for a ticket that never was.
+// The store is not asked to remove a ticket that never existed.
 func TestNoTicketIsNotRemoved(t *testing.T) {
 	s := newStub()
 	s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
@@ -210,7 +214,8 @@ func TestNoTicketIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A request that was given up may arrive long after its ticket was looked for.
+// A request that was given up may arrive long after its ticket was checked for the
+// first time.
 func TestVeryLateRequestIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
@@ -226,17 +231,18 @@ func TestVeryLateRequestIsRemoved(t *testing.T) {
 			_, err := l.Acquire(context.Background(), "a")
 			want(t, err, errDown)
 			time.Sleep(31 * time.Second)
-			if n := s.lineLen(t, "a"); n != 0 {
+			if n := s.queueLen(t, "a"); n != 0 {
 				t.Errorf("%d tickets left of a request that was %v late", n, late)
 			}
 		}
-		if _, _, removals, _ := l.Books(); removals != 0 {
-			t.Errorf("%d tickets are still looked for", removals)
+		if _, _, removals, _ := l.Kept(); removals != 0 {
+			t.Errorf("%d orphans are still checked", removals)
 		}
 	})
 }
 
-// An answer that is lost again and again is resolved in the end.
+// A removal whose answers are lost again and again ends with the first one that
+// arrives.
 func TestRemovalWhoseAnswersAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
@@ -257,7 +263,7 @@ func TestRemovalWhoseAnswersAreLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if _, _, removals, _ := l.Books(); removals != 0 {
+		if _, _, removals, _ := l.Kept(); removals != 0 {
 			t.Errorf("%d tickets are still being removed", removals)
 		}
 	})
@@ -272,8 +278,62 @@ func TestLostTicketIsRemoved(t *testing.T) {
 		defer l.Close()
 		<-acquire(t, l, "a", locker.WithTTL(3*time.Second)).Done()
 		time.Sleep(time.Second)
-		if n := s.lineLen(t, "a"); n != 0 {
+		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets of a lost lock", n)
+		}
+	})
+}
+
+// A store that refuses at once is asked a few times a second.
+func TestRemovalBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		l := locker.New(s, locker.WithReleaseTimeout(time.Second))
+		defer l.Close()
+		k := acquire(t, l, "a")
+		var tries atomic.Int64
+		s.set(func(s *stub) {
+			s.release = func(context.Context, driver.Hold, releaseFunc) error {
+				tries.Add(1)
+				return errRefused
+			}
+		})
+		want(t, k.Release(context.Background()), locker.ErrUnavailable)
+		time.Sleep(10 * time.Second)
+		tries.Store(0)
+		time.Sleep(time.Minute)
+		if n := tries.Load(); n < 240 || n > 330 {
+			t.Errorf("%d tries in a minute, want one every 188 to 250 ms", n)
+		}
+		s.set(func(s *stub) { s.release = nil })
+	})
+}
+
+// A release whose ctx has ended asks the store all the same, with a deadline of its own.
+func TestReleaseWithAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a")
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				deadline, ok := ctx.Deadline()
+				if left := time.Until(deadline); !ok || left != time.Second || ctx.Err() != nil {
+					t.Errorf("a deadline in %v, %v", left, ctx.Err())
+				}
+				select {
+				case <-time.After(500 * time.Millisecond):
+					return next(ctx, h)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := k.Release(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 }

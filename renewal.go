@@ -5,46 +5,54 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
 const (
-	// slack: renewals that are due within this part of their TTL go along with a
-	// batch.
+	// slack: a renewal that is due within this part of its TTL goes with a batch that
+	// is sent now.
 	slack = 30
-	// linger is how long the goroutine stays without anything in the schedule. A
-	// client that takes and releases one lock at a time would start it each
-	// time. It is also how long the goroutine sleeps at the most: timers stand
-	// still while the machine is suspended, and so it knows of a lost lease soon
-	// after the machine has woken.
+	// linger is how long the goroutine stays when nothing is scheduled, so that a
+	// client that takes and releases one lock at a time does not start it each time.
+	// It is also the longest time between two looks at the clock: timers stand still
+	// while the machine is suspended, and a loss is noticed this soon after it has
+	// woken.
 	linger = time.Second
+	// renewRetryMost is the longest pause between two tries to renew a lease.
+	renewRetryMost = 500 * time.Millisecond
+	// renewParallel is how many renewals are sent at a time to a driver without
+	// batches.
+	renewParallel = 16
 )
 
-// watch is the goroutine of the schedule: it does what is due, sleeps until
-// something is, first for the given time, and ends when the schedule is empty.
-func (b *leases) watch(first time.Duration) {
-	timer := time.NewTimer(first)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-b.wake:
-		case <-b.tasks.live.Done():
-			return
+// plan puts a lease into the schedule where it belongs, and starts or wakes the
+// goroutine if it would wake too late. With mu held.
+func (b *leases) plan(l *lease) {
+	l.due = l.validUntil
+	if l.wantsRenewal() {
+		l.due = l.renewAt
+	}
+	b.schedule.put(l)
+	if !b.running {
+		now := b.clock.recent()
+		b.wakeAt = now.Add(linger)
+		if l.due.Before(b.wakeAt) {
+			b.wakeAt = l.due
 		}
-		next, more := b.step()
-		if !more {
-			return
-		}
-		timer.Reset(next)
+		first := b.wakeAt.Sub(now)
+		b.running = b.tasks.run(func() { repeat(b.tasks.live, first, b.wake, b.step) })
+		return
+	}
+	if l.due.Before(b.wakeAt) {
+		signal(b.wake)
 	}
 }
 
-// step does what is due now and returns how long to sleep; false: no more.
-func (b *leases) step() (next time.Duration, more bool) {
+// step does what is due, and returns how long to sleep; false: the schedule is
+// empty.
+func (b *leases) step() (pause time.Duration, more bool) {
 	now := b.clock.now()
 	b.mu.Lock()
 	todo := b.collect(now)
@@ -55,27 +63,27 @@ func (b *leases) step() (next time.Duration, more bool) {
 		if latest := now.Add(linger); b.wakeAt.After(latest) {
 			b.wakeAt = latest
 		}
-		next = b.wakeAt.Sub(now)
+		pause = b.wakeAt.Sub(now)
 	}
 	b.mu.Unlock()
 	for _, batch := range todo.renew {
 		b.tasks.run(func() { b.renew(batch) })
 	}
 	for i, l := range todo.expired {
-		b.tellLost(l, todo.handles[i], errExpired)
+		b.notifyLost(l, todo.handles[i], errExpired)
 	}
-	return next, more
+	return pause, more
 }
 
 // work is what is due.
 type work struct {
-	renew   map[int][]*lease // by urgency: each batch is one request
+	renew   map[int][]*lease // by urgency; each batch is one request
 	expired []*lease
 	handles [][]*Lock // of expired
 }
 
-// collect takes from the schedule what is due, and with a renewal those that
-// are due soon: they share a request. With mu held.
+// collect takes from the schedule what is due. If that is a renewal, those that
+// are due soon go with it. With mu held.
 func (b *leases) collect(now time.Time) (todo work) {
 	for len(b.schedule) > 0 {
 		l := b.schedule[0]
@@ -95,9 +103,9 @@ func (b *leases) collect(now time.Time) (todo work) {
 	return todo
 }
 
-// add puts a lease into a batch with those that have about as much time left: a
-// request is given up in time for its most urgent lease, so a short lease must
-// not share one with long ones.
+// add puts a lease into a batch with those that have about as much validity left.
+// A request is bounded by its most urgent lease, so a short lease must not share
+// one with long ones.
 func (w *work) add(l *lease, now time.Time) {
 	if w.renew == nil {
 		w.renew = make(map[int][]*lease)
@@ -114,7 +122,7 @@ func (b *leases) renew(batch []*lease) {
 	bound := b.answerTimeout
 	for i, l := range batch {
 		renewals[i] = driver.Renewal{Hold: l.hold, TTL: b.storeTTL(l.length())}
-		// An attempt that hangs is given up in time for another one.
+		// A request that hangs is given up in time for another one.
 		left := l.validUntil.Sub(asked)
 		bound = min(bound, left, max(left/3, 50*time.Millisecond))
 	}
@@ -128,43 +136,36 @@ func (b *leases) renew(batch []*lease) {
 	}
 }
 
-// renewAll asks the store, in one batch where the driver can.
+// renewAll asks the store, in one request where the driver can.
 func (b *leases) renewAll(ctx context.Context, renewals []driver.Renewal) []error {
-	if d, ok := b.d.(driver.BatchRenewer); ok {
-		errs := d.RenewAll(ctx, renewals)
-		if len(errs) == len(renewals) {
-			return errs
-		}
-		wrong := fmt.Errorf("the driver gave %d answers to %d renewals", len(errs), len(renewals))
-		errs = make([]error, len(renewals))
-		for i := range errs {
-			errs[i] = wrong
-		}
+	d, ok := b.d.(driver.BatchRenewer)
+	if !ok {
+		errs := make([]error, len(renewals))
+		inParallel(len(renewals), renewParallel, func(i int) {
+			errs[i] = b.d.Renew(ctx, renewals[i].Hold, renewals[i].TTL)
+		})
 		return errs
 	}
-	const atOnce = 16
-	errs := make([]error, len(renewals))
-	slots := make(chan struct{}, atOnce)
-	var group sync.WaitGroup
-	for i, r := range renewals {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = b.d.Renew(ctx, r.Hold, r.TTL)
-		})
+	errs := d.RenewAll(ctx, renewals)
+	if len(errs) == len(renewals) {
+		return errs
 	}
-	group.Wait()
+	wrong := fmt.Errorf("the driver returned %d answers to %d renewals", len(errs), len(renewals))
+	errs = make([]error, len(renewals))
+	for i := range errs {
+		errs[i] = wrong
+	}
 	return errs
 }
 
-// settle takes the answer to one renewal. A lease that was released or lost
-// meanwhile is left alone.
+// settle takes the answer to one renewal. A lease that has ended meanwhile is left
+// alone.
 func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, err error) {
 	if errors.Is(err, driver.ErrLost) {
 		b.lose(l, err)
 		return
 	}
-	l.observed.lock() // nothing is told of a renewal after the end
+	l.observed.lock() // the event of a renewal does not follow that of the end
 	defer l.observed.unlock()
 	b.mu.Lock()
 	l.renewing = false
@@ -178,8 +179,8 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 		if l.renewers == 0 && !l.fixedUntil.IsZero() {
 			length = min(length, l.fixedUntil.Sub(asked))
 		}
-		l.claimed = false
-		l.renewedAt(asked, length, now)
+		l.provisional = false
+		l.extendValidity(asked, length, now)
 	} else {
 		kind = EventRenewFailed
 		l.renewAt = now.Add(min(max(l.ttl/30, 5*time.Millisecond), renewRetryMost))
@@ -187,12 +188,9 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 	b.plan(l)
 	b.mu.Unlock()
 	if l.observed != nil {
-		b.tell(l.context(), l.event(kind, now.Sub(asked), unanswered(err)))
+		b.notify(l.context(), l.event(kind, now.Sub(asked), unanswered(err)))
 	}
 }
-
-// renewRetryMost is the longest pause between two tries to renew.
-const renewRetryMost = 500 * time.Millisecond
 
 // extend renews a lease now, out of schedule, for at least ttl.
 func (b *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error {
@@ -219,17 +217,17 @@ func (b *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error 
 	}
 }
 
-// extended counts a lease that extend has lengthened.
+// extended sets the validity of a lease that extend has renewed.
 func (b *leases) extended(l *lease, asked time.Time, ttl time.Duration) {
 	now := b.clock.now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.state == held {
-		l.claimed = l.claimed && ttl < l.ttl
+		l.provisional = l.provisional && ttl < l.ttl
 		if most := driver.BoundsOf(b.d, ttl).MaxTTL; most > 0 && ttl > most {
-			l.storeCap = most
+			l.storeMost = most
 		}
-		l.renewedAt(asked, ttl, now)
+		l.extendValidity(asked, ttl, now)
 		b.plan(l)
 	}
 }

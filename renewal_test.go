@@ -3,7 +3,6 @@ package locker_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,60 +40,28 @@ func TestRenewsEveryThirdOfTheTTL(t *testing.T) {
 	})
 }
 
-func TestBatchesRenewals(t *testing.T) {
+func TestRetriesUntilTheValidityEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &counting{Driver: memory.New()}
-		l := locker.New(d)
-		defer l.Close()
-		for i := range 1000 {
-			acquire(t, l, string(rune('a'+i)), locker.WithTTL(30*time.Second))
-			time.Sleep(100 * time.Microsecond) // acquired over a tenth of a second
-		}
-		time.Sleep(30 * time.Second)
-		if d.batches.Load() > 3 || d.entries.Load() < 2000 {
-			t.Errorf("%d renewals in %d requests, want 2000 or more in at most 3", d.entries.Load(), d.batches.Load())
-		}
-	})
-}
-
-// counting counts batches of renewals.
-type counting struct {
-	*memory.Driver
-	batches, entries atomic.Int64
-}
-
-func (d *counting) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	d.batches.Add(1)
-	d.entries.Add(int64(len(rs)))
-	errs := make([]error, len(rs))
-	for i, r := range rs {
-		errs[i] = d.Renew(ctx, r.Hold, r.TTL)
-	}
-	return errs
-}
-
-func TestRetriesUntilTheWindowCloses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
+		s, seen := newStub(), &events{}
 		s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
-		l := locker.New(s, locker.WithObserver(told.add), locker.WithSafetyMargin(time.Second))
+		l := locker.New(s, locker.WithObserver(seen.add), locker.WithSafetyMargin(time.Second))
 		defer l.Close()
 		begun := time.Now()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
 		<-k.Done()
 		if d := time.Since(begun); d != 8*time.Second {
-			t.Errorf("lost after %v, want exactly TTL less grace, 8s", d)
+			t.Errorf("lost after %v, want exactly the TTL less the safety margin, 8s", d)
 		}
 		want(t, k.Err(), locker.ErrLost)
 		if n := len(s.renewals()); n < 5 {
 			t.Errorf("%d attempts to renew in 5 s, want more", n)
 		}
 		synctest.Wait()
-		if n := len(told.of(locker.EventLost)); n != 1 {
-			t.Errorf("told of %d losses, want 1", n)
+		if n := len(seen.of(locker.EventLost)); n != 1 {
+			t.Errorf("%d events of a loss, want 1", n)
 		}
-		if failed := told.of(locker.EventRenewFailed); len(failed) == 0 || !errors.Is(failed[0].Err, errDown) {
-			t.Errorf("told of failed renewals: %v", failed)
+		if failed := seen.of(locker.EventRenewFailed); len(failed) == 0 || !errors.Is(failed[0].Err, errDown) {
+			t.Errorf("events of failed renewals: %v", failed)
 		}
 		want(t, k.Release(context.Background()), locker.ErrLost)
 	})
@@ -122,7 +89,7 @@ func TestRenewalThatHangsIsRetried(t *testing.T) {
 	})
 }
 
-func TestOutageShorterThanTheWindowIsSurvived(t *testing.T) {
+func TestOutageShorterThanTheValidityIsSurvived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		down := time.Now().Add(2 * time.Second)
@@ -164,7 +131,7 @@ func TestFixedLeaseEndsAtTTL(t *testing.T) {
 	})
 }
 
-func TestDefaultGraceEndsTrustBeforeTheLease(t *testing.T) {
+func TestDefaultSafetyMarginEndsTheValidityBeforeTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.New())
 		defer l.Close()
@@ -172,7 +139,7 @@ func TestDefaultGraceEndsTrustBeforeTheLease(t *testing.T) {
 		k := acquire(t, l, "a", locker.WithTTL(10*time.Second), locker.WithoutRenewal())
 		<-k.Done()
 		if d := time.Since(begun); d != 9900*time.Millisecond {
-			t.Errorf("trusted for %v, want TTL less 1 %%", d)
+			t.Errorf("valid for %v, want the TTL less 1 %%", d)
 		}
 	})
 }
@@ -207,24 +174,24 @@ func TestExtend(t *testing.T) {
 // loss, and the lock is free.
 func TestReleaseRacingARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
-		gate := make(chan struct{})
+		s, seen := newStub(), &events{}
+		proceed := make(chan struct{})
 		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
-			<-gate
+			<-proceed
 			return next(ctx, r)
 		}
-		l := locker.New(s, locker.WithObserver(told.add))
+		l := locker.New(s, locker.WithObserver(seen.add))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
-		time.Sleep(4 * time.Second) // the renewal is at the gate
+		time.Sleep(4 * time.Second) // the renewal is under way
 		release(t, k)
-		close(gate)
+		close(proceed)
 		synctest.Wait()
 		want(t, k.Err(), locker.ErrReleased)
-		if lost := told.of(locker.EventLost); len(lost) != 0 {
+		if lost := seen.of(locker.EventLost); len(lost) != 0 {
 			t.Errorf("false loss: %v", lost)
 		}
-		if n := s.lineLen(t, "a"); n != 0 {
+		if n := s.queueLen(t, "a"); n != 0 {
 			t.Errorf("%d tickets left", n)
 		}
 	})
@@ -233,28 +200,28 @@ func TestReleaseRacingARenewal(t *testing.T) {
 // The same when the renewal was made and only its answer is late.
 func TestReleaseRacingTheAnswerToARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, told := newStub(), &events{}
-		gate := make(chan struct{})
+		s, seen := newStub(), &events{}
+		proceed := make(chan struct{})
 		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
 			err := next(ctx, r)
-			<-gate
+			<-proceed
 			return err
 		}
-		l := locker.New(s, locker.WithObserver(told.add))
+		l := locker.New(s, locker.WithObserver(seen.add))
 		defer l.Close()
 		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
 		time.Sleep(4 * time.Second)
 		release(t, k)
-		close(gate)
+		close(proceed)
 		time.Sleep(time.Minute)
-		if n := len(told.of(locker.EventLost)) + len(told.of(locker.EventRenewed)); n != 0 {
-			t.Errorf("told of %d renewals and losses after release", n)
+		if n := len(seen.of(locker.EventLost)) + len(seen.of(locker.EventRenewed)); n != 0 {
+			t.Errorf("%d events of renewals and losses after release", n)
 		}
 	})
 }
 
-// The trust window counts from before the request, so a slow answer eats it.
-func TestSlowAnswerShortensTheWindow(t *testing.T) {
+// The validity counts from before the request, so a slow answer shortens it.
+func TestSlowAnswerShortensTheValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
@@ -268,41 +235,49 @@ func TestSlowAnswerShortensTheWindow(t *testing.T) {
 		begun := time.Now()
 		<-k.Done()
 		if d := time.Since(begun); d != 2*time.Second {
-			t.Errorf("trusted for %v after an answer that took 3s of 5s", d)
+			t.Errorf("valid for %v after an answer that took 3s of 5s", d)
 		}
 		// An answer later than the lease is no grant.
 		_, err := l.TryAcquire(context.Background(), "b", locker.WithTTL(2*time.Second))
 		want(t, err, locker.ErrLost)
-		if n := s.lineLen(t, "b"); n != 0 {
+		if n := s.queueLen(t, "b"); n != 0 {
 			t.Errorf("%d tickets left", n)
 		}
 	})
 }
 
-// A process that was paused learns of the loss from Err before any timer ran.
+// A process that was paused learns of the loss from Err before any timer has run.
 func TestErrLooksAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		l := locker.New(memory.New(), locker.WithObserver(func(_ context.Context, e locker.Event) {
+		l := locker.New(sharing(), locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Name == "b" && e.Kind == locker.EventLost {
-				<-stuck // and the goroutine that looks after all leases with it
+				<-stuck // and with it the goroutine that ends leases
 			}
 		}))
 		defer l.Close()
 		defer close(stuck)
 		k := acquire(t, l, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 		acquire(t, l, "b", locker.WithTTL(time.Second), locker.WithoutRenewal())
+		d := acquire(t, l, "d", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+		c := acquire(t, l, "c", locker.WithTTL(2*time.Second), locker.WithoutRenewal(), locker.WithOwner("me"))
 		time.Sleep(3 * time.Second)
 		want(t, k.Err(), locker.ErrLost)
 		want(t, k.Release(context.Background()), locker.ErrLost)
+		want(t, d.Release(context.Background()), locker.ErrLost) // not asked before
+		again := acquire(t, l, "c", locker.WithOwner("me"))
+		if again.Token() <= c.Token() {
+			t.Error("an owner re-entered a lease that is over")
+		}
+		release(t, again)
 	})
 }
 
 func TestLossPushedByTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &events{}
+		seen := &events{}
 		s := newStub()
-		l := locker.New(s, locker.WithObserver(told.add))
+		l := locker.New(s, locker.WithObserver(seen.add))
 		operator := locker.New(s.Join())
 		defer l.Close()
 		defer operator.Close()
@@ -315,16 +290,16 @@ func TestLossPushedByTheStore(t *testing.T) {
 		}
 		<-work.Done()
 		if time.Since(begun) != 0 {
-			t.Errorf("told after %v", time.Since(begun))
+			t.Errorf("notified after %v", time.Since(begun))
 		}
 		want(t, context.Cause(work), locker.ErrLost)
 		want(t, operator.Break(ctx, "a", k.Token()), locker.ErrLost)
 	})
 }
 
-// One goroutine serves locks that are taken again and again, and ends soon after
-// the last.
-func TestLookEnds(t *testing.T) {
+// One goroutine serves a lock that is taken again and again, and ends soon after the
+// last release.
+func TestGoroutineOfTheScheduleEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(newStub())
 		t.Cleanup(func() { _ = l.Close() })
@@ -339,6 +314,21 @@ func TestLookEnds(t *testing.T) {
 		synctest.Wait()
 		if l.Watches() {
 			t.Error("the goroutine runs on though nothing is held")
+		}
+	})
+}
+
+// A short lease is renewed in time though the goroutine sleeps until a long one is due.
+func TestShortLeaseAfterALongOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer l.Close()
+		acquire(t, l, "long", locker.WithTTL(time.Hour))
+		time.Sleep(5 * time.Second)
+		short := acquire(t, l, "short", locker.WithTTL(300*time.Millisecond))
+		time.Sleep(5 * time.Second)
+		if err := short.Err(); err != nil {
+			t.Error(err)
 		}
 	})
 }

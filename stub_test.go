@@ -19,8 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errDown = errors.New("store is down")
 
-// stub is a memory store whose answers a test can change. What it calls are
-// the real methods.
+// stub is a memory store whose answers a test can change; next is the real method.
 type stub struct {
 	*memory.Driver
 	mu      sync.Mutex
@@ -83,32 +82,32 @@ func (s *stub) renewals() []time.Time {
 	return append([]time.Time(nil), s.renewed...)
 }
 
-// lineLen is how many tickets the store has for name.
-func (s *stub) lineLen(t testing.TB, name string) int {
+// queueLen is the number of tickets in the queue of name.
+func (s *stub) queueLen(t testing.TB, name string) int {
 	t.Helper()
-	line, err := s.Inspect(context.Background(), name)
+	q, err := s.Inspect(context.Background(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(line)
+	return len(q)
 }
 
-// events collects what an observer is told.
+// events is an observer that collects all events.
 type events struct {
 	mu   sync.Mutex
-	told []locker.Event
+	seen []locker.Event
 }
 
 func (e *events) add(_ context.Context, ev locker.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.told = append(e.told, ev)
+	e.seen = append(e.seen, ev)
 }
 
 func (e *events) all() []locker.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.told)
+	return slices.Clone(e.seen)
 }
 
 func (e *events) kinds() (kinds []locker.EventKind) {
@@ -122,7 +121,7 @@ func (e *events) of(kind locker.EventKind) []locker.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var some []locker.Event
-	for _, ev := range e.told {
+	for _, ev := range e.seen {
 		if ev.Kind == kind {
 			some = append(some, ev)
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// tasks are the calls and goroutines of a Client, which Close waits for.
+// tasks are the calls and background tasks of a Client, which Close waits for.
 type tasks struct {
 	live context.Context // ends when Close begins, with the cause ErrClosed
 	end  context.CancelCauseFunc
@@ -39,7 +39,7 @@ func (t *tasks) begin() bool {
 
 func (t *tasks) done() { t.group.Done() }
 
-// run runs f on a goroutine, unless Close has begun.
+// run runs f in a goroutine. It reports false when Close has begun.
 func (t *tasks) run(f func()) bool {
 	if !t.begin() {
 		return false
@@ -51,7 +51,7 @@ func (t *tasks) run(f func()) bool {
 	return true
 }
 
-// close lets nothing begin any more and ends live. It reports false when it was
+// close ends live, and nothing begins after it. It reports false when it was
 // called before.
 func (t *tasks) close() bool {
 	t.mu.Lock()
@@ -64,7 +64,7 @@ func (t *tasks) close() bool {
 	return true
 }
 
-// wait waits for all that has begun, at most for d.
+// wait waits until all that has begun is done, at most for d.
 func (t *tasks) wait(d time.Duration) {
 	done := make(chan struct{})
 	go func() {
@@ -77,4 +77,22 @@ func (t *tasks) wait(d time.Duration) {
 	case <-done:
 	case <-timer.C:
 	}
+}
+
+// inParallel runs f(0) … f(n-1), at most limit at a time, and waits for all.
+func inParallel(n, limit int, f func(i int)) {
+	if n == 1 {
+		f(0)
+		return
+	}
+	var group sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for i := range n {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	group.Wait()
 }

@@ -14,57 +14,56 @@ import (
 // All returns a driver that holds a name on every one of several stores: a lock is
 // granted when all have granted it, and lost when one has lost it. It is for
 //
-//   - a layered lock: a cheap store first, on which most of the waiting happens,
-//     and the authority last;
+//   - a layered lock: a cheap store first, where most of the waiting happens, and the
+//     authority last;
 //   - several independent stores that must all agree (the MultiLock of Redisson);
 //   - moving from one store to another while programs run; see below.
 //
-// It is as available as the least available of its stores: when one is down,
-// nothing is granted and what is held is lost when it cannot be renewed.
+// It is as available as the least available of its stores: while one is down nothing
+// is granted, and locks that cannot be renewed are lost.
 //
 // # Order
 //
-// A ticket queues on the first store, then on the second, and so on, and keeps
-// meanwhile what it has got. So the queue is that of the first store, and every
-// program must name the stores in the same order, whichever is the authority: two
-// programs that name them in different orders wait for each other.
+// A ticket is queued on the first store, then on the second, and so on; it holds the
+// name on the earlier stores meanwhile. So the queue is that of the first store. Every
+// program must name the stores in the same order, whichever is the authority:
+// otherwise two programs may wait for each other.
 //
-// A request that does not wait (TryAcquire) is queued nowhere if it sees that one
-// of the stores would refuse it. One that loses a race after that look stands on
-// the first stores for a moment, in which another such request may be refused
-// though nobody gets the lock.
+// A request that does not wait (TryAcquire) first inspects all stores, and is not
+// queued if one of them would refuse it. If it is refused by a later store all the
+// same, it has held the name on the earlier ones for a moment, in which another such
+// request may be refused though nobody gets the lock.
 //
-// Tickets with different limits under one name may be granted on the first store
-// together and reach the second in another order, so that one of them waits
-// though the rule of the first store would grant it. More than the rule allows
-// are never granted.
+// Tickets of one name with different limits that are granted together on the first
+// store may reach the second in another order. Then one of them waits that the first
+// store would grant. More than the grant rule allows are never granted.
 //
 // # Tokens
 //
 // The fencing token is that of one store, the authority: the last one, unless
-// [AllDriver.Authority] names another. Inspect shows a waiter with the number that it has
-// on the first store until it has one at the authority.
+// [AllDriver.Authority] names another. Inspect shows a waiter with its number on the
+// first store until it has one on the authority.
 //
 // # Moving to another store
 //
-// Programs are replaced in four steps, each complete before the one after the next
-// begins, while they run:
+// Replace the programs in four steps, one program at a time. Each step must be complete
+// before the step after the next begins:
 //
 //	1  old
 //	2  All(old, new).Authority(0)                  tokens of the old store
 //	3  All(old, TokenBase(new, n)).Authority(1)    tokens of the new store
 //	4  TokenBase(new, n)
 //
-// Two programs exclude each other if they have a store in common. So steps 1, 2 and
-// 3 may run side by side, and so may 2, 3 and 4, but not 1 and 4.
+// Two programs exclude each other if they have a store in common. So programs of steps
+// 1, 2 and 3 may run at the same time, and programs of 2, 3 and 4, but not of 1 and 4.
 //
-// Tokens of two stores do not compare, which is why there is n: a number that no
-// token of the old store reaches before step 2 has ended, kept for good (see
-// TokenBase). Then tokens grow within each step and from each step to the next. While
-// steps with different authorities (1 or 2 with 3 or 4) run side by side, a resource that checks
-// tokens refuses the older step's writes to whatever a newer step has written: no
-// write is lost, and the program of the older step gets the resource's error. Without
-// steps 2 and 3 side by side nothing is refused.
+// Tokens of two stores cannot be compared, hence n: a number that no token of the old
+// store reaches before step 2 has ended. It stays for good (see TokenBase). With it
+// tokens grow within each step and from each step to the next. While programs with
+// different authorities (steps 1 or 2, and 3 or 4) run at the same time, a resource that
+// checks tokens refuses writes of the older step to what a newer step has written: no
+// write is lost, and the older program gets the resource's error. If steps 2 and 3 do
+// not overlap, nothing is refused.
 //
 // All closes the drivers that it is given. It panics when there are none, or one is
 // nil.

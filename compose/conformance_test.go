@@ -25,7 +25,7 @@ var notFirst = map[string]string{
 // notLast are those that do not apply with the last store as the authority.
 var notLast = map[string]string{
 	"exclusion/queue-obeys-rule": mixed,
-	"expiry/patient-waiter":      number,
+	"expiry/long-waiter":         number,
 	"fencing/after-waiting":      number,
 	"loss/late-grant":            number,
 	"inspect/long-queue":         number,

@@ -22,26 +22,25 @@ const DefaultPatience = 2 * time.Second
 //
 // # When it grants twice
 //
-// The two stores know nothing of each other, so that a name can have two holders at
-// once, one on each store. That happens
+// The two stores know nothing of each other, so a name can have two holders at the same
+// time, one on each store. That happens
 //
 //   - while one program reaches the primary and another does not;
-//   - after the primary has gone down, until the lease that a program had from it has
-//     ended: the holder goes on until then, and others get the lock from the secondary;
-//   - after the primary is back, until the locks that were had from the secondary
-//     have been released;
+//   - after the primary has gone down, until the leases that it had granted end: their
+//     holders go on until then, while the secondary grants to others;
+//   - after the primary is back, until the locks that the secondary has granted are
+//     released;
 //   - while the primary is slower than the patience.
 //
-// So it is for work that is better done twice than not at all, or whose resource
-// checks tokens. Where that is not so, use one store that survives the
-// loss of a server, or [All], which never grants twice.
+// Use it for work that is better done twice than not at all, or whose resource checks
+// tokens. Otherwise use one store that survives the loss of a server, or [All], which
+// never grants twice.
 //
 // # Tokens
 //
 // Tokens of a name grow over all grants of the primary, and over all grants of the
-// secondary. Between the two there is no order by itself: nothing that both ways can
-// reach could keep one while either store may be away. What a resource that checks
-// tokens sees after each change of store depends on the two stores:
+// secondary. Between the two there is no order, since either may be unavailable. What a
+// resource that checks tokens sees after a change of store depends on the two stores:
 //
 //   - Two that number by their server's clock (Redis, PostgreSQL): tokens grow over
 //     both changes, as long as the servers' clocks differ by less than
@@ -53,15 +52,13 @@ const DefaultPatience = 2 * time.Second
 //   - A secondary whose tokens are always smaller: degraded holders are refused
 //     where a holder of the primary has written.
 //
-// In each case the resource keeps its order and no stale write is accepted: what
-// varies is who is refused.
+// In each case the resource accepts no stale write; only who is refused differs.
 //
 // # What is not moved
 //
-// A lock stays on the store that granted it, and is lost if that goes away. A
-// request that the primary has queued waits there, also through an outage, as on one
-// store: its context bounds it. Inspect and List show both stores, or the one that
-// answers; Ping needs one of them.
+// A lock stays on the store that granted it, and is lost with that store. A request that
+// the primary has queued waits there until its context ends, also during an outage.
+// Inspect and List show both stores, or the one that answers; Ping needs one of them.
 //
 // Fallback closes both drivers. It panics when one is nil.
 func Fallback(primary, secondary driver.Driver) *FallbackDriver {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// maxTokenBase leaves room for every token of a store below the greatest uint64.
+// maxTokenBase is so low that its sum with any token of a store is a uint64.
 const maxTokenBase = 1 << 62
 
 // TokenBase returns d with n added to all its fencing tokens. It is for a store that

@@ -7,9 +7,9 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// bound is a time that something may take, and where it comes from: a driver
-// author who reads of a failure has to know which sentence, or which number of
-// his own, it is held to.
+// bound is a time that something may take, and where it comes from: the author of
+// a driver who reads a failure has to know which sentence, or which of the
+// driver's own numbers, it is about.
 type bound struct {
 	d  time.Duration
 	of string
@@ -17,20 +17,20 @@ type bound struct {
 
 func (b bound) String() string { return fmt.Sprintf("%v (%s)", b.d.Round(time.Millisecond), b.of) }
 
-// plus allows for more.
+// plus adds d to the bound.
 func (b bound) plus(d time.Duration, of string) bound {
 	return bound{b.d + d, fmt.Sprintf("%v: %s + %s", d.Round(time.Millisecond), of, b.of)}
 }
 
-// and allows for both.
+// and adds two bounds.
 func (b bound) and(c bound) bound { return bound{b.d + c.d, b.of + " + " + c.of} }
 
-// from counts from a moment that has passed.
+// from counts the bound from a moment in the past.
 func (b bound) from(at time.Time) bound {
 	return bound{b.d + time.Until(at), b.of + ", counted from then"}
 }
 
-// patient is for what has to come, but whose time is not what the case is about.
+// patient bounds what has to happen when the case is not about its time.
 var patient = bound{patience, fmt.Sprintf("%v: the suite's patience, as no rule names a time", patience)}
 
 // slacks is n times the slack.
@@ -38,14 +38,14 @@ func slacks(n int) bound {
 	return bound{time.Duration(n) * slack, fmt.Sprintf("%v: the suite's slack", time.Duration(n)*slack)}
 }
 
-// crash is how long the queue stands still behind a holder that has died.
+// crash is how long a holder that has died blocks the queue.
 func (e *env) crash(ttl time.Duration) bound {
 	d := e.bounds(ttl).Crash
 	return slacks(1).plus(d, fmt.Sprintf("Bounds(%v).Crash, D10", ttl))
 }
 
-// leaseEnd is when a lease is over that nobody renews, of a process that lives:
-// the core ends one that is too short for the store.
+// leaseEnd is when a lease that nobody renews is over while its process lives:
+// the core ends a lease that is too short for the store.
 func (e *env) leaseEnd(ttl time.Duration) bound {
 	if crash := e.crash(ttl); crash.d >= ttl+slack {
 		return crash
@@ -53,19 +53,20 @@ func (e *env) leaseEnd(ttl time.Duration) bound {
 	return slacks(1).plus(ttl, "the TTL, which is longer than Bounds.Crash")
 }
 
-// dead is how long waiters that ask for waiterTTL, and have died, stay queued.
+// dead is how long waiters that requested waiterTTL and have died stay queued.
 func (e *env) dead() bound {
 	return slacks(1).plus(e.liveness(), fmt.Sprintf("Bounds(%v).Liveness, D8", waiterTTL))
 }
 
-// outlives is what an outage may delay: a grant that has to be asked for again,
-// behind a waiter that may have died.
+// outlives bounds a grant after an outage: the request may have to be repeated,
+// and a waiter ahead may have died.
 func (e *env) outlives() bound {
 	d := e.bounds(locker.DefaultTTL).Liveness
 	return patient.plus(d, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
 }
 
-// orphan is how long a ticket may stay whose Acquire has failed without an answer.
+// orphan is how long the ticket of an Acquire that failed without an answer may
+// stay.
 func (e *env) orphan() bound {
 	d := e.bounds(locker.DefaultTTL).Liveness
 	if d < patience {
@@ -74,8 +75,8 @@ func (e *env) orphan() bound {
 	return slacks(1).plus(d, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
 }
 
-// provesStatedBounds holds a driver to Bounds.Crash with a lease that is longer
-// than what slack could hide.
+// provesStatedBounds checks Bounds.Crash with a lease that is longer than what
+// slack could hide.
 func provesStatedBounds(e *env) {
 	for _, ttl := range []time.Duration{
 		time.Millisecond, shortTTL, waiterTTL, 30 * time.Second, 10 * time.Minute, 24 * time.Hour,
@@ -106,7 +107,7 @@ func provesStatedBounds(e *env) {
 	e.empty(name)
 }
 
-// possible fails when the bounds for a lease contradict each other.
+// possible fails if the bounds for a lease contradict each other.
 func (e *env) possible(ttl time.Duration) {
 	b := e.bounds(ttl)
 	if b.MinTTL < 0 || b.MaxTTL < 0 || b.MaxTTL > 0 && b.MaxTTL < b.MinTTL || b.Liveness < 0 {

@@ -12,58 +12,58 @@ import (
 
 var cancellation = []Case{
 	{
-		Topic: "cancellation", Name: "before", Rules: []string{"§5.8"},
-		Explain: "Acquire under a context that has ended is its error and leaves no ticket, on a free name too",
+		Topic: "cancellation", Name: "before-acquire", Rules: []string{"C8"},
+		Explain: "Acquire under a context that has ended returns the context's error and leaves no ticket, also for a free name",
 		prove:   provesCancelBefore,
 	},
 	{
-		Topic: "cancellation", Name: "while-waiting", Rules: []string{"D9", "D13", "§5.8"},
-		Explain: "a waiter that is cancelled leaves the queue, and those behind it move up",
+		Topic: "cancellation", Name: "while-waiting", Rules: []string{"D9", "D13", "C8"},
+		Explain: "a waiter that is cancelled leaves the queue, and the waiters after it move up",
 		prove:   provesCancelWaiting,
 	},
 	{
-		Topic: "cancellation", Name: "writer-leaves", Rules: []string{"D9", "D13", "D4", "§5.8"},
+		Topic: "cancellation", Name: "writer-leaves", Rules: []string{"D9", "D13", "D4", "C8"},
 		Explain: "readers blocked only by a waiting writer are granted as soon as it gives up",
 		prove:   provesWriterLeaves,
 	},
 	{
-		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "§5.8"},
-		Explain: "cancelled at any moment, also that of the grant, Acquire leaves an empty queue",
+		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "C8"},
+		Explain: "Acquire leaves an empty queue whenever it is cancelled, even at the moment of the grant",
 		prove:   provesCancelAnyMoment,
 	},
 	{
-		Topic: "cancellation", Name: "deadline", Rules: []string{"D7", "§5.8"},
+		Topic: "cancellation", Name: "deadline", Rules: []string{"D7", "C8"},
 		Explain: "a deadline ends the wait with DeadlineExceeded and leaves no ticket",
 		prove:   provesDeadline,
 	},
 	{
-		Topic: "cancellation", Name: "wait-limit", Rules: []string{"D7", "§5.8"},
+		Topic: "cancellation", Name: "wait-limit", Rules: []string{"D7", "C8"},
 		Explain: "WithWait ends the wait with ErrNotAcquired and leaves no ticket; zero does not wait",
 		prove:   provesWaitLimit,
 	},
 	{
-		Topic: "cancellation", Name: "answer-lost", Rules: []string{"D9", "D14", "§5.8"},
-		Explain: "an Acquire whose answer was lost on the way, granted or not, leaves no ticket",
+		Topic: "cancellation", Name: "answer-lost", Rules: []string{"D9", "D14", "C8"},
+		Explain: "an Acquire whose answer was lost, granted or not, leaves no ticket",
 		prove:   provesAnswerLost,
 	},
 	{
-		Topic: "cancellation", Name: "cut-while-asking", Rules: []string{"D9", "D14", "D16", "§5.8"},
-		Explain: "cancelled while the store does not answer, Acquire returns soon, and leaves no ticket when it answers again",
+		Topic: "cancellation", Name: "cut-while-asking", Rules: []string{"D9", "D14", "D16", "C8"},
+		Explain: "an Acquire that is cancelled while the store does not answer returns soon, and leaves no ticket once the store answers again",
 		prove:   provesCutWhileAsking,
 	},
 	{
-		Topic: "cancellation", Name: "acquisition-only", Rules: []string{"§5.8"},
-		Explain: "the context bounds the acquisition: the lock outlives it and is still renewed",
+		Topic: "cancellation", Name: "acquisition-only", Rules: []string{"C8"},
+		Explain: "the context bounds the acquisition only: the lock outlives it and is still renewed",
 		prove:   provesAcquisitionOnly,
 	},
 	{
-		Topic: "cancellation", Name: "release-anyway", Rules: []string{"D13", "§5.8"},
+		Topic: "cancellation", Name: "release-anyway", Rules: []string{"D13", "C8"},
 		Explain: "Release works with a context that has ended",
 		prove:   provesReleaseAnyway,
 	},
 	{
-		Topic: "cancellation", Name: "driver-returns", Rules: []string{"D16", "D14", "§5.8"},
-		Explain: "every method of the driver returns soon after its context ends, and never says ErrLost for it",
+		Topic: "cancellation", Name: "driver-returns", Rules: []string{"D16", "D14", "C8"},
+		Explain: "every method of the driver returns soon after its context ends, and never returns ErrLost because of that",
 		prove:   provesDriverReturns,
 	},
 }

@@ -11,13 +11,13 @@ import (
 
 // Case is one row of the suite: a rule, and what proves it.
 type Case struct {
-	Topic   string // the file it stands in
+	Topic   string
 	Name    string
-	Rules   []string // of package driver (D1–D20) and of the core's contract (§5.1–§5.10)
+	Rules   []string // D1 to D20 of package driver, C1 to C10 of this package
 	Explain string   // what a failure means for a user
 	Needs   Needs
 
-	alone bool // counts what others change, measures, or breaks what others use
+	alone bool // it counts what others change, measures, or breaks what others use
 	prove func(e *env)
 }
 
@@ -29,7 +29,7 @@ func Cases() []Case {
 	var all, alone []Case
 	for _, topic := range [][]Case{
 		exclusion, fairness, tries, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
-		duties, names, options, failures, calls, closing, inspection, histories, leaks, outages,
+		removal, timeLimits, minHolds, names, options, failures, calls, closing, inspection, histories, leaks, outages,
 	} {
 		for _, c := range topic {
 			if c.alone {
@@ -42,15 +42,15 @@ func Cases() []Case {
 	return append(all, alone...)
 }
 
-// Run runs the case on a driver and returns what it disproves, or nil. It
-// needs no testing.T, so that a suite can be tested on drivers that fail.
+// Run runs the case on a driver. It returns an error if the driver breaks a rule.
+// It needs no testing.T, so that the suite can be tested on drivers that fail.
 func (c Case) Run(ctx context.Context, h Harness) (err error) {
 	if missing := c.Needs.missing(h); len(missing) > 0 {
 		return fmt.Errorf("the harness has no %s", strings.Join(missing, " and no "))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e := &env{ctx: ctx, h: h, told: make(map[waiting]int)}
+	e := &env{ctx: ctx, h: h, waits: make(map[waiting]int)}
 	watchdog := time.AfterFunc(caseBound, func() {
 		cancel(fmt.Errorf("the case did not end within %v", caseBound))
 	})
@@ -72,15 +72,15 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 	return nil
 }
 
-// cites is how a case's rules are printed.
+// cites returns the rules as text.
 func (c Case) cites() string { return strings.Join(c.Rules, ", ") }
 
-// failure carries an error up to Case.Run, as testing.T.FailNow does, so that
-// a case reads as what it proves.
+// failure carries an error up to Case.Run as a panic, so that cases need not
+// return errors.
 type failure struct{ error }
 
-// failf ends the case. It is to be called from its goroutine, or from one that
-// each started.
+// failf ends the case. Call it from the case's goroutine, or from one that each
+// has started.
 func (e *env) failf(format string, args ...any) {
 	panic(failure{fmt.Errorf(format, args...)})
 }
@@ -92,14 +92,14 @@ func (e *env) ok(err error, doing string, args ...any) {
 	}
 }
 
-// logf puts a figure into the log of the case.
+// logf adds a figure to the log of the case.
 func (e *env) logf(format string, args ...any) {
 	if e.h.logf != nil {
 		e.h.logf(format, args...)
 	}
 }
 
-// is ends the case when err is not the wanted one.
+// is ends the case when err does not wrap want.
 func (e *env) is(err, want error, doing string, args ...any) {
 	if !errors.Is(err, want) {
 		e.failf("%s: got error %v, want %w", fmt.Sprintf(doing, args...), err, want)

@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// Result is what one case has shown.
+// Result is the result of one case.
 type Result struct {
 	Case    Case
-	Err     error         // what it disproves; nil: it is proved, unless it was not run
+	Err     error         // the rule that the driver breaks; nil: proved, unless it was not run
 	Missing []string      // not run: the harness lacks these
 	Except  string        // not run: the reason why it does not apply
 	Took    time.Duration // how long it ran
 	Log     []string      // figures that it has measured
 }
 
-// Proved tells whether the case ran and disproved nothing.
+// Proved reports whether the case ran without an error.
 func (r Result) Proved() bool { return r.Err == nil && len(r.Missing) == 0 && r.Except == "" }
 
-// Check is Run for a program: it needs no testing.T. It runs some of [Cases],
-// or all, and calls tell with each result as it comes, one at a time; with the
-// cases that cannot run first.
+// Check is Run for a program: it needs no testing.T. It runs some or all of [Cases]
+// and calls report with each result as it comes, one at a time, beginning with the
+// cases that cannot run.
 //
-// When ctx ends, no further case begins, those that run are ended, and Check
-// returns; what was not finished is not told.
+// When ctx ends, Check starts no further case, ends those that run, and returns;
+// it does not report what was not finished.
 //
-// Bubble and Complete of the Harness are Run's and mean nothing here.
-func Check(ctx context.Context, h Harness, cases []Case, tell func(Result)) {
+// It ignores Bubble and Complete of the Harness, which are for Run.
+func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 	results := resultsOf(cases, h)
 	var mu sync.Mutex
 	ended := func(r *result) {
 		mu.Lock()
 		defer mu.Unlock()
 		if r.applies() && r.err != nil && ctx.Err() != nil {
-			return // it was ended: that says nothing of the driver
+			return // it was ended, which says nothing about the driver
 		}
-		tell(r.public())
+		report(r.public())
 	}
 	for _, r := range results {
 		if !r.applies() {
@@ -53,7 +53,7 @@ func Check(ctx context.Context, h Harness, cases []Case, tell func(Result)) {
 	}
 }
 
-// public is the result as others see it.
+// public returns the exported form of the result.
 func (r *result) public() Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()

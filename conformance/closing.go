@@ -11,33 +11,33 @@ import (
 
 var closing = []Case{
 	{
-		Topic: "close", Name: "releases", Rules: []string{"D17", "§5.9"},
-		Explain: "Close releases what is held, and those who wait for it are granted at once",
+		Topic: "close", Name: "releases", Rules: []string{"D17", "C9"},
+		Explain: "Close releases the locks that are held, and their waiters are granted at once",
 		prove:   provesCloseReleases,
 	},
 	{
-		Topic: "close", Name: "unblocks-waiters", Rules: []string{"D17", "§5.9"},
+		Topic: "close", Name: "unblocks-waiters", Rules: []string{"D17", "C9"},
 		Explain: "Close ends waiting Acquires with ErrClosed, and they leave no ticket",
 		prove:   provesCloseUnblocks,
 	},
 	{
-		Topic: "close", Name: "driver-unblocks", Rules: []string{"D17", "§5.9"},
+		Topic: "close", Name: "driver-unblocks", Rules: []string{"D17", "C9"},
 		Explain: "the driver's own Close ends its waiting Acquires with ErrClosed",
 		prove:   provesDriverCloseUnblocks,
 	},
 	{
-		Topic: "close", Name: "twice", Rules: []string{"D17", "§5.9"},
+		Topic: "close", Name: "twice", Rules: []string{"D17", "C9"},
 		Explain: "a second Close, of Locker and driver, at once or later, returns nil",
 		prove:   provesCloseTwice,
 	},
 	{
-		Topic: "close", Name: "after", Rules: []string{"D17", "§5.9"},
+		Topic: "close", Name: "after", Rules: []string{"D17", "C9"},
 		Explain: "everything after Close is ErrClosed, and nothing hangs",
 		prove:   provesAfterClose,
 	},
 	{
-		Topic: "close", Name: "others-untouched", Rules: []string{"D17", "D2", "§5.9"},
-		Explain: "closing one process touches no lock of another",
+		Topic: "close", Name: "others-untouched", Rules: []string{"D17", "C9"},
+		Explain: "closing one process changes no lock of another",
 		prove:   provesCloseOthersUntouched,
 	},
 }

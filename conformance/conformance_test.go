@@ -23,7 +23,7 @@ func memoryHarness() conformance.Harness {
 // TestMemory runs the suite in real time.
 func TestMemory(t *testing.T) { conformance.Run(t, memoryHarness()) }
 
-// TestMemoryInBubbles runs it in none.
+// TestMemoryInBubbles runs it in bubbles of testing/synctest.
 func TestMemoryInBubbles(t *testing.T) {
 	h := memoryHarness()
 	h.Bubble = true

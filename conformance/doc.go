@@ -1,5 +1,5 @@
-// Package conformance proves a driver of locker: every rule of package driver,
-// and what the core promises on top of it, with one call.
+// Package conformance proves a driver of locker with one call: every rule of
+// package driver, and what the core promises on top of them.
 //
 //	func TestConformance(t *testing.T) {
 //		conformance.Run(t, conformance.Harness{
@@ -9,79 +9,126 @@
 //		})
 //	}
 //
-// The suite is public: a driver that passes may be swapped for any other,
-// wherever it is kept. It works at the public contract, with several drivers
-// that are opened separately and stand for several processes, and at the driver
-// interface where the rule is about a request that the core would not make. All
-// its lock names are random, so that it can share a store with other tests. See
-// examples/customdriver for a driver in one file that passes.
+// The suite is public. Drivers that pass are interchangeable, in whatever
+// repository they are. It tests the public API with several drivers that are
+// opened separately and stand for several processes, and it tests the driver
+// interface directly where a rule is about a request that the core does not make.
+// All its lock names are random, so it can share a store with other tests.
+// Package driver/sqlite is the smallest complete driver.
 //
-// # What to give it
+// # The harness
 //
-// Open is enough to begin with. The rest of [Harness] makes faults possible: a
-// way to the store that can be cut (OpenLink), the store itself, to be killed
-// and stopped (Server), and a count of what it holds (Keys). A case that needs
-// what is missing is skipped, by name, and the run closes with one line:
+// Open is enough to begin with. The other fields of [Harness] make faults
+// possible: a connection to the store that can be cut (OpenLink), the store
+// itself, to be killed and paused (Server), and a count of what it holds (Keys).
+// A case that needs a missing field is skipped, and the run ends with a summary:
 //
 //	110 of 130 cases proved; not fully proved: D18: give Keys; D7, D8, D13: give OpenLink; …
 //
-// Complete makes every case that cannot run a failure: set it once all parts
-// are given, so that none is lost again.
+// Complete makes every case that cannot run a failure. Set it once all fields are
+// given, so that none gets lost again.
 //
-// Package conformance/link has the link: a TCP proxy, and a gate for embedded
-// stores that have no network. Without OpenLink the suite cuts drivers off
-// between core and driver. That is a crash only to a store whose leases end by
-// themselves; a driver with sessions or heartbeats goes on sending those, and
-// has to give OpenLink.
+// Package conformance/link has implementations of [Link]: a TCP proxy, and an
+// interceptor for embedded stores that have no network. Without OpenLink the suite
+// cuts the connection between the core and the driver. To a store whose leases end
+// by themselves that looks like a crash. A driver with sessions or heartbeats goes
+// on sending those, and must give OpenLink.
 //
 // # A store without a network
 //
-// The processes of an embedded store (a file, shared memory) die too, and what
-// they leave is what the cases with a link are about: give OpenLink with a
-// link.Gate, through which the driver's accesses to the store pass in its tests.
-// Server is then whatever makes every access fail and keeps what was stored, and
-// the store's clock is the machine's (D10). A store that lives in the memory of one
-// process ends with its tickets: leave OpenLink and Server nil, and the last line
-// of the run says truthfully what is not proved of it.
+// The processes of an embedded store (a file, shared memory) can die too. Give
+// OpenLink with a link.Interceptor, through which the driver's accesses to the
+// store pass in its tests. Server is then whatever makes every access fail and
+// keeps what was stored, and the store's clock is the clock of the machine (D10).
+// A store in the memory of one process ends with its tickets: leave OpenLink and
+// Server nil, and the summary of the run says what is not proved of it.
 //
-// # What it proves
+// # Rules
 //
-// Each case is a sub-test topic/name, and logs the rules that it proves: D1 to
-// D20 are the sentences of package driver, §5.1 to §5.10 the chapters below.
+// Each case is a sub-test topic/name and logs the rules that it proves. D1 to D20
+// are the sentences of package driver. C1 to C10 are the promises of the core to
+// its callers:
 //
-//   - exclusion (§5.1): who holds at once is what the grant rule allows, at every instant.
-//   - fairness (§5.2): grants follow the queue; nobody jumps it, nobody polls, and a refused try is never seen in it.
-//   - expiry (§5.3): leases end when they should, of the living and the dead, and not before.
-//   - ownership (§5.4): only a ticket's ID moves it; requests may come twice, late, or from strangers.
-//   - reentry (§5.5): handles on one ticket, and what does not re-enter.
-//   - fencing (§5.6): tokens grow through everything that can happen to a name.
-//   - loss (§5.7): a holder knows before the next is granted; breaks are told.
-//   - cancellation (§5.8): an Acquire that fails at any stage leaves an empty queue.
-//   - leaks (§5.8): no key and no goroutine stays behind, of what was released and of what expired.
-//   - names, options, errors, close, inspect (§5.9): what their names say.
-//   - outage (§5.9): the store down or stalled, at the start, while held, while waited for, and back.
-//   - history (§5.10): random runs, with cuts, crashes and kills, checked by
-//     porcupine against a model of the queue.
+// C1. Exclusion: the tickets that hold a name at any instant are those that
+// driver.Grantable allows.
+//
+// C2. Fairness: grants follow the order of the queue. A waiter is notified of its
+// grant and does not poll. A TryAcquire that is refused is never queued.
+//
+// C3. Leases: a lease that is renewed does not end. A lease that is not renewed
+// ends within the bounds that the driver states, and not before its TTL. A lock
+// with a minimum hold is not granted to others before that has passed.
+//
+// C4. Ownership: only the ID of a ticket changes the ticket. A request that is
+// repeated, arrives late, or names another ticket changes no other ticket.
+//
+// C5. Re-entry: Acquire under the lock's context, or with its explicit owner,
+// returns another handle on the same ticket. Each handle is released once, and the
+// ticket is released with the last handle.
+//
+// C6. Fencing: the tokens of a name grow from grant to grant, whatever happens in
+// between.
+//
+// C7. Loss: a holder that may have lost its lock knows it before the next ticket
+// is granted, and every handle and context of the lock ends. A break notifies the
+// holder.
+//
+// C8. Cleanup: the context of Acquire bounds the acquisition, not the lock. An
+// Acquire that fails in any way leaves no ticket, Release works under a context
+// that has ended, what is released leaves nothing in the store, and Close leaves
+// no goroutine.
+//
+// C9. Calls: names, options, errors, time limits, Close and Inspect work as package
+// locker documents them, also while the store is down or does not answer.
+//
+// C10. Histories: what clients observe in a random run, with cuts, crashes and
+// restarts, is linearizable in the model of the queue (checked by porcupine).
+//
+// # Topics
+//
+//   - exclusion: who holds at the same time.
+//   - fairness: the order of grants, hand-offs, and requests that do not wait.
+//   - expiry: the end of leases, of live processes and of dead ones.
+//   - min-hold: minimum holds.
+//   - ownership: requests that are repeated, late, or made by others.
+//   - reentry: several handles on one ticket.
+//   - fencing: tokens.
+//   - loss: cut-off holders, and breaks.
+//   - cancellation, removal: what a failed, cancelled or unanswered request leaves.
+//   - limits: answers in time, and outages that are not mistaken for contention.
+//   - leaks: keys and goroutines.
+//   - names, options, errors, close, inspect: the calls of these names.
+//   - outage: the store is down or paused at the start, while a lock is held, and
+//     while it is waited for.
+//   - history: random runs.
+//
+// # What it cannot prove
+//
+// Some sentences are about what the suite cannot see. A driver's own tests have to
+// prove them: that a refusal of this caller is not ErrUnavailable (D14), that Close
+// leaves the user's client open (D17), that no error contains a password (D19), and
+// that a Release which the store's client has sent twice is no loss (D13). That a
+// driver serves one Client (D17) is a duty of the program.
 //
 // # Time
 //
-// Upper bounds are those that the driver states ([driver.Bounder]) and those
-// of the contract, plus one second for a loaded machine; a failure says which.
-// What that second would hide is held to its own number: Bounds.Crash is never
-// less than the TTL, and no lease ends before it (D10); hand-offs take 100 ms
-// (D13), returns 50 ms after the end of a context (D16), and Close 100 ms for a
-// store that does not answer (D17), of several measurements most, in one attempt
-// of three. D18's minute is waited for: with Keys, a driver that is slow to remove
-// what expired takes so long.
+// Upper bounds are those that the driver states ([driver.Bounder]) and those of the
+// rules, plus one second for a loaded machine; a failure names its bound. Times that
+// this second would hide have cases of their own: Bounds.Crash is never less than
+// the TTL, and no lease ends before it (D10); hand-offs take 100 ms (D13), returns
+// 50 ms after the end of a context (D16), and Close 150 ms for a store that does not
+// answer (D17). Of several measurements most must keep the bound, in one attempt of
+// three. With Keys, the minute of D18 is waited for if the driver is slow to remove
+// what has expired.
 //
-// Leases are of a second where the store can give that. A few cases run at a
-// time; the ones that break the store, measure, or count what others change, run
-// alone at the end. A driver that touches no network can set Bubble, and no time
-// passes at all. With -short random cases repeat less.
+// Leases last a second where the store can give that. A few cases run at the same
+// time. Those that break the store, measure, or count what others change run alone
+// at the end. A driver that uses no network can set Bubble; waiting then takes no
+// time. With -short, random cases repeat less.
 //
-// # Who proves the suite
+// # How the suite is tested
 //
-// Cases return errors rather than failing a testing.T, so that they can be run
-// on drivers that are broken on purpose: some ninety of them stand in this
-// package's tests, and each case must notice at least one.
+// Cases return errors instead of failing a testing.T, so that they can run on
+// drivers that are broken on purpose. This package's tests have some ninety of
+// them, and each case must fail on at least one.
 package conformance

@@ -15,39 +15,39 @@ import (
 
 var failures = []Case{
 	{
-		Topic: "errors", Name: "say-what", Rules: []string{"D19", "§5.9"},
-		Explain: "an error names the verb, the lock and the store, and wraps its sentinel",
-		prove:   provesErrorsSayWhat,
+		Topic: "errors", Name: "text", Rules: []string{"D19", "C9"},
+		Explain: "an error names the operation, the lock and the store, and wraps its sentinel",
+		prove:   provesErrorText,
 	},
 	{
-		Topic: "errors", Name: "unknown-is-not-lost", Rules: []string{"D14", "§5.9"},
+		Topic: "errors", Name: "unknown-is-not-lost", Rules: []string{"D14", "C9"},
 		Explain: "a request that got no answer is neither ErrLost nor ErrNotAcquired",
 		prove:   provesUnknownIsNotLost,
 	},
 	{
-		Topic: "errors", Name: "release-unreached", Rules: []string{"D14", "D10", "§5.9"},
-		Explain: "a release that does not reach the store says so within a bound, and the lease ends by itself",
-		prove:   provesReleaseUnreached,
+		Topic: "errors", Name: "release-cut-off", Rules: []string{"D14", "D10", "C9"},
+		Explain: "a release that does not reach the store returns an error within a bound, and the lease ends by itself",
+		prove:   provesReleaseCutOff,
 	},
 	{
-		Topic: "errors", Name: "waiter-in-a-cut", Rules: []string{"D7", "D14", "D16", "§5.9"}, Needs: NeedLink,
-		Explain: "a waiter that is cut off waits on until its context ends, and then says why",
-		prove:   provesWaiterInCut,
+		Topic: "errors", Name: "waiter-cut-off", Rules: []string{"D7", "D14", "D16", "C9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off goes on waiting until its context ends, and then returns the reason",
+		prove:   provesWaiterCutOff,
 	},
 	{
-		Topic: "errors", Name: "driver-in-a-cut", Rules: []string{"D14", "D16", "D17", "§5.9"}, Needs: NeedLink,
-		Explain: "with the way to the store cut every method of the driver returns soon after its context ends, and does not guess",
-		prove:   provesDriverInCut,
+		Topic: "errors", Name: "driver-cut-off", Rules: []string{"D14", "D16", "D17", "C9"}, Needs: NeedLink,
+		Explain: "while the driver is cut off from the store, every method returns soon after its context ends, and does not guess the outcome",
+		prove:   provesDriverCutOff,
 	},
 	{
-		Topic: "errors", Name: "no-way-to-store", Rules: []string{"D7", "D16", "§5.9"}, Needs: NeedLink,
-		Explain: "with the way to the store cut, Acquire and TryAcquire fail within ten seconds",
-		prove:   provesNoWayToStore,
+		Topic: "errors", Name: "store-unreachable", Rules: []string{"D7", "D16", "C9"}, Needs: NeedLink,
+		Explain: "Acquire, TryAcquire and Inspect fail within ten seconds while the store cannot be reached",
+		prove:   provesStoreUnreachable,
 	},
 }
 
-func provesErrorsSayWhat(e *env) {
-	name := e.name("say what")
+func provesErrorText(e *env) {
+	name := e.name("error text")
 	cs := e.clients(2)
 	k := e.take(cs[0], name)
 	_, refused := cs[1].TryAcquire(e.ctx, name)
@@ -105,8 +105,8 @@ func provesUnknownIsNotLost(e *env) {
 	e.empty(name)
 }
 
-func provesReleaseUnreached(e *env) {
-	name := e.name("unreached")
+func provesReleaseCutOff(e *env) {
+	name := e.name("cut-off")
 	ttl := e.ttl()
 	c, link := e.linked()
 	k := e.take(c, name, locker.WithTTL(ttl))
@@ -115,10 +115,10 @@ func provesReleaseUnreached(e *env) {
 	begun := time.Now()
 	err := k.Release(e.ctx)
 	if err == nil || errors.Is(err, locker.ErrReleased) {
-		e.failf("release of %q without a way to the store: got error %v", name, err)
+		e.failf("release of %q while the store cannot be reached: got error %v", name, err)
 	}
 	if took := time.Since(begun); took > storeBound+slack {
-		e.failf("release without a way to the store took %v", took)
+		e.failf("release while the store cannot be reached took %v", took)
 	}
 	e.is(k.Err(), locker.ErrReleased, "the handle after Release")
 	next := p.granted(e.crash(ttl), "the holder, cut off, released")
@@ -126,21 +126,21 @@ func provesReleaseUnreached(e *env) {
 	e.empty(name)
 }
 
-func provesWaiterInCut(e *env) {
-	name := e.name("in-a-cut")
-	var told atomic.Bool
-	c, link := e.linked(locker.WithObserver(func(context.Context, locker.Event) { told.Store(true) }))
+func provesWaiterCutOff(e *env) {
+	name := e.name("cut-off")
+	var notified atomic.Bool
+	c, link := e.linked(locker.WithObserver(func(context.Context, locker.Event) { notified.Store(true) }))
 	k := e.take(e.client(), name)
 	p := e.queue(c, name, 2)
 	e.eventually(patient, "waiting until the client knows that it waits", func() error {
-		if !told.Load() {
+		if !notified.Load() {
 			return errNotJoined
 		}
 		return nil
 	})
 	link.Cut()
 	e.sleep(4 * slack)
-	p.waits("its context lives, and a way to the store may come back")
+	p.waits("its context lives, and the store may be reachable again")
 	p.cancel(errChanged)
 	err := p.ended(slacks(3), "it was cancelled")
 	e.is(err, context.Canceled, "a waiter that was cut off and then cancelled")
@@ -151,11 +151,11 @@ func provesWaiterInCut(e *env) {
 	e.empty(name)
 }
 
-func provesNoWayToStore(e *env) {
-	name := e.name("no-way")
+func provesStoreUnreachable(e *env) {
+	name := e.name("unreachable")
 	c, link := e.linked()
 	e.release(e.take(c, name))
-	ttl := e.ttl() // of what may arrive late, when its removal has come and gone
+	ttl := e.ttl() // of a request that may arrive late, after that for its removal
 	link.Cut()
 	e.each(3, func(i int) {
 		var err error
@@ -181,8 +181,8 @@ func provesNoWayToStore(e *env) {
 	e.empty(name)
 }
 
-func provesDriverInCut(e *env) {
-	name := e.name("driver-in-a-cut")
+func provesDriverCutOff(e *env) {
+	name := e.name("driver-cut-off")
 	d, link, err := e.h.OpenLink(e.ctx)
 	e.ok(err, "open with a link")
 	e.onClose(func() { _ = d.Close() })
@@ -213,8 +213,8 @@ func provesDriverInCut(e *env) {
 		}
 	})
 	begun := time.Now()
-	_ = d.Close() // may say that it could not take leave
+	_ = d.Close() // may return an error
 	if took := time.Since(begun); took > storeBound {
-		e.failf("Close without a way to the store took %v", took)
+		e.failf("Close while the store cannot be reached took %v", took)
 	}
 }

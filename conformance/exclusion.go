@@ -14,53 +14,53 @@ import (
 
 var exclusion = []Case{
 	{
-		Topic: "exclusion", Name: "counter", Rules: []string{"D4", "§5.1"},
+		Topic: "exclusion", Name: "counter", Rules: []string{"D4", "C1"},
 		Explain: "an unprotected counter that many clients increase under the lock loses no increment",
 		prove:   provesCounter,
 	},
 	{
-		Topic: "exclusion", Name: "mutex", Rules: []string{"D4", "D5", "§5.1"},
-		Explain: "of many clients that want a name exclusively, one at a time believes to hold it",
+		Topic: "exclusion", Name: "mutex", Rules: []string{"D4", "D5", "C1"},
+		Explain: "of many clients that want a name exclusively, only one at a time believes that it holds it",
 		prove:   func(e *env) { contend(e, exclusively) },
 	},
 	{
-		Topic: "exclusion", Name: "readers-and-writers", Rules: []string{"D4", "D5", "§5.1"},
+		Topic: "exclusion", Name: "readers-and-writers", Rules: []string{"D4", "D5", "C1"},
 		Explain: "readers and writers obey the grant rule at every instant",
 		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(0)) },
 	},
 	{
-		Topic: "exclusion", Name: "permits", Rules: []string{"D4", "D5", "§5.1"},
+		Topic: "exclusion", Name: "permits", Rules: []string{"D4", "D5", "C1"},
 		Explain: "a semaphore never has more than n holders, under contention",
 		prove:   func(e *env) { contend(e, shared(3)) },
 	},
 	{
-		Topic: "exclusion", Name: "mixed", Rules: []string{"D4", "D5", "§5.1"},
+		Topic: "exclusion", Name: "mixed", Rules: []string{"D4", "D5", "C1"},
 		Explain: "writers, readers and permits of different limits obey the grant rule at every instant",
 		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) },
 	},
 	{
-		Topic: "exclusion", Name: "permits-all-used", Rules: []string{"D4", "§5.1"},
-		Explain: "a semaphore of n has n holders at once, and the next waits for one of them",
+		Topic: "exclusion", Name: "permits-all-used", Rules: []string{"D4", "C1"},
+		Explain: "a semaphore of n has n holders at the same time, and the next waits for one of them",
 		prove:   provesPermits,
 	},
 	{
-		Topic: "exclusion", Name: "readers-share", Rules: []string{"D4", "§5.1"},
-		Explain: "readers of several processes hold at once, and keep a writer out",
+		Topic: "exclusion", Name: "readers-share", Rules: []string{"D4", "C1"},
+		Explain: "readers of several processes hold at the same time, and block a writer",
 		prove:   provesReadersShare,
 	},
 	{
-		Topic: "exclusion", Name: "writer-alone", Rules: []string{"D4", "§5.1"},
-		Explain: "a writer keeps out writers, readers and permits of every process, its own too",
+		Topic: "exclusion", Name: "writer-alone", Rules: []string{"D4", "C1"},
+		Explain: "a writer blocks writers, readers and permits of every process, including its own",
 		prove:   provesWriterAlone,
 	},
 	{
-		Topic: "exclusion", Name: "queue-obeys-rule", Rules: []string{"D4", "D5", "D15", "§5.1"},
-		Explain: "after every arrival and departure exactly those tickets hold that the grant rule grants",
+		Topic: "exclusion", Name: "queue-obeys-rule", Rules: []string{"D4", "D5", "D15", "C1"},
+		Explain: "after every change of the queue exactly those tickets are held that the grant rule allows",
 		prove:   provesQueueObeysRule,
 	},
 }
 
-// kind is a sort of request.
+// kind is a kind of request.
 type kind struct {
 	shared bool
 	limit  int
@@ -80,7 +80,7 @@ func (k kind) options(more ...locker.Option) []locker.Option {
 	return more
 }
 
-// rounds is how often to repeat something random.
+// rounds returns how often to repeat something random.
 func rounds(n int) int {
 	if testing.Testing() && testing.Short() {
 		return max(1, n/4)
@@ -88,7 +88,7 @@ func rounds(n int) int {
 	return n
 }
 
-// Contenders of the random cases: several goroutines in each of several
+// The contenders of random cases are several goroutines in each of several
 // processes.
 const (
 	processes  = 3
@@ -114,8 +114,8 @@ func provesCounter(e *env) {
 	}
 }
 
-// contend lets several goroutines of several processes take a name in random
-// ways, and checks what they saw against the rule.
+// contend lets several goroutines of several processes acquire a name in random
+// ways, and checks what they observed against the grant rule.
 func contend(e *env, kinds ...kind) {
 	name := e.name("contend")
 	cs := e.clients(processes)
@@ -186,8 +186,8 @@ func provesWriterAlone(e *env) {
 	e.empty(name)
 }
 
-// provesQueueObeysRule builds queues of every sort of ticket, and takes tickets
-// out of them at random positions.
+// provesQueueObeysRule builds queues of every kind of ticket, and removes tickets at
+// random positions.
 func provesQueueObeysRule(e *env) {
 	kinds := []kind{exclusively, shared(0), shared(1), shared(2), shared(3)}
 	cs := e.clients(2)
@@ -204,7 +204,7 @@ func provesQueueObeysRule(e *env) {
 	}
 }
 
-// queueModel is what a queue should look like.
+// queueModel is the queue as it should be.
 type queueModel struct {
 	e       *env
 	name    string
@@ -246,8 +246,8 @@ func (m *queueModel) granted() []bool {
 	return driver.Granted(queue)
 }
 
-// settle waits until the store's queue is as the rule has it, and no Acquire
-// has returned that should not.
+// settle waits until the store's queue is as the grant rule says, and checks that no
+// Acquire has returned that should not.
 func (m *queueModel) settle(after string) {
 	m.e.eventually(slacks(2), "after "+after, m.compare)
 	for i, granted := range m.granted() {

@@ -13,79 +13,79 @@ import (
 
 var expiry = []Case{
 	{
-		Topic: "expiry", Name: "fixed-lease", Rules: []string{"D10", "D11", "§5.3"},
-		Explain: "a fixed lease ends at its TTL, not before, and the holder is told",
+		Topic: "expiry", Name: "fixed-lease", Rules: []string{"D10", "D11", "C3"},
+		Explain: "a fixed lease ends at its TTL, not earlier, and the holder is notified",
 		prove:   func(e *env) { fixedLease(e, e.ttl()) },
 	},
 	{
-		Topic: "expiry", Name: "short-lease", Rules: []string{"D10", "§5.3"},
+		Topic: "expiry", Name: "short-lease", Rules: []string{"D10", "C3"},
 		Explain: "a lease shorter than the store can give ends at its TTL too, while its process lives",
 		prove:   func(e *env) { fixedLease(e, shortTTL/2) },
 	},
 	{
-		Topic: "expiry", Name: "nobody-renews", Rules: []string{"D10", "§5.3"},
-		Explain: "a lease that is not renewed ends in the store though nobody waits for it",
+		Topic: "expiry", Name: "nobody-renews", Rules: []string{"D10", "C3"},
+		Explain: "a lease that is not renewed ends in the store even if nobody waits for it",
 		prove:   provesNobodyRenews,
 	},
 	{
-		Topic: "expiry", Name: "crashed-holder", Rules: []string{"D10", "§5.3"},
-		Explain: "the lock of a process that died passes on within the driver's stated bound",
+		Topic: "expiry", Name: "crashed-holder", Rules: []string{"D10", "C3"},
+		Explain: "the lock of a process that died is granted to the next within Bounds.Crash",
 		prove:   func(e *env) { crashedHolder(e, 0) },
 	},
 	{
-		Topic: "expiry", Name: "crashed-after-renewals", Rules: []string{"D10", "D12", "§5.3"},
-		Explain: "the bound counts from the last renewal, and earlier renewals do not add up",
+		Topic: "expiry", Name: "crashed-after-renewals", Rules: []string{"D10", "D12", "C3"},
+		Explain: "Bounds.Crash counts from the last renewal, and earlier renewals do not add up",
 		prove:   func(e *env) { crashedHolder(e, e.ttl()*3/2) },
 	},
 	{
-		Topic: "expiry", Name: "crashed-reader", Rules: []string{"D10", "D4", "§5.3"},
-		Explain: "a reader that died holds up a writer for no longer than the bound; live readers go on",
+		Topic: "expiry", Name: "crashed-reader", Rules: []string{"D10", "D4", "C3"},
+		Explain: "a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock",
 		prove:   provesCrashedReader,
 	},
 	{
-		Topic: "expiry", Name: "renewed-lease", Rules: []string{"D12", "§5.3"},
-		Explain: "a renewed lease outlives many TTLs, and nobody else gets in",
+		Topic: "expiry", Name: "renewed-lease", Rules: []string{"D12", "C3"},
+		Explain: "a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile",
 		prove:   provesRenewedLease,
 	},
 	{
-		Topic: "expiry", Name: "renewed-together", Rules: []string{"D12", "D14", "§5.3"},
-		Explain: "many locks of one process are renewed together, and each gets its own answer",
+		Topic: "expiry", Name: "renewed-together", Rules: []string{"D12", "D14", "C3"},
+		Explain: "many locks of one process are renewed in a batch, and each gets its own answer",
 		prove:   provesRenewedTogether,
 	},
 	{
-		Topic: "expiry", Name: "short-again-and-again", Rules: []string{"D11", "§5.3"},
-		Explain: "short leases are granted again and again without the ticket being lost on the way",
+		Topic: "expiry", Name: "short-leases-repeated", Rules: []string{"D11", "C3"},
+		Explain: "short leases are granted many times in a row, and no ticket is lost",
 		prove:   provesShortAgain,
 	},
 	{
-		Topic: "expiry", Name: "extended-lease", Rules: []string{"D12", "§5.3"},
-		Explain: "Extend lengthens a fixed lease in the store too, and it still ends",
+		Topic: "expiry", Name: "extended-lease", Rules: []string{"D12", "C3"},
+		Explain: "Extend lengthens a fixed lease in the store too, and the lease still ends",
 		prove:   provesExtendedLease,
 	},
 	{
-		Topic: "expiry", Name: "crashed-waiters", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
-		Explain: "several waiters that died delay the queue by one liveness interval in all",
+		Topic: "expiry", Name: "crashed-waiters", Rules: []string{"D8", "C3"}, Needs: NeedLink,
+		Explain: "several waiters that died delay the queue by Bounds.Liveness in all",
 		prove:   provesCrashedWaiters,
 	},
 	{
-		Topic: "expiry", Name: "crashed-waiters-leave", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
-		Explain: "waiters that died leave the queue within one liveness interval, also while somebody holds",
+		Topic: "expiry", Name: "crashed-waiters-leave", Rules: []string{"D8", "C3"}, Needs: NeedLink,
+		Explain: "waiters that died leave the queue within Bounds.Liveness, also while the lock is held",
 		prove:   provesCrashedWaitersLeave,
 	},
 	{
-		Topic: "expiry", Name: "crashed-patient-waiters", Rules: []string{"D8", "§5.3"}, Needs: NeedLink,
-		Explain: "waiters that died after a long wait leave the queue within one liveness interval too",
-		prove:   provesCrashedPatientWaiters,
+		Topic: "expiry", Name: "crashed-long-waiters", Rules: []string{"D8", "C3"}, Needs: NeedLink,
+		Explain: "waiters that died after a long wait leave the queue within Bounds.Liveness too",
+		prove:   provesCrashedLongWaiters,
 	},
 	{
-		Topic: "expiry", Name: "stated-bounds", Rules: []string{"D10", "§5.3"},
+		Topic: "expiry", Name: "stated-bounds", Rules: []string{"D10", "C3"},
 		Explain: "the bounds that the driver states are possible, and a lease ends within them and not before its TTL",
 		prove:   provesStatedBounds,
 	},
 	{
-		Topic: "expiry", Name: "patient-waiter", Rules: []string{"D8", "§5.3"},
-		Explain: "a live waiter stays queued for longer than the liveness interval",
-		prove:   provesPatientWaiter,
+		Topic: "expiry", Name: "long-waiter", Rules: []string{"D8", "C3"},
+		Explain: "a live waiter stays queued for longer than Bounds.Liveness",
+		prove:   provesLongWaiter,
 	},
 }
 
@@ -124,8 +124,8 @@ func provesNobodyRenews(e *env) {
 	e.empty(name)
 }
 
-// crashedHolder cuts a holder off after it has renewed for a while, and waits
-// for the grant of who stands behind it.
+// crashedHolder cuts a holder off after it has renewed for a while, and waits for
+// the grant of the next waiter.
 func crashedHolder(e *env, lives time.Duration) {
 	name := e.name("crash")
 	ttl := e.ttl()
@@ -162,7 +162,7 @@ func provesRenewedLease(e *env) {
 	name := e.name("renewed")
 	ttl := e.ttl()
 	lives := 5 * ttl
-	if ttl > shortTTL { // what the store can give is long; time is not for nothing
+	if ttl > shortTTL { // the shortest lease of this store is long: save time
 		lives = ttl * 5 / 2
 	}
 	cs := e.clients(2)
@@ -182,8 +182,8 @@ func provesRenewedLease(e *env) {
 	e.empty(name)
 }
 
-// provesRenewedTogether removes one of many tickets behind the core's back:
-// its next renewal, and nobody else's, is told.
+// provesRenewedTogether removes one of many tickets without the core: its next
+// renewal fails, and no other.
 func provesRenewedTogether(e *env) {
 	n := rounds(32)
 	c, w := e.wired()
@@ -195,7 +195,7 @@ func provesRenewedTogether(e *env) {
 	e.sleep(shortTTL / 2)
 	gone := n / 3
 	e.drop(w.d, holds[gone])
-	e.eventually(slacks(1).plus(shortTTL, "a TTL, in which there are renewals"), "waiting for a renewal to be told", func() error {
+	e.eventually(slacks(1).plus(shortTTL, "a TTL, in which there are renewals"), "waiting for a renewal to fail", func() error {
 		if locks[gone].Err() == nil {
 			return errors.New("a lock whose ticket is gone from the store is held")
 		}
@@ -251,8 +251,8 @@ func provesExtendedLease(e *env) {
 	e.empty(name)
 }
 
-// crashWaiters queues n waiters of processes of their own behind a holder, and
-// a live one behind them, and cuts the n off after they have lived for a while.
+// crashWaiters queues n waiters of different processes after a holder, and a live
+// one after them, and cuts the n off after some time.
 func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pending, name string) {
 	name = e.name("waiters")
 	k = e.take(e.client(), name)
@@ -281,12 +281,11 @@ func provesCrashedWaiters(e *env) {
 
 func provesCrashedWaitersLeave(e *env) { crashedWaitersLeave(e, 0) }
 
-// provesCrashedPatientWaiters lets waiters live for long enough to have sent
-// several heartbeats.
-func provesCrashedPatientWaiters(e *env) { crashedWaitersLeave(e, e.heartbeats()) }
+// provesCrashedLongWaiters lets waiters live long enough to send several heartbeats.
+func provesCrashedLongWaiters(e *env) { crashedWaitersLeave(e, e.heartbeats()) }
 
-// heartbeats is a time in which a waiter of waiterTTL has shown more than once
-// that it lives: else it would be out of the queue.
+// heartbeats returns a time in which a waiter of waiterTTL has sent more than one
+// heartbeat: else it would have left the queue.
 func (e *env) heartbeats() time.Duration {
 	return min(max(e.liveness()*3/2, shortTTL), patience)
 }
@@ -304,7 +303,7 @@ func crashedWaitersLeave(e *env, lived time.Duration) {
 	e.empty(name)
 }
 
-func provesPatientWaiter(e *env) {
+func provesLongWaiter(e *env) {
 	name := e.name("patient")
 	waits := e.heartbeats()
 	cs := e.clients(3)

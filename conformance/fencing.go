@@ -10,58 +10,58 @@ import (
 
 var fencing = []Case{
 	{
-		Topic: "fencing", Name: "after-release", Rules: []string{"D3", "§5.6"},
+		Topic: "fencing", Name: "after-release", Rules: []string{"D3", "C6"},
 		Explain: "tokens grow from grant to grant, across processes and with the queue empty in between",
 		prove:   provesTokensAfterRelease,
 	},
 	{
-		Topic: "fencing", Name: "after-waiting", Rules: []string{"D3", "§5.6"},
-		Explain: "tokens grow over grants to those who waited, and a ticket's number in the queue is its token",
+		Topic: "fencing", Name: "after-waiting", Rules: []string{"D3", "C6"},
+		Explain: "tokens grow over grants to waiters, and a ticket's number in the queue is its token",
 		prove:   provesTokensAfterWaiting,
 	},
 	{
-		Topic: "fencing", Name: "after-expiry", Rules: []string{"D3", "D10", "§5.6"},
-		Explain: "the token after a lease that ended by itself is greater than its",
+		Topic: "fencing", Name: "after-expiry", Rules: []string{"D3", "D10", "C6"},
+		Explain: "the token after a lease that ended by itself is greater",
 		prove:   provesTokensAfterExpiry,
 	},
 	{
-		Topic: "fencing", Name: "after-loss", Rules: []string{"D3", "§5.6"},
-		Explain: "the token after a holder that was cut off is greater than its",
+		Topic: "fencing", Name: "after-loss", Rules: []string{"D3", "C6"},
+		Explain: "the token after a holder that was cut off is greater",
 		prove:   provesTokensAfterLoss,
 	},
 	{
-		Topic: "fencing", Name: "after-break", Rules: []string{"D3", "§5.6"},
-		Explain: "the token after a break is greater than the broken one",
+		Topic: "fencing", Name: "after-break", Rules: []string{"D3", "C6"},
+		Explain: "the token after a break is greater",
 		prove:   provesTokensAfterBreak,
 	},
 	{
-		Topic: "fencing", Name: "after-reconnect", Rules: []string{"D3", "§5.6"},
+		Topic: "fencing", Name: "after-reconnect", Rules: []string{"D3", "C6"},
 		Explain: "a process that begins anew gets greater tokens than the one before it",
 		prove:   provesTokensAfterReconnect,
 	},
 	{
-		Topic: "fencing", Name: "after-idle", Rules: []string{"D3", "D18", "§5.6"},
-		Explain: "tokens go on growing after all that the store keeps of an idle name is gone",
+		Topic: "fencing", Name: "after-idle", Rules: []string{"D3", "D18", "C6"},
+		Explain: "tokens go on growing after the store has removed everything about an idle name",
 		prove:   provesTokensAfterIdle,
 	},
 	{
-		Topic: "fencing", Name: "after-tries", Rules: []string{"D3", "D6", "§5.6"},
-		Explain: "refused and cancelled tickets in between do no harm to the order of tokens",
+		Topic: "fencing", Name: "after-tries", Rules: []string{"D3", "D6", "C6"},
+		Explain: "tokens grow over refused and cancelled tickets",
 		prove:   provesTokensAfterTries,
 	},
 	{
-		Topic: "fencing", Name: "shared", Rules: []string{"D3", "§5.6"},
-		Explain: "readers and permits have tokens of their own, no two alike, that grow",
+		Topic: "fencing", Name: "shared", Rules: []string{"D3", "C6"},
+		Explain: "every reader and permit has its own token, and the tokens grow",
 		prove:   provesTokensShared,
 	},
 	{
-		Topic: "fencing", Name: "at-once", Rules: []string{"D3", "§5.6"},
-		Explain: "readers and permits that many goroutines of one process take at once have tokens of their own",
+		Topic: "fencing", Name: "concurrent", Rules: []string{"D3", "C6"},
+		Explain: "readers and permits that many goroutines of one process take at the same time have different tokens",
 		prove:   provesTokensAtOnce,
 	},
 }
 
-// tokens watches that the tokens of one name grow.
+// tokens checks that the tokens of one name grow.
 type tokens struct {
 	e    *env
 	name string
@@ -70,7 +70,7 @@ type tokens struct {
 
 func (e *env) tokens(label string) *tokens { return &tokens{e: e, name: e.name(label)} }
 
-// next takes a token.
+// next checks the token of the next grant.
 func (t *tokens) next(k *locker.Lock, when string) {
 	if k.Token() <= t.last {
 		t.e.failf("token %d was granted %s, after token %d", k.Token(), when, t.last)

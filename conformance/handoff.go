@@ -4,25 +4,31 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 )
 
 // handOffBound is the time of D13, for a store and a process that are idle.
 const handOffBound = 100 * time.Millisecond
 
-// handOffs is in the topic of fairness.
+// handOffs belong to the topic fairness.
 var handOffs = []Case{
 	{
-		Topic: "fairness", Name: "hand-off-time", Rules: []string{"D13", "§5.2"}, alone: true,
-		Explain: "with all else idle the next waiter is granted within 100 ms of a release, however long it has waited: nobody polls",
+		Topic: "fairness", Name: "permits-of-different-limits", Rules: []string{"D4", "D13", "C2"},
+		Explain: "a waiter with a wide limit is granted at once, though one with a narrow limit waits ahead of it",
+		prove:   provesDifferentLimits,
+	},
+	{
+		Topic: "fairness", Name: "hand-off-time", Rules: []string{"D13", "C2"}, alone: true,
+		Explain: "on an idle store the next waiter is granted within 100 ms of a release, however long it has waited: it does not poll",
 		prove:   provesHandOffTime,
 	},
 }
 
-// provesHandOffTime measures hand-offs to waiters that have just been queued, and
-// to such as have waited for a while. Three of four have to be in time, in one
-// of three attempts: a loaded machine delays a few, and a waiter that polls every
-// 250 ms is late in more than half of them.
+// provesHandOffTime measures hand-offs to waiters that have just been queued, and to
+// waiters that have waited for a while. Three of four must be in time, in one of
+// three attempts: a loaded machine delays a few, and a waiter that polls every 250 ms
+// is late in more than half of them.
 func provesHandOffTime(e *env) {
 	d1, d2 := e.driver(), e.driver()
 	for _, measure := range []func(e *env, d1, d2 driver.Driver) []time.Duration{soonReleased, lateReleased} {
@@ -33,11 +39,35 @@ func provesHandOffTime(e *env) {
 				break
 			}
 			if attempt == 3 {
-				e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store, in each of three attempts; the last took %v: a waiter is told of its grant, it does not poll",
+				e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store, in each of three attempts; the last took %v: a waiter must be notified of its grant, not poll",
 					handOffBound, took)
 			}
 		}
 	}
+}
+
+// provesDifferentLimits finds drivers that watch only what blocks the first waiter of a
+// process: another one may be granted before it.
+func provesDifferentLimits(e *env) {
+	name := e.name("limits")
+	cs := e.clients(2)
+	k1 := e.takeNow(cs[0], name, locker.Limit(3))
+	narrow := e.queue(cs[1], name, 2, locker.Limit(1))
+	k2 := e.takeNow(cs[0], name, locker.Limit(3))
+	e.sleep(slack) // until the driver watches what blocks the narrow one
+	wide := e.queue(cs[1], name, 4, locker.Limit(3))
+	e.sleep(slack)
+	begun := time.Now()
+	e.release(k2)
+	k3 := wide.granted(patient, "one of the three tickets ahead was released")
+	if took := wide.at.Sub(begun); took > slack {
+		e.failf("the grant took %v, want at most %v", took, slack)
+	}
+	narrow.waits("two tickets are ahead")
+	e.release(k3)
+	e.release(k1)
+	e.release(narrow.granted(patient, "nobody is ahead"))
+	e.empty(name)
 }
 
 // handOff is a holder and a waiter.
@@ -55,7 +85,7 @@ func (e *env) handOff(d1, d2 driver.Driver) *handOff {
 	return &handOff{e: e, holder: d1, h: h, waiter: e.queueAt(d2, e.request(name), 2), next: d2}
 }
 
-// time releases, and is the time from the end of that to the waiter's grant.
+// time releases and returns the time from the end of the release to the grant.
 func (h *handOff) time() time.Duration {
 	h.e.drop(h.holder, h.h)
 	released := time.Now()
@@ -64,7 +94,7 @@ func (h *handOff) time() time.Duration {
 	return max(h.waiter.at.Sub(released), 0)
 }
 
-// soonReleased are hand-offs to waiters that have not been queued for long.
+// soonReleased measures hand-offs to waiters that were queued just before.
 func soonReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
 	for range 12 {
 		took = append(took, e.handOff(d1, d2).time())
@@ -72,9 +102,9 @@ func soonReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
 	return took
 }
 
-// lateReleased are hand-offs, one after the other, to waiters that have all been
-// queued for longer than most polls take to reach their greatest interval. The
-// releases are spread over the phases of a poll.
+// lateReleased measures hand-offs, one after the other, to waiters that were queued
+// so long ago that most backoffs have reached their greatest interval. The releases
+// are spread over the phases of a poll interval.
 func lateReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
 	const n, rest, spread = 12, 600 * time.Millisecond, 275 * time.Millisecond
 	waits := make([]*handOff, n)

@@ -6,54 +6,52 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Harness is what the suite needs to know of a driver and its store. Only Open
-// is required; a case that needs what is nil is skipped, by name.
+// Harness is what the suite needs to know about a driver and its store. Only Open
+// is required. A case that needs a field which is nil is skipped.
 type Harness struct {
-	// Open opens a driver on the store under test as a process of its own
-	// would: with connections of its own. The suite closes it.
+	// Open opens a driver on the store under test, with its own connections, as
+	// another process would. The suite closes it.
 	Open func(ctx context.Context) (driver.Driver, error)
 
-	// OpenLink (optional) opens a driver whose way to the store can be cut:
-	// package conformance/link has one for stores with a network, and one for
-	// those without.
-	// Without it the suite cuts the way between the core and the driver, which
-	// says nothing of heartbeats, sessions and connections: a driver that has
-	// any of them gives OpenLink.
+	// OpenLink (optional) opens a driver whose connection to the store can be cut.
+	// Package conformance/link has a Link for stores with a network and one for
+	// stores without. Without OpenLink the suite cuts the connection between the
+	// core and the driver, which proves nothing about heartbeats, sessions and
+	// connections: a driver that has any of them must give OpenLink.
 	OpenLink func(ctx context.Context) (driver.Driver, Link, error)
 
-	// Server (optional) is the store itself, to be killed, started and paused.
-	// It has to be one that keeps what it has acknowledged, and that serves
-	// nobody else meanwhile.
+	// Server (optional) is the store itself, to be killed, started and paused. It
+	// must keep what it has acknowledged, and serve nobody else meanwhile.
 	Server Server
 
 	// Keys (optional) counts what the store holds for this driver's prefix:
 	// keys, rows, znodes, sessions …
 	Keys func(ctx context.Context) (int, error)
 
-	// Bubble runs each case inside a bubble of testing/synctest, where waiting
-	// takes no time. It is for drivers that touch no network, on stores whose
-	// timers and channels belong to one lock name each.
+	// Bubble runs each case in a bubble of testing/synctest, where waiting takes no
+	// time. It is for drivers that use no network, on stores whose timers and
+	// channels each belong to one lock name.
 	Bubble bool
 
-	// Complete makes a failure of every case that cannot run, and of a suite
-	// that has not proved all it knows to prove.
+	// Complete makes every case that cannot run a failure.
 	Complete bool
 
 	// Except names cases (topic/name) that do not apply, each with the reason. They
-	// are skipped. It is for drivers that promise less, and say so.
+	// are skipped. It is for drivers that document that they promise less.
 	Except map[string]string
 
-	logf func(format string, args ...any) // for figures worth a line in the log
+	logf func(format string, args ...any) // for figures in the log
 }
 
-// Link is a way to a store that can fail. Its methods may be called at any time.
+// Link is a connection to a store that can fail. Its methods may be called at any
+// time.
 type Link interface {
-	// Cut stops everything in both directions, as a network that swallows
-	// packets does: connections stay open and nothing comes.
+	// Cut stops the traffic in both directions, as a network that drops packets
+	// does: connections stay open and nothing arrives.
 	Cut()
-	// Heal undoes Cut and DropReplies. What was lost may cost connections.
+	// Heal ends Cut and DropReplies. Connections that have lost data may be reset.
 	Heal()
-	// DropReplies lets requests through and loses the answers.
+	// DropReplies lets requests through and drops the answers.
 	DropReplies(on bool)
 }
 
@@ -61,21 +59,21 @@ type Link interface {
 type Server interface {
 	Kill()   // ends the store as SIGKILL does; what it acknowledged is kept
 	Start()  // starts it again, and waits until it answers
-	Pause()  // stops it as SIGSTOP does: connections stay open and nothing comes
-	Resume() // undoes Pause
+	Pause()  // stops it as SIGSTOP does: connections stay open and nothing arrives
+	Resume() // ends Pause
 }
 
-// Needs are the parts of a Harness that a case cannot do without.
+// Needs are the optional fields of a Harness that a case needs.
 type Needs uint8
 
-// The parts of a Harness that are optional.
+// The optional fields of a Harness.
 const (
 	NeedLink Needs = 1 << iota
 	NeedServer
 	NeedKeys
 )
 
-// parts are their names, as they are written in a Harness.
+// parts maps them to the names of the fields.
 var parts = []struct {
 	need  Needs
 	name  string
@@ -86,7 +84,7 @@ var parts = []struct {
 	{NeedKeys, "Keys", func(h Harness) bool { return h.Keys != nil }},
 }
 
-// missing names what a case needs and h does not have.
+// missing returns the fields that a case needs and h does not have.
 func (n Needs) missing(h Harness) (names []string) {
 	for _, p := range parts {
 		if n&p.need != 0 && !p.given(h) {

@@ -16,23 +16,23 @@ import (
 
 var histories = []Case{
 	{
-		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "§5.10"},
+		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "C10"},
 		Explain: "a random run on one name, exclusively, is linearizable in the model of the queue",
 		prove:   func(e *env) { randomRun(e, nil, exclusively) },
 	},
 	{
-		Topic: "history", Name: "mixed", Rules: []string{"D3", "D4", "D5", "D6", "§5.10"},
-		Explain: "a random run of writers, readers and permits is",
+		Topic: "history", Name: "mixed", Rules: []string{"D3", "D4", "D5", "D6", "C10"},
+		Explain: "a random run of writers, readers and permits is linearizable",
 		prove:   func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
 	},
 	{
-		Topic: "history", Name: "with-cuts", Rules: []string{"D3", "D4", "D10", "D14", "§5.10"},
-		Explain: "a random run in which clients are cut off, for a while or for good, and answers are lost, is",
+		Topic: "history", Name: "with-cuts", Rules: []string{"D3", "D4", "D10", "D14", "C10"},
+		Explain: "a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable",
 		prove:   func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
 	},
 	{
-		Topic: "history", Name: "with-kills", Rules: []string{"D3", "D4", "D10", "D14", "§5.10"}, Needs: NeedServer, alone: true,
-		Explain: "a random run in which the store is killed, started and stalled is",
+		Topic: "history", Name: "with-kills", Rules: []string{"D3", "D4", "D10", "D14", "C10"}, Needs: NeedServer, alone: true,
+		Explain: "a random run in which the store is killed, started and paused is linearizable",
 		prove:   func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
 	},
 }
@@ -47,7 +47,7 @@ type run struct {
 	ledger  ledger
 	waiting sync.Map // owner → *turn, for the observer
 	holder  atomic.Int64
-	out     [processesOfRun]atomic.Bool // who is cut off: its holders hold on
+	out     [processesOfRun]atomic.Bool // who is cut off: its holders do not release
 	dead    [processesOfRun]atomic.Bool // who is cut off for good
 
 	mu      sync.Mutex
@@ -63,15 +63,15 @@ type turn struct {
 	ticket   int
 	kind     kind
 	call     int64
-	queued   atomic.Int64 // when it was told that it is queued
+	queued   atomic.Int64 // when the observer learnt that it is queued
 	rejoined atomic.Bool
 }
 
 // processesOfRun is how many clients a run has, each with two goroutines.
 const processesOfRun = 4
 
-// randomRun lets clients take a name in random ways while trouble goes on, and
-// checks the record: against the rule, and with porcupine.
+// randomRun lets clients acquire a name in random ways during faults, and checks the
+// record against the grant rule and with porcupine.
 func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
 	const clients = processesOfRun
 	r := &run{e: e, name: e.name("history"), ttl: e.ttl(), kinds: kinds, faulty: trouble != nil}
@@ -100,7 +100,7 @@ func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
 	e.ok(checkHistory(r.ops), "the history of %q", r.name)
 }
 
-// tick is the time of the record.
+// tick advances the clock of the record.
 func (r *run) tick() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +117,7 @@ func (t *turn) happened(what stepKind, token uint64, from, to int64) {
 	})
 }
 
-// observe takes down when tickets are queued.
+// observe records when tickets are queued.
 func (r *run) observe(_ context.Context, ev locker.Event) {
 	found, ok := r.waiting.Load(ev.Owner)
 	if !ok {
@@ -139,7 +139,7 @@ func (r *run) newTurn(client int) *turn {
 	return &turn{r: r, client: client, ticket: r.tickets, kind: r.kinds[rand.IntN(len(r.kinds))]}
 }
 
-// turn takes the name, or fails to, holds it for a moment, and releases it.
+// turn tries to acquire the name, holds it for a moment, and releases it.
 func (r *run) turn(c *locker.Client, client int) {
 	t := r.newTurn(client)
 	owner := fmt.Sprint(t.ticket)
@@ -164,14 +164,14 @@ func (r *run) turn(c *locker.Client, client int) {
 	case try && errors.Is(err, locker.ErrNotAcquired):
 		t.happened(isRefused, 0, t.call, r.tick())
 	default:
-		t.ghost(ctx)
+		t.unknownOutcome(ctx)
 	}
 }
 
-// ghost records a ticket that may have was queued, and left some time.
-// Where nothing fails it has left when Acquire returns, unless that took as
-// long as the core waits for it.
-func (t *turn) ghost(ctx context.Context) {
+// unknownOutcome records a ticket that may have been queued, and then left at some
+// time. Where nothing fails it has left when Acquire returns, unless Acquire took
+// as long as the core waits for the removal.
+func (t *turn) unknownOutcome(ctx context.Context) {
 	until := lastForAll
 	deadline, _ := ctx.Deadline()
 	if !t.r.faulty && time.Since(deadline) < slack/2 {
@@ -198,7 +198,7 @@ func (t *turn) holds(k *locker.Lock) {
 	if rand.IntN(3) == 0 {
 		time.Sleep(rand.N(3 * time.Millisecond))
 	}
-	held := t.call // at the latest known
+	held := t.call // the latest time at which it was certainly held
 	r.holder.Store(int64(t.client / 2))
 	for out := &r.out[t.client/2]; r.faulty && (rand.IntN(4) > 0 || out.Load()); {
 		now := r.tick()
@@ -220,14 +220,14 @@ func (t *turn) holds(k *locker.Lock) {
 	t.happened(leaves, k.Token(), before, r.tick())
 }
 
-// leftBehind is the ticket of one that had to queue again.
+// leftBehind records the first ticket of a waiter that had to queue again.
 func (t *turn) leftBehind(until int64) {
 	t.happened(enqueues, 0, t.call, until)
 	t.happened(leaves, 0, t.call, lastForAll)
 }
 
-// cutClients cuts holders off for a part of a lease, or for longer than one,
-// loses the answers of others, and lets one die.
+// cutClients cuts holders off for part of a lease, or for longer than one, drops the
+// answers to others, and cuts one off for good.
 func cutClients(r *run, links []Link) {
 	for _, part := range []float64{1.3, 0.2, 0.5} {
 		sleepUnless(r.e.ctx, rand.N(r.ttl/8))
@@ -250,7 +250,7 @@ func cutClients(r *run, links []Link) {
 	sleepUnless(r.e.ctx, r.ttl)
 }
 
-// killServer kills the store and stalls it.
+// killServer kills and pauses the store.
 func killServer(r *run, _ []Link) {
 	s := r.e.server()
 	for _, trouble := range []func(){

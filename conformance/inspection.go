@@ -11,38 +11,38 @@ import (
 
 var inspection = []Case{
 	{
-		Topic: "inspect", Name: "queue", Rules: []string{"D15", "§5.9"},
+		Topic: "inspect", Name: "queue", Rules: []string{"D15", "C9"},
 		Explain: "Inspect shows who holds and who waits, in order, with owner, note, kind and token",
 		prove:   provesInspectQueue,
 	},
 	{
-		Topic: "inspect", Name: "readers", Rules: []string{"D15", "D4", "§5.9"},
+		Topic: "inspect", Name: "readers", Rules: []string{"D15", "D4", "C9"},
 		Explain: "Inspect shows several holders at once, before those who wait",
 		prove:   provesInspectReaders,
 	},
 	{
-		Topic: "inspect", Name: "remaining", Rules: []string{"D15", "D12", "§5.9"},
-		Explain: "Remaining is the rest of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters",
+		Topic: "inspect", Name: "remaining", Rules: []string{"D15", "D12", "C9"},
+		Explain: "Remaining is what is left of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters",
 		prove:   provesInspectRemaining,
 	},
 	{
-		Topic: "inspect", Name: "since", Rules: []string{"D15", "§5.9"},
+		Topic: "inspect", Name: "since", Rules: []string{"D15", "C9"},
 		Explain: "Since, where the store knows it, is the time of the grant or of queueing",
 		prove:   provesInspectSince,
 	},
 	{
-		Topic: "inspect", Name: "empty", Rules: []string{"D15", "D18", "§5.9"},
+		Topic: "inspect", Name: "empty", Rules: []string{"D15", "D18", "C9"},
 		Explain: "a name that nobody uses has an empty queue, before and after it was used",
 		prove:   provesInspectEmpty,
 	},
 	{
-		Topic: "inspect", Name: "list", Rules: []string{"D2", "D18", "§5.9"},
+		Topic: "inspect", Name: "list", Rules: []string{"D2", "D18", "C9"},
 		Explain: "the names that are held or waited for are listed once each, and no others",
 		prove:   provesList,
 	},
 	{
-		Topic: "inspect", Name: "long-queue", Rules: []string{"D5", "D15", "D16", "§5.9"},
-		Explain: "a queue of many waiters of one process is shown whole, and in order",
+		Topic: "inspect", Name: "long-queue", Rules: []string{"D5", "D15", "D16", "C9"},
+		Explain: "a queue of many waiters of one process is shown completely and in order",
 		prove:   provesLongQueue,
 	},
 }

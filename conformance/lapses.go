@@ -8,28 +8,28 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// lapses are the cases about leases that are over and of which nobody tells the
-// store: the core does, for a process that lives, so that they ask the driver.
-// They belong to the topic of ownership.
+// lapses are the cases about leases that are over and were not released. They call
+// the driver directly, since the core would release them. They belong to the topic
+// ownership.
 var lapses = []Case{
 	{
-		Topic: "ownership", Name: "lapsed-not-revived", Rules: []string{"D12", "§5.4"},
-		Explain: "a renewal that comes after the lease is over is ErrLost and brings nothing back, whether or not somebody was granted since",
+		Topic: "ownership", Name: "lapsed-not-revived", Rules: []string{"D12", "C4"},
+		Explain: "a renewal after the end of the lease returns ErrLost and revives nothing, whether or not another ticket was granted since",
 		prove:   provesLapsedNotRevived,
 	},
 	{
-		Topic: "ownership", Name: "lapsed-in-a-cut", Rules: []string{"D12", "D14", "§5.4"}, Needs: NeedLink,
+		Topic: "ownership", Name: "lapsed-while-cut-off", Rules: []string{"D12", "D14", "C4"}, Needs: NeedLink,
 		Explain: "the same for a process that was cut off until its lease was over",
 		prove:   provesLapsedInACut,
 	},
 }
 
-// lapse is one lease that is to end, and how it is renewed afterwards.
+// lapse is a lease that ends, and how it is renewed afterwards.
 type lapse struct {
 	what  string
 	h     driver.Hold
 	renew func(d driver.Driver, h driver.Hold, e *env) error
-	next  *driverPending // who waits for its end; nil if nobody
+	next  *driverPending // the waiter for its end, if there is one
 }
 
 func renewOne(d driver.Driver, h driver.Hold, e *env) error {
@@ -67,7 +67,7 @@ func leases(e *env, d, other driver.Driver, ttl time.Duration) (ls []*lapse) {
 	return ls
 }
 
-// check renews late, twice, and looks who holds then.
+// check renews late, twice, and checks who holds the name then.
 func (l *lapse) check(e *env, d, other driver.Driver) {
 	for range 2 {
 		e.is(l.answered(e, d), driver.ErrLost, "a late %s: a lease that has ended is never revived (D12)", l.what)
@@ -99,7 +99,7 @@ func (l *lapse) answered(e *env, d driver.Driver) (err error) {
 	return err
 }
 
-// over waits for the end of leases.
+// over waits for the end of the leases.
 func over(e *env, ls []*lapse, ttl time.Duration) {
 	b, begun := e.leaseEnd(ttl), time.Now()
 	for _, l := range ls {
@@ -107,14 +107,14 @@ func over(e *env, ls []*lapse, ttl time.Duration) {
 			e.ok(l.next.ended(b.from(begun), "leases were granted that nobody renews"), "acquire %q", l.h.Name)
 		}
 	}
-	e.sleep(b.d - time.Since(begun)) // those that nobody waits for are not looked at
+	e.sleep(b.d - time.Since(begun)) // for those that nobody waits for
 }
 
 func provesLapsedNotRevived(e *env) {
 	ttl := e.ttl()
 	d, other := e.driver(), e.driver()
 	if keeps(e, d, other, ttl) {
-		return // a store of sessions keeps it while its process lives (D10)
+		return // a store with sessions keeps it while its process lives (D10)
 	}
 	ls := leases(e, d, other, ttl)
 	over(e, ls, ttl)
@@ -123,7 +123,7 @@ func provesLapsedNotRevived(e *env) {
 	}
 }
 
-// keeps tells whether the store keeps a ticket, whose lease is over, while its
+// keeps reports whether the store keeps a ticket whose lease is over while its
 // process lives.
 func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
 	r := e.request(e.name("kept"))

@@ -11,23 +11,23 @@ import (
 
 var leaks = []Case{
 	{
-		Topic: "leaks", Name: "keys", Rules: []string{"D18", "§5.8"}, Needs: NeedKeys, alone: true,
-		Explain: "after all is released the store holds nothing that grows with the number of names used",
+		Topic: "leaks", Name: "keys", Rules: []string{"D18", "C8"}, Needs: NeedKeys, alone: true,
+		Explain: "after all is released the store holds nothing that grows with the number of names that were used",
 		prove:   provesNoKeys,
 	},
 	{
-		Topic: "leaks", Name: "keys-of-expired-tickets", Rules: []string{"D18", "D8", "D10", "§5.8"}, Needs: NeedKeys, alone: true,
-		Explain: "what the leases and the waiters of a process that died leave in the store is removed though nobody uses their names again; the waiters die only with a Harness.OpenLink",
-		prove:   provesNoKeysOfTheDead,
+		Topic: "leaks", Name: "keys-of-expired-tickets", Rules: []string{"D18", "D8", "D10", "C8"}, Needs: NeedKeys, alone: true,
+		Explain: "what the leases and waiters of a process that died leave in the store is removed even if nobody uses their names again (waiters only with Harness.OpenLink)",
+		prove:   provesNoKeysOfExpired,
 	},
 	{
-		Topic: "leaks", Name: "goroutines", Rules: []string{"D17", "§5.8"}, alone: true,
+		Topic: "leaks", Name: "goroutines", Rules: []string{"D17", "C8"}, alone: true,
 		Explain: "after Close no goroutine of a driver is left",
 		prove:   provesNoGoroutines,
 	},
 }
 
-// use does everything to a name that could leave something behind.
+// use does everything with a name that could leave something in the store.
 func (e *env) use(a, b *locker.Client, name string) {
 	k := e.take(a, name)
 	e.refused(b, name)
@@ -42,15 +42,15 @@ func (e *env) use(a, b *locker.Client, name string) {
 	e.take(a, name, locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
 }
 
-// keys counts what the store holds.
+// keys returns how much the store holds.
 func (e *env) keys() int {
 	n, err := e.h.Keys(e.ctx)
 	e.ok(err, "count keys")
 	return n
 }
 
-// usedOnce is what the store holds when one name has been used: what is kept for
-// ever, whatever the number of names.
+// usedOnce returns how much the store holds after one name was used: what it keeps
+// for ever, whatever the number of names.
 func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
 	first := e.name("first")
 	e.use(a, b, first)
@@ -60,12 +60,12 @@ func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
 	return e.keys(), settle
 }
 
-// sweep is how long D18 gives for the removal of what expired tickets leave.
+// sweep is the time that D18 gives for the removal of what expired tickets leave.
 const sweep = time.Minute
 
-// provesNoKeysOfTheDead lets holders die, and waiters behind holders that go on
-// holding, so that nobody removes them by the way. Both are waited for at once.
-func provesNoKeysOfTheDead(e *env) {
+// provesNoKeysOfExpired lets holders die, and waiters for names that stay held, so
+// that no other request on these names removes them.
+func provesNoKeysOfExpired(e *env) {
 	a := e.client()
 	e.usedOnce(a, e.client())
 	n := rounds(20)
@@ -97,8 +97,8 @@ func provesNoKeysOfTheDead(e *env) {
 	e.each(n, func(i int) { e.release(locks[i]) })
 }
 
-// holdersDie takes n leases of a process that dies, unless the store keeps them for
-// as long as a process lives and no way to it can be cut.
+// holdersDie takes n leases of a process that dies. It does not if the store keeps
+// them while a process lives and its connection cannot be cut.
 func (e *env) holdersDie(n int) (died int) {
 	ttl := e.ttl()
 	if e.h.OpenLink == nil && keeps(e, e.driver(), e.driver(), ttl) {
@@ -114,8 +114,8 @@ func (e *env) holdersDie(n int) (died int) {
 	return n
 }
 
-// waitersDie queues a waiter for each name, of a process that dies after it has
-// sent heartbeats.
+// waitersDie queues a waiter for each name in a process that dies after some
+// heartbeats.
 func (e *env) waitersDie(names []string) {
 	d, link := e.linkedDriver()
 	e.each(len(names), func(i int) {
@@ -141,7 +141,7 @@ func provesNoKeys(e *env) {
 	})
 }
 
-// settled waits until a count has not changed for a second, at most d.
+// settled waits until a count has not changed for a second, at most for d.
 func (e *env) settled(d time.Duration, count func() int) {
 	deadline := time.Now().Add(d)
 	for last, same := count(), 0; same < 4 && time.Now().Before(deadline); {
@@ -176,8 +176,8 @@ func provesNoGoroutines(e *env) {
 	for range times {
 		cycle()
 	}
-	// One or two may be on their way out, or be the runtime's; leaks come
-	// once a driver.
+	// One or two may be about to end, or belong to the runtime. A leak is one for
+	// each driver.
 	if after := e.goroutines(before); after >= before+times {
 		buf := make([]byte, 1<<20)
 		e.failf("%d goroutines before, and %d after %d drivers were opened, used and closed:\n%s",
@@ -185,7 +185,7 @@ func provesNoGoroutines(e *env) {
 	}
 }
 
-// goroutines counts them when they have settled, or are no more than enough.
+// goroutines counts goroutines when their number has settled, or is at most enough.
 func (e *env) goroutines(enough int) int {
 	e.eventually(patient, "counting goroutines", func() error {
 		before := runtime.NumGoroutine()

@@ -7,10 +7,9 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// ledger records who believed to hold a name, from when to when. A holder's
-// interval begins after its grant and ends before its release, or when its
-// own clock says that it is lost; so two intervals that must not overlap, and
-// do, are two holders.
+// ledger records who believed that they held a name, and when. A holder's interval
+// begins after its grant and ends before its release, or when its own clock says
+// that the lock is lost. So two intervals that overlap and must not are two holders.
 type ledger struct {
 	mu      sync.Mutex
 	now     int64 // a clock that ticks at every entry
@@ -25,8 +24,8 @@ type entry struct {
 	from, to int64 // to is 0 while held
 }
 
-// granted records a grant. A holder whose trust has ended is no holder, whether
-// or not it has noticed.
+// granted records a grant. A holder whose validity has ended holds no longer,
+// whether or not it has noticed.
 func (l *ledger) granted(k *locker.Lock, shared bool, limit int) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,9 +51,9 @@ func (l *ledger) ends(en *entry) {
 	}
 }
 
-// check holds every grant against the rule of driver.Grantable: a ticket that
-// is ahead (its token is smaller) and ends after this one's grant was in the
-// queue, holding or still waiting for its turn, when this one was granted.
+// check checks every grant against driver.Grantable: a ticket that is ahead (its
+// token is smaller) and ends after this ticket's grant was in the queue, held or
+// waiting, when this ticket was granted.
 func (l *ledger) check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -11,49 +12,54 @@ import (
 
 var loss = []Case{
 	{
-		Topic: "loss", Name: "told-before-next", Rules: []string{"D10", "D11", "§5.7"},
-		Explain: "a holder that is cut off knows of its loss before anybody else is granted",
+		Topic: "loss", Name: "lost-before-next-grant", Rules: []string{"D10", "D11", "C7"},
+		Explain: "a holder that is cut off knows of its loss before another ticket is granted",
 		prove:   func(e *env) { cutHolder(e, func(l Link) { l.Cut() }) },
 	},
 	{
-		Topic: "loss", Name: "answers-lost", Rules: []string{"D10", "D11", "D14", "§5.7"},
-		Explain: "a holder whose renewals arrive unanswered trusts only what was answered",
+		Topic: "loss", Name: "answers-lost", Rules: []string{"D10", "D11", "D14", "C7"},
+		Explain: "a holder whose renewals are executed but not answered counts its validity from the last answered one",
 		prove:   func(e *env) { cutHolder(e, func(l Link) { l.DropReplies(true) }) },
 	},
 	{
-		Topic: "loss", Name: "late-grant", Rules: []string{"D11", "§5.7"},
-		Explain: "one who waited gets a whole lease: from the moment it learns of the grant it may trust nearly a TTL",
+		Topic: "loss", Name: "late-grant", Rules: []string{"D11", "C7"},
+		Explain: "a waiter gets a whole lease: its validity is nearly a TTL from the moment when it learns of the grant",
 		prove:   provesLateGrant,
 	},
 	{
-		Topic: "loss", Name: "short-cut", Rules: []string{"D14", "§5.7"},
-		Explain: "a cut that heals before the lease is over costs nobody the lock",
+		Topic: "loss", Name: "short-cut", Rules: []string{"D14", "C7"},
+		Explain: "a cut that ends before the lease is over loses no lock",
 		prove:   provesShortCut,
 	},
 	{
-		Topic: "loss", Name: "break-told", Rules: []string{"D12", "§5.7"},
-		Explain: "a break passes the lock on at once, and tells the holder: at once where the store can push, else at its next renewal",
-		prove:   provesBreakTold,
+		Topic: "loss", Name: "break-notifies-holder", Rules: []string{"D12", "D13", "C7"},
+		Explain: "after a break the next waiter is granted at once, and the holder is notified: at once if the driver is a LossNotifier, else at its next renewal",
+		prove:   provesBreakNotifies,
 	},
 	{
-		Topic: "loss", Name: "break-waiter", Rules: []string{"D13", "§5.7"},
-		Explain: "a break takes a waiter out of the queue, and it queues again behind the others",
+		Topic: "loss", Name: "break-waiter", Rules: []string{"D8", "D13", "C7"},
+		Explain: "a break removes a waiting ticket, and its waiter queues again at the tail",
 		prove:   provesBreakWaiter,
 	},
 	{
-		Topic: "loss", Name: "break-unknown", Rules: []string{"§5.7"},
-		Explain: "a break of a token that does not is queued is ErrLost and changes nothing",
+		Topic: "loss", Name: "break-unknown", Rules: []string{"C7"},
+		Explain: "a break of a token that is not queued returns ErrLost and changes nothing",
 		prove:   provesBreakUnknown,
 	},
 	{
-		Topic: "loss", Name: "all-handles-end", Rules: []string{"§5.7", "§5.5"},
+		Topic: "loss", Name: "all-handles-end", Rules: []string{"C7", "C5"},
 		Explain: "a loss ends every handle and every context of the lock, with ErrLost",
 		prove:   provesAllHandlesEnd,
 	},
+	{
+		Topic: "loss", Name: "cause", Rules: []string{"C7"},
+		Explain: "the cause of a loss by Break wraps ErrLost on every store",
+		prove:   provesCauseOfLoss,
+	},
 }
 
-// cutHolder cuts a holder off and checks, when the next is granted, that the
-// holder knew. The grace makes the order visible.
+// cutHolder cuts a holder off and checks that it knows of its loss before the next
+// is granted. The long safety margin makes the order visible.
 func cutHolder(e *env, cut func(Link)) {
 	name := e.name("cut")
 	ttl := e.ttl()
@@ -66,9 +72,9 @@ func cutHolder(e *env, cut func(Link)) {
 	select {
 	case <-k.Done():
 	case <-p.done:
-		e.failf("the next was granted (error %v) while the holder, cut off, trusted its lease", p.err)
+		e.failf("the next was granted (error %v) while the lease of the holder, which was cut off, was still valid to it", p.err)
 	case <-e.within(e.bounds(ttl).Crash + slack).Done():
-		e.failf("a holder that was cut off still trusts its lease")
+		e.failf("a holder that was cut off has not noticed its loss")
 	}
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
 	e.is(context.Cause(ctx), locker.ErrLost, "the cause of the holder's context")
@@ -100,7 +106,7 @@ func provesLateGrant(e *env) {
 	behind.waits("the lease is not over")
 	behind.granted(e.leaseEnd(ttl), "the lease was granted")
 	if early := p.at.Add(ttl - slack/2).Sub(behind.at); early > 0 {
-		e.failf("the lease of one who had waited was over %v early", early)
+		e.failf("the lease of a holder that had waited was over %v early", early)
 	}
 	e.is(next.Err(), locker.ErrLost, "the holder after the next was granted")
 	e.release(behind.lock)
@@ -124,19 +130,24 @@ func provesShortCut(e *env) {
 	e.empty(name)
 }
 
-// breakable tells whether the store can break.
+// breakable reports whether the driver is a Breaker.
 func (e *env) breakable() bool {
 	e.control()
 	_, ok := e.ctlD.(driver.Breaker)
 	return ok
 }
 
-func provesBreakTold(e *env) {
+func provesBreakNotifies(e *env) {
 	name := e.name("break")
-	ttl := e.ttl()
 	cs := e.clients(2)
 	d, err := e.h.Open(e.ctx)
 	e.ok(err, "open")
+	ttl := e.ttl()
+	bound := ttl/3 + slack
+	if _, ok := d.(driver.LossNotifier); ok {
+		bound = slack
+		ttl = max(ttl, 6*slack) // the next renewal comes after the bound
+	}
 	k := e.take(e.clientOf(d), name, locker.WithTTL(ttl))
 	if !e.breakable() {
 		e.is(cs[0].Break(e.ctx, name, k.Token()), locker.ErrUnsupported, "break on a store that cannot")
@@ -145,16 +156,12 @@ func provesBreakTold(e *env) {
 		return
 	}
 	p := e.queue(cs[1], name, 2)
-	bound := ttl/3 + slack
-	if _, ok := d.(driver.LossNotifier); ok {
-		bound = min(bound, slack)
-	}
 	begun := time.Now()
 	e.ok(cs[0].Break(e.within(patience), name, k.Token()), "break")
 	select {
 	case <-k.Done():
 	case <-e.within(bound).Done():
-		e.failf("the holder was not told of a break within %v", bound)
+		e.failf("the holder was not notified of a break within %v", bound)
 	}
 	e.is(k.Err(), locker.ErrLost, "the holder after a break")
 	next := p.granted(patient, "the holder was broken")
@@ -230,3 +237,30 @@ func provesAllHandlesEnd(e *env) {
 	e.release(next)
 	e.empty(name)
 }
+
+func provesCauseOfLoss(e *env) {
+	name := e.name("cause")
+	var cause atomic.Pointer[error]
+	c := e.client(locker.WithObserver(func(_ context.Context, ev locker.Event) {
+		if ev.Kind == locker.EventLost {
+			cause.Store(&ev.Err)
+		}
+	}))
+	k := e.take(c, name, locker.WithTTL(max(3*time.Second, e.ttl())))
+	err := e.control().Break(e.within(patience), name, k.Token())
+	if errors.Is(err, locker.ErrUnsupported) {
+		return
+	}
+	e.ok(err, "break %q", name)
+	<-k.Done()
+	e.eventually(patient, "waiting until the observer is notified", func() error {
+		if cause.Load() == nil {
+			return errNotNotified
+		}
+		return nil
+	})
+	e.is(*cause.Load(), driver.ErrLost, "the cause of a loss by Break")
+	e.empty(name)
+}
+
+var errNotNotified = errors.New("the observer was not notified of the loss")

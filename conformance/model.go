@@ -11,15 +11,14 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The model of a queue, as porcupine checks it. What a ticket does is three
-// steps, each of which happens at one instant of an interval that the client
-// saw: it is queued, it is granted, it leaves. A TryAcquire that is refused is one
-// step. Of a ticket whose fate the client does not know (cancelled, cut off,
-// lost) the last step may happen at any time from then on, or never, which for
-// a checker is: at the end.
+// This is the model of a queue that porcupine checks. A ticket makes three steps,
+// each at one instant of an interval that the client has observed: it is queued, it
+// is granted, it leaves. A TryAcquire that is refused is one step. If the outcome is
+// unknown to the client (cancelled, cut off, lost), the last step may happen at any
+// later time, or never, which for a checker is at the end.
 //
-// See Herlihy and Wing, "Linearizability" (1990), and the checker's own
-// account: Athalye, "Testing distributed systems for linearizability" (2017).
+// See Herlihy and Wing, "Linearizability" (1990), and, about the checker, Athalye,
+// "Testing distributed systems for linearizability" (2017).
 type step struct {
 	what   stepKind
 	ticket int
@@ -34,11 +33,11 @@ const (
 	isGranted  stepKind = "is granted"
 	leaves     stepKind = "leaves"
 	isRefused  stepKind = "is refused"
-	lastForAll          = int64(1) << 62 // an end that was not seen
+	lastForAll          = int64(1) << 62 // an end that was not observed
 )
 
-// queueState is a state of the model: the queue, and the greatest token of those
-// that were queued.
+// queueState is a state of the model: the queue, and the greatest token that was
+// queued.
 type queueState struct {
 	queue []position
 	last  uint64
@@ -49,9 +48,9 @@ type position struct {
 	kind   kind
 }
 
-// queueSpec is the sequential specification. It allows nothing any more when
-// the checker has asked it more often than steps: a bound in time would not
-// hold inside a bubble, where a search takes none.
+// queueSpec is the sequential specification. After the given number of steps it
+// allows none: a time limit would not work in a bubble of testing/synctest, where a
+// search takes no time.
 func queueSpec(steps *atomic.Int64) porcupine.Model {
 	m := queueModelOf
 	m.Step = func(state, input, _ any) (bool, any) {
@@ -80,7 +79,7 @@ var queueModelOf = porcupine.Model{
 	},
 }
 
-// after is the state after a step, if the step may happen.
+// after returns the state after a step, and whether the step is possible.
 func (s queueState) after(st step) (queueState, bool) {
 	at := slices.IndexFunc(s.queue, func(p position) bool { return p.ticket == st.ticket })
 	switch st.what {
@@ -111,17 +110,17 @@ func grantable(queue []position, i int) bool {
 	return driver.Grantable(ts, i)
 }
 
-// checkBound is how many steps the checker may try, some seconds' worth.
-// Histories that were in order have taken a hundredth of it at the most.
+// checkBound is how many steps the checker may try, which takes some seconds. Correct
+// histories need a hundredth of it at most.
 const checkBound = 5_000_000
 
-// checkHistory asks porcupine whether the steps of one name can be put in an
-// order that the model allows.
+// checkHistory lets porcupine look for an order of the steps of one name that the
+// model allows.
 //
-// A ticket of unknown outcome, of which only its queueing and leaving are recorded,
-// forbids nothing, since it can have left as soon as it was queued. All that it can do is
-// to explain a refusal. Each doubles the orders to be tried, so the history is
-// checked without them first, and then with those that may explain a refusal.
+// A ticket of unknown outcome, of which only the queueing and leaving are recorded,
+// rules out nothing, since it may have left as soon as it was queued. It can only
+// explain a refusal. Each such ticket doubles the orders to try, so the history is
+// checked first without them, and then with those that may explain a refusal.
 func checkHistory(ops []porcupine.Operation) error {
 	lastRefusal := int64(-1)
 	certain := make(map[int]bool) // tickets that were granted or refused
@@ -163,14 +162,14 @@ func checkOperations(ops []porcupine.Operation) error {
 	case porcupine.CheckOperations(queueSpec(&steps), ops):
 		return nil
 	case steps.Load() < 0:
-		return fmt.Errorf("of these %d steps none of %d orders is one that the model allows:\n%s", len(ops), checkBound, tell(ops))
+		return fmt.Errorf("of the orders of these %d steps, the model allows none of the %d that were tried:\n%s", len(ops), checkBound, printHistory(ops))
 	default:
-		return fmt.Errorf("no order of these %d steps is one that the model allows:\n%s", len(ops), tell(ops))
+		return fmt.Errorf("the model allows no order of these %d steps:\n%s", len(ops), printHistory(ops))
 	}
 }
 
-// tell prints a history in the order of calls.
-func tell(ops []porcupine.Operation) string {
+// printHistory returns a history as text, in the order of calls.
+func printHistory(ops []porcupine.Operation) string {
 	ops = slices.Clone(ops)
 	slices.SortStableFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var s strings.Builder

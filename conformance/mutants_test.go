@@ -15,13 +15,12 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A case that no broken driver fails proves nothing. So each case has at least
-// one mutant here that it must disprove, and each mutant the cases that must
-// catch it.
+// A case that no broken driver fails proves nothing. So each case must fail on at
+// least one mutant, and each mutant names the cases that must catch it.
 var mutants = map[mutant.Bug]string{
 	mutant.Permissive: `exclusion/counter exclusion/mutex exclusion/mixed fairness/first-come-first-served
-		reentry/by-context reentry/by-owner reentry/any-order reentry/many-at-once reentry/not-after-loss
-		errors/say-what options/group history/mutex history/mixed`,
+		reentry/by-context reentry/by-owner reentry/any-order reentry/concurrent reentry/not-after-loss
+		errors/text options/group history/mutex history/mixed`,
 	mutant.TwoHolders:       `exclusion/counter exclusion/mutex exclusion/readers-and-writers exclusion/mixed history/mutex`,
 	mutant.SharedIgnoresX:   `exclusion/writer-alone exclusion/readers-and-writers exclusion/queue-obeys-rule reentry/writer-reads`,
 	mutant.LimitOffByOne:    `exclusion/permits exclusion/permits-all-used exclusion/queue-obeys-rule options/limits`,
@@ -36,12 +35,13 @@ var mutants = map[mutant.Bug]string{
 	mutant.QueuesTwice:      `ownership/acquire-asked-again`,
 	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
 	mutant.RefusedQueued:    `fairness/try-never-queued fairness/try-cut-off`,
-	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-told cancellation/writer-leaves`,
+	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-notifies-holder cancellation/writer-leaves`,
 	mutant.PollsSlowly:      `fairness/hand-off-time`,
 	mutant.PollsLater:       `fairness/hand-off-time`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
-	mutant.NeverJoined:      `fairness/joined-is-told reentry/owner-takes-over`,
-	mutant.JoinedTwice:      `fairness/joined-is-told`,
+	mutant.NeverJoined:      `fairness/joined-called-once reentry/owner-takes-over`,
+	mutant.JoinedTwice:      `fairness/joined-called-once`,
+	mutant.JoinedBlocks:     `fairness/joined-may-call`,
 	mutant.OneReaderAtATime: `fairness/readers-together exclusion/queue-obeys-rule`,
 	mutant.FirstWaiterOnly:  `fairness/permits-of-different-limits`,
 
@@ -49,23 +49,23 @@ var mutants = map[mutant.Bug]string{
 		expiry/crashed-reader expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss
 		loss/all-handles-end options/lease-lengths`,
 	mutant.ExpiresEarly: `expiry/fixed-lease expiry/short-lease expiry/extended-lease reentry/lengthens
-		loss/told-before-next loss/late-grant history/with-cuts`,
+		loss/lost-before-next-grant loss/late-grant history/with-cuts`,
 	mutant.ExpiresLate:       `expiry/crashed-holder expiry/crashed-reader`,
 	mutant.LeaseFromQueueing: `loss/late-grant`,
 	mutant.AskedLate:         `expiry/crashed-holder`,
-	mutant.AskedLongAgo:      `expiry/short-again-and-again`,
+	mutant.AskedLongAgo:      `expiry/short-leases-repeated`,
 	mutant.BatchReversed:     `expiry/renewed-together`,
 	mutant.LongOverflows:     `options/lease-lengths`,
 	mutant.RenewNothing:      `expiry/renewed-lease expiry/extended-lease reentry/lengthens cancellation/acquisition-only loss/short-cut`,
 	mutant.RenewShortens:     `ownership/renew-never-shortens expiry/extended-lease`,
 	mutant.RenewAddsUp:       `expiry/crashed-after-renewals`,
 	mutant.RenewRevives:      `ownership/renew-does-not-revive ownership/stale-handle ownership/stranger-cannot-renew`,
-	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-in-a-cut`,
-	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-in-a-cut`,
+	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
+	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.StatesHalf:        `expiry/stated-bounds`,
 	mutant.RenewWaiter:       `ownership/waiter-cannot-renew`,
 	mutant.RenewAnybody:      `ownership/stranger-cannot-renew ownership/stale-handle ownership/stale-reader`,
-	mutant.ReleaseNothing: `cancellation/before cancellation/release-anyway ownership/handle-once close/releases close/twice
+	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/release-anyway ownership/handle-once close/releases close/twice
 		inspect/empty options/invalid reentry/any-order`,
 	mutant.ReleaseAnybody: `ownership/stranger-cannot-release ownership/stale-handle ownership/stale-reader ownership/release-asked-again
 		ownership/release-delayed`,
@@ -73,41 +73,41 @@ var mutants = map[mutant.Bug]string{
 	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/deadline cancellation/wait-limit close/unblocks-waiters`,
 	mutant.ReleaseSilent:   `ownership/waiter-released`,
 
-	mutant.TokensAlike:        `fencing/after-release fencing/shared fencing/at-once exclusion/mutex`,
+	mutant.TokensAlike:        `fencing/after-release fencing/shared fencing/concurrent exclusion/mutex`,
 	mutant.TokensPerProcess:   `fencing/after-reconnect fencing/after-release history/mutex`,
 	mutant.TokensRestart:      `fencing/after-idle`,
 	mutant.TokensBackOnExpiry: `fencing/after-expiry fencing/after-loss`,
 	mutant.TokensBackOnBreak:  `fencing/after-break`,
 	mutant.TokensBackOnTry:    `fencing/after-tries`,
-	mutant.TokensAtGrant:      `fencing/after-waiting expiry/patient-waiter`,
-	mutant.TokensShared:       `fencing/shared fencing/at-once`,
-	mutant.TokensAtOnce:       `fencing/at-once`,
+	mutant.TokensAtGrant:      `fencing/after-waiting expiry/long-waiter`,
+	mutant.TokensShared:       `fencing/shared fencing/concurrent`,
+	mutant.TokensAtOnce:       `fencing/concurrent`,
 	mutant.TokensOnRestart:    `outage/tokens-after-restart`,
 
 	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-queues-again`,
-	mutant.PatientStay:    `expiry/crashed-patient-waiters`,
+	mutant.PatientStay:    `expiry/crashed-long-waiters`,
 	mutant.DeadOneByOne:   `expiry/crashed-waiters`,
-	mutant.WaitersDropped: `expiry/patient-waiter`,
-	mutant.FailsInOutage:  `errors/waiter-in-a-cut outage/restart-while-waiting`,
+	mutant.WaitersDropped: `expiry/long-waiter`,
+	mutant.FailsInOutage:  `errors/waiter-cut-off outage/restart-while-waiting`,
 	mutant.SilentOutage:   `outage/cancel-while-down`,
 
-	mutant.AssumesSuccess: `loss/answers-lost loss/told-before-next errors/release-unreached cancellation/cut-while-asking
+	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant errors/release-cut-off cancellation/cut-while-asking
 		outage/release-while-down outage/stall-while-held`,
-	mutant.LostIfUnknown: `limits/outage-is-no-contention errors/unknown-is-not-lost cancellation/driver-returns errors/driver-in-a-cut`,
-	mutant.IgnoresContext: `cancellation/driver-returns errors/no-way-to-store errors/driver-in-a-cut
+	mutant.LostIfUnknown: `limits/outage-is-not-contention errors/unknown-is-not-lost cancellation/driver-returns errors/driver-cut-off`,
+	mutant.IgnoresContext: `cancellation/driver-returns errors/store-unreachable errors/driver-cut-off
 		outage/stalled outage/close-while-down`,
 	mutant.ReturnsLate:     `errors/return-in-time`,
 	mutant.SaysNoReason:    `errors/why-not-connected`,
 	mutant.MarksNoTicket:   `errors/no-ticket-is-true`,
 	mutant.FewConnections:  `fairness/many-waits`,
-	mutant.NeverReconnects: `outage/waiter-stays-queued outage/cut-and-back outage/down-at-start outage/stalled`,
+	mutant.NeverReconnects: `outage/waiter-stays-queued outage/reconnect outage/down-at-start outage/stalled`,
 
-	mutant.ForgetsRelease: `removal/unanswered-release removal/given-up-wait`,
+	mutant.ForgetsRelease: `removal/unanswered-release removal/cancelled-wait`,
 	mutant.SlowContext:    `limits/in-time`,
 	mutant.Unmarked:       `limits/down-is-unavailable`,
 	mutant.PingLies:       `limits/ping limits/down-is-unavailable`,
-	mutant.CloseTakesHeld: `hold/closed-early`,
-	mutant.HoldIgnored:    `hold/released-early hold/crashed-early`,
+	mutant.CloseTakesHeld: `min-hold/closed-early`,
+	mutant.HoldIgnored:    `min-hold/released-early min-hold/crashed-early`,
 	mutant.BreakCause:     `loss/cause`,
 
 	mutant.FoldsCase:    `names/distinct names/queues-apart`,
@@ -127,9 +127,10 @@ var mutants = map[mutant.Bug]string{
 	mutant.WrongSince:     `inspect/since`,
 	mutant.ListsIdle:      `inspect/list`,
 	mutant.ShowsTen:       `inspect/long-queue`,
-	mutant.BreakNothing:   `loss/break-told loss/break-waiter loss/break-unknown`,
+	mutant.BreakNothing:   `loss/break-notifies-holder loss/break-waiter loss/break-unknown`,
 	mutant.BreakAnything:  `loss/break-unknown`,
-	mutant.BreakNotPushed: `loss/break-told`,
+	mutant.BreakSilent:    `loss/break-notifies-holder`,
+	mutant.BreakNotPushed: `loss/break-notifies-holder`,
 
 	mutant.CloseHangs:      `close/driver-unblocks`,
 	mutant.CloseWaits:      `close/in-time`,
@@ -143,7 +144,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.StartsEmpty:     `outage/restart-while-held outage/restart-while-waiting history/with-kills`,
 }
 
-// inBubble runs a case on a store with a bug, in no time.
+// inBubble runs a case on a store with a bug, in a bubble of testing/synctest.
 func inBubble(t *testing.T, c conformance.Case, bug mutant.Bug) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,9 +176,8 @@ func TestNoBug(t *testing.T) {
 	}
 }
 
-// A random case may need some luck to meet the bug: one run in three does. What
-// is asserted is that the case can notice it, so the number only has to be
-// large; the first catch ends it.
+// A random case may miss the bug: one run in three finds it. The test asserts that
+// the case can find it, so the number only has to be large; the first find ends it.
 const tries = 64
 
 func TestMutants(t *testing.T) {

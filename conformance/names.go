@@ -11,29 +11,29 @@ import (
 
 var names = []Case{
 	{
-		Topic: "names", Name: "distinct", Rules: []string{"D2", "§5.9"},
+		Topic: "names", Name: "distinct", Rules: []string{"D2", "C9"},
 		Explain: "different names are different locks: case, blanks, slashes, braces, NUL, prefixes, inner keys",
 		prove:   provesNamesDistinct,
 	},
 	{
-		Topic: "names", Name: "queues-apart", Rules: []string{"D2", "§5.9"},
-		Explain: "queues with waiters of names that look alike do not touch each other",
+		Topic: "names", Name: "queues-apart", Rules: []string{"D2", "C9"},
+		Explain: "the queues of names that look alike do not affect each other",
 		prove:   provesQueuesApart,
 	},
 	{
-		Topic: "names", Name: "any-string", Rules: []string{"D2", "§5.9"},
-		Explain: "every sort of name can be waited for, handed on, inspected and renewed",
+		Topic: "names", Name: "any-string", Rules: []string{"D2", "C9"},
+		Explain: "every kind of name can be acquired, waited for, renewed and inspected",
 		prove:   provesAnyName,
 	},
 	{
-		Topic: "names", Name: "invalid", Rules: []string{"D2", "§5.9"},
-		Explain: "what is no name is ErrInvalidName before the store is touched",
+		Topic: "names", Name: "invalid", Rules: []string{"D2", "C9"},
+		Explain: "an invalid name is ErrInvalidName, and no request is sent",
 		prove:   provesNamesInvalid,
 	},
 }
 
-// awkward are names that a store might take for each other, each made unlike
-// those of other runs by u.
+// awkward returns names that a store might confuse with each other. They contain u,
+// which no other run uses.
 func awkward(u string) []string {
 	ns := []string{
 		u, strings.ToUpper(u + "a"), u + "A", u + "a", u + " ", u + "  ", " " + u, u + "\t", u + "\n", u + "\r\n",
@@ -51,7 +51,7 @@ func awkward(u string) []string {
 	}
 	ns = append(ns, fill(u, "x", 511), fill(u, "é", 512), fill(u, "/", 512))
 	for i, n := range ns {
-		if n == "locker" { // not ours alone
+		if n == "locker" { // other runs use it too
 			ns[i] = "locker" + u
 		}
 	}
@@ -66,7 +66,7 @@ func fill(s, with string, n int) string {
 	return s + strings.Repeat("z", n-len(s))
 }
 
-// provesNamesDistinct holds all of them at once: whoever takes two for one
+// provesNamesDistinct holds all of them at the same time: a store that confuses two
 // refuses the second.
 func provesNamesDistinct(e *env) {
 	ns := awkward(e.unique())
@@ -101,7 +101,7 @@ func provesNamesDistinct(e *env) {
 	}
 }
 
-// provesListed fails when the store can list names and one is missing.
+// provesListed fails if the store can list names and one is missing.
 func (e *env) provesListed(ns []string) {
 	listed, err := e.control().List(e.within(patience))
 	if errors.Is(err, locker.ErrUnsupported) {
@@ -177,7 +177,7 @@ func provesNamesInvalid(e *env) {
 		}
 	}
 	if n := w.count(); n != 0 {
-		e.failf("the store was asked %d times about names that are none", n)
+		e.failf("%d requests were sent for invalid names", n)
 	}
 	longest := fill(e.unique(), "é", 512)
 	e.release(e.takeNow(c, longest))

@@ -10,33 +10,33 @@ import (
 
 var options = []Case{
 	{
-		Topic: "options", Name: "invalid", Rules: []string{"§5.9"},
-		Explain: "an option that makes no sense is ErrInvalidOption before the store is touched",
+		Topic: "options", Name: "invalid", Rules: []string{"C9"},
+		Explain: "an invalid option is ErrInvalidOption, and no request is sent",
 		prove:   provesOptionsInvalid,
 	},
 	{
-		Topic: "options", Name: "nil", Rules: []string{"§5.9"},
+		Topic: "options", Name: "nil", Rules: []string{"C9"},
 		Explain: "nil options do nothing",
 		prove:   provesNilOptions,
 	},
 	{
-		Topic: "options", Name: "lease-lengths", Rules: []string{"D10", "§5.9"},
-		Explain: "leases of milliseconds and of days are given, or refused with a clear error, never shortened in silence",
+		Topic: "options", Name: "lease-lengths", Rules: []string{"D10", "C9"},
+		Explain: "leases of milliseconds and of days are given, or refused with an error, never shortened silently",
 		prove:   provesLeaseLengths,
 	},
 	{
-		Topic: "options", Name: "awkward-texts", Rules: []string{"D15", "§5.9"},
-		Explain: "owners and notes of any UTF-8 up to 512 bytes come out of Inspect as they went in",
+		Topic: "options", Name: "awkward-texts", Rules: []string{"D15", "C9"},
+		Explain: "Inspect returns owners and notes unchanged, for any UTF-8 of up to 512 bytes",
 		prove:   provesAwkwardTexts,
 	},
 	{
-		Topic: "options", Name: "limits", Rules: []string{"D4", "§5.9"},
+		Topic: "options", Name: "limits", Rules: []string{"D4", "C9"},
 		Explain: "limits of one and of a million work",
 		prove:   provesLimits,
 	},
 	{
-		Topic: "options", Name: "group", Rules: []string{"§5.9"},
-		Explain: "several names are taken as one, all or none, in whatever order callers name them",
+		Topic: "options", Name: "group", Rules: []string{"C9"},
+		Explain: "AcquireAll takes all names or none, in whatever order callers name them",
 		prove:   provesGroup,
 	},
 }
@@ -62,12 +62,12 @@ func provesOptionsInvalid(e *env) {
 		e.is(err, locker.ErrInvalidOption, "try to acquire with %s", what)
 	}
 	if n := w.count(); n != 0 {
-		e.failf("the store was asked %d times with options that make no sense", n)
+		e.failf("%d requests were sent with invalid options", n)
 	}
 	k := e.take(c, name)
 	e.is(k.Extend(e.ctx, 0), locker.ErrInvalidOption, "extend by nothing")
 	e.is(k.Extend(e.ctx, -time.Second), locker.ErrInvalidOption, "extend by less than nothing")
-	e.holds(k, "after Extend with options that make no sense")
+	e.holds(k, "after Extend with invalid options")
 	e.release(k)
 	e.empty(name)
 }

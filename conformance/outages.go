@@ -13,68 +13,68 @@ import (
 
 var outages = []Case{
 	{
-		Topic: "outage", Name: "waiter-stays-queued", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
-		Explain: "a waiter that is cut off for less than the liveness interval stays queued",
+		Topic: "outage", Name: "waiter-stays-queued", Rules: []string{"D7", "D8", "C9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off for less than Bounds.Liveness stays queued",
 		prove:   provesWaiterStaysQueued,
 	},
 	{
-		Topic: "outage", Name: "waiter-queues-again", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedLink,
-		Explain: "a waiter that is cut off for longer queues again at the tail, and the observer is told",
+		Topic: "outage", Name: "waiter-queues-again", Rules: []string{"D7", "D8", "C9"}, Needs: NeedLink,
+		Explain: "a waiter that is cut off for longer queues again at the tail, and the observer is notified",
 		prove:   provesWaiterQueuesAgain,
 	},
 	{
-		Topic: "outage", Name: "cut-and-back", Rules: []string{"D7", "D16", "§5.9"}, Needs: NeedLink,
-		Explain: "a process that was cut off and lost its lock works again when the way is open",
-		prove:   provesCutAndBack,
+		Topic: "outage", Name: "reconnect", Rules: []string{"D7", "D16", "C9"}, Needs: NeedLink,
+		Explain: "a process that was cut off and lost its lock works again once the connection is back",
+		prove:   provesReconnect,
 	},
 	{
-		Topic: "outage", Name: "down-at-start", Rules: []string{"D7", "D16", "D19", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "with the store down everything fails within ten seconds and says why, and works when it is back",
+		Topic: "outage", Name: "down-at-start", Rules: []string{"D7", "D16", "D19", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "while the store is down every call fails within ten seconds with the reason, and works again when the store is back",
 		prove:   provesDownAtStart,
 	},
 	{
-		Topic: "outage", Name: "stalled", Rules: []string{"D7", "D14", "D16", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "with the store stopped in mid-air everything fails within ten seconds, and leaves no ticket",
+		Topic: "outage", Name: "stalled", Rules: []string{"D7", "D14", "D16", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "while the store is paused every call fails within ten seconds, and leaves no ticket",
 		prove:   provesStalled,
 	},
 	{
-		Topic: "outage", Name: "restart-while-held", Rules: []string{"D3", "D10", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "a restart shorter than the lease costs nobody the lock",
+		Topic: "outage", Name: "restart-while-held", Rules: []string{"D3", "D10", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "a restart shorter than the lease loses no lock",
 		prove:   provesRestartWhileHeld,
 	},
 	{
-		Topic: "outage", Name: "restart-while-waiting", Rules: []string{"D7", "D8", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "those who wait while the store restarts are granted afterwards, in order",
+		Topic: "outage", Name: "restart-while-waiting", Rules: []string{"D7", "D8", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "waiters keep waiting while the store restarts, and are granted afterwards",
 		prove:   provesRestartWhileWaiting,
 	},
 	{
-		Topic: "outage", Name: "stall-while-held", Rules: []string{"D10", "D14", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "a stall shorter than the lease costs nobody the lock; in a longer one the holder knows by its own clock",
+		Topic: "outage", Name: "stall-while-held", Rules: []string{"D10", "D14", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "a pause of the store shorter than the lease loses no lock; in a longer one the holder knows of its loss by its own clock",
 		prove:   provesStallWhileHeld,
 	},
 	{
-		Topic: "outage", Name: "cancel-while-down", Rules: []string{"D7", "D9", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "a waiter whose context ends while the store is down says both, and leaves no ticket for long",
+		Topic: "outage", Name: "cancel-while-down", Rules: []string{"D7", "D9", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "a waiter whose context ends while the store is down returns both errors, and its ticket is removed when the store is back",
 		prove:   provesCancelWhileDown,
 	},
 	{
-		Topic: "outage", Name: "release-while-down", Rules: []string{"D10", "D14", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "a release while the store is down says so within a bound, and the lock passes on",
+		Topic: "outage", Name: "release-while-down", Rules: []string{"D10", "D14", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "a release while the store is down returns an error within a bound, and the next is granted when the store is back",
 		prove:   provesReleaseWhileDown,
 	},
 	{
-		Topic: "outage", Name: "close-while-down", Rules: []string{"D16", "D17", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "Close while the store is down ends within a bound",
+		Topic: "outage", Name: "close-while-down", Rules: []string{"D16", "D17", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "Close returns within a bound while the store is down",
 		prove:   provesCloseWhileDown,
 	},
 	{
-		Topic: "outage", Name: "tokens-after-restart", Rules: []string{"D3", "§5.6"}, Needs: NeedServer, alone: true,
+		Topic: "outage", Name: "tokens-after-restart", Rules: []string{"D3", "C6"}, Needs: NeedServer, alone: true,
 		Explain: "tokens go on growing after the store was killed and started again",
 		prove:   provesTokensAfterRestart,
 	},
 }
 
-// worksAgain waits until a client has got over an outage.
+// worksAgain waits until clients work again after an outage.
 func (e *env) worksAgain(cs ...*locker.Client) {
 	for _, c := range cs {
 		name := e.name("again")
@@ -132,7 +132,7 @@ func provesWaiterQueuesAgain(e *env) {
 		return nil
 	})
 	if rejoined.Load() == 0 {
-		e.failf("the observer was not told that the waiter queued again")
+		e.failf("the observer was not notified that the waiter queued again")
 	}
 	e.release(k)
 	k = x.granted(patient, "the one before it was cut off and the holder released")
@@ -142,7 +142,7 @@ func provesWaiterQueuesAgain(e *env) {
 	e.empty(name)
 }
 
-func provesCutAndBack(e *env) {
+func provesReconnect(e *env) {
 	name := e.name("back")
 	ttl := e.ttl()
 	c, link := e.linked()
@@ -158,9 +158,9 @@ func provesCutAndBack(e *env) {
 	e.empty(name)
 }
 
-// failsSoon calls everything that asks the store, each on a client of its own.
+// failsSoon calls every method that sends a request, each on another client.
 func (e *env) failsSoon(cs []*locker.Client, name string) {
-	ttl := locker.WithTTL(e.ttl()) // of what may arrive late, when its removal has come and gone
+	ttl := locker.WithTTL(e.ttl()) // of a request that may arrive late, after that for its removal
 	e.each(3, func(i int) {
 		var err error
 		begun := time.Now()
@@ -174,10 +174,10 @@ func (e *env) failsSoon(cs []*locker.Client, name string) {
 		}
 		took := time.Since(begun)
 		if err == nil || errors.Is(err, locker.ErrNotAcquired) || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrClosed) {
-			e.failf("asking a store that is out: got error %v", err)
+			e.failf("a request during an outage: got error %v", err)
 		}
 		if took > storeBound+2*slack {
-			e.failf("asking a store that is out took %v, want at most %v: %w", took, storeBound, err)
+			e.failf("a request during an outage took %v, want at most %v: %w", took, storeBound, err)
 		}
 		if !strings.Contains(err.Error(), name) {
 			e.failf("error %q does not say which lock", err)
@@ -197,7 +197,7 @@ func provesDownAtStart(e *env) {
 			e.failsSoon(cs, name)
 			return
 		}
-		if d, err := e.h.Open(e.ctx); err == nil { // may fail, or come to nothing later
+		if d, err := e.h.Open(e.ctx); err == nil { // Open may fail, or the first request
 			fresh = e.clientOf(d)
 			e.failsSoon([]*locker.Client{fresh, fresh, fresh}, name)
 		}
@@ -266,8 +266,8 @@ func provesRestartWhileWaiting(e *env) {
 		p.waits("the store was restarted and the lock is held")
 	}
 	e.holds(k, "after a restart of the store that was shorter than its lease")
-	// The last sign of life is older than the outage, and the next one takes a
-	// new connection: so much of the interval is the driver's own.
+	// The last heartbeat was before the outage, and the next one needs a new
+	// connection: only a third of the interval is left for the outage.
 	short := out < e.bounds(locker.DefaultTTL).Liveness/3
 	e.eventually(e.outlives(), "waiting for the waiters to be queued", func() error {
 		queue := e.queueOf(name)
@@ -281,7 +281,7 @@ func provesRestartWhileWaiting(e *env) {
 	e.drain(name, ps)
 }
 
-// drain lets waiters have their turns, whatever their order.
+// drain waits for the grants of waiters, in any order.
 func (e *env) drain(name string, ps []*pending) {
 	e.each(len(ps), func(i int) { e.release(ps[i].granted(e.outlives(), "the holder released")) })
 	e.empty(name)
@@ -301,14 +301,14 @@ func provesStallWhileHeld(e *env) {
 	select {
 	case <-ending.Done():
 	default:
-		e.failf("a holder trusts its lease of %v after %v in which the store answered nothing", ttl, ttl+slack)
+		e.failf("a holder has not noticed the loss of its lease of %v, %v after the store was paused", ttl, ttl+slack)
 	}
-	next.waits("the store answers nothing")
-	e.holds(kept, "with a lease longer than the stall")
+	next.waits("the store is paused")
+	e.holds(kept, "with a lease longer than the pause")
 	s.resume()
 	e.release(next.granted(e.crash(ttl).and(e.outlives()), "the holder was lost and the store is back"))
 	e.worksAgain(append(cs, e.control())...)
-	e.holds(kept, "after a stall shorter than its lease")
+	e.holds(kept, "after a pause shorter than its lease")
 	p.waits("the holder holds")
 	e.release(kept)
 	e.drain(long, []*pending{p})

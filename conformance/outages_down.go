@@ -24,7 +24,7 @@ func provesCancelWhileDown(e *env) {
 	e.is(err, context.Canceled, "a waiter that was cancelled while the store was down")
 	e.is(err, errChanged, "a waiter that was cancelled while the store was down")
 	if !saysMore(err) {
-		e.failf("a waiter that was cancelled while the store was down says %q, and nothing of the store", err)
+		e.failf("a waiter that was cancelled while the store was down returned %q, which says nothing about the store", err)
 	}
 	s.start()
 	e.worksAgain(append(cs, e.control())...)
@@ -33,9 +33,9 @@ func provesCancelWhileDown(e *env) {
 	e.empty(name)
 }
 
-// saysMore tells whether an error has a cause beside those of its context.
+// saysMore reports whether an error wraps more than the end of its context.
 func saysMore(err error) bool {
-	switch x := err.(type) { //nolint:errorlint // takes the tree apart
+	switch x := err.(type) { //nolint:errorlint // it walks the tree of errors
 	case interface{ Unwrap() []error }:
 		for _, e := range x.Unwrap() {
 			if saysMore(e) {
@@ -82,7 +82,7 @@ func provesCloseWhileDown(e *env) {
 	p := e.queue(cs[0], waited, 2, locker.WithTTL(waiterTTL))
 	s.kill()
 	begun := time.Now()
-	_ = cs[0].Close() // says that it could not release
+	_ = cs[0].Close() // returns that it could not release
 	if took := time.Since(begun); took > 2*storeBound {
 		e.failf("Close while the store was down took %v", took)
 	}

@@ -9,68 +9,68 @@ import (
 
 var ownership = []Case{
 	{
-		Topic: "ownership", Name: "stranger-cannot-release", Rules: []string{"D1", "D13", "§5.4"},
-		Explain: "a release with another ticket's ID, or for another name, is ErrLost and changes nothing",
+		Topic: "ownership", Name: "stranger-cannot-release", Rules: []string{"D1", "D13", "C4"},
+		Explain: "a release with another ticket's ID, or for another name, returns ErrLost and changes nothing",
 		prove:   provesStrangerCannotRelease,
 	},
 	{
-		Topic: "ownership", Name: "stranger-cannot-renew", Rules: []string{"D1", "D12", "§5.4"},
-		Explain: "a renewal with another ticket's ID, or for another name, is ErrLost",
+		Topic: "ownership", Name: "stranger-cannot-renew", Rules: []string{"D1", "D12", "C4"},
+		Explain: "a renewal with another ticket's ID, or for another name, returns ErrLost",
 		prove:   provesStrangerCannotRenew,
 	},
 	{
-		Topic: "ownership", Name: "stale-handle", Rules: []string{"D12", "D13", "§5.4"},
-		Explain: "after expiry and re-grant the old holder's release and renewal are ErrLost, at once or late, and the new holder is untouched",
+		Topic: "ownership", Name: "stale-handle", Rules: []string{"D12", "D13", "C4"},
+		Explain: "after a lease has expired and the next is granted, the old holder's release and renewal return ErrLost and do not change the new holder",
 		prove:   func(e *env) { staleHandle(e) },
 	},
 	{
-		Topic: "ownership", Name: "stale-reader", Rules: []string{"D12", "D13", "§5.4"},
+		Topic: "ownership", Name: "stale-reader", Rules: []string{"D12", "D13", "C4"},
 		Explain: "the same for a reader among readers",
 		prove:   func(e *env) { staleHandle(e, locker.Shared()) },
 	},
 	{
-		Topic: "ownership", Name: "release-delayed", Rules: []string{"D13", "§5.4"}, Needs: NeedLink,
-		Explain: "a release that is held up on the wire until the next holds does it no harm",
+		Topic: "ownership", Name: "release-delayed", Rules: []string{"D13", "C4"}, Needs: NeedLink,
+		Explain: "a release that is delayed on the way until the next is granted does not affect that",
 		prove:   provesReleaseDelayed,
 	},
 	{
-		Topic: "ownership", Name: "release-asked-again", Rules: []string{"D13", "D14", "§5.4"},
-		Explain: "a release whose answer was lost is asked again without harm to the next holder",
+		Topic: "ownership", Name: "release-asked-again", Rules: []string{"D13", "D14", "C4"},
+		Explain: "a release whose answer was lost is repeated, and does not affect the next holder",
 		prove:   provesReleaseAskedAgain,
 	},
 	{
-		Topic: "ownership", Name: "acquire-asked-again", Rules: []string{"D1", "§5.4"},
-		Explain: "an acquisition that is asked again, of a ticket that holds or waits, does not queue twice",
+		Topic: "ownership", Name: "acquire-asked-again", Rules: []string{"D1", "C4"},
+		Explain: "an Acquire that is repeated, for a ticket that is held or waiting, does not queue a second one",
 		prove:   provesAcquireAskedAgain,
 	},
 	{
-		Topic: "ownership", Name: "renew-does-not-revive", Rules: []string{"D12", "§5.4"},
-		Explain: "a renewal of a ticket that is gone is ErrLost and does not bring it back",
+		Topic: "ownership", Name: "renew-does-not-revive", Rules: []string{"D12", "C4"},
+		Explain: "a renewal of a ticket that is gone returns ErrLost and does not revive it",
 		prove:   provesRenewDoesNotRevive,
 	},
 	{
-		Topic: "ownership", Name: "renew-never-shortens", Rules: []string{"D12", "§5.4"},
-		Explain: "a renewal for less, that arrives after one for more, changes nothing",
+		Topic: "ownership", Name: "renew-never-shortens", Rules: []string{"D12", "C4"},
+		Explain: "a renewal for a shorter time than what is left changes nothing",
 		prove:   provesRenewNeverShortens,
 	},
 	{
-		Topic: "ownership", Name: "waiter-cannot-renew", Rules: []string{"D12", "§5.4"},
-		Explain: "a renewal of a ticket that waits is ErrLost, and it goes on waiting",
+		Topic: "ownership", Name: "waiter-cannot-renew", Rules: []string{"D12", "C4"},
+		Explain: "a renewal of a waiting ticket returns ErrLost, and the ticket goes on waiting",
 		prove:   provesWaiterCannotRenew,
 	},
 	{
-		Topic: "ownership", Name: "waiter-released", Rules: []string{"D9", "D13", "§5.4"},
-		Explain: "a release by ID alone removes a ticket that waits, and its Acquire is told",
+		Topic: "ownership", Name: "waiter-released", Rules: []string{"D9", "D13", "C4"},
+		Explain: "a release by ID alone removes a waiting ticket, and its Acquire returns ErrLost",
 		prove:   provesWaiterReleased,
 	},
 	{
-		Topic: "ownership", Name: "handle-once", Rules: []string{"D13", "§5.4"},
-		Explain: "a handle is released once: after that Release and Extend are ErrReleased, and the next holder is untouched",
+		Topic: "ownership", Name: "handle-once", Rules: []string{"D13", "C4"},
+		Explain: "a handle is released once: after that Release and Extend return ErrReleased and do not change the next holder",
 		prove:   provesHandleOnce,
 	},
 }
 
-// forgeries are holds that look like h and are not.
+// forgeries returns holds that resemble h.
 func forgeries(e *env, h driver.Hold) []driver.Hold {
 	otherID, otherName, neither := h, h, h
 	otherID.ID = e.unique() + "-1"
@@ -79,7 +79,7 @@ func forgeries(e *env, h driver.Hold) []driver.Hold {
 	return []driver.Hold{otherID, otherName, neither}
 }
 
-// untouched fails unless h is the holder, and the only ticket.
+// untouched fails unless h is the only ticket, and held.
 func (e *env) untouched(d driver.Driver, h driver.Hold) {
 	queue, err := d.Inspect(e.within(patience), h.Name)
 	e.ok(err, "inspect %q", h.Name)
@@ -119,8 +119,8 @@ func provesStrangerCannotRenew(e *env) {
 	e.empty(h.Name)
 }
 
-// staleHandle lets a lease end by itself, grants the lock anew, and uses the
-// old one: as the core does, and as a request does that was delayed on its way.
+// staleHandle lets a lease end, grants the lock again, and then uses the old
+// ticket, through the core and as a delayed request would.
 func staleHandle(e *env, opts ...locker.Option) {
 	name := e.name("stale")
 	ttl := e.ttl()
@@ -155,7 +155,7 @@ func provesReleaseDelayed(e *env) {
 	p := e.queue(e.client(), name, 2)
 	link.Cut()
 	if err := k.Release(e.ctx); err == nil {
-		e.failf("release without a way to the store: got no error")
+		e.failf("release while the store cannot be reached: got no error")
 	}
 	next := p.granted(e.crash(ttl), "the holder, cut off, released")
 	link.Heal()
@@ -177,7 +177,7 @@ func provesReleaseAskedAgain(e *env) {
 	e.ok(k.Release(e.within(patience)), "release whose answer was lost twice")
 	next := p.granted(patient, "the holder released")
 	if n := w.count(releaseVerb); n < 2 {
-		e.failf("the release was asked %d times though its answer was lost", n)
+		e.failf("%d releases were sent, want at least 2, since the first answers were lost", n)
 	}
 	e.holds(next, "after a late release of the holder before it")
 	if queue := e.queueOf(name); len(queue) != 1 || queue[0].Token != next.Token() {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// pending is an Acquire under way.
+// pending is an Acquire that has not returned.
 type pending struct {
 	e      *env
 	name   string
@@ -19,7 +19,7 @@ type pending struct {
 	at     time.Time // when it returned
 }
 
-// acquire begins to acquire in the background.
+// acquire starts an Acquire in the background.
 func (e *env) acquire(l locker.Locker, name string, opts ...locker.Option) *pending {
 	return e.acquireUnder(e.ctx, l, name, opts...)
 }
@@ -36,28 +36,28 @@ func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, op
 	return p
 }
 
-// queue begins to acquire and waits until the ticket is queued, as the n-th, and
-// the driver has said so: until then an outage ends the Acquire (D7).
+// queue starts an Acquire and waits until its ticket is the n-th of the queue and
+// the driver has called Joined: before that an outage ends the Acquire (D7).
 func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
-	before, _ := e.waits(l, name)
+	before, _ := e.waitsOf(l, name)
 	p := e.acquire(l, name, opts...)
 	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
 		queue := e.queueOf(name)
-		told, says := e.waits(l, name)
-		if len(queue) == n && !queue[n-1].Held && (told > before || !says) {
+		times, observed := e.waitsOf(l, name)
+		if len(queue) == n && !queue[n-1].Held && (times > before || !observed) {
 			return nil
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("Acquire returned where it had to wait (error: %w); queue %s", p.err, show(queue))
+			return fmt.Errorf("Acquire returned although it had to wait (error: %w); queue %s", p.err, show(queue))
 		default:
-			return fmt.Errorf("want %d tickets, and the last waiting and told of it: %s", n, show(queue))
+			return fmt.Errorf("want %d tickets, the last of them waiting and its observer notified: %s", n, show(queue))
 		}
 	})
 	return p
 }
 
-// waits fails when the Acquire has returned.
+// waits fails if Acquire has returned.
 func (p *pending) waits(why string) {
 	select {
 	case <-p.done:
@@ -66,7 +66,7 @@ func (p *pending) waits(why string) {
 	}
 }
 
-// returned tells whether Acquire has returned.
+// returned reports whether Acquire has returned.
 func (p *pending) returned() bool {
 	select {
 	case <-p.done:
@@ -76,14 +76,14 @@ func (p *pending) returned() bool {
 	}
 }
 
-// granted waits as long as the bound for the grant.
+// granted waits for the grant, at most as long as the bound.
 func (p *pending) granted(b bound, after string) *locker.Lock {
 	_ = p.ended(b, after)
 	p.e.ok(p.err, "acquire %q, %s", p.name, after)
 	return p.lock
 }
 
-// ended waits as long as the bound for Acquire to return.
+// ended waits until Acquire returns, at most as long as the bound.
 func (p *pending) ended(b bound, after string) error {
 	t := time.NewTimer(b.d)
 	defer t.Stop()

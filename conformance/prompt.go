@@ -16,38 +16,39 @@ const (
 	closeBound  = 100 * time.Millisecond
 )
 
-// calls are the cases about what a driver's methods do while the store does not
-// answer. They belong to the topics of errors and close.
+// calls are the cases about the methods of a driver while the store does not answer.
+// They belong to the topics errors and close.
 var calls = []Case{
 	{
-		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "§5.9"}, Needs: NeedLink, alone: true,
+		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "C9"}, Needs: NeedLink, alone: true,
 		Explain: "while the store does not answer, every method of the driver returns within 50 ms after its context ends",
 		prove:   provesReturnInTime,
 	},
 	{
-		Topic: "errors", Name: "why-not-connected", Rules: []string{"D16", "§5.9"}, Needs: NeedServer, alone: true,
-		Explain: "while the store is down, a method whose context ends says why it could not connect",
+		Topic: "errors", Name: "why-not-connected", Rules: []string{"D16", "C9"}, Needs: NeedServer, alone: true,
+		Explain: "while the store is down, a method whose context ends returns the reason why it could not connect",
 		prove:   provesWhyNotConnected,
 	},
 	{
-		Topic: "errors", Name: "no-ticket-is-true", Rules: []string{"D9", "§5.9"}, Needs: NeedLink,
-		Explain: "an error that is marked by NoTicket has left no ticket, and none appears",
+		Topic: "errors", Name: "no-ticket-is-true", Rules: []string{"D9", "C9"}, Needs: NeedLink,
+		Explain: "an Acquire whose error is marked by NoTicket has left no ticket, and none appears later",
 		prove:   provesNoTicketIsTrue,
 	},
 	{
-		Topic: "close", Name: "in-time", Rules: []string{"D17", "§5.9"}, Needs: NeedLink, alone: true,
+		Topic: "close", Name: "in-time", Rules: []string{"D17", "C9"}, Needs: NeedLink, alone: true,
 		Explain: "Close of a driver without tickets waits no more than 100 ms for a store that does not answer",
 		prove:   provesCloseInTime,
 	},
 }
 
-// method is one method of a driver, called with tickets of its own.
+// method is a call of one method of a driver.
 type method struct {
 	name string
 	call func(ctx context.Context) error
 }
 
-// methods are those of d that ask the store. Each call is about tickets of its own.
+// methods returns calls of the methods of d that send requests, each for another
+// ticket.
 func (e *env) methods(d driver.Driver) []method {
 	held := func() driver.Hold { return e.grant(d, e.request(e.name("held"))) }
 	renewed, batched, released := held(), held(), held()
@@ -75,8 +76,8 @@ func (e *env) methods(d driver.Driver) []method {
 	return ms
 }
 
-// unanswered calls a method while the store does not answer, and returns its error
-// and the time from the end of its context.
+// unanswered calls a method while the store does not answer. It returns the error,
+// and how long after the end of its context the call returned.
 func (e *env) unanswered(m method, limit time.Duration) (late time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
@@ -89,8 +90,8 @@ func (e *env) unanswered(m method, limit time.Duration) (late time.Duration, err
 	return late, err
 }
 
-// inTime measures something up to three times, and fails if it is late each time,
-// most of the time: a loaded machine is late once in a while.
+// inTime measures something in up to three attempts. It fails if more than half of
+// the measurements of each attempt are late: a loaded machine delays a few.
 func (e *env) inTime(what string, b bound, measure func() []time.Duration) {
 	for attempt := 1; ; attempt++ {
 		took := measure()
@@ -104,7 +105,7 @@ func (e *env) inTime(what string, b bound, measure func() []time.Duration) {
 	}
 }
 
-// cutOff is a driver of its own that is cut off, and its methods.
+// cutOff opens a driver, cuts it off, and returns calls of its methods.
 func (e *env) cutOff() ([]method, Link) {
 	d, link := e.linkedDriver()
 	ms := e.methods(d)
@@ -145,7 +146,8 @@ func provesReturnInTime(e *env) {
 	})
 }
 
-// provesWhyNotConnected gives the driver time to notice, and to try to connect.
+// provesWhyNotConnected gives the driver time to notice the outage and to try to
+// connect.
 func provesWhyNotConnected(e *env) {
 	d := e.driver()
 	ms := e.methods(d)
@@ -155,22 +157,22 @@ func provesWhyNotConnected(e *env) {
 	e.each(len(ms), func(i int) {
 		_, err := e.unanswered(ms[i], 2*slack)
 		if !saysMore(err) && !strings.Contains(err.Error(), "refused") {
-			e.failf("%s while the store is down: its error is %q, and nothing of why it could not connect (D16)", ms[i].name, err)
+			e.failf("%s while the store is down: its error is %q, without the reason why it could not connect (D16)", ms[i].name, err)
 		}
 	})
 	s.start()
 }
 
-// provesNoTicketIsTrue ends Acquires whose requests may have been executed, or
-// may be yet.
+// provesNoTicketIsTrue ends Acquires whose requests may have been executed, or may
+// still be.
 func provesNoTicketIsTrue(e *env) {
 	holder, watcher := e.driver(), e.driver()
 	d, link := e.linkedDriver()
 	e.drop(d, e.grant(d, e.request(e.name("warm"))))
 	for what, fault := range map[string]func(){
-		"a wait that was cancelled":                  func() {},
-		"a request whose replies are lost":           func() { link.DropReplies(true) },
-		"a request that is held up on its way there": link.Cut,
+		"a wait that was cancelled":            func() {},
+		"a request whose replies are lost":     func() { link.DropReplies(true) },
+		"a request that is delayed on the way": link.Cut,
 	} {
 		name := e.name("no-ticket")
 		h := e.grant(holder, e.request(name))
@@ -193,7 +195,7 @@ func provesNoTicketIsTrue(e *env) {
 	}
 }
 
-// neverShown looks for a ticket that is said not to exist.
+// neverShown fails if Inspect shows a ticket that NoTicket says does not exist.
 func (e *env) neverShown(d driver.Driver, r driver.Request, what string) {
 	for begun := time.Now(); time.Since(begun) < slack/2; e.sleep(slack / 50) {
 		queue, err := d.Inspect(e.within(patience), r.Name)
@@ -216,7 +218,7 @@ func provesCloseInTime(e *env) {
 			e.drop(d, e.grant(d, e.request(e.name("closed"))))
 			link.Cut()
 			begun := time.Now()
-			_ = d.Close() // may say what it could not do
+			_ = d.Close() // may return an error
 			took[i] = time.Since(begun)
 		})
 		return took

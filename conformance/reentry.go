@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -9,53 +10,58 @@ import (
 
 var reentry = []Case{
 	{
-		Topic: "reentry", Name: "by-context", Rules: []string{"§5.5"},
-		Explain: "under the lock's context Acquire re-enters at once, with the same token, past those who wait",
+		Topic: "reentry", Name: "by-context", Rules: []string{"C5"},
+		Explain: "Acquire under the lock's context re-enters at once, with the same token, before all waiters",
 		prove:   provesReentryByContext,
 	},
 	{
-		Topic: "reentry", Name: "by-owner", Rules: []string{"§5.5"},
-		Explain: "the same owner on the same Locker re-enters; others do not",
+		Topic: "reentry", Name: "by-owner", Rules: []string{"C5"},
+		Explain: "the same explicit owner on the same Locker re-enters; others do not",
 		prove:   provesReentryByOwner,
 	},
 	{
-		Topic: "reentry", Name: "not-across-processes", Rules: []string{"D1", "§5.5"},
-		Explain: "the same owner text in another process is somebody else and waits",
+		Topic: "reentry", Name: "not-across-processes", Rules: []string{"D1", "C5"},
+		Explain: "the same owner text in another process does not re-enter, and waits",
 		prove:   provesNoReentryAcross,
 	},
 	{
-		Topic: "reentry", Name: "upgrade", Rules: []string{"§5.5"},
-		Explain: "a reader that asks to write gets ErrUpgrade at once and goes on reading",
+		Topic: "reentry", Name: "upgrade", Rules: []string{"C5"},
+		Explain: "a reader that wants to write gets ErrUpgrade at once and keeps the lock",
 		prove:   provesUpgrade,
 	},
 	{
-		Topic: "reentry", Name: "writer-reads", Rules: []string{"§5.5"},
-		Explain: "a writer re-enters as a reader, and others stay out until the last handle is released",
+		Topic: "reentry", Name: "writer-reads", Rules: []string{"C5"},
+		Explain: "a writer may re-enter as a reader, and others are blocked until the last handle is released",
 		prove:   provesWriterReads,
 	},
 	{
-		Topic: "reentry", Name: "any-order", Rules: []string{"§5.5"},
-		Explain: "handles are released in any order, each once; the ticket goes with the last",
+		Topic: "reentry", Name: "any-order", Rules: []string{"C5"},
+		Explain: "handles are released in any order, each once; the ticket is released with the last",
 		prove:   provesAnyOrder,
 	},
 	{
-		Topic: "reentry", Name: "many-at-once", Rules: []string{"D1", "§5.5"},
-		Explain: "many goroutines that ask for one owner at once share one ticket",
+		Topic: "reentry", Name: "concurrent", Rules: []string{"C5"},
+		Explain: "many goroutines that acquire for one owner at the same time share one ticket",
 		prove:   provesManyAtOnce,
 	},
 	{
-		Topic: "reentry", Name: "lengthens", Rules: []string{"D12", "§5.5"},
-		Explain: "re-entry with a longer TTL lengthens the lease in the store, with a shorter one it changes nothing",
+		Topic: "reentry", Name: "lengthens", Rules: []string{"D12", "C5"},
+		Explain: "re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing",
 		prove:   provesReentryLengthens,
 	},
 	{
-		Topic: "reentry", Name: "not-after-loss", Rules: []string{"D10", "§5.5"},
-		Explain: "a lost lock is not re-entered: its owner is queued again and gets a new token",
+		Topic: "reentry", Name: "not-after-loss", Rules: []string{"D10", "C5"},
+		Explain: "a lost lock is not re-entered: its owner queues again and gets a new token",
 		prove:   provesNoReentryAfterLoss,
+	},
+	{
+		Topic: "reentry", Name: "owner-takes-over", Rules: []string{"D7", "C5"},
+		Explain: "TryAcquire by an owner returns at once while one goroutine of that owner takes over the wait of another",
+		prove:   provesOwnerTakesOver,
 	},
 }
 
-// alone fails unless one ticket, which holds, is all that is queued.
+// oneTicket fails unless the ticket of k is held and the only one of its queue.
 func (e *env) oneTicket(k *locker.Lock) {
 	queue := e.queueOf(k.Name())
 	if len(queue) != 1 || !queue[0].Held || queue[0].Token != k.Token() {
@@ -63,7 +69,7 @@ func (e *env) oneTicket(k *locker.Lock) {
 	}
 }
 
-// reenters acquires what is held already.
+// reenters acquires a name that is already held.
 func (e *env) reenters(ctx context.Context, l locker.Locker, outer *locker.Lock, opts ...locker.Option) *locker.Lock {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -265,5 +271,33 @@ func provesNoReentryAfterLoss(e *env) {
 	e.is(outer.Release(e.ctx), locker.ErrLost, "release of the lost handle")
 	e.holds(k, "after the release of the lost handle")
 	e.release(k)
+	e.empty(name)
+}
+
+func provesOwnerTakesOver(e *env) {
+	name := e.name("owner")
+	me := locker.WithOwner("me")
+	c := e.client()
+	k := e.take(e.client(), name)
+	first := e.queue(c, name, 2, me)
+	second := e.acquire(c, name, me)
+	e.sleep(slack / 10)
+	token := e.queueOf(name)[1].Token
+	first.cancel(errChanged)
+	_ = first.ended(slacks(2), "it was cancelled")
+	e.eventually(patient, "waiting for the second to take over", func() error {
+		if q := e.queueOf(name); len(q) != 2 || q[1].Token == token {
+			return errors.New(show(q))
+		}
+		return nil
+	})
+	begun := time.Now()
+	_, err := c.TryAcquire(e.within(patience), name, me)
+	e.is(err, locker.ErrNotAcquired, "TryAcquire by an owner that waits")
+	if took := time.Since(begun); took > 2*slack {
+		e.failf("TryAcquire by an owner that waits took %v", took)
+	}
+	e.release(k)
+	e.release(second.granted(patient, "the holder released"))
 	e.empty(name)
 }

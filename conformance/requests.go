@@ -11,7 +11,7 @@ import (
 
 var errNotJoined = errors.New("the driver has not called Joined")
 
-// request is a request at the driver interface, of a ticket of its own.
+// request returns a request for a new ticket at the driver interface.
 func (e *env) request(name string) driver.Request {
 	return driver.Request{
 		Name: name, ID: e.unique() + "-1", Owner: "conformance", TTL: max(30*time.Second, e.bounds(30*time.Second).MinTTL),
@@ -19,7 +19,7 @@ func (e *env) request(name string) driver.Request {
 	}
 }
 
-// grant acquires at the driver interface what is free.
+// grant acquires a free name at the driver interface.
 func (e *env) grant(d driver.Driver, r driver.Request) driver.Hold {
 	g, err := d.Acquire(e.within(patience), r)
 	e.ok(err, "acquire %q at the driver interface", r.Name)
@@ -31,7 +31,7 @@ func (e *env) drop(d driver.Driver, h driver.Hold) {
 	e.ok(d.Release(e.within(patience), h), "release %q at the driver interface", h.Name)
 }
 
-// driverPending is an Acquire of a driver under way.
+// driverPending is an Acquire of a driver that has not returned.
 type driverPending struct {
 	e      *env
 	r      driver.Request
@@ -43,12 +43,17 @@ type driverPending struct {
 	at     time.Time // when it returned
 }
 
-// acquireAt begins to acquire at the driver interface.
+// acquireAt starts an Acquire at the driver interface.
 func (e *env) acquireAt(d driver.Driver, r driver.Request) *driverPending {
 	ctx, cancel := context.WithCancel(e.ctx)
 	p := &driverPending{e: e, r: r, cancel: cancel, done: make(chan struct{})}
 	e.onHeal(cancel)
-	p.r.Joined = func() { p.joined.Add(1) }
+	p.r.Joined = func() {
+		p.joined.Add(1)
+		if r.Joined != nil {
+			r.Joined()
+		}
+	}
 	e.group.Go(func() {
 		defer close(p.done)
 		p.grant, p.err = d.Acquire(ctx, p.r)
@@ -57,15 +62,15 @@ func (e *env) acquireAt(d driver.Driver, r driver.Request) *driverPending {
 	return p
 }
 
-// queueAt begins to acquire at the driver interface and waits until the queue has n
-// tickets.
+// queueAt starts an Acquire at the driver interface and waits until the queue has
+// n tickets.
 func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	p := e.acquireAt(d, r)
 	e.awaitQueue(r.Name, n)
 	return p
 }
 
-// ended waits as long as the bound for Acquire to return.
+// ended waits until Acquire returns, at most as long as the bound.
 func (p *driverPending) ended(b bound, after string) error {
 	t := time.NewTimer(b.d)
 	defer t.Stop()
@@ -77,7 +82,7 @@ func (p *driverPending) ended(b bound, after string) error {
 	return p.err
 }
 
-func provesJoinedIsTold(e *env) {
+func provesJoinedOnce(e *env) {
 	name := e.name("joined")
 	d1, d2 := e.driver(), e.driver()
 	first := e.acquireAt(d1, e.request(name))
@@ -98,5 +103,34 @@ func provesJoinedIsTold(e *env) {
 	if n := second.joined.Load(); n != 1 {
 		e.failf("Joined was called %d times for a ticket that waited, want once", n)
 	}
+	e.empty(name)
+}
+
+// provesJoinedMayCall calls the driver inside Joined, as an observer may.
+func provesJoinedMayCall(e *env) {
+	name := e.name("joined-calls")
+	d1, d2 := e.driver(), e.driver()
+	h := e.grant(d1, e.request(name))
+	r, inside := e.request(name), e.request(e.name("inside"))
+	called := make(chan error, 1)
+	r.Joined = func() {
+		ctx := e.within(patience)
+		_, inspected := d2.Inspect(ctx, name)
+		g, err := d2.Acquire(ctx, inside)
+		if err == nil {
+			err = errors.Join(d2.Renew(ctx, inside.Hold(g.Token), inside.TTL), d2.Release(ctx, inside.Hold(g.Token)))
+		}
+		called <- errors.Join(inspected, err)
+	}
+	p := e.queueAt(d2, r, 2)
+	select {
+	case err := <-called:
+		e.ok(err, "a call of the driver inside Joined: Acquire must hold no lock meanwhile (D7)")
+	case <-e.within(2 * patience).Done():
+		e.failf("calls of the driver inside Joined have not returned: Acquire must hold no lock meanwhile (D7)")
+	}
+	e.drop(d1, h)
+	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
+	e.drop(d2, p.r.Hold(p.grant.Token))
 	e.empty(name)
 }

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// atOnce is how many cases run at a time. Most of their time they wait for
-// leases to end, which is why the limit is not the number of processors.
+// atOnce is how many cases run at the same time. They spend most of their time
+// waiting for leases to end, so the limit is not the number of processors.
 const atOnce = 6
 
-// Run proves a driver. Each case is a sub-test topic/name. A case that needs what
-// the harness does not have is skipped, and the last line of the log says how
-// much was proved and what the rest needs. Without -v it is printed on standard
-// output, which "go test" shows when it is given no package list.
+// Run proves a driver. Each case is a sub-test topic/name. A case that needs a field
+// which the harness does not have is skipped. The log ends with a summary of what
+// was proved and what the rest needs. Without -v the summary is printed on standard
+// output, which "go test" shows if it is run without a package list.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Open == nil {
@@ -49,7 +49,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// resultsOf are those of cases that are still to run.
+// resultsOf returns results for cases that have not run yet.
 func resultsOf(cases []Case, h Harness) []*result {
 	results := make([]*result, len(cases))
 	for i, c := range cases {
@@ -58,10 +58,11 @@ func resultsOf(cases []Case, h Harness) []*result {
 	return results
 }
 
-// summary says how much was proved, and what the harness lacks to prove the rest.
+// summary says how many cases were proved, and which fields of the harness the others
+// need.
 func summary(results []*result) string {
 	proved, disproved, except := 0, 0, 0
-	rules := make(map[string][]string) // by what is missing
+	rules := make(map[string][]string) // by the missing fields
 	for _, r := range results {
 		switch {
 		case r.except != "":
@@ -91,7 +92,7 @@ func summary(results []*result) string {
 	return strings.Replace(line, "not fully proved; ", "not fully proved: ", 1)
 }
 
-// ofDriver are the rules of package driver among some, each once, in order.
+// ofDriver returns the rules of package driver among some, each once, in order.
 func ofDriver(rules []string) []string {
 	var own []string
 	for _, r := range rules {
@@ -105,8 +106,8 @@ func ofDriver(rules []string) []string {
 	return slices.Compact(own)
 }
 
-// filtered tells whether the flags choose among the sub-tests: then only those
-// that are asked for may run.
+// filtered reports whether the flags select some of the sub-tests: then only those
+// may run.
 func filtered(t *testing.T) bool {
 	t.Helper()
 	depth := strings.Count(t.Name(), "/") + 1
@@ -119,9 +120,9 @@ func filtered(t *testing.T) bool {
 	return false
 }
 
-// ahead starts the cases that need not be alone, a few at a time, until ctx ends,
-// and calls ended after each. Sub-tests with t.Parallel would be bounded by the number
-// of processors. The function it returns waits for all of them.
+// ahead starts the cases that need not run alone, a few at a time, until ctx ends, and
+// calls ended after each. The function that it returns waits for all of them. It does
+// not use t.Parallel, whose limit is the number of processors.
 func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
 	var group sync.WaitGroup
 	queue := make(chan *result)
@@ -144,7 +145,7 @@ func ahead(ctx context.Context, results []*result, ended func(*result)) (wait fu
 	return group.Wait
 }
 
-// apart runs f on a goroutine of its own and waits for it: f may end it.
+// apart runs f on another goroutine, which f may end, and waits for it.
 func apart(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -154,11 +155,11 @@ func apart(f func()) {
 	<-done
 }
 
-// result is a case that runs once, whoever asks first.
+// result is a case, which runs once, and its result.
 type result struct {
 	c       Case
 	h       Harness
-	missing []string // what the case needs and h has not
+	missing []string // the fields that the case needs and h does not have
 	except  string   // why the case does not apply
 
 	once  sync.Once
@@ -174,14 +175,14 @@ func (r *result) logf(format string, args ...any) {
 	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
-// applies tells whether the case can run.
+// applies reports whether the case can run.
 func (r *result) applies() bool { return len(r.missing) == 0 && r.except == "" }
 
 func (r *result) run(ctx context.Context) {
 	r.once.Do(func() {
 		begun := time.Now()
 		defer func() { r.took = time.Since(begun) }()
-		r.err = errGoexit // should Open end the goroutine, as t.FailNow does
+		r.err = errGoexit // if Open ends the goroutine, as t.FailNow does
 		h := r.h
 		h.logf = r.logf
 		apart(func() { r.err = r.c.Run(ctx, h) })

@@ -12,11 +12,11 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// inChild makes this test binary run one of the tests below as a driver author
-// would see it fail.
+// inChild makes this test binary run one of the tests below, which fail, as the
+// author of a driver would.
 const inChild = "LOCKER_CONFORMANCE_CHILD"
 
-// TestChildBroken is not for running by itself.
+// TestChildBroken runs only in a child process.
 func TestChildBroken(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		return
@@ -33,7 +33,7 @@ func TestChildBroken(t *testing.T) {
 	})
 }
 
-// TestChildNoStore is a harness that gives up in Open, as harnesses do.
+// TestChildNoStore has a harness that calls t.FailNow in Open, as harnesses do.
 func TestChildNoStore(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		return
@@ -47,7 +47,7 @@ func TestChildNoStore(t *testing.T) {
 	})
 }
 
-// child runs a test in a process of its own, and returns what it printed.
+// child runs a test in another process and returns its output.
 func child(t *testing.T, how string, args ...string) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -77,10 +77,10 @@ func TestRunReports(t *testing.T) {
 	wants(t, out,
 		"--- FAIL: TestChildBroken/fencing/after-reconnect",
 		"--- PASS: TestChildBroken/inspect/empty",
-		"D3, §5.6: a process that begins anew gets greater tokens",
+		"D3, C6: a process that begins anew gets greater tokens",
 		"disproved: token 1 was granted to a new process, after token 2",
 		"--- SKIP: TestChildBroken/leaks/keys",
-		"not run: the harness has no Keys (D18, §5.8: after all is released",
+		"not run: the harness has no Keys (D18, C8: after all is released",
 		" disproved; not fully proved: D8, D10, D18: give Keys; D6, D7, D8,",
 		": give OpenLink; ", ", D19: give Server",
 	)
@@ -91,7 +91,7 @@ func TestRunComplete(t *testing.T) {
 	wants(t, out, "--- FAIL: TestChildBroken/leaks/keys", "not run: the harness has no Keys", "asks for a complete proof")
 }
 
-// TestRunSaysWhatIsNotProved is about a run that passes, without -v.
+// Without -v a run that passes still says what is not proved.
 func TestRunSaysWhatIsNotProved(t *testing.T) {
 	out := child(t, "sound", "-test.run=^TestChildBroken$")
 	wants(t, out, "TestChildBroken: ", " cases proved; not fully proved: ", "D18: give Keys; ", ": give OpenLink; ", ": give Server")

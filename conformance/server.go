@@ -2,7 +2,7 @@ package conformance
 
 import "sync"
 
-// server is the harness's, put right when the case ends.
+// server is the harness's Server, which is started and resumed when the case ends.
 type server struct {
 	s  Server
 	mu sync.Mutex

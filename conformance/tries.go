@@ -9,21 +9,21 @@ import (
 )
 
 // tries are the cases about requests that do not wait. They belong to the topic
-// of fairness.
+// fairness.
 var tries = []Case{
 	{
-		Topic: "fairness", Name: "try-never-queued", Rules: []string{"D6", "§5.2"},
-		Explain: "a try that is refused is not queued for a moment: beside it no reader is refused or waits, and Inspect does not see it",
+		Topic: "fairness", Name: "try-never-queued", Rules: []string{"D6", "C2"},
+		Explain: "a TryAcquire that is refused is never queued: meanwhile no reader is refused or waits, and Inspect does not show it",
 		prove:   provesTryNeverQueued,
 	},
 	{
-		Topic: "fairness", Name: "try-cut-off", Rules: []string{"D6", "§5.2"}, Needs: NeedLink,
-		Explain: "a process that dies in the middle of a try that would be refused has queued nothing",
+		Topic: "fairness", Name: "try-cut-off", Rules: []string{"D6", "C2"}, Needs: NeedLink,
+		Explain: "a process that dies in the middle of a TryAcquire that would be refused has queued nothing",
 		prove:   provesTryCutOff,
 	},
 }
 
-// triesOwner marks the tickets that must not be seen.
+// triesOwner marks the tickets that Inspect must not show.
 const triesOwner = "a try that is refused"
 
 // blockedTry is a request that is refused while a reader holds: exclusive, or
@@ -37,7 +37,7 @@ func (e *env) blockedTry(name string, shared bool) driver.Request {
 	return r
 }
 
-// tryIsRefused asks for what a reader keeps from being granted.
+// tryIsRefused sends a request that must be refused while a reader holds.
 func (e *env) tryIsRefused(d driver.Driver, r driver.Request) {
 	g, err := d.Acquire(e.within(patience), r)
 	if err == nil {
@@ -58,8 +58,8 @@ func (e *env) noTry(d driver.Driver, name string) {
 	}
 }
 
-// readsBeside acquires and releases as a reader beside a reader. Nothing is in its
-// way, so it is neither refused nor made to wait.
+// readsBeside acquires and releases as a reader while a reader holds. It must be
+// granted at once.
 func (e *env) readsBeside(d driver.Driver, name string, wait bool) {
 	var joined atomic.Bool
 	r := e.request(name)
@@ -74,9 +74,8 @@ func (e *env) readsBeside(d driver.Driver, name string, wait bool) {
 	}
 }
 
-// provesTryNeverQueued does not depend on luck: a try that is queued at all
-// spends at least a request of three in the queue, and two clients do nothing
-// else.
+// provesTryNeverQueued does not depend on luck: a request that is queued at all is
+// queued for at least one round trip of three, and two clients do nothing else.
 func provesTryNeverQueued(e *env) {
 	name := e.name("tries")
 	holder, reader, watcher := e.driver(), e.driver(), e.driver()
@@ -121,8 +120,8 @@ func provesTryNeverQueued(e *env) {
 	e.empty(name)
 }
 
-// provesTryCutOff loses the replies of a try, so that its first request is also
-// its last one.
+// provesTryCutOff drops the replies to a TryAcquire, so that its first request is
+// also its last.
 func provesTryCutOff(e *env) {
 	name, before := e.name("cut-try"), e.name("before")
 	holder, reader := e.driver(), e.driver()
@@ -133,7 +132,7 @@ func provesTryCutOff(e *env) {
 		r.Shared = true
 		return e.grant(holder, r)
 	}
-	// What a driver sets up once, such as a session, is not part of the try.
+	// What a driver sets up once, such as a session, is not part of the request.
 	warm := reads(before)
 	e.drop(d, e.grant(d, e.request(e.name("warm"))))
 	e.tryIsRefused(d, e.blockedTry(before, false))

@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// verb is what a request over a wire is for.
+// verb is the kind of a request.
 type verb string
 
 const (
@@ -26,10 +26,9 @@ var (
 	errAnswerLost = errors.New("wire: the request was executed and its answer lost")
 )
 
-// wire is a Link between the core and any driver: requests that are held up or
-// swallowed, and answers that are lost after the store has done what it was
-// asked. It has all the optional interfaces, with the fallbacks that the core
-// has for a driver without them.
+// wire is a Link between the core and any driver. It delays or drops requests, and
+// drops answers after the store has executed the request. It has all optional
+// interfaces, with the fallbacks that the core has for a driver without them.
 type wire struct {
 	d driver.Driver
 
@@ -38,7 +37,7 @@ type wire struct {
 	cut     bool
 	cutOnly []verb // when cut: only these; nil means all
 	drop    bool
-	lose    map[verb]int // answers still to be lost
+	lose    map[verb]int // how many answers to drop
 	calls   map[verb]int
 	asked   []driver.Request // of Acquire
 	grants  []driver.Hold
@@ -62,7 +61,7 @@ func newWire(d driver.Driver) *wire {
 	}
 }
 
-// change makes a change and wakes those who wait for one.
+// change makes a change and wakes those that wait for one.
 func (w *wire) change(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +73,7 @@ func (w *wire) change(f func()) {
 // Cut implements Link.
 func (w *wire) Cut() { w.cutVerbs() }
 
-// cutVerbs cuts the way for some verbs only, or for all when none is named.
+// cutVerbs delays requests of some verbs, or of all if none is named.
 func (w *wire) cutVerbs(verbs ...verb) { w.change(func() { w.cut, w.cutOnly = true, verbs }) }
 
 // Heal implements Link.
@@ -88,10 +87,10 @@ func (w *wire) Heal() {
 // DropReplies implements Link.
 func (w *wire) DropReplies(on bool) { w.change(func() { w.drop = on }) }
 
-// loseNext loses the answers of the next n requests of a verb.
+// loseNext drops the answers to the next n requests of a verb.
 func (w *wire) loseNext(v verb, n int) { w.change(func() { w.lose[v] = n }) }
 
-// count is how many requests of the verbs there were; of all when none is
+// count returns how many requests of the verbs there were, or of all verbs if none is
 // named.
 func (w *wire) count(verbs ...verb) (n int) {
 	w.mu.Lock()
@@ -104,7 +103,7 @@ func (w *wire) count(verbs ...verb) (n int) {
 	return n
 }
 
-// lastGrant is the hold of the latest grant that passed.
+// lastGrant returns the hold of the latest grant that the wire has delivered.
 func (w *wire) lastGrant() driver.Hold {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,14 +113,14 @@ func (w *wire) lastGrant() driver.Hold {
 	return w.grants[len(w.grants)-1]
 }
 
-// gate returns once the way is open, or ctx has ended.
-func (w *wire) gate(ctx context.Context, v verb) error {
+// waitWhileCut returns when requests of the verb are not cut, or ctx has ended.
+func (w *wire) waitWhileCut(ctx context.Context, v verb) error {
 	for {
 		w.mu.Lock()
-		shut := w.cut && (len(w.cutOnly) == 0 || slices.Contains(w.cutOnly, v))
+		cut := w.cut && (len(w.cutOnly) == 0 || slices.Contains(w.cutOnly, v))
 		changed := w.changed
 		w.mu.Unlock()
-		if !shut {
+		if !cut {
 			return nil
 		}
 		select {
@@ -132,19 +131,19 @@ func (w *wire) gate(ctx context.Context, v verb) error {
 	}
 }
 
-// pass sends a request, and carries its answer back unless that is lost.
+// pass sends a request and returns its answer, unless that is dropped.
 func (w *wire) pass(ctx context.Context, v verb, request func() error) error {
 	w.mu.Lock()
 	w.calls[v]++
 	w.mu.Unlock()
-	if err := w.gate(ctx, v); err != nil {
+	if err := w.waitWhileCut(ctx, v); err != nil {
 		return err
 	}
 	err := request()
 	if w.loses(v) {
 		return errAnswerLost
 	}
-	if cut := w.gate(ctx, v); cut != nil {
+	if cut := w.waitWhileCut(ctx, v); cut != nil {
 		return cut
 	}
 	return err
@@ -256,8 +255,7 @@ func (w *wire) Break(ctx context.Context, name string, token uint64) error {
 	return w.pass(ctx, otherVerb, func() error { return b.Break(ctx, name, token) })
 }
 
-// NotifyLoss implements driver.LossNotifier. While the way is cut nothing is
-// told.
+// NotifyLoss implements driver.LossNotifier. During a cut it drops notifications.
 func (w *wire) NotifyLoss(tell func(driver.Hold, error)) {
 	n, ok := w.d.(driver.LossNotifier)
 	if !ok {

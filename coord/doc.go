@@ -3,22 +3,21 @@
 // [Barrier] at which n parties wait for each other again and again, and [Once],
 // which runs a function once per period.
 //
-// Nothing of them is in the store but tickets, which end by themselves: a process
-// that dies leaves nothing that has to be repaired, and nothing has to be deleted
-// afterwards. What the death of a party means for the others is said at each
-// type.
+// All that they keep in the store is tickets, which end by themselves: nothing has to
+// be repaired after a process has died, and nothing has to be deleted. Each type
+// documents what the death of a party means for the others.
 //
 // # Requests
 //
-// Tickets are granted when others end, so nobody can wait in the queue for others to
-// come: Latch.Wait and Barrier.Wait poll. Of all who wait on one name, one at a
-// time polls often, at intervals that grow from 20 ms to 250 ms; the others wait
-// for the lock that it holds, and poll every two seconds. When it has seen what all
-// wait for, it passes the lock on, and one after the other sees it. That is meant for
-// phases of seconds and more, among tens of parties, not for inner loops.
+// A ticket is granted when others end, so a queue cannot notify a party that others
+// have arrived: Latch.Wait and Barrier.Wait poll. Of all parties that wait on one
+// name, one at a time polls often, at intervals that grow from 20 ms to 250 ms. The
+// others wait for a lock that it holds, and poll every two seconds. When its wait is
+// over it releases the lock, and the others follow one after the other. This is meant
+// for phases of seconds and more, with tens of parties, not for inner loops.
 //
-// A store that is unavailable ends no Wait, only its ctx does. A party that is
-// paused longer than its lease has left.
+// A store that is unavailable does not end Wait; only ctx does. A party that is
+// paused for longer than its lease no longer counts.
 //
 // Beside its own name, a Latch or Barrier uses locks whose names are the name
 // followed by "#poll" and "#trip".
@@ -38,8 +37,8 @@ const (
 	tripSuffix = "#trip"
 	maxName    = 512 - len(pollSuffix)
 
-	pollTTL  = 5 * time.Second // of the lock of the one that polls often
-	pollWait = 2 * time.Second // after which the others poll, though it may have died
+	pollTTL  = 5 * time.Second // of the lock of the party that polls often
+	pollWait = 2 * time.Second // how often the other parties poll
 
 	pauseFirst = 20 * time.Millisecond
 	pauseMost  = 250 * time.Millisecond
@@ -49,7 +48,7 @@ func invalid(what, name, format string, args ...any) error {
 	return fmt.Errorf("%s %q: %w: "+format, append([]any{what, name, locker.ErrInvalidOption}, args...)...)
 }
 
-// check is what Latch and Barrier have in common.
+// check validates the arguments of NewLatch and NewBarrier.
 func check(what string, l locker.Locker, name string, n int) error {
 	switch {
 	case l == nil:
@@ -62,8 +61,8 @@ func check(what string, l locker.Locker, name string, n int) error {
 	return nil
 }
 
-// await returns when try has reported true, with its error, or with that of
-// ctx. Of all who await with the same lock, its holder polls often.
+// await calls try until it reports true or ctx ends. Of all calls of await with the
+// same lock, the holder of the lock polls often.
 func await(ctx context.Context, l locker.Locker, lock string, try func(ctx context.Context) (bool, error)) error {
 	w := &waiter{try: try}
 	for {
@@ -93,7 +92,7 @@ type waiter struct {
 	err  error
 }
 
-// once tries once, and reports whether the wait is over. An outage passes.
+// once tries once, and reports whether the wait is over. An outage does not end it.
 func (w *waiter) once(ctx context.Context) bool {
 	done, err := w.try(ctx)
 	if done || err != nil && ctx.Err() == nil && !errors.Is(err, locker.ErrUnavailable) {

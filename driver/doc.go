@@ -5,137 +5,143 @@
 // wants the lock takes a ticket, to which the store gives a number that only
 // grows, and the ticket is granted by the rule of [Grantable]. A driver maps
 // that onto its store and holds no policy: options, re-entry, the renewal
-// schedule, validity, the removal of tickets that nobody wants any more, and
-// the words of errors are the core's.
+// schedule, validity, the removal of tickets that are no longer wanted, and
+// the text of errors belong to the core.
 //
-// The sentences below are the specification. The conformance suite proves
-// them and cites them by number; a driver that passes may be swapped for any
-// other.
+// The numbered sentences below are the specification. The conformance suite
+// proves them and cites them by number. Drivers that pass are interchangeable.
 //
 // # Tickets
 //
-// D1. A ticket is known by its name and its ID. The core makes the ID, unique
-// for ever, of at most 64 bytes of [0-9a-z-], so that a request may be asked
-// again: an Acquire whose ticket is already queued answers for that ticket and
-// does not queue a second one.
+// D1. A ticket is identified by its name and its ID. The core makes the ID. It
+// is never used for another ticket, and has at most 64 bytes of [0-9a-z-]. So a
+// request may be repeated: an Acquire whose ticket is already queued answers for
+// that ticket and does not queue a second one.
 //
-// D2. Two different names are two different locks, and no name reaches the
-// inside of another's queue. A name is any valid UTF-8 of 1 to 512 bytes: the
-// core has checked it. Case, trailing blanks, slashes, braces and NUL count.
+// D2. Two different names are two different locks, and no name refers to the
+// inside of another name's queue. A name is any valid UTF-8 of 1 to 512 bytes;
+// the core has checked it. Case, trailing blanks, slashes, braces and NUL are
+// significant.
 //
-// D3. The store numbers tickets. Numbers of one name strictly grow over every
-// ticket that was ever granted, also after the queue was empty, the server was
-// restarted or idle keys were removed. The number orders the queue and is the
-// fencing token.
+// D3. The store numbers the tickets. The numbers of one name strictly grow over
+// all tickets that were ever granted, also after the queue was empty, the server
+// was restarted, or idle keys were removed. The number orders the queue and is
+// the fencing token.
 //
 // # Grants
 //
 // D4. A ticket is granted exactly when [Grantable] says so of the live queue.
-// The decision is the store's, or a client's on a view of the queue that the
-// store has ordered; it never depends on a client's clock. A waiter may claim
-// its own grant once its turn has come, within the time of D13.
+// The decision is made by the store, or by a client on a view of the queue that
+// the store has ordered. It never depends on a client's clock. A waiter may
+// claim its own grant once it is grantable, within the time of D13.
 //
-// D5. Grants follow the queue: no caller, whether it would wait or not
-// (Request.Wait), overtakes a live ticket that blocks it.
+// D5. Grants follow the queue. No request overtakes a live ticket that blocks
+// it, whether it waits (Request.Wait) or not.
 //
-// D6. With Request.Wait false Acquire never waits for a grant: it answers with
-// a grant or with [ErrNotAcquired]. While a live ticket blocks it, such a request
-// is never queued, not even for a moment: nobody else is refused or made to wait
+// D6. With Request.Wait false, Acquire never waits for a grant: it returns a
+// grant or [ErrNotAcquired]. While a live ticket blocks it, such a request is
+// never queued, not even for a moment. Nobody else is refused or made to wait
 // because of it, and a process that dies in the middle of it leaves nothing.
 //
-// D7. With Request.Wait true Acquire returns when the ticket is granted or ctx
+// D7. With Request.Wait true, Acquire returns when the ticket is granted or ctx
 // ends. It calls Request.Joined once, as soon as the store has said that the
-// ticket is queued and not granted; the core's observers run inside that call.
-// Until then a store that cannot be reached is an error; from then on Acquire
-// waits for the store to come back, until ctx ends. The error at ctx's end
-// wraps context.Cause(ctx) and, if the store has not answered since, the
-// store's last error.
+// ticket is queued and not granted. The core runs the observers of the program
+// inside Joined, so it may take long, and it may call the driver: Acquire holds
+// no lock meanwhile that another method needs, and keeps the ticket alive (D8).
+// Before Joined, a store that cannot be reached is an error. After Joined,
+// Acquire waits until the store is back or ctx ends. The error at the end of ctx
+// wraps context.Cause(ctx) and, if the store has not answered since, the store's
+// last error.
 //
 // D8. A waiting ticket lives only while its process shows that it lives, from
-// its first moment to its last. When the process dies its tickets leave the
-// queue within Bounds.Liveness of their TTL, all of them together, however many. A waiter
-// whose ticket has left the queue (after an outage longer than that) gets
-// [ErrLost], and the core queues again.
+// the moment when it is queued. When the process dies, all its waiting tickets
+// leave the queue together, within Bounds.Liveness of their TTL, however many
+// there are. A waiter whose ticket has left the queue (after an outage longer
+// than that) gets [ErrLost], and the core queues again.
 //
-// D9. Any error of Acquire may leave a ticket, except ErrNotAcquired and one
-// marked by [NoTicket]: the core then calls Release with the ID until the
+// D9. Any error of Acquire may leave a ticket, except ErrNotAcquired and an
+// error marked by [NoTicket]. The core then calls Release with the ID until the
 // ticket is gone. A driver need not clean up itself.
 //
 // # Leases
 //
 // D10. A granted ticket is held under a lease of Request.TTL on the store's
-// clock: the clock of the server, or for an embedded store that the processes
-// of one machine share, that machine's clock. The lease ends by itself, not
-// before TTL after the store granted it (unless Grant.TTL or Bounds.MaxTTL says
-// less), and the queue moves on within Bounds.Crash after the last renewal at the
-// latest. No request of the holder is needed for that. A store that cannot give so short a lease, or that knows
-// only sessions, may keep the ticket longer while the process lives: the core
-// calls Release when the time of a lease is over.
+// clock: the clock of the server or, for an embedded store that the processes
+// of one machine share, the clock of that machine. The lease ends by itself. It
+// does not end before TTL has passed since the store granted it (unless Grant.TTL
+// or Bounds.MaxTTL says less). The queue moves on within Bounds.Crash after the
+// last renewal at the latest, and needs no request of the holder for that. A
+// store that cannot give so short a lease, or that knows only sessions, may keep
+// the ticket longer while the process lives: the core calls Release when the
+// lease is over.
 //
-// D11. Grant.Asked is a reading of the monotonic clock taken before the
+// D11. Grant.Asked is a reading of the monotonic clock, taken before the
 // request that started the present lease was sent. A waiter learns of its
-// grant later than it was made: the driver makes sure that the lease
-// runs for its TTL from Asked at least, by a request of its own or by
-// counting from one that the store had executed before it granted. Where it
-// grants a shorter provisional lease first, Grant.Claim says so and the core
-// renews in time.
+// grant later than the store made it. The driver ensures that the lease runs
+// for at least its TTL from Asked, either with a request of its own or by
+// counting from a request that the store had executed before the grant. If the
+// store grants a shorter provisional lease first, Grant.Claim says so, and the
+// core renews in time.
 //
 // D12. Renew makes the lease end no earlier than ttl after the store executes
-// it. It never shortens: a renewal that arrives late, after one for longer,
-// changes nothing. Of a ticket that is not there, not held, or whose lease is
-// over it answers ErrLost and changes nothing: a lease that has ended is never
-// revived, whether or not somebody else was granted since.
+// the request. It never shortens a lease: a renewal that arrives late, after one
+// for longer, changes nothing. If the ticket is not there, is not held, or its
+// lease is over, Renew returns ErrLost and changes nothing. A lease that has
+// ended is never revived, whether or not another ticket was granted since.
 //
-// D13. Release removes the ticket, held or waiting, and the waiter that is
-// next is granted: with the store and the waiter's process idle, its Acquire
-// returns within 100 ms after Release did. Of a ticket that
-// is not there Release answers ErrLost and touches nobody else's; where the
-// client of the store may have sent the request twice and the first may have
-// done it, it answers nil. The core may ask again, while an earlier Release or
-// Acquire of the same ticket is unanswered, and long after: it asks until it has
-// an answer. A ticket must not outlive that answer, whatever else shares its
-// session.
+// D13. Release removes the ticket, held or waiting, and the next waiter is
+// granted: if the store and the waiter's process are idle, the waiter's Acquire
+// returns within 100 ms after Release has returned. If the ticket is not there,
+// Release returns ErrLost and changes no other ticket. If the store's client may
+// have sent the request twice, and the first may have removed the ticket,
+// Release returns nil. The core may call Release for the same ticket more than
+// once: while an earlier Release or Acquire of the ticket is still unanswered,
+// and long afterwards. It repeats the call until it has an answer. The ticket
+// must not outlive that answer, whatever else shares its session.
 //
-// D14. An answer that never came is an error, never ErrLost and never
-// ErrNotAcquired: those two are said only when the store said so. An error
+// D14. A request that was not answered is an error, and never ErrLost or
+// ErrNotAcquired: those are returned only when the store said so. An error
 // that means that the store did not answer, or refuses everybody (down, no
-// leader, no connection), wraps [ErrUnavailable]; a refusal of this caller
-// (wrong password, missing right) does not. The core adds the mark to network
-// errors by itself.
+// leader, no connection), wraps [ErrUnavailable]. A refusal of this caller
+// (wrong password, missing right) does not. The core marks network errors by
+// itself.
 //
 // # Other
 //
-// D15. Inspect returns the live queue in order. Held says that the ticket is
-// granted; one whose turn has come, and which has not claimed it yet (D4), may be
-// shown as waiting or as held. Remaining is the rest of a holder's lease, Since
-// the time of its grant or, for a waiter, of queueing, as well as the store
-// knows. A ticket whose lease is over is not shown.
+// D15. Inspect returns the live queue in order. Held means that the ticket is
+// granted. A ticket that is grantable and not yet claimed (D4) may be shown as
+// waiting or as held. Remaining is what is left of a holder's lease. Since is
+// the time of the grant or, for a waiter, of queueing, as exactly as the store
+// knows it. A ticket whose lease is over is not shown.
 //
 // D16. All methods may be called from many goroutines at once. Every method
 // returns within 50 ms after its ctx ends, whatever the store does. A method
-// whose ctx ends while the store refuses connections says why it could not
-// connect, beside the end of the ctx.
+// whose ctx ends while the store refuses connections returns the reason why it
+// could not connect, joined with the end of the ctx. When the store is back
+// after an outage, the driver works again without being reopened.
 //
 // D17. Close stops the driver's goroutines, ends waiting Acquires with
-// [ErrClosed], and closes what the driver opened itself, never a
-// client that the user gave it. The core has released what was held. Close
-// returns within 150 ms though the store does not answer: what it asks for then,
-// such as the end of an empty session, gets 100 ms. A second Close returns nil. A
-// driver serves one core: a second locker.New on it is an error of the program.
+// [ErrClosed], and closes what the driver has opened itself, never a client
+// that the user passed in. The core has released what was held. Close returns
+// within 150 ms even if the store does not answer: requests that it sends, such
+// as one that ends an empty session, get 100 ms. A second Close returns nil. A
+// driver serves one Client: to pass it to a second locker.New is an error of the
+// program, which the driver need not detect.
 //
-// D18. When every ticket is gone the store holds nothing that grows with the
+// D18. When every ticket is gone, the store holds nothing that grows with the
 // number of names that were used. What expired tickets leave is removed within
-// Bounds.Crash and a minute, though nobody uses their names again, as long as
-// some process has a driver open that was used: by the store, or by a background
-// task of the drivers.
+// Bounds.Crash and a minute, even if nobody uses their names again, as long as
+// some process has a driver open that was used. The store does it, or a
+// background task of the drivers.
 //
-// D19. Errors are the store's own, wrapped at most to keep errors.Is working:
-// the core adds store, verb and name. No error holds a password.
+// D19. Errors are the store's own, wrapped at most so that errors.Is keeps
+// working. The core adds the store, the verb and the name. No error contains a
+// password.
 //
 // D20. A ticket with Request.MinHold is not removed by Close, by the end of
-// the process, or by the end of a session that Close could end, before
-// MinHold after its grant; the core asks for a TTL of at least MinHold and
-// does not release the ticket earlier. It is gone at most Bounds.Crash after
-// its lease. A driver that cannot keep that answers ErrUnsupported before it
-// queues the ticket.
+// the process, or by the end of a session that Close could end, before MinHold
+// has passed since its grant. The core asks for a TTL of at least MinHold and
+// does not release the ticket earlier. The ticket is gone at most Bounds.Crash
+// after its lease. A driver that cannot keep this returns ErrUnsupported before
+// it queues the ticket.
 package driver

@@ -9,15 +9,14 @@ import (
 // specification; the numbers refer to it.
 //
 // A driver may also implement [BatchRenewer], [Lister], [Breaker],
-// [LossNotifier], [Bounder], [Pinger], [ServerVersioner] and fmt.Stringer, each of which names what the
-// core does without it.
+// [LossNotifier], [Bounder], [Pinger], [ServerVersioner] and fmt.Stringer. The
+// comment of each says what the core does without it.
 type Driver interface {
 	// Acquire takes a ticket and, with r.Wait, waits until it is granted
 	// (D4–D9, D11).
 	Acquire(ctx context.Context, r Request) (Grant, error)
 
-	// Renew lengthens the lease of a held ticket to at least ttl from now
-	// (D12).
+	// Renew extends the lease of a held ticket to at least ttl from now (D12).
 	Renew(ctx context.Context, h Hold, ttl time.Duration) error
 
 	// Release removes a ticket, held or waiting (D13).
@@ -27,7 +26,7 @@ type Driver interface {
 	// that nobody uses is empty.
 	Inspect(ctx context.Context, name string) ([]Ticket, error)
 
-	// Close frees what the driver has opened (D17).
+	// Close closes what the driver has opened (D17).
 	Close() error
 }
 
@@ -50,15 +49,15 @@ type Request struct {
 	// grant, whatever happens to this process or its driver (D20).
 	MinHold time.Duration
 
-	Joined func() // called once when the ticket is queued and not granted (D7); may be nil
+	Joined func() // called once when the ticket is queued and not granted; may take long (D7); may be nil
 }
 
-// Hold is the part of the request by which a ticket is known later.
+// Hold returns what identifies the ticket of the request later.
 func (r Request) Hold(token uint64) Hold {
 	return Hold{Name: r.Name, ID: r.ID, Token: token, Shared: r.Shared}
 }
 
-// Ticket is the request as a queue shows it.
+// Ticket returns the request as Inspect shows it.
 func (r Request) Ticket(token uint64) Ticket {
 	return Ticket{
 		ID: r.ID, Token: token, Owner: r.Owner, Note: r.Note,
@@ -70,26 +69,26 @@ func (r Request) Ticket(token uint64) Ticket {
 type Grant struct {
 	Token uint64        // the ticket's number, the fencing token (D3)
 	Asked time.Time     // from when the lease counts, by the monotonic clock (D11)
-	TTL   time.Duration // length of the lease if the store gave less than asked; else 0
+	TTL   time.Duration // length of the lease if it is less than requested; else 0
 
-	// Claim is the length of a provisional lease: a shorter one under which a
-	// store grants to a waiter before it has heard from it. If the waiter is
-	// dead, the queue stands still for no longer than that. It counts from
-	// Asked. The core renews it, for the whole TTL, well before it ends. 0: the
-	// lease has its whole length.
+	// Claim is the length of a provisional lease: a shorter lease that a store
+	// gives a waiter which has not yet acknowledged its grant, so that a waiter
+	// that has died blocks the queue for no longer. It counts from Asked. The
+	// core renews the lease, for the whole TTL, well before that. 0: the lease
+	// has its whole length.
 	Claim time.Duration
 
-	// Degraded says that another store than the one that should have granted did, as
-	// compose.Fallback does while that is unavailable: two may hold the name. It
-	// is for observers; a driver of one store never sets it.
+	// Degraded says that a substitute granted the ticket while the proper store
+	// was unavailable, as compose.Fallback does: two may hold the name. It is for
+	// observers; a driver of one store never sets it.
 	Degraded bool
 }
 
-// A Hold names a ticket in Renew and Release.
+// A Hold identifies a ticket in Renew and Release.
 type Hold struct {
 	Name   string
 	ID     string
-	Token  uint64 // 0 when Acquire did not get to tell it
+	Token  uint64 // 0 if Acquire did not return it
 	Shared bool
 }
 

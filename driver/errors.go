@@ -9,23 +9,23 @@ import (
 )
 
 var (
-	// ErrNotAcquired says that a request that does not wait cannot be
-	// granted now, and that it left no ticket.
+	// ErrNotAcquired says that a request which does not wait cannot be
+	// granted now, and has left no ticket.
 	ErrNotAcquired = errors.New("lock not acquired")
-	// ErrLost says that the ticket is not in the queue (any more).
+	// ErrLost says that the ticket is not, or no longer, in the queue.
 	ErrLost = errors.New("lock lost")
 	// ErrClosed says that the driver has been closed.
 	ErrClosed = errors.New("locker closed")
-	// ErrUnsupported says that the store cannot do what was asked.
+	// ErrUnsupported says that the store cannot do what was requested.
 	ErrUnsupported = errors.New("not supported by this store")
-	// ErrInvalidOption says that a setting, such as a parameter of a URL, makes no
-	// sense; the text says which.
+	// ErrInvalidOption says that a setting, such as a parameter of a URL, is
+	// invalid; the text says which.
 	ErrInvalidOption = errors.New("invalid option")
 	// ErrUnavailable says that the store did not answer, or refuses everybody:
 	// it is down, has no leader, or takes no connection (D14).
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrNoTicket says that a failed Acquire has left no ticket, and that none
-	// will appear (D9).
+	// ErrNoTicket says that a failed Acquire has left no ticket, and that no
+	// ticket will appear later (D9).
 	ErrNoTicket = errors.New("no ticket was left")
 )
 
@@ -34,9 +34,9 @@ var (
 // text. Nil stays nil.
 func Unavailable(err error) error { return mark(err, ErrUnavailable) }
 
-// NoTicket marks an error of Acquire after which certainly no ticket is left and
-// none will appear: no request was sent, or the store has refused it and no
-// earlier request for the ticket is unanswered. The core then has nothing to
+// NoTicket marks an error of Acquire that has certainly left no ticket and after
+// which none will appear: no request was sent, or the store has refused it and
+// no earlier request for the ticket is unanswered. The core then has nothing to
 // remove (D9). The result wraps err and [ErrNoTicket], and has err's text. Nil
 // stays nil.
 func NoTicket(err error) error { return mark(err, ErrNoTicket) }
@@ -48,16 +48,16 @@ func mark(err, sentinel error) error {
 	return &marked{err: err, sentinel: sentinel}
 }
 
-// marked is an error that also is a sentinel, and does not say so in its text.
+// marked wraps a sentinel beside err, without changing its text.
 type marked struct{ err, sentinel error }
 
 func (m *marked) Error() string   { return m.err.Error() }
 func (m *marked) Unwrap() []error { return []error{m.err, m.sentinel} }
 
-// IsUnavailable reports whether err says that the store did not answer or refuses
-// everybody: it is marked as [ErrUnavailable], or is an error of the network, which no
-// driver needs to mark, or the end of a time limit. The end of a caller's own context
-// looks the same: look at that first.
+// IsUnavailable reports whether err means that the store did not answer or refuses
+// everybody: err is marked as [ErrUnavailable], is a network error, which drivers
+// need not mark, or is the end of a time limit. The end of the caller's own context
+// looks the same, so check that first.
 func IsUnavailable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrNotAcquired), errors.Is(err, ErrClosed):

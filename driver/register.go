@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// An Opener makes a driver from a URL. It reads its parameters with the
-// methods of URL and ends with u.Done, so that unknown ones are refused. The core
-// has read "ttl", the default lease, which no driver needs to look at. An Opener
-// need not reach the store.
+// An Opener makes a driver from a URL. It reads the parameters with the methods
+// of URL and calls u.Done at the end, which refuses unknown ones. The core reads
+// "ttl", the default lease; drivers need not look at it. An Opener need not
+// connect to the store.
 type Opener func(ctx context.Context, u *URL) (Driver, error)
 
 var (
@@ -20,8 +20,8 @@ var (
 )
 
 // Register makes a driver available to [Open] under a URL scheme. Drivers call
-// it from init. It panics when the scheme is taken, is not lower case, or
-// the opener is nil.
+// it from init. It panics if the scheme is taken or not lower case, or the
+// opener is nil.
 func Register(scheme string, open Opener) {
 	openersMu.Lock()
 	defer openersMu.Unlock()
@@ -46,8 +46,8 @@ func Schemes() []string {
 	return schemes
 }
 
-// Open makes the driver for u. An error that does not say that the store is
-// unavailable says what is wrong with the URL, and wraps [ErrInvalidOption].
+// Open makes the driver for u. Unless the store is unavailable, an error says
+// what is wrong with the URL and wraps [ErrInvalidOption].
 func Open(ctx context.Context, u *URL) (Driver, error) {
 	openersMu.RLock()
 	open, ok := openers[u.Scheme]
@@ -62,7 +62,7 @@ func Open(ctx context.Context, u *URL) (Driver, error) {
 	return d, err
 }
 
-// packages are the schemes of this module, each with its package.
+// packages maps each scheme of this module to its package.
 var packages = map[string]string{
 	"memory": "driver/memory",
 	"redis":  "driver/redis", "rediss": "driver/redis", "redis+sentinel": "driver/redis", "redis+cluster": "driver/redis",
@@ -76,7 +76,8 @@ var packages = map[string]string{
 	"all":    "compose", "fallback": "compose", "tokenbase": "compose",
 }
 
-// unknownScheme says which import is missing, or which schemes there are.
+// unknownScheme returns an error that names the missing import or, for a scheme
+// that the module does not have, the registered schemes.
 func unknownScheme(scheme string) error {
 	const module = "github.com/lockerproject/locker/"
 	if pkg, ok := packages[scheme]; ok {

@@ -1,7 +1,7 @@
 package driver
 
 // Grantable reports whether ticket i of a queue may be held. The queue is in
-// order and has live tickets only; whether they are held does not count.
+// order and contains live tickets only. Whether they are held does not matter.
 //
 //   - An exclusive ticket is granted when no live ticket is ahead of it.
 //   - A shared ticket with limit L is granted when no live exclusive ticket is
@@ -22,8 +22,8 @@ func Grantable(queue []Ticket, i int) bool {
 	return t.Limit == 0 || i < t.Limit
 }
 
-// Granted returns the whole queue: for each ticket, whether
-// [Grantable] holds. It takes one pass.
+// Granted reports for each ticket of a queue whether it is [Grantable]. It takes
+// one pass.
 func Granted(queue []Ticket) []bool {
 	granted := make([]bool, len(queue))
 	for i, t := range queue {

@@ -8,29 +8,29 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// bruteForce is the rule word by word, with nothing clever.
-func bruteForce(line []driver.Ticket, i int) bool {
+// bruteForce is the grant rule, written out literally.
+func bruteForce(queue []driver.Ticket, i int) bool {
 	exclusive, shared := 0, 0
-	for j := range line {
+	for j := range queue {
 		if j >= i {
 			continue
 		}
-		if line[j].Shared {
+		if queue[j].Shared {
 			shared++
 		} else {
 			exclusive++
 		}
 	}
-	if !line[i].Shared {
+	if !queue[i].Shared {
 		return exclusive == 0 && shared == 0
 	}
 	if exclusive > 0 {
 		return false
 	}
-	return line[i].Limit == 0 || shared < line[i].Limit
+	return queue[i].Limit == 0 || shared < queue[i].Limit
 }
 
-var anyLine = rapid.SliceOf(rapid.Custom(func(t *rapid.T) driver.Ticket {
+var anyQueue = rapid.SliceOf(rapid.Custom(func(t *rapid.T) driver.Ticket {
 	shared := rapid.Bool().Draw(t, "shared")
 	limit := 0
 	if shared {
@@ -41,12 +41,12 @@ var anyLine = rapid.SliceOf(rapid.Custom(func(t *rapid.T) driver.Ticket {
 
 func TestGrantableIsTheRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		line := anyLine.Draw(t, "line")
-		granted := driver.Granted(line)
+		queue := anyQueue.Draw(t, "queue")
+		granted := driver.Granted(queue)
 		exclusive, holders := 0, 0
-		for i := range line {
-			want := bruteForce(line, i)
-			if got := driver.Grantable(line, i); got != want {
+		for i := range queue {
+			want := bruteForce(queue, i)
+			if got := driver.Grantable(queue, i); got != want {
 				t.Fatalf("Grantable(%d) = %v, want %v", i, got, want)
 			}
 			if granted[i] != want {
@@ -54,7 +54,7 @@ func TestGrantableIsTheRule(t *testing.T) {
 			}
 			if want {
 				holders++
-				if !line[i].Shared {
+				if !queue[i].Shared {
 					exclusive++
 				}
 			}
@@ -62,8 +62,8 @@ func TestGrantableIsTheRule(t *testing.T) {
 		if exclusive > 1 || exclusive == 1 && holders > 1 {
 			t.Fatalf("%d exclusive among %d holders", exclusive, holders)
 		}
-		if len(line) > 0 && holders == 0 {
-			t.Fatal("the line stands still")
+		if len(queue) > 0 && holders == 0 {
+			t.Fatal("nobody in the queue is granted")
 		}
 	})
 }

@@ -12,14 +12,14 @@ import (
 )
 
 // A URL names a store: scheme://[user[:password]@]host[,host…][/path][?query].
-// Unlike net/url it takes several hosts, each with a port of its own. One that is
-// made of others has them in parentheses, as they are: scheme://(URL)(URL)…[?query].
-// No method, and no error, tells the password.
+// Unlike net/url it accepts several hosts, each with its own port. A URL that is
+// made of other URLs has them in parentheses: scheme://(URL)(URL)…[?query]. No
+// method and no error shows the password.
 //
-// Drivers read the same thing under the same parameter, where their client has
-// it: dial_timeout, read_timeout, write_timeout (timeout, where there is but one for
-// a request), pool_size, keepalive; tls, ca, cert, key, server_name and
-// insecure_skip_verify; password_file and token_file (see Secret).
+// Drivers use the same parameter names for the same settings, as far as their
+// clients have them: dial_timeout, read_timeout, write_timeout (timeout, if there
+// is only one for a request), pool_size, keepalive; tls, ca, cert, key, server_name
+// and insecure_skip_verify; password_file and token_file (see Secret).
 type URL struct {
 	Scheme   string
 	User     string
@@ -29,14 +29,14 @@ type URL struct {
 	Path     string // unescaped, with its leading slash, or empty
 
 	parts []*URL // in parentheses
-	takes bool   // Parts was called
+	takes bool   // Parts was called: the scheme accepts parts
 	query url.Values
-	known []string // parameters that were asked for
+	known []string // parameters that were read
 	errs  []error
 }
 
-// ParseURL reads a URL. Its errors wrap [ErrInvalidOption] and name the part at
-// fault.
+// ParseURL parses a URL. Its errors wrap [ErrInvalidOption] and name the part that
+// is wrong.
 func ParseURL(raw string) (*URL, error) {
 	u, err := parseURL(raw)
 	return u, mark(err, ErrInvalidOption)
@@ -71,8 +71,8 @@ func parseURL(raw string) (*URL, error) {
 		return nil, errors.New("malformed URL: bad percent escape or semicolon in the query")
 	}
 	if strings.Contains(path+query, "@") {
-		// Perhaps a password with a bare / or ?, of which what stands before may look
-		// like a port: what may be a part of it is neither quoted nor taken for anything else.
+		// This may be a password that contains an unescaped / or ?, whose beginning
+		// may look like a port. Do not parse or quote anything that may be part of it.
 		return nil, errors.New("malformed URL: an @ after a / or ? (in a user or password write / as %2F and ? as %3F; anywhere write @ as %40)")
 	}
 	if err := u.parseAuthority(authority); err != nil {
@@ -122,7 +122,7 @@ func checkHost(host string) error {
 	return nil
 }
 
-// HostsWithPort returns the hosts, each with defaultPort where it names none.
+// HostsWithPort returns the hosts, with defaultPort added to those without a port.
 func (u *URL) HostsWithPort(defaultPort string) []string {
 	hosts := make([]string, len(u.Hosts))
 	for i, h := range u.Hosts {
@@ -134,8 +134,8 @@ func (u *URL) HostsWithPort(defaultPort string) []string {
 	return hosts
 }
 
-// Redacted is the URL without its user, which may be a token, its password, and
-// its query.
+// Redacted returns the URL without the user (which may be a token), the password
+// and the query.
 func (u *URL) Redacted() string {
 	if len(u.parts) > 0 {
 		s := u.Scheme + "://"
@@ -147,13 +147,13 @@ func (u *URL) Redacted() string {
 	return u.Scheme + "://" + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
 }
 
-// String is Redacted.
+// String returns Redacted.
 func (u *URL) String() string { return u.Redacted() }
 
-// GoString is Redacted, so that %#v does not tell the password either.
+// GoString returns Redacted, so that %#v does not show the password either.
 func (u *URL) GoString() string { return u.Redacted() }
 
-// Param returns a parameter, or def when it is not there. Asking makes the
+// Param returns a parameter, or def if the URL does not have it. It makes the
 // parameter known to Done.
 func (u *URL) Param(name, def string) string {
 	u.known = append(u.known, name)
@@ -209,17 +209,17 @@ func (u *URL) Bool(name string, def bool) bool {
 	return b
 }
 
-// Refuse makes Done return err, which is what a driver has found wrong with a
-// parameter: it begins with the parameter's name and tells no secret. Nil is nothing.
+// Refuse makes Done return err, by which a driver rejects a parameter. The text
+// begins with the parameter's name and contains no secret. Nil is ignored.
 func (u *URL) Refuse(err error) {
 	if err != nil {
 		u.errs = append(u.errs, err)
 	}
 }
 
-// Done returns what was wrong with the parameters, or names those that nobody
-// asked for and lists the ones that are known. URLs in parentheses that nobody asked
-// for are refused too. The error wraps [ErrInvalidOption].
+// Done returns the errors of the parameters. Parameters that were not read are
+// unknown: the error names them and lists the known ones. URLs in parentheses that
+// were not read are refused too. The error wraps [ErrInvalidOption].
 func (u *URL) Done() error {
 	errs := u.errs
 	if len(u.parts) > 0 && !u.takes {

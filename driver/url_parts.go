@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Parts returns the URLs that stand in parentheses. Asking makes them known to Done.
+// Parts returns the URLs in parentheses. It makes them known to Done.
 func (u *URL) Parts() []*URL {
 	u.takes = true
 	return u.parts
 }
 
-// SetDefault sets a parameter that is not there.
+// SetDefault sets a parameter that the URL does not have.
 func (u *URL) SetDefault(name, value string) {
 	if !u.query.Has(name) {
 		u.query.Set(name, value)
 	}
 }
 
-// parseParts reads (URL)(URL)…[?query]. Before any part is read, and anything of it
-// quoted, all have to look like URLs: a parenthesis in a password may have cut one.
+// parseParts parses (URL)(URL)…[?query]. It parses and quotes a part only after all
+// parts look like URLs: a parenthesis in a password may have split one.
 func (u *URL) parseParts(s string) error {
 	const hint = " (in a user or password write ( as %28 and ) as %29)"
 	var parts []string
@@ -54,8 +54,8 @@ func (u *URL) parseParts(s string) error {
 	return nil
 }
 
-// closing is the index of the parenthesis that closes the one that s begins with, or
-// -1.
+// closing returns the index of the parenthesis that closes the one at the beginning
+// of s, or -1.
 func closing(s string) int {
 	depth := 0
 	for i := range len(s) {

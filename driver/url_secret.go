@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// maxSecret is more than any password or token has; a file that is longer is
-// another one than was meant.
+// maxSecret is longer than any password or token. A longer file is a mistake.
 const maxSecret = 64 << 10
 
-// Secret is Param for the name of a file that holds a password or token, so that
-// it need not stand in the URL. It returns the file's one line, without the line's
-// end, or given, which is what the URL has itself, when the parameter is not there. To
-// have both is an error. The file is read now; no error tells what is in it.
+// Secret is Param for the name of a file that contains a password or token, so
+// that the URL need not contain it. It returns the only line of the file, without
+// its end. If the URL does not have the parameter, it returns given, the secret in
+// the URL itself. Both together are an error. The file is read now. No error shows
+// its content.
 func (u *URL) Secret(name, given string) string {
 	file := u.Param(name, "")
 	switch {

@@ -39,7 +39,7 @@ func (e *Election) termName(term, note uint64) string {
 	return name
 }
 
-// maxName leaves room for the longest of these names.
+// maxName is what is left of a lock name beside the longest of these suffixes.
 const maxName = maxText - len("#term/18446744073709551615/18446744073709551615")
 
 // proclamation is what is to be announced. The first one of a term changes

@@ -1,5 +1,5 @@
-// Package election chooses one leader among the processes that campaign under a
-// name, on any store, by a [locker.Locker] alone.
+// Package election elects one leader among the processes that campaign under a name,
+// on any store, with a [locker.Locker].
 //
 //	e, err := election.New(l, "billing", election.WithNote("10.0.0.7:8080"))
 //	if err != nil {
@@ -16,54 +16,52 @@
 //
 // # What it promises
 //
-// At most one leader at a time, as far as leases allow. The contexts of a term end
-// before the store elects anybody else, by the safety margin of the Locker. The
-// function that [Election.Run] calls has to return within that margin: the default,
-// one hundredth of [WithTTL], is short, and [locker.WithSafetyMargin] sets
-// another one. [WithOverrun] calls a function of yours when it has not returned in
-// time, to end the process for instance. When a leader steps down, resigns, or is
-// asked to stop by the end of Run's context, the next one is elected only after
-// the function has returned, however long that takes: the lease is renewed
-// until then.
+// There is at most one leader at a time, as far as leases allow. The contexts of a term
+// end before anybody else can be elected, earlier by the safety margin of the Locker. The
+// function that [Election.Run] calls must return within that margin. The default, one
+// hundredth of [WithTTL], is short; [locker.WithSafetyMargin] sets another one.
+// [WithOverrun] calls a function if it has not returned in time, for example to end the
+// process. When a leader steps down or resigns, or Run's context ends, the next leader is
+// elected only after the function has returned, however long that takes: the lease is
+// renewed until then.
 //
-// A candidate that loses its leadership, or whose store is away, campaigns again
-// until Run's context ends, and never calls the function a second time before
-// the first call has returned. When the leader's process dies, the next candidate
-// is elected when its lease ends, at most TTL later (on some stores a little more:
-// see the drivers). When it steps down, the next one is elected at once.
+// A candidate that loses its leadership, or whose store is unavailable, campaigns again
+// until Run's context ends. It never calls the function again before the last call has
+// returned. When the leader's process dies, the next candidate is elected when the lease
+// ends, at most a TTL later (a little more on some stores: see the drivers). When the
+// leader steps down, the next one is elected at once.
 //
 // # What it does not promise
 //
-// A process that is paused (by a garbage collector, by a hypervisor, by SIGSTOP)
-// longer than its lease does not know of it until it goes on, and a request that
-// it sent before may arrive late. No election can help that. What must
-// not be done by two leaders is guarded where it is done: a resource that has seen
-// the token of a later term refuses an earlier one.
+// A process that is paused for longer than its lease (by a garbage collector, a
+// hypervisor, SIGSTOP) does not know of its loss until it continues, and a request that it
+// sent before may arrive late. No election can prevent that. Guard what two leaders must
+// not do where it is done: a resource that has seen the token of a later term refuses
+// earlier ones (package fence).
 //
-// Somebody who breaks the leader's lock ([locker.Client.Break]) elects the next
-// leader before the first one knows of it.
+// After a break of the leader's lock ([locker.Client.Break]) the next leader is elected
+// before the old one knows of it.
 //
-// Run has to return before the Locker is closed: Close gives up the leadership
-// without waiting for the function.
+// Run must return before the Locker is closed: Close releases the leadership without
+// waiting for the function.
 //
 // # Observers
 //
-// [Election.Leader] asks who leads, [Election.Observe] follows it. Observers do
-// not poll while somebody leads, and are in nobody's way: a leader also holds a
-// second lock, the term lock, and an observer waits for that lock as a reader, so
-// that the store wakes it when the term ends. An idle observer costs
-// a waiting ticket, an idle candidate costs another one, and a leader costs two
-// leases (three after [Term.Proclaim]), which are renewed with all others of its
-// Locker: many elections on one Locker are cheap. Only while nobody leads, and
-// in the rest of a dead leader's lease, does an observer poll, at
-// intervals that grow from 50 ms to 5 s.
+// [Election.Leader] returns the leader, and [Election.Observe] every change. Observers do
+// not poll while there is a leader, and do not block candidates: a leader also holds a
+// second lock, the term lock, for which observers wait as readers, so that the store
+// notifies them when the term ends. An idle observer costs one waiting ticket, and so does
+// an idle candidate. A leader costs two leases (three after [Term.Proclaim]), which are
+// renewed in one batch with the others of its Locker. An observer polls only while there is
+// no leader, and in the rest of a dead leader's lease, at intervals that grow from 50 ms to
+// 5 s.
 //
-// The names of these locks are the election's followed by "#term/" or "#note/" and
-// numbers.
+// The names of these locks are the name of the election followed by "#term/" or "#note/"
+// and numbers.
 //
 // The Locker must not make its locks shared by default ([locker.WithDefaults]).
 //
-// # In other words
+// # Terms of other libraries
 //
 //	Curator LeaderLatch            here
 //	start, await                   Run, or Campaign

@@ -1,17 +1,16 @@
 // Package stripe spreads the load of one lock over several, in two ways.
 //
-// [Keys] bounds the number of names: a lock for each of very many keys, such as
-// customers, from a fixed set of n names. Two keys with the same name
-// exclude each other without need, and that is all it costs.
+// [Keys] bounds the number of names: it maps very many keys, such as customers, to a
+// fixed set of n lock names. The cost is that two keys with the same name exclude
+// each other unnecessarily.
 //
 //	customers, err := stripe.NewKeys("customer", 256)
 //	…
 //	locker.Do(ctx, l, customers.For(id), fn)
 //
-// [Segments] cuts one hot resource in n parts that can be worked on at the same
-// time, such as a stock of 10,000 pieces in 10 segments of 1,000: whoever needs a
-// piece takes whichever segment is free, and goes on to another one if that is
-// empty.
+// [Segments] divides one hot resource into n parts that can be used at the same time,
+// such as a stock of 10,000 items into 10 segments of 1,000. Whoever needs an item
+// takes any segment that is free, and tries another one if that is empty.
 //
 //	stock, err := stripe.NewSegments(l, "stock:tv", 10)
 //	…
@@ -27,20 +26,19 @@
 //
 // # What it promises
 //
-// Each name is a lock like every other of the Locker, first come, first
-// served, with its own fencing token: a resource compares tokens per segment. No
-// segment is worked on by two at a time, as far as a lock alone can promise that
-// (see package locker on leases and fencing).
+// Each name is an ordinary lock of the Locker: first come, first served, with its own
+// fencing token. A resource compares tokens per segment. Two processes never work on
+// one segment at the same time, as far as a lock alone can promise that (see package
+// locker on leases and fencing).
 //
 // # What it does not promise
 //
-// All who share a resource use the same n. A program with another n excludes
-// those of the old one in no useful way, since a key has another name then: stop
-// the old ones first.
+// All programs that share a resource must use the same n. With another n a key has
+// another name, so stop the old programs before you change it.
 //
-// Segments are not first come, first served as a whole: each has a queue of its
-// own, and a newcomer may find a free one while others wait elsewhere; they
-// find it soon, see [Segments.Acquire]. That the segments are empty was true of
-// each when Do looked at it, not of all at one time; who needs that takes
-// them all, with locker.AcquireAll and [Segments.Names].
+// The segments as a whole are not first come, first served: each has its own queue, and
+// a newcomer may find a free segment while others wait for another one. These find it
+// soon, see [Segments.Acquire]. If Do reports that all segments are empty, each was
+// empty when Do tried it, but not all at the same time. To check all at once, hold all
+// of them with locker.AcquireAll and [Segments.Names].
 package stripe

@@ -15,10 +15,10 @@ import (
 type conn struct {
 	proxy  *Proxy
 	client *net.TCPConn
-	lost   atomic.Bool // bytes of it are gone: it cannot be healed
-	trap   atomic.Pointer[trap]
+	lost   atomic.Bool // it has lost bytes, and is reset by Heal
+	drop   atomic.Pointer[dropReply]
 
-	lostAll atomic.Bool // what comes after the bytes that are gone goes too
+	lostAll atomic.Bool // it drops everything after the lost bytes
 
 	mu     sync.Mutex
 	server *net.TCPConn // nil until dialled
@@ -26,17 +26,17 @@ type conn struct {
 	ended  bool
 }
 
-// A trap waits for one request, see [Proxy.LoseReply].
-type trap struct {
-	match  []byte
-	sprung chan struct{}
+// A dropReply waits for one request, see [Proxy.LoseReply].
+type dropReply struct {
+	match   []byte
+	dropped chan struct{}
 }
 
 // serve carries the connection's traffic until either side closes it.
 func (c *conn) serve() {
-	defer c.proxy.drop(c)
+	defer c.proxy.remove(c)
 	defer c.abort()
-	if !c.gate(false) { // while cut, the server sees no new connection
+	if !c.passes(false) { // during a cut the server gets no new connection
 		return
 	}
 	server, err := net.Dial("tcp", c.proxy.target)
@@ -92,10 +92,10 @@ func (c *conn) pump(src, dst *net.TCPConn, reply bool) {
 	}
 }
 
-// carry delivers data, or not, as the proxy's faults are at present. It
-// returns false when the connection is over.
+// carry delivers data unless a fault prevents it. It returns false when the
+// connection has ended.
 func (c *conn) carry(dst *net.TCPConn, data []byte, reply bool) bool {
-	if !c.sleep() || !c.gate(reply) {
+	if !c.sleep() || !c.passes(reply) {
 		return false
 	}
 	if f, _ := c.proxy.current(); f.lose || c.lostAll.Load() {
@@ -110,7 +110,7 @@ func (c *conn) carry(dst *net.TCPConn, data []byte, reply bool) bool {
 			return true
 		}
 	} else {
-		c.proxy.spring(c, data)
+		c.proxy.matchRequest(c, data)
 	}
 	count.Add(int64(len(data)))
 	if _, err := dst.Write(data); err != nil {
@@ -120,10 +120,10 @@ func (c *conn) carry(dst *net.TCPConn, data []byte, reply bool) bool {
 	return true
 }
 
-// finish passes on the end of one direction: a close as a close, and anything
-// else as a reset.
+// finish forwards the end of one direction: a close as a close, and anything else as
+// a reset.
 func (c *conn) finish(dst *net.TCPConn, err error, reply bool) {
-	if !c.sleep() || !c.gate(reply) || c.lostAll.Load() {
+	if !c.sleep() || !c.passes(reply) || c.lostAll.Load() {
 		return
 	}
 	if !errors.Is(err, io.EOF) || dst.CloseWrite() != nil {
@@ -131,12 +131,12 @@ func (c *conn) finish(dst *net.TCPConn, err error, reply bool) {
 	}
 }
 
-// loses tells whether an answer that has just come is to vanish.
+// loses reports whether to drop a reply.
 func (c *conn) loses() bool {
-	if t := c.trap.Load(); t != nil {
+	if d := c.drop.Load(); d != nil {
 		c.abort()
-		close(t.sprung)
-		c.trap.Store(nil)
+		close(d.dropped)
+		c.drop.Store(nil)
 		return true
 	}
 	f, _ := c.proxy.current()
@@ -146,18 +146,19 @@ func (c *conn) loses() bool {
 	return c.lost.Load()
 }
 
-// spring arms the connection when the proxy's trap matches the request.
-func (p *Proxy) spring(c *conn, data []byte) {
+// matchRequest makes the connection drop the next reply if the request matches.
+func (p *Proxy) matchRequest(c *conn, data []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.trap != nil && bytes.Contains(data, p.trap.match) {
-		c.trap.Store(p.trap)
-		p.trap = nil
+	if p.drop != nil && bytes.Contains(data, p.drop.match) {
+		c.drop.Store(p.drop)
+		p.drop = nil
 	}
 }
 
-// gate returns once the direction is open; false when the connection is over.
-func (c *conn) gate(reply bool) bool {
+// passes returns true once no cut stops the direction, and false when the connection
+// has ended.
+func (c *conn) passes(reply bool) bool {
 	for {
 		f, changed := c.proxy.current()
 		if !f.cut && !(reply && f.holdReplies) {
@@ -176,7 +177,7 @@ func (c *conn) gate(reply bool) bool {
 	}
 }
 
-// sleep is the delay of one direction; false when the connection is over.
+// sleep delays one direction. It returns false when the connection has ended.
 func (c *conn) sleep() bool {
 	f, _ := c.proxy.current()
 	if f.delay <= 0 {

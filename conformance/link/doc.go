@@ -1,5 +1,5 @@
-// Package link gives the conformance suite a way to a store that can fail: for
-// Harness.OpenLink.
+// Package link has connections to a store that can fail, for Harness.OpenLink of
+// the conformance suite.
 //
 // # A store with a network
 //
@@ -12,28 +12,28 @@
 //	},
 //
 // A client that learns of other addresses from the store (members of a cluster,
-// replicas) goes around the proxy: announce the proxies' addresses, or switch
-// that off. A client that uses TLS verifies the name of the store: give it the
-// name, as the proxy has another address. A driver on several addresses needs a
-// proxy for each; a type of your own that calls Cut, Heal and DropReplies of all
-// of them is the Link.
+// replicas) bypasses the proxy: announce the proxies' addresses, or switch that
+// off. A client that uses TLS verifies the name of the store: configure the name,
+// since the proxy has another address. A driver that uses several addresses needs
+// a proxy for each; its Link is a type that calls Cut, Heal and DropReplies of all
+// of them.
 //
 // # A store without a network
 //
-// An embedded store has no connection that could be cut, but its processes die
-// all the same: what a cut shows is what happens to the tickets of a process
-// that has stopped sending requests. [Gate] is for those. In its tests the driver
-// passes every access to the store through a gate of its own, the heartbeats of
-// waiters included:
+// An embedded store has no connection that could be cut, but its processes can
+// die: a cut shows what happens to the tickets of a process that has stopped
+// sending requests. Use an [Interceptor]. In its tests the driver passes every
+// access to the store through an Interceptor of its own, including the heartbeats
+// of waiters:
 //
 //	OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
-//		g := link.NewGate()
-//		d, err := mystore.OpenFile(path, mystore.Through(g.Pass))
-//		return d, g, err
+//		i := link.NewInterceptor()
+//		d, err := mystore.OpenFile(path, mystore.WithInterceptor(i.Intercept))
+//		return d, i, err
 //	},
 //
-// A hook of that kind is one function in the driver: func(ctx, access func()
-// error) error, which without a test calls access. A store whose tickets cannot
-// outlive the process that took them, such as a map in its memory, has nothing to
-// show here: leave OpenLink nil, and the suite says what it has not proved.
+// Such a hook is one function in the driver, func(ctx, access func() error) error,
+// which outside tests only calls access. A store whose tickets cannot outlive the
+// process that took them, such as a map in its memory, has nothing to prove here:
+// leave OpenLink nil, and the suite says what it has not proved.
 package link

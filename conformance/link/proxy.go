@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// Proxy is a TCP proxy between clients and a server that breaks what passes
-// through it as networks do. Its methods may be called from any goroutine and at
-// any time.
+// Proxy is a TCP proxy between clients and a server, with the faults of a network.
+// Its methods may be called from any goroutine and at any time.
 //
-// What [Proxy.Cut] and [Proxy.HoldReplies] hold back is delivered by Heal, as
-// TCP does after a short partition: a request sent during the cut arrives late,
-// even when its client has given up. Connections that have lost bytes for good
-// ([Proxy.DropReplies], [Proxy.LoseReply]) are reset instead.
+// Heal delivers what [Proxy.Cut] and [Proxy.HoldReplies] have delayed, as TCP does
+// after a short partition: a request that was sent during the cut arrives late, even
+// if its client has given up. Connections that have lost bytes ([Proxy.DropReplies],
+// [Proxy.LoseReply]) are reset instead.
 type Proxy struct {
 	target string
-	failed func(format string, args ...any) // told what goes wrong later
+	failed func(format string, args ...any) // reports later errors
 
 	accepted, requests, replies atomic.Int64
 
@@ -31,10 +30,10 @@ type Proxy struct {
 	conns    map[*conn]struct{}
 	faults   faults
 	changed  chan struct{} // closed, and replaced, when faults change
-	trap     *trap
+	drop     *dropReply
 }
 
-// faults is what a proxy does to its traffic at present.
+// faults are the present faults of a proxy.
 type faults struct {
 	cut         bool
 	lose        bool
@@ -51,7 +50,7 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 }
 
 // Listen returns a proxy at addr (host:port) in front of target. It ends with tb.
-// A port that the caller has reserved is still there after [Proxy.Refuse].
+// The proxy listens on the same port again after [Proxy.Refuse].
 func Listen(tb testing.TB, addr, target string) *Proxy {
 	tb.Helper()
 	p, err := start(addr, target)
@@ -84,23 +83,22 @@ func (p *Proxy) Addr() string {
 	return p.addr
 }
 
-// Cut is a network partition: existing connections stay open and carry
-// nothing, not even their closing, and new ones are accepted and carry nothing
-// either, until [Proxy.Heal].
+// Cut is a network partition until [Proxy.Heal]: existing connections stay open and
+// carry nothing, not even their closing; new ones are accepted and carry nothing.
 func (p *Proxy) Cut() { p.set(func(f *faults) { f.cut = true }) }
 
-// Lose makes every byte of both directions vanish, as a network does that has
-// forgotten its connections. [Proxy.Heal] ends it; connections that have lost
-// something are reset then.
+// Lose drops every byte of both directions, as a network does that has lost its
+// connection state, until [Proxy.Heal]. Heal resets the connections that have lost
+// bytes.
 func (p *Proxy) Lose() { p.set(func(f *faults) { f.lose = true }) }
 
-// HoldReplies cuts one direction only: requests reach the server, and answers
-// are held back until it is set to false or [Proxy.Heal] is called.
+// HoldReplies cuts one direction only: requests reach the server, and answers are
+// delayed until HoldReplies(false) or [Proxy.Heal].
 func (p *Proxy) HoldReplies(on bool) { p.set(func(f *faults) { f.holdReplies = on }) }
 
-// DropReplies makes answers vanish: requests reach the server, and what it
-// answers is thrown away. When this ends, by false or by [Proxy.Heal],
-// connections that have lost something are reset.
+// DropReplies drops answers: requests reach the server, and its answers do not
+// reach the clients. When it ends, by DropReplies(false) or [Proxy.Heal], the
+// connections that have lost bytes are reset.
 func (p *Proxy) DropReplies(on bool) {
 	p.set(func(f *faults) { f.dropReplies = on })
 	if !on { // as in Heal, after the fault has ended
@@ -115,8 +113,8 @@ func (p *Proxy) Delay(d time.Duration) { p.set(func(f *faults) { f.delay = d }) 
 // Reset resets all connections. New ones are served.
 func (p *Proxy) Reset() { p.abort(func(*conn) bool { return true }) }
 
-// Refuse resets all connections and refuses new ones, as a machine does whose
-// server is down, until [Proxy.Heal].
+// Refuse resets all connections and refuses new ones until [Proxy.Heal], like a
+// machine whose server is down.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	if p.listener != nil {
@@ -127,30 +125,30 @@ func (p *Proxy) Refuse() {
 	p.Reset()
 }
 
-// LoseReply waits, once, for a request that contains match: it is delivered,
-// and when the server answers, the answer is thrown away and the connection
-// reset. The channel is closed then. The request must arrive in one piece of
-// at most 32 KiB, as small requests on loopback do. Whatever the server sends
-// next is taken for the answer: not so in HTTP/2, for which there is DropReplies.
+// LoseReply drops the answer to the next request that contains match: the request is
+// delivered, and when the server answers, the answer is dropped, the connection is
+// reset, and the channel is closed. The request must arrive in one piece of at most
+// 32 KiB, as small requests on loopback do. The answer is whatever the server sends
+// next, so for HTTP/2 use DropReplies.
 func (p *Proxy) LoseReply(match string) <-chan struct{} {
-	t := &trap{match: []byte(match), sprung: make(chan struct{})}
+	d := &dropReply{match: []byte(match), dropped: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.trap = t
-	return t.sprung
+	p.drop = d
+	return d.dropped
 }
 
-// Heal ends all faults, and delivers what was held back.
+// Heal ends all faults and delivers what was delayed.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
-	p.trap = nil
+	p.drop = nil
 	if p.listener == nil && !p.closed {
 		if err := p.listenAgain(); err != nil {
 			p.failed("link: listen again: %v", err)
 		}
 	}
 	p.mu.Unlock()
-	// The faults end first: a client that connects anew at once loses nothing more.
+	// End the faults first, so that a client that reconnects at once loses nothing.
 	p.set(func(f *faults) { *f = faults{} })
 	p.abort(func(c *conn) bool { return c.lost.Load() })
 }
@@ -158,8 +156,8 @@ func (p *Proxy) Heal() {
 // Stats counts what has passed through a proxy since its start.
 type Stats struct {
 	Conns    int64 // connections accepted
-	Open     int   // of these, open now
-	Lost     int   // of these, those that have lost something
+	Open     int   // connections open now
+	Lost     int   // open connections that have lost bytes
 	Requests int64 // bytes to the server
 	Replies  int64 // bytes to clients
 }
@@ -206,9 +204,8 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
-// listenAgain takes the port back that Refuse has let go. Until then the system
-// may have given it to an outgoing connection for a moment. It is called with
-// mu held.
+// listenAgain listens on the port that Refuse has closed. The system may have given
+// it to an outgoing connection for a moment. It is called with mu held.
 func (p *Proxy) listenAgain() error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if err := p.listen(); err == nil || time.Now().After(deadline) {
@@ -232,7 +229,7 @@ func (p *Proxy) accept(listener net.Listener) {
 	}
 }
 
-// add registers c, unless the listener it came from has been closed since.
+// add registers c unless its listener has been closed.
 func (p *Proxy) add(c *conn, from net.Listener) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,7 +241,7 @@ func (p *Proxy) add(c *conn, from net.Listener) bool {
 	return true
 }
 
-func (p *Proxy) drop(c *conn) {
+func (p *Proxy) remove(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)

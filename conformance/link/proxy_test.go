@@ -194,7 +194,7 @@ func TestProxyDropReplies(t *testing.T) {
 	e.has(t, "one")
 	c.expectSilence()
 	p.DropReplies(false)
-	c.expectReset() // it has a hole
+	c.expectReset() // it has lost bytes
 	idle.send("two")
 	idle.expect("two")
 }

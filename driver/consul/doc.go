@@ -17,17 +17,15 @@
 //
 // # How it works
 //
-// A ticket is a key of the KV store, <prefix>/<bucket>/<name>/<session>-<slot>,
+// A ticket is a key of the KV store, <prefix>/~queue/<name>/<session>-<slot>,
 // locked by a session whose behaviour is "delete". Its number, and fencing token,
-// is its CreateIndex: the index of the Raft log entry that created it. Its ID is in
-// the value, and the key is used again: Consul keeps a tombstone of every different
-// key that is deleted for a quarter of an hour, and goes through them
-// whenever their prefix is read. A transaction
-// creates the ticket and returns the queue as it is at that same index, so
-// an uncontended Acquire is one request and a Release another. Callers of one
+// is its CreateIndex: the index of the Raft log entry that created it. A
+// transaction creates the ticket and returns the queue as it is at that same index,
+// so an uncontended Acquire is one request and a Release another. Callers of one
 // driver at the same time share them: while two are under way, what others
-// create and delete meanwhile goes together into the next, up to 16 of the
-// former or 32 of the latter, and one for each name.
+// create and delete goes together into the next. Keys are used again: Consul keeps a
+// tombstone of every different key that is deleted for a quarter of an hour, and
+// goes through them whenever their prefix is read.
 //
 // A TryAcquire reads the queue first and is refused by what it reads, without a
 // commit. Else it creates its ticket on condition that nobody who could block it
@@ -35,21 +33,19 @@
 // refused. The condition is on guard keys, at most 512 whatever the number of
 // names, which end with the session that made them.
 //
-// One session for each TTL in use carries all tickets of a driver. It is renewed
-// once for all of them and destroyed when it has been idle for ten seconds, and
-// by Close. All keys die with their sessions, but for <prefix>/~/protocol, which says
+// One session for each TTL in use carries all tickets of a driver; those with a
+// MinHold have sessions of their own, which Close leaves to their TTL until the time
+// is over. All keys die with their sessions, but for <prefix>/~/protocol, which says
 // which version of all this is in use: the first Acquire of a driver reads it, and
 // writes it where there is none. Programs of two versions would not exclude each other:
 // the second is refused, with an error that says what to do.
-// Tickets with a MinHold have sessions of their own, which Close leaves to their
-// TTL until the time is over.
 //
-// A waiter watches one ticket ahead of it with a blocking query; all waiters of a
-// process for one name share it. A release wakes the next waiter and nobody
-// else. (A semaphore of more than one permit watches its whole queue: there,
-// anybody's leaving may be what is waited for.) Between processes of the same
-// Driver no query is needed. A process that waits for more than 48 names watches
-// the rest through 32 queries, so 10,000 waiters need some 80 connections;
+// All waiters of a process for one name share a blocking query on one ticket ahead of
+// the first of them. A release wakes the next waiter and nobody else. (A semaphore of
+// more than one permit watches its whole queue: there, anybody's leaving may be what
+// is waited for.) Between processes of the same Driver no query is needed. A process
+// that waits for more than 48 names watches the rest through one query of all
+// tickets, so 10,000 waiters need some 50 connections;
 // agents allow 200 for each client address unless limits.http_max_conns_per_client
 // says otherwise.
 //
@@ -58,12 +54,10 @@
 // That a ticket is queued, and what is ahead of it, is believed from
 // transactions, which pass through Raft, and from reads in "consistent" mode. That
 // one ahead has gone is believed from blocking queries in "default" mode too, which
-// a deposed leader may answer: it is believed only at an index at which that
-// ticket had been created, or of a later one in its key; what has gone never
-// comes back with the same index. That a
-// session or a ticket of our own is gone is asked again in consistent mode
-// before it is said, since a leader that was just started answers renewals
-// before it has read its log.
+// a deposed leader may answer, at an index at which that ticket had been created: what
+// has gone never comes back with the same index. That a session or a ticket of our own
+// is gone is asked again in consistent mode before it is said, since a leader that was
+// just started answers renewals before it has read its log.
 //
 // # Leases
 //
@@ -74,13 +68,8 @@
 // later as the servers are without a leader: a new one begins to count afresh.
 // A shorter lease, and a fixed one, is ended by the core at its time while the
 // process lives. Different TTLs mean different sessions: a program uses a few.
-//
-// A lease counts from the last renewal of its session, which is at most a
-// quarter of the TTL ago; for a fixed lease it is made anew. Renewing takes one
-// request for each session, and one read for every 64 tickets to see that they
-// are there. An extension beyond the session's TTL moves the ticket, with its
-// number, to a longer session. While such a move is unanswered, the ticket may be in
-// either, both live, and each renewal repeats the move.
+// An extension beyond the session's TTL moves the ticket, with its number, to a
+// longer session.
 //
 // Sessions have no health checks: only the TTL ends them, not the failure of
 // the agent that was asked. They have no lock-delay either. It would guard a key
@@ -93,8 +82,8 @@
 // because the node of the agent that created it left the cluster or was
 // deregistered. It is told at once. A Break by any locker: told at once. The
 // key's deletion by hand: seen at the next renewal, a third of the TTL later at
-// most; of a waiting ticket when its blocking query ends (parameter wait). In the first fifth of a second of
-// a session nothing is pushed; it is seen after that.
+// most; of a waiting ticket when its blocking query ends (parameter wait). In the first
+// fifth of a second of a ticket nothing is pushed; it is seen after that.
 //
 // A change of leader loses nothing; the loss of a majority of servers stops
 // everything until leases end by their holders' clocks. Restoring a snapshot
@@ -127,9 +116,10 @@
 //	TryAcquire that is refused        1, a read
 //	contended, from another process   5 a grant, whatever the number of waiters
 //	contended, from the same process  2
+//	renewal                           1 for each session, and 1 for every 64 tickets
 //
-// A contended Acquire reads the whole queue, once. A session costs four more,
-// once: its creation, two for its letter box, its end.
+// A contended Acquire reads the whole queue, twice. A session costs four more,
+// once: its creation, two to watch for losses, its end.
 //
 // Tested on Consul 1.22.
 package consul

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
@@ -21,46 +23,26 @@ const (
 
 // Driver is a driver.Driver on Consul. See the package comment.
 type Driver struct {
-	store  store
-	writes *combiner // of tickets
-	keys   keyspace
-	opts   options
-	name   string // String
-
-	protocol *protocol.Check
-
-	ctx    context.Context // ends when Close begins
-	cancel context.CancelFunc
-	last   context.Context // ends when Close waits for nothing any more
-	giveUp context.CancelFunc
-	work   sync.WaitGroup // whatever runs on the driver's account
-	owned  func()         // frees the client that the driver has opened; or nil
-
-	tell func(h driver.Hold, cause error) // of NotifyLoss; or nil
-
-	mu       sync.Mutex
-	closed   bool
-	entering map[string]*entering // Acquires that create a ticket, by its ID
-	classes  map[kind]*class      // of sessions
-	sessions map[*session]struct{}
-	tickets  map[string]*ticket // that this driver knows of, by ID
-	lines    map[string]*line   // with local waiters, by name
-	keeper   *time.Timer        // next look at the sessions; or nil
-	keepAt   time.Time
-	watching int                // lines with a watch of their own
-	shared   map[string]*bucket // watches of many lines, by prefix
+	*kvqueue.Engine
+	store *store
+	name  string // String
+	owned func() // frees the client that the driver has opened; or nil
 }
 
 var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.LossNotifier = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.Lister          = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
 )
+
+// version is that of what the store holds (wire.go), which all who use the same
+// locks have to share. It goes up with each change after which older programs and
+// newer ones would not exclude each other.
+const version = "2"
 
 // Option changes how a driver uses Consul. A nil Option changes nothing.
 type Option func(*options)
@@ -128,21 +110,16 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if o.queryWait < time.Second || o.queryWait > maxQueryWait {
 		return nil, fmt.Errorf("consul: wait of a blocking query %v: want at least 1s and at most %v", o.queryWait, maxQueryWait)
 	}
-	d := &Driver{
-		store: store{client: client, dc: o.datacenter, namespace: o.namespace, partition: o.partition},
-		keys:  keyspace{prefix: o.prefix}, opts: o, name: "consul",
-		entering: make(map[string]*entering),
-		classes:  make(map[kind]*class),
-		sessions: make(map[*session]struct{}),
-		tickets:  make(map[string]*ticket),
-		lines:    make(map[string]*line),
-		shared:   make(map[string]*bucket),
+	s := &store{
+		client: client, opts: o,
+		keys: keyspace{prefix: o.prefix}, watches: make(chan struct{}, ownWatches),
 	}
-	d.protocol = newCheck(d.keys, o.version)
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.last, d.giveUp = context.WithCancel(context.Background())
-	d.writes = newCombiner(&d.store, &d.work)
-	return d, nil
+	s.shared.store, s.writes.store = s, s
+	s.protocol = protocol.New(o.version, "the key "+s.keys.protocol(), "delete that key (consul kv delete)")
+	s.engine = kvqueue.New(kvqueue.Options{
+		Store: s, Losses: true, LocalWait: time.Second, Recheck: o.queryBound() + time.Second, LongQueue: 1,
+	})
+	return &Driver{Engine: s.engine, store: s, name: "consul"}, nil
 }
 
 // String names the store and, when it was opened by URL, its address.
@@ -151,123 +128,101 @@ func (d *Driver) String() string { return d.name }
 // Bounds implements driver.Bounder. A server ends a session between one and
 // two times its TTL after the last renewal.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
-	ends := 2*max(ttl, d.opts.minTTL) + time.Second
-	return driver.Bounds{MinTTL: d.opts.minTTL, MaxTTL: maxTTL, Crash: ends, Liveness: ends}
+	ends := 2*max(ttl, d.store.opts.minTTL) + time.Second
+	return driver.Bounds{MinTTL: d.store.opts.minTTL, MaxTTL: maxTTL, Crash: ends, Liveness: ends}
 }
 
-// NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(tell func(h driver.Hold, cause error)) { d.tell = tell }
-
-// Close implements driver.Driver. It destroys the driver's sessions, and with
-// them whatever is left of its tickets, but for those with a MinHold that is
-// not over.
+// Close implements driver.Driver.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil
-	}
-	d.closed = true
-	if d.keeper != nil {
-		d.keeper.Stop()
-	}
-	left := make([]*session, 0, len(d.sessions))
-	now, tickets := time.Now(), 0
-	for s := range d.sessions {
-		if !s.kept(now) {
-			left = append(left, s)
-			tickets += len(s.tickets)
-		}
-	}
-	d.mu.Unlock()
-
-	d.cancel()
-	defer d.giveUp()
-	defer time.AfterFunc(closeBound, d.giveUp).Stop()
-	err := d.destroyAll(left)
-	d.writes.close()
-	d.work.Wait()
+	err := d.Engine.Close()
 	if d.owned != nil {
 		d.owned()
 	}
-	if err == nil || tickets == 0 { // an empty session ends by its TTL, and nobody waits for that
-		return nil
-	}
-	return fmt.Errorf("%d tickets end with their session: %w", tickets, mark(err))
-}
-
-// bind makes a context that ends with ctx and, for ErrClosed, with the driver.
-func (d *Driver) bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.ctx, func() { cancel(driver.ErrClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
-// entering is an Acquire that creates a ticket. A Release of the same ticket
-// ends it first, so that it creates none after that.
-type entering struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-}
-
-// enters is bind for the part of an Acquire that creates the ticket.
-func (d *Driver) enters(ctx context.Context, id string) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.ctx, func() { cancel(driver.ErrClosed) })
-	e := &entering{cancel: cancel, done: make(chan struct{})}
-	d.mu.Lock()
-	d.entering[id] = e
-	d.mu.Unlock()
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.entering[id] == e {
-			delete(d.entering, id)
-		}
-		close(e.done)
-	}
-}
-
-// endEntering ends the creation of a ticket, if it is under way.
-func (d *Driver) endEntering(ctx context.Context, id string) error {
-	d.mu.Lock()
-	e := d.entering[id]
-	d.mu.Unlock()
-	if e == nil {
-		return nil
-	}
-	e.cancel(errReleased)
-	select {
-	case <-e.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// ended is the error of an operation whose context, from bind, has ended: its
-// cause, and the last that was heard of the store.
-func ended(ctx context.Context, last error) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, driver.ErrClosed) {
-		return driver.ErrClosed
-	}
-	if last == nil || errors.Is(last, cause) {
-		return cause
-	}
-	return errors.Join(cause, mark(last))
-}
-
-// better is what was heard of the store: err, unless that says only that ctx has
-// ended, or else last.
-func better(ctx context.Context, err, last error) error {
-	if last != nil && (err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		return last
-	}
 	return err
+}
+
+// call runs a request of a method that the engine does not have.
+func (d *Driver) call(ctx context.Context, request func(context.Context) error) error {
+	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
+		if err := d.store.Agree(ctx, false); err != nil {
+			return err
+		}
+		return request(ctx)
+	})
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	var names []string
+	err := d.call(ctx, func(ctx context.Context) error {
+		keys, _, err := d.store.client.KV().Keys(d.store.keys.queues(), "", d.store.exact(ctx))
+		for _, key := range keys {
+			if name, ok := d.store.keys.nameOf(key); ok {
+				names = append(names, name)
+			}
+		}
+		return err
+	})
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// Break implements driver.Breaker. The ticket's driver is notified by a key of its
+// session. A key that another program has locked in the queue is removed, too.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	return d.call(ctx, func(ctx context.Context) error {
+		for {
+			pairs, _, err := d.store.list(d.store.exact(ctx), d.store.keys.queue(name))
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(pairs, func(p *api.KVPair) bool { return p.CreateIndex == token && p.Session != "" })
+			if i < 0 {
+				return driver.ErrLost
+			}
+			p := pairs[i]
+			ops := []op{indexOp(p.Key, p.ModifyIndex), keyOp(api.KVDelete, p.Key)}
+			if t, err := parseQueue(name, pairs[i:i+1]); err == nil {
+				ops = append(ops, lockOp(d.store.keys.notice(p.Session), p.Session, []byte("broken "+t[0].ID)))
+			}
+			if _, err = d.store.commit(ctx, ops...); errors.As(err, new(*rollback)) {
+				continue // it has gone or was changed meanwhile
+			}
+			if err == nil {
+				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: p.Key, Before: token + 1})
+			}
+			return err
+		}
+	})
+}
+
+// Ping implements driver.Pinger. Both requests are refused after the rights have been
+// looked at, and write nothing: a session of a behaviour that there is not, and a
+// transaction that names a session that does not exist.
+func (d *Driver) Ping(ctx context.Context) error {
+	return d.call(ctx, func(ctx context.Context) error {
+		_, err := d.store.open(ctx, minTTL, "none")
+		if err == nil || !strings.Contains(err.Error(), "Invalid Behavior") {
+			return err
+		}
+		_, err = d.store.commit(ctx, lockOp(d.store.keys.queue("ping")+noSession, noSession, nil))
+		if errors.As(err, new(*rollback)) {
+			return nil
+		}
+		return err
+	})
+}
+
+const noSession = "00000000-0000-0000-0000-000000000000"
+
+// ServerVersion implements driver.ServerVersioner: that of the agent. Where rules
+// apply it takes the right to read the agent.
+func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
+	var self struct {
+		Config struct{ Version string }
+	}
+	if _, err := d.store.client.Raw().Query("/v1/agent/self", &self, d.store.read(ctx)); err != nil {
+		return "", d.store.Explain(err)
+	}
+	return "Consul " + self.Config.Version, nil
 }

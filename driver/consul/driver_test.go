@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestSessionDestroyed(t *testing.T) {
 	k := acquire(t, l, t.Name())
 	other := newLocker(t, first(counted(t, srv.Addr())))
 	waits := acquire(t, other, t.Name()+"/other")
-	time.Sleep(400 * time.Millisecond) // until the letter box is open
+	time.Sleep(400 * time.Millisecond) // until losses are watched for
 	rejoined := make(chan *locker.Lock, 1)
 	go func() { rejoined <- acquire(t, l, t.Name()+"/other") }()
 	admin := newClient(t, srv.Addr())
@@ -104,8 +105,8 @@ func TestExtendMovesSession(t *testing.T) {
 		t.Fatalf("the ticket is in session %+v, want one of an hour", entry)
 	}
 	destroy(t, admin, before)
-	if line, err := l.Inspect(t.Context(), t.Name()); err != nil || len(line.Tickets) != 1 || line.Tickets[0].Token != k.Token() {
-		t.Errorf("line %+v, %v: want token %d", line, err, k.Token())
+	if queue, err := l.Inspect(t.Context(), t.Name()); err != nil || len(queue.Tickets) != 1 || queue.Tickets[0].Token != k.Token() {
+		t.Errorf("queue %+v, %v: want token %d", queue, err, k.Token())
 	}
 	release(t, k)
 	if err := acquire(t, l, t.Name()).Extend(t.Context(), 25*time.Hour); !errors.Is(err, locker.ErrUnsupported) {
@@ -229,5 +230,37 @@ func TestEnvironment(t *testing.T) {
 	t.Cleanup(func() { _ = there.Close() })
 	if _, err := there.Inspect(t.Context(), "a"); err != nil {
 		t.Errorf("a URL with a host: %v", err)
+	}
+}
+
+// Of many that are released together those that were lost are told so, and only
+// they.
+func TestReleaseTogether(t *testing.T) {
+	const names = 40
+	srv := testbed.SharedConsul(t)
+	client := newClient(t, srv.Addr())
+	l := newLocker(t, first(counted(t, srv.Addr())))
+	for range 5 {
+		held := make([]*locker.Lock, names)
+		var group sync.WaitGroup
+		for i := range held {
+			group.Go(func() { held[i] = acquire(t, l, fmt.Sprintf("%s/%d", t.Name(), i)) })
+		}
+		group.Wait()
+		for i := 0; i < names; i += 7 {
+			kv := keysOf(t, client, held[i].Name())[0]
+			if _, err := client.KV().Delete(kv.Key, &api.WriteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, k := range held {
+			group.Go(func() {
+				err := k.Release(t.Context())
+				if lost := i%7 == 0; lost != errors.Is(err, locker.ErrLost) || !lost && err != nil {
+					t.Errorf("release of lock %d: %v", i, err)
+				}
+			})
+		}
+		group.Wait()
 	}
 }

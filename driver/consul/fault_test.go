@@ -58,7 +58,7 @@ func tamper(t testing.TB, addr string) (*consul.Driver, *tampered) {
 }
 
 // A ticket whose creation arrives after its caller has given up, and after it
-// has been released, does not come to stand in line.
+// has been released, is not queued.
 func TestLateCreation(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	for _, busy := range []bool{false, true} {
@@ -104,7 +104,7 @@ func TestLateCreation(t *testing.T) {
 				t.Errorf("the late transaction was answered with %s, want 409", resp.Status)
 			}
 			if kvs := keysOf(t, newClient(t, addr), t.Name()); len(kvs) > 0 {
-				t.Errorf("a ticket stands in line: %s", kvs[0].Key)
+				t.Errorf("a ticket is queued: %s", kvs[0].Key)
 			}
 			release(t, acquire(t, l, t.Name()))
 		})
@@ -147,7 +147,7 @@ func TestLateRelease(t *testing.T) {
 	defer resp.Body.Close()
 	kvs := keysOf(t, newClient(t, addr), t.Name())
 	if len(kvs) != 1 || kvs[0].Key != key || kvs[0].CreateIndex != k.Token() {
-		t.Fatalf("after the late release the line is %+v, want the ticket %d at %q", kvs, k.Token(), key)
+		t.Fatalf("after the late release the queue is %+v, want the ticket %d at %q", kvs, k.Token(), key)
 	}
 	release(t, k)
 }
@@ -203,13 +203,31 @@ func TestServerNotReady(t *testing.T) {
 	}
 }
 
+// What a deposed leader does not know of is asked again of one that leads.
+func TestMissingIsAskedAgain(t *testing.T) {
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	h := get(t, d, request(t.Name()))
+	var lies int
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if strings.Contains(body(r), `"check-session"`) && !r.URL.Query().Has("consistent") {
+			lies++
+			return reply(r, http.StatusConflict, `{"Errors":[{"OpIndex":0,"What":"key is missing"}]}`)
+		}
+		return nil, nil
+	})
+	if err := d.Renew(t.Context(), h, 15*time.Second); err != nil || lies != 1 {
+		t.Errorf("Renew: %v, after %d false answers", err, lies)
+	}
+	drop(t, d, h)
+}
+
 func idOf(t testing.TB, d driver.Driver, name string) string {
 	t.Helper()
-	line, err := d.Inspect(t.Context(), name)
-	if err != nil || len(line) == 0 {
-		t.Fatalf("line %v, %v", line, err)
+	queue, err := d.Inspect(t.Context(), name)
+	if err != nil || len(queue) == 0 {
+		t.Fatalf("queue %v, %v", queue, err)
 	}
-	return line[0].ID
+	return queue[0].ID
 }
 
 // A rate limit and an election are waited out, not hammered at.
@@ -235,8 +253,8 @@ func TestAgentBusy(t *testing.T) {
 	}
 }
 
-// The leader is killed while a lock is held and a line waits: the holder keeps
-// it, the waiters keep their places, and tokens go on growing.
+// The leader is killed while a lock is held and others wait: the holder keeps
+// it, the waiters keep their tickets, and tokens go on growing.
 func TestLeaderKilled(t *testing.T) {
 	cluster := testbed.ConsulCluster(t)
 	leader := cluster.Leader()
@@ -260,11 +278,11 @@ func TestLeaderKilled(t *testing.T) {
 			}
 			granted <- grant{i, k}
 		}()
-		awaitLine(t, clients[0], t.Name(), i+2)
+		awaitQueue(t, clients[0], t.Name(), i+2)
 	}
 	leader.Kill()
 	begun := time.Now()
-	awaitLine(t, clients[0], t.Name(), 4)
+	awaitQueue(t, clients[0], t.Name(), 4)
 	t.Logf("a new leader answers after %v", time.Since(begun))
 	if err := k.Err(); err != nil {
 		t.Fatalf("the holder: %v", err)
@@ -295,18 +313,18 @@ func TestLeaderKilled(t *testing.T) {
 	release(t, k)
 }
 
-// awaitLine waits until the line has n tickets, whatever the store says
+// awaitQueue waits until the queue has n tickets, whatever the store says
 // meanwhile.
-func awaitLine(t testing.TB, l *locker.Client, name string, n int) {
+func awaitQueue(t testing.TB, l *locker.Client, name string, n int) {
 	t.Helper()
-	var line locker.Queue
+	var queue locker.Queue
 	var err error
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if line, err = l.Inspect(context.Background(), name); err == nil && len(line.Tickets) == n {
+		if queue, err = l.Inspect(context.Background(), name); err == nil && len(queue.Tickets) == n {
 			return
 		}
 	}
-	t.Fatalf("the line of %q has not come to have %d tickets: %+v, %v", name, n, line, err)
+	t.Fatalf("the queue of %q has not come to have %d tickets: %+v, %v", name, n, queue, err)
 }
 
 // Leaders are killed one after the other under load. The fencing token of each
@@ -358,7 +376,7 @@ func TestLeadersKilledUnderLoad(t *testing.T) {
 	cancel()
 	group.Wait()
 	t.Logf("%d grants", len(tokens))
-	// A holder whose agent was killed blocks the line until its session ends, so
+	// A holder whose agent was killed blocks the queue until its session ends, so
 	// how many there are says little.
 	if len(tokens) < 10 {
 		t.Errorf("only %d grants", len(tokens))

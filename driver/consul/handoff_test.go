@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/consul"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -67,12 +68,13 @@ func TestHandOffBeforeAnswer(t *testing.T) {
 
 // The same for a queue that is read while a ticket is released.
 func TestHandOffDuringRead(t *testing.T) {
-	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	w := &tampered{RoundTripper: newTransport(t)}
+	d := driverOver(t, testbed.SharedConsul(t).Addr(), w, consul.WithQueryWait(time.Second)) // then it is read
 	a := request(t.Name())
 	a.Wait = true
 	h := get(t, d, a)
 	b := waiting(t, d, t.Name())
-	c := waiting(t, d, t.Name()) // blocked by b, so that it has read no queue
+	c := waiting(t, d, t.Name())
 	reading, released := make(chan struct{}), make(chan struct{})
 	first := once(func(string) { close(reading); <-released })
 	w.with(func(r *http.Request) (*http.Response, error) {

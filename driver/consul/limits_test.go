@@ -65,16 +65,19 @@ func TestContextEnds(t *testing.T) {
 			}
 			for method, call := range methods {
 				const limit = 150 * time.Millisecond
-				begun := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				err := call(ctx)
+				var err error
+				took := testbed.Elapsed(func() { err = call(ctx) })
 				cancel()
-				check(method, time.Since(begun)-limit, err)
+				check(method, took-limit, err)
 			}
-			begun, cause := time.Now(), errors.New("enough")
-			cancel(cause)
-			err := <-waited
-			check("a waiting Acquire", time.Since(begun), err)
+			cause := errors.New("enough")
+			var err error
+			took := testbed.Elapsed(func() {
+				cancel(cause)
+				err = <-waited
+			})
+			check("a waiting Acquire", took, err)
 			if !errors.Is(err, cause) {
 				t.Errorf("a waiting Acquire: %v, want the cause of its end", err)
 			}
@@ -266,7 +269,7 @@ func TestBreakWhatever(t *testing.T) {
 	d2, _ := counted(t, srv.Addr())
 	d2.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
 	h = get(t, d2, request(t.Name()))
-	time.Sleep(400 * time.Millisecond) // until the letter box is open
+	time.Sleep(400 * time.Millisecond) // until losses are watched for
 	if err := other.Break(t.Context(), h.Name, h.Token); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +305,7 @@ func TestQueryWait(t *testing.T) {
 		granted := waiting(t, d, name)
 		queries := 1
 		if opts != nil {
-			queries = 4 // of the ticket ahead and of the letter box
+			queries = 4 // of the ticket ahead and for losses
 		}
 		for range queries {
 			if got := <-waits; got != wait {

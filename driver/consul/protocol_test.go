@@ -23,7 +23,7 @@ func TestProtocolVersion(t *testing.T) {
 			t.Helper()
 			opts := []consul.Option{consul.WithPrefix(prefix)}
 			if other {
-				opts = append(opts, consul.WithVersion("2"))
+				opts = append(opts, consul.WithVersion("1"))
 			}
 			d, err := consul.New(newClient(t, srv.Addr()), opts...)
 			if err != nil {

@@ -72,7 +72,7 @@ func TestRequestsContended(t *testing.T) {
 	for _, c := range counters {
 		sum += c.n.Load()
 	}
-	const setUp = 5 * clients // sessions and letter boxes
+	const setUp = 5 * clients // sessions, and watches for their losses
 	if per := float64(sum-setUp) / (clients * each); per > 5.2 {
 		t.Errorf("%.2f requests a grant, want at most 5", per)
 	}
@@ -90,11 +90,11 @@ func TestRequestsLocalWaiters(t *testing.T) {
 		group.Go(func() { granted <- acquire(t, l, t.Name()) })
 	}
 	for {
-		line, err := l.Inspect(t.Context(), t.Name())
+		queue, err := l.Inspect(t.Context(), t.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(line.Tickets) == waiters+1 {
+		if len(queue.Tickets) == waiters+1 {
 			break
 		}
 	}
@@ -128,11 +128,11 @@ func TestManyNames(t *testing.T) {
 	}
 	for _, k := range held { // all wait
 		for {
-			line, err := holder.Inspect(t.Context(), k.Name())
+			queue, err := holder.Inspect(t.Context(), k.Name())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(line.Tickets) == 2 {
+			if len(queue.Tickets) == 2 {
 				break
 			}
 		}

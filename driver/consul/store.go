@@ -2,366 +2,331 @@ package consul
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
-// store is the requests, one method each. It holds no state.
+// store is the kvqueue.Store.
 type store struct {
-	client    *api.Client
-	dc        string
-	namespace string
-	partition string
+	client   *api.Client
+	opts     options
+	keys     keyspace
+	protocol *protocol.Check
+	engine   *kvqueue.Engine
+
+	writes  batcher       // of tickets
+	seen    atomic.Uint64 // the highest index that an answer was as of
+	watches chan struct{} // one element for each queue with a query of its own
+	shared  sharedWatch   // of the other queues
 }
 
-func (s *store) write(ctx context.Context) *api.WriteOptions {
-	o := &api.WriteOptions{Datacenter: s.dc, Namespace: s.namespace, Partition: s.partition}
-	return o.WithContext(ctx)
+// Agree implements kvqueue.Store. It waits for an election, for whoever asks.
+func (s *store) Agree(ctx context.Context, write bool) error {
+	return s.protocol.Do(ctx, func(ctx context.Context) (string, error) {
+		for delay := 25 * time.Millisecond; ; delay = min(2*delay, time.Second) {
+			found, err := s.version(ctx, write)
+			if !s.Temporary(err) {
+				return found, err
+			}
+			select {
+			case <-time.After(delay):
+			case <-ctx.Done():
+				return "", err
+			}
+		}
+	})
 }
 
-func (s *store) read(ctx context.Context) *api.QueryOptions {
-	o := &api.QueryOptions{Datacenter: s.dc, Namespace: s.namespace, Partition: s.partition}
-	return o.WithContext(ctx)
-}
-
-// op is one operation of a transaction.
-type op struct{ KV kvOp }
-
-type kvOp struct {
-	Verb      api.KVOp
-	Key       string
-	Value     []byte `json:",omitempty"`
-	Session   string `json:",omitempty"`
-	Index     uint64 `json:",omitempty"`
-	Namespace string `json:",omitempty"`
-	Partition string `json:",omitempty"`
-}
-
-func lockOp(key, session string, value []byte) op {
-	return op{kvOp{Verb: api.KVLock, Key: key, Session: session, Value: value}}
-}
-
-// indexOp makes a transaction fail unless the key is as it was read.
-func indexOp(p pair) op {
-	return op{kvOp{Verb: api.KVCheckIndex, Key: p.Key, Index: p.ModifyIndex}}
-}
-
-func keyOp(verb api.KVOp, key string) op { return op{kvOp{Verb: verb, Key: key}} }
-
-// A rollback says that Consul refused a transaction as a whole: nothing of it
-// was done.
-type rollback struct {
-	Errors []struct {
-		OpIndex int
-		What    string
-	}
-}
-
-func (r *rollback) Error() string {
-	var whats []string
-	for _, e := range r.Errors {
-		whats = append(whats, fmt.Sprintf("operation %d: %s", e.OpIndex, e.What))
-	}
-	return "transaction rolled back: " + strings.Join(whats, "; ")
-}
-
-// failed tells whether the operation at index i was refused, and for what.
-func (r *rollback) failed(i int) (string, bool) {
-	for _, e := range r.Errors {
-		if e.OpIndex == i {
-			return e.What, true
+func (s *store) version(ctx context.Context, write bool) (string, error) {
+	for {
+		p, _, err := s.get(s.exact(ctx), s.keys.protocol())
+		if err != nil || p == nil && !write {
+			return "", err
+		}
+		if p != nil {
+			return string(p.Value), nil
+		}
+		// Index 0: only if it is not there.
+		_, err = s.commit(ctx, op{kvOp{Verb: api.KVCAS, Key: s.keys.protocol(), Value: []byte(s.protocol.Own())}})
+		if !errors.As(err, new(*rollback)) { // else somebody was faster
+			return s.protocol.Own(), err
 		}
 	}
-	return "", false
 }
 
-// commit runs a transaction that writes: through Raft, so the server that
-// answers is the leader, and what it answers is the truth at one Raft index.
-func (s *store) commit(ctx context.Context, ops ...op) ([]pair, error) {
-	var out struct{ Results []struct{ KV pair } }
-	if err := s.transact(ctx, ops, &out); err != nil {
-		return nil, err
+// Class implements kvqueue.Store.
+func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, error) {
+	ttl := max(r.TTL, r.MinHold, s.opts.minTTL)
+	if ttl > maxTTL {
+		return 0, fmt.Errorf("%w: TTL %v is more than Consul's longest session of %v", driver.ErrUnsupported, ttl, maxTTL)
 	}
-	pairs := make([]pair, len(out.Results))
-	for i, r := range out.Results {
-		pairs[i] = r.KV
-	}
-	return pairs, nil
+	return ttl, nil
 }
 
-// denied says that the ACL token lacks a right, so nothing was done.
-type denied string
-
-func (e denied) Error() string { return string(e) }
-
-func isDenied(what string) bool { return strings.Contains(what, "Permission denied") }
-
-// asRollback reads the answer to a transaction that was refused.
-func asRollback(err error) error {
-	var status api.StatusError
-	if !errors.As(err, &status) || status.Code != http.StatusConflict {
-		return err
-	}
-	var r rollback
-	if json.Unmarshal([]byte(status.Body), &r) != nil || len(r.Errors) == 0 {
-		return err
-	}
-	for _, e := range r.Errors {
-		if isDenied(e.What) {
-			return denied(e.What)
-		}
-	}
-	return &r
-}
-
-// do is commit where only counts that it was done.
-func (s *store) do(ctx context.Context, ops ...op) error { return s.transact(ctx, ops, nil) }
-
-func (s *store) transact(ctx context.Context, ops []op, out any) error {
-	if s.namespace != "" || s.partition != "" {
-		for i := range ops {
-			ops[i].KV.Namespace, ops[i].KV.Partition = s.namespace, s.partition
-		}
-	}
-	_, err := s.client.Raw().Write("/v1/txn", ops, out, s.write(ctx))
-	if err != nil {
-		return asRollback(err)
-	}
-	return nil
-}
-
-// checkSession asks which of the keys are not locked by the session, in at
-// most 64 keys. The answer may come from the past, unless exact.
-func (s *store) checkSession(ctx context.Context, session string, keys []string, exact bool) (missing []int, err error) {
-	ops := make(api.TxnOps, len(keys))
-	for i, key := range keys {
-		ops[i] = &api.TxnOp{KV: &api.KVTxnOp{
-			Verb: api.KVCheckSession, Key: key, Session: session,
-			Namespace: s.namespace, Partition: s.partition,
-		}}
-	}
-	q := s.read(ctx)
-	q.RequireConsistent = exact
-	ok, out, _, err := s.client.Txn().Txn(ops, q)
-	if err != nil || ok {
-		return nil, err
-	}
-	for _, e := range out.Errors {
-		if isDenied(e.What) {
-			return nil, denied(e.What)
-		}
-		missing = append(missing, e.OpIndex)
-	}
-	return missing, nil
-}
-
-// trees reads all pairs below some prefixes, exactly and at one index.
-func (s *store) trees(ctx context.Context, prefixes ...string) ([]pair, error) {
-	ops := make(api.TxnOps, len(prefixes))
-	for i, prefix := range prefixes {
-		ops[i] = &api.TxnOp{KV: &api.KVTxnOp{
-			Verb: api.KVGetTree, Key: prefix, Namespace: s.namespace, Partition: s.partition,
-		}}
-	}
-	q := s.read(ctx)
-	q.RequireConsistent = true
-	ok, out, meta, err := s.client.Txn().Txn(ops, q)
-	switch {
-	case err != nil:
-		return nil, err
-	case meta.ResultsFilteredByACLs:
-		return nil, fmt.Errorf("the ACL token may not read all keys below %q", prefixes)
-	case !ok && len(out.Errors) > 0:
-		return nil, errors.New(out.Errors[0].What)
-	}
-	pairs := make([]pair, len(out.Results))
-	for i, r := range out.Results {
-		pairs[i] = pairOf(r.KV)
-	}
-	return pairs, nil
-}
-
-// list reads all pairs below a prefix, at the index that it returns or later.
-// It is exact: the answering server has made sure that it still leads.
-func (s *store) list(ctx context.Context, prefix string) ([]pair, uint64, error) {
-	q := s.read(ctx)
-	q.RequireConsistent = true
-	return s.listWith(prefix, q)
-}
-
-func (s *store) listWith(prefix string, q *api.QueryOptions) ([]pair, uint64, error) {
-	kvs, meta, err := s.client.KV().List(prefix, q)
-	if err != nil {
-		return nil, 0, err
-	}
-	if meta.ResultsFilteredByACLs {
-		return nil, 0, fmt.Errorf("the ACL token may not read all keys below %q", prefix)
-	}
-	pairs := make([]pair, len(kvs))
-	for i, kv := range kvs {
-		pairs[i] = pairOf(kv)
-	}
-	return pairs, meta.LastIndex, nil
-}
-
-// keysBelow reads the keys below a prefix, at the index that it returns or
-// later. They may be those of the past.
-func (s *store) keysBelow(ctx context.Context, prefix string) ([]string, uint64, error) {
-	keys, meta, err := s.client.KV().Keys(prefix, "", s.read(ctx))
-	if err != nil {
-		return nil, 0, err
-	}
-	return keys, meta.LastIndex, nil
-}
-
-func pairOf(kv *api.KVPair) pair {
-	return pair{
-		Key: kv.Key, Value: kv.Value, Session: kv.Session,
-		CreateIndex: kv.CreateIndex, ModifyIndex: kv.ModifyIndex,
-	}
-}
-
-// get reads one pair, exactly; nil: it is not there.
-func (s *store) get(ctx context.Context, key string) (*pair, error) {
-	q := s.read(ctx)
-	q.RequireConsistent = true
-	kv, _, err := s.client.KV().Get(key, q)
-	if err != nil || kv == nil {
-		return nil, err
-	}
-	p := pairOf(kv)
-	return &p, nil
-}
-
-// createSession makes a session that only its TTL ends: no health check, so
-// that the failure of the agent that was asked takes no lock away; and no
+// Open implements kvqueue.Store. Only its TTL ends a session: it has no health
+// check, so that the failure of the agent that was asked takes no lock away; and no
 // lock delay, see the package comment.
-func (s *store) createSession(ctx context.Context, name string, ttl time.Duration) (string, error) {
+func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session, error) {
+	return s.open(ctx, class, api.SessionBehaviorDelete)
+}
+
+func (s *store) open(ctx context.Context, class time.Duration, behavior string) (kvqueue.Session, error) {
 	in := map[string]any{
-		"Name": name, "TTL": ttl.String(), "Behavior": api.SessionBehaviorDelete,
-		"LockDelay": "0s", "NodeChecks": []string{},
+		"Name": s.opts.prefix, "TTL": class.String(), "Behavior": behavior, "LockDelay": "0s", "NodeChecks": []string{},
 	}
 	var out struct{ ID string }
-	if _, err := s.client.Raw().Write("/v1/session/create", in, &out, s.write(ctx)); err != nil {
-		return "", err
+	_, err := s.client.Raw().Write("/v1/session/create", in, &out, s.write(ctx))
+	return kvqueue.Session{ID: out.ID, TTL: class}, err
+}
+
+// KeepAlive implements kvqueue.Store. A leader that has just been started or
+// elected answers that there is no such session before it has read its log: only
+// an exact read is believed.
+func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
+	var out []struct{ TTL string }
+	_, err := s.client.Raw().Write("/v1/session/renew/"+session, nil, &out, s.write(ctx))
+	if err == nil && len(out) == 1 {
+		return time.ParseDuration(out[0].TTL)
 	}
-	return out.ID, nil
+	if err != nil && statusOf(err) != http.StatusNotFound {
+		return 0, err
+	}
+	there, _, err := s.client.Session().Info(session, s.exact(ctx))
+	switch {
+	case err != nil:
+		return 0, err
+	case there != nil:
+		return 0, errNotReady
+	}
+	return 0, kvqueue.ErrSessionOver
 }
 
 // errNotReady says that a server does not know yet what it has on its disk.
 var errNotReady = errors.New("the consul server is not ready: it does not know a session that it has")
 
-// renewSession reports false when there is no such session. A leader that has
-// just been started or elected answers so before it has read its log: only an
-// exact read is believed.
-func (s *store) renewSession(ctx context.Context, id string) (bool, error) {
-	var out []struct{ ID string }
-	_, err := s.client.Raw().Write("/v1/session/renew/"+id, nil, &out, s.write(ctx))
-	if statusOf(err) != http.StatusNotFound {
-		return err == nil, err
-	}
-	q := s.read(ctx)
-	q.RequireConsistent = true
-	there, _, err := s.client.Session().Info(id, q)
-	if err == nil && there != nil {
-		err = errNotReady
-	}
-	return false, err
-}
-
-func (s *store) destroySession(ctx context.Context, id string) error {
-	_, err := s.client.Session().Destroy(id, s.write(ctx))
+// End implements kvqueue.Store.
+func (s *store) End(ctx context.Context, session string) error {
+	_, err := s.client.Session().Destroy(session, s.write(ctx))
 	return err
 }
 
-// statusOf is the HTTP status that an error tells of, or 0.
-func statusOf(err error) int {
-	var status api.StatusError
-	if errors.As(err, &status) {
-		return status.Code
+// Key implements kvqueue.Store.
+func (s *store) Key(name, session string, slot int, _ bool) string {
+	return s.keys.ticket(name, session, slot)
+}
+
+// Put implements kvqueue.Store: one transaction, which creates the ticket and
+// returns the queue as it then is.
+//
+// The request may lie with an agent that looks for a leader, or on a connection
+// that is cut, and arrive long after its caller has given up: the tombstone of
+// Withdraw keeps it from being done then. It changes the guard against tickets of its
+// kind: see Look.
+func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
+	ops := []op{
+		keyOp(api.KVCheckNotExists, s.keys.tombstone(p.Session, p.ID)),
+		lockOp(p.Key, p.Session, encode(p.Request, p.Class)),
 	}
-	return 0
-}
-
-// passing tells whether an agent that can be reached said that it cannot serve
-// the request at this moment: no leader, a change of leader, a rate limit.
-func passing(err error) bool {
-	var status api.StatusError
-	if !errors.As(err, &status) {
-		// api.Txn reads nothing but the text off a failure.
-		return err != nil && strings.HasPrefix(err.Error(), failedRequest) && transient(err.Error())
+	change := keyOp(api.KVDelete, s.keys.guard(p.Name, p.Shared))
+	if p.If != nil {
+		var err error
+		if ops, change, err = s.guarded(ctx, p, ops); err != nil {
+			return kvqueue.Placed{}, outcome(err)
+		}
 	}
-	switch status.Code {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return true
-	case http.StatusInternalServerError:
-		return transient(status.Body)
+	if ops = append(ops, change); !p.Brief {
+		ops = append(ops, keyOp(api.KVGetTree, s.keys.queue(p.Name)))
 	}
-	return false
+	pairs, err := s.writes.commit(ctx, p.Name, ops...)
+	if err != nil {
+		return kvqueue.Placed{}, outcome(refusedPut(err))
+	}
+	return s.placed(p, pairs)
 }
 
-const failedRequest = "Failed request: "
-
-// transients are parts of what agents and servers say that pass: from Consul's
-// agent/structs/errors.go, Raft, and the connections between them. That an
-// error came by RPC says nothing: agents that are no servers put that before
-// every error.
-var transients = []string{
-	"leader", "No known Consul servers", "No path to datacenter", "no server currently reachable",
-	"not ready", "rate limit", "rpc error getting client", "raft is already shutdown",
-	"timed out", "timeout", "deadline", "EOF", "connection", "broken pipe", "stream closed", "session shutdown",
+// refusedPut says what the refusal of a transaction that creates a ticket means.
+func refusedPut(err error) error {
+	var refused *rollback
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch first := refused.Errors[0]; {
+	case first.OpIndex == 0:
+		return errWithdrawn
+	case refused.sessionOver():
+		return kvqueue.ErrSessionOver
+	case first.OpIndex > 1: // a guard
+		return kvqueue.ErrChanged
+	}
+	return err
 }
 
-func transient(text string) bool {
-	text = strings.ToLower(text)
-	return slices.ContainsFunc(transients, func(part string) bool {
-		return strings.Contains(text, strings.ToLower(part))
-	})
+// placed reads what a transaction has returned that has created a ticket: that
+// ticket first, without its value, and the queue last.
+func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error) {
+	if len(pairs) == 0 || pairs[0].Key != p.Key {
+		return kvqueue.Placed{}, errFiltered
+	}
+	own := pairs[0]
+	s.note(own.CreateIndex)
+	placed := kvqueue.Placed{Number: own.CreateIndex, Token: own.CreateIndex, Version: own.ModifyIndex}
+	if p.Brief {
+		return placed, nil
+	}
+	pairs = slices.DeleteFunc(pairs[1:], func(q *api.KVPair) bool { return !strings.HasPrefix(q.Key, s.keys.queue(p.Name)) })
+	queue, err := parseQueue(p.Name, pairs)
+	if err != nil {
+		return kvqueue.Placed{}, err
+	}
+	i := slices.IndexFunc(queue, func(r kvqueue.Record) bool { return r.Number == own.CreateIndex })
+	if placed.Granted = i >= 0 && driver.Grantable(shown(queue[:i+1]), i); !placed.Granted {
+		placed.Queue = snapshot(queue, own.CreateIndex)
+	}
+	return placed, nil
 }
 
-// mark marks an error that means that Consul serves nobody at the moment. The
-// core marks those of the network.
-func mark(err error) error {
-	if passing(err) || errors.Is(err, errNotReady) {
+// Delete implements kvqueue.Store. It goes by the index of the key's last change,
+// since the key may be another ticket's by the time that the request arrives.
+func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
+	version := t.Version
+	for {
+		_, err := s.writes.commit(ctx, t.Name, indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))
+		if !errors.As(err, new(*rollback)) {
+			return outcome(err)
+		}
+		p, _, err := s.get(s.exact(ctx), t.Key)
+		switch {
+		case err != nil:
+			return outcome(err)
+		case p == nil || p.CreateIndex != t.Number:
+			return driver.ErrLost
+		}
+		version = p.ModifyIndex // it was moved to another session, or changed by hand
+	}
+}
+
+// Withdraw implements kvqueue.Store. The tombstone ends with the session.
+func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
+	_, err := s.commit(ctx, lockOp(s.keys.tombstone(t.Session, t.ID), t.Session, nil), keyOp(api.KVDelete, t.Key))
+	if errors.As(err, new(*rollback)) {
+		return kvqueue.ErrSessionOver
+	}
+	return outcome(err)
+}
+
+// Move implements kvqueue.Store.
+func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
+	for {
+		p, _, err := s.get(s.exact(ctx), t.Key)
+		switch {
+		case err != nil:
+			return err // an earlier request may have moved it
+		case p == nil || p.CreateIndex != t.Number || p.Session != t.Session && p.Session != to:
+			return driver.ErrLost
+		case p.Session == to:
+			return nil
+		}
+		unlock := keyOp(api.KVUnlock, t.Key)
+		unlock.KV.Session = t.Session
+		_, err = s.commit(ctx, indexOp(t.Key, p.ModifyIndex), unlock, lockOp(t.Key, to, p.Value))
+		var refused *rollback
+		if !errors.As(err, &refused) {
+			return err
+		}
+		if refused.sessionOver() {
+			return kvqueue.ErrSessionOver
+		}
+	}
+}
+
+// Read implements kvqueue.Store. The index of a prefix may go back, when Consul
+// forgets what was deleted; a read that began after an answer shows all that
+// the answer did.
+func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error) {
+	seen := s.seen.Load()
+	queue, index, err := s.readQueue(s.exact(ctx), name)
+	if err != nil {
+		return kvqueue.Snapshot{}, err
+	}
+	return *snapshot(queue, max(index, seen)), nil
+}
+
+func (s *store) readQueue(q *api.QueryOptions, name string) ([]kvqueue.Record, uint64, error) {
+	pairs, index, err := s.list(q, s.keys.queue(name))
+	if err != nil {
+		return nil, 0, err
+	}
+	s.note(index)
+	queue, err := parseQueue(name, pairs)
+	return queue, index, err
+}
+
+// note notes the index of an answer.
+func (s *store) note(index uint64) {
+	for seen := s.seen.Load(); index > seen && !s.seen.CompareAndSwap(seen, index); {
+		seen = s.seen.Load()
+	}
+}
+
+// Missing implements kvqueue.Store. What a deposed leader misses is asked again,
+// exactly.
+func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {
+	ops := make([]op, len(ts))
+	for i, t := range ts {
+		ops[i] = keyOp(api.KVCheckSession, t.Key)
+		ops[i].KV.Session = session
+	}
+	for first := 0; first < len(ops); first += mostOps {
+		chunk := ops[first:min(first+mostOps, len(ops))]
+		out, err := s.ask(s.read(ctx), chunk...)
+		if err == nil && len(out.Errors) > 0 {
+			out, err = s.ask(s.exact(ctx), chunk...)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range out.Errors {
+			missing = append(missing, first+e.OpIndex)
+		}
+	}
+	return missing, nil
+}
+
+// Tickets implements kvqueue.Store. Consul does not tell how old a session's last
+// renewal is: of leases of other processes Remaining is the whole TTL.
+func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, error) {
+	queue, _, err := s.readQueue(s.exact(ctx), name)
+	return queue, err
+}
+
+// Remaining implements kvqueue.Store: Tickets has set it.
+func (s *store) Remaining(context.Context, []*kvqueue.Record) error { return nil }
+
+// Explain implements kvqueue.Store. The core marks the errors of the network.
+func (s *store) Explain(err error) error {
+	if s.Temporary(err) || errors.Is(err, errNotReady) {
 		return driver.Unavailable(err)
 	}
 	return err
 }
 
-// unknown tells whether a write that failed with err may have been done, or
-// may yet be done: everything but an answer that says no.
-func unknown(err error) bool {
-	var r *rollback
-	var no denied
-	if errors.As(err, &r) || errors.As(err, &no) {
-		return false
+// outcome marks an error that says that nothing was done.
+func outcome(err error) error {
+	if err == nil || unknown(err) {
+		return err
 	}
-	status := statusOf(err)
-	return status < 400 || status >= 500
+	return kvqueue.Refused(err)
 }
 
-// backoff grows a delay between tries.
-func backoff(delay time.Duration) time.Duration {
-	return min(max(2*delay, 25*time.Millisecond), time.Second)
-}
-
-// sleep waits for d; it reports false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+var errWithdrawn = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)

@@ -2,10 +2,13 @@ package consul
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"sync"
 	"time"
 
-	"github.com/lockerproject/locker/driver"
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
 const (
@@ -16,96 +19,251 @@ const (
 	queryWait = 45 * time.Second
 	// maxQueryWait is Consul's longest.
 	maxQueryWait = 10 * time.Minute
-	// waitSlack is what the network may take.
-	waitSlack = 5 * time.Second
-	// readBound is how long an ordinary read may take.
-	readBound = 10 * time.Second
-	// localWait is how long a ticket of this same process is not watched: its
-	// release is known without.
-	localWait = time.Second
+	// ownWatches is how many queues are watched by a blocking query each. The
+	// others share one, so that a process that waits for very many names needs
+	// few connections: agents allow 200 for each client address.
+	ownWatches = 48
 )
 
-var errGone = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+// queryBound is how long a blocking query may take: the server adds up to a sixteenth
+// to the wait, and the network takes its time.
+func (o *options) queryBound() time.Duration { return o.queryWait*17/16 + 5*time.Second }
 
-// queryBound is how long a blocking query may take: the server adds up to a
-// sixteenth to the wait.
-func (d *Driver) queryBound() time.Duration {
-	return d.opts.queryWait*17/16 + waitSlack
+// after makes a blocking query, which waits until what is read has changed since
+// an index, or for a while; after index 0 it does not wait. It is in Consul's
+// default mode, so that a deposed leader may answer it.
+func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.queryBound())
+	q := s.read(ctx)
+	if q.WaitIndex = index; index > 0 {
+		q.WaitTime = s.opts.queryWait
+	}
+	return q, cancel
 }
 
-// watchOne waits until the ticket at s has gone, or for a while.
-//
-// The query is in Consul's default mode, so an old leader may answer it. That is
-// safe: that a ticket has gone is believed only at an index at which it had
-// been created, and from there on it stays gone.
-func (l *line) watchOne(ctx context.Context, s spot, local bool) error {
-	if local && !sleep(ctx, localWait) {
-		return nil
+// Aim implements kvqueue.Store. Where several tickets ahead must all go, any of
+// them may be watched. The last but one is the best choice: when it has gone,
+// the queue is read again while the last still holds the lock, and when the last
+// has gone nothing needs to be read.
+func (s *store) Aim(blockers []kvqueue.Entry, anyOf bool) kvqueue.Entry {
+	if anyOf {
+		return kvqueue.Entry{}
 	}
-	gone, err := l.waitGone(ctx, s)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.answered()
-	if !gone {
-		l.stale = true // no news for long, a change of the ticket, or the past
-		return nil
-	}
-	waiting := len(l.waiters)
-	l.view.remove(s.number)
-	l.dispatch()
-	l.behind = l.behind || len(l.waiters) == waiting // there are others ahead, or were
-	return nil
+	return blockers[max(len(blockers)-2, 0)]
 }
 
-func (l *line) waitGone(ctx context.Context, s spot) (bool, error) {
-	if !l.d.ownWatch() {
-		return l.d.waitShared(ctx, l.name, s)
+// Watch implements kvqueue.Store.
+func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
+	select {
+	case s.watches <- struct{}{}:
+		defer func() { <-s.watches }()
+	default:
+		return s.shared.watch(ctx, w, tell)
 	}
-	defer l.d.endOwnWatch()
-	ctx, cancel := context.WithTimeout(ctx, l.d.queryBound())
+	if w.Aim.Key == "" {
+		return s.watchQueue(ctx, w, tell)
+	}
+	for version := w.Aim.Version; ; {
+		q, cancel := s.after(ctx, version)
+		p, index, err := s.get(q, w.Aim.Key)
+		cancel()
+		switch {
+		case err != nil:
+			return err
+		case hasGone(w.Aim, p, index):
+			tell(gone(w.Aim))
+			return nil
+		case p == nil || p.ModifyIndex == version: // the past, or no news for long
+			return nil
+		}
+		version = p.ModifyIndex
+	}
+}
+
+// hasGone tells whether a ticket has gone, from what is in its key at an index or
+// later. A deposed leader may say so: it is believed only at an index at which the
+// ticket had been created, and from there on it stays gone.
+func hasGone(t kvqueue.Entry, p *api.KVPair, index uint64) bool {
+	if p == nil || p.Session == "" {
+		return index >= t.Number
+	}
+	return p.CreateIndex > t.Number // the key is another ticket's now
+}
+
+func gone(t kvqueue.Entry) kvqueue.Event {
+	return kvqueue.Event{Gone: []kvqueue.Gone{{Key: t.Key, Before: t.Number + 1}}}
+}
+
+// watchQueue watches all that happens in a queue.
+func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
+	for index := w.Complete; ; {
+		q, cancel := s.after(ctx, index)
+		queue, now, err := s.readQueue(q, w.Name)
+		cancel()
+		if err != nil || now <= index { // the past, or no news for long
+			return err
+		}
+		tell(kvqueue.Event{Queue: snapshot(queue, now)})
+		index = now
+	}
+}
+
+// Losses implements kvqueue.Store. Each session has a key to which others write when
+// they have broken a ticket of it. One blocking query on it, for all locks of the
+// session, also tells when the session ends, since the key ends with it.
+func (s *store) Losses(ctx context.Context, session string, tell func(kvqueue.Loss)) error {
+	key := s.keys.notice(session)
+	for index := uint64(0); ; {
+		q, cancel := s.after(ctx, index)
+		p, now, err := s.get(q, key)
+		cancel()
+		switch {
+		case err != nil:
+			return err
+		case p == nil:
+			if err := s.openNotice(ctx, session, key); err != nil {
+				return err
+			}
+			index = 0
+			continue
+		case p.ModifyIndex > index || now < index:
+			tell(kvqueue.Loss{Check: true})
+		}
+		index = p.ModifyIndex
+	}
+}
+
+// openNotice makes the key that tells of losses, unless it is missing because the
+// session has ended.
+func (s *store) openNotice(ctx context.Context, session, key string) error {
+	q, cancel := s.after(ctx, 0)
 	defer cancel()
-	q := l.d.store.read(ctx)
-	q.WaitIndex, q.WaitTime = s.modify, l.d.opts.queryWait
-	kv, meta, err := l.d.store.client.KV().Get(s.key, q)
-	if err != nil {
-		return false, err
+	_, err := s.KeepAlive(q.Context(), session)
+	if err == nil {
+		_, err = s.commit(q.Context(), lockOp(key, session, []byte("open")))
+	} else if errors.Is(err, kvqueue.ErrSessionOver) {
+		kvqueue.SessionOver(s.engine, session)
 	}
-	if kv == nil || kv.Session == "" {
-		return meta.LastIndex >= s.number, nil
-	}
-	return kv.CreateIndex > s.number, nil // the key is another ticket's now
+	return err
 }
 
-// watchAll waits until the line has changed since index, or for a while.
-func (l *line) watchAll(ctx context.Context, index uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, l.d.queryBound())
+// A sharedWatch is one blocking query for many queues: it reads all tickets. It pauses
+// between two queries, the longer the more tickets there are, so that it has little to
+// do however much is going on.
+type sharedWatch struct {
+	store *store
+
+	mu     sync.Mutex
+	users  int
+	stop   context.CancelFunc
+	latest *listing // nil: nobody asks
+}
+
+// A listing is what one query has read.
+type listing struct {
+	pairs map[string]*api.KVPair // by key
+	index uint64                 // at which they were; 0: never
+	err   error
+	next  chan struct{} // closed when then is there
+	then  *listing
+}
+
+// watch is Store.Watch. Of a watch of a whole queue it returns with each change of any.
+func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, tell func(kvqueue.Event)) error {
+	l := w.join()
+	defer w.leave()
+	end := time.NewTimer(w.store.opts.queryWait)
+	defer end.Stop()
+	for {
+		switch key := what.Aim.Key; {
+		case l.err != nil || key == "" && l.index > what.Complete:
+			return l.err
+		case key != "" && hasGone(what.Aim, l.pairs[key], l.index):
+			tell(gone(what.Aim))
+			return nil
+		}
+		select {
+		case <-l.next:
+			l = l.then
+		case <-end.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (w *sharedWatch) join() *listing {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.users++
+	if w.latest == nil {
+		first := &listing{next: make(chan struct{})}
+		stopped, stop := context.WithCancel(context.Background())
+		w.latest, w.stop = first, stop
+		kvqueue.Go(w.store.engine, func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer context.AfterFunc(stopped, cancel)()
+			defer cancel()
+			w.follow(ctx, first)
+		})
+	}
+	return w.latest
+}
+
+func (w *sharedWatch) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.users--; w.users == 0 {
+		w.stop()
+		w.latest = nil
+	}
+}
+
+// follow asks again and again while somebody watches, until an error.
+func (w *sharedWatch) follow(ctx context.Context, last *listing) {
+	const least, perTicket = 5 * time.Millisecond, 20 * time.Microsecond // several times what it takes to read one
+	for {
+		l := w.read(ctx, last.index)
+		if !w.publish(last, l) {
+			return
+		}
+		last = l
+		select {
+		case <-time.After(least + time.Duration(len(l.pairs))*perTicket):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// read reads all tickets when one of them has changed since an index.
+func (w *sharedWatch) read(ctx context.Context, index uint64) *listing {
+	q, cancel := w.store.after(ctx, index)
 	defer cancel()
-	q := l.d.store.read(ctx)
-	q.WaitIndex, q.WaitTime = index, l.d.opts.queryWait
-	pairs, now, err := l.d.store.listWith(l.prefix, q)
-	if err != nil {
-		return err
+	l := &listing{next: make(chan struct{}), pairs: make(map[string]*api.KVPair)}
+	pairs, now, err := w.store.list(q, w.store.keys.queues())
+	if l.err = err; now < index {
+		return l // the past: begin again
 	}
-	entries, err := parseLine(pairs)
-	if err != nil {
-		return err
+	for _, p := range pairs {
+		p.Value = nil
+		l.pairs[p.Key] = p
 	}
-	l.d.mu.Lock()
-	entries = l.d.withoutGone(entries)
-	l.mu.Lock()
-	l.d.mu.Unlock()
-	defer l.mu.Unlock()
-	l.answered()
-	if now <= index { // no news, or the past
-		l.stale = true
-		return nil
+	l.index = now
+	return l
+}
+
+// publish makes a listing the latest; false: there is nothing more to be read.
+func (w *sharedWatch) publish(last, latest *listing) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.latest != last {
+		return false // nobody watches, or there is another follower by now
 	}
-	l.view.replace(entries, now, false)
-	for _, w := range l.waiters {
-		l.stale = l.stale || !l.view.has(w.number)
+	last.then = latest
+	close(last.next)
+	if w.latest = latest; latest.err != nil {
+		w.latest = nil
 	}
-	return nil
+	return latest.err == nil
 }

@@ -1,69 +1,66 @@
 package consul
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
 // Keys, below the prefix:
 //
-//	<bucket>/<name>/<session>-<slot>    a ticket, locked by its session
-//	~/<session>                         a session's letter box (letterbox.go)
-//	~/<session>/<id>                    a ticket that must not be created any more (lease.go)
-//	~/guard/<hash>/x and s              what a try is conditional on (try.go)
+//	~queue/<name>/<session>-<slot>   a ticket, locked by its session
+//	~/protocol                       the version of all this
+//	~/<session>                      is written to when a ticket of the session is broken
+//	~/<session>/<id>                 a tombstone: this ticket must not be created any more
+//	~/guard/<hash>/x and s           what a try is conditional on
 //
-// All of them are locked by a session of behaviour "delete" and die with it.
-// The bucket, a hash of the name, lets many names be watched at once. A ticket's
-// ID is in its value; its key is used again (slots.go).
-const (
-	buckets  = 32
-	guards   = 256
-	internal = "~"
-)
+// All but the version are locked by a session of behaviour "delete" and die with
+// it. A ticket's ID is in its value, since its key is used again. No prefix holds
+// a ~, so that a longer one does not reach into a queue.
+const guards = 256
 
 // keyspace knows how keys are made.
 type keyspace struct{ prefix string } // without a slash at its end
 
-func hashOf(name string) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(name))
-	return h.Sum32()
-}
-
-func (k keyspace) bucket(name string) string {
-	n := hashOf(name) % buckets
-	return k.prefix + "/" + string(hexLower[n>>4]) + string(hexLower[n&15]) + "/"
-}
-
-// line is the prefix of a name's tickets. Its slash at the end keeps foo apart
+// queue is the prefix of a name's tickets. Its slash at the end keeps foo apart
 // from foobar, and the escaping keeps it apart from foo/bar.
-func (k keyspace) line(name string) string { return k.bucket(name) + escape(name) + "/" }
+func (k keyspace) queue(name string) string { return k.queues() + escape(name) + "/" }
+
+// queues is the prefix of all tickets.
+func (k keyspace) queues() string { return k.prefix + "/~queue/" }
 
 func (k keyspace) ticket(name, session string, slot int) string {
-	return k.line(name) + session + "-" + strconv.Itoa(slot)
+	return k.queue(name) + session + "-" + strconv.Itoa(slot)
 }
 
-func (k keyspace) letterbox(session string) string {
-	return k.prefix + "/" + internal + "/" + session
+// notice is the key that a session is notified by.
+func (k keyspace) notice(session string) string { return k.prefix + "/~/" + session }
+
+func (k keyspace) tombstone(session, id string) string {
+	return k.notice(session) + "/" + escape(id)
 }
 
-func (k keyspace) barred(session, id string) string {
-	return k.letterbox(session) + "/" + escape(id)
-}
+// protocol is the key that says which version is in use. It outlives all sessions.
+func (k keyspace) protocol() string { return k.prefix + "/~/protocol" }
 
 // guards is the prefix of the two guard keys of a name, which other names may
 // share.
 func (k keyspace) guards(name string) string {
-	n := hashOf(name) / buckets % guards
-	return k.prefix + "/" + internal + "/guard/" + string(hexLower[n>>4]) + string(hexLower[n&15]) + "/"
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return fmt.Sprintf("%s/~/guard/%02x/", k.prefix, h.Sum32()%guards)
 }
 
 // guard is the guard key against shared or exclusive tickets.
@@ -76,15 +73,12 @@ func (k keyspace) guard(name string, shared bool) string {
 
 // nameOf takes the name out of a ticket's key; false: it is not a ticket's.
 func (k keyspace) nameOf(key string) (string, bool) {
-	rest, ok := strings.CutPrefix(key, k.prefix+"/")
-	if !ok {
+	rest, ours := strings.CutPrefix(key, k.queues())
+	name, _, ticket := strings.Cut(rest, "/")
+	if !ours || !ticket {
 		return "", false
 	}
-	parts := strings.Split(rest, "/")
-	if len(parts) != 3 || parts[0] == internal {
-		return "", false
-	}
-	return unescape(parts[1])
+	return unescape(name)
 }
 
 // checkPrefix refuses prefixes that Consul's HTTP API would change or refuse.
@@ -102,64 +96,26 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// plain are the bytes that stand for themselves in a key. Consul's HTTP API
-// cleans paths and refuses keys with percent escapes, so = is the escape.
+// plain are the bytes that stand for themselves in a key, for sure.
 func plain(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		c == '-' || c == '_' || c == '.'
 }
 
-const (
-	hexDigits = "0123456789ABCDEF"
-	hexLower  = "0123456789abcdef"
-)
-
-// escape makes one part of a path of any string. It is one to one.
+// escape makes one part of a path of any string. It is one to one. Consul's HTTP API
+// cleans paths and refuses keys with percent escapes, so = is the escape, and no part
+// begins with a dot.
 func escape(s string) string {
-	if isPlain(s) {
-		return s
+	s = strings.NewReplacer("%", "=", "+", "=20").Replace(url.QueryEscape(s))
+	if strings.HasPrefix(s, ".") {
+		s = "=2E" + s[1:]
 	}
-	var b strings.Builder
-	for i := range len(s) {
-		c := s[i]
-		if plain(c) && (c != '.' || i > 0) { // no part is . or ..
-			b.WriteByte(c)
-			continue
-		}
-		b.WriteByte('=')
-		b.WriteByte(hexDigits[c>>4])
-		b.WriteByte(hexDigits[c&15])
-	}
-	return b.String()
-}
-
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if !plain(s[i]) || i == 0 && s[i] == '.' {
-			return false
-		}
-	}
-	return true
+	return s
 }
 
 func unescape(s string) (string, bool) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '=' {
-			b.WriteByte(s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		hi, lo := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
-		if hi < 0 || lo < 0 {
-			return "", false
-		}
-		b.WriteByte(byte(hi<<4 | lo))
-		i += 2
-	}
-	return b.String(), true
+	s, err := url.PathUnescape(strings.ReplaceAll(s, "=", "%"))
+	return s, err == nil
 }
 
 // value is what a ticket's key holds.
@@ -170,10 +126,10 @@ type value struct {
 	Shared bool   `json:"shared,omitempty"`
 	Limit  int    `json:"limit,omitempty"`
 	TTL    int64  `json:"ttl_ms"`
-	Joined int64  `json:"joined_ms"` // by the clock of who joined: for people only
+	Joined int64  `json:"joined_ms"` // by the clock of who queued: for people only
 }
 
-func newValue(r driver.Request, ttl time.Duration) []byte {
+func encode(r *driver.Request, ttl time.Duration) []byte {
 	b, _ := json.Marshal(value{ // cannot fail: strings and numbers
 		ID: r.ID, Owner: r.Owner, Note: r.Note, Shared: r.Shared, Limit: r.Limit,
 		TTL: ttl.Milliseconds(), Joined: time.Now().UnixMilli(),
@@ -181,58 +137,50 @@ func newValue(r driver.Request, ttl time.Duration) []byte {
 	return b
 }
 
-// pair is a key as the KV and transaction APIs tell it.
-type pair struct {
-	Key         string
-	Value       []byte
-	Session     string
-	CreateIndex uint64
-	ModifyIndex uint64
-}
-
-// An entry is a ticket as it stands in the store.
-type entry struct {
-	pair
-	value
-}
-
 var errForeign = errors.New("is not a ticket but another program's: only locker may write below its prefix")
 
-// parseLine makes a line of the pairs under a name's prefix. A key that
-// nobody's session locks holds nothing up: it is the rest of a ticket that an
+// parseQueue makes a queue of the pairs under a name's prefix, in order. A key that
+// nobody's session locks blocks nobody: it is the rest of a ticket that an
 // operator has unlocked by hand.
-func parseLine(pairs []pair) ([]entry, error) {
-	line := make([]entry, 0, len(pairs))
+func parseQueue(name string, pairs api.KVPairs) ([]kvqueue.Record, error) {
+	queue := make([]kvqueue.Record, 0, len(pairs))
 	for _, p := range pairs {
 		if p.Session == "" {
 			continue
 		}
-		e := entry{pair: p}
-		if err := json.Unmarshal(p.Value, &e.value); err != nil || e.ID == "" {
+		var v value
+		if err := json.Unmarshal(p.Value, &v); err != nil || v.ID == "" {
 			return nil, fmt.Errorf("key %q of index %d %w", p.Key, p.CreateIndex, errForeign)
 		}
-		line = append(line, e)
+		queue = append(queue, kvqueue.Record{
+			Ticket: kvqueue.Ticket{
+				Entry: kvqueue.Entry{Key: p.Key, Number: p.CreateIndex, Version: p.ModifyIndex, Shared: v.Shared, Limit: v.Limit},
+				Name:  name, ID: v.ID, Session: p.Session,
+			},
+			Shown: driver.Ticket{
+				ID: v.ID, Token: p.CreateIndex, Owner: v.Owner, Note: v.Note, Shared: v.Shared, Limit: v.Limit,
+				Since: time.UnixMilli(v.Joined), Remaining: time.Duration(v.TTL) * time.Millisecond,
+			},
+		})
 	}
-	slices.SortFunc(line, func(a, b entry) int {
-		if a.CreateIndex != b.CreateIndex {
-			if a.CreateIndex < b.CreateIndex {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
-	return line, nil
+	slices.SortFunc(queue, func(a, b kvqueue.Record) int { return cmp.Compare(a.Number, b.Number) })
+	return queue, nil
 }
 
-// tickets is the line as the seam shows it, without what only holders know.
-func tickets(line []entry) []driver.Ticket {
-	ts := make([]driver.Ticket, len(line))
-	for i, e := range line {
-		ts[i] = driver.Ticket{
-			ID: e.ID, Token: e.CreateIndex, Owner: e.Owner, Note: e.Note,
-			Shared: e.Shared, Limit: e.Limit, Since: time.UnixMilli(e.Joined),
-		}
+// shown is a queue as the driver interface shows it.
+func shown(queue []kvqueue.Record) []driver.Ticket {
+	ts := make([]driver.Ticket, len(queue))
+	for i, r := range queue {
+		ts[i] = r.Shown
 	}
 	return ts
+}
+
+// snapshot is a queue as the engine takes it, complete as of an index.
+func snapshot(queue []kvqueue.Record, index uint64) *kvqueue.Snapshot {
+	s := &kvqueue.Snapshot{Complete: index, Entries: make([]kvqueue.Entry, len(queue))}
+	for i, r := range queue {
+		s.Entries[i] = r.Entry
+	}
+	return s
 }

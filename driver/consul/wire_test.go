@@ -11,7 +11,7 @@ func TestNamesAreKeys(t *testing.T) {
 	k := keyspace{prefix: "locker"}
 	names := []string{
 		"a", "A", "a ", " a", "a/b", "a/", "/", "..", ".", "...", "../..", "a.b", "a=2Fb", "=", "==", "~", "%2e%2e", "a%20b",
-		"{}", "\x00", "a\x00", "ä", "日本", "?", "#", "+", "foo", "foobar", "00", strings.Repeat("é", 256), k.line("a"),
+		"{}", "\x00", "a\x00", "ä", "日本", "?", "#", "+", "foo", "foobar", "00", strings.Repeat("é", 256), k.queue("a"),
 	}
 	seen := make(map[string]string)
 	for _, name := range names {
@@ -24,8 +24,8 @@ func TestNamesAreKeys(t *testing.T) {
 		}
 		seen[key] = name
 		for _, other := range names {
-			if other != name && strings.HasPrefix(key, k.line(other)) {
-				t.Errorf("a ticket of %q stands in the line of %q", name, other)
+			if other != name && strings.HasPrefix(key, k.queue(other)) {
+				t.Errorf("a ticket of %q is in the queue of %q", name, other)
 			}
 		}
 		for part := range strings.SplitSeq(key, "/") {
@@ -34,8 +34,13 @@ func TestNamesAreKeys(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := k.nameOf(k.barred("s", "id")); ok {
+	if _, ok := k.nameOf(k.tombstone("s", "id")); ok {
 		t.Error("an internal key was taken for a ticket")
+	}
+	for _, prefix := range []string{"locker/a", "locker/queue", "locker/a/b"} {
+		if key := (keyspace{prefix: prefix}).ticket("b", "9c3e", 1); strings.HasPrefix(key, k.queues()) {
+			t.Errorf("the ticket %q of a longer prefix is below %q", key, k.queues())
+		}
 	}
 }
 

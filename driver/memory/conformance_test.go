@@ -10,13 +10,13 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	space := memory.New()
-	defer space.Close()
+	store := memory.New()
+	defer store.Close()
 	conformance.Run(t, conformance.Harness{
-		Open:   func(context.Context) (driver.Driver, error) { return space.Join(), nil },
+		Open:   func(context.Context) (driver.Driver, error) { return store.Join(), nil },
 		Bubble: true,
 		Keys: func(ctx context.Context) (int, error) {
-			names, err := space.List(ctx)
+			names, err := store.List(ctx)
 			return len(names), err
 		},
 	})

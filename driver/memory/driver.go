@@ -3,19 +3,16 @@ package memory
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-func init() { driver.Register("memory", openURL) }
-
-// Driver is one client of a space. Several on one space exclude each other as
-// processes on one server do.
+// Driver is a client of a store in memory. Several clients of one store exclude each
+// other as processes on one server do.
 type Driver struct {
-	s    *space
-	name string // of a shared space
+	s    *store
+	name string // of a shared store
 	tell func(driver.Hold, error)
 
 	closing chan struct{}
@@ -30,11 +27,12 @@ var (
 	_ driver.Bounder      = (*Driver)(nil)
 )
 
-// New returns a client of a new space that nobody else shares; Join makes more
-// clients of it.
-func New() *Driver { return newClient(newSpace(), "") }
+var errBroken = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
-// Join returns another client of d's space.
+// New returns a client of a new store. Join returns more clients of it.
+func New() *Driver { return newClient(newStore(), "") }
+
+// Join returns another client of d's store.
 func (d *Driver) Join() *Driver {
 	if d.s.shared {
 		return Open(d.name)
@@ -42,57 +40,152 @@ func (d *Driver) Join() *Driver {
 	return newClient(d.s, "")
 }
 
-// Open returns a client of the space of that name, which all who open the name
-// share. The space ends when its last client is closed, or later with the last
+// Open returns a client of the store of that name, which everybody in the process who
+// opens the name shares. The store ends with its last client, or later with the last
 // minimum hold in it.
-func Open(name string) *Driver {
-	sharedMu.Lock()
-	defer sharedMu.Unlock()
-	s := shared[name]
-	if s == nil {
-		s = newSpace()
-		s.shared = true
-		shared[name] = s
-	}
-	s.clients++
-	return newClient(s, name)
-}
+func Open(name string) *Driver { return newClient(openShared(name), name) }
 
-var (
-	sharedMu sync.Mutex
-	shared   = make(map[string]*space) // each with its clients counted
-)
-
-func newClient(s *space, name string) *Driver {
+func newClient(s *store, name string) *Driver {
 	return &Driver{s: s, name: name, closing: make(chan struct{})}
-}
-
-func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
-	u.Param("prefix", "") // names share nothing with anything else here
-	if len(u.Hosts) > 1 || u.HasUser || (u.Path != "" && u.Path != "/") {
-		return nil, fmt.Errorf("want memory:// or memory://name, got %s", u.Redacted())
-	}
-	if err := u.Done(); err != nil {
-		return nil, err
-	}
-	name := ""
-	if len(u.Hosts) == 1 {
-		name = u.Hosts[0]
-	}
-	return Open(name), nil
 }
 
 // String names the store.
 func (d *Driver) String() string { return "memory" }
 
-// Bounds implements driver.Bounder. Waiters die with the process, so that none
-// can be dead ahead of a live one.
+// Bounds implements driver.Bounder. Liveness is 0: waiters die with the store.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{MinTTL: time.Nanosecond, Crash: ttl}
 }
 
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+
+// Acquire implements driver.Driver.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	joined := r.Joined
+	r.Joined = nil // the ticket must not keep what it refers to
+	t, err := d.enqueue(r)
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if t.done == nil { // granted at once
+		return driver.Grant{Token: t.token, Asked: t.asked}, nil
+	}
+	if joined != nil {
+		joined()
+	}
+	select {
+	case <-t.done:
+		return d.outcome(t)
+	case <-ctx.Done():
+		return driver.Grant{}, context.Cause(ctx)
+	case <-d.closing:
+		return driver.Grant{}, driver.ErrClosed
+	}
+}
+
+// enqueue adds a ticket to the queue, or finds it there.
+func (d *Driver) enqueue(r driver.Request) (*ticket, error) {
+	now := time.Now()
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if d.closed {
+		return nil, driver.ErrClosed
+	}
+	if q := d.s.queues[r.Name]; q != nil {
+		q.settle(now)
+	}
+	if t := d.s.tickets[r.ID]; t != nil {
+		return t, nil
+	}
+	q := d.s.queue(r.Name)
+	if !r.Wait && !q.grantable(r) {
+		return nil, driver.ErrNotAcquired
+	}
+	return q.add(d, r, now), nil
+}
+
+// outcome returns the result of a ticket that waits no longer.
+func (d *Driver) outcome(t *ticket) (driver.Grant, error) {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if !t.held {
+		return driver.Grant{}, driver.ErrLost
+	}
+	return driver.Grant{Token: t.token, Asked: t.asked}, nil
+}
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) error {
+	now := time.Now()
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	t, q := d.s.find(h, now)
+	if t == nil || !t.held {
+		return driver.ErrLost
+	}
+	if until := now.Add(ttl); until.After(t.until) {
+		t.until = until // q.soonest is a lower bound and need not change
+		q.arm()
+	}
+	return nil
+}
+
+// Release implements driver.Driver.
+func (d *Driver) Release(_ context.Context, h driver.Hold) error {
+	now := time.Now()
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	t, q := d.s.find(h, now)
+	if t == nil {
+		return driver.ErrLost
+	}
+	q.remove(t)
+	q.settle(now)
+	return nil
+}
+
+// Break implements driver.Breaker.
+func (d *Driver) Break(_ context.Context, name string, token uint64) error {
+	t := d.s.breakTicket(name, token)
+	if t == nil {
+		return driver.ErrLost
+	}
+	if t.held && t.d.tell != nil {
+		t.d.tell(t.req.Hold(t.token), errBroken)
+	}
+	return nil
+}
+
+// Inspect implements driver.Driver.
+func (d *Driver) Inspect(_ context.Context, name string) ([]driver.Ticket, error) {
+	now := time.Now()
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if d.closed {
+		return nil, driver.ErrClosed
+	}
+	q := d.s.queues[name]
+	if q == nil {
+		return nil, nil
+	}
+	q.settle(now)
+	return q.show(now), nil
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(context.Context) ([]string, error) {
+	now := time.Now()
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	var names []string
+	for name, q := range d.s.queues {
+		if q.settle(now); d.s.queues[name] == q {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
@@ -105,17 +198,7 @@ func (d *Driver) Close() error {
 	}
 	close(d.closing)
 	if d.s.shared {
-		leave(d.name, d.s)
+		closeShared(d.name, d.s)
 	}
 	return nil
-}
-
-// leave ends a shared space with its last client, unless a minimum
-// hold is left in it: then it stays for whoever opens the name next.
-func leave(name string, s *space) {
-	sharedMu.Lock()
-	defer sharedMu.Unlock()
-	if s.clients--; s.clients == 0 && s.stop() {
-		delete(shared, name)
-	}
 }

@@ -19,15 +19,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
-// The line keeps counts and two lists where the rule is about one; on random
-// lines both have to say the same after every step.
-func TestLineFollowsTheRule(t *testing.T) {
+// A queue has counts and two lists, while the grant rule is about one list. On random
+// queues both must agree after every step.
+func TestQueueFollowsTheRule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		synctest.Test(t, func(*testing.T) { randomLine(rt) })
+		synctest.Test(t, func(*testing.T) { randomQueue(rt) })
 	})
 }
 
-func randomLine(rt *rapid.T) {
+func randomQueue(rt *rapid.T) {
 	d := memory.New()
 	defer d.Close()
 	waits, cancel := context.WithCancel(ctx)
@@ -46,18 +46,18 @@ func randomLine(rt *rapid.T) {
 			time.Sleep(time.Second) // some leases end
 		}
 		synctest.Wait()
-		line, err := d.Inspect(ctx, "a")
+		queue, err := d.Inspect(ctx, "a")
 		if err != nil {
 			rt.Fatal(err)
 		}
-		for i, granted := range driver.Granted(line) {
-			// A holder stays one when others release: mixed limits may leave
-			// one behind a ticket that waits.
-			if granted && !line[i].Held {
-				rt.Fatalf("ticket %d of %+v is granted and not held", i, line)
+		for i, granted := range driver.Granted(queue) {
+			// A holder stays one when others release: with different limits it may
+			// be after a ticket that waits.
+			if granted && !queue[i].Held {
+				rt.Fatalf("ticket %d of %+v is granted and not held", i, queue)
 			}
-			if line[i].Held && !granted && line[i].Limit == 0 {
-				rt.Fatalf("ticket %d of %+v is held and not granted", i, line)
+			if queue[i].Held && !granted && queue[i].Limit == 0 {
+				rt.Fatalf("ticket %d of %+v is held and not granted", i, queue)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func request(rt *rapid.T, id string) driver.Request {
 	return r
 }
 
-func TestSpaces(t *testing.T) {
+func TestStores(t *testing.T) {
 	a, b := memory.Open("x"), memory.Open("x")
 	c, d := memory.New(), memory.New()
 	e := c.Join()
@@ -86,7 +86,7 @@ func TestSpaces(t *testing.T) {
 	}
 	for _, m := range []*memory.Driver{b, e} {
 		if err := try(m); err != driver.ErrNotAcquired { //nolint:errorlint // the sentinel itself
-			t.Errorf("a client of a shared space: %v", err)
+			t.Errorf("a client of a shared store: %v", err)
 		}
 	}
 	for _, m := range []*memory.Driver{a, b, c, d, e} {
@@ -97,7 +97,7 @@ func TestSpaces(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	f := memory.Open("x") // a new space: the old one ended with its clients
+	f := memory.Open("x") // a new store: the old one ended with its clients
 	defer f.Close()
 	if err := try(f); err != nil {
 		t.Error(err)

@@ -3,17 +3,19 @@ package redis
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // Acquire implements driver.Driver, in one request. Who has waited and is granted
-// has a claim that is confirmed by a request more: by the core, or here when
+// has a provisional lease that is confirmed by a request more: by the core, or here when
 // the wait was long.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if d.isClosed() {
+	if d.life.Closed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
 	if err := d.mayUse(ctx, r.Name, true); err != nil {
@@ -34,18 +36,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 			return driver.Grant{}, driver.NoTicket(err)
 		}
 	}
-	return d.join(ctx, r)
-}
-
-// await waits until the process can be told of a grant.
-func (d *Driver) await(ctx context.Context) error {
-	if err := d.listener.Await(ctx, d.closing); err != nil {
-		if d.isClosed() {
-			return driver.ErrClosed
-		}
-		return redisline.Unavailable(err)
-	}
-	return nil
+	return d.enqueue(ctx, r)
 }
 
 // ask sends the request once.
@@ -54,69 +45,177 @@ func (d *Driver) ask(ctx context.Context, r driver.Request, wait bool) (driver.G
 	c := d.acquireCall(r, wait)
 	v, err := d.do(ctx, c)
 	if err != nil {
-		if noTicket := c.Sent() == 0 || c.Sent() == 1 && redisline.Refused(err); noTicket && d.strays(r.ID) == 0 {
+		if noTicket := c.Sent() == 0 || c.Sent() == 1 && redisqueue.Refused(err); noTicket && d.unanswered.Requests(r.ID) == 0 {
 			return driver.Grant{}, answer{}, driver.NoTicket(err)
 		}
-		d.remember(r.ID, c, err)
+		d.unanswered.Note(c, err)
 		return driver.Grant{}, answer{}, err
 	}
 	a, err := parseAcquire(v)
 	if err == nil && a.granted {
-		err = redisline.Unavailable(c.Acked())
+		err = redisqueue.Unavailable(c.Acked())
 	}
 	return driver.Grant{Token: a.token, Asked: asked}, a, err
 }
 
-// join takes a ticket and waits for its grant.
-func (d *Driver) join(ctx context.Context, r driver.Request) (driver.Grant, error) {
+// A waiter is a ticket of this process that is not known to be granted.
+type waiter struct {
+	told chan notice // holds the last one
+}
+
+// notice is what the process of a waiter is told.
+type notice struct {
+	gone        bool          // the ticket has left the queue; else it is granted
+	provisional time.Duration // how long the grant stands before it is confirmed; 0: not told
+}
+
+// enqueue takes a ticket and waits for its grant, of which the process may be told before
+// the request for the ticket is answered.
+func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	w := &waiter{told: make(chan notice, 1)}
+	d.mu.Lock()
+	d.waiters[r.ID] = w
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		delete(d.waiters, r.ID)
+		d.mu.Unlock()
+	}()
 	g, a, err := d.ask(ctx, r, true)
 	if err != nil || a.granted {
 		return g, err
 	}
-	w := d.enter(r, a, g.Asked)
-	defer d.leave(w)
+	ticket := redisqueue.Kind(r.Shared) + r.ID
+	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, redisqueue.Sight{Outlook: a.outlook})
+	defer d.heartbeats.Leave(r.Name, ticket)
 	if r.Joined != nil {
 		r.Joined()
 	}
-	return d.wait(ctx, w)
-}
-
-// A stray is a ticket that requests on their way may still make.
-type stray struct {
-	requests int
-	at       time.Time
-}
-
-// remember notes that requests of an Acquire that failed may still arrive.
-func (d *Driver) remember(id string, c *redisline.Call, err error) {
-	if !c.Unanswered(err) {
-		return
+	select {
+	case n := <-w.told:
+		if n.gone {
+			return driver.Grant{}, driver.ErrLost
+		}
+		return d.granted(ctx, r, g, n.provisional)
+	case <-ctx.Done():
+		return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(r.Name))
+	case <-d.life.Closing:
+		return driver.Grant{}, driver.ErrClosed
 	}
-	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for old, s := range d.unknown {
-		if now.Sub(s.at) > time.Minute { // the core undoes within half of that
-			delete(d.unknown, old)
+}
+
+// granted answers with the provisional lease of a ticket that has not waited long: the
+// server granted it after it had taken the ticket, so that it counts from when that was
+// asked for at the earliest. Not where replicas have to acknowledge the grant first, nor where the
+// lease has to last though the process ends, nor where the lease is shorter.
+func (d *Driver) granted(ctx context.Context, r driver.Request, g driver.Grant, provisional time.Duration) (driver.Grant, error) {
+	sure := d.durable || r.MinHold > 0 || r.TTL < provisional
+	if sure || time.Since(g.Asked) > provisional/2 {
+		return d.confirm(ctx, r, g)
+	}
+	g.Claim = provisional
+	return g, nil
+}
+
+// Intervals at which a grant is confirmed again that the server has not answered for.
+const (
+	retryFirst = 20 * time.Millisecond
+	retryMost  = 500 * time.Millisecond
+)
+
+// confirm begins the lease of a ticket that was granted. ErrLost says that the
+// provisional lease has ended.
+func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) (driver.Grant, error) {
+	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
+		g.Asked = time.Now()
+		err := d.Renew(ctx, r.Hold(g.Token), r.TTL)
+		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisqueue.ErrReplicas) ||
+			errors.Is(err, driver.ErrClosed) || isContextEnd(ctx, err) {
+			return g, err
+		}
+		t := time.NewTimer(delay)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return driver.Grant{}, redisqueue.Ended(ctx, err)
+		case <-d.life.Closing:
+			t.Stop()
+			return driver.Grant{}, driver.ErrClosed
 		}
 	}
-	d.unknown[id] = stray{c.Sent(), now}
 }
 
-// strays returns how many requests for a ticket may still arrive.
-func (d *Driver) strays(id string) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.unknown) == 0 {
-		return 0
+// outage is what keeps the waiters for a name from hearing of the store, if anything.
+func (d *Driver) outage(name string) error {
+	return errors.Join(d.heartbeats.Errs(name)[0], redisqueue.Unavailable(d.listener.Err()))
+}
+
+// hear is called with each notification to this process.
+func (d *Driver) hear(text string) {
+	if text == "" {
+		return
 	}
-	return d.unknown[id].requests
+	what := text[1:]
+	switch text[0] {
+	case noticeGranted:
+		ms, id, _ := strings.Cut(what, " ")
+		provisional, _ := strconv.ParseInt(ms, 10, 64) // not told: to be confirmed first
+		d.notify(id, notice{provisional: time.Duration(provisional) * time.Millisecond})
+	case noticeGone:
+		d.notify(what, notice{gone: true})
+	case noticeLook:
+		ms, key, _ := strings.Cut(what, " ")
+		after, err := strconv.Atoi(ms)
+		if name, ok := d.keys.Name(key); err == nil && ok {
+			d.heartbeats.Look(name, time.Duration(after+1)*time.Millisecond)
+		}
+	case noticeLost:
+		if h, ok := redisqueue.ParseLoss(what); ok && d.tell != nil {
+			d.tell(h, redisqueue.ErrRemoved)
+		}
+	}
 }
 
-func (d *Driver) settled(id string) {
+// notify tells a waiter.
+func (d *Driver) notify(id string, n notice) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.unknown) > 0 {
-		delete(d.unknown, id)
+	w := d.waiters[id]
+	if w == nil {
+		return
+	}
+	select {
+	case <-w.told: // of two, the last one holds
+	default:
+	}
+	w.told <- n
+}
+
+// keepAlive sends a heartbeat.
+func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any, error)) {
+	d.life.Go(func() {
+		ctx, cancel := context.WithTimeout(d.ctx, heartbeatBound)
+		defer cancel()
+		args := make([]any, 0, 1+len(tickets))
+		args = append(args, d.channel)
+		for _, t := range tickets {
+			args = append(args, t)
+		}
+		v, err := d.do(ctx, d.call(redisqueue.KeepAlive, d.keys.All(d.keys.Main(name)), args...))
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = driver.Unavailable(errNoAnswer)
+		}
+		answer(v, err)
+	})
+}
+
+// heard takes in how a ticket stands.
+func (d *Driver) heard(_ int, ticket string, state int64, _ bool) {
+	switch state {
+	case redisqueue.IsGone:
+		d.notify(ticket[1:], notice{gone: true})
+	case redisqueue.IsHeld:
+		d.notify(ticket[1:], notice{})
 	}
 }

@@ -83,9 +83,9 @@ func acquiring(t *testing.T, l *locker.Client, name string, opts ...locker.Optio
 func await(t *testing.T, l *locker.Client, name string, n int) {
 	t.Helper()
 	until(t, func() error {
-		line, err := l.Inspect(t.Context(), name)
-		if err != nil || len(line.Tickets) != n {
-			return fmt.Errorf("%d tickets, %w; want %d", len(line.Tickets), err, n)
+		queue, err := l.Inspect(t.Context(), name)
+		if err != nil || len(queue.Tickets) != n {
+			return fmt.Errorf("%d tickets, %w; want %d", len(queue.Tickets), err, n)
 		}
 		return nil
 	})

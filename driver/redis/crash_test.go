@@ -134,7 +134,7 @@ func waitersAhead(t *testing.T, url, name string, n int) (*locker.Lock, []*testb
 	return k, list, got
 }
 
-// TestWaitersKilled: five dead processes ahead delay the line by a grace, not
+// TestWaitersKilled: five dead processes ahead delay the queue by a grace, not
 // by five; in a Cluster, where nobody knows who listens, by one liveness.
 func TestWaitersKilled(t *testing.T) {
 	srv := testbed.SharedRedis(t)
@@ -145,12 +145,12 @@ func TestWaitersKilled(t *testing.T) {
 	}
 	release(t, k)
 	next, took := within(t, got, 700*time.Millisecond+load)
-	t.Logf("5 killed waiters delayed the line by %v", took)
+	t.Logf("5 killed waiters delayed the queue by %v", took)
 	release(t, next)
 }
 
 // TestWaitersStopped: five frozen processes ahead, whose connections stand,
-// delay the line by one liveness in all.
+// delay the queue by one liveness in all.
 func TestWaitersStopped(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	name := newName()
@@ -160,13 +160,13 @@ func TestWaitersStopped(t *testing.T) {
 	}
 	release(t, k)
 	next, took := within(t, got, 3200*time.Millisecond+load)
-	t.Logf("5 frozen waiters delayed the line by %v", took)
+	t.Logf("5 frozen waiters delayed the queue by %v", took)
 	release(t, next)
 }
 
-// TestDeadLineVanishes: when all who knew of a line are dead, nothing of it
+// TestDeadQueueVanishes: when all who knew of a queue are dead, nothing of it
 // stays, though nobody asks for the name ever again.
-func TestDeadLineVanishes(t *testing.T) {
+func TestDeadQueueVanishes(t *testing.T) {
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	name := newName()

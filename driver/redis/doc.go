@@ -34,17 +34,17 @@
 //
 // # What is guaranteed
 //
-// A fencing token is the server's time in microseconds when the ticket joined
-// the line, or one more than the last token if that is more. So tokens grow through
+// A fencing token is the server's time in microseconds when the ticket was
+// queued, or one more than the last token if that is more. So tokens grow through
 // release, expiry, restart and loss of all data, as long as the server's clock,
 // or after a failover the new primary's, is not behind the last token that was lost.
 //
-// Only the server's clock decides when a lease ends. The line moves in
-// scripts: a release grants whoever is next and tells that process alone, on
-// its own channel. A waiter that is granted holds a claim, for as long as its
+// Only the server's clock decides when a lease ends. The queue moves in
+// scripts: a release grants whoever is next and notifies that process alone, on
+// its own channel. A waiter that is granted has a provisional lease, for as long as its
 // process would have been taken for alive anyway, until it confirms that it
 // lives: at once when it has waited for more than half of that, else when it
-// holds for longer than a third. So dead waiters, however many, delay the line by 3 s in all, and by
+// holds for longer than a third. So dead waiters, however many, delay the queue by 3 s in all, and by
 // half a second on a single server when their connections are closed.
 //
 // # What loses a lock
@@ -76,7 +76,7 @@
 // # Numbers
 //
 // Acquire and release are one request each, token included. A contended grant
-// takes two however many wait, to join and to release, and a third, to confirm,
+// takes two however many wait, to queue and to release, and a third, to confirm,
 // when the wait or the hold is long. Requests of concurrent
 // callers share round trips. Renewals go out together, 100 leases to a request
 // (on a Cluster one, in pipelines). A process that waits sends one heartbeat a

@@ -3,9 +3,9 @@ package redis
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/protocol"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // Driver keeps locks in Redis. Make it with [New] or by URL.
@@ -22,7 +22,7 @@ type Driver struct {
 	client  redis.UniversalClient
 	owned   bool // opened by URL: Close closes it
 	name    string
-	keys    redisline.Keys
+	keys    redisqueue.Keys
 	single  bool // every script runs on one server, which knows all who listen
 	channel string
 	durable bool
@@ -30,31 +30,29 @@ type Driver struct {
 	protocol    *protocol.Check
 	protocolKey string
 
-	pipe     *redisline.Pipe
-	listener *redisline.Listener
-	ctx      context.Context //nolint:containedctx // of the heartbeats: ends with Close
-	cancel   context.CancelFunc
-	closing  chan struct{}
-	work     sync.WaitGroup // heartbeats
+	pipe       *redisqueue.Pipe
+	listener   *redisqueue.Listener
+	heartbeats redisqueue.Heartbeats
+	unanswered redisqueue.Unanswered
+	life       *redisqueue.Life
+	ctx        context.Context //nolint:containedctx // of the heartbeats: ends with Close
+	cancel     context.CancelFunc
+	tell       func(driver.Hold, error) // of a loss; may be nil
 
 	mu      sync.Mutex
-	closed  bool
-	tell    func(driver.Hold, error)
-	rooms   map[string]*room
 	waiters map[string]*waiter // by ticket ID
-	early   map[string]verdict // notices to tickets that are not waiters
-	unknown map[string]stray   // tickets whose Acquire was not answered
 }
 
 var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.LossNotifier = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.BatchRenewer    = (*Driver)(nil)
+	_ driver.Lister          = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.LossNotifier    = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
 )
 
 // DefaultPrefix begins all keys and channels unless WithPrefix says otherwise.
@@ -121,28 +119,19 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 
 // isNil also knows the nil pointers that an interface hides.
 func isNil(client redis.UniversalClient) bool {
-	switch c := client.(type) {
-	case nil:
-		return true
-	case *redis.Client:
-		return c == nil
-	case *redis.ClusterClient:
-		return c == nil
-	case *redis.Ring:
-		return c == nil
-	}
-	return false
+	v := reflect.ValueOf(client)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // keysFor names the keys; what is not known to be one server may be a Cluster in
 // disguise.
-func (o options) keysFor(client redis.UniversalClient) redisline.Keys {
+func (o options) keysFor(client redis.UniversalClient) redisqueue.Keys {
 	_, single := client.(*redis.Client)
-	return redisline.Keys{Prefix: o.prefix, Form: o.keyForm, Slots: !single}
+	return redisqueue.Keys{Prefix: o.prefix, Form: o.keyForm, Slots: !single}
 }
 
 func (o options) check(client redis.UniversalClient) error {
-	if err := errors.Join(redisline.CheckPrefix(o.prefix), o.keysFor(client).CheckForm()); err != nil {
+	if err := errors.Join(redisqueue.CheckPrefix(o.prefix), o.keysFor(client).CheckForm()); err != nil {
 		return err
 	}
 	if o.replicas < 0 {
@@ -157,20 +146,17 @@ func (o options) check(client redis.UniversalClient) error {
 func newDriver(client redis.UniversalClient, o options) *Driver {
 	keys := o.keysFor(client)
 	d := &Driver{
-		client: client, name: describe(client), single: !keys.Slots, keys: keys,
+		client: client, name: describe(client), single: !keys.Slots, keys: keys, channel: keys.Channel(),
 		durable: o.replicas > 0,
-		pipe:    redisline.NewPipe(client),
-		closing: make(chan struct{}),
-		rooms:   make(map[string]*room),
+		pipe:    redisqueue.NewPipe(client),
+		life:    redisqueue.NewLife(),
 		waiters: make(map[string]*waiter),
-		early:   make(map[string]verdict),
-		unknown: make(map[string]stray),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout
-	d.channel = d.keys.Channel()
-	d.protocol, d.protocolKey = d.keys.Check("")
-	d.listener = redisline.NewListener(client, d.channel, d.hear, d.recheck)
+	d.protocol, d.protocolKey = keys.Check("")
+	d.heartbeats = redisqueue.Heartbeats{Nodes: 1, Quorum: 1, Ask: d.keepAlive, Told: d.heard}
+	d.listener = redisqueue.NewListener(client, d.channel, d.hear, d.heartbeats.Recheck)
 	return d
 }
 
@@ -197,11 +183,7 @@ func (d *Driver) String() string { return d.name }
 func (d *Driver) Key(name string) string { return d.keys.Main(name) }
 
 // NotifyLoss implements driver.LossNotifier: Break tells at once.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.tell = tell
-}
+func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
 // closeBound is how long Close waits for requests that are under way, which
 // end by themselves after the client's timeouts.
@@ -209,24 +191,17 @@ const closeBound = 100 * time.Millisecond
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.life.End() {
 		return nil
 	}
-	d.closed = true
-	close(d.closing)
-	for _, rm := range d.rooms {
-		rm.alarm.Stop()
-	}
-	d.mu.Unlock()
+	d.heartbeats.Close()
 	d.cancel()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		d.listener.Close()
 		d.pipe.Close(closeBound)
-		d.work.Wait()
+		d.life.Wait()
 	}()
 	var err error
 	if d.owned {
@@ -241,60 +216,6 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// begin counts background work that Close waits for.
-func (d *Driver) begin() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	d.work.Add(1)
-	return true
-}
-
-// do runs a script, again while a Cluster is moving the hash slot of its keys.
-func (d *Driver) do(ctx context.Context, c *redisline.Call) (any, error) {
-	d.listener.Start() // the subscription is told of a break, and knows why there is no connection
-	for delay := movingFirst; ; delay = min(2*delay, movingMost) {
-		v, err := d.pipe.Do(ctx, c)
-		if err == nil {
-			return v, nil
-		}
-		if !redisline.Moving(err) {
-			return nil, d.explain(ctx, err)
-		}
-		t := time.NewTimer(delay)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, redisline.Ended(ctx, err)
-		case <-d.closing:
-			t.Stop()
-			return nil, driver.ErrClosed
-		}
-	}
-}
-
-// How soon a script is run again on a hash slot that is being moved.
-const (
-	movingFirst = 5 * time.Millisecond
-	movingMost  = 100 * time.Millisecond
-)
-
-// explain says what the error of a request is to the core.
-func (d *Driver) explain(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, redisline.ErrClosed), errors.Is(err, redis.ErrClosed) && d.isClosed():
-		return driver.ErrClosed
-	case isContextEnd(ctx, err):
-		return redisline.Ended(ctx, d.listener.Err())
-	}
-	return redisline.Unavailable(err)
-}
-
 // Ping implements driver.Pinger: one request, which runs each command that the
 // others need, on keys that it removes again. The first time it also waits for
 // the subscription.
@@ -302,37 +223,18 @@ func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.agree(ctx, false); err != nil {
 		return err
 	}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	main := d.keys.Main("ping-" + hex.EncodeToString(id[:]))
-	c := d.call(redisline.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
+	main := d.keys.Main("ping-" + rand.Text())
+	c := d.call(redisqueue.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
 	c.Durable = d.durable
 	if _, err := d.do(ctx, c); err != nil {
 		return err
 	}
 	if err := c.Acked(); err != nil {
-		return redisline.Unavailable(err)
+		return redisqueue.Unavailable(err)
 	}
 	return d.await(ctx)
 }
 
-func (d *Driver) isClosed() bool {
-	select {
-	case <-d.closing:
-		return true
-	default:
-		return false
-	}
-}
-
 // ErrReplicas says that fewer replicas than WithReplicas asks for have
 // acknowledged a grant or a renewal in time.
-var ErrReplicas = redisline.ErrReplicas
-
-// ACLCommands are the commands that a user of Redis needs the right to, beside
-// the keys and the channels that begin with the prefix: ~locker:* &locker:*.
-// wait is for WithReplicas, scan and getrange for listing; a Cluster needs cluster|slots
-// and command besides.
-const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
-	"publish subscribe unsubscribe ping select scan wait"
+var ErrReplicas = redisqueue.ErrReplicas

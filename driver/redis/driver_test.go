@@ -125,7 +125,7 @@ func TestScriptFlush(t *testing.T) {
 }
 
 // TestClientKill: connections that the server closes, the subscription's too,
-// cost neither the place in line nor the grant.
+// cost neither the place in the queue nor the grant.
 func TestClientKill(t *testing.T) {
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
@@ -155,7 +155,7 @@ func noRejoin(t *testing.T) locker.ClientOption {
 }
 
 // TestServerEmptied: a server that comes back without anything has lost the
-// holder and the line; the waiter joins again and tokens go on growing.
+// holder and the queue; the waiter queues again and tokens go on growing.
 func TestServerEmptied(t *testing.T) {
 	srv := testbed.Redis(t, testbed.Faults())
 	holder, waiter := process(t, srv.URL()), process(t, srv.URL())
@@ -177,7 +177,7 @@ func TestServerEmptied(t *testing.T) {
 	release(t, next)
 }
 
-// TestKeyDeleted: an operator deletes the holder's key; the line moves on
+// TestKeyDeleted: an operator deletes the holder's key; the queue moves on
 // within a heartbeat, and the holder finds out at its next renewal.
 func TestKeyDeleted(t *testing.T) {
 	srv := testbed.SharedRedis(t)
@@ -203,8 +203,8 @@ func TestKeyDeleted(t *testing.T) {
 	}
 }
 
-// TestShortLeaseAfterWait: the claim of a waiter that is granted lasts longer
-// than a short lease; the lease does not.
+// TestShortLeaseAfterWait: the provisional lease of a waiter that is granted lasts
+// longer than a short lease; the lease does not.
 func TestShortLeaseAfterWait(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	for _, shared := range []bool{false, true} {
@@ -226,9 +226,9 @@ func TestShortLeaseAfterWait(t *testing.T) {
 		if err := <-got; err != nil {
 			t.Fatal(err)
 		}
-		line, err := d.Inspect(t.Context(), r.Name)
-		if err != nil || len(line) != 1 || line[0].Remaining > r.TTL {
-			t.Errorf("the line is %+v, %v; want a lease of %v", line, err, r.TTL)
+		queue, err := d.Inspect(t.Context(), r.Name)
+		if err != nil || len(queue) != 1 || queue[0].Remaining > r.TTL {
+			t.Errorf("the queue is %+v, %v; want a lease of %v", queue, err, r.TTL)
 		}
 		left, err := dial(t, srv.Addr()).PTTL(t.Context(), d.(*redis.Driver).Key(r.Name)).Result()
 		if err != nil || left > r.TTL {

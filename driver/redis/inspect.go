@@ -11,41 +11,41 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // Foreign is the owner that Inspect shows for a holder that is not of this
 // library: another client, which sets the key itself. It has no token.
-const Foreign = redisline.Foreign
+const Foreign = redisqueue.Foreign
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err
 	}
-	v, err := d.do(ctx, d.call(redisline.Inspect, d.keys.All(d.keys.Main(name))))
+	v, err := d.do(ctx, d.call(redisqueue.Inspect, d.keys.All(d.keys.Main(name))))
 	if err != nil {
 		return nil, err
 	}
-	view, err := redisline.ParseView(v, mark, form)
+	view, err := redisqueue.ParseView(v, mark, form)
 	if err != nil {
 		return nil, err
 	}
-	line := view.Tickets
+	queue := view.Tickets
 	if view.Taken {
 		t := parseHolder(view.Value)
 		t.Remaining = max(0, view.Left)
-		line = append(line, t)
+		queue = append(queue, t)
 	}
-	slices.SortFunc(line, func(a, b driver.Ticket) int { return cmp.Compare(a.Token, b.Token) })
-	return line, nil
+	slices.SortFunc(queue, func(a, b driver.Ticket) int { return cmp.Compare(a.Token, b.Token) })
+	return queue, nil
 }
 
 // parseHolder reads the value of the main key.
 func parseHolder(value string) driver.Ticket {
 	rest, ours := strings.CutPrefix(value, "locker ")
 	if !ours {
-		rest, ours = strings.CutPrefix(value, "locker?") // a claim
+		rest, ours = strings.CutPrefix(value, "locker?") // a provisional lease
 	}
 	if t, ok := form.ParseHolder(rest); ours && ok {
 		return t
@@ -70,9 +70,8 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 			names[name] = struct{}{}
 		})
 	}
-	d.listener.Start() // knows why there is no connection
 	if err := d.onEach(ctx, scan); err != nil {
-		return nil, d.explain(ctx, err)
+		return nil, err
 	}
 	list := make([]string, 0, len(names))
 	for name := range names {
@@ -81,38 +80,13 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// onEach calls f with each server that holds keys; it returns when ctx ends.
-func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Client) error) error {
-	done := make(chan error, 1)
-	if !d.begin() {
-		return driver.ErrClosed
-	}
-	go func() {
-		defer d.work.Done()
-		switch c := d.client.(type) {
-		case *redis.ClusterClient:
-			done <- c.ForEachMaster(ctx, f)
-		case *redis.Client:
-			done <- f(ctx, c)
-		default:
-			done <- driver.ErrUnsupported
-		}
-	}()
-	select {
-	case err := <-done:
-		return d.explain(ctx, err)
-	case <-ctx.Done():
-		return redisline.Ended(ctx, d.listener.Err())
-	}
-}
-
 // Break implements driver.Breaker. What another library has put there has the
 // token 0.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
-	c := d.call(redisline.Break, d.keys.All(d.keys.Main(name)), strconv.FormatUint(token, 10), name)
+	c := d.call(redisqueue.Break, d.keys.All(d.keys.Main(name)), strconv.FormatUint(token, 10), name)
 	v, err := d.do(ctx, c)
 	if err != nil {
 		return err
@@ -123,17 +97,6 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	case int64(0):
 		return driver.ErrLost
 	default:
-		return redisline.Unexpected("break", v)
-	}
-}
-
-// hearLoss passes on that a ticket of this process was broken.
-func (d *Driver) hearLoss(s string) {
-	h, ok := redisline.ParseLoss(s)
-	d.mu.Lock()
-	tell := d.tell
-	d.mu.Unlock()
-	if ok && tell != nil {
-		tell(h, redisline.ErrRemoved)
+		return redisqueue.Unexpected("break", v)
 	}
 }

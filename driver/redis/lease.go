@@ -5,21 +5,21 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // Release implements driver.Driver, in one request.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	c := d.releaseCall(h, d.strays(h.ID))
+	c := d.releaseCall(h, d.unanswered.Requests(h.ID))
 	v, err := d.do(ctx, c)
 	if err != nil {
 		return err
 	}
-	d.settled(h.ID)
+	d.unanswered.Settled(h.ID)
 	n, ok := v.(int64)
 	switch {
 	case !ok:
-		return redisline.Unexpected("release", v)
+		return redisqueue.Unexpected("release", v)
 	case n == 0 && c.Sent() < 2:
 		return driver.ErrLost
 	default: // also: not there, but perhaps because an earlier sending removed it
@@ -44,7 +44,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		size = perRequest
 	}
 	d.listener.Start()
-	var calls []*redisline.Call
+	var calls []*redisqueue.Call
 	for i := 0; i < len(rs); i += size {
 		c := d.renewCall(rs[i:min(i+size, len(rs))])
 		d.pipe.Start(ctx, c)
@@ -59,12 +59,12 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 }
 
 // renewed is what the answer to n renewals means for each.
-func renewed(c *redisline.Call, n int, v any, err error) []error {
+func renewed(c *redisqueue.Call, n int, v any, err error) []error {
 	var held []int64
 	if err == nil {
-		held, err = redisline.Ints("renew", v, n)
+		held, err = redisqueue.Ints("renew", v, n)
 	}
-	acked := redisline.Unavailable(c.Acked())
+	acked := redisqueue.Unavailable(c.Acked())
 	errs := make([]error, n)
 	for i := range errs {
 		switch {
@@ -85,7 +85,7 @@ func renewed(c *redisline.Call, n int, v any, err error) []error {
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
 		MinTTL:   time.Millisecond,
-		Crash:    max(ttl, redisline.Heartbeat) + 200*time.Millisecond,
-		Liveness: redisline.Liveness + 200*time.Millisecond,
+		Crash:    max(ttl, redisqueue.Heartbeat) + 200*time.Millisecond,
+		Liveness: redisqueue.Liveness + 200*time.Millisecond,
 	}
 }

@@ -87,8 +87,8 @@ func TestReplicas(t *testing.T) {
 	if !errors.Is(err, redis.ErrReplicas) || !strings.Contains(err.Error(), "0 of 1") {
 		t.Errorf("acquired without a replica: %v", err)
 	}
-	if line, err := l.Inspect(t.Context(), name); err != nil || len(line.Tickets) != 0 {
-		t.Errorf("the line is %+v, %v", line, err)
+	if queue, err := l.Inspect(t.Context(), name); err != nil || len(queue.Tickets) != 0 {
+		t.Errorf("the queue is %+v, %v", queue, err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestCluster(t *testing.T) {
 }
 
 // TestClusterFailover: a lock that a replica has outlives its master, and so
-// does the line; other masters' locks are not held up meanwhile.
+// does the queue; other masters' locks are not held up meanwhile.
 func TestClusterFailover(t *testing.T) {
 	notShort(t)
 	cluster := testbed.RedisCluster(t, testbed.Replicas(1))
@@ -321,8 +321,8 @@ func TestLateRequest(t *testing.T) {
 		return err
 	})
 	time.Sleep(100 * time.Millisecond) // for what is still on its way
-	if line, err := late.Inspect(t.Context(), r.Name); err != nil || len(line) != 0 {
-		t.Errorf("a request that was given up has made a ticket: %+v, %v", line, err)
+	if queue, err := late.Inspect(t.Context(), r.Name); err != nil || len(queue) != 0 {
+		t.Errorf("a request that was given up has made a ticket: %+v, %v", queue, err)
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 func init() {
@@ -27,7 +28,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		replicas:       u.Int("replicas", 0, 0),
 		replicaTimeout: u.Duration("replica_timeout", time.Second),
 	}
-	config, err := redisline.ClientOptions(u, o.replicaTimeout)
+	config, err := redisqueue.ClientOptions(u, o.replicaTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -57,3 +58,10 @@ func newClient(o *redis.UniversalOptions) redis.UniversalClient {
 	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
 	return redis.NewClient(s)
 }
+
+// LogTo has go-redis log to l, or nowhere when l is nil. It is no Option, because
+// go-redis has one logger for the whole process, which unless it is set writes to
+// standard error what connections have failed: drivers return these errors and do not
+// touch it, since it is the program's, and other clients of the program log there too.
+// Call it once, before clients are made.
+func LogTo(l *slog.Logger) { redisqueue.LogTo(l) }

@@ -1,18 +1,25 @@
 package redis
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
+
+// ACLCommands are the commands that a user of Redis needs the right to, beside
+// the keys and the channels that begin with the prefix: ~locker:* &locker:*.
+// wait is for WithReplicas, scan and getrange for listing; a Cluster needs cluster|slots
+// and command besides.
+const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
+	"publish subscribe unsubscribe ping select scan wait"
 
 // grace is the life of a process that does not listen any more.
 const grace = 500 * time.Millisecond
 
-// Notices to the channel of a process: one letter and what follows.
+// Notifications to the channel of a process: one letter and what follows.
 const (
 	noticeGranted = 'g' // ms id
 	noticeLook    = 'n' // ms, main key: look after that, somebody who may be dead was granted
@@ -28,24 +35,24 @@ func millis(d time.Duration) int64 {
 // mark is the value of the main key while shared tickets hold.
 const mark = "locker *"
 
-// form is what line.lua keeps of a ticket: "since channel limit grace
+// form is what queue.lua keeps of a ticket: "since channel limit grace
 // ownerlength owner note".
-var form = redisline.Form{More: 1}
+var form = redisqueue.Form{More: 1}
 
 func (d *Driver) record(r driver.Request) string {
 	if d.single {
-		return redisline.Record(d.channel, r, grace.Milliseconds())
+		return redisqueue.Record(d.channel, r, grace.Milliseconds())
 	}
-	return redisline.Record(d.channel, r, 0) // no one server knows all who listen
+	return redisqueue.Record(d.channel, r, 0) // no one server knows all who listen
 }
 
 // call makes a call of a script on keys of a name.
-func (d *Driver) call(s *redisline.Script, keys []string, args ...any) *redisline.Call {
-	return redisline.NewCall(d.keys.Script(s), keys, args...)
+func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqueue.Call {
+	return redisqueue.NewCall(d.keys.Script(s), keys, args...)
 }
 
 // acquireCall asks for a ticket, or again for its grant.
-func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
+func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
 	key := d.keys.Main(r.Name)
 	want := "x"
 	switch {
@@ -56,30 +63,30 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisline.Call {
 	case wait:
 		want = "xw"
 	}
-	c := d.call(redisline.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), d.record(r), want)
+	c := d.call(redisqueue.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), d.record(r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))
 	c.Durable = d.durable
 	return c
 }
 
-func (d *Driver) releaseCall(h driver.Hold, strays int) *redisline.Call {
+func (d *Driver) releaseCall(h driver.Hold, unanswered int) *redisqueue.Call {
 	keys := d.keys.All(d.keys.Main(h.Name))
-	c := d.call(redisline.Release, keys, nil)
-	if strays > 0 {
-		c = d.call(redisline.Release, keys, nil, strays)
+	c := d.call(redisqueue.Release, keys, nil)
+	if unanswered > 0 {
+		c = d.call(redisqueue.Release, keys, nil, unanswered)
 	}
 	c.SetArg(0, c.Ticket(h.ID, false))
 	return c
 }
 
-func (d *Driver) renewCall(rs []driver.Renewal) *redisline.Call {
+func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 	keys := make([]string, 0, len(rs))
 	args := make([]any, 0, 2*len(rs))
 	for _, r := range rs {
 		keys = append(keys, d.keys.Held(d.keys.Main(r.Name), r.Shared)...) // in a Cluster there is one lease
 		args = append(args, r.ID, millis(r.TTL))
 	}
-	c := d.call(redisline.Renew, keys, args...)
+	c := d.call(redisqueue.Renew, keys, args...)
 	if len(rs) > 0 {
 		c.SetArg(0, c.Ticket(rs[0].ID, false))
 	}
@@ -87,15 +94,11 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisline.Call {
 	return c
 }
 
-// errForeign says that a key of another type than ours is where the holder's
-// would be, such as the hash of a lock of Redisson.
-var errForeign = fmt.Errorf("%w: another library's lock, or other data that is not a string, is at its key", driver.ErrNotAcquired)
-
 // answer is what Acquire was told.
 type answer struct {
 	token   uint64
 	granted bool
-	outlook redisline.Outlook
+	outlook redisqueue.Outlook
 }
 
 // parseAcquire reads the answer of acquire.lua. driver.ErrLost: the ticket was
@@ -111,7 +114,7 @@ func parseAcquire(v any) (a answer, err error) {
 		case 0:
 			return a, driver.ErrNotAcquired
 		case -2:
-			return a, errForeign
+			return a, redisqueue.ErrForeign
 		}
 		return a, driver.ErrLost
 	case []any:
@@ -121,10 +124,10 @@ func parseAcquire(v any) (a answer, err error) {
 			flags, ok2 := v[2].(int64)
 			a.token, err = strconv.ParseUint(token, 10, 64)
 			if ok1 && ok2 && err == nil {
-				a.outlook = redisline.ParseOutlook(after, flags)
+				a.outlook = redisqueue.ParseOutlook(after, flags)
 				return a, nil
 			}
 		}
 	}
-	return a, redisline.Unexpected("acquire", v)
+	return a, redisqueue.Unexpected("acquire", v)
 }

@@ -56,7 +56,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// queue begins to wait and returns once the line has n tickets.
+// queue begins to wait and returns once the queue has n tickets.
 func queue(t *testing.T, c *locker.Client, name string, n int, opts ...locker.Option) <-chan *locker.Lock {
 	t.Helper()
 	got := make(chan *locker.Lock, 1)
@@ -68,9 +68,9 @@ func queue(t *testing.T, c *locker.Client, name string, n int, opts ...locker.Op
 			got <- k
 		}
 	}()
-	eventually(t, "a ticket in line", func() bool {
-		line, err := c.Inspect(context.Background(), name)
-		return err == nil && len(line.Tickets) == n
+	eventually(t, "a queued ticket", func() bool {
+		queue, err := c.Inspect(context.Background(), name)
+		return err == nil && len(queue.Tickets) == n
 	})
 	return got
 }

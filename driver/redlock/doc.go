@@ -1,6 +1,6 @@
 // Package redlock keeps locks on a majority of independent Redis servers, with
 // the algorithm that is published as Redlock ("Distributed Locks with Redis",
-// redis.io), and with what it lacks: a line in order of arrival, shared locks and
+// redis.io), and with what it lacks: a queue in order of arrival, shared locks and
 // semaphores, and fencing tokens.
 //
 //	redlock://[user:password@]host1,host2,host3[,…][/db]
@@ -33,7 +33,7 @@
 // + 2 ms, so that a holder has all of TTL. A grant without a majority is taken
 // back on all nodes, also on those that have not answered: the requests to
 // one node are run in their order, and where one may still be on its way over a
-// broken connection, its ticket is struck there for five seconds. A node that is not
+// broken connection, the node keeps a tombstone of its ticket for five seconds. A node that is not
 // reached by a release is asked again each second for as long as the lease may last there.
 //
 // A renewal counts when a majority has it. On a node that lacks a lease which a
@@ -42,24 +42,53 @@
 // reached, within a second and long before the next renewal. A lease without a majority is
 // lost, never repaired.
 //
-// # The line
+// # The queue
 //
-// Each node keeps a line of its own for each name, sorted by numbers that the
-// clients choose, so that all sort it alike. It is Lamport's bakery: a ticket's number
-// is larger than that of any ticket which stood in line when it came.
+// Each node keeps a queue of its own for each name, sorted by numbers that the
+// clients choose, so that all sort it alike. It is Lamport's bakery (CACM 17, 1974): a ticket's
+// number is larger than that of any ticket which was queued when it came.
 //
 //   - A client guesses the number: the nodes' time in microseconds. A node takes
-//     a guess only if it is larger than all numbers in its line and than its fence, the
+//     a guess only if it is larger than all numbers in its queue and than its fence, the
 //     largest number that ever held there (kept per node for 1024 sets of names).
 //     Without contention this is the only round.
 //   - If a majority does not take it, their answers hold the largest numbers that they have;
 //     the client takes a larger one than all. That one a node takes out of order too,
 //     unless it is at or below the fence, or another ticket has it.
-//   - A ticket stands in line when a majority has it. It may hold on a node when
-//     the grant rule says so of that node's line and the key is free. It is granted
+//   - A ticket is queued when a majority has it. It may hold on a node when
+//     the grant rule says so of that node's queue and the key is free. It is granted
 //     when it holds on a majority; if it got fewer, it gives them back and waits on.
-//   - A node tells the process of a ticket when it may hold there (PUBLISH), and
-//     the client asks for the grant when a majority has told.
+//   - A node notifies the process of a ticket when it may hold there (PUBLISH), and
+//     the client proposes it again when a majority has notified.
+//
+// The states of a ticket in its client; the words beside the arrows are what a majority
+// of the nodes has answered:
+//
+//	Acquire: propose(guess)      too small: propose(larger than all)
+//	           │                    ┌───────┐
+//	           └─────────────────►  ▼       │
+//	  ┌───── queued ────────── PROPOSED ────┘
+//	  │                          │  │  ▲
+//	  ▼                          │  │  │
+//	QUEUED ─── may hold: propose(its number)
+//	  │                          │  │
+//	  │           blocked: a try │  │ holds
+//	  │                          │  ▼
+//	  │                          │ HELD ◄─┐
+//	  │ gone, cancelled          │  │ └───┘ renewed
+//	  ▼                          ▼  ▼ released, lost
+//	GONE: release, on each node until it answers or the lease is over
+//
+// Whoever is queued though it holds on a few nodes yields there, so that the others move on.
+//
+// The messages, each a script that a node runs as one step:
+//
+//	propose    id, number, mode → holds | queued | refused: number too small | blocked | known by another number | released
+//	yield      id, attempt      → waits again, if it holds since that attempt
+//	release    id               → gone; with a tombstone where an unanswered propose may still arrive
+//	renew      ids              → holds | does not, each
+//	heartbeat  process, ids     → gone | waiting | holds | may hold, each; and when to look again
+//	notify     id               ← the node to the process: it may hold here; or: it was removed by Break
 //
 // Why that is safe: two majorities share a node. Two exclusive holders would
 // both have that node's key. A later ticket sees on the shared node the number of
@@ -75,7 +104,7 @@
 // Only TryAcquire, which cannot wait, asks again after a random moment, five times
 // at most, when several tries split the nodes. A try that a majority refuses may hold on the others for the moment
 // until it has given them back; a process that dies in that moment leaves its key on these few
-// nodes for the TTL, where it stands in nobody's way who has a majority of the others.
+// nodes for the TTL, where it delays nobody who has a majority of the others.
 //
 // # What it costs
 //

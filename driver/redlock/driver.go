@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/protocol"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // Driver keeps locks on a majority of independent Redis servers. Make it with
@@ -25,22 +24,21 @@ type Driver struct {
 	quorum  int
 	timeout time.Duration // of one request to one node
 	drift   float64       // part of a lease by which clocks may drift apart
-	keys    redisline.Keys
+	keys    redisqueue.Keys
 	channel string
 	numbers *numbers
 
 	protocol    *protocol.Check
 	protocolKey string
 
-	cancel   context.CancelFunc // of the nodes' requests
-	closing  chan struct{}      // Close has begun
-	aborting chan struct{}      // Close waits for nothing any more
-	work     sync.WaitGroup     // heartbeats, late undoing
+	heartbeats redisqueue.Heartbeats
+	life       *redisqueue.Life
+	aborting   chan struct{}   // Close waits for nothing any more
+	ctx        context.Context //nolint:containedctx // of background tasks: ends then, too
+	cancel     context.CancelFunc
+	tell       func(driver.Hold, error) // of a loss; may be nil
 
 	mu      sync.Mutex
-	closed  bool
-	tell    func(driver.Hold, error)
-	rooms   map[string]*room
 	waiters map[string]*waiter // by ticket ID
 	held    map[string]*ticket // by ticket ID
 	losses  map[string]uint64  // by ticket ID: nodes that told of a break
@@ -48,14 +46,15 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.LossNotifier = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.BatchRenewer    = (*Driver)(nil)
+	_ driver.Lister          = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.LossNotifier    = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
 )
 
 // What holds unless an Option says otherwise.
@@ -165,10 +164,10 @@ func checkCount(n int) error {
 	return nil
 }
 
-func (o options) keys() redisline.Keys { return redisline.Keys{Prefix: o.prefix, Form: o.keyForm} }
+func (o options) keys() redisqueue.Keys { return redisqueue.Keys{Prefix: o.prefix, Form: o.keyForm} }
 
 func (o options) check() error {
-	if err := errors.Join(redisline.CheckPrefix(o.prefix), o.keys().CheckForm()); err != nil {
+	if err := errors.Join(redisqueue.CheckPrefix(o.prefix), o.keys().CheckForm()); err != nil {
 		return err
 	}
 	if o.timeout < time.Millisecond {
@@ -181,34 +180,34 @@ func (o options) check() error {
 }
 
 func newDriver(clients []*redis.Client, o options) *Driver {
+	keys := o.keys()
 	d := &Driver{
-		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift,
-		keys:     o.keys(),
+		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift, keys: keys, channel: keys.Channel(),
 		numbers:  newNumbers(len(clients)),
-		closing:  make(chan struct{}),
+		life:     redisqueue.NewLife(),
 		aborting: make(chan struct{}),
-		rooms:    make(map[string]*room),
 		waiters:  make(map[string]*waiter),
 		held:     make(map[string]*ticket),
 		losses:   make(map[string]uint64),
 	}
-	d.channel = d.keys.Channel()
-	d.protocol, d.protocolKey = d.keys.Check("redlock")
-	ctx, cancel := context.WithCancel(context.Background())
-	d.cancel = cancel
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.protocol, d.protocolKey = keys.Check("redlock")
+	d.heartbeats = redisqueue.Heartbeats{Nodes: len(clients), Quorum: d.quorum, Ask: d.keepAlive, Told: d.heard}
 	for i, c := range clients {
-		n := newNode(i, c, o.timeout, d.keys)
-		n.ctx = ctx
-		n.listener = redisline.NewListener(c, d.channel,
-			func(notice string) { d.hear(i, notice) },
+		n := newNode(i, c, o.timeout, keys)
+		n.listener = redisqueue.NewListener(c, d.channel,
+			func(text string) { d.hear(i, text) },
 			func() {
-				d.recheck()
+				d.heartbeats.Recheck()
 				d.reassure()
 			})
 		d.nodes = append(d.nodes, n)
 	}
 	return d
 }
+
+// minority is how many nodes may fail.
+func (d *Driver) minority() int { return len(d.nodes) - d.quorum }
 
 // String names the store.
 func (d *Driver) String() string {
@@ -224,11 +223,7 @@ func (d *Driver) String() string {
 func (d *Driver) Key(name string) string { return d.keys.Main(name) }
 
 // NotifyLoss implements driver.LossNotifier: Break tells at once.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.tell = tell
-}
+func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
 // Bounds implements driver.Bounder. The first waiter's process looks when the
 // lease ends on a majority of nodes, as it knows it from its last heartbeat.
@@ -236,8 +231,8 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	lease := time.Duration(d.millis(ttl)) * time.Millisecond
 	return driver.Bounds{
 		MinTTL:   time.Millisecond,
-		Crash:    max(lease, redisline.Heartbeat) + 300*time.Millisecond,
-		Liveness: redisline.Liveness + 300*time.Millisecond,
+		Crash:    max(lease, redisqueue.Heartbeat) + 300*time.Millisecond,
+		Liveness: redisqueue.Liveness + 300*time.Millisecond,
 	}
 }
 
@@ -247,23 +242,16 @@ const closeBound = 100 * time.Millisecond
 // Close implements driver.Driver. What was asked of nodes before, releases
 // above all, still reaches those that answer within closeBound.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.life.End() {
 		return nil
 	}
-	d.closed = true
-	close(d.closing)
-	for _, r := range d.rooms {
-		r.alarm.Stop()
-	}
-	d.mu.Unlock()
+	begun := time.Now()
+	d.heartbeats.Close()
+	var nodes sync.WaitGroup
 	for _, n := range d.nodes {
-		n.close()
+		nodes.Go(func() { n.pipe.Close(closeBound) })
 	}
-	bound := time.NewTimer(closeBound)
-	defer bound.Stop()
-	over := !d.drain(bound.C)
+	nodes.Wait()
 	close(d.aborting)
 	d.cancel()
 	ended := make(chan struct{})
@@ -274,76 +262,39 @@ func (d *Driver) Close() error {
 			listeners.Go(n.listener.Close)
 		}
 		listeners.Wait()
-		d.work.Wait()
+		d.life.Wait()
 	}()
 	errs := make([]error, 0, len(d.owned))
 	for _, c := range d.owned {
 		errs = append(errs, c.Close()) // ends the requests that are under way
 	}
-	if !over {
-		select {
-		case <-ended:
-		case <-bound.C:
-		}
+	bound := time.NewTimer(closeBound - time.Since(begun))
+	defer bound.Stop()
+	select {
+	case <-ended:
+	case <-bound.C:
 	}
 	return errors.Join(errs...)
-}
-
-// drain waits until the nodes have run what was asked of them; false: not
-// within the bound.
-func (d *Driver) drain(bound <-chan time.Time) bool {
-	for _, n := range d.nodes {
-		select {
-		case <-n.ended:
-		case <-bound:
-			return false
-		}
-	}
-	return true
 }
 
 // Ping implements driver.Pinger: one request to each node, which runs each command that
 // the others need, on keys that it removes again. The first time it also waits
 // for the subscriptions.
 func (d *Driver) Ping(ctx context.Context) error {
-	if d.isClosed() {
+	if d.life.Closed() {
 		return driver.ErrClosed
 	}
 	if err := d.agree(ctx, false); err != nil {
 		return err
 	}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	keys := []string{d.keys.Main("ping-" + hex.EncodeToString(id[:])), d.fences()}
-	c := d.newCount(isOne("ping"))
-	err := d.ask(ctx, c.poll, func(*node) *call {
-		return &call{script: d.keys.Script(redisline.Ping), keys: keys, args: []any{d.channel}}
-	})
-	if v := c.verdict(); v != nil && err == nil {
+	keys := []string{d.keys.Main("ping-" + rand.Text()), d.fences()}
+	r := d.newCount("ping")
+	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.call(redisqueue.Ping, keys, d.channel) })
+	if v := verdict(r); v != nil && err == nil {
 		err = v
 	}
 	if err != nil {
 		return err
 	}
 	return d.await(ctx)
-}
-
-// begin counts background work that Close waits for.
-func (d *Driver) begin() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	d.work.Add(1)
-	return true
-}
-
-func (d *Driver) isClosed() bool {
-	select {
-	case <-d.closing:
-		return true
-	default:
-		return false
-	}
 }

@@ -42,9 +42,9 @@ func TestForeignHolder(t *testing.T) {
 	if n := heldOn(t, cs, "a"); n != 3 {
 		t.Fatalf("a try has left its key: on %d nodes", n)
 	}
-	line, err := c.Inspect(t.Context(), "a")
-	if err != nil || len(line.Tickets) != 1 || line.Tickets[0].Owner != redlock.Foreign {
-		t.Fatalf("the line is %+v, %v", line, err)
+	q, err := c.Inspect(t.Context(), "a")
+	if err != nil || len(q.Tickets) != 1 || q.Tickets[0].Owner != redlock.Foreign {
+		t.Fatalf("the queue is %+v, %v", q, err)
 	}
 	got := queue(t, c, "a", 2)
 	for _, n := range cs[1:4] {
@@ -57,7 +57,7 @@ func TestForeignHolder(t *testing.T) {
 	}
 }
 
-// Nodes that are asked in different orders agree on one line.
+// Nodes that are asked in different orders agree on one queue.
 func TestDuel(t *testing.T) {
 	nodes := testbed.RedisN(t, 5)
 	const contenders, rounds = 8, 40

@@ -6,36 +6,22 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
-
-func (d *Driver) releaseCall(n *node, key, id string) *call {
-	c := &call{script: d.keys.Script(redisline.RedlockRelease), keys: []string{key}, args: []any{id}}
-	if n.strayed(id) {
-		c.args = append(c.args, 1)
-	}
-	return c
-}
 
 // Release implements driver.Driver: one request to each node, all at once. It
 // returns when a majority has answered; the others follow, and who is not
 // reached is asked again for as long as the lease may last there.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	if d.isClosed() {
+	if d.life.Closed() {
 		return driver.ErrClosed
 	}
-	d.removed(h.ID, 1<<len(d.nodes)-1)
-	lease := d.forget(h.ID)
-	key := d.keys.Main(h.Name)
-	c := d.newCount(isOne("release"))
-	take := c.take
-	until := time.Now().Add(lease)
-	c.take = func(node int, v any, err error) bool {
-		d.released(d.nodes[node], key, h.ID, until, err)
-		return take(node, v, err)
-	}
-	err := d.ask(ctx, c.poll, func(n *node) *call { return d.releaseCall(n, key, h.ID) })
-	if v := c.verdict(); err == nil || v == nil {
+	d.giveUp(h.ID)
+	until := time.Now().Add(d.forget(h.ID))
+	r := d.newCount("release")
+	r.each = func(node int, _ bool, err error) { d.released(d.nodes[node], h, until, err) }
+	err := r.ask(ctx, func(n *node) *redisqueue.Call { return d.releaseCall(n, h) })
+	if v := verdict(r); err == nil || v == nil {
 		return v
 	}
 	return err
@@ -55,33 +41,34 @@ func (d *Driver) forget(id string) time.Duration {
 	return max(t.r.TTL, time.Until(t.until))
 }
 
-// release removes a ticket from one node in the background.
-func (d *Driver) release(n *node, key, id string, lease time.Duration) {
-	d.releaseBy(n, key, id, time.Now().Add(lease))
-}
-
-func (d *Driver) releaseBy(n *node, key, id string, until time.Time) {
-	c := d.releaseCall(n, key, id)
-	c.done = func(_ any, err error) { d.released(n, key, id, until, err) }
-	n.add(c)
-}
-
-// again is how long after a failed release a node is asked again.
+// again is how long after a request that has failed a node is asked again.
 const again = time.Second
 
+// releaseOn removes a ticket from one node in the background.
+func (d *Driver) releaseOn(n *node, h driver.Hold, until time.Time) {
+	n.send(d.releaseCall(n, h), func(_ any, err error) { d.released(n, h, until, err) })
+}
+
 // released takes in a node's answer to a release, and asks again if there was none.
-func (d *Driver) released(n *node, key, id string, until time.Time, err error) {
+func (d *Driver) released(n *node, h driver.Hold, until time.Time, err error) {
 	switch {
 	case err == nil:
-		n.settled(id)
-	case time.Now().Add(again).Before(until) && !errors.Is(err, errClosed):
-		n.owe("release "+id, again, func() { d.releaseBy(n, key, id, until) })
+		n.unanswered.Settled(h.ID)
+	case time.Now().Add(again).Before(until) && !d.life.Closed():
+		n.owe("release "+h.ID, again, func() { d.releaseOn(n, h, until) })
+	}
+}
+
+// dispose removes what is left of a ticket that is lost, in the background.
+func (d *Driver) dispose(h driver.Hold, lease time.Duration) {
+	for _, n := range d.nodes {
+		d.releaseOn(n, h, time.Now().Add(lease))
 	}
 }
 
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+	return d.renew(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
 // perRequest is how many leases one request renews.
@@ -89,133 +76,177 @@ const perRequest = 100
 
 // RenewAll implements driver.BatchRenewer. All requests go out together.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	if d.isClosed() {
-		errs := make([]error, len(rs))
-		for i := range errs {
-			errs[i] = driver.ErrClosed
-		}
-		return errs
-	}
-	var batches []*renewal
+	var batches []chan []error
 	for i := 0; i < len(rs); i += perRequest {
-		b := d.newRenewal(rs[i:min(i+perRequest, len(rs))])
-		batches = append(batches, b)
-		if !d.begin() {
-			b.err = driver.ErrClosed
-			close(b.ended)
-			continue
+		batch := rs[i:min(i+perRequest, len(rs))]
+		errs := make(chan []error, 1)
+		batches = append(batches, errs)
+		if !d.life.Go(func() { errs <- d.renew(ctx, batch) }) {
+			errs <- failAll(len(batch), driver.ErrClosed)
 		}
-		go func() {
-			defer d.work.Done()
-			defer close(b.ended)
-			b.err = d.ask(ctx, b.poll, b.call)
-		}()
 	}
-	errs := make([]error, 0, len(rs))
-	for _, b := range batches {
-		<-b.ended
-		errs = append(errs, b.verdicts()...)
+	all := make([]error, 0, len(rs))
+	for _, errs := range batches {
+		all = append(all, <-errs...)
+	}
+	return all
+}
+
+func failAll(n int, err error) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
 	}
 	return errs
 }
 
-// renewal is one request to each node to renew several leases.
-type renewal struct {
-	*poll
-	d       *Driver
-	rs      []driver.Renewal
-	asked   time.Time
-	yes, no []int
-	errs    []error
-	heard   []bool
-	short   []uint64 // for each lease the nodes that do not have it
-	settled bool     // verdicts were told: late answers are acted on as they come
-	err     error
-	ended   chan struct{}
-}
-
-func (d *Driver) newRenewal(rs []driver.Renewal) *renewal {
-	b := &renewal{
-		d: d, rs: rs, asked: time.Now(), yes: make([]int, len(rs)), no: make([]int, len(rs)), short: make([]uint64, len(rs)),
-		errs: make([]error, len(d.nodes)), heard: make([]bool, len(d.nodes)), ended: make(chan struct{}),
+// renew renews some leases with one request to each node.
+func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
+	if d.life.Closed() {
+		return failAll(len(rs), driver.ErrClosed)
 	}
-	b.poll = newPoll(b.take)
-	return b
-}
-
-func (b *renewal) call(*node) *call {
-	keys := make([]string, len(b.rs))
-	args := make([]any, 0, 2*len(b.rs))
-	for i, r := range b.rs {
-		keys[i] = b.d.keys.Main(r.Name)
-		args = append(args, r.ID, b.d.millis(r.TTL))
-	}
-	return &call{script: b.d.keys.Script(redisline.RedlockRenew), keys: keys, args: args}
-}
-
-func (b *renewal) take(node int, v any, err error) bool {
-	var held []int64
-	if err == nil {
-		held, err = redisline.Ints("renew", v, len(b.rs))
-	}
-	if err != nil {
-		b.errs[node] = err
-		return false
-	}
-	b.heard[node] = true
-	enough := true
-	for i, h := range held {
-		if h == 1 {
-			b.yes[i]++
-		} else {
-			b.no[i]++
-			b.short[i] |= 1 << node
-			if b.settled {
-				b.mend(i, 1<<node)
+	asked, told := time.Now(), false
+	r := newRound(d, func(v any) ([]int64, error) { return redisqueue.Ints("renew", v, len(rs)) })
+	yes := func(i int) int { return r.count(func(held []int64) bool { return held[i] == 1 }) }
+	kept := func(i int) bool { return yes(i) >= d.quorum }
+	lost := func(i int) bool { return r.answered()-yes(i) > d.minority() }
+	r.enough = func() bool {
+		for i := range rs {
+			if !kept(i) && !lost(i) {
+				return false
 			}
 		}
-		enough = enough && (b.yes[i] >= b.d.quorum || b.no[i] > len(b.d.nodes)-b.d.quorum)
+		return true
 	}
-	return enough
-}
-
-// verdicts tells what has become of each lease.
-func (b *renewal) verdicts() []error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.settled = true
-	errs := make([]error, len(b.rs))
-	for i := range b.rs {
+	// mend sets leases again on a node that does not have them, while a majority does: it
+	// was down when they were granted, or has lost them since.
+	mend := func(node int, held []int64) {
+		for i := range rs {
+			if t := d.holds(rs[i].ID); t != nil && held[i] == 0 && kept(i) {
+				d.repair(d.nodes[node], t)
+			}
+		}
+	}
+	r.each = func(node int, held []int64, err error) {
+		if told && err == nil {
+			mend(node, held)
+		}
+	}
+	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.renewCall(rs) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	told = true
+	errs := make([]error, len(rs))
+	for i := range rs {
 		switch {
-		case b.yes[i] >= b.d.quorum:
-			b.extend(i)
-			b.mend(i, b.short[i])
-		case b.no[i] > len(b.d.nodes)-b.d.quorum:
+		case kept(i):
+			d.extend(rs[i], asked)
+		case lost(i):
 			errs[i] = driver.ErrLost
-			b.dispose(b.rs[i].Hold)
-		case b.err != nil:
-			errs[i] = b.err
+			if d.holds(rs[i].ID) != nil { // a ticket that never held stays
+				d.dispose(rs[i].Hold, d.forget(rs[i].ID))
+			}
+		case err != nil:
+			errs[i] = err
 		default:
-			errs[i] = b.d.unreached(b.errs, func(n int) bool { return b.heard[n] })
+			errs[i] = r.failure()
+		}
+	}
+	for node, held := range r.answers {
+		if r.heard[node] {
+			mend(node, held)
 		}
 	}
 	return errs
 }
 
-// dispose removes what is left of a lease that is lost. A ticket that never
-// held stays.
-func (b *renewal) dispose(h driver.Hold) {
-	b.d.mu.Lock()
-	_, held := b.d.held[h.ID]
-	b.d.mu.Unlock()
-	if held {
-		b.d.dispose(h, b.d.forget(h.ID))
+// extend notes until when a lease lasts that a majority has renewed.
+func (d *Driver) extend(r driver.Renewal, asked time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.held[r.ID]; t != nil {
+		if until := asked.Add(r.TTL); until.After(t.until) {
+			t.until = until
+		}
 	}
 }
 
-// dispose removes what is left of a ticket that is lost, in the background.
-func (d *Driver) dispose(h driver.Hold, lease time.Duration) {
-	for _, n := range d.nodes {
-		d.release(n, d.keys.Main(h.Name), h.ID, lease)
+// holds returns the ticket of a lease, or nil.
+func (d *Driver) holds(id string) *ticket {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.held[id]
+}
+
+// repair asks one node, in the background, to take part in a grant that a
+// majority has made: it was down, has lost its data, or somebody's release came
+// late there. The request goes out before the release of the ticket, or not at
+// all, and what it sets ends with the lease. While the node does not take it,
+// because it is not reached or somebody's try is in the way, it is asked again.
+func (d *Driver) repair(n *node, t *ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := time.Until(t.until)
+	if d.held[t.r.ID] != t || left <= 0 {
+		return
 	}
+	c := d.acquireCall(t, left, t.number, t.attempts.Load(), orLeave, mended)
+	n.send(c, func(v any, err error) { // perhaps told at once, with mu held
+		if errors.Is(err, redisqueue.ErrClosed) {
+			return
+		}
+		var a answer
+		if err == nil {
+			a, err = parseAcquire(v)
+		}
+		if err != nil || a.what != holds && a.what != released {
+			n.owe("repair "+t.r.ID, again, func() { d.repair(n, t) })
+		}
+	})
+}
+
+// errForgotten is the cause of a loss that is found out when a node comes back.
+var errForgotten = errors.New("a majority of the nodes does not have the lease (any more)")
+
+// reassure looks after all leases when a node is back that was not reached: it
+// was down when they were granted, or has lost its data. It gets those that a
+// majority has, for what is left of them, long before their next renewal. Those
+// that no majority has are told to be lost.
+func (d *Driver) reassure() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.held) == 0 {
+		return
+	}
+	d.backs++
+	if d.backs > 1 { // it is under way, and begins anew when it has ended
+		return
+	}
+	d.life.Go(func() {
+		for d.reassureAll() {
+		}
+	})
+}
+
+// reassureAll reports whether it has to be done again: another node has come back
+// meanwhile.
+func (d *Driver) reassureAll() (again bool) {
+	d.mu.Lock()
+	backs, now := d.backs, time.Now()
+	rs := make([]driver.Renewal, 0, len(d.held))
+	for _, t := range d.held {
+		if left := t.until.Sub(now); left > 0 {
+			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: left})
+		}
+	}
+	d.mu.Unlock()
+	for i, err := range d.RenewAll(d.ctx, rs) {
+		if errors.Is(err, driver.ErrLost) && d.tell != nil {
+			d.tell(rs[i].Hold, errForgotten)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.backs -= backs
+	return d.backs > 0 && !d.life.Closed()
 }

@@ -2,14 +2,17 @@ package redlock
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -64,17 +67,12 @@ func (o oneNode) ticket(name, id string) *ticket {
 
 func (o oneNode) ask(tk *ticket, number uint64, mode, origin byte) answer {
 	o.t.Helper()
-	var v any
-	var err error
-	p := newPoll(func(_ int, reply any, failed error) bool {
-		v, err = reply, failed
-		return true
-	})
-	o.check(o.d.ask(context.Background(), p, func(*node) *call { return o.d.acquireCall(tk, tk.r.TTL, number, 1, mode, origin) }))
-	o.check(err)
-	a, err := parseAcquire(v)
-	o.check(err)
-	return a
+	r := newRound(o.d, parseAcquire)
+	o.check(r.ask(context.Background(), func(*node) *redisqueue.Call { return o.d.acquireCall(tk, tk.r.TTL, number, 1, mode, origin) }))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.check(r.errs[0])
+	return r.answers[0]
 }
 
 func (o oneNode) release(tk *ticket) {
@@ -108,19 +106,19 @@ func TestNumbersOnOneNode(t *testing.T) {
 	}
 	want(o.ask(b, n-1, orWait, above), refused, "a number below one that has held")
 	want(o.ask(b, n, orWait, above), refused, "a number that has held")
-	want(o.ask(b, n+10, orWait, guessed), inLine, "a larger guess")
-	want(o.ask(c, n+5, orWait, guessed), refused, "a guess below the last in line")
+	want(o.ask(b, n+10, orWait, guessed), queued, "a larger guess")
+	want(o.ask(c, n+5, orWait, guessed), refused, "a guess below the last in the queue")
 	want(o.ask(c, n+10, orWait, above), refused, "a number that another has")
-	want(o.ask(c, n+5, orWait, above), inLine, "a number above what a majority knew, late")
+	want(o.ask(c, n+5, orWait, above), queued, "a number above what a majority knew, late")
 	o.release(a)
-	want(o.ask(b, n+10, orWait, kept), inLine, "the second in line")
-	want(o.ask(c, n+5, orWait, kept), holds, "the first in line")
+	want(o.ask(b, n+10, orWait, kept), queued, "the second in the queue")
+	want(o.ask(c, n+5, orWait, kept), holds, "the first in the queue")
 	if got := want(o.ask(c, n+99, orWait, guessed), known, "asked again"); got.floor != n+5 {
 		t.Fatalf("it is known as %d, want %d", got.floor, n+5)
 	}
 	o.release(c)
-	want(o.ask(b, n+10, justJoin, kept), inLine, "who does not want to hold yet")
-	want(o.ask(b, n+10, orWait, kept), holds, "the only one in line")
+	want(o.ask(b, n+10, justWait, kept), queued, "who does not want to hold yet")
+	want(o.ask(b, n+10, orWait, kept), holds, "the only one in the queue")
 	o.release(b)
 	want(o.ask(a, n+10, orLeave, guessed), refused, "a guess that has held, after all have gone")
 	want(o.ask(a, n+11, orLeave, guessed), holds, "a guess above")
@@ -136,20 +134,20 @@ func TestYieldOnOneNode(t *testing.T) {
 	if a := o.ask(late, n+9, orWait, above); a.what != holds {
 		t.Fatalf("a free name: %+v", a)
 	}
-	if a := o.ask(early, n+20, orWait, above); a.what != inLine || a.ready {
+	if a := o.ask(early, n+20, orWait, above); a.what != queued || a.ready {
 		t.Fatalf("behind one that holds: %+v", a)
 	}
 	w := &waiter{t: late, wake: make(chan struct{}, 1)}
-	o.d.yieldOn(o.d.nodes[0], w, 7) // of another round
-	if line, err := o.d.Inspect(context.Background(), name); err != nil || len(line) != 2 || !line[0].Held {
-		t.Fatalf("after a yield of another round the line is %+v, %v", line, err)
+	o.d.yieldOn(o.d.nodes[0], w, 7) // of another attempt
+	if queue, err := o.d.Inspect(context.Background(), name); err != nil || len(queue) != 2 || !queue[0].Held {
+		t.Fatalf("after a yield of another round the queue is %+v, %v", queue, err)
 	}
 	o.d.yieldOn(o.d.nodes[0], w, 1)
-	if a := o.ask(early, n+20, orWait, kept); a.what != inLine {
+	if a := o.ask(early, n+20, orWait, kept); a.what != queued {
 		t.Fatalf("behind one that waits: %+v", a)
 	}
 	if a := o.ask(late, n+9, orWait, kept); a.what != holds {
-		t.Fatalf("the first in line: %+v", a)
+		t.Fatalf("the first in the queue: %+v", a)
 	}
 	o.release(late)
 	o.release(early)
@@ -157,12 +155,17 @@ func TestYieldOnOneNode(t *testing.T) {
 
 // A request that comes after its ticket was released does nothing, where it was
 // known to be still on its way.
-func TestStrayOnOneNode(t *testing.T) {
+func TestLateOnOneNode(t *testing.T) {
 	o := newOneNode(t)
-	name := fmt.Sprintf("stray-%d", time.Now().UnixNano())
+	name := fmt.Sprintf("late-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Second).UnixMicro()) //nolint:gosec // positive
-	tk := o.ticket(name, "stray")
-	o.d.nodes[0].stray("stray")
+	tk := o.ticket(name, "late")
+	// The request is sent, and its answer is lost.
+	late := o.d.acquireCall(tk, tk.r.TTL, n, 1, orWait, guessed)
+	if _, err := late.Ticket("late", false).(encoding.BinaryMarshaler).MarshalBinary(); err != nil {
+		t.Fatal(err)
+	}
+	o.d.nodes[0].unanswered.Note(late, io.EOF)
 	if err := o.d.Release(context.Background(), tk.r.Hold(0)); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("release of what is not there: %v", err)
 	}

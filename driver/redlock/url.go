@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 func init() { driver.Register("redlock", open) }
@@ -37,7 +38,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 			errs = append(errs, fmt.Errorf("host %q is given twice: want independent servers", h))
 		}
 	}
-	client, err := redisline.ClientOptions(u, 0)
+	client, err := redisqueue.ClientOptions(u, 0)
 	if err := errors.Join(append(errs, err, o.check())...); err != nil {
 		return nil, err
 	}
@@ -62,3 +63,10 @@ func nodeOptions(common *redis.UniversalOptions, host string, o options) *redis.
 	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
 	return s
 }
+
+// LogTo has go-redis log to l, or nowhere when l is nil. It is no Option, because
+// go-redis has one logger for the whole process, which unless it is set writes to
+// standard error what connections have failed: drivers return these errors and do not
+// touch it, since it is the program's, and other clients of the program log there too.
+// Call it once, before clients are made.
+func LogTo(l *slog.Logger) { redisqueue.LogTo(l) }

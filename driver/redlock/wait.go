@@ -2,28 +2,27 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"math/bits"
-	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // waiter is a ticket of this process that does not hold yet. Driver.mu guards
-// what is not constant.
+// what is not constant. Sets of nodes are bits.
 type waiter struct {
 	t      *ticket
-	room   *room // nil until it stands in line
 	wake   chan struct{}
+	asking bool   // a proposal is under way
 	may    uint64 // nodes on which it may hold
-	absent uint64 // nodes that do not know it
 	news   bool   // a node has told that it may hold, since the last attempt
-	asking bool   // an attempt is under way
+	absent uint64 // nodes that do not know it
 	broken uint64 // nodes that told that it was removed by force
+
+	released bool // Release removes it from all nodes
 }
 
-// register makes notices for a ticket arrive from now on.
+// register makes notifications for a ticket arrive from now on.
 func (d *Driver) register(t *ticket) *waiter {
 	w := &waiter{t: t, wake: make(chan struct{}, 1), asking: true}
 	d.mu.Lock()
@@ -32,45 +31,19 @@ func (d *Driver) register(t *ticket) *waiter {
 	return w
 }
 
-// enter begins the heartbeats of a ticket that stands in line.
-func (d *Driver) enter(w *waiter, v *vote) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	name := w.t.r.Name
-	rm := d.rooms[name]
-	if rm == nil {
-		rm = newRoom(name, w.t.key, len(d.nodes))
-		d.rooms[name] = rm
-	}
-	rm.every = min(rm.every, max(redisline.Quickest, w.t.r.TTL))
-	w.room = rm
-	w.asking = false
-	rm.waiters[w.t.r.ID] = w
-	v.mu.Lock()
-	for i, a := range v.answers {
-		if v.heard[i] && a.what == inLine {
-			rm.look(i, a.outlook)
-		}
-	}
-	v.mu.Unlock()
-	d.plan(rm)
-	w.stir()
-}
-
 func (d *Driver) depart(w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.waiters, w.t.r.ID)
-	rm := w.room
-	if rm == nil {
-		return
-	}
-	delete(rm.waiters, w.t.r.ID)
-	delete(rm.away, w)
-	if len(rm.waiters) == 0 && d.rooms[rm.name] == rm {
-		delete(d.rooms, rm.name)
-		rm.alarm.Stop()
-	}
+}
+
+// settle notes that no proposal is under way any more.
+func (d *Driver) settle(w *waiter) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w.asking = false
+	w.absent = 0 // it was put in the queue
+	w.stir()
 }
 
 func (w *waiter) stir() {
@@ -99,16 +72,15 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 		select {
 		case <-w.wake:
 		case <-ctx.Done():
-			return driver.Grant{}, redisline.Ended(ctx, d.outage(w.room))
-		case <-d.closing:
+			return driver.Grant{}, redisqueue.Ended(ctx, d.outage(w))
+		case <-d.life.Closing:
 			return driver.Grant{}, driver.ErrClosed
 		}
 		due, lost := d.look(w)
-		switch {
-		case lost:
-			d.dispose(w.t.r.Hold(0), w.t.r.TTL)
+		if lost {
 			return driver.Grant{}, driver.ErrLost
-		case !due:
+		}
+		if !due {
 			continue
 		}
 		g, ok, err := d.attempt(ctx, w)
@@ -122,7 +94,11 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 func (d *Driver) look(w *waiter) (due, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if most := len(d.nodes) - d.quorum; bits.OnesCount64(w.absent|w.broken) > most {
+	if w.released {
+		return false, true
+	}
+	if bits.OnesCount64(w.absent|w.broken) > d.minority() {
+		d.dispose(w.t.r.Hold(0), w.t.r.TTL)
 		return false, true
 	}
 	if !w.news || bits.OnesCount64(w.may) < d.quorum {
@@ -136,72 +112,119 @@ func (d *Driver) look(w *waiter) (due, lost bool) {
 // nodes have told one after the other. What they give counts if it is a
 // majority at once; else it is given back.
 func (d *Driver) attempt(ctx context.Context, w *waiter) (g driver.Grant, ok bool, err error) {
-	v, err := d.vote(ctx, w.t, w.t.number, orWait, kept)
+	p, err := d.propose(ctx, w.t, w.t.number, orWait, kept)
 	if err != nil {
-		if ctx.Err() != nil && d.outage(w.room) != nil {
-			err = redisline.Ended(ctx, d.outage(w.room))
+		if why := d.outage(w); ctx.Err() != nil && why != nil {
+			err = redisqueue.Ended(ctx, why)
 		}
 		return g, false, err
 	}
-	switch v.verdict {
+	switch p.outcome {
 	case granted:
-		return d.grant(w.t, v), true, nil
+		return d.grant(w.t, p), true, nil
 	case gone:
 		return g, false, driver.ErrLost
 	}
-	d.mu.Lock()
-	w.asking = false
-	w.absent = 0 // it was put in line again
-	d.mu.Unlock()
-	d.yield(w, v)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.plan(w.room)
-	w.stir()
+	d.settle(w)
+	d.yield(w, p)
 	return g, false, nil
 }
 
-// outage is what keeps a room's waiters from hearing of a majority, if anything.
-func (d *Driver) outage(rm *room) error {
+// yield takes back a hold that has no majority: the ticket waits again there,
+// and whoever is first is told.
+func (d *Driver) yield(w *waiter, p *proposal) {
+	sure, perhaps := p.given()
+	for _, n := range d.nodes {
+		if (sure|perhaps)&(1<<n.index) != 0 {
+			d.yieldOn(n, w, p.attempt)
+		}
+	}
+}
+
+func (d *Driver) yieldOn(n *node, w *waiter, attempt int64) {
+	n.send(d.yieldCall(w.t, attempt), func(v any, err error) {
+		if err == nil && v == int64(1) {
+			d.ready(w, n.index, false)
+		}
+	})
+}
+
+// outage is what keeps a waiter from hearing of a majority, if anything.
+func (d *Driver) outage(w *waiter) error { return d.majorityOf(d.heartbeats.Errs(w.t.r.Name)) }
+
+// keepAlive sends a node a heartbeat.
+func (d *Driver) keepAlive(node int, name string, tickets []string, answer func(any, error)) {
+	d.nodes[node].send(d.heartbeatCall(name, tickets), answer)
+}
+
+// heard takes in how a ticket stands on a node. One that the node does not know, as it
+// says for the second time, is put in its queue again: the node was down, or has lost it.
+func (d *Driver) heard(node int, id string, state int64, lapsed bool) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	down := 0
-	for _, err := range rm.errs {
-		if err != nil {
-			down++
-		}
-	}
-	if down <= len(d.nodes)-d.quorum {
-		return nil
-	}
-	return d.unreached(rm.errs, func(i int) bool { return rm.errs[i] == nil })
-}
-
-// deaf says why so few nodes can tell this process of anything that they are no
-// majority, or returns nil.
-func (d *Driver) deaf() error {
-	errs := make([]error, len(d.nodes))
-	up := 0
-	for i, n := range d.nodes {
-		if n.listener.Up() {
-			up++
-		} else if errs[i] = n.listener.Err(); errs[i] == nil {
-			errs[i] = errors.New("no answer to SUBSCRIBE")
-		}
-	}
-	if up >= d.quorum {
-		return nil
-	}
-	return d.unreached(errs, func(i int) bool { return errs[i] == nil })
-}
-
-// hear is called with each notice of a node to this process.
-func (d *Driver) hear(node int, notice string) {
-	if notice == "" {
+	w := d.waiters[id[1:]]
+	if w == nil || w.asking {
+		d.mu.Unlock()
 		return
 	}
-	id := notice[1:]
-	switch notice[0] {
+	again := false
+	if state == redisqueue.IsGone {
+		again = w.absent&(1<<node) != 0
+		w.absent |= 1 << node
+		if lapsed { // others may have seen that it was gone: it does not come back
+			w.absent = 1<<len(d.nodes) - 1
+		}
+		w.stir()
+	}
+	d.mu.Unlock()
+	switch {
+	case again:
+		d.requeue(d.nodes[node], w)
+	case state == redisqueue.IsGone:
+		d.heartbeats.AskAll(w.t.r.Name)
+	case state == redisqueue.MayHold:
+		d.ready(w, node, true)
+	case state == redisqueue.IsHeld:
+		// A request came there after what was to undo it.
+		d.yieldOn(d.nodes[node], w, w.t.attempts.Load())
+	}
+}
+
+// requeue puts a ticket in the queue of a node that a majority has.
+func (d *Driver) requeue(n *node, w *waiter) {
+	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, 0, justWait, kept)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiters[w.t.r.ID] != w || w.asking || bits.OnesCount64(w.absent) > d.minority() {
+		return
+	}
+	// Its release has not been sent, so this comes before it.
+	n.send(c, func(v any, err error) {
+		if err != nil { // perhaps told at once, with mu held
+			return
+		}
+		if a, err := parseAcquire(v); err == nil && a.what == queued {
+			d.known(w, n.index, a.ready)
+		}
+	})
+}
+
+// known notes that a node has a ticket in its queue.
+func (d *Driver) known(w *waiter, node int, ready bool) {
+	d.mu.Lock()
+	w.absent &^= 1 << node
+	d.mu.Unlock()
+	if ready {
+		d.ready(w, node, true)
+	}
+}
+
+// hear is called with each notification of a node to this process.
+func (d *Driver) hear(node int, text string) {
+	if text == "" {
+		return
+	}
+	id := text[1:]
+	switch text[0] {
 	case noticeReady:
 		d.mu.Lock()
 		w, t := d.waiters[id], d.held[id]
@@ -213,63 +236,51 @@ func (d *Driver) hear(node int, notice string) {
 			d.ready(w, node, true)
 		}
 	case noticeGone:
-		d.removed(id, 1<<node)
+		d.removed(id, node)
 	case noticeLost:
 		d.hearLoss(node, id)
 	}
 }
 
-// removed notes that nodes have removed a ticket though it waits.
-func (d *Driver) removed(id string, nodes uint64) {
+// removed notes that a node has removed a ticket though it waits.
+func (d *Driver) removed(id string, node int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w := d.waiters[id]; w != nil {
-		w.broken |= nodes
+		w.broken |= 1 << node
 		w.stir()
 	}
 }
 
-// rejoin puts a ticket in line again on a node that does not know it: the node
-// was down, or has lost it.
-func (d *Driver) rejoin(n *node, w *waiter) {
-	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, 0, justJoin, kept)
-	c.done = func(v any, err error) {
-		if err != nil { // perhaps told by add, with mu held
-			return
-		}
-		a, err := parseAcquire(v)
-		if err != nil || a.what != inLine {
-			return
-		}
-		d.mu.Lock()
-		w.absent &^= 1 << n.index
-		d.mu.Unlock()
-		if a.ready {
-			d.ready(w, n.index, true)
-		}
-	}
+// giveUp ends the wait for a ticket that Release is about to remove: it must not be
+// proposed again, nor removed before.
+func (d *Driver) giveUp(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiters[w.t.r.ID] == w && !w.asking { // its release has not gone out
-		n.add(c)
+	if w := d.waiters[id]; w != nil {
+		w.released = true
+		w.stir()
 	}
 }
 
-func (d *Driver) beatCall(rm *room, asked []*waiter) *call {
-	args := make([]any, 0, 1+len(asked))
-	args = append(args, d.channel)
-	for _, w := range asked {
-		args = append(args, redisline.Kind(w.t.r.Shared)+w.t.r.ID)
+// hearLoss passes on that a ticket of this process was broken, when so many
+// nodes have told of it that it holds on no majority.
+func (d *Driver) hearLoss(node int, text string) {
+	h, ok := redisqueue.ParseLoss(text)
+	if !ok {
+		return
 	}
-	return &call{script: d.keys.Script(redisline.RedlockBeat), keys: []string{rm.key}, args: args}
-}
-
-// recheck asks after all tickets: notices may have been missed.
-func (d *Driver) recheck() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, rm := range d.rooms {
-		rm.all = true
-		d.beatAt(rm, time.Now())
+	lost := false
+	if _, held := d.held[h.ID]; held {
+		d.losses[h.ID] |= 1 << node
+		if lost = bits.OnesCount64(d.losses[h.ID]) > d.minority(); lost {
+			delete(d.losses, h.ID)
+			delete(d.held, h.ID)
+		}
+	}
+	d.mu.Unlock()
+	if lost && d.tell != nil {
+		d.tell(h, redisqueue.ErrRemoved)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockerproject/locker/driver/internal/redisline"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // ACLCommands are the commands that a user of the nodes needs the right to,
@@ -16,7 +17,7 @@ const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " 
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember getrange " +
 	"publish subscribe unsubscribe ping select scan"
 
-// Notices to the channel of a process: one letter and what follows.
+// Notifications to the channel of a process: one letter and what follows.
 const (
 	noticeReady = 'g' // id: it may hold on this node
 	noticeLost  = 'l' // id token x|s name: a holder's ticket was broken
@@ -46,14 +47,14 @@ func (d *Driver) millis(ttl time.Duration) int64 {
 // mark is the value of the main key while shared tickets hold.
 const mark = "redlock *"
 
-// form is what redlock_line.lua keeps of a ticket: "round since channel limit
+// form is what redlock_queue.lua keeps of a ticket: "round since channel limit
 // ownerlength owner note".
-var form = redisline.Form{Head: 1}
+var form = redisqueue.Form{Head: 1}
 
 // What a ticket's process asks a node for, and where its number comes from.
 const (
-	orWait   = 'w' // hold, or else wait in line
-	justJoin = 'j' // wait in line
+	orWait   = 'w' // hold, or else wait in the queue
+	justWait = 'j' // wait in the queue
 	orLeave  = 't' // hold, or else leave nothing
 
 	guessed = 'n'
@@ -62,23 +63,62 @@ const (
 	mended  = 'm' // the ticket holds on a majority
 )
 
+// scripts are all that are in use.
+var scripts = []*redisqueue.Script{
+	redisqueue.RedlockAcquire, redisqueue.RedlockYield, redisqueue.RedlockRelease, redisqueue.RedlockRenew,
+	redisqueue.RedlockKeepAlive, redisqueue.RedlockBreak, redisqueue.RedlockInspect, redisqueue.Ping, redisqueue.Protocol,
+}
+
+func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqueue.Call {
+	return redisqueue.NewCall(d.keys.Script(s), keys, args...)
+}
+
 // acquireCall asks a node for a ticket; if it holds, it does for ttl.
-func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, round int64, mode, origin byte) *call {
-	return &call{
-		script: d.keys.Script(redisline.RedlockAcquire),
-		keys:   []string{t.key, d.fences()},
-		args: []any{
-			t.r.ID, number, d.millis(ttl), redisline.Kind(t.r.Shared) + string([]byte{mode, origin}),
-			t.bucket, round, t.record,
-		},
-		id: t.r.ID,
+func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, attempt int64, mode, origin byte) *redisqueue.Call {
+	c := d.call(redisqueue.RedlockAcquire, []string{t.key, d.fences()}, nil, number, d.millis(ttl),
+		redisqueue.Kind(t.r.Shared)+string([]byte{mode, origin}), t.bucket, attempt, t.record)
+	c.SetArg(0, c.Ticket(t.r.ID, false))
+	return c
+}
+
+// yieldCall has a ticket wait again that holds since an attempt.
+func (d *Driver) yieldCall(t *ticket, attempt int64) *redisqueue.Call {
+	c := d.call(redisqueue.RedlockYield, []string{t.key}, nil, attempt)
+	c.SetArg(0, c.Ticket(t.r.ID, false)) // it queues the ticket
+	return c
+}
+
+func (d *Driver) releaseCall(n *node, h driver.Hold) *redisqueue.Call {
+	keys := []string{d.keys.Main(h.Name)}
+	if n.unanswered.Requests(h.ID) > 0 {
+		return d.call(redisqueue.RedlockRelease, keys, h.ID, 1)
 	}
+	return d.call(redisqueue.RedlockRelease, keys, h.ID)
+}
+
+func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
+	keys := make([]string, len(rs))
+	args := make([]any, 0, 2*len(rs))
+	for i, r := range rs {
+		keys[i] = d.keys.Main(r.Name)
+		args = append(args, r.ID, d.millis(r.TTL))
+	}
+	return d.call(redisqueue.RedlockRenew, keys, args...)
+}
+
+func (d *Driver) heartbeatCall(name string, tickets []string) *redisqueue.Call {
+	args := make([]any, 0, 1+len(tickets))
+	args = append(args, d.channel)
+	for _, t := range tickets {
+		args = append(args, t)
+	}
+	return d.call(redisqueue.RedlockKeepAlive, []string{d.keys.Main(name)}, args...)
 }
 
 // What a node has answered to a request for a ticket.
 const (
 	holds    = 1
-	inLine   = 2
+	queued   = 2
 	refused  = 0 // the number is too small
 	blocked  = 3
 	known    = 4 // by another number, which it keeps
@@ -88,12 +128,12 @@ const (
 // answer is what a node has answered.
 type answer struct {
 	what    int64
-	now     int64             // the node's clock, µs
-	floor   uint64            // refused: what a number has to be above; known: the number
-	ahead   []string          // the shared tickets ahead, where there is a limit: all if it holds, else as many as that
-	ready   bool              // in line: it may hold
-	foreign bool              // blocked: by another library's lock that is not a string
-	outlook redisline.Outlook // in line
+	now     int64              // the node's clock, µs
+	floor   uint64             // refused: what a number has to be above; known: the number
+	ahead   []string           // the shared tickets ahead, where there is a limit: all if it holds, else as many as that
+	ready   bool               // queued: it may hold
+	foreign bool               // blocked: by another library's lock that is not a string
+	outlook redisqueue.Outlook // queued
 }
 
 func texts(list []any) (all []string) {
@@ -107,12 +147,12 @@ func texts(list []any) (all []string) {
 func parseAcquire(v any) (a answer, err error) {
 	list, ok := v.([]any)
 	if !ok || len(list) < 2 {
-		return a, redisline.Unexpected("acquire", v)
+		return a, redisqueue.Unexpected("acquire", v)
 	}
 	a.what, ok = list[0].(int64)
 	now, ok2 := list[1].(int64)
 	if !ok || !ok2 {
-		return a, redisline.Unexpected("acquire", v)
+		return a, redisqueue.Unexpected("acquire", v)
 	}
 	a.now = now
 	switch rest := list[2:]; a.what {
@@ -136,15 +176,15 @@ func parseAcquire(v any) (a answer, err error) {
 				return a, nil
 			}
 		}
-	case inLine:
+	case queued:
 		if len(rest) == 2 {
 			after, ok1 := rest[0].(int64)
 			flags, ok2 := rest[1].(int64)
-			a.outlook, a.ready = redisline.ParseOutlook(after, flags), flags&4 != 0
+			a.outlook, a.ready = redisqueue.ParseOutlook(after, flags), flags&4 != 0
 			if ok1 && ok2 {
 				return a, nil
 			}
 		}
 	}
-	return a, redisline.Unexpected("acquire", v)
+	return a, redisqueue.Unexpected("acquire", v)
 }

@@ -20,15 +20,15 @@ import (
 func TestConformance(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.db")
 	const sweep = 2 * time.Second // see TestSweep
-	disk := &disk{gate: link.NewGate()}
+	disk := &disk{interceptor: link.NewInterceptor()}
 	conformance.Run(t, conformance.Harness{
 		Open: func(context.Context) (driver.Driver, error) {
-			return sqlite.New(path, sqlite.WithThrough(disk.pass), sqlite.WithSweep(sweep))
+			return sqlite.New(path, sqlite.WithInterceptor(disk.pass), sqlite.WithSweep(sweep))
 		},
 		OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
-			g := link.NewGate()
-			d, err := sqlite.New(path, sqlite.WithThrough(func(ctx context.Context, access func() error) error {
-				return g.Pass(ctx, func() error { return disk.pass(ctx, access) })
+			g := link.NewInterceptor()
+			d, err := sqlite.New(path, sqlite.WithInterceptor(func(ctx context.Context, access func() error) error {
+				return g.Intercept(ctx, func() error { return disk.pass(ctx, access) })
 			}), sqlite.WithSweep(sweep))
 			return d, g, err
 		},
@@ -40,19 +40,19 @@ func TestConformance(t *testing.T) {
 
 // disk is the store of an embedded database, as a server that can fail.
 type disk struct {
-	gate *link.Gate
-	dead atomic.Bool
+	interceptor *link.Interceptor
+	dead        atomic.Bool
 }
 
 var errDead = driver.Unavailable(errors.New("the disk fails"))
 
 func (d *disk) Kill()   { d.dead.Store(true) }
 func (d *disk) Start()  { d.dead.Store(false) }
-func (d *disk) Pause()  { d.gate.Cut() }
-func (d *disk) Resume() { d.gate.Heal() }
+func (d *disk) Pause()  { d.interceptor.Cut() }
+func (d *disk) Resume() { d.interceptor.Heal() }
 
 func (d *disk) pass(ctx context.Context, access func() error) error {
-	return d.gate.Pass(ctx, func() error {
+	return d.interceptor.Intercept(ctx, func() error {
 		if d.dead.Load() {
 			return errDead
 		}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,57 +13,54 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-func init() { driver.Register("sqlite", openURL) }
-
-// DefaultBusyTimeout is how long a request waits for other processes to end their
-// transactions, unless WithBusyTimeout says otherwise.
+// DefaultBusyTimeout is how long a request waits for other processes to end their transactions, unless
+// WithBusyTimeout sets another time.
 const DefaultBusyTimeout = 5 * time.Second
 
 const (
 	liveness  = 4 * time.Second // of a process that waits, after a heartbeat
 	heartbeat = liveness / 4
 
-	pollInterval    = 250 * time.Millisecond // of who waits and is notified: for what expires
+	pollInterval    = 250 * time.Millisecond // of a process that waits: for what expires
 	pollWithoutPipe = 20 * time.Millisecond
-	afterFailure    = 100 * time.Millisecond
-	sweepInterval   = 20 * time.Second // of who does not wait
+	retryInterval   = 100 * time.Millisecond
+	sweepInterval   = 20 * time.Second // of a process that does not wait
 	crashSlack      = 500 * time.Millisecond
 
-	lossKept   = time.Minute // how long a process may take to hear of a break
+	lossKept   = time.Minute // how long a process may take to learn of a break
 	closeBound = 100 * time.Millisecond
 )
 
-// Option changes how New works with a file.
+// Option changes how New opens a file.
 type Option func(*options)
 
 type options struct {
-	create  bool
-	busy    time.Duration
-	sweep   time.Duration
-	through through
+	create    bool
+	busy      time.Duration
+	sweep     time.Duration
+	intercept interceptor
 }
 
-// WithoutCreate keeps New from making the file, and tables in it.
+// WithoutCreate makes New fail if the file, or the tables in it, do not exist.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
 
-// WithBusyTimeout sets how long a request waits for other processes to end their
-// transactions before it fails; 5 s unless it is given. They take less than a millisecond, unless
-// the disk hangs or a process is stopped in the middle of one.
+// WithBusyTimeout sets how long a request waits for other processes to end their transactions before it fails;
+// the default is 5 s. Transactions take less than a millisecond, unless the disk hangs or a process is stopped
+// inside one.
 func WithBusyTimeout(d time.Duration) Option { return func(o *options) { o.busy = d } }
 
-// Driver takes tickets in a database file. See the package comment.
+// Driver keeps tickets in a database file. See the package comment.
 type Driver struct {
 	s       *store
 	sweep   time.Duration
-	process string // its row, and its pipe
+	process string // the ID of its row and the name of its pipe
 	tell    func(driver.Hold, error)
 
-	listening sync.Once
-	listener  *listener     // once a ticket was asked for
-	watching  chan struct{} // closed when the background task has ended
-	resting   atomic.Bool   // it does not look often: nobody waits
-
-	waiters waiters
+	started  sync.Once
+	listener *listener     // set with the first Acquire
+	ended    chan struct{} // closed when the background task has ended
+	idle     atomic.Bool   // the background task does not poll: nobody waits
+	waiters  waiters
 
 	closing chan struct{}
 	closed  sync.Once
@@ -79,10 +77,10 @@ var (
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
-// New opens the database file at path, and makes it, with its folder, if it is not
-// there. Several drivers may use one file, in one process or in many.
+// New opens the database file at path. If the file or its folder does not exist, New makes it. Several drivers
+// may use one file, in one process or in many.
 func New(path string, opts ...Option) (*Driver, error) {
-	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, through: direct}
+	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
@@ -99,7 +97,7 @@ func New(path string, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("sqlite: opening %s: %w", path, err)
 	}
 	return &Driver{
-		s: s, sweep: o.sweep, process: rand.Text(), watching: make(chan struct{}), closing: make(chan struct{}),
+		s: s, sweep: o.sweep, process: rand.Text(), ended: make(chan struct{}), closing: make(chan struct{}),
 		waiters: waiters{byID: make(map[string]*waiter)},
 	}, nil
 }
@@ -115,38 +113,130 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
-// Ping implements driver.Pinger: it writes, as every acquisition does.
-func (d *Driver) Ping(ctx context.Context) error {
-	_, err := ask(ctx, d.s, d.closing, writes, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
-	return err
+// Acquire implements driver.Driver. One transaction queues the ticket, and grants it if it is grantable.
+// Otherwise the background task claims the grant later.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	select {
+	case <-d.closing:
+		return driver.Grant{}, driver.ErrClosed
+	default:
+	}
+	d.start() // before the ticket is queued, so that no notification is missed
+	w := &waiter{name: r.Name, answer: make(chan answer, 1)}
+	defer d.waiters.remove(r.ID, w)
+
+	asked := time.Now()
+	token, err := run(ctx, d.s, d.closing, acquires, func(t *tx) (uint64, error) { return t.acquire(d, r, w) })
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if token != 0 {
+		return driver.Grant{Token: token, Asked: asked}, nil
+	}
+	if d.idle.Load() {
+		d.listener.wake()
+	}
+	if r.Joined != nil {
+		r.Joined()
+	}
+	select {
+	case a := <-w.answer:
+		return a.grant, a.err
+	case <-ctx.Done():
+		return driver.Grant{}, errors.Join(context.Cause(ctx), d.s.lastError())
+	case <-d.closing:
+		return driver.Grant{}, driver.ErrClosed
+	}
 }
 
-// Close implements driver.Driver.
-func (d *Driver) Close() error {
-	d.closed.Do(func() {
-		close(d.closing)
-		begun := time.Now()
-		d.listening.Do(func() { close(d.watching) }) // nobody listens, and nobody will
-		if d.listener != nil {
-			d.leave()
-			d.listener.close()
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// RenewAll implements driver.BatchRenewer, in one transaction.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs, err := run(ctx, d.s, d.closing, writes, func(t *tx) ([]error, error) {
+		errs := make([]error, len(rs))
+		for i, r := range rs {
+			n, _, err := t.count(sqlExtend, t.after(r.TTL), []byte(r.Name), r.ID)
+			if err != nil {
+				return nil, err
+			}
+			if n == 0 { // expired tickets were removed at the beginning of the transaction
+				errs[i] = driver.ErrLost
+			}
 		}
-		d.s.close(max(0, closeBound-time.Since(begun)) + 20*time.Millisecond)
-		<-d.watching
+		return errs, nil
 	})
-	return nil
+	if err != nil {
+		errs = make([]error, len(rs))
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return errs
 }
 
-// leave removes the tickets that wait, and the process, unless the store is slow.
-func (d *Driver) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-	defer cancel()
-	// What is not removed now expires: nobody needs the error.
-	_, _ = ask(ctx, d.s, nil, writes, func(t *tx) (struct{}, error) {
-		names, err := t.names(sqlLeaveTickets, d.process)
+// Release implements driver.Driver.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	return d.remove(ctx, h.Name, func(t *tx, tk ticket) error {
+		switch {
+		case tk.process == d.process: // end its Acquire if it still waits
+			d.waiters.deliver(tk.ID, answer{err: driver.ErrLost})
+		case !tk.held:
+			return t.recordLoss(tk)
+		}
+		return nil
+	}, sqlFind, h.ID)
+}
+
+// Break implements driver.Breaker. It notifies the process of the ticket.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	return d.remove(ctx, name, (*tx).recordLoss, sqlFindToken, int64(token)) //nolint:gosec // no ticket has a greater one
+}
+
+// remove deletes the ticket that a query finds, after before has been called for it.
+func (d *Driver) remove(ctx context.Context, name string, before func(*tx, ticket) error, query string, key any) error {
+	_, err := run(ctx, d.s, d.closing, writes, func(t *tx) (struct{}, error) {
+		tk, found, err := t.find(name, query, key)
+		if err == nil && !found {
+			err = driver.ErrLost
+		}
 		if err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, errors.Join(t.exec(sqlLeave, d.process), t.settleAll(names))
+		return struct{}{}, cmp.Or(before(t, tk), t.exec(sqlDelete, tk.Token), t.settle(name))
 	})
+	return err
+}
+
+// Inspect implements driver.Driver. It reads, and waits for no other process.
+func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return run(ctx, d.s, d.closing, reads, func(t *tx) ([]driver.Ticket, error) { return t.show(name) })
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	return run(ctx, d.s, d.closing, reads, func(t *tx) ([]string, error) { return t.names(sqlList, t.now) })
+}
+
+// Ping implements driver.Pinger. It writes, as every acquisition does.
+func (d *Driver) Ping(ctx context.Context) error {
+	_, err := run(ctx, d.s, d.closing, acquires, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
+	return err
+}
+
+// Close implements driver.Driver. Waiting tickets that the core has not released expire.
+func (d *Driver) Close() error {
+	d.closed.Do(func() {
+		close(d.closing)
+		d.started.Do(func() { close(d.ended) }) // if the background task was not started, it never will be
+		if d.listener != nil {
+			d.listener.close()
+		}
+		d.s.close(closeBound)
+		<-d.ended
+	})
+	return nil
 }

@@ -1,14 +1,38 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
-// WithThrough makes every access of the driver pass f.
-func WithThrough(f func(ctx context.Context, access func() error) error) Option {
-	return func(o *options) { o.through = f }
+// WithInterceptor calls f for every transaction of the driver.
+func WithInterceptor(f func(ctx context.Context, transaction func() error) error) Option {
+	return func(o *options) { o.intercept = f }
 }
 
 // WithSweep sets how often the driver looks for what has expired while it does not wait.
 func WithSweep(d time.Duration) Option { return func(o *options) { o.sweep = d } }
+
+// LimitPages sets the greatest size of the database, for the driver's connection. It
+// cannot be less than the present size.
+func (d *Driver) LimitPages(n int) error {
+	_, err := run(context.Background(), d.s, nil, reads, func(t *tx) (struct{}, error) {
+		var now int
+		return struct{}{}, t.s.conn.QueryRowContext(uninterrupted, fmt.Sprint("PRAGMA max_page_count = ", n)).Scan(&now)
+	})
+	return err
+}
+
+// ErrAborted is the error of Abort.
+var ErrAborted = errors.New("aborted")
+
+// Abort executes a statement in a transaction that fails after it.
+func (d *Driver) Abort(query string) error {
+	_, err := run(context.Background(), d.s, nil, writes, func(t *tx) (struct{}, error) {
+		return struct{}{}, cmp.Or(t.exec(query), ErrAborted)
+	})
+	return err
+}

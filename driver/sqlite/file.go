@@ -10,18 +10,17 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-
-	_ "modernc.org/sqlite" // the database, as "sqlite"
 )
 
-// openStore opens the file, and makes it, its folder and its tables if create says so.
+// openStore opens the file. If create is set it makes the file, its folder and its tables where they do not
+// exist.
 func openStore(ctx context.Context, path string, o options) (*store, error) {
 	s := &store{
-		busy: o.busy, through: o.through, stmts: make(map[string]*sql.Stmt),
-		jobs: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
+		busy: o.busy, intercept: o.intercept, stmts: make(map[string]*sql.Stmt),
+		first: make(chan func()), jobs: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	var err error
-	if s.boot, err = boot(); err != nil {
+	if s.boot, err = bootID(); err != nil {
 		return nil, err
 	}
 	if s.path, err = prepare(path, o.create); err != nil {
@@ -30,7 +29,7 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 	if s.opened, err = os.Stat(s.path); err != nil {
 		return nil, err
 	}
-	// The file was made above, with its mode: mode=rw makes none.
+	// With mode=rw SQLite makes no file: prepare has made it, with its mode.
 	dsn := url.URL{Scheme: "file", Path: s.path, RawQuery: "mode=rw"}
 	if s.pool, err = sql.Open("sqlite", dsn.String()); err != nil {
 		return nil, err
@@ -41,13 +40,13 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(s.explain(err), s.release())
 	}
-	go s.run()
+	go s.serve()
 	return s, nil
 }
 
-// prepare makes the file, if need be, and returns its path without symbolic links.
-// A file that is there must not be opened but by SQLite: closing it would give up
-// the locks that SQLite holds on it in this process.
+// prepare makes the file if it does not exist, and returns its path without symbolic links. An existing file
+// must be opened by SQLite only: closing another descriptor of it would release the locks that SQLite holds in
+// this process.
 func prepare(path string, create bool) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -58,13 +57,10 @@ func prepare(path string, create bool) (string, error) {
 			return "", fmt.Errorf("making the folder of the file: %w", err)
 		}
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		switch {
-		case err == nil:
+		if err == nil {
 			err = f.Close()
-		case errors.Is(err, fs.ErrExist):
-			err = nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("making the file: %w", err)
 		}
 	}
@@ -78,17 +74,16 @@ func prepare(path string, create bool) (string, error) {
 	if st, err := os.Stat(resolved); err != nil || !st.Mode().IsRegular() {
 		return "", errors.Join(fmt.Errorf("%s is not a file", resolved), err)
 	}
-	return resolved, checkPlace(resolved)
+	return resolved, checkFileSystem(resolved)
 }
 
-// setUp sees whether the tables are for us, and makes them if there are none. Several
-// processes may do so at once.
+// setUp checks the tables, and makes them if there are none. Several processes may do so at the same time.
 func (s *store) setUp(ctx context.Context, create bool) error {
 	ready := false
-	attempt := func(k kind) error {
-		return s.patiently(ctx, func() error {
-			return s.transact(k, func(t *tx) (err error) {
-				ready, err = t.setUp(k, create)
+	attempt := func(m mode) error {
+		return s.retryBusy(ctx, func() error {
+			return s.attempt(m, func(t *tx) (err error) {
+				ready, err = t.setUp(m, create)
 				return err
 			})
 		})
@@ -96,15 +91,15 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	if err := attempt(reads); err != nil {
 		return err
 	}
-	var mode string
-	err := s.patiently(ctx, func() error {
-		// With a write-ahead log, NORMAL keeps the database whole whatever happens; a loss of
-		// power may take the last commits, which sqlSkipTokens makes up for.
+	var journal string
+	err := s.retryBusy(ctx, func() error {
+		// With a write-ahead log, NORMAL keeps the database whole in any case. A loss of power may take the
+		// last commits, for which sqlSkipTokens makes up.
 		_, err := s.conn.ExecContext(ctx, "PRAGMA synchronous = NORMAL")
-		return cmp.Or(err, s.conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode))
+		return cmp.Or(err, s.conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&journal))
 	})
-	if err == nil && mode != "wal" {
-		err = fmt.Errorf("the file system is not fit for a write-ahead log: journal_mode stays %q", mode)
+	if err == nil && journal != "wal" {
+		err = fmt.Errorf("the file system does not support a write-ahead log: journal_mode stays %q", journal)
 	}
 	if err != nil || ready {
 		return err
@@ -112,48 +107,39 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	return attempt(writes)
 }
 
-// setUp tells whether the tables are there, and of this boot. If it writes, it makes them,
-// or empties them after a reboot: then all leases are over. What is not ours is an error.
-func (t *tx) setUp(k kind, create bool) (ready bool, err error) {
+// setUp reports whether the tables exist and are of this boot. If it may write, it makes them or, after a
+// reboot, empties them: then all leases are over. It fails if the file is not for this program.
+func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	var application, tables int64
 	_, err1 := t.row([]any{&application}, "PRAGMA application_id")
 	_, err2 := t.row([]any{&tables}, "SELECT count(*) FROM sqlite_master")
 	if err := cmp.Or(err1, err2); err != nil {
 		return false, err
 	}
-	if tables == 0 {
-		switch {
-		case !create:
-			return false, errors.New("the file is empty, and tables are not to be made in it")
-		case k == reads:
-			return false, nil
-		}
-		if _, err := t.s.conn.ExecContext(background, schema); err != nil {
-			return false, err
-		}
-		return true, t.exec(sqlFirstBoot, schemaVersion, t.s.boot)
-	}
-	if application != applicationID {
+	switch {
+	case tables == 0 && !create:
+		return false, errors.New("the file is empty, and tables are not to be made in it")
+	case tables > 0 && application != applicationID:
 		return false, errors.New("the file is an SQLite database of another program")
+	case tables > 0:
+		if err := t.check(); !errors.Is(err, errOtherBoot) {
+			return err == nil, err
+		}
 	}
-	err = t.check()
-	if !errors.Is(err, errOtherBoot) {
-		return err == nil, err
-	}
-	if k == reads {
+	if m == reads {
 		return false, nil
 	}
-	for _, query := range []string{sqlForgetTickets, sqlForgetProcesses, sqlForgetLosses, sqlSkipTokens} {
-		if err := t.exec(query); err != nil {
-			return false, err
-		}
+	if tables == 0 {
+		_, err = t.s.conn.ExecContext(uninterrupted, schema)
+		return true, cmp.Or(err, t.exec(sqlFirstBoot, schemaVersion, t.s.boot))
 	}
-	return true, t.exec(sqlBoot, t.s.boot)
+	_, err = t.s.conn.ExecContext(uninterrupted, sqlReboot)
+	return true, cmp.Or(err, t.exec(sqlBoot, t.s.boot))
 }
 
-// same fails when the file is not the one that was opened: whoever opens the path
-// now does not see what is locked here.
-func (s *store) same() error {
+// checkReplaced fails if the path has another file than the one that was opened: whoever opens the path now
+// does not see the locks in this one.
+func (s *store) checkReplaced() error {
 	st, err := os.Stat(s.path)
 	if err == nil && os.SameFile(st, s.opened) {
 		return nil

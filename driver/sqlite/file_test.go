@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -243,6 +244,34 @@ func TestSchemaExcludes(t *testing.T) {
 		SELECT name, 'other', process, owner, note, shared, permits, ttl, state, since, expires FROM tickets`)
 	if err == nil || !strings.Contains(err.Error(), "UNIQUE constraint failed: tickets.name") {
 		t.Errorf("a second exclusive holder: %v", err)
+	}
+}
+
+// A database that cannot grow is ErrUnavailable, and nothing is granted in it. See
+// TestDiskIsFull for a real disk, which needs the right to mount one.
+func TestDatabaseIsFull(t *testing.T) {
+	t.Parallel()
+	d := openAt(t, newPath(t))
+	if err := d.LimitPages(1); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	granted := 0
+	for ; err == nil && granted < 1000; granted++ { // there may be space left in the last pages
+		err = try(t, d, fmt.Sprint("full-", granted))
+	}
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "the disk is full") {
+		t.Fatalf("Acquire in a database that is full: %v", err)
+	}
+	name := fmt.Sprint("full-", granted-1) // the one that failed
+	if tickets, err := d.Inspect(ctx, name); err != nil || len(tickets) != 0 {
+		t.Errorf("the queue of a request that failed: %v, %v", tickets, err)
+	}
+	if err := d.LimitPages(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(t, d, name); err != nil {
+		t.Errorf("Acquire when there is space again: %v", err)
 	}
 }
 

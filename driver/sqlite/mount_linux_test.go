@@ -31,7 +31,7 @@ func mount(t *testing.T, size string) string {
 	return dir
 }
 
-// A full disk grants nothing and releases nothing, says so, and harms nothing.
+// On a full disk nothing is granted or released, errors say so, and nothing is damaged.
 func TestDiskIsFull(t *testing.T) {
 	t.Parallel()
 	dir := mount(t, "400k")
@@ -46,7 +46,7 @@ func TestDiskIsFull(t *testing.T) {
 		t.Fatal("the disk is not full")
 	}
 	var err error
-	for i := 0; err == nil && i < 100; i++ { // there may be room in the last page
+	for i := 0; err == nil && i < 100; i++ { // there may be space in the last page
 		err = try(t, d, fmt.Sprint("b", i))
 	}
 	full(t, "Acquire", err)
@@ -59,10 +59,10 @@ func TestDiskIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Release(ctx, r.Hold(0)); err != nil {
-		t.Errorf("Release when there is room: %v", err)
+		t.Errorf("Release when there is space: %v", err)
 	}
 	if err := try(t, d, "a"); err != nil {
-		t.Errorf("Acquire when there is room: %v", err)
+		t.Errorf("Acquire when there is space: %v", err)
 	}
 	integrity(t, path)
 }
@@ -74,8 +74,8 @@ func full(t *testing.T, what string, err error) {
 	}
 }
 
-// No room for the tables is said, and the file can be used when there is.
-func TestDiskIsFullFromTheBegin(t *testing.T) {
+// New fails if there is no space for the tables, and works when there is.
+func TestDiskIsFullAtFirst(t *testing.T) {
 	t.Parallel()
 	dir := mount(t, "64k")
 	path := filepath.Join(dir, "locks.db")

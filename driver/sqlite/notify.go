@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// pipeFolder is where the named pipes of those who use the database at path lie.
-func pipeFolder(path string) string { return path + "-notify" }
+// pipeFolder is the folder of the named pipes of the processes that use the database.
+func pipeFolder(db string) string { return db + "-notify" }
 
-// listener is where other processes notify this one: a named pipe, into which they
-// write a byte. What the byte is about stands in the database, so a full pipe loses nothing.
+// listener is where other processes notify this one: a named pipe, to which they write a byte. What has
+// happened is in the database, so a full pipe loses nothing.
 type listener struct {
 	path string
-	pipe *os.File // nil where there are none: then the process polls
-	kick chan struct{}
+	pipe *os.File      // nil if there are no pipes: then the process polls
+	self chan struct{} // without a pipe: notifications by the process itself
 }
 
 func listen(db, process string) *listener {
-	l := &listener{path: filepath.Join(pipeFolder(db), process), kick: make(chan struct{}, 1)}
+	l := &listener{path: filepath.Join(pipeFolder(db), process), self: make(chan struct{}, 1)}
 	l.pipe, _ = openPipe(db, l.path)
 	return l
 }
 
-// interval is how often to look without having been notified.
+// interval is how often to poll without a notification.
 func (l *listener) interval() time.Duration {
 	if l.pipe == nil {
 		return pollWithoutPipe
@@ -32,35 +32,31 @@ func (l *listener) interval() time.Duration {
 	return pollInterval
 }
 
-// wait returns true when the process was notified, and false after d or when l is closed.
-func (l *listener) wait(d time.Duration) bool {
+// wait returns when the process is notified, after d, or when l is closed.
+func (l *listener) wait(d time.Duration) {
 	if l.pipe == nil {
-		t := time.NewTimer(d)
-		defer t.Stop()
 		select {
-		case <-l.kick:
-			return true
-		case <-t.C:
-			return false
+		case <-l.self:
+		case <-time.After(d):
 		}
+		return
 	}
 	_ = l.pipe.SetReadDeadline(time.Now().Add(d))
 	var b [512]byte
 	_, err := l.pipe.Read(b[:])
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
-		time.Sleep(pollWithoutPipe) // it should not happen, and must not happen without end
+		time.Sleep(pollWithoutPipe) // not expected; do not loop without a pause
 	}
-	return err == nil
 }
 
-// wake is a notification by the process itself.
+// wake notifies the process itself.
 func (l *listener) wake() {
 	if l.pipe != nil {
 		notify(l.path)
 		return
 	}
 	select {
-	case l.kick <- struct{}{}:
+	case l.self <- struct{}{}:
 	default:
 	}
 }
@@ -71,5 +67,5 @@ func (l *listener) close() {
 		return
 	}
 	_ = os.Remove(l.path)
-	_ = l.pipe.Close() // which ends wait
+	_ = l.pipe.Close() // ends wait
 }

@@ -1,29 +1,29 @@
 -- The schema of github.com/lockerproject/locker/driver/sqlite, version 1.
--- Times are nanoseconds of the machine's clock since it was booted.
+-- Times are nanoseconds of the machine's clock, since it was booted.
 
 PRAGMA application_id = 0x6c6f636b; -- "lock"
 
--- One row: what the other tables are worth.
+-- One row: whom the other tables are for.
 CREATE TABLE store (
   one     INTEGER PRIMARY KEY CHECK (one = 1),
   version INTEGER NOT NULL, -- of this schema
-  boot    TEXT NOT NULL     -- of the kernel: after another one, nothing here is true any more
+  boot    TEXT NOT NULL     -- ID of the boot: after another boot all tickets are over
 ) STRICT;
 
--- One row a process that waits. Its waiting tickets live as long as it does.
+-- One row for each process that waits. Its waiting tickets live as long as the row.
 CREATE TABLE processes (
   id      TEXT PRIMARY KEY,
-  expires INTEGER NOT NULL -- unless there is a heartbeat before
+  expires INTEGER NOT NULL -- set by heartbeats
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX processes_expiry ON processes (expires);
 
--- One row a ticket. AUTOINCREMENT never gives a number twice, also after rows were removed.
+-- One row for each ticket. AUTOINCREMENT never gives a number twice, also after rows were removed.
 CREATE TABLE tickets (
   token   INTEGER PRIMARY KEY AUTOINCREMENT,
-  name    BLOB NOT NULL,        -- bytes: a name may hold what text does not
+  name    BLOB NOT NULL,        -- bytes: a name may contain NUL
   id      TEXT NOT NULL UNIQUE,
-  process TEXT NOT NULL,        -- to notify
+  process TEXT NOT NULL,        -- which is notified
   owner   BLOB NOT NULL,
   note    BLOB NOT NULL,
   shared  INTEGER NOT NULL,
@@ -43,7 +43,7 @@ CREATE INDEX tickets_permits ON tickets (name, permits) WHERE shared;
 CREATE INDEX tickets_expiry ON tickets (expires) WHERE expires IS NOT NULL;
 CREATE INDEX tickets_waiting ON tickets (process, state) WHERE state <> 'held';
 
--- Tickets that were broken, until their process has heard of it.
+-- Tickets that were broken, until their process knows of it.
 CREATE TABLE losses (
   token   INTEGER PRIMARY KEY,
   process TEXT NOT NULL,

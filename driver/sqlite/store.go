@@ -15,53 +15,69 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// store is the open database. One goroutine executes all accesses, one after the
-// other, on one connection: nobody else waits for the file, so that every method
-// returns when its context ends, also while the disk hangs (D16).
+// store is the open database. One goroutine executes all transactions, one after the other, on one connection.
+// Callers only wait for it, so that every method returns when its context ends, even while the disk hangs
+// (D16).
 type store struct {
-	path    string // without symbolic links
-	opened  os.FileInfo
-	boot    string
-	busy    time.Duration // how long to wait for other processes' transactions
-	through through
+	path      string      // without symbolic links
+	opened    os.FileInfo // of the file at path when it was opened
+	boot      string
+	busy      time.Duration // how long to wait for other processes' transactions
+	intercept interceptor
 
 	pool  *sql.DB
 	conn  *sql.Conn
-	stmts map[string]*sql.Stmt
+	stmts map[string]*sql.Stmt // prepared, by their text
 
-	jobs  chan func()   // to the goroutine
-	quit  chan struct{} // closed by close
-	ended chan struct{} // closed when the goroutine has returned
-	last  atomic.Pointer[error]
+	first chan func()           // to the goroutine: see mode
+	jobs  chan func()           // the same, for the other transactions
+	quit  chan struct{}         // closed by close
+	ended chan struct{}         // closed when the goroutine has returned
+	last  atomic.Pointer[error] // of the last transaction, if the store was unavailable
 }
 
-// through is what every access passes. In tests it may fail, or take its time.
-type through func(ctx context.Context, access func() error) error
+// interceptor is called for every transaction. Tests make it fail or wait.
+type interceptor func(ctx context.Context, transaction func() error) error
 
-func direct(_ context.Context, access func() error) error { return access() }
+func direct(_ context.Context, transaction func() error) error { return transaction() }
 
-// kind is what an access does first.
-type kind string
+// mode is how a transaction begins, and whether it is executed before the others of the
+// process. Leases and waiting tickets are lost unless they are renewed in time, so their
+// renewal must not queue behind a thousand acquisitions.
+type mode struct {
+	begin string
+	first bool
+}
 
-const (
-	reads  kind = "BEGIN"           // sees one state of the database, and waits for nobody
-	writes kind = "BEGIN IMMEDIATE" // is the only one of its kind at a time
+var (
+	reads    = mode{begin: "BEGIN"}                        // it sees one state of the database, and waits for nobody
+	acquires = mode{begin: "BEGIN IMMEDIATE"}              // there is one at a time that writes
+	writes   = mode{begin: "BEGIN IMMEDIATE", first: true} // the same, before the others
 )
 
-func (s *store) run() {
+// serve is the goroutine.
+func (s *store) serve() {
 	defer close(s.ended)
 	defer func() { _ = s.release() }() // every transaction is committed already
 	for {
 		select {
-		case f := <-s.jobs:
-			f()
+		case job := <-s.first:
+			job()
+			continue
+		default:
+		}
+		select {
+		case job := <-s.first:
+			job()
+		case job := <-s.jobs:
+			job()
 		case <-s.quit:
 			return
 		}
 	}
 }
 
-// release closes the database. Statements of one connection are not closed with it.
+// release closes the database. Closing a connection does not close its statements.
 func (s *store) release() error {
 	var errs []error
 	for _, st := range s.stmts {
@@ -73,60 +89,56 @@ func (s *store) release() error {
 	return errors.Join(append(errs, s.pool.Close())...)
 }
 
-// close ends the goroutine, and waits for it no longer than d.
+// close ends the goroutine, and waits for it at most for d: if the disk hangs, the goroutine ends later.
 func (s *store) close(d time.Duration) {
 	close(s.quit)
 	select {
 	case <-s.ended:
-	case <-time.After(d): // the disk hangs: the goroutine ends when that does
+	case <-time.After(d):
 	}
 }
 
-// ask executes f in a transaction and returns what f does. When ctx ends, or
-// closing is closed, it returns: an access under way may be executed all the same, one
-// that has not begun will not be.
-func ask[T any](ctx context.Context, s *store, closing <-chan struct{}, k kind, f func(*tx) (T, error)) (T, error) {
+// run runs f in a transaction and returns its results. It returns early when ctx ends or closing is closed:
+// then a transaction that has begun may still be committed, and one that has not will not begin.
+func run[T any](ctx context.Context, s *store, closing <-chan struct{}, m mode, f func(*tx) (T, error)) (T, error) {
 	var none T
 	if err := context.Cause(ctx); err != nil {
 		return none, driver.NoTicket(err)
 	}
-	type answer struct {
+	type result struct {
 		value T
 		err   error
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what nobody waits for any more does not wait for the file
-	answered := make(chan answer, 1)
+	defer cancel() // a job whose caller has returned does not wait for the file
+	results := make(chan result, 1)
 	job := func() {
-		var a answer
-		a.err = s.access(ctx, k, func(t *tx) (err error) {
-			a.value, err = f(t)
+		var r result
+		r.err = s.transaction(ctx, m, func(t *tx) (err error) {
+			r.value, err = f(t)
 			return err
 		})
-		answered <- a
+		results <- r
 	}
 	jobs := s.jobs
+	if m.first {
+		jobs = s.first
+	}
 	for {
 		select {
 		case jobs <- job:
 			jobs = nil
-		case a := <-answered:
-			if a.err != nil {
-				return none, a.err
+		case r := <-results:
+			if r.err != nil {
+				return none, r.err
 			}
-			return a.value, nil
+			return r.value, nil
 		case <-ctx.Done():
-			return none, s.unanswered(ctx)
+			return none, driver.Unavailable(errors.Join(context.Cause(ctx), s.lastError()))
 		case <-closing:
 			return none, driver.ErrClosed
 		}
 	}
-}
-
-// unanswered is the error of an access whose context has ended: with the reason
-// why the accesses before it failed.
-func (s *store) unanswered(ctx context.Context) error {
-	return driver.Unavailable(errors.Join(context.Cause(ctx), s.lastError()))
 }
 
 func (s *store) lastError() error {
@@ -136,12 +148,12 @@ func (s *store) lastError() error {
 	return nil
 }
 
-// access executes f in a transaction, as soon as other processes let it.
-func (s *store) access(ctx context.Context, k kind, f func(*tx) error) error {
-	err := s.through(ctx, func() error {
-		return s.explain(s.patiently(ctx, func() error {
-			return s.transact(k, func(t *tx) error {
-				if err := t.begin(k); err != nil {
+// transaction runs f in a transaction as soon as other processes let it.
+func (s *store) transaction(ctx context.Context, m mode, f func(*tx) error) error {
+	err := s.intercept(ctx, func() error {
+		return s.explain(s.retryBusy(ctx, func() error {
+			return s.attempt(m, func(t *tx) error {
+				if err := t.begin(m); err != nil {
 					return err
 				}
 				return f(t)
@@ -156,12 +168,12 @@ func (s *store) access(ctx context.Context, k kind, f func(*tx) error) error {
 	return err
 }
 
-// patiently calls f again while another process has the file locked. SQLite's own
-// busy_timeout would sleep for up to 100 ms at a time, and past the end of ctx.
-func (s *store) patiently(ctx context.Context, f func() error) error {
+// retryBusy calls f again while another process has the file locked. SQLite's own busy_timeout sleeps for up to
+// 100 ms at a time, and past the end of ctx.
+func (s *store) retryBusy(ctx context.Context, f func() error) error {
 	const first, longest = 50 * time.Microsecond, 2 * time.Millisecond
 	begun := time.Now()
-	for pause := first; ; pause = min(2*pause, longest) {
+	for backoff := first; ; backoff = min(2*backoff, longest) {
 		err := f()
 		if !isBusy(err) {
 			return err
@@ -170,21 +182,19 @@ func (s *store) patiently(ctx context.Context, f func() error) error {
 			return fmt.Errorf("another process has had the file locked for %v (it may have been stopped in the middle of a write): %w",
 				waited.Round(time.Millisecond), err)
 		}
-		t := time.NewTimer(pause/2 + rand.N(pause)) //nolint:gosec // no secret
 		select {
-		case <-t.C:
+		case <-time.After(backoff/2 + rand.N(backoff)): //nolint:gosec // no secret
 		case <-ctx.Done():
-			t.Stop()
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
 }
 
-// transact executes f in a transaction, which is committed unless f fails. The
-// processes that f notifies are notified when the commit is done.
-func (s *store) transact(k kind, f func(*tx) error) error {
+// attempt runs f in a transaction, which is committed unless f fails. After the commit it notifies the
+// processes that f has added to notified.
+func (s *store) attempt(m mode, f func(*tx) error) error {
 	t := &tx{s: s}
-	if err := t.exec(string(k)); err != nil {
+	if err := t.exec(m.begin); err != nil {
 		return err
 	}
 	err := f(t)
@@ -205,19 +215,19 @@ func (s *store) transact(k kind, f func(*tx) error) error {
 type tx struct {
 	s        *store
 	now      int64
-	soonest  int64 // when the next lease or process expires
+	soonest  int64 // when the next lease, process or loss expires
 	notified []string
 }
 
-// background: statements take microseconds, and are not interrupted.
-var background = context.Background()
+// uninterrupted is the context of statements: they take microseconds.
+var uninterrupted = context.Background()
 
-// stmt returns a statement, prepared. It is closed with the store.
+// stmt returns a prepared statement, which is closed with the store.
 func (t *tx) stmt(query string) (*sql.Stmt, error) {
 	st := t.s.stmts[query]
 	if st == nil {
 		var err error
-		if st, err = t.s.conn.PrepareContext(background, query); err != nil {
+		if st, err = t.s.conn.PrepareContext(uninterrupted, query); err != nil {
 			return nil, err
 		}
 		t.s.stmts[query] = st
@@ -225,49 +235,47 @@ func (t *tx) stmt(query string) (*sql.Stmt, error) {
 	return st, nil
 }
 
+// exec executes a statement.
 func (t *tx) exec(query string, args ...any) error {
 	_, _, err := t.count(query, args...)
 	return err
 }
 
-// count executes a statement. It tells how many rows were changed, and the key of the last
-// that was inserted.
+// count executes a statement. It returns the number of changed rows, and the key of the last row that was
+// inserted.
 func (t *tx) count(query string, args ...any) (n, key int64, err error) {
 	st, err := t.stmt(query) //nolint:sqlclosecheck // closed with the store
 	if err != nil {
 		return 0, 0, err
 	}
-	res, err := st.ExecContext(background, args...)
+	res, err := st.ExecContext(uninterrupted, args...)
 	if err != nil {
 		return 0, 0, err
 	}
-	n, err = res.RowsAffected()
-	if err == nil {
-		key, err = res.LastInsertId()
-	}
-	return n, key, err
+	n, err1 := res.RowsAffected()
+	key, err2 := res.LastInsertId()
+	return n, key, cmp.Or(err1, err2)
 }
 
-// row reads the only row of a query. Without one it is false.
-func (t *tx) row(into []any, query string, args ...any) (bool, error) {
-	st, err := t.stmt(query) //nolint:sqlclosecheck // closed with the store
-	if err != nil {
-		return false, err
-	}
-	err = st.QueryRowContext(background, args...).Scan(into...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
+// row reads the only row of a query, and reports whether there is one.
+func (t *tx) row(into []any, query string, args ...any) (found bool, err error) {
+	err = t.rows(func(scan scanner) (more bool, err error) {
+		found = true
+		return false, scan(into...)
+	}, query, args...)
+	return found, err
 }
 
-// rows calls each for every row of a query, until it returns false.
-func (t *tx) rows(each func(scan func(...any) error) (more bool, err error), query string, args ...any) error {
+// scanner reads the columns of a row.
+type scanner func(columns ...any) error
+
+// rows calls each for the rows of a query, until it returns false or fails.
+func (t *tx) rows(each func(scanner) (more bool, err error), query string, args ...any) error {
 	st, err := t.stmt(query) //nolint:sqlclosecheck // closed with the store
 	if err != nil {
 		return err
 	}
-	rows, err := st.QueryContext(background, args...)
+	rows, err := st.QueryContext(uninterrupted, args...)
 	if err != nil {
 		return err
 	}

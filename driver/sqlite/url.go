@@ -11,6 +11,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
+func init() { driver.Register("sqlite", openURL) }
+
 func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	path, pathErr := pathOf(u)
 	opts := []Option{WithBusyTimeout(u.Duration("busy_timeout", DefaultBusyTimeout))}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -15,21 +16,18 @@ import (
 var schema string
 
 const (
-	applicationID = 0x6c6f636b // "lock", in the head of the file
+	applicationID = 0x6c6f636b // "lock", in the header of the file
 	schemaVersion = 1
 )
 
-// The life of the file.
+// Statements about the file.
 const (
-	sqlFirstBoot       = `INSERT INTO store (one, version, boot) VALUES (1, ?, ?)`
-	sqlBoot            = `UPDATE store SET boot = ?`
-	sqlForgetTickets   = `DELETE FROM tickets`
-	sqlForgetProcesses = `DELETE FROM processes`
-	sqlForgetLosses    = `DELETE FROM losses`
+	sqlFirstBoot = `INSERT INTO store (one, version, boot) VALUES (1, ?, ?)`
+	sqlBoot      = `UPDATE store SET boot = ?`
 
-	// A loss of power may have taken the last commits, and tokens with them (see
-	// openStore): begin again beyond them.
-	sqlSkipTokens = `UPDATE sqlite_sequence SET seq = seq + (1 << 32) WHERE name = 'tickets'`
+	// A loss of power may have taken the last commits, and tokens with them: continue beyond those.
+	sqlReboot = `DELETE FROM tickets; DELETE FROM processes; DELETE FROM losses;
+		UPDATE sqlite_sequence SET seq = seq + (1 << 32) WHERE name = 'tickets'`
 
 	sqlCheck = `SELECT version, boot, min(
 			coalesce((SELECT min(expires) FROM tickets WHERE expires IS NOT NULL), ?1),
@@ -40,13 +38,12 @@ const (
 	sqlPing = `UPDATE store SET one = 1`
 )
 
-// Tickets that come and go. RETURNING, which makes a temporary table, is only where it
-// is rarely needed.
+// Statements about tickets. RETURNING makes a temporary table, so only statements that run rarely have it.
 const (
 	sqlInsert = `INSERT INTO tickets (name, id, process, owner, note, shared, permits, ttl, state, since, expires)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
-	sqlFind      = `SELECT token, id, process, shared, state, ttl FROM tickets WHERE name = ? AND id = ?`
-	sqlFindToken = `SELECT token, id, process, shared, state, ttl FROM tickets WHERE name = ? AND token = ?`
+	sqlFind      = `SELECT token, id, process, shared, state = 'held', ttl FROM tickets WHERE name = ? AND id = ?`
+	sqlFindToken = `SELECT token, id, process, shared, state = 'held', ttl FROM tickets WHERE name = ? AND token = ?`
 	sqlHold      = `UPDATE tickets SET state = 'held', since = ?, expires = ? + ttl WHERE token = ? AND state <> 'held'`
 	sqlExtend    = `UPDATE tickets SET expires = max(expires, ?) WHERE name = ? AND id = ? AND state = 'held'`
 	sqlDelete    = `DELETE FROM tickets WHERE token = ?`
@@ -58,37 +55,48 @@ const (
 	sqlReapLosses    = `DELETE FROM losses WHERE expires <= ?`
 )
 
-// The queue of a name.
+// Statements about the queue of a name.
 const (
-	// As far as the grant rule looks, at most: to the greatest limit of a shared ticket.
-	sqlHead = `SELECT token, id, process, shared, permits, state FROM tickets WHERE name = ?1 ORDER BY token
+	// The grant rule needs no more tickets than the greatest limit of a shared one.
+	sqlHead = `SELECT token, id, shared, permits, state = 'held' FROM tickets WHERE name = ?1 ORDER BY token
 		LIMIT max(?2, coalesce((SELECT max(permits) FROM tickets WHERE name = ?1 AND shared), 1))`
-	sqlNext = `UPDATE tickets SET state = 'grantable' WHERE token = ?`
+	sqlMarkGrantable = `UPDATE tickets SET state = 'grantable' WHERE token = ? AND state = 'waiting' RETURNING process`
 
-	// What is over but not yet reaped is not shown.
+	// What has expired and is not yet reaped is not shown.
 	live = ` coalesce(t.expires, (SELECT p.expires FROM processes p WHERE p.id = t.process)) > ?`
 
-	sqlInspect = `SELECT token, id, owner, note, shared, permits, state, since, expires FROM tickets t
+	sqlInspect = `SELECT token, id, owner, note, shared, permits, since, expires FROM tickets t
 		WHERE name = ? AND` + live + ` ORDER BY token`
 	sqlList = `SELECT DISTINCT name FROM tickets t WHERE` + live
 )
 
-// What a process that waits does.
+// Statements about a process that waits.
 const (
-	sqlHeartbeat = `UPDATE processes SET expires = ? WHERE id = ?`
-	sqlRegister  = `INSERT INTO processes (id, expires) VALUES (?, ?)`
-	sqlPending   = `SELECT EXISTS (SELECT 1 FROM tickets WHERE process = ?1 AND state = 'grantable')
-		OR EXISTS (SELECT 1 FROM losses WHERE process = ?1)`
-	sqlGrantable = `SELECT token, id FROM tickets WHERE process = ? AND state = 'grantable'`
-	sqlLost      = `INSERT INTO losses (token, process, name, id, shared, expires) VALUES (?, ?, ?, ?, ?, ?)`
-	sqlLosses    = `SELECT token, name, id, shared FROM losses WHERE process = ?`
-	sqlHeard     = `DELETE FROM losses WHERE process = ?`
-
-	sqlLeaveTickets = `DELETE FROM tickets WHERE process = ? AND state <> 'held' RETURNING name`
-	sqlLeave        = `DELETE FROM processes WHERE id = ?`
+	sqlHeartbeat    = `UPDATE processes SET expires = ? WHERE id = ?`
+	sqlRegister     = `INSERT INTO processes (id, expires) VALUES (?, ?)`
+	sqlGrantable    = `SELECT token, id FROM tickets WHERE process = ? AND state = 'grantable'`
+	sqlRecordLoss   = `INSERT INTO losses (token, process, name, id, shared, expires) VALUES (?, ?, ?, ?, ?, ?)`
+	sqlLosses       = `SELECT token, name, id, shared FROM losses WHERE process = ?`
+	sqlRemoveLosses = `DELETE FROM losses WHERE process = ?`
 )
 
-// check fails when the tables are not for this program, or not of this boot.
+// begin is the beginning of every transaction. One that writes removes everything that has expired, so that
+// what it finds afterwards is alive.
+func (t *tx) begin(m mode) error {
+	if err := t.s.checkReplaced(); err != nil {
+		return err
+	}
+	t.now = clock()
+	if err := t.check(); err != nil {
+		return err
+	}
+	if m != reads && t.soonest <= t.now {
+		return t.reap()
+	}
+	return nil
+}
+
+// check fails if the tables are of another version or another boot.
 func (t *tx) check() error {
 	var version int64
 	var boot string
@@ -105,43 +113,21 @@ func (t *tx) check() error {
 	return nil
 }
 
-// begin is the begin of every access. One that writes removes all that is over first, so
-// that what it finds afterwards is alive.
-func (t *tx) begin(k kind) error {
-	if err := t.s.same(); err != nil {
-		return err
-	}
-	t.now = clock()
-	if err := t.check(); err != nil {
-		return err
-	}
-	if k == writes && t.soonest <= t.now {
-		return t.reap()
-	}
-	return nil
-}
-
-// reap removes what is over: leases, and the waiting tickets of processes that
-// are silent. A process goes together with them: it must not come back without them.
+// reap removes leases that are over, and the waiting tickets of processes that have sent no heartbeat. It
+// removes those processes too: their later heartbeats must fail.
 func (t *tx) reap() error {
-	held, err := t.names(sqlReapHeld, t.now)
-	if err != nil {
-		return err
-	}
-	waiting, err := t.names(sqlReapWaiting, t.now)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(t.exec(sqlReapProcesses, t.now), t.exec(sqlReapLosses, t.now)); err != nil {
+	held, err1 := t.names(sqlReapHeld, t.now)
+	waiting, err2 := t.names(sqlReapWaiting, t.now)
+	if err := cmp.Or(err1, err2, t.exec(sqlReapProcesses, t.now), t.exec(sqlReapLosses, t.now)); err != nil {
 		return err
 	}
 	return t.settleAll(append(held, waiting...))
 }
 
-// names reads names, each once.
+// names reads a column of names (of locks, or of processes), each once.
 func (t *tx) names(query string, args ...any) ([]string, error) {
 	var names []string
-	err := t.rows(func(scan func(...any) error) (bool, error) {
+	err := t.rows(func(scan scanner) (bool, error) {
 		var name []byte
 		err := scan(&name)
 		names = append(names, string(name))
@@ -153,56 +139,124 @@ func (t *tx) names(query string, args ...any) ([]string, error) {
 
 func (t *tx) settleAll(names []string) error {
 	for _, name := range names {
-		if err := t.settle([]byte(name)); err != nil {
+		if err := t.settle(name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// head is the begin of a queue: each ticket, and beside it what else its row says.
-type head struct {
-	tickets []driver.Ticket
-	rows    []row
-}
-
-// row is what the grant rule does not look at.
-type row struct{ process, state string }
-
-// head returns the queue of name as far as the grant rule looks: to the first
-// exclusive ticket, and no further than the greatest limit, or permits.
-func (t *tx) head(name []byte, permits int64) (q head, err error) {
-	err = t.rows(func(scan func(...any) error) (bool, error) {
-		var v driver.Ticket
-		var r row
-		var permits int64
-		err := scan(&v.Token, &v.ID, &r.process, &v.Shared, &permits, &r.state)
-		v.Limit = limitOf(permits)
-		q.tickets, q.rows = append(q.tickets, v), append(q.rows, r)
-		return v.Shared, err
-	}, sqlHead, name, permits)
-	return q, err
-}
-
-// settle marks the tickets whose turn has come, and notifies their processes. What is
-// ahead of a ticket only ever goes away, so the mark stays true. Every removal ends with it.
-func (t *tx) settle(name []byte) error {
+// settle marks the tickets that have become grantable, and notifies their processes. What is ahead of a ticket
+// only ever goes away, so a mark stays true. Every removal of tickets ends with it.
+func (t *tx) settle(name string) error {
 	q, err := t.head(name, 1)
 	if err != nil {
 		return err
 	}
-	for i, granted := range driver.Granted(q.tickets) {
-		if granted && q.rows[i].state == "waiting" {
-			if err := t.exec(sqlNext, q.tickets[i].Token); err != nil {
+	for i, granted := range driver.Granted(q) {
+		if granted && !q[i].Held {
+			processes, err := t.names(sqlMarkGrantable, q[i].Token)
+			if err != nil {
 				return err
 			}
-			t.notified = append(t.notified, q.rows[i].process)
+			t.notified = append(t.notified, processes...)
 		}
 	}
 	return nil
 }
 
-// permitsOf and limitOf write and read how many shared tickets there may be at once.
+// head returns the queue of name up to the first exclusive ticket, but no more tickets than the greatest limit,
+// or permits.
+func (t *tx) head(name string, permits int64) (q []driver.Ticket, err error) {
+	err = t.rows(func(scan scanner) (bool, error) {
+		var v driver.Ticket
+		var permits int64
+		err := scan(&v.Token, &v.ID, &v.Shared, &permits, &v.Held)
+		v.Limit = limitOf(permits)
+		q = append(q, v)
+		return v.Shared, err
+	}, sqlHead, []byte(name), permits)
+	return q, err
+}
+
+// acquire returns the token of a ticket that is granted, and 0 for one that must wait.
+func (t *tx) acquire(d *Driver, r driver.Request, w *waiter) (uint64, error) {
+	q, err := t.head(r.Name, permitsOf(r))
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(q, func(o driver.Ticket) bool { return o.ID == r.ID })
+	if i >= 0 && driver.Grantable(q, i) { // a repeated request, whose answer was lost
+		token := q[i].Token
+		return token, cmp.Or(t.exec(sqlHold, t.now, t.now, token), t.exec(sqlExtend, t.after(r.TTL), []byte(r.Name), r.ID))
+	}
+	if i < 0 && driver.Grantable(append(q, r.Ticket(0)), len(q)) {
+		return t.insert(d.process, r, "held", t.after(r.TTL))
+	}
+	if !r.Wait {
+		return 0, driver.ErrNotAcquired // nothing was written (D6)
+	}
+	if _, err := t.insert(d.process, r, "waiting", nil); err != nil {
+		return 0, err
+	}
+	return 0, t.wait(d, r.ID, w)
+}
+
+// insert adds a ticket at the tail and returns its token. A ticket that is already there, because the request
+// is repeated, stays as it is.
+func (t *tx) insert(process string, r driver.Request, state string, expires any) (uint64, error) {
+	n, token, err := t.count(sqlInsert, []byte(r.Name), r.ID, process, []byte(r.Owner), []byte(r.Note),
+		r.Shared, permitsOf(r), bounded(r.TTL), state, t.now, expires)
+	if err == nil && n == 0 && state == "held" {
+		err = errors.New("the ticket's ID is in use for another name")
+	}
+	return uint64(token), err //nolint:gosec // AUTOINCREMENT begins at 1
+}
+
+// ticket is what Release and Break need to know of a row.
+type ticket struct {
+	driver.Hold
+	process string
+	held    bool
+	ttl     int64
+}
+
+// find returns the ticket of name that a query finds, if it is there.
+func (t *tx) find(name, query string, key any) (tk ticket, found bool, err error) {
+	tk.Name = name
+	found, err = t.row([]any{&tk.Token, &tk.ID, &tk.process, &tk.Shared, &tk.held, &tk.ttl}, query, []byte(name), key)
+	return tk, found, err
+}
+
+// recordLoss records the loss of a ticket, and notifies its process.
+func (t *tx) recordLoss(tk ticket) error {
+	t.notified = append(t.notified, tk.process)
+	return t.exec(sqlRecordLoss, tk.Token, tk.process, []byte(tk.Name), tk.ID, tk.Shared, t.after(lossKept))
+}
+
+// show returns the queue of name as Inspect does.
+func (t *tx) show(name string) (tickets []driver.Ticket, err error) {
+	wall := time.Now().Round(0)
+	err = t.rows(func(scan scanner) (bool, error) {
+		var v driver.Ticket
+		var owner, note []byte
+		var permits, since int64
+		var expires *int64
+		err := scan(&v.Token, &v.ID, &owner, &note, &v.Shared, &permits, &since, &expires)
+		v.Owner, v.Note, v.Since = string(owner), string(note), wall.Add(time.Duration(since-t.now))
+		if v.Shared {
+			v.Limit = limitOf(permits)
+		}
+		if expires != nil {
+			v.Held, v.Remaining = true, time.Duration(*expires-t.now)
+		}
+		tickets = append(tickets, v)
+		return true, err
+	}, sqlInspect, []byte(name), t.now)
+	return tickets, err
+}
+
+// permitsOf and limitOf convert a limit to and from its column.
 func permitsOf(r driver.Request) int64 {
 	if r.Limit == 0 {
 		return math.MaxInt64
@@ -217,8 +271,8 @@ func limitOf(permits int64) int {
 	return int(permits)
 }
 
-// after is the time d from now.
+// after returns the time d from now.
 func (t *tx) after(d time.Duration) int64 { return t.now + bounded(d) }
 
-// bounded is d in nanoseconds, so few that they can be added to the clock.
+// bounded returns d in nanoseconds, or less if the clock could not be added to it.
 func bounded(d time.Duration) int64 { return min(int64(d), math.MaxInt64/2) }

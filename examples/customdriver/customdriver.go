@@ -1,13 +1,13 @@
-// Package customdriver is a driver in one file, for reading before you write
-// your own. Its store is a map; yours is a server, and where this one locks a
-// mutex, yours sends one request that the store executes as a whole (a script,
-// a transaction, a compare-and-swap).
+// Package customdriver is a driver in one file, to read before you write your own.
+// It is not complete. Its store is a map in memory. Yours is a server: where this
+// driver locks a mutex, yours sends one request that the store executes as a whole (a
+// script, a transaction, a compare-and-swap).
 //
-// The D-numbers are the rules of package driver. The test proves with one call all
-// that a map can show: without a network, or a server to kill, the suite skips
-// what is about those, and says so. So this driver leaves out the harder half:
-// heartbeats of waiters, outages after a ticket was queued, requests whose outcome is
-// unknown (D7, D8, D14). Package driver/sqlite is the smallest one that has all.
+// The harder half of a driver is missing here, since a map has no outages: waiters
+// send no heartbeats (D8), Acquire does not go on waiting through an outage after the
+// ticket was queued (D7), and no request has an unknown outcome (D14). The suite skips
+// the cases about these, and says so. Package driver/sqlite is the smallest complete
+// driver. The D-numbers are the sentences of package driver.
 package customdriver
 
 import (
@@ -40,9 +40,9 @@ type ticket struct {
 // NewStore returns an empty store.
 func NewStore() *Store { return &Store{queues: make(map[string]*queue)} }
 
-// update runs f on the queue of name, without the tickets whose lease is over,
-// and forgets a queue that is empty afterwards (D18). Every method is one call
-// of it: that is what makes each of them happen at one instant.
+// update runs f on the queue of name, after it has removed the tickets whose lease is
+// over. It deletes a queue that is empty afterwards (D18). Every method makes one call
+// of it, so each request happens at one instant.
 func (s *Store) update(name string, f func(q *queue)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *Store) update(name string, f func(q *queue)) {
 	}
 }
 
-// remove takes tickets out of the queue and wakes all who wait in it. A server
-// had better wake only those whom that lets through.
+// remove removes tickets and wakes all waiters of the queue. A real driver should
+// notify only those that become grantable.
 func (q *queue) remove(which func(*ticket) bool) (removed bool) {
 	before := len(q.tickets)
 	q.tickets = slices.DeleteFunc(q.tickets, which)
@@ -76,7 +76,7 @@ func (q *queue) find(id string) int {
 	return slices.IndexFunc(q.tickets, func(t *ticket) bool { return t.ID == id })
 }
 
-// view is the queue as the grant rule and Inspect see it.
+// view returns the queue as the grant rule and Inspect need it.
 func (q *queue) view() []driver.Ticket {
 	var ts []driver.Ticket
 	for _, t := range q.tickets {
@@ -98,24 +98,24 @@ type Driver struct {
 
 var _ driver.Driver = (*Driver)(nil)
 
-// New returns a driver. A real one is given the client that the user has.
+// New returns a driver. A real one takes the client that the user already has.
 func New(s *Store) *Driver { return &Driver{s: s, closing: make(chan struct{})} }
 
-// Acquire implements driver.Driver: enqueue a ticket, and look at it again each
-// time that it changes.
+// Acquire implements driver.Driver. It queues a ticket, and checks it each time the
+// queue changes.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	for queued := false; ; queued = true {
-		a := d.look(r, queued)
+		a := d.check(r, queued)
 		if a.err != nil || a.grant.Token != 0 {
 			return a.grant, a.err
 		}
 		if !queued && r.Joined != nil {
-			r.Joined() // it is queued, and has to wait (D7)
+			r.Joined() // it is queued and has to wait; no lock is held (D7)
 		}
 		expiry := time.NewTimer(a.wait)
 		select {
 		case <-a.changed:
-		case <-expiry.C: // a lease ahead ends by itself, and nobody tells (D10)
+		case <-expiry.C: // a lease ahead has ended by itself (D10)
 		case <-d.closing:
 		case <-ctx.Done():
 			expiry.Stop()
@@ -125,7 +125,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 }
 
-// answer is how a ticket stands: granted, in error, or to be looked at again.
+// answer is the state of a ticket: a grant, an error, or when to check it again.
 type answer struct {
 	grant   driver.Grant
 	err     error
@@ -133,18 +133,19 @@ type answer struct {
 	wait    time.Duration
 }
 
-func (d *Driver) look(r driver.Request, queued bool) (a answer) {
+// check queues the ticket of r unless it is queued, and grants it if the rule says so.
+func (d *Driver) check(r driver.Request, queued bool) (a answer) {
 	if d.closed() {
 		return answer{err: driver.ErrClosed} // D17
 	}
-	asked := time.Now() // before anything is asked of the store (D11)
+	asked := time.Now() // before the request is sent (D11)
 	d.s.update(r.Name, func(q *queue) {
 		i := q.find(r.ID)
 		if i < 0 && queued {
-			a.err = driver.ErrLost // somebody took it out of the queue (D8)
+			a.err = driver.ErrLost // it was removed from the queue (D8)
 			return
 		}
-		if i < 0 { // else it is asked again, and must not queue twice (D1)
+		if i < 0 { // a repeated request must not queue a second ticket (D1)
 			d.s.last++
 			t := &ticket{Ticket: r.Ticket(d.s.last)}
 			t.Since = asked
@@ -160,14 +161,14 @@ func (d *Driver) look(r driver.Request, queued bool) (a answer) {
 			a.grant = driver.Grant{Token: t.Token, Asked: asked}
 		case !r.Wait:
 			q.remove(func(o *ticket) bool { return o == t })
-			a.err = driver.ErrNotAcquired // nobody has seen the ticket: all this is one request (D6)
+			a.err = driver.ErrNotAcquired // all this is one request: nobody has seen the ticket (D6)
 		}
 		a.changed, a.wait = q.changed, q.soonest()
 	})
 	return a
 }
 
-// soonest is when the next lease ends.
+// soonest returns the time until the next lease ends.
 func (q *queue) soonest() time.Duration {
 	next := time.Hour
 	for _, t := range q.tickets {
@@ -178,8 +179,7 @@ func (q *queue) soonest() time.Duration {
 	return next
 }
 
-// Renew implements driver.Driver. It never shortens, and never brings back
-// what is gone (D12).
+// Renew implements driver.Driver. It never shortens or revives a lease (D12).
 func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) error {
 	if d.closed() {
 		return driver.ErrClosed
@@ -196,7 +196,7 @@ func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) erro
 	return err
 }
 
-// Release implements driver.Driver. The ID is what says whose ticket it is (D13).
+// Release implements driver.Driver. The ID identifies the ticket (D13).
 func (d *Driver) Release(_ context.Context, h driver.Hold) error {
 	if d.closed() {
 		return driver.ErrClosed
@@ -219,8 +219,8 @@ func (d *Driver) Inspect(_ context.Context, name string) (tickets []driver.Ticke
 	return tickets, nil
 }
 
-// Bounds implements driver.Bounder: a lease ends when it says, and a process
-// that dies takes this store along.
+// Bounds implements driver.Bounder. A lease ends exactly at its TTL, and the store ends
+// with its process.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds { return driver.Bounds{Crash: ttl} }
 
 // Close implements driver.Driver. The core has released what was held.

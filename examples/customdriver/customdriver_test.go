@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestConformance proves the driver. Bubble is for stores without a network: the
-// cases that wait for leases to end then take no time. A driver of a real store has
-// OpenLink, Server and Keys here too, and then Complete.
+// TestConformance proves what it can of this driver. Bubble is for stores without a
+// network: waiting then takes no time. A driver of a real store also gives OpenLink,
+// Server and Keys, and sets Complete.
 func TestConformance(t *testing.T) {
 	store := customdriver.NewStore()
 	conformance.Run(t, conformance.Harness{

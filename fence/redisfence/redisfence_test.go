@@ -105,7 +105,7 @@ return table.concat(KEYS, ',') .. ';' .. table.concat(ARGV, ',')`)
 			t.Errorf("the script saw %q, %v; want nothing", got, err)
 		}
 	}
-	keys, args := make([]string, 1, 9), make([]any, 1, 9) // room behind them
+	keys, args := make([]string, 1, 9), make([]any, 1, 9) // with capacity for more
 	must(t, echo.Run(ctx, c, group, keys, args...).Err())
 	if keys[:2][1] != "" || args[:2][1] != nil {
 		t.Error("Run wrote behind the caller's slices")

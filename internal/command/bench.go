@@ -51,17 +51,17 @@ func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure how fast locks are on this store",
-		Long: `Measure locks on your own store, from here: half of the time one client acquires and
-releases a lock that nobody else wants, the other half several clients, each with
-connections of its own, want one and the same lock.
+		Long: `Measure locks on your own store, from this machine: half of the time one client acquires
+and releases a lock that nobody else wants, the other half several clients, each with
+its own connections, compete for one lock.
 
-A cycle is to acquire and to release. A hand-off is the time from one client's
-release to another client's grant. Jain's index tells how even the grants are: 1 is
-even, 1/clients is one client alone.
+A cycle is one acquire and one release. A hand-off is the time from one client's
+release to another client's grant. Jain's index says how even the grants are: 1 is
+even, 1/clients means that one client got all.
 
-It loads the store with all that the clients can ask for. The locks have random names, and
-nothing stays behind. What it shows is of this machine, its network and its
-load: compare runs from one place.`,
+The clients send requests as fast as they can. The locks have random names, and
+nothing is left in the store. The figures depend on this machine, its network and its
+load: compare runs from the same machine.`,
 		Example: `  locker bench
   locker bench --duration 1m --clients 4 --json`,
 		Args: cobra.NoArgs,

@@ -20,14 +20,14 @@ func newBreak(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "break NAME [TOKEN]",
 		Short: "Take a lock away from its holder",
-		Long: `Take a lock away from whoever holds it, or, with a TOKEN, remove that one ticket,
-a waiter's too. It shows who would lose it, and asks.
+		Long: `Take a lock away from its holders or, with a TOKEN, remove that one ticket, which may
+also be waiting. It shows who would lose it, and asks for confirmation.
 
-It is for a holder that cannot be ended any other way. The lock is free at once.
-A holder that is alive learns of it when the store tells it, or at its next renewal
-(a third of its TTL at most); until then two may believe that they hold the lock,
-and only the fencing token keeps them apart. Only the tickets that were shown are
-removed: who is granted the lock meanwhile keeps it.`,
+Use it for a holder that cannot be stopped in another way. The lock is free at once.
+A holder that is alive is notified by the store, or learns of it at its next renewal
+(after a third of its TTL at most). Until then two processes may believe that they
+hold the lock, and only the fencing token protects the resource. Only the tickets
+that were shown are removed: whoever is granted the lock meanwhile keeps it.`,
 		Example: `  locker break nightly-report
   locker break --yes nightly-report 1763791201234567`,
 		Args:              cobra.RangeArgs(1, 2),

@@ -44,14 +44,14 @@ func newConformance(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conformance",
 		Short: "Prove that this store keeps the rules of locks",
-		Long: `Run the public conformance suite against your own store: its version, its settings, and
-whatever stands between here and there. It takes some minutes. Exit code 1 says
-that a rule was disproved; each failure says what that means.
+		Long: `Run the public conformance suite on your own store: its version, its settings, and
+the network in between. It takes some minutes. Exit code 1 means that a rule was
+disproved; each failure explains what that means for users.
 
-The suite takes locks of random names, some of which it leaves to their leases, of a
-minute at most. It loads the store only a little. The way to the store is cut by
-a proxy in this process where it is plain TCP to addresses that the URL names. Cases
-that would kill the store, or count its keys, are skipped.`,
+The suite uses locks with random names. It leaves some of them to expire, within a
+minute. The load on the store is small. Connections are cut by a proxy in this process
+if they are plain TCP to the addresses in the URL. Cases that would kill the store, or
+count its keys, are skipped.`,
 		Example: `  locker conformance
   locker conformance --case '^(fencing|expiry)/'
   locker conformance --list --json`,

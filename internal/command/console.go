@@ -39,17 +39,17 @@ func newConsole(a *app) *cobra.Command {
 		Use:   "console",
 		Short: "Serve a page that shows all queues live",
 		Long: `console serves a web page with the queues of one store or several (--url
-repeated), live: holders, waiters in order, ages, leases, grants per second. Each
-store is asked about once a second while somebody looks, and not at all otherwise.
+repeated), live: holders, waiters in order, ages, leases, grants per second. It polls each
+store about once a second while somebody looks at the page, and not at all otherwise.
 
-The page is for people who have the token. It is that of --token-file or of
+The page requires a token. It is that of --token-file or of
 ` + envConsoleToken + `, at least ` + fmt.Sprint(console.MinToken) + ` characters; without either a random one is made and
 printed. The page is read-only unless --allow-break is given: then those who have
 the token can break locks.
 
-It listens on this machine only. For others, give --listen an address, and
---tls-cert and --tls-key, or put a proxy with TLS before it; --host names the host
-that browsers then ask for, if it is no IP address.`,
+It listens on this machine only. For access from others set --listen, and --tls-cert
+and --tls-key, or use a proxy with TLS. --host is the host name that browsers use
+then, if it is not an IP address.`,
 		Example: `  locker console --url redis://localhost:6379
   locker console --url redis://localhost:6379 --url etcd://localhost:2379 --allow-break
   locker console --listen 10.0.0.5:7070 --tls-cert cert.pem --tls-key key.pem --host locks.example`,

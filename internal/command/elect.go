@@ -51,20 +51,19 @@ func newElect(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "elect NAME [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command on one of several machines: the leader",
-		Long: `Campaigns under a name, and runs the command while it leads: on one machine at a
-time, and on another one when that fails. The leader is the holder of the lock of
-that name: locker inspect shows it, and the candidates in their order.
+		Long: `Campaigns under a name, and runs the command while this machine leads: on one machine
+at a time, and on another one if that fails. The leader is the holder of the lock of
+that name: locker inspect shows it, and the candidates in order.
 
-When the command ends with code 0, --on-success says what follows, else
---on-failure:
+When the command ends, --on-success (code 0) or --on-failure says what follows:
   restart    start it again, and lead on
   step-down  let the other candidates lead first, and campaign again
   stop       exit with its code
 --delay passes before the command is started again on this machine.
 
-If the leadership is lost (the store was away for too long), the command and what it
-has started get SIGTERM, --grace later SIGKILL, before anybody else can be elected;
-then locker campaigns again.
+If the leadership is lost (the store was unavailable for too long), the command and
+what it has started get SIGTERM, and --grace later SIGKILL, before anybody else can be
+elected. Then locker campaigns again.
 
 SIGTERM and SIGINT go to the command; when it has ended, locker steps down and exits
 with its code. A candidate that does not lead exits with 0 then. Other signals go to
@@ -130,6 +129,9 @@ func (e *elect) do(ctx context.Context) error {
 	e.signals = catchForwarded()
 	defer e.signals.stop()
 	e.ownSignals()
+	if ctx.Err() != nil { // a signal came before the candidacy
+		return ctx.Err()
+	}
 	return e.campaign(context.WithoutCancel(ctx), candidate)
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -89,14 +91,14 @@ func TestElectPolicies(t *testing.T) {
 func TestElectKilled(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
-	file := filepath.Join(t.TempDir(), "beats")
+	file := filepath.Join(t.TempDir(), "times")
 	leader := candidate(t, env, []string{"--ttl=2s"}, shell(tree, file)).Start()
-	waitForBeats(t, file)
+	waitForWrites(t, file)
 	next := candidate(t, env, []string{"--ttl=2s"}, shell("date +%s%N; sleep 60")).Start()
 	leader.Signal(syscall.SIGKILL)
 	granted := time.Unix(0, number(t, next.WaitOut("\n")))
 	for _, suffix := range treeFiles {
-		if last := lastBeat(t, file+suffix); !last.Before(granted) {
+		if last := lastWrite(t, file+suffix); !last.Before(granted) {
 			t.Errorf("the process %q went on for %v after the next election", suffix, last.Sub(granted))
 		}
 	}
@@ -108,15 +110,15 @@ func TestElectCutOff(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	proxy := srv.Proxy(t)
-	file := filepath.Join(t.TempDir(), "beats")
+	file := filepath.Join(t.TempDir(), "times")
 	leader := candidate(t, "LOCKER_URL="+proxy.URL(), []string{"--ttl=5s"}, shell("echo leads; "+tree, file)).Start()
-	waitForBeats(t, file)
+	waitForWrites(t, file)
 	next := candidate(t, "LOCKER_URL="+srv.URL(), []string{"-v"}, shell("date +%s%N; sleep 60")).Start()
 	next.WaitErr("campaigning")
 	proxy.Cut()
 	granted := time.Unix(0, number(t, next.WaitOut("\n")))
 	for _, suffix := range treeFiles {
-		if last := lastBeat(t, file+suffix); !last.Before(granted) {
+		if last := lastWrite(t, file+suffix); !last.Before(granted) {
 			t.Errorf("the process %q went on for %v after the next election", suffix, last.Sub(granted))
 		}
 	}
@@ -124,7 +126,7 @@ func TestElectCutOff(t *testing.T) {
 	proxy.Heal()
 	next.Signal(syscall.SIGTERM)
 	next.Wait()
-	commandtest.Eventually(t, "the first leads again", func() bool { return lastBeat(t, file).After(granted) })
+	commandtest.Eventually(t, "the first leads again", func() bool { return lastWrite(t, file).After(granted) })
 }
 
 // A candidate outlives a store that is down at its start; it says so once.

@@ -118,6 +118,9 @@ func next(verb *cobra.Command, err error) string {
 	case ExitUsage:
 		return verb.CommandPath() + " --help"
 	case ExitUnavailable:
+		if verb.Name() == "ping" {
+			return "is the store up, and its address right?"
+		}
 		return "is the store up, and its address right? locker ping asks it"
 	case ExitBusy:
 		name := "NAME"
@@ -126,6 +129,9 @@ func next(verb *cobra.Command, err error) string {
 		}
 		return "locker inspect " + name + " shows who has it; --wait sets how long to wait for it"
 	case ExitRefused:
+		if verb.Name() == "ping" {
+			return "user, password and rights of the store's URL"
+		}
 		return "user, password and rights of the store's URL; locker ping checks them"
 	case ExitConfig:
 		return "--url or " + envURL + ", such as redis://localhost:6379; locker help environment"
@@ -140,7 +146,7 @@ func (a *app) report(verb *cobra.Command, err error) int {
 	if err == nil || errors.Is(err, errSilent) || isSignal(err) {
 		return code
 	}
-	text := strings.TrimPrefix(oneLine(err.Error()), "locker: ")
+	text := textOf(err)
 	try := next(verb, err)
 	if a.json {
 		_ = json.NewEncoder(a.Err).Encode(struct {
@@ -156,6 +162,10 @@ func (a *app) report(verb *cobra.Command, err error) int {
 	}
 	return code
 }
+
+// textOf is the text of an error on one line, without the name of the program, which
+// stands before all that locker says.
+func textOf(err error) string { return strings.TrimPrefix(oneLine(err.Error()), "locker: ") }
 
 // oneLine joins the lines of a text: those of errors.Join, and cobra's proposals.
 func oneLine(text string) string {

@@ -17,9 +17,9 @@ func newInspect(a *app) *cobra.Command {
 		Long: `Show the queue of one lock: who holds it and who waits for it, in order, with the
 fencing token of each ticket.
 
-FOR tells how long already, LEASE how long the holder keeps the lock
-if it is not heard of again. A lock that nobody holds or waits for is free: that
-is no error.`,
+FOR is how long a ticket has been held or waiting, LEASE how long the holder keeps the
+lock without another renewal. A lock that nobody holds or waits for is free, which
+is not an error.`,
 		Example: `  locker inspect nightly-report
   locker inspect --json nightly-report | jq -r '.tickets[] | select(.held) | .owner'`,
 		Args:              cobra.ExactArgs(1),

@@ -15,10 +15,9 @@ func newList(a *app) *cobra.Command {
 		Long: `List the locks that somebody holds or waits for, those whose names begin with
 PREFIX if it is given.
 
-HELD is how long the first holder holds already, LEASE how long it keeps the lock
-if it is not heard of again, LONGEST how long the waiter waits that waits
-longest. On most stores the list reads all that the store's prefix holds. With
---json each lock is one line.`,
+HELD is how long the first holder has held the lock, LEASE how long it keeps the lock
+without another renewal, LONGEST the longest wait. On most stores this reads
+everything under the store's prefix. With --json each lock is one line.`,
 		Example: `  locker list
   locker list order:
   locker list --json | jq -r 'select(.waiters > 10) | .name'`,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,10 +32,10 @@ func newPing(a *app) *cobra.Command {
 	cycles := 0
 	cmd := &cobra.Command{
 		Use:   "ping",
-		Short: "Ask whether the store is up, and whether the rights suffice",
-		Long: `Ask the store whether it answers and which version it is, whether the rights of the
-URL's user suffice to acquire and release, and how long that takes: some locks of
-random names are acquired and released, one after the other.
+		Short: "Check whether the store is up, and whether the rights suffice",
+		Long: `Check whether the store answers, which version it is, whether the rights of the URL's
+user suffice to acquire and release, and how long that takes: some locks with random
+names are acquired and released, one after the other.
 
 A store that does not answer is exit code 69, one that refuses is 77.`,
 		Example: `  locker ping
@@ -131,14 +132,21 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 func (h health) write(w io.Writer) error {
+	_, err := io.WriteString(w, h.text(w))
+	return err
+}
+
+// text is in the colours that w takes.
+func (h health) text(w io.Writer) string {
+	var b strings.Builder
 	yes, no := paint(w, green, "yes"), paint(w, red, "no")
 	line := func(what, text string) {
-		fmt.Fprintf(w, "%-9s%s\n", what, text)
+		fmt.Fprintf(&b, "%-9s%s\n", what, text)
 	}
 	line("store", h.Store)
 	if !h.Up {
 		line("answers", no)
-		return nil
+		return b.String()
 	}
 	line("answers", fmt.Sprintf("%s, the first time after %s", yes, precise(duration(h.First))))
 	if h.Version != "" {
@@ -148,12 +156,12 @@ func (h health) write(w io.Writer) error {
 	}
 	if !h.Rights {
 		line("rights", no)
-		return nil
+		return b.String()
 	}
 	line("rights", yes)
 	if h.Cycles > 0 {
 		line("cycle", fmt.Sprintf("%s to acquire and release (median of %d, longest %s)",
 			precise(duration(h.CycleP50)), h.Cycles, precise(duration(h.CycleMax))))
 	}
-	return nil
+	return b.String()
 }

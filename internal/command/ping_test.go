@@ -3,6 +3,7 @@ package command_test
 import (
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,21 @@ func TestPing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A script that keeps what ping says hears that it was not written.
+func TestPingNotWritten(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	c := on(t, "memory://", "ping")
+	c.Stdout = full
+	if r := c.Run(); r.Code != command.ExitFailure || !strings.Contains(r.ErrOut, "no space left") {
+		t.Error(r)
+	}
 }
 
 func TestPingDown(t *testing.T) {

@@ -57,8 +57,8 @@ func ticketsJSON(ts []locker.Ticket, now time.Time) []ticketJSON {
 	return js
 }
 
-// seconds are those of d, to the microsecond.
-func seconds(d time.Duration) float64 { return d.Round(time.Microsecond).Seconds() }
+// seconds are those of d, to the microsecond, as a number that is printed with no more digits.
+func seconds(d time.Duration) float64 { return float64(d.Round(time.Microsecond).Microseconds()) / 1e6 }
 
 func token(t locker.Ticket) string { return strconv.FormatUint(t.Token, 10) }
 

@@ -35,24 +35,23 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME [NAME...] [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while holding a lock",
-		Long: `Waits for the lock, or for all of several, runs the command, gives the lock
-back, and exits with the command's code. The lock is held for as long as the command
-runs, whatever that takes. Processes that the command leaves in the background
-go on without it.
+		Long: `Waits for the lock, or for all of several locks, runs the command, releases the lock,
+and exits with the command's code. The lock is held for as long as the command runs.
+Processes that the command leaves in the background continue without it.
 
-The command finds in its environment
+The environment of the command contains
   LOCKER_NAME, LOCKER_TOKEN      the lock and its fencing token, if there is one lock
   LOCKER_NAME_1, LOCKER_TOKEN_1  … and so on for each, in the order given
   LOCKER_COUNT, LOCKER_OWNER     the number of locks, and whom they are held for
   LOCKER_RUN_ID                  a text that is unique to this run
-and the rest as it is: LOCKER_URL too, if that is set. What --url says is not passed on.
+and everything else unchanged, LOCKER_URL too if it is set. --url is not passed on.
 
-If the lock is lost (the store was away for too long, somebody broke the lock),
-the command and what it has started get SIGTERM, --grace later SIGKILL, and the
-exit code is 79. That is over before the store can grant the lock to anybody
-else: the lock counts as lost a little more than --grace before its lease ends. A
-lock that somebody breaks is free at once. If locker itself is
-killed, the command is killed with it, and the lock ends after --ttl.
+If the lock is lost (the store was unavailable for too long, or somebody broke the
+lock), the command and what it has started get SIGTERM, and --grace later SIGKILL, and
+the exit code is 79. The lock counts as lost a little more than --grace before its
+lease ends, so all of them have ended before the store grants the lock to anybody else.
+But a lock that somebody breaks is free at once. If locker itself is killed, the command
+is killed with it, and the lock expires after --ttl.
 
 Signals are passed on to the command and all that it has started; Ctrl-C reaches
 them once.`,
@@ -185,11 +184,11 @@ func (r *run) refused(ctx context.Context, client *locker.Client, err error) err
 
 // hold runs the command under the lock.
 func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) error {
-	if ctx.Err() != nil { // a signal came with the grant
-		return errors.Join(ctx.Err(), lock.Release(ctx))
-	}
 	signals.begin()
 	r.ownSignals()
+	if ctx.Err() != nil { // a signal came before the command
+		return errors.Join(ctx.Err(), lock.Release(ctx))
+	}
 	ctx = context.WithoutCancel(ctx)
 	code, err := r.program.run(lock.Context(ctx), r.app, signals, r.lease.grace, lockEnv(lock, r.names),
 		func() bool { return lock.Err() == nil })

@@ -39,6 +39,11 @@ func withSignals(parent context.Context) (_ context.Context, stop func()) {
 			cancel(signalError{sig.(syscall.Signal)})
 		case <-done:
 			signal.Stop(ch)
+			select { // what came until then is not lost
+			case sig := <-ch:
+				cancel(signalError{sig.(syscall.Signal)})
+			default:
+			}
 		}
 	}()
 	return ctx, func() {
@@ -52,7 +57,7 @@ func withSignals(parent context.Context) (_ context.Context, stop func()) {
 }
 
 // ownSignals ends the watch for the ending signals, for a verb that has called
-// notify for them itself, before.
+// notify for them itself, before. The context of a verb whose signal came earlier has ended.
 func (a *app) ownSignals() { a.handOff() }
 
 // notify is signal.Notify without the signals that are ignored.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -15,23 +17,23 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// beats is a script that writes the time into the file $1 again and again, and
+// writes is a script that writes the time into the file $1 again and again, and
 // does not heed SIGTERM.
-const beats = `trap '' TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; done`
+const writes = `trap '' TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; done`
 
-// tree is a script whose processes all beat: the command, a child, and one in a
+// tree is a script whose processes all write: the command, a child, and one in a
 // process group of its own, as timeout makes it.
 const tree = `
-	sh -c '` + beatsQuoted + `' sh "$1.child" &
-	timeout 300 sh -c '` + beatsQuoted + `' sh "$1.group" &
-	` + beats
+	sh -c '` + writesQuoted + `' sh "$1.child" &
+	timeout 300 sh -c '` + writesQuoted + `' sh "$1.group" &
+	` + writes
 
-const beatsQuoted = `trap "" TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; done`
+const writesQuoted = `trap "" TERM INT; while :; do date +%s%N >> "$1"; sleep 0.01; done`
 
 var treeFiles = []string{"", ".child", ".group"}
 
-// lastBeat is the last time in a file.
-func lastBeat(t *testing.T, path string) time.Time {
+// lastWrite is the last time in a file.
+func lastWrite(t *testing.T, path string) time.Time {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -44,10 +46,10 @@ func lastBeat(t *testing.T, path string) time.Time {
 	return time.Unix(0, number(t, lines[len(lines)-1]))
 }
 
-func waitForBeats(t *testing.T, path string) {
+func waitForWrites(t *testing.T, path string) {
 	t.Helper()
 	for _, suffix := range treeFiles {
-		commandtest.Eventually(t, "the command beats", func() bool {
+		commandtest.Eventually(t, "the command writes", func() bool {
 			info, err := os.Stat(path + suffix)
 			return err == nil && info.Size() > 0
 		})
@@ -58,9 +60,9 @@ func waitForBeats(t *testing.T, path string) {
 // lock ends with its lease.
 func TestRunKilled(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, env string) {
-		file := filepath.Join(t.TempDir(), "beats")
+		file := filepath.Join(t.TempDir(), "times")
 		holder := locked(t, env, []string{t.Name(), "--ttl=2s"}, shell(tree, file)).Start()
-		waitForBeats(t, file)
+		waitForWrites(t, file)
 		holder.Signal(syscall.SIGKILL)
 		holder.Wait()
 		r := locked(t, env, []string{t.Name(), "--wait=45s"}, shell("date +%s%N")).Run()
@@ -69,7 +71,7 @@ func TestRunKilled(t *testing.T) {
 		}
 		granted := time.Unix(0, number(t, r.Out))
 		for _, suffix := range treeFiles {
-			if last := lastBeat(t, file+suffix); !last.Before(granted) {
+			if last := lastWrite(t, file+suffix); !last.Before(granted) {
 				t.Errorf("the process %q went on for %v after the next one was granted", suffix, last.Sub(granted))
 			}
 		}
@@ -86,10 +88,10 @@ func TestRunCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file := filepath.Join(t.TempDir(), "beats")
+			file := filepath.Join(t.TempDir(), "times")
 			proxy := srv.Proxy(t)
 			holder := locked(t, "LOCKER_URL="+proxy.URL(), []string{t.Name(), "--ttl=6s", "-v"}, shell(tree, file)).Start()
-			waitForBeats(t, file)
+			waitForWrites(t, file)
 			next := locked(t, "LOCKER_URL="+srv.URL(), []string{t.Name(), "-v"}, shell("date +%s%N")).Start()
 			next.WaitErr("waiting for")
 			proxy.Cut()
@@ -99,7 +101,7 @@ func TestRunCutOff(t *testing.T) {
 			}
 			granted := time.Unix(0, number(t, n.Out))
 			for _, suffix := range treeFiles {
-				last := lastBeat(t, file+suffix)
+				last := lastWrite(t, file+suffix)
 				t.Logf("the process %q was dead %v before the next grant", suffix, granted.Sub(last))
 				if !last.Before(granted) {
 					t.Errorf("the process %q went on for %v after the next one was granted", suffix, last.Sub(granted))
@@ -115,10 +117,10 @@ func TestRunPausedStore(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())
 	env := "LOCKER_URL=" + srv.URL()
-	file := filepath.Join(t.TempDir(), "beats")
-	heeds := strings.TrimSuffix(tree, beats) + "trap 'exit 0' TERM; date > $1; wait" // those that it has started do not
+	file := filepath.Join(t.TempDir(), "times")
+	heeds := strings.TrimSuffix(tree, writes) + "trap 'exit 0' TERM; date > $1; wait" // those that it has started do not
 	holder := locked(t, env, []string{t.Name(), "--ttl=3s"}, shell(heeds, file)).Start()
-	waitForBeats(t, file)
+	waitForWrites(t, file)
 	next := locked(t, env, []string{t.Name(), "-v"}, shell("date +%s%N")).Start()
 	next.WaitErr("waiting for")
 	srv.Pause()
@@ -130,7 +132,7 @@ func TestRunPausedStore(t *testing.T) {
 	}
 	granted := time.Unix(0, number(t, n.Out))
 	for _, suffix := range treeFiles[1:] {
-		if last := lastBeat(t, file+suffix); !last.Before(granted) {
+		if last := lastWrite(t, file+suffix); !last.Before(granted) {
 			t.Errorf("the process %q went on for %v after the next one was granted", suffix, last.Sub(granted))
 		}
 	}
@@ -295,7 +297,7 @@ func TestRunInterruptedOnATerminal(t *testing.T) {
 func TestRunStoppedAndContinued(t *testing.T) {
 	t.Parallel()
 	tty := commandtest.NewTerminal(t)
-	file := filepath.Join(t.TempDir(), "beats")
+	file := filepath.Join(t.TempDir(), "times")
 	sh := commandtest.Command(t)
 	sh.Path, sh.Args = "/bin/bash", []string{"bash", "--norc", "-i"}
 	sh.With("LOCKER_URL="+testbed.SharedRedis(t).URL(), "PS1=ready> ", "TERM=dumb")
@@ -307,9 +309,9 @@ func TestRunStoppedAndContinued(t *testing.T) {
 	tty.Type("\x1a")
 	tty.WaitFor("]+  Stopped")
 	still := func() bool {
-		before := lastBeat(t, file)
+		before := lastWrite(t, file)
 		time.Sleep(100 * time.Millisecond)
-		return before.Equal(lastBeat(t, file))
+		return before.Equal(lastWrite(t, file))
 	}
 	if !still() {
 		t.Fatal("the command was not stopped")
@@ -318,11 +320,11 @@ func TestRunStoppedAndContinued(t *testing.T) {
 	commandtest.Eventually(t, "the command goes on", func() bool { return !still() })
 	tty.Type("\x1a")
 	commandtest.Eventually(t, "both are stopped again", func() bool { return strings.Count(tty.Shown(), "]+  Stopped") == 2 })
-	last := lastBeat(t, file)
+	last := lastWrite(t, file)
 	time.Sleep(5500 * time.Millisecond) // the lease ends
 	tty.Type("fg; echo then=$?\n")
 	tty.WaitFor(fmt.Sprintf("then=%d", command.ExitLost))
-	if d := lastBeat(t, file).Sub(last); d > 0 {
+	if d := lastWrite(t, file).Sub(last); d > 0 {
 		t.Errorf("the command went on without the lock, for %v", d)
 	}
 	tty.Type("exit\n")

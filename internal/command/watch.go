@@ -26,11 +26,11 @@ PREFIX if it is given: on a terminal as a table that fills the screen, elsewhere
 and with --json, one line for each change of a lock's holders and waiters.
 
 Keys: arrows or j and k to move, enter for all tickets of a lock, / to filter, s to
-sort by another column, space to stop the picture, q to quit.
+sort by another column, space to pause, q to quit.
 
-It asks the store for all queues every --interval, less often where that takes
-long: it never keeps the store busy for more than a fifth of the time. When the
-store does not answer it says so, and goes on.`,
+It reads all queues every --interval, and less often if that takes long: it uses the
+store at most a fifth of the time. If the store does not answer it says so, and
+continues.`,
 		Example: `  locker watch
   locker watch order: --interval 5s
   locker watch --json | jq 'select(.waiters > 10)'`,

@@ -28,9 +28,9 @@ func (a *app) watchLines(ctx context.Context, w *watcher, l look) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case l.err != nil && !down:
-			fmt.Fprintln(a.Err, "locker:", printable(oneLine(l.err.Error())))
+			a.say("%v", l.err)
 		case l.err == nil && down:
-			fmt.Fprintln(a.Err, "locker: the store answers again")
+			a.say("the store answers again")
 		}
 		if down = l.err != nil; !down {
 			var changes []locker.Queue

@@ -79,7 +79,23 @@ func TestWatchLinesOutage(t *testing.T) {
 	hold(t, client(t, srv.URL()), "b", locker.WithOwner("after"))
 	w.WaitOut("  b  held by after")
 	w.Signal(os.Interrupt)
-	if r := w.Wait(); strings.Count(r.ErrOut, "\n") != 2 { // one line when it goes, one when it is back
+	if r := w.Wait(); strings.Count(r.ErrOut, "\n") != 2 || strings.Contains(r.ErrOut, "locker: locker:") { // one line when it goes, one when it is back
+		t.Error(r)
+	}
+}
+
+// With --json what is no change is JSON too, on standard error.
+func TestWatchJSONOutage(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	hold(t, client(t, srv.URL()), "a")
+	w := on(t, srv.URL(), "watch", often, "--json").Start()
+	w.WaitOut("\n")
+	srv.Kill()
+	w.WaitErr("\n")
+	w.Signal(os.Interrupt)
+	r := w.Wait()
+	if said := decode[struct{ Time, Message string }](t, r.ErrOut); len(said) != 1 || !strings.HasPrefix(said[0].Message, "list on redis") {
 		t.Error(r)
 	}
 }

@@ -60,7 +60,7 @@ func (m *watchModel) banner() string {
 	var parts []string
 	if m.err != nil {
 		parts = append(parts, m.paint(red, fmt.Sprintf("no answer for %s; what is shown is of %s: %s",
-			short(time.Since(m.down)), m.seen.at.Format(time.TimeOnly), printable(oneLine(m.err.Error())))))
+			short(time.Since(m.down)), m.seen.at.Format(time.TimeOnly), printable(textOf(m.err)))))
 	}
 	if m.stopped {
 		parts = append(parts, m.paint(yellow, "stopped"))

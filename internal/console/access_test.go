@@ -111,7 +111,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	r, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
 	r.AddCookie(&http.Cookie{Name: "locker_console", Value: first})
 	if s.of(r) != nil {
-		t.Error("the oldest session has not made room")
+		t.Error("the oldest session was not removed")
 	}
 }
 

@@ -163,12 +163,12 @@ func TestOnlyDifferencesAreSent(t *testing.T) {
 
 func TestLongQueues(t *testing.T) {
 	t.Parallel()
-	line := []locker.Ticket{holds(1, "a")}
+	queue := []locker.Ticket{holds(1, "a")}
 	for i := range 1500 {
-		line = append(line, waiting(uint64(i+2), fmt.Sprint("w", i)))
+		queue = append(queue, waiting(uint64(i+2), fmt.Sprint("w", i)))
 	}
 	s := newStore(Store{"fake", &fake{}}, time.Second)
-	v := absorbed(s, 0, map[string][]locker.Ticket{"a": line}).queues["a"]
+	v := absorbed(s, 0, map[string][]locker.Ticket{"a": queue}).queues["a"]
 	if len(v.Tickets) != streamed || v.Waiters != 1500 || v.Holders != 1 || v.Oldest != start.UnixMilli() {
 		t.Errorf("%d tickets, %d waiters, %d holders, oldest %d", len(v.Tickets), v.Waiters, v.Holders, v.Oldest)
 	}

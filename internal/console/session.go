@@ -57,7 +57,7 @@ func (s *sessions) begin() string {
 	return id
 }
 
-// prune makes room for a session: those that ended go, then the oldest.
+// prune removes the sessions that have ended and, if there are too many, the oldest.
 func (s *sessions) prune() {
 	for len(s.all) > 0 {
 		var oldest [sha256.Size]byte

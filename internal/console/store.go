@@ -168,7 +168,10 @@ func (s *store) ask(ctx context.Context) (map[string]sighting, error) {
 		group.Go(func() {
 			for name := range work {
 				q, err := s.inspect(ctx, name)
-				if err != nil {
+				switch {
+				case errors.Is(err, locker.ErrInvalidName): // what another program has put there is no lock
+					continue
+				case err != nil:
 					fail(err)
 					continue
 				}

@@ -51,8 +51,11 @@ func (f *fake) List(context.Context) ([]string, error) {
 func (f *fake) Inspect(_ context.Context, name string) (locker.Queue, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if name == "fails" {
+	switch name {
+	case "fails":
 		return locker.Queue{}, errors.New("no answer")
+	case "no lock's":
+		return locker.Queue{}, &locker.Error{Op: "inspect", Name: name, Err: locker.ErrInvalidName}
 	}
 	return locker.Queue{Name: name, Tickets: f.queues[name]}, nil
 }
@@ -109,6 +112,22 @@ func TestSlowStoreIsAskedLessOften(t *testing.T) {
 		time.Sleep(99 * time.Second)
 		if n := f.polls.Load(); n != 10 {
 			t.Errorf("%d polls in 99 s of a store that takes 2 s, want 10", n)
+		}
+	})
+}
+
+// What another program has put beside the locks hides none of them.
+func TestNameOfNoLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		f.set(nil, "a", locker.Ticket{Token: 1, Owner: "x", Held: true, Remaining: time.Minute})
+		f.set(nil, "no lock's", locker.Ticket{Token: 2})
+		s := run(t, f)
+		defer s.watch(make(chan struct{}, 1))()
+		time.Sleep(time.Second / 2)
+		if ch, _ := s.since(nil); ch.Status.State != up || len(ch.Set) != 1 || ch.Set[0].Name != "a" {
+			t.Errorf("status %+v, queues %+v", ch.Status, ch.Set)
 		}
 	})
 }

@@ -157,9 +157,9 @@ func TestTheirsKeepsUsOut(t *testing.T) {
 				t.Fatalf("we acquire what the peer holds: %v", err)
 			}
 		}
-		line, err := f.ours.Inspect(f.ctx, f.name)
-		if err != nil || len(line.Tickets) != 1 || line.Tickets[0].Owner != redis.Foreign || !line.Tickets[0].Held {
-			t.Fatalf("inspect: %+v, %v", line, err)
+		queue, err := f.ours.Inspect(f.ctx, f.name)
+		if err != nil || len(queue.Tickets) != 1 || queue.Tickets[0].Owner != redis.Foreign || !queue.Tickets[0].Held {
+			t.Fatalf("inspect: %+v, %v", queue, err)
 		}
 		if err := f.peer.unlock(f.ctx); err != nil {
 			t.Fatal(err)
@@ -170,7 +170,7 @@ func TestTheirsKeepsUsOut(t *testing.T) {
 	})
 }
 
-// TestWaitForThem waits in line behind a peer, which tells nobody of its
+// TestWaitForThem waits in the queue for a peer, which notifies nobody of its
 // release.
 func TestWaitForThem(t *testing.T) {
 	forPeers(t, func(t *testing.T, f fixture) {
@@ -212,16 +212,16 @@ func (f fixture) acquire(t *testing.T, opts ...locker.Option) *locker.Lock {
 	return k
 }
 
-// await waits until n tickets stand in line.
+// await waits until n tickets are queued.
 func (f fixture) await(t *testing.T, n int) {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		line, err := f.ours.Inspect(f.ctx, f.name)
-		if err == nil && len(line.Tickets) == n {
+		queue, err := f.ours.Inspect(f.ctx, f.name)
+		if err == nil && len(queue.Tickets) == n {
 			return
 		}
 		if time.Since(begun) > 10*time.Second {
-			t.Fatalf("the line is %+v, %v; want %d tickets", line, err, n)
+			t.Fatalf("the queue is %+v, %v; want %d tickets", queue, err, n)
 		}
 	}
 }

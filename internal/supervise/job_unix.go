@@ -70,19 +70,26 @@ func start(cmd *exec.Cmd) error {
 }
 
 // watch reports the changes of a child: that it was stopped, at last that it has
-// ended.
+// ended. The first process of a container is given the orphans in it, and has to wait
+// for them, too.
 func watch(pid int) <-chan syscall.WaitStatus {
+	whom := pid
+	if os.Getpid() == 1 {
+		whom = -1 // any
+	}
 	changes := make(chan syscall.WaitStatus)
 	go func() {
 		defer close(changes)
 		for {
 			var status syscall.WaitStatus
-			_, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil)
+			changed, err := syscall.Wait4(whom, &status, syscall.WUNTRACED, nil)
 			switch {
 			case errors.Is(err, syscall.EINTR):
 				continue
 			case err != nil:
 				return
+			case changed != pid:
+				continue
 			}
 			changes <- status
 			if status.Exited() || status.Signaled() {

@@ -11,12 +11,13 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// signalAll signals the group, and the processes that bear the mark.
+// signalAll signals the group, and the processes outside it that bear the mark: each
+// once, since many programs take a second SIGTERM for an order to stop cleaning up.
 func signalAll(group int, mark string, sig syscall.Signal) {
 	_ = syscall.Kill(-group, sig)
 	for _, pid := range remaining(group, mark) {
 		if p, err := os.FindProcess(pid); err == nil { // by a handle: its number is not given away meanwhile
-			if isOne(pid, group, mark) {
+			if isOne(pid, group, mark) && !inGroup(pid, group) {
 				_ = p.Signal(sig)
 			}
 			_ = p.Release()
@@ -52,6 +53,11 @@ func isOne(pid, group int, mark string) bool {
 	}
 	env, err := os.ReadFile(folder + "/environ")
 	return err == nil && (bytes.HasPrefix(env, []byte(mark+"\x00")) || bytes.Contains(env, []byte("\x00"+mark+"\x00")))
+}
+
+func inGroup(pid, group int) bool {
+	_, of := stat("/proc/" + strconv.Itoa(pid))
+	return of == group
 }
 
 // stat returns the state and the group of a process; 0 if it is gone.

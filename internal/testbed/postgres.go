@@ -96,7 +96,7 @@ func preparePostgres(n *node) error {
 }
 
 // freeSharedMemory removes the System V segment that a killed server leaves
-// behind, and of which the kernel has room for some thousands. Its number is
+// behind, and of which the kernel allows some thousands. Its number is
 // the second in the seventh line of postmaster.pid.
 func freeSharedMemory(data string) {
 	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))

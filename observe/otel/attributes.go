@@ -73,7 +73,7 @@ func (c *config) common(e locker.Event) (onMetrics, onSpans []attribute.KeyValue
 	if e.Shared {
 		mode = modes[1]
 	}
-	all := make([]attribute.KeyValue, 2, 6) // room for what an event adds
+	all := make([]attribute.KeyValue, 2, 6) // capacity for what an event adds
 	all[0], all[1] = keyStore.String(c.storeOf(e.Store)), mode
 	if c.class != nil {
 		if class := c.class(e.Name); class != "" {

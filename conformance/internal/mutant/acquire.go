@@ -40,14 +40,23 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	select {
 	case <-t.done:
 	default:
-		if r.Joined != nil && !d.s.has(NeverJoined) {
-			r.Joined()
-		}
+		d.join(r)
 		if err := d.wait(ctx, t); err != nil {
 			return driver.Grant{}, err
 		}
 	}
 	return d.ack(ctx, t)
+}
+
+// join calls Joined.
+func (d *Driver) join(r driver.Request) {
+	if d.s.has(JoinedBlocks) {
+		d.joining <- struct{}{}
+		defer func() { <-d.joining }()
+	}
+	if r.Joined != nil && !d.s.has(NeverJoined) {
+		r.Joined()
+	}
 }
 
 // take enqueues a ticket.
@@ -82,7 +91,7 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 // errRefused says that a ticket has yet to leave the queue, for RefusedQueued.
 var errRefused = errors.New("mutant: refused, and queued")
 
-// leave takes a ticket out of the queue that was refused a moment ago.
+// leave removes the ticket of a request that was refused.
 func (d *Driver) leave(ctx context.Context, r driver.Request) error {
 	sleep(ctx, time.Millisecond)
 	return d.ask(ctx, func() error {
@@ -112,7 +121,7 @@ func (s *Store) refuse(q *queue) error {
 	return driver.ErrNotAcquired
 }
 
-// wait shows that the waiter lives, until it is granted or gone.
+// wait sends heartbeats until the ticket is granted or gone.
 func (d *Driver) wait(ctx context.Context, t *ticket) error {
 	var last error
 	if d.s.has(FewConnections) {
@@ -180,7 +189,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// notified is the push that a ticket is no waiter any more, if it arrives.
+// notified returns a channel that is closed when the ticket no longer waits, or nil
+// if the notification cannot arrive.
 func (d *Driver) notified(t *ticket) <-chan struct{} {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
@@ -217,7 +227,7 @@ const (
 	gone
 )
 
-// touch is a heartbeat; it tells how the ticket stands.
+// touch is a heartbeat. It returns the state of the ticket.
 func (d *Driver) touch(t *ticket) state {
 	q, err := d.s.queue(t.r.Name)
 	switch {
@@ -236,7 +246,7 @@ func (d *Driver) touch(t *ticket) state {
 	return waiting
 }
 
-// ack starts the lease of a ticket whose client knows that it holds.
+// ack starts the lease of a ticket whose client has learnt of its grant.
 func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 	var g driver.Grant
 	asked := time.Now()

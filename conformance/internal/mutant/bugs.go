@@ -29,11 +29,12 @@ const (
 	NoSettleOnCancel Bug = "a waiter that leaves does not let those behind it through"
 	NeverJoined      Bug = "Joined is never called"
 	JoinedTwice      Bug = "Joined is called at every request"
+	JoinedBlocks     Bug = "no other request is sent while Joined runs"
 	OneReaderAtATime Bug = "a release grants one waiter, though several may hold"
-	FirstWaiterOnly  Bug = "a release grants nobody behind a waiter that is still blocked"
+	FirstWaiterOnly  Bug = "a release grants nobody after a waiter that is still blocked"
 
 	// Of leases.
-	NeverExpires      Bug = "a lease that is over is its owner's no more, and still blocks"
+	NeverExpires      Bug = "a lease that is over blocks the queue"
 	ExpiresEarly      Bug = "a lease ends at 60 % of its TTL"
 	ExpiresLate       Bug = "a lease ends three seconds late"
 	LeaseFromQueueing Bug = "the lease of a waiter counts from queueing"
@@ -54,7 +55,7 @@ const (
 	ReleaseAnybody    Bug = "Release does not check the owner"
 	ReleaseByToken    Bug = "Release needs a token"
 	ReleaseHeldOnly   Bug = "Release does not remove waiters"
-	ReleaseSilent     Bug = "Release of a waiter does not tell its Acquire"
+	ReleaseSilent     Bug = "Release of a waiter does not end its Acquire"
 
 	// Of tokens.
 	TokensAlike        Bug = "all tokens of a queue are alike"
@@ -70,8 +71,8 @@ const (
 
 	// Of waiters that die, and of those that do not.
 	DeadStay       Bug = "dead waiters stay"
-	DeadOneByOne   Bug = "a dead waiter is found when its turn comes"
-	PatientStay    Bug = "waiters that have sent a heartbeat and die stay"
+	DeadOneByOne   Bug = "a dead waiter is removed when it is granted"
+	PatientStay    Bug = "waiters that die after a heartbeat stay"
 	WaitersDropped Bug = "live waiters are dropped after the liveness interval"
 	FailsInOutage  Bug = "a waiter fails when the store is not reached"
 	SilentOutage   Bug = "a waiter does not say that the store was not reached"
@@ -87,7 +88,7 @@ const (
 	NeverReconnects Bug = "a client that was cut off once stays so"
 
 	// Of what the core does for every store.
-	ForgetsRelease Bug = "a release that was not answered is taken for done when it is asked again"
+	ForgetsRelease Bug = "a repeated Release takes the unanswered one before it for done"
 	SlowContext    Bug = "calls return a second after their context ended"
 	Unmarked       Bug = "a store that is out is an error like any other"
 	PingLies       Bug = "Ping answers without asking the store"
@@ -116,7 +117,8 @@ const (
 	ShowsTen       Bug = "Inspect shows ten tickets"
 	BreakNothing   Bug = "Break answers and does nothing"
 	BreakAnything  Bug = "Break of an unknown token takes the first ticket"
-	BreakNotPushed Bug = "Break does not tell the holder, and Renew neither"
+	BreakSilent    Bug = "Break does not notify the holder, whose next renewal fails"
+	BreakNotPushed Bug = "neither Break nor Renew notifies the holder of a break"
 
 	// Of Close and of what stays behind.
 	CloseHangs      Bug = "Close does not end waiting Acquires"

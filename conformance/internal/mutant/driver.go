@@ -24,6 +24,7 @@ type Driver struct {
 	s       *Store
 	closing chan struct{}
 	conns   chan struct{} // those in use, for FewConnections
+	joining chan struct{} // full while Joined runs, for JoinedBlocks
 	tell    func(driver.Hold, error)
 
 	// guarded by s.mu
@@ -49,7 +50,7 @@ var (
 func (s *Store) Open() *Driver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &Driver{s: s, closing: make(chan struct{}), conns: make(chan struct{}, 4)}
+	d := &Driver{s: s, closing: make(chan struct{}), conns: make(chan struct{}, 4), joining: make(chan struct{}, 1)}
 	s.clis = append(s.clis, d)
 	return d
 }
@@ -70,12 +71,12 @@ func (d *Driver) link(f func()) {
 	d.s.change()
 }
 
-// gate returns once the way to the server is open.
-func (d *Driver) gate(ctx context.Context, answer bool) error {
+// connected returns once the client can reach the server.
+func (d *Driver) connected(ctx context.Context, answer bool) error {
 	s := d.s
 	for waited := false; ; waited = true {
 		s.mu.Lock()
-		shut := d.cut || s.paused || !s.up || answer && d.drop || s.has(NeverReconnects) && d.wasCut
+		cut := d.cut || s.paused || !s.up || answer && d.drop || s.has(NeverReconnects) && d.wasCut
 		up, closed, changed := s.up, d.closed && !s.has(WorksClosed), s.changed
 		s.mu.Unlock()
 		switch {
@@ -83,9 +84,9 @@ func (d *Driver) gate(ctx context.Context, answer bool) error {
 			return driver.ErrClosed
 		case !up && !s.has(SaysNoReason):
 			return errDown
-		case !shut && answer && waited:
-			return errReset // what was under way when the way was shut is lost
-		case !shut:
+		case !cut && answer && waited:
+			return errReset // the answer that was under way is lost
+		case !cut:
 			return nil
 		}
 		select {
@@ -124,7 +125,15 @@ func (d *Driver) ask(ctx context.Context, f func() error) error {
 			return context.Cause(ctx)
 		}
 	}
-	if err := d.gate(ctx, false); err != nil {
+	if d.s.has(JoinedBlocks) {
+		select {
+		case d.joining <- struct{}{}:
+			<-d.joining
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if err := d.connected(ctx, false); err != nil {
 		return d.unknown(err)
 	}
 	if ctx.Err() != nil {
@@ -133,14 +142,13 @@ func (d *Driver) ask(ctx context.Context, f func() error) error {
 	d.s.mu.Lock()
 	err := f()
 	d.s.mu.Unlock()
-	if lost := d.gate(ctx, true); lost != nil {
+	if lost := d.connected(ctx, true); lost != nil {
 		return d.unknown(lost)
 	}
 	return err
 }
 
-// askLate is ask for a request that shares nothing with its caller: one that
-// is held up on the way is executed though nobody waits for it any more.
+// askLate is ask for a request that may be executed after its caller has given up.
 func (d *Driver) askLate(ctx context.Context, f func() error) error {
 	err := d.ask(ctx, f)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, errReset) {
@@ -149,10 +157,9 @@ func (d *Driver) askLate(ctx context.Context, f func() error) error {
 	return err
 }
 
-// late executes a request that nobody waits for any more, when it gets
-// through: so does a network that was only slow.
+// late executes a request after its caller has given up, as a slow network does.
 func (d *Driver) late(f func() error) {
-	if d.gate(context.Background(), false) == nil {
+	if d.connected(context.Background(), false) == nil {
 		d.s.mu.Lock()
 		defer d.s.mu.Unlock()
 		_ = f()

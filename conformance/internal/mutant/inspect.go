@@ -35,7 +35,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		}
 		return nil
 	})
-	if broken != nil && broken.held && broken.d.tell != nil && !d.s.has(BreakNotPushed) && !broken.d.isCut() {
+	if broken != nil && broken.held && broken.d.tell != nil && !d.s.has(BreakNotPushed) && !d.s.has(BreakSilent) && !broken.d.isCut() {
 		cause := errGone
 		if d.s.has(BreakCause) {
 			cause = errBroken

@@ -10,10 +10,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A queue of more entries than this is not read with each put of a ticket that will
-// wait behind another one of this driver.
-const longQueue = 64
-
 // Acquire implements driver.Driver. A request that waits puts its ticket and reads the
 // queue with that. One that does not looks at the queue first, and puts its ticket,
 // on condition that it is granted, only if it would be.
@@ -156,7 +152,7 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 // known to be long. With mu held.
 func (t *ticket) willWait(r *driver.Request) bool {
 	w := t.queue.watcher
-	if !r.Wait || w == nil || len(w.view.entries) <= longQueue {
+	if !r.Wait || w == nil || len(w.view.entries) <= w.q.e.opts.LongQueue {
 		return false
 	}
 	for _, other := range t.queue.waiters {
@@ -258,6 +254,9 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	}
 	e.mu.Unlock()
 	if err := e.ensure(ctx, t, since); err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		t.stays = 0 // nobody has been told of the grant, so that Close does not keep it
 		return driver.Grant{}, err
 	}
 	e.mu.Lock()
@@ -268,7 +267,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	g := driver.Grant{Token: t.token, Asked: t.session.sent}
 	if spare := t.session.ttl - r.TTL; spare < 0 {
 		g.TTL = t.session.ttl
-	} else if g.Asked = g.Asked.Add(spare); g.Asked.After(now) {
+	} else if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) { // half of it for a release that is late
 		g.Asked = now
 	}
 	if !r.Renewed {

@@ -66,6 +66,7 @@ var (
 // New makes an Engine.
 func New(o Options) *Engine {
 	o.Recheck = cmp.Or(o.Recheck, time.Second)
+	o.LongQueue = cmp.Or(o.LongQueue, 64)
 	e := &Engine{
 		store: o.Store, opts: o,
 		tickets:  make(map[string]*ticket),

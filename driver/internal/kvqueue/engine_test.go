@@ -146,6 +146,20 @@ func TestHandOverBetween(t *testing.T) {
 	})
 }
 
+// Who is ahead is read before a ticket is granted whose put has not told.
+func TestBlindPut(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		other := b.another()
+		h := b.get(other, request("a", "0"))
+		b.store.blind = true
+		w := b.wait(b.e, request("a", "1"))
+		b.granted(w, false)
+		b.drop(other, h)
+		b.granted(w, true)
+		b.drop(b.e, w.r.Hold(0))
+	})
+}
+
 // A waiter with a wide limit is granted though one with a narrow limit waits ahead of
 // it in the same process, also if it comes later.
 func TestWiderLimitBehind(t *testing.T) {

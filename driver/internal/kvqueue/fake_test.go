@@ -24,6 +24,7 @@ type fake struct {
 	sessions map[string]bool
 	opened   int
 	tombs    map[string]bool
+	blind    bool // puts do not read the queue
 	changed  chan struct{}
 	calls    map[string]int
 	// fault, if set, is asked before and after each request: an error before it has it
@@ -141,7 +142,7 @@ func (s *fake) doPut(p *Put) (placed Placed, err error) {
 	t.Number = s.number
 	s.queues[p.Name] = append(queue, t)
 	placed = Placed{Number: s.number, Token: s.number, Granted: granted}
-	if !p.Brief && !granted {
+	if !p.Brief && !granted && !s.blind {
 		placed.Queue = &Snapshot{Complete: s.number, Entries: entries(s.queues[p.Name])}
 	}
 	return placed, nil

@@ -241,6 +241,9 @@ type Options struct {
 	// Recheck is after how long without news a queue is read again, and its watch made
 	// anew, at first. It doubles up to a minute.
 	Recheck time.Duration
+	// LongQueue: a queue of more entries than this, 64 unless set, is not read with each
+	// put of a ticket that will wait behind another one of this driver.
+	LongQueue int
 	// PutKeepsAlive says that every Put is a KeepAlive, too.
 	PutKeepsAlive bool
 	// Granted, if it is set, is called in the background when a permit that had to wait is

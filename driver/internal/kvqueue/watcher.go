@@ -2,6 +2,7 @@ package kvqueue
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -97,7 +98,7 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	if len(w.q.waiters) > 0 {
 		pause = e.opts.LocalWait
 	}
-	recheck := w.recheck
+	recheck := w.recheck - w.recheck/8 + rand.N(w.recheck/4) //nolint:gosec // so that many queues are not read at once
 	local := w.doing == resting && len(w.q.waiters) > 0
 	e.mu.Unlock()
 	switch w.doing {

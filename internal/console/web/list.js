@@ -246,9 +246,9 @@ export function move(step) {
   state.chosen = state.shown[to].key;
   state.busyUntil = Date.now() + 2000;
   const top = to * rowHeight;
-  const room = grid.clientHeight - $("head").offsetHeight;
+  const height = grid.clientHeight - $("head").offsetHeight;
   if (top < grid.scrollTop) grid.scrollTop = top;
-  else if (top + rowHeight > grid.scrollTop + room) grid.scrollTop = top + rowHeight - room;
+  else if (top + rowHeight > grid.scrollTop + height) grid.scrollTop = top + rowHeight - height;
   grid.focus({ preventScroll: true });
   draw();
 }

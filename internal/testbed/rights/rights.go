@@ -61,11 +61,11 @@ func handOver(t *testing.T, k *locker.Lock, a, b *locker.Client) *locker.Lock {
 		granted <- k
 	}()
 	for end := time.Now().Add(patience); ; {
-		line, err := a.Inspect(t.Context(), t.Name())
+		queue, err := a.Inspect(t.Context(), t.Name())
 		if err != nil || time.Now().After(end) {
-			t.Fatalf("inspect: %+v, %v: want two tickets", line, err)
+			t.Fatalf("inspect: %+v, %v: want two tickets", queue, err)
 		}
-		if len(line.Tickets) == 2 {
+		if len(queue.Tickets) == 2 {
 			break
 		}
 	}

@@ -1,0 +1,210 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// call is one call of a method that asks the store, and the context that the
+// driver gets for it. The context ends with its parent, when Close begins, when
+// the store has not answered in time, and at the wait limit.
+//
+// It starts no timer before somebody asks for Done: an uncontended acquisition on
+// a store without a network never does.
+type call struct {
+	core   *core
+	parent context.Context // the caller's
+	begun  time.Time
+	wait   time.Duration // the wait limit, counted from begun; 0: none
+	queues bool          // the call may wait in a queue, for longer than an answer may take
+
+	mu     sync.Mutex
+	ctx    context.Context // nil until somebody asks for Done
+	cancel context.CancelCauseFunc
+	unlink func() bool // undoes the link to the beginning of Close
+	asked  time.Time   // the bound for the store's answer counts from here; zero: no answer is due
+	answer *time.Timer // that bound
+	limit  *time.Timer // the wait limit
+	queued bool        // the store has confirmed that the ticket is queued
+	ended  bool        // the call has returned
+}
+
+// errWaitOver is the cause with which a call ends at its wait limit.
+var errWaitOver = errors.New("the wait limit has passed")
+
+// timeoutError is the cause with which a call ends when the store has not
+// answered in time.
+type timeoutError struct{ bound time.Duration }
+
+func noAnswer(bound time.Duration) error { return &timeoutError{bound} }
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("the store did not answer within %v", e.bound.Round(time.Millisecond))
+}
+
+// ask makes one request to the store for a caller.
+func (c *core) ask(ctx context.Context, request func(context.Context) error) error {
+	var l call
+	if err := l.begin(ctx, c); err != nil {
+		return err
+	}
+	defer l.end()
+	return l.explain(request(&l))
+}
+
+// begin begins the call. If it returns nil, the caller calls end.
+func (c *call) begin(ctx context.Context, shared *core) error {
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	if !shared.tasks.begin() {
+		return ErrClosed
+	}
+	c.core, c.parent, c.begun = shared, ctx, time.Now()
+	c.asked = c.begun
+	return nil
+}
+
+// end ends the context and frees what it has started.
+func (c *call) end() {
+	defer c.core.tasks.done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.ctx == nil {
+		return
+	}
+	c.unlink()
+	c.stopAnswerTimer()
+	if c.limit != nil {
+		c.limit.Stop()
+	}
+	c.cancel(nil)
+}
+
+// Deadline implements context.Context. The bound for the answer of a call that may
+// queue is no deadline, since it is lifted once the ticket is queued.
+func (c *call) Deadline() (time.Time, bool) {
+	deadline, ok := c.parent.Deadline()
+	if bound := c.begun.Add(c.core.answerTimeout); !c.queues && (!ok || bound.Before(deadline)) {
+		return bound, true
+	}
+	return deadline, ok
+}
+
+// Done implements context.Context.
+func (c *call) Done() <-chan struct{} { return c.start().Done() }
+
+// Err implements context.Context.
+func (c *call) Err() error {
+	if ctx := c.started(); ctx != nil {
+		return ctx.Err()
+	}
+	return c.parent.Err()
+}
+
+// Value implements context.Context.
+func (c *call) Value(key any) any {
+	if ctx := c.started(); ctx != nil {
+		return ctx.Value(key) // package context finds the cause in it, and attaches children without a goroutine
+	}
+	return c.parent.Value(key)
+}
+
+func (c *call) started() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ctx
+}
+
+// start makes the context behind the call the first time it is needed.
+func (c *call) start() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx != nil {
+		return c.ctx
+	}
+	c.ctx, c.cancel = context.WithCancelCause(c.parent)
+	if c.ended {
+		c.cancel(nil)
+		return c.ctx
+	}
+	c.unlink = context.AfterFunc(c.core.tasks.live, func() { c.cancel(ErrClosed) })
+	c.startAnswerTimer()
+	if c.wait > 0 {
+		c.limit = time.AfterFunc(time.Until(c.begun.Add(c.wait)), func() { c.cancel(errWaitOver) })
+	}
+	return c.ctx
+}
+
+// startAnswerTimer gives the store answerTimeout from asked. With mu held.
+func (c *call) startAnswerTimer() {
+	if c.ctx == nil || c.asked.IsZero() {
+		return
+	}
+	bound := c.core.answerTimeout
+	c.answer = time.AfterFunc(time.Until(c.asked.Add(bound)), func() { c.cancel(noAnswer(bound)) })
+}
+
+// stopAnswerTimer stops the timer, if it runs. With mu held.
+func (c *call) stopAnswerTimer() {
+	if c.answer != nil {
+		c.answer.Stop()
+		c.answer = nil
+	}
+}
+
+// expectAnswer starts the bound for the store's answer anew, if it was lifted.
+func (c *call) expectAnswer() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queued = false
+	if c.asked.IsZero() {
+		c.asked = time.Now()
+		c.startAnswerTimer()
+	}
+}
+
+// setQueued records that the ticket is queued. It lifts the bound for the store's
+// answer: none is due until the grant.
+func (c *call) setQueued() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queued = true
+	c.asked = time.Time{}
+	c.stopAnswerTimer()
+}
+
+func (c *call) isQueued() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queued
+}
+
+// explain turns the driver's error into the caller's: why the call has ended,
+// joined with what the store reported about itself. Nil stays nil.
+func (c *call) explain(err error) error {
+	if err == nil || c.Err() == nil {
+		return unanswered(err)
+	}
+	cause, ended := context.Cause(c), c.parent.Err()
+	var timeout *timeoutError
+	waitOver := c.wait > 0 && errors.Is(cause, errWaitOver)
+	switch {
+	case ended == nil && errors.Is(cause, ErrClosed):
+		return because(err, ErrClosed)
+	case ended == nil && errors.As(cause, &timeout):
+		return because(err, ErrUnavailable, cause)
+	case waitOver && c.isQueued():
+		return because(err, ErrNotAcquired, cause)
+	case waitOver:
+		return because(err, ErrUnavailable, noAnswer(c.wait))
+	case c.isQueued():
+		return because(err, ended, cause)
+	default:
+		return because(err, ErrUnavailable, ended, cause)
+	}
+}

@@ -1,0 +1,61 @@
+package locker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// A machine that was suspended knows at once that its leases are over, though
+// the monotonic clock stood still.
+func TestSuspendedMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep atomic.Int64
+		l := locker.New(newStub(), locker.WithSuspension(func() time.Duration { return time.Duration(asleep.Load()) }))
+		defer l.Close()
+		watched := acquire(t, l, "a", locker.WithTTL(30*time.Second))
+		asked := acquire(t, l, "b", locker.WithTTL(30*time.Second))
+		long := acquire(t, l, "c", locker.WithTTL(time.Hour))
+		asleep.Store(int64(time.Minute))
+		want(t, asked.Err(), locker.ErrLost)
+		begun := time.Now()
+		<-watched.Done()
+		if d := time.Since(begun); d > time.Second {
+			t.Errorf("notified %v after the machine woke", d)
+		}
+		if long.Err() != nil {
+			t.Error("a lease of an hour was lost in a minute")
+		}
+		// A lease that is taken afterwards has its whole length.
+		k := acquire(t, l, "d", locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+		begun = time.Now()
+		<-k.Done()
+		if d := time.Since(begun); d != 9900*time.Millisecond {
+			t.Errorf("valid for %v of 10s", d)
+		}
+	})
+}
+
+// A request that was under way while the machine was suspended is counted from
+// before that.
+func TestSuspendedWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep atomic.Int64
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			asleep.Store(int64(time.Minute))
+			time.Sleep(time.Millisecond)
+			return g, err
+		}
+		l := locker.New(s, locker.WithSuspension(func() time.Duration { return time.Duration(asleep.Load()) }))
+		defer l.Close()
+		_, err := l.TryAcquire(context.Background(), "a")
+		want(t, err, locker.ErrLost)
+	})
+}

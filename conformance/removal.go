@@ -1,0 +1,97 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// removal are the cases about the tickets that the core removes in the background.
+var removal = []Case{
+	{
+		Topic: "removal", Name: "unanswered-release", Rules: []string{"D13", "D14", "C8"}, Needs: NeedLink,
+		Explain: "a lock whose release was not answered is free soon after the store is back, whatever shares its session",
+		prove:   provesUnansweredRelease,
+	},
+	{
+		Topic: "removal", Name: "cancelled-wait", Rules: []string{"D9", "D13", "C8"}, Needs: NeedLink,
+		Explain: "the ticket of a wait that was cancelled in an outage is gone soon after the store is back",
+		prove:   provesCancelledWait,
+	},
+}
+
+// removedWithin is how soon an unwanted ticket is gone after the store is back: while
+// the store is away the core repeats the release in less than every 1.5 s.
+const removedWithin = 2 * time.Second
+
+// hurried makes a client time out soon, so that cuts can be short.
+func hurried() []locker.ClientOption {
+	return []locker.ClientOption{locker.WithReleaseTimeout(time.Second), locker.WithAnswerTimeout(2 * time.Second)}
+}
+
+// freeSoon fails unless the queue of name has n tickets soon after the store is back.
+func (e *env) freeSoon(name string, n int) {
+	begun := time.Now()
+	e.eventually(slacks(1).plus(removedWithin, "how soon the core removes a ticket"), fmt.Sprintf("waiting for a ticket of %q to be removed", name), func() error {
+		if q := e.queueOf(name); len(q) != n {
+			return fmt.Errorf("%d tickets, want %d: %s", len(q), n, show(q))
+		}
+		return nil
+	})
+	e.logf("%q: free %v after the connection was back", name, time.Since(begun).Round(time.Millisecond))
+}
+
+// loser is a Link that can also drop everything in both directions until Heal.
+type loser interface{ Lose() }
+
+// eachCut runs f with a cut that delays the traffic and, if the Link can, with one
+// that drops it.
+func (e *env) eachCut(f func(cut func(Link))) {
+	f(Link.Cut)
+	f(func(l Link) {
+		if lossy, ok := l.(loser); ok {
+			lossy.Lose()
+		} else {
+			l.Cut()
+		}
+	})
+}
+
+func provesUnansweredRelease(e *env) {
+	ttl := locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL))
+	e.eachCut(func(cut func(Link)) {
+		first, second := e.name("first"), e.name("second")
+		c, link := e.linked(hurried()...)
+		a, b := e.take(c, first, ttl), e.take(c, second, ttl)
+		cut(link)
+		err := a.Release(e.ctx)
+		e.is(err, locker.ErrUnavailable, "release while the store does not answer")
+		link.Heal()
+		e.freeSoon(first, 0)
+		e.holds(b, "beside a lock whose release was not answered")
+		e.release(b)
+		e.empty(first)
+		e.empty(second)
+	})
+}
+
+func provesCancelledWait(e *env) {
+	e.eachCut(func(cut func(Link)) {
+		name, other := e.name("cancelled"), e.name("other")
+		c, link := e.linked(hurried()...)
+		k := e.take(e.client(), name)
+		b := e.take(c, other)
+		w := e.queue(c, name, 2)
+		cut(link)
+		w.cancel(errChanged)
+		e.is(w.ended(slacks(2), "it was cancelled"), errChanged, "a wait that was cancelled in a cut")
+		e.sleep(slack + slack/5) // the first request to remove the ticket fails
+		link.Heal()
+		e.freeSoon(name, 1)
+		e.holds(b, "beside a wait that was cancelled")
+		e.release(b)
+		e.release(k)
+		e.empty(name)
+	})
+}

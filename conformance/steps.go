@@ -1,0 +1,102 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// take acquires a name that is free, or soon will be.
+func (e *env) take(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	k, err := l.Acquire(e.within(patience), name, opts...)
+	e.ok(err, "acquire %q", name)
+	return k
+}
+
+// takeNow acquires a name that is free, which must not take long.
+func (e *env) takeNow(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
+	begun := time.Now()
+	k := e.take(l, name, opts...)
+	if took := time.Since(begun); took > 2*slack {
+		e.failf("acquire %q, which is free: took %v", name, took)
+	}
+	return k
+}
+
+// refused tries to acquire a name that is not free.
+func (e *env) refused(l locker.Locker, name string, opts ...locker.Option) {
+	k, err := l.TryAcquire(e.within(patience), name, opts...)
+	if err == nil {
+		_ = k.Release(e.ctx)
+	}
+	e.is(err, locker.ErrNotAcquired, "try to acquire %q, which is not free", name)
+}
+
+// release releases a lock that is held.
+func (e *env) release(k *locker.Lock) {
+	e.ok(k.Release(e.within(patience)), "release %q", k.Name())
+}
+
+// holds fails if the lock is not held.
+func (e *env) holds(k *locker.Lock, why string, args ...any) {
+	e.ok(k.Err(), "the holder of %q, %s", k.Name(), fmt.Sprintf(why, args...))
+}
+
+// queueOf returns the queue of name, as the control client sees it.
+func (e *env) queueOf(name string) []locker.Ticket {
+	queue, err := e.control().Inspect(e.within(patience), name)
+	e.ok(err, "inspect %q", name)
+	return queue.Tickets
+}
+
+// awaitQueue waits until the queue of name has n tickets and returns it.
+func (e *env) awaitQueue(name string, n int) (queue []locker.Ticket) {
+	e.awaitQueueWithin(patient, name, n)
+	return e.queueOf(name)
+}
+
+// leaves waits until the tickets of failed Acquires have left the queue, and n
+// tickets remain.
+func (e *env) leaves(name string, n int) (queue []locker.Ticket) {
+	e.awaitQueueWithin(slacks(1), name, n)
+	return e.queueOf(name)
+}
+
+func (e *env) awaitQueueWithin(b bound, name string, n int) {
+	e.eventually(b, "inspecting "+name, func() error {
+		if queue := e.queueOf(name); len(queue) != n {
+			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
+		}
+		return nil
+	})
+}
+
+// empty fails unless the queue is empty and the next Acquire is granted at once.
+func (e *env) empty(name string) {
+	e.awaitQueueWithin(slacks(1), name, 0)
+	e.release(e.takeNow(e.control(), name))
+	if queue := e.queueOf(name); len(queue) != 0 {
+		e.failf("the queue of %q is %s after all was released", name, show(queue))
+	}
+}
+
+// show returns a queue as text.
+func show(queue []locker.Ticket) string {
+	s := "["
+	for i, t := range queue {
+		if i > 0 {
+			s += " "
+		}
+		kind := "exclusive"
+		if t.Shared {
+			kind = fmt.Sprintf("shared/%d", t.Limit)
+		}
+		state := "waits"
+		if t.Held {
+			state = "holds"
+		}
+		s += fmt.Sprintf("%d:%s:%s:%s", t.Token, t.Owner, kind, state)
+	}
+	return s + "]"
+}

@@ -1,0 +1,219 @@
+package consul
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+)
+
+func (s *store) write(ctx context.Context) *api.WriteOptions {
+	o := &api.WriteOptions{Datacenter: s.opts.datacenter, Namespace: s.opts.namespace, Partition: s.opts.partition}
+	return o.WithContext(ctx)
+}
+
+// read is for reads in Consul's default mode, which a deposed leader may answer
+// from the past.
+func (s *store) read(ctx context.Context) *api.QueryOptions {
+	o := &api.QueryOptions{Datacenter: s.opts.datacenter, Namespace: s.opts.namespace, Partition: s.opts.partition}
+	return o.WithContext(ctx)
+}
+
+// exact is for reads before which the server makes sure that it still leads.
+func (s *store) exact(ctx context.Context) *api.QueryOptions {
+	o := s.read(ctx)
+	o.RequireConsistent = true
+	return o
+}
+
+// op is one operation of a transaction that writes.
+type op struct{ KV kvOp }
+
+type kvOp struct {
+	Verb      api.KVOp
+	Key       string
+	Value     []byte `json:",omitempty"`
+	Session   string `json:",omitempty"`
+	Index     uint64 `json:",omitempty"`
+	Namespace string `json:",omitempty"`
+	Partition string `json:",omitempty"`
+}
+
+func keyOp(verb api.KVOp, key string) op { return op{kvOp{Verb: verb, Key: key}} }
+
+func lockOp(key, session string, value []byte) op {
+	return op{kvOp{Verb: api.KVLock, Key: key, Session: session, Value: value}}
+}
+
+// indexOp makes a transaction fail unless the key is as it was read.
+func indexOp(key string, index uint64) op {
+	return op{kvOp{Verb: api.KVCheckIndex, Key: key, Index: index}}
+}
+
+// commit runs a transaction that writes: through Raft, so the server that
+// answers is the leader, and what it answers is the truth at one Raft index.
+func (s *store) commit(ctx context.Context, ops ...op) (api.KVPairs, error) {
+	for i := range ops {
+		ops[i].KV.Namespace, ops[i].KV.Partition = s.opts.namespace, s.opts.partition
+	}
+	var out struct{ Results api.TxnResults }
+	if _, err := s.client.Raw().Write("/v1/txn", ops, &out, s.write(ctx)); err != nil {
+		return nil, asRollback(err)
+	}
+	return pairsOf(out.Results), nil
+}
+
+func pairsOf(results api.TxnResults) api.KVPairs {
+	pairs := make(api.KVPairs, len(results))
+	for i, result := range results {
+		pairs[i] = result.KV
+	}
+	return pairs
+}
+
+// ask runs a transaction that only reads.
+func (s *store) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error) {
+	reads := make(api.TxnOps, len(ops))
+	for i, o := range ops {
+		reads[i] = &api.TxnOp{KV: &api.KVTxnOp{
+			Verb: o.KV.Verb, Key: o.KV.Key, Session: o.KV.Session, Namespace: s.opts.namespace, Partition: s.opts.partition,
+		}}
+	}
+	_, out, meta, err := s.client.Txn().Txn(reads, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range out.Errors {
+		if isDenied(e.What) {
+			return nil, denied(e.What)
+		}
+	}
+	return out, filtered(meta)
+}
+
+// list reads all pairs below a prefix, at the index that it returns or later.
+func (s *store) list(q *api.QueryOptions, prefix string) (api.KVPairs, uint64, error) {
+	pairs, meta, err := s.client.KV().List(prefix, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	return pairs, meta.LastIndex, filtered(meta)
+}
+
+// get reads one pair, at the index that it returns or later; nil: it is not there.
+func (s *store) get(q *api.QueryOptions, key string) (*api.KVPair, uint64, error) {
+	p, meta, err := s.client.KV().Get(key, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	return p, meta.LastIndex, nil
+}
+
+// filtered is the error of an answer that may lack tickets.
+func filtered(meta *api.QueryMeta) error {
+	if !meta.ResultsFilteredByACLs {
+		return nil
+	}
+	return errFiltered
+}
+
+var errFiltered = errors.New("the ACL token may not read all keys below the prefix")
+
+// A rollback says that Consul refused a transaction as a whole: nothing of it
+// was done.
+type rollback struct {
+	Errors []struct {
+		OpIndex int
+		What    string
+	}
+}
+
+func (r *rollback) Error() string {
+	return fmt.Sprintf("transaction rolled back: %v", r.Errors)
+}
+
+// sessionOver tells whether it was because a session has ended.
+func (r *rollback) sessionOver() bool { return strings.Contains(r.Error(), "invalid session") }
+
+// denied says that the ACL token lacks a right, so nothing was done.
+type denied string
+
+func (e denied) Error() string { return string(e) }
+
+func isDenied(what string) bool { return strings.Contains(what, "Permission denied") }
+
+// asRollback reads the answer to a transaction that was refused.
+func asRollback(err error) error {
+	var status api.StatusError
+	if !errors.As(err, &status) || status.Code != http.StatusConflict {
+		return err
+	}
+	var r rollback
+	if json.Unmarshal([]byte(status.Body), &r) != nil || len(r.Errors) == 0 {
+		return err
+	}
+	for _, e := range r.Errors {
+		if isDenied(e.What) {
+			return denied(e.What)
+		}
+	}
+	return &r
+}
+
+// statusOf is the HTTP status that an error tells of, or 0.
+func statusOf(err error) int {
+	var status api.StatusError
+	if errors.As(err, &status) {
+		return status.Code
+	}
+	return 0
+}
+
+// unknown tells whether a write that failed with err may have been done, or
+// may yet be done: everything but an answer that says no.
+func unknown(err error) bool {
+	if errors.As(err, new(*rollback)) || errors.As(err, new(denied)) {
+		return false
+	}
+	status := statusOf(err)
+	return status < 400 || status >= 500
+}
+
+// Temporary implements kvqueue.Store: an agent that can be reached said that it
+// cannot serve the request at this moment: no leader, a change of leader, a rate limit.
+func (s *store) Temporary(err error) bool {
+	var status api.StatusError
+	if !errors.As(err, &status) {
+		// api.Txn reads nothing but the text off a failure.
+		return err != nil && strings.HasPrefix(err.Error(), failedRequest) && transient(err.Error())
+	}
+	switch status.Code {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	case http.StatusInternalServerError:
+		return transient(status.Body)
+	}
+	return false
+}
+
+const failedRequest = "Failed request: "
+
+// transients are parts of what agents and servers say that pass: from Consul's
+// agent/structs/errors.go, Raft, and the connections between them. That an
+// error came by RPC says nothing: agents that are no servers put that before
+// every error.
+var transients = []string{
+	"leader", "no known consul servers", "no path to datacenter", "no server currently reachable",
+	"not ready", "rate limit", "rpc error getting client", "raft is already shutdown",
+	"timed out", "timeout", "deadline", "eof", "connection", "broken pipe", "stream closed", "session shutdown",
+}
+
+func transient(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(transients, func(part string) bool { return strings.Contains(text, part) })
+}

@@ -1,0 +1,67 @@
+package consul
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
+)
+
+// A listing that was read before a ticket was created does not say that it has gone,
+// nor does one that shows it, or an older one of its key.
+func TestListingFromThePast(t *testing.T) {
+	listed := &listing{index: 9, next: make(chan struct{}), pairs: map[string]*api.KVPair{
+		"there": {Key: "there", Session: "s", CreateIndex: 5}, "again": {Key: "again", Session: "s", CreateIndex: 8},
+		"unlocked": {Key: "unlocked", CreateIndex: 5},
+	}}
+	s := &store{opts: options{queryWait: 10 * time.Millisecond}}
+	s.shared = sharedWatch{store: s, latest: listed, users: 1}
+	for _, c := range []struct {
+		key    string
+		number uint64
+		gone   bool
+	}{
+		{"there", 5, false},
+		{"missing", 5, true},
+		{"missing", 10, false},
+		{"again", 5, true},
+		{"unlocked", 5, true},
+		{"unlocked", 10, false},
+	} {
+		told := false
+		what := kvqueue.Watching{Aim: kvqueue.Entry{Key: c.key, Number: c.number}}
+		err := s.shared.watch(t.Context(), what, func(kvqueue.Event) { told = true })
+		if told != c.gone || err != nil {
+			t.Errorf("ticket %d at %q: gone %v, %v, want %v", c.number, c.key, told, err, c.gone)
+		}
+	}
+}
+
+// The index of a queue goes back when Consul forgets what was deleted in it. What was
+// read is complete as of all that was read before.
+func TestIndexGoesBack(t *testing.T) {
+	index := "100"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Consul-Index", index)
+		_, _ = w.Write([]byte("[]"))
+	}))
+	defer srv.Close()
+	client, err := api.NewClient(&api.Config{Address: srv.URL, HttpClient: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &store{client: client, keys: keyspace{prefix: "locker"}}
+	for _, c := range []struct {
+		index    string
+		complete uint64
+	}{{"100", 100}, {"50", 100}, {"101", 101}} {
+		index = c.index
+		if got, err := s.Read(t.Context(), "a"); err != nil || got.Complete != c.complete {
+			t.Errorf("at index %s: complete as of %d, %v, want %d", index, got.Complete, err, c.complete)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// refusals are parts of errors by which a server refuses everybody: for now, or
+// until an operator acts. It has run nothing then: Redis checks for them before
+// the first write of a script. Redis 6.2 wraps what a command of a script
+// has met, so that they may stand anywhere in the text.
+var refusals = []string{
+	"LOADING ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "TRYAGAIN ", "MOVED ", "ASK ", "BUSY ", "MISCONF ", "NOREPLICAS ",
+	"OOM command not allowed", "max number of clients reached", "attempted to access a non local key",
+}
+
+// outages are parts of go-redis's own errors that mean that it reaches nobody.
+var outages = []string{"all sentinels specified in configuration are unreachable", "cluster has no nodes"}
+
+// denials are the first words of the errors by which a server refuses this
+// caller, before it runs a script.
+var denials = []string{"NOAUTH", "WRONGPASS", "NOPERM"}
+
+// IsReply tells whether an error is the server's answer.
+func IsReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// Unavailable marks an error that means that the server did not answer, or
+// refuses everybody (D14 of package driver). Network errors the core knows by itself.
+func Unavailable(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, ErrReplicas):
+		return driver.Unavailable(err)
+	case IsReply(err):
+		if !refusesAll(err) {
+			return err
+		}
+		return driver.Unavailable(err)
+	case hasAny(err.Error(), outages):
+		return driver.Unavailable(err)
+	}
+	return err
+}
+
+func refusesAll(err error) bool { return hasAny(err.Error(), refusals) }
+
+// Refused tells whether a server has refused a script without running any of it.
+func Refused(err error) bool {
+	if !IsReply(err) {
+		return false
+	}
+	if refusesAll(err) {
+		// With undeclared keys a script meets this in the middle.
+		return !strings.Contains(err.Error(), "non local key")
+	}
+	return denied(err)
+}
+
+// denied tells whether a server has refused this caller's script before it ran.
+func denied(err error) bool {
+	if strings.Contains(err.Error(), "script: ") { // a command in the middle
+		return false
+	}
+	for _, d := range denials {
+		if redis.HasErrorPrefix(err, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// Moving tells whether a Cluster has refused a script because the hash slot of
+// its keys is being moved to another master: it is to be asked again. The
+// redirections are those beyond the few that go-redis follows: two masters may
+// send a client to each other until both know whose the slot is.
+func Moving(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "TRYAGAIN ") || redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK "))
+}
+
+func hasAny(s string, parts []string) bool {
+	for _, p := range parts {
+		if strings.Contains(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Ended is the error of a request whose context has ended: its cause, and what
+// is known of why the server was not reached (nil: nothing).
+func Ended(ctx context.Context, why error) error {
+	cause := context.Cause(ctx)
+	if why == nil || errors.Is(why, cause) {
+		return cause
+	}
+	return errors.Join(cause, Unavailable(why))
+}
+
+// ErrRemoved is the cause of a loss that Break tells of.
+var ErrRemoved error = removed{}
+
+type removed struct{}
+
+func (removed) Error() string { return "the ticket was removed from the queue" }
+func (removed) Unwrap() error { return driver.ErrLost }

@@ -1,0 +1,107 @@
+package redisqueue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// CheckForm refuses forms of main keys that would not tell names apart or, in a
+// Cluster, not keep the keys of one name together.
+func (k Keys) CheckForm() error {
+	switch {
+	case k.Form == "":
+		return nil
+	case len(k.Form) > 256 || !utf8.ValidString(k.Form) || strings.ContainsFunc(k.Form, unicode.IsControl):
+		return fmt.Errorf("key form %q: want at most 256 bytes of text without control characters", k.Form)
+	case strings.Count(k.Form, "*") != 1:
+		return fmt.Errorf("key form %q: want one * where the name is to stand, as in lock:*", k.Form)
+	case k.Slots && !hasTag(k.Main("name")):
+		return fmt.Errorf("key form %q: in a Cluster all keys of a lock have to be in one hash slot: want braces, as in {*} or lock:{*}", k.Form)
+	}
+	return nil
+}
+
+// CheckName refuses the few names whose main key, of the given form, would be one of
+// the driver's own keys or, in a Cluster, have no hash tag.
+func (k Keys) CheckName(name string) error {
+	if k.Form == "" {
+		return nil
+	}
+	main := k.Main(name)
+	rest, own := strings.CutPrefix(main, k.Prefix+":")
+	own = own && (rest == "fence" || rest == "fences" || strings.HasPrefix(rest, "fence:{") ||
+		rest == protocolKey || strings.HasPrefix(rest, protocolKey+":"))
+	switch {
+	case own:
+		return driver.NoTicket(fmt.Errorf("%w: with key_form=%s the key of this name would be %q, which the driver has for itself: want another prefix",
+			driver.ErrUnsupported, k.Form, main))
+	case k.Slots && !hasTag(main):
+		return driver.NoTicket(fmt.Errorf("%w: with key_form=%s the key of this name would be %q, which has no hash tag: a Cluster would keep its keys apart",
+			driver.ErrUnsupported, k.Form, main))
+	}
+	return nil
+}
+
+// hasTag tells whether a part of a key alone decides its hash slot.
+func hasTag(key string) bool {
+	_, rest, ok := strings.Cut(key, "{")
+	return ok && strings.IndexByte(rest, '}') > 0
+}
+
+// Names calls found with the names that have a ticket on a server, some of them
+// several times. ends are those of the sets of waiters. Where main keys have a
+// form, those that do not begin with word are left out: they may be anything's.
+func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends []string, found func(name string)) error {
+	var cursor uint64
+	for {
+		keys, next, err := c.Scan(ctx, cursor, k.Pattern(), 1000).Result()
+		if err == nil && k.Form != "" {
+			keys, err = k.ours(ctx, c, word, keys)
+		}
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if name, ok := k.Name(key, ends...); ok {
+				found(name)
+			}
+		}
+		if cursor = next; cursor == 0 || ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// ours keeps the sets of waiters, and the main keys whose value begins with word.
+func (k Keys) ours(ctx context.Context, c *redis.Client, word string, keys []string) ([]string, error) {
+	p := c.Pipeline()
+	heads := make(map[string]*redis.StringCmd)
+	for _, key := range keys {
+		if _, ok := k.Name(key); ok {
+			heads[key] = p.GetRange(ctx, key, 0, int64(len(word)))
+		}
+	}
+	// What is no string answers with an error of its own.
+	if _, err := p.Exec(ctx); err != nil && !IsReply(err) {
+		return nil, err
+	}
+	kept := keys[:0]
+	for _, key := range keys {
+		head := heads[key]
+		switch {
+		case head == nil, // perhaps a set of waiters: Name tells
+			head.Err() == nil && (head.Val() == word+" " || head.Val() == word+"?"):
+			kept = append(kept, key)
+		case head.Err() != nil && !redis.HasErrorPrefix(head.Err(), "WRONGTYPE"):
+			return nil, head.Err()
+		}
+	}
+	return kept, nil
+}

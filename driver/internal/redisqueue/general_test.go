@@ -1,0 +1,255 @@
+package redisqueue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// general returns a script without the cases of a mutex that come first in it.
+func general(t *testing.T, s *Script) *Script {
+	t.Helper()
+	begin := strings.Index(s.source, "-- The ")
+	for begin >= 0 && !strings.Contains(strings.SplitN(s.source[begin:], "\n", 2)[0], "cases of a mutex") {
+		begin += 1 + strings.Index(s.source[begin+1:], "-- The ")
+	}
+	end := strings.Index(s.source, "-- FOREIGN stands for") // of value.lua
+	if begin < 0 || end < begin {
+		t.Fatalf("%s has no cases of a mutex", s.name)
+	}
+	head := s.source[:begin]
+	if s.name == "acquire" {
+		head += "local exclusive = want == 'x' or want == 'xw'\n"
+	}
+	if strings.Contains(s.source[begin:end], "\nlocal time = ") { // after them
+		head += "local time = call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n"
+	}
+	return newScript(s.name, head+s.source[end:])
+}
+
+// twin is one queue that is kept by the scripts as they are, and one by the general rule
+// alone.
+type twin struct {
+	t       *testing.T
+	client  *redis.Client
+	redlock bool
+	scripts [2]map[string]*Script
+}
+
+func newTwin(t *testing.T, redlock bool, scripts ...*Script) *twin {
+	t.Helper()
+	w := &twin{t: t, client: redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()}), redlock: redlock}
+	t.Cleanup(func() { _ = w.client.Close() })
+	for i := range w.scripts {
+		w.scripts[i] = make(map[string]*Script)
+		for _, s := range scripts {
+			name := strings.TrimPrefix(s.name, "redlock_")
+			w.scripts[i][name] = s
+			if i == 1 && (name == "acquire" || name == "release") {
+				w.scripts[i][name] = general(t, s)
+			}
+		}
+	}
+	return w
+}
+
+// run runs a script on both queues, and returns what both have answered, without what
+// depends on the time.
+func (w *twin) run(script string, second string, args ...any) [2]string {
+	w.t.Helper()
+	var answers [2]string
+	for i := range answers {
+		keys := []string{fmt.Sprintf("test:{%d}", i)}
+		if second != "" {
+			keys = append(keys, fmt.Sprint(second, i))
+		}
+		v, err := w.client.Eval(w.t.Context(), w.scripts[i][script].source, keys, args...).Result()
+		if err != nil {
+			w.t.Fatalf("%s %v: %v", script, args, err)
+		}
+		list, isList := v.([]any)
+		switch {
+		case script == "heartbeat":
+			answers[i] = fmt.Sprint(list[2:])
+		case isList && w.redlock && list[0] == int64(0):
+			answers[i] = fmt.Sprint(list[0], list[2])
+		case isList:
+			answers[i] = fmt.Sprint(len(list), list[0] == int64(1), list[0] == int64(2))
+		default:
+			answers[i] = fmt.Sprintf("%T", v)
+			if n, ok := v.(int64); ok {
+				answers[i] = fmt.Sprint(n)
+			}
+		}
+	}
+	return answers
+}
+
+// state is who holds and who waits in one of the queues.
+func (w *twin) state(i int) string {
+	ctx, key := w.t.Context(), fmt.Sprintf("test:{%d}", i)
+	end := func(s string) string {
+		if w.redlock {
+			return key + ":r" + s
+		}
+		return key + ":" + s
+	}
+	value, _, _ := strings.Cut(strings.Replace(w.client.Get(ctx, key).Val(), "locker ", "locker_", 1), " ") // the token is a time
+	if w.redlock {
+		value = w.client.GetRange(ctx, key, 0, 30).Val() // with the number
+	}
+	s := fmt.Sprintf("holder %q", value)
+	released := w.client.SMembers(ctx, end("d")).Val() // or, without Redlock:
+	s += fmt.Sprint(" tombstones ", len(released), w.client.ZRangeWithScores(ctx, end("d"), 0, -1).Val())
+	for _, set := range []string{"x", "s", "h"} {
+		ids := w.client.ZRange(ctx, end(set), 0, -1).Val()
+		s += fmt.Sprintf(" %s %v", set, ids)
+		if left := w.client.PTTL(ctx, end(set)).Val(); len(ids) > 0 && left <= 0 {
+			s += " for ever"
+		}
+		for _, id := range ids { // what nobody needs any more may stay until it expires
+			if !w.client.HExists(ctx, end("t"), id).Val() {
+				s += " without a record of " + id
+			}
+			if process := "p" + string('0'+(id[1]-'0')%3); set != "h" && w.client.ZScore(ctx, end("p"), process).Err() != nil {
+				s += " without a life of " + process
+			}
+		}
+	}
+	return s
+}
+
+func (w *twin) same(what string, answers [2]string) {
+	w.t.Helper()
+	if answers[0] != answers[1] {
+		w.t.Fatalf("%s: answered %s, by the general rule %s", what, answers[0], answers[1])
+	}
+	if a, b := w.state(0), w.state(1); a != b {
+		w.t.Fatalf("%s:\n         %s,\nby the general rule %s", what, a, b)
+	}
+}
+
+// tickets are who plays: the first ones are exclusive, of three processes.
+var tickets = []string{"x0", "x1", "x2", "x3", "x4", "x5", "s6", "s7", "l8", "l9"}
+
+func limitOf(id string) int { return map[byte]int{'l': 2}[id[0]] }
+
+// TestCasesOfAMutex: the cases of a mutex that come first in the scripts do what the
+// general rule would, whatever was before.
+func TestCasesOfAMutex(t *testing.T) {
+	w := newTwin(t, false, Acquire, Release, KeepAlive, Break)
+	sub := w.client.Subscribe(t.Context(), "p0", "p1") // p2 is dead, or connecting again
+	t.Cleanup(func() { _ = sub.Close() })
+	for range 2 {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for game := range 60 {
+		w.client.FlushAll(t.Context())
+		some := tickets[:6+game%5]
+		for range 40 {
+			n := rand.N(len(some))
+			id := some[n]
+			record := fmt.Sprintf("p%d %d 500 0 ", n%3, limitOf(id))
+			kind := Kind(id[0] != 'x')
+			switch dice := rand.N(20); {
+			case dice < 8:
+				w.same("queue "+id, w.run("acquire", "fence", id, 60_000, record, kind+"w"))
+			case dice < 11:
+				w.same("try "+id, w.run("acquire", "fence", id, 60_000, record, kind))
+			case dice < 18:
+				w.same("release "+id, w.run("release", "", id))
+			case dice < 19:
+				w.same("release late "+id, w.run("release", "", id, 1+rand.N(2)))
+			case rand.N(2) == 0:
+				w.lapse(n % 3)
+			default:
+				w.same("heartbeat "+id, w.run("heartbeat", "", fmt.Sprintf("p%d", n%3), kind+id))
+			}
+		}
+	}
+}
+
+// lapse has a process show no life for too long.
+func (w *twin) lapse(process int) {
+	for i := range w.scripts {
+		end := ":p"
+		if w.redlock {
+			end = ":rp"
+		}
+		w.client.ZAddXX(w.t.Context(), fmt.Sprintf("test:{%d}", i)+end, redis.Z{Score: 1, Member: fmt.Sprint("p", process)})
+	}
+}
+
+// TestLapsedProcess: a process that shows life too late, by another ticket, does not
+// bring its tickets back.
+func TestLapsedProcess(t *testing.T) {
+	for _, redlock := range []bool{false, true} {
+		scripts := []*Script{Acquire, Release}
+		number, end := time.Now().Add(time.Hour).UnixMicro(), ":x"
+		if redlock {
+			scripts, end = []*Script{RedlockAcquire, RedlockRelease}, ":rx"
+		}
+		w := newTwin(t, redlock, scripts...)
+		acquire := func(id string, process int) {
+			if number++; redlock {
+				w.run("acquire", "fences", id, number, 60_000, "xwn", "bucket", 1, fmt.Sprintf("p%d 0 0 ", process))
+				return
+			}
+			w.run("acquire", "fence", id, 60_000, fmt.Sprintf("p%d 0 500 0 ", process), "xw")
+		}
+		acquire("holds", 0)
+		acquire("early", 1)
+		acquire("other", 2)
+		w.lapse(1)
+		acquire("late", 1)
+		for i := range w.scripts {
+			if got := w.client.ZRange(t.Context(), fmt.Sprintf("test:{%d}", i)+end, 0, -1).Val(); fmt.Sprint(got) != "[other late]" {
+				t.Errorf("redlock %v: %v wait, want the other and the late one", redlock, got)
+			}
+		}
+	}
+}
+
+// TestCasesOfAMutexRedlock: the same, on a node of Redlock.
+func TestCasesOfAMutexRedlock(t *testing.T) {
+	w := newTwin(t, true, RedlockAcquire, RedlockRelease, RedlockKeepAlive, RedlockYield)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	for game := range 60 {
+		w.client.FlushAll(t.Context())
+		some := tickets[:6+game%5]
+		numbers := make(map[string]int64)
+		for round := range 40 {
+			n := rand.N(len(some))
+			id := some[n]
+			record := fmt.Sprintf("p%d %d 0 ", n%3, limitOf(id))
+			kind, origin := Kind(id[0] != 'x'), "k"
+			switch dice := rand.N(20); {
+			case dice < 12:
+				if numbers[id] == 0 || dice < 2 {
+					number += rand.Int64N(3) // also one that another has
+					numbers[id], origin = number-rand.Int64N(3)/2, []string{"n", "r"}[rand.N(2)]
+				}
+				mode := []string{"w", "w", "w", "t", "j"}[rand.N(5)]
+				w.same(fmt.Sprintf("propose %s %d %s", id, numbers[id], mode+origin),
+					w.run("acquire", "fences", id, numbers[id], 60_000, kind+mode+origin, "bucket", round, record))
+			case dice < 17:
+				w.same("release "+id, w.run("release", "", id))
+				delete(numbers, id)
+			case dice < 18:
+				w.same("release late "+id, w.run("release", "", id, 1))
+			case dice < 19:
+				w.same("yield "+id, w.run("yield", "", id, round-1))
+			default:
+				w.same("heartbeat "+id, w.run("heartbeat", "", fmt.Sprintf("p%d", n%3), kind+id))
+			}
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package redisqueue
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Times of waiting tickets.
+const (
+	Liveness  = 3 * time.Second        // a process that shows no life for so long is taken for dead; LIVENESS in the scripts
+	Heartbeat = Liveness / 3           // at the most, for each name it waits for
+	quickest  = 100 * time.Millisecond // heartbeat for short leases
+
+	retryAfter = 200 * time.Millisecond // of a node that has not answered
+	pollFirst  = 5 * time.Millisecond   // of a foreign holder, by the process of the first waiter
+	pollMost   = 200 * time.Millisecond
+	sampleSize = 16 // tickets that a heartbeat asks after
+)
+
+// errNoAnswer is why nothing is known of a node that a heartbeat is under way to.
+var errNoAnswer = errors.New("no answer since the last heartbeat")
+
+// Heartbeats shows the nodes that this process lives and wants its tickets, once a second
+// for each name that it waits for, and asks each node how some of the tickets stand. It
+// also looks when a queue may have moved without a notification: when the lease of a
+// holder that may be dead ends, and every 5 to 200 ms while another library holds.
+//
+// A single server is one node, and its own majority.
+type Heartbeats struct {
+	Nodes, Quorum int
+	// Ask sends a node a heartbeat for tickets of a name, as the scripts take them, and
+	// has Answer called once.
+	Ask func(node int, name string, tickets []string, answer func(v any, err error))
+	// Told is called with what a node says of a ticket. lapsed says that tickets may have
+	// left the queue before, since too few nodes have heard from this process for too long.
+	Told func(node int, ticket string, state int64, lapsed bool)
+
+	mu     sync.Mutex
+	closed bool
+	names  map[string]*waiting
+}
+
+// What a heartbeat is told of a ticket.
+const (
+	IsGone = iota
+	IsWaiting
+	IsHeld
+	MayHold
+)
+
+// waiting is what this process waits for under one name. Heartbeats.mu guards it.
+type waiting struct {
+	name    string
+	tickets map[string]struct{}
+	timer   *time.Timer // for the next heartbeat
+	due     time.Time   // when that is; zero: it is not set
+	last    time.Time   // heartbeat
+	every   time.Duration
+	poll    time.Duration // for a foreign holder's release
+	lapsed  bool          // tickets may have left the queue
+	nodes   []pulse
+}
+
+// pulse is what one node has said of a queue.
+type pulse struct {
+	asked   bool      // a heartbeat is under way
+	all     bool      // the next one asks after all tickets
+	err     error     // of the last one
+	seen    time.Time // when the last one was sent that was answered
+	moves   time.Time // when the queue may move by itself; zero: never
+	foreign bool      // another library holds
+}
+
+// A Sight is what one node has said of a queue when it took a ticket.
+type Sight struct {
+	Node int
+	Outlook
+}
+
+// Enter begins the heartbeats of a ticket that was queued by a request sent at asked.
+func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Time, sights ...Sight) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.names[name]
+	if w == nil {
+		if h.names == nil {
+			h.names = make(map[string]*waiting)
+		}
+		w = &waiting{name: name, tickets: make(map[string]struct{}), last: asked, every: Heartbeat, nodes: make([]pulse, h.Nodes)}
+		for i := range w.nodes {
+			w.nodes[i].seen = asked
+		}
+		h.names[name] = w
+	}
+	w.tickets[ticket] = struct{}{}
+	w.every = min(w.every, max(quickest, ttl))
+	for _, s := range sights {
+		if s.Look {
+			w.nodes[s.Node].take(s.Outlook)
+		}
+	}
+	h.plan(w)
+}
+
+// Leave ends the heartbeats of a ticket.
+func (h *Heartbeats) Leave(name, ticket string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.names[name]
+	if w == nil {
+		return
+	}
+	delete(w.tickets, ticket)
+	if len(w.tickets) == 0 {
+		delete(h.names, name)
+		w.stop()
+	}
+}
+
+// Look has the queue of a name looked at after a while.
+func (h *Heartbeats) Look(name string, after time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.names[name]; w != nil {
+		h.at(w, time.Now().Add(after))
+	}
+}
+
+// AskAll has the next heartbeat of a name ask after all of its tickets.
+func (h *Heartbeats) AskAll(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.names[name]; w != nil {
+		w.askAll()
+	}
+}
+
+// Recheck asks after all tickets now: notifications may have been missed.
+func (h *Heartbeats) Recheck() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.names {
+		w.askAll()
+		h.at(w, time.Now())
+	}
+}
+
+// Errs returns why each node has not answered the last heartbeat for a name.
+func (h *Heartbeats) Errs(name string) []error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	errs := make([]error, h.Nodes)
+	if w := h.names[name]; w != nil {
+		for i := range w.nodes {
+			errs[i] = w.nodes[i].err
+		}
+	}
+	return errs
+}
+
+// Close ends all heartbeats but those that are under way.
+func (h *Heartbeats) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, w := range h.names {
+		w.stop()
+	}
+}
+
+func (w *waiting) askAll() {
+	for i := range w.nodes {
+		w.nodes[i].all = true
+	}
+}
+
+func (w *waiting) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+func (p *pulse) take(o Outlook) {
+	p.err = nil
+	p.foreign = o.Look && o.Foreign
+	p.moves = time.Time{}
+	if o.Look && o.After >= 0 {
+		p.moves = time.Now().Add(o.After + time.Millisecond)
+	}
+}
+
+// plan sets the next heartbeat after what the nodes have said; with mu held.
+func (h *Heartbeats) plan(w *waiting) {
+	h.at(w, w.last.Add(w.every))
+	var moves []time.Time
+	for i := range w.nodes {
+		p := &w.nodes[i]
+		if p.err != nil {
+			h.at(w, w.last.Add(retryAfter))
+		}
+		if p.foreign {
+			h.at(w, w.last.Add(max(w.poll, pollFirst)))
+		}
+		if !p.moves.IsZero() {
+			moves = append(moves, p.moves)
+		}
+	}
+	if len(moves) == 0 {
+		return
+	}
+	// The lease of a holder may end on each node a little later than on another:
+	// it is worth looking when it has on enough nodes to matter.
+	slices.SortFunc(moves, time.Time.Compare)
+	enough := h.Quorum - (h.Nodes - len(moves))
+	h.at(w, moves[min(max(0, enough-1), len(moves)-1)])
+}
+
+// at sets the next heartbeat, unless an earlier one is set; with mu held.
+func (h *Heartbeats) at(w *waiting, t time.Time) {
+	if least := w.last.Add(time.Millisecond); t.Before(least) {
+		t = least
+	}
+	switch {
+	case h.closed || len(w.tickets) == 0 || !w.due.IsZero() && !t.Before(w.due):
+		return
+	case w.timer == nil:
+		w.timer = time.AfterFunc(time.Until(t), func() { h.send(w) })
+	default:
+		w.timer.Reset(time.Until(t))
+	}
+	w.due = t
+}
+
+// send sends the nodes a heartbeat. It waits for nobody: a node that has not answered
+// the last one is left out.
+func (h *Heartbeats) send(w *waiting) {
+	h.mu.Lock()
+	if h.closed || len(w.tickets) == 0 {
+		h.mu.Unlock()
+		return
+	}
+	begun := time.Now()
+	w.last, w.due = begun, time.Time{}
+	foreign := false
+	asked := make([][]string, len(w.nodes))
+	for i := range w.nodes {
+		p := &w.nodes[i]
+		foreign = foreign || p.foreign
+		p.moves, p.foreign = time.Time{}, false
+		if !p.asked {
+			p.asked = true
+			asked[i] = w.sample(p.all)
+			p.all = false
+		} else if p.err == nil {
+			p.err = errNoAnswer
+		}
+	}
+	w.poll = min(2*max(w.poll, pollFirst/2), pollMost)
+	if !foreign {
+		w.poll = 0
+	}
+	h.plan(w)
+	h.mu.Unlock()
+	for i, tickets := range asked {
+		if tickets != nil {
+			h.Ask(i, w.name, tickets, func(v any, err error) { h.answer(w, i, begun, tickets, v, err) })
+		}
+	}
+}
+
+// sample returns the tickets that a heartbeat asks after: all, or some by chance.
+func (w *waiting) sample(all bool) []string {
+	size := min(sampleSize, len(w.tickets))
+	if all {
+		size = len(w.tickets)
+	}
+	asked := make([]string, 0, size)
+	for t := range w.tickets {
+		if len(asked) == size {
+			break
+		}
+		asked = append(asked, t)
+	}
+	return asked
+}
+
+// answer takes in a node's answer to a heartbeat.
+func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []string, v any, err error) {
+	var reply []int64
+	if err == nil {
+		reply, err = Ints("heartbeat", v, 2+len(asked))
+	}
+	h.mu.Lock()
+	p := &w.nodes[node]
+	p.asked = false
+	lapsed := false
+	if err != nil {
+		p.err = err
+	} else {
+		lapsed = h.sight(w, node, begun)
+		p.take(ParseOutlook(reply[0], reply[1]))
+	}
+	h.plan(w)
+	h.mu.Unlock()
+	if err != nil {
+		return
+	}
+	for i, ticket := range asked {
+		h.Told(node, ticket, reply[2+i], lapsed)
+	}
+}
+
+// sight notes that a node has answered a heartbeat, and tells whether tickets
+// may have left the queue before. With mu held.
+func (h *Heartbeats) sight(w *waiting, node int, begun time.Time) (lapsed bool) {
+	now := time.Now()
+	fresh := func() (n int) {
+		for i := range w.nodes {
+			if now.Sub(w.nodes[i].seen) < Liveness {
+				n++
+			}
+		}
+		return n
+	}
+	if fresh() < h.Quorum && !w.lapsed {
+		w.lapsed = true
+		w.askAll()
+		h.at(w, now)
+	}
+	lapsed = w.lapsed
+	w.nodes[node].seen = begun
+	if fresh() >= h.Quorum {
+		w.lapsed = false
+	}
+	return lapsed
+}

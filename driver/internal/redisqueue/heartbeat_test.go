@@ -1,0 +1,202 @@
+package redisqueue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// nodes answer heartbeats as they are told, and note when they come.
+type nodes struct {
+	h Heartbeats
+
+	mu     sync.Mutex
+	start  time.Time
+	came   [][]time.Duration                // of each node
+	asked  []int                            // tickets in the last heartbeat
+	answer []func(tickets int) (any, error) // nil: the node is silent
+	told   []string
+}
+
+// newNodes must be called in a bubble.
+func newNodes(n int) *nodes {
+	f := &nodes{start: time.Now(), came: make([][]time.Duration, n), answer: make([]func(int) (any, error), n)}
+	f.h = Heartbeats{Nodes: n, Quorum: n/2 + 1}
+	f.h.Ask = func(node int, _ string, tickets []string, answer func(any, error)) {
+		f.mu.Lock()
+		f.came[node] = append(f.came[node], time.Since(f.start))
+		f.asked = append(f.asked, len(tickets))
+		form := f.answer[node]
+		f.mu.Unlock()
+		if form != nil {
+			answer(form(len(tickets)))
+		}
+	}
+	f.h.Told = func(node int, ticket string, state int64, lapsed bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.told = append(f.told, fmt.Sprint(node, ticket, state, lapsed))
+	}
+	for i := range f.answer {
+		f.answer[i] = answers(-1, 0, IsWaiting)
+	}
+	return f
+}
+
+// answers makes a node say when to look, how the queue stands, and how each ticket does.
+func answers(after, flags int64, state int64) func(int) (any, error) {
+	return func(tickets int) (any, error) {
+		reply := []any{after, flags}
+		for range tickets {
+			reply = append(reply, state)
+		}
+		return reply, nil
+	}
+}
+
+func (f *nodes) wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// since returns the times of a node's heartbeats, and forgets them.
+func (f *nodes) since(node int) []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	came := f.came[node]
+	f.came[node], f.start = nil, time.Now()
+	return came
+}
+
+func (f *nodes) set(node int, answer func(int) (any, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer[node] = answer
+}
+
+// last is how many tickets the last heartbeat has asked after.
+func (f *nodes) last() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[len(f.asked)-1]
+}
+
+const ms = time.Millisecond
+
+func TestHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(1)
+		defer f.h.Close()
+		f.h.Enter("a", "x1", time.Minute, time.Now())
+		f.wait(3500 * ms)
+		if got := f.since(0); !slices.Equal(got, []time.Duration{1000 * ms, 2000 * ms, 3000 * ms}) {
+			t.Errorf("heartbeats at %v, want one a second", got)
+		}
+		for i := range 100 {
+			f.h.Enter("a", fmt.Sprint("x", 100+i), time.Minute, time.Now())
+		}
+		f.wait(time.Second)
+		if f.last() != sampleSize {
+			t.Errorf("asked after %d tickets, want some", f.last())
+		}
+		f.h.Recheck()
+		f.wait(10 * ms)
+		if f.last() != 101 {
+			t.Errorf("asked after %d tickets, want all", f.last())
+		}
+		for i := range 100 {
+			f.h.Leave("a", fmt.Sprint("x", 100+i))
+		}
+		f.h.Enter("a", "x2", 10*ms, time.Now())
+		f.since(0)
+		f.wait(1020 * ms)
+		if n := len(f.since(0)); n < 9 {
+			t.Errorf("%d heartbeats in a second for a short lease, want ten", n)
+		}
+		f.h.Leave("a", "x1")
+		f.h.Leave("a", "x2")
+		f.since(0)
+		f.wait(3 * time.Second)
+		if got := f.since(0); got != nil {
+			t.Errorf("heartbeats for nobody: %v", got)
+		}
+		if len(f.h.names) != 0 {
+			t.Errorf("%d names are kept for nobody", len(f.h.names))
+		}
+	})
+}
+
+// The queue is looked at when a lease ends, or again and again while another library holds.
+func TestHeartbeatsLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(1)
+		defer f.h.Close()
+		f.h.Enter("a", "x1", time.Minute, time.Now(), Sight{Outlook: Outlook{After: 300 * ms, Look: true}})
+		f.wait(900 * ms)
+		if got := f.since(0); !slices.Equal(got, []time.Duration{301 * ms}) {
+			t.Errorf("heartbeats at %v, want one when the lease ends", got)
+		}
+		f.set(0, answers(60_000, 3, IsWaiting))
+		f.h.Look("a", 0)
+		f.wait(1000 * ms)
+		got := f.since(0)
+		if len(got) < 7 || len(got) > 14 || got[1]-got[0] > 6*ms || got[len(got)-1]-got[len(got)-2] > 200*ms {
+			t.Errorf("heartbeats at %v, want them after 5 to 200 ms", got)
+		}
+	})
+}
+
+// A node that fails is asked again soon, and one that is silent is left out.
+func TestHeartbeatsOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(3)
+		defer f.h.Close()
+		f.h.Enter("a", "x1", time.Minute, time.Now())
+		down := errors.New("down")
+		f.set(1, func(int) (any, error) { return nil, down })
+		f.set(2, nil)
+		f.wait(1500 * ms)
+		if n0, n1, n2 := len(f.since(0)), len(f.since(1)), len(f.since(2)); n0 < 3 || n1 < 3 || n2 != 1 {
+			t.Errorf("%d, %d and %d heartbeats; want them again soon, and one for who is silent", n0, n1, n2)
+		}
+		if errs := f.h.Errs("a"); errs[0] != nil || !errors.Is(errs[1], down) || !errors.Is(errs[2], errNoAnswer) {
+			t.Errorf("the nodes have failed with %v", errs)
+		}
+	})
+}
+
+// Who was not heard by a majority for too long is told so with each ticket, and asks
+// after all of them at once.
+func TestHeartbeatsLapse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(3)
+		defer f.h.Close()
+		for i := range 100 {
+			f.h.Enter("a", fmt.Sprint("x", i), time.Minute, time.Now())
+		}
+		f.wait(1500 * ms)
+		f.mu.Lock()
+		f.answer[0], f.answer[1], f.asked, f.told = nil, nil, nil, nil
+		f.mu.Unlock()
+		f.wait(5 * time.Second)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !slices.Contains(f.asked, 100) {
+			t.Errorf("asked after %v tickets, want all once", f.asked)
+		}
+		lapsed := 0
+		for _, told := range f.told {
+			if strings.HasPrefix(told, "2x") && strings.HasSuffix(told, "true") {
+				lapsed++
+			}
+		}
+		if lapsed < 100 || strings.HasSuffix(f.told[0], "true") {
+			t.Errorf("of %d answers %d say that tickets may be gone; want those after three seconds", len(f.told), lapsed)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	quiet      = 2 * time.Second // without a message, after which the connection is tried
+	relisten   = 20 * time.Millisecond
+	relistenTo = 200 * time.Millisecond
+)
+
+// A Listener is one subscription to one channel. It connects when it is first
+// started, and again whenever the connection breaks.
+type Listener struct {
+	client  redis.UniversalClient
+	channel string
+	hear    func(payload string)
+	back    func() // the subscription stands again: messages may have been missed
+
+	mu      sync.Mutex
+	started bool
+	closed  bool
+	cancel  context.CancelFunc
+	sub     *redis.PubSub
+	up      bool          // the subscription stands
+	lastErr error         // why it does not
+	changed chan struct{} // closed, and replaced, when these change
+	work    sync.WaitGroup
+}
+
+// NewListener makes a listener that is not started. hear is called with each
+// message and back when the subscription stands again after a break, both from
+// one goroutine.
+func NewListener(client redis.UniversalClient, channel string, hear func(string), back func()) *Listener {
+	return &Listener{client: client, channel: channel, hear: hear, back: back, changed: make(chan struct{})}
+}
+
+// Start begins to listen, once.
+func (l *Listener) Start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.started || l.closed {
+		return
+	}
+	l.started = true
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	l.work.Go(func() { l.run(ctx) })
+}
+
+// Up tells whether the subscription stands.
+func (l *Listener) Up() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.up
+}
+
+// Err is why the subscription does not stand, if that is known.
+func (l *Listener) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lastErr
+}
+
+// Await starts to listen if need be and waits until the subscription stands,
+// ctx ends, stop is closed, or the server refuses.
+func (l *Listener) Await(ctx context.Context, stop <-chan struct{}) error {
+	l.Start()
+	for {
+		l.mu.Lock()
+		up, changed, err := l.up, l.changed, l.lastErr
+		l.mu.Unlock()
+		var refused redis.Error
+		switch {
+		case up:
+			return nil
+		case errors.As(err, &refused):
+			return err
+		}
+		select {
+		case <-changed:
+		case <-stop:
+			return ErrClosed
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// Close ends the subscription and the goroutine.
+func (l *Listener) Close() {
+	l.mu.Lock()
+	l.closed = true
+	sub := l.sub
+	if l.cancel != nil {
+		l.cancel()
+	}
+	l.mu.Unlock()
+	if sub != nil {
+		_ = sub.Close() // unblocks the goroutine
+	}
+	l.work.Wait()
+}
+
+func (l *Listener) run(ctx context.Context) {
+	delay := relisten
+	for first := true; ctx.Err() == nil; first = false {
+		stood, err := l.listen(ctx, first)
+		l.down(err)
+		if stood {
+			delay = relisten
+		}
+		t := time.NewTimer(delay)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+		delay = min(2*delay, relistenTo)
+	}
+}
+
+// listen subscribes and passes messages on until the connection breaks.
+func (l *Listener) listen(ctx context.Context, first bool) (stood bool, err error) {
+	sub := l.client.Subscribe(ctx) // connects with the first channel
+	l.mu.Lock()
+	l.sub = sub
+	l.mu.Unlock()
+	defer sub.Close()
+	if err := sub.Subscribe(ctx, l.channel); err != nil {
+		return false, err
+	}
+	for pinged := false; ctx.Err() == nil; {
+		msg, err := sub.ReceiveTimeout(ctx, quiet)
+		var netErr net.Error
+		switch {
+		case err == nil:
+			pinged = false
+		case errors.As(err, &netErr) && netErr.Timeout() && !pinged:
+			pinged = true
+			if err := sub.Ping(ctx); err != nil {
+				return stood, err
+			}
+			continue
+		default:
+			return stood, err
+		}
+		switch msg := msg.(type) {
+		case *redis.Subscription:
+			stood = true
+			l.stand(first)
+			first = false
+		case *redis.Message:
+			l.hear(msg.Payload)
+		}
+	}
+	return stood, ctx.Err()
+}
+
+func (l *Listener) stand(first bool) {
+	l.set(true, nil)
+	if !first {
+		l.back()
+	}
+}
+
+func (l *Listener) down(err error) {
+	l.mu.Lock()
+	l.sub = nil
+	l.mu.Unlock()
+	l.set(false, err)
+}
+
+func (l *Listener) set(up bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.up, l.lastErr = up, err
+	close(l.changed)
+	l.changed = make(chan struct{})
+}

@@ -1,0 +1,117 @@
+-- What queue.lua and redlock_queue.lua have in common: the sets of tickets, and whose
+-- process lives. They include this file, and define
+--   X, S, H, E, T, P  the keys
+--   MARK  what the main key holds while shared tickets hold
+--   HEAD  the pattern that finds the channel and the limit in a record
+local LIVENESS = 3000 -- ms without a heartbeat, after which a waiting process is taken for dead
+local reaped = false -- dead tickets were removed from the queue: others may hold now
+
+local function int(n) return string.format('%.0f', n) end
+
+local function ms(t) return math.max(1, math.ceil((t - now) / 1000)) end
+
+-- keep makes a key live for at least d milliseconds more, and for less than a
+-- minute longer, so that nothing stays when all who knew of it are dead.
+local function keep(k, d)
+  local left = call('PTTL', k)
+  if left ~= -2 and left < d then call('PEXPIRE', k, d + math.min(d, 30000)) end
+end
+
+-- mark writes the main key for those who hold shared, and returns its value.
+local function mark()
+  local last = call('ZREVRANGE', E, '0', '0', 'WITHSCORES')
+  if not last[1] then
+    call('DEL', key)
+    return false
+  end
+  local d = ms(tonumber(last[2]))
+  call('SET', key, MARK, 'PX', d)
+  keep(H, d) keep(E, d) keep(T, d)
+  return MARK
+end
+
+-- alive notes that a process lives, which waits in set. All keys of those who
+-- wait live for as long as the one in set does, since a queue has all or none.
+local function alive(chan, set)
+  local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
+  if new == 1 or call('PTTL', set) < LIVENESS then
+    for _, k in ipairs({X, S, T, P}) do keep(k, LIVENESS) end
+  end
+end
+
+-- enqueue puts a ticket in a set of waiters.
+local function enqueue(set, id, number, rec)
+  call('ZADD', set, number, id)
+  call('HSET', T, id, rec)
+  if set == X then return end
+  local _, limit = string.match(rec, HEAD)
+  local most = tonumber(call('HGET', T, '#') or -1)
+  limit = tonumber(limit)
+  if most ~= 0 and (limit == 0 or limit > most) then call('HSET', T, '#', limit) end
+end
+
+-- ticket returns what is known of a ticket, unless its process is dead.
+local function ticket(id, number)
+  local rec = call('HGET', T, id)
+  if not rec then return nil end
+  local chan, limit = string.match(rec, HEAD)
+  local till = tonumber(call('ZSCORE', P, chan) or 0)
+  if till <= now then return nil end
+  return {id = id, number = tonumber(number), rec = rec, chan = chan, limit = tonumber(limit), till = till}
+end
+
+-- lapsed tells whether a process shows life too late. Others may have seen that
+-- its tickets were gone, so that they must not come back: reap first.
+local function lapsed(chan) return tonumber(call('ZSCORE', P, chan) or 0) <= now end
+
+-- reap removes the tickets of dead processes, wherever they are in the queue.
+local function reap()
+  for _, set in ipairs({X, S}) do
+    for _, id in ipairs(call('ZRANGE', set, '0', '-1')) do
+      if not ticket(id, 0) then
+        call('ZREM', set, id)
+        call('HDEL', T, id)
+        reaped = true
+      end
+    end
+  end
+end
+
+-- peek returns the live ticket at a rank of X or S, if its number is below;
+-- it removes dead ones there.
+local function peek(set, at, below)
+  while true do
+    local m = call('ZRANGE', set, at, at, 'WITHSCORES')
+    if not m[1] or below and tonumber(m[2]) >= below then return nil end
+    local t = ticket(m[1], m[2])
+    if t then return t end
+    call('ZREM', set, m[1])
+    call('HDEL', T, m[1])
+    reaped = true
+  end
+end
+
+-- first is the live ticket at the head of the queue.
+local function first()
+  local x, s = peek(X, '0'), peek(S, '0')
+  if x and s then return x.number < s.number and x or s end
+  return x or s
+end
+
+-- expire drops the shared holders whose lease is over, and tells whether there
+-- were any.
+local function expire()
+  local over = call('ZRANGEBYSCORE', E, '-inf', int(now))
+  for _, id in ipairs(over) do
+    call('ZREM', H, id)
+    call('ZREM', E, id)
+    call('HDEL', T, id)
+  end
+  return over[1] ~= nil
+end
+
+-- forget drops what is left of shared holders whose mark is gone.
+local function forget()
+  for _, id in ipairs(call('ZRANGE', H, '0', '-1')) do call('HDEL', T, id) end
+  call('DEL', H, E)
+end

@@ -1,0 +1,124 @@
+-- The queue of one name, by the general rule: exclusive and shared tickets, limits, dead
+-- waiters. The scripts that include this file define
+--   key  the main key of the name
+--   now  the server's time in microseconds
+--   call redis.call
+--
+-- The main key holds "locker id token since channel limit grace blob" of the
+-- exclusive holder or, while shared tickets hold, MARK. Whoever else uses SET NX
+-- on it is kept out by both. It is the truth: without MARK in it nobody holds
+-- shared, whatever else is there. A holder who has waited and does not know of
+-- the grant yet has a provisional lease: "locker?id …", and in T "?since …".
+--
+--   X  waiting, exclusive: ticket -> token    H  holding, shared: ticket -> token
+--   S  waiting, shared:    ticket -> token    E  holding, shared: ticket -> end of the lease
+--   T  ticket -> "since channel limit grace blob"; '#' -> largest limit that waits
+--   P  channel of a waiting process -> until when it is taken for alive
+--   D  ticket that was released -> requests for it that have not come yet
+--
+-- All times and tokens are microseconds; they fit a double's 53 bits. These
+-- keys are derived from the main key, whose hash slot they share, so that a
+-- command need not carry them.
+local X, S, H, E, T, P = key .. ':x', key .. ':s', key .. ':h', key .. ':e', key .. ':t', key .. ':p'
+local MARK = 'locker *'
+local HEAD = '^%??%d+ (%S+) (%d+) '
+--#include common.lua
+
+local function ours(v) return v == MARK or v and string.match(v, '^locker[ ?]%S+ %d+ %d+ %S+ ') end
+
+local function holds(v, id) return v and string.sub(v, 1, 6) == 'locker' and string.sub(v, 8, #id + 8) == id .. ' ' end
+
+-- shorten cuts the life of the processes that do not listen: they have died,
+-- or are connecting again just now. All at once, so that however many have
+-- died delay the queue by one grace, after which the others are to look. grace
+-- is 0 where this server does not know all who listen.
+local function shorten(t, grace)
+  t.till = math.min(t.till, now + grace * 1000)
+  local look = 'n' .. int(grace) .. ' ' .. key
+  for _, chan in ipairs(call('ZRANGE', P, '0', '-1')) do
+    if call('PUBLISH', chan, look) == 0 and tonumber(call('ZSCORE', P, chan)) > t.till then
+      call('ZADD', P, int(t.till), chan)
+    end
+  end
+end
+
+-- notify tells a ticket's process that it is granted, and for how many
+-- milliseconds: the provisional lease stands for as long as the
+-- process is taken for alive. A process that has died holds the queue up for no
+-- longer than its waiting would have.
+local function notify(t)
+  local notice = 'g' .. int((t.till - now) / 1000) .. ' ' .. t.id
+  if call('PUBLISH', t.chan, notice) > 0 then return end
+  local grace = tonumber(string.match(t.rec, '^%d+ %S+ %d+ (%d+) '))
+  if grace > 0 then shorten(t, grace) end
+end
+
+-- since is the record of a ticket that holds from now on.
+local function since(t)
+  return int(now) .. string.match(t.rec, '^%d+( .*)$')
+end
+
+-- admit grants the shared tickets before the token below (nil: all) that the
+-- rule lets in, and returns how many it does not.
+local function admit(below)
+  local waiting, most = 0, tonumber(call('HGET', T, '#') or 0)
+  while true do
+    local t = peek(S, waiting, below)
+    if not t then return waiting end
+    local ahead = call('ZCOUNT', H, '-inf', '(' .. int(t.number)) + waiting
+    if t.limit == 0 or ahead < t.limit then
+      notify(t)
+      call('ZREM', S, t.id)
+      call('ZADD', H, int(t.number), t.id)
+      call('ZADD', E, int(t.till), t.id)
+      call('HSET', T, t.id, '?' .. since(t))
+    else
+      waiting = waiting + 1
+      if most > 0 and ahead + 1 >= most then return waiting end
+    end
+  end
+end
+
+-- tidy leaves nothing of a queue in which nobody waits.
+local function tidy()
+  if call('EXISTS', X, S) == 0 then
+    call('DEL', P)
+    if call('EXISTS', H) == 0 then call('DEL', T) end
+  end
+end
+
+-- settle grants whoever is to be granted now. v is the value of the main key,
+-- or false when it is to go, or gone.
+local function settle(v)
+  local alone = call('EXISTS', H, S) == 0 -- with the first exclusive waiter
+  if not alone and v ~= MARK then forget() end
+  if v and v ~= MARK then return end
+  if v then expire() end
+  local x = peek(X, '0')
+  if not alone then admit(x and x.number) end
+  if not alone and call('EXISTS', H) == 1 then
+    mark()
+  elseif x then
+    notify(x)
+    call('ZREM', X, x.id)
+    call('HDEL', T, x.id)
+    call('SET', key, 'locker?' .. x.id .. ' ' .. int(x.number) .. ' ' .. since(x), 'PX', ms(x.till))
+  else
+    call('DEL', key)
+  end
+  tidy()
+end
+
+-- outlook returns after how many milliseconds the queue may move by itself (-1:
+-- never), whether the process of every waiter is to look then, since the holder has not
+-- confirmed its grant and may be dead, and 2 when the holder is not one of ours, else 0.
+-- The flags in an answer are 1, when this process is to look then, and that.
+local function outlook(v)
+  if not v then return -1, false, 0 end
+  if v == MARK then
+    local e = call('ZRANGE', E, '0', '0', 'WITHSCORES')
+    return ms(tonumber(e[2])), string.sub(call('HGET', T, e[1]) or '', 1, 1) == '?', 0
+  end
+  if ours(v) then return call('PTTL', key), string.sub(v, 7, 7) == '?', 0 end
+  return call('PTTL', key), false, 2
+end

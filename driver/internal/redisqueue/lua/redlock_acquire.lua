@@ -1,0 +1,200 @@
+-- KEYS: main key, fences
+-- ARGV: id, number, ttl ms, form, bucket, round, "channel limit ownerlength blob"
+-- form is three letters: x exclusive or s shared; w hold or else wait in the queue, j
+-- wait in it and do not hold, t hold or else leave nothing; n for a number that was guessed,
+-- r for one that is larger than all that a majority has answered, k for one that is
+-- kept: the ticket has it on a majority; m for one that holds on a majority, and is
+-- to hold here as well.
+-- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
+-- it may hold)} it is queued; {3, now} it is not, {3, now, 1} when another library keeps
+-- no string there, {3, now, ids} when so many shared tickets are ahead; {0, now, floor} the number is too
+-- small; {4, now, number} the ticket is known by that number, and this one was guessed;
+-- {-1, now} the ticket was released before this request came.
+local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local exclusive, mode, origin = string.sub(form, 1, 1) == 'x', string.sub(form, 2, 2), string.sub(form, 3, 3)
+local record = ARGV[6] .. ' ' .. time[1] .. string.sub('00000' .. time[2], -6) .. ' ' .. ARGV[7]
+
+-- The fences are the largest numbers that ever held here, for many names
+-- together: they outlive every queue and cost one key. Where one is lost, the
+-- clock is ahead of it.
+local fence = tonumber(call('HGET', KEYS[2], ARGV[5]) or nil)
+
+-- refused returns the floor when the number is too small. top is the largest
+-- that waits: guessed numbers keep the order of arrival by it, and the others were
+-- chosen after an answer of a majority, so they do by that.
+local function refused(top)
+  local floor = math.max(fence or now, top)
+  local small
+  if origin == 'n' then
+    small = number <= floor
+  elseif origin == 'm' then
+    -- The fence may be another name's. Of this name nobody holds a majority
+    -- meanwhile, and whoever holds here is not displaced.
+    small = false
+  elseif origin == 'r' then
+    small = fence and number <= fence
+  else
+    small = fence and number < fence
+  end
+  return small and floor
+end
+
+-- The three cases of a mutex come first and are complete in themselves: a run that
+-- ends there does not pay for the functions of the general rule below. They leave to it
+-- what is not as usual: tombstones, shared waiters, a process that was taken for dead.
+local X, T, P = key .. ':rx', key .. ':rt', key .. ':rp'
+local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs', key .. ':rd')
+if there == 0 then
+  local floor = refused(0)
+  if floor then return {0, now, floor} end
+  call('HSET', KEYS[2], ARGV[5], ARGV[2])
+  call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
+  return {1, now}
+end
+if exclusive and mode == 'w' then
+  local v, heads, mine = redis.pcall('GET', key), call('ZRANGE', X, '0', '1'), call('ZSCORE', X, id)
+  local head, chan = heads[1], string.match(ARGV[7], '^%S+')
+  if not v and head == id and there == 1 and tonumber(mine) == number then -- the first waiter, and nobody holds
+    call('ZREM', X, id)
+    call('HDEL', T, id)
+    if not heads[2] then call('DEL', P, T) end
+    if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end
+    call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
+    return {1, now}
+  end
+  local holder = type(v) == 'string' and string.match(v, '^redlock (%S+) %d+ %S+ %d+ %S+ ')
+  local last = head and tonumber(call('ZREVRANGE', X, '0', '0', 'WITHSCORES')[2]) or 0
+  local till = tonumber(call('ZSCORE', P, chan) or now + 1)
+  if holder and holder ~= id and there == (head and 2 or 1) and not mine and number > last and not refused(last) and till > now then
+    call('ZADD', X, ARGV[2], id)
+    call('HSET', T, id, record)
+    if not head or till < now + 2500000 then -- as alive does, but not each time
+      call('ZADD', P, string.format('%.0f', now + 3000000), chan)
+      for _, k in ipairs({X, T, P}) do
+        if call('PTTL', k) < 3000 then call('PEXPIRE', k, 6000) end
+      end
+    end
+    if head then return {2, now, -1, 0} end
+    return {2, now, call('PTTL', key), 1}
+  end
+end
+
+--#include value.lua
+--#include redlock_queue.lua
+
+local W = exclusive and X or S
+local limit = tonumber(string.match(ARGV[7], '^%S+ (%d+) '))
+
+-- drop takes the ticket out, so that it is asked for anew.
+local function drop(v)
+  if holds(v, id) then
+    call('DEL', key)
+    v = false
+  elseif v == MARK and call('ZREM', H, id) == 1 then
+    call('ZREM', E, id)
+    v = mark()
+  end
+  if call('ZREM', X, id) + call('ZREM', S, id) > 0 then call('HDEL', T, id) end
+  return v
+end
+
+-- mine tells how the ticket stands here: its number, and whether it holds.
+local function mine(v)
+  if holds(v, id) then return tonumber(string.match(v, '^redlock %S+ (%d+) ')), true end
+  local n = v == MARK and call('ZSCORE', H, id)
+  if n then return tonumber(n), true end
+  n = call('ZSCORE', W, id)
+  return n and tonumber(n), false
+end
+
+local function taken()
+  return call('ZCOUNT', X, number, number) + call('ZCOUNT', S, number, number) > 0
+end
+
+local function hold(v, ahead)
+  if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
+  if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end
+  if exclusive then
+    if v then ttl = math.max(ttl, call('PTTL', key)) end
+    call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
+  else
+    local till = math.max(now + ttl * 1000, tonumber(call('ZSCORE', E, id) or 0))
+    call('ZADD', H, ARGV[2], id)
+    call('ZADD', E, int(till), id)
+    call('HSET', T, id, record)
+    mark()
+  end
+  if call('EXISTS', X, S) == 0 then
+    call('DEL', P)
+    if exclusive then call('DEL', T) end
+  end
+  local answer = {1, now}
+  for _, a in ipairs(ahead or {}) do table.insert(answer, a) end
+  return answer
+end
+
+-- crowd returns the first shared tickets ahead, as many as the limit, when it is they
+-- who are in the way. They are the same on all nodes that have them.
+local function crowd(v)
+  if v and v ~= MARK or peek(X, 0, number) then return nil end
+  local ahead = {}
+  local holders = call('ZRANGEBYSCORE', H, '-inf', '(' .. int(number), 'WITHSCORES', 'LIMIT', 0, limit)
+  for i = 1, #holders, 2 do table.insert(ahead, {id = holders[i], number = tonumber(holders[i + 1])}) end
+  for at = 0, limit - 1 do
+    local t = peek(S, at, number)
+    if not t then break end
+    table.insert(ahead, t)
+  end
+  table.sort(ahead, function(a, b) return a.number < b.number end)
+  local ids = {}
+  for i = 1, math.min(limit, #ahead) do ids[i] = ahead[i].id end
+  return ids
+end
+
+if call('SISMEMBER', D, id) == 1 then return {-1, now} end
+local v = current()
+local known, held = mine(v)
+if known and known ~= number then
+  if origin == 'n' then return {4, now, known} end
+  v, known, held = drop(v), nil, false
+  reaped = true
+end
+if not known then
+  local x, s = call('ZREVRANGE', X, 0, 0, 'WITHSCORES')[2], call('ZREVRANGE', S, 0, 0, 'WITHSCORES')[2]
+  local floor = refused(math.max(tonumber(x or 0), tonumber(s or 0)))
+  if not floor and taken() then floor = math.max(fence or now, tonumber(x or 0), tonumber(s or 0)) end
+  if floor then
+    if reaped then notify(v) end
+    return {0, now, floor}
+  end
+end
+local ok, ahead
+if held then
+  ok, ahead = true, {}
+  if limit > 1 then
+    local _, list = may(v, exclusive, number, limit)
+    ahead = list or {}
+  end
+else
+  ok, ahead = may(v, exclusive, number, limit)
+end
+if ok and mode ~= 'j' then
+  local answer = hold(v, ahead)
+  if reaped then notify(current()) end
+  return answer
+end
+if held then return {1, now} end
+if mode == 't' then
+  if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
+  notify(v)
+  if v == FOREIGN then return {3, now, 1} end
+  return {3, now, limit > 1 and crowd(v) or nil}
+end
+wait(exclusive, id, number, record)
+if reaped then notify(v, id) end
+local chan = string.match(ARGV[7], '^%S+')
+local after, flags = outlook(v, chan)
+return {2, now, after, flags + (ok and 4 or 0)}

@@ -1,0 +1,40 @@
+-- KEYS: main key
+-- ARGV: token, name
+-- Answers: 1 when a ticket with that token was there, else 0. The token 0 is that
+-- of a holder that another library put there.
+local key, token = KEYS[1], ARGV[1]
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+--#include value.lua
+--#include redlock_queue.lua
+--#include take.lua
+
+local v, found = current(), false
+local id, t, chan = string.match(v or '', '^redlock (%S+) (%d+) %S+ %d+ (%S+) ')
+if id and t == token then
+  call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' x ' .. ARGV[2])
+  call('DEL', key)
+  v, found = false, true
+end
+if token == '0' and v and v ~= MARK and not ours(v) then
+  call('DEL', key)
+  v, found = false, true
+end
+if v == MARK then
+  id, chan = take(H)
+  if id then
+    call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' s ' .. ARGV[2])
+    v, found = mark(), true
+  end
+end
+for _, set in ipairs({X, S}) do
+  id, chan = take(set)
+  if id then
+    call('PUBLISH', chan, 'w' .. id)
+    found = true
+  end
+end
+call('ZREM', X, '') -- a replica must not say that there is none, and refuses to write
+if found or reaped then notify(v) end
+return found and 1 or 0

@@ -1,0 +1,112 @@
+-- The queue of one name on one node of Redlock, by the general rule: exclusive and shared
+-- tickets, limits, dead waiters. The scripts that include this file define
+--   key  the main key of the name
+--   now  the node's time in microseconds
+--   call redis.call
+--
+-- The main key holds the record of the exclusive holder or, while shared tickets
+-- hold, MARK. Whoever else uses SET NX on it is kept out by both. It is the
+-- truth: without MARK in it nobody holds shared here, whatever else is there.
+--
+--   X  waiting, exclusive: ticket -> number    H  holding, shared: ticket -> number
+--   S  waiting, shared:    ticket -> number    E  holding, shared: ticket -> end of the lease
+--   T  ticket -> "round since channel limit ownerlength blob"; '#' -> largest limit that waits
+--   P  channel of a waiting process -> until when it is taken for alive
+--   D  tombstones: tickets that were released before a request for them came
+--
+-- The numbers are the clients': every node sorts its queue by them alike. A node
+-- only says whether a ticket may hold as far as it knows; a majority decides.
+local X, S, H, E, T, P, D = key .. ':rx', key .. ':rs', key .. ':rh', key .. ':re', key .. ':rt', key .. ':rp', key .. ':rd'
+local MARK = 'redlock *'
+local HEAD = '^%S+ %d+ (%S+) (%d+) '
+--#include common.lua
+
+local function ours(v) return string.match(v, '^redlock %S+ %d+ %S+ %d+ %S+ ') end
+
+local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
+
+-- current returns the value of the main key, after the shared holders whose
+-- lease is over have gone.
+local function current()
+  local v = value(key)
+  if v == MARK then
+    if expire() then
+      reaped = true
+      v = mark()
+    end
+  elseif call('EXISTS', H) == 1 then
+    forget()
+  end
+  return v
+end
+
+-- may tells whether a ticket could hold here. The second result lists the shared
+-- tickets ahead of one with a limit.
+local function may(v, exclusive, number, limit)
+  if exclusive then
+    return not v and not peek(X, 0, number) and not peek(S, 0, number)
+  end
+  if v and v ~= MARK or peek(X, 0, number) then return false end
+  if limit == 0 then return true end
+  local ahead = call('ZRANGEBYSCORE', H, '-inf', '(' .. int(number))
+  local at = 0
+  while #ahead < limit do
+    local t = peek(S, at, number)
+    if not t then return true, ahead end
+    table.insert(ahead, t.id)
+    at = at + 1
+  end
+  return false
+end
+
+-- notify tells those who may hold now, but not the ticket that is left out.
+-- Nothing stays of a queue in which nobody waits.
+local function notify(v, out)
+  if call('EXISTS', X, S) == 0 then
+    call('DEL', P)
+    if v ~= MARK then call('DEL', T) end
+    return
+  end
+  if v and v ~= MARK then return end
+  local function tell(t)
+    if t.id ~= out then call('PUBLISH', t.chan, 'g' .. t.id) end
+  end
+  local x = peek(X, 0)
+  local waiting, most = 0, tonumber(call('HGET', T, '#') or 0)
+  while true do
+    local t = peek(S, waiting, x and x.number)
+    if not t then break end
+    local ahead = call('ZCOUNT', H, '-inf', '(' .. int(t.number)) + waiting
+    waiting = waiting + 1
+    if t.limit == 0 or ahead < t.limit then
+      tell(t)
+    elseif most > 0 and ahead + 1 >= most then
+      break
+    end
+  end
+  if x and not v and waiting == 0 then tell(x) end
+end
+
+-- outlook returns after how many milliseconds the queue may move by itself (-1:
+-- never), and 1 when this process is to look then, 2 when the holder is not one
+-- of ours.
+local function outlook(v, chan)
+  local t = first()
+  if not v then
+    if t and t.chan ~= chan then return ms(t.till), 1 end -- it was told, and may have died
+    return -1, 0
+  end
+  local flags = (t and t.chan == chan) and 1 or 0
+  if v == MARK then return ms(tonumber(call('ZRANGE', E, 0, 0, 'WITHSCORES')[2])), flags end
+  if not ours(v) then flags = flags + 2 end
+  return call('PTTL', key), flags
+end
+
+-- wait puts a ticket in the queue.
+local function wait(exclusive, id, number, rec)
+  local set = exclusive and X or S
+  local chan = string.match(rec, HEAD)
+  if lapsed(chan) then reap() end
+  enqueue(set, id, int(number), rec)
+  alive(chan, set)
+end

@@ -1,0 +1,49 @@
+-- KEYS: main key
+-- ARGV: id and, when a request for this ticket may still be on its way, anything
+-- Answers: 1 when the ticket was there, else 0.
+local key, id = KEYS[1], ARGV[1]
+local call = redis.call
+local v = redis.pcall('GET', key)
+
+-- The two cases of a mutex come first and are complete in themselves: nobody waits, or
+-- the first waiter, exclusive, lives and is told that it may hold.
+if type(v) == 'string' and not ARGV[2] and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' then
+  local X = key .. ':rx'
+  local there = call('EXISTS', X, key .. ':rs')
+  if there == 0 then
+    call('DEL', key)
+    return 1
+  end
+  local head = call('ZRANGE', X, '0', '0')[1]
+  local chan = string.match(head and there == 1 and call('HGET', key .. ':rt', head) or '', '^%S+ %d+ (%S+) ')
+  local till, time = chan and call('ZSCORE', key .. ':rp', chan), call('TIME')
+  if till and tonumber(till) > time[1] * 1000000 + time[2] then
+    call('DEL', key)
+    call('PUBLISH', chan, 'g' .. head)
+    return 1
+  end
+end
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+--#include value.lua
+--#include redlock_queue.lua
+
+v = current()
+local found = false
+if holds(v, id) then
+  call('DEL', key)
+  v, found = false, true
+elseif v == MARK and call('ZREM', H, id) == 1 then
+  call('ZREM', E, id)
+  v, found = mark(), true
+end
+if call('ZREM', X, id) + call('ZREM', S, id) > 0 then found = true end
+-- Also when there is nothing: a replica must not say so, and refuses to write.
+call('HDEL', T, id)
+if ARGV[2] then
+  call('SADD', D, id)
+  call('PEXPIRE', D, 5000) -- by then they have come, or are lost
+end
+if found or reaped then notify(v) end
+return found and 1 or 0

@@ -1,0 +1,30 @@
+-- KEYS: main key
+-- ARGV: id, round
+-- A ticket that holds here since that round, and not on a majority, waits again.
+-- Answers: 1 when it might hold, else 0.
+local key, id, round = KEYS[1], ARGV[1], ARGV[2]
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+--#include value.lua
+--#include redlock_queue.lua
+
+local v = current()
+if holds(v, id) then
+  local number, rec = string.match(v, '^redlock %S+ (%d+) (.*)$')
+  if string.match(rec, '^%S+') ~= round then return 0 end
+  call('DEL', key)
+  wait(true, id, tonumber(number), rec)
+  notify(false, id)
+  return may(false, true, tonumber(number)) and 1 or 0
+end
+local number = v == MARK and call('ZSCORE', H, id)
+local rec = number and call('HGET', T, id)
+if not rec or string.match(rec, '^%S+') ~= round then return 0 end
+call('ZREM', H, id)
+call('ZREM', E, id)
+v = mark()
+wait(false, id, tonumber(number), rec)
+notify(v, id)
+local _, limit = string.match(rec, HEAD)
+return may(v, false, tonumber(number), tonumber(limit)) and 1 or 0

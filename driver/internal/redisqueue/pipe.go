@@ -1,0 +1,270 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// retries is how often a pipeline to a master of a Cluster is sent again over another connection.
+const retries = 3
+
+// ErrClosed says that the pipe has been closed.
+var ErrClosed = errors.New("connection closed")
+
+// A Pipe runs scripts on a server, or on the servers of a Cluster. Callers at the same
+// time share round trips; see batches. Its methods may be called from many goroutines.
+type Pipe struct {
+	Replicas       int           // how many have to have a durable call; set before the first call
+	ReplicaTimeout time.Duration // how long to wait for them
+
+	client  redis.UniversalClient
+	ordered []*Script            // not nil: calls are run in the order of Send; the scripts in use
+	route   func(key string) any // which server of a Cluster has a key; nil where there is one server
+	reload  func()               // asks the Cluster anew who serves what; nil where there is one server
+	ctx     context.Context      //nolint:containedctx // of the pipe's own requests: ends with Close
+	cancel  context.CancelFunc
+	senders sync.WaitGroup
+	only    *batches // where there is one server
+
+	mu      sync.Mutex
+	closed  bool
+	servers map[any]*batches // by route
+}
+
+// NewPipe makes a pipe over a client, which stays the caller's. Several pipelines may be
+// under way at once.
+func NewPipe(client redis.UniversalClient) *Pipe {
+	p := &Pipe{client: client, servers: make(map[any]*batches)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if c, ok := client.(*redis.ClusterClient); ok {
+		p.reload = func() { c.ReloadState(p.ctx) }
+		p.route = func(key string) any {
+			node, err := c.MasterForKey(p.ctx, key)
+			if err != nil {
+				return nil
+			}
+			return node
+		}
+		return p
+	}
+	p.only = newBatches(p, client)
+	p.servers[nil] = p.only
+	return p
+}
+
+// NewOrderedPipe makes a pipe that runs calls one pipeline at a time, in the order in
+// which they were added: what undoes a request comes after it. Its client must not send
+// again what has failed. scripts are those in use.
+func NewOrderedPipe(client *redis.Client, scripts []*Script) *Pipe {
+	p := NewPipe(client)
+	p.ordered = scripts
+	return p
+}
+
+// Do runs one script and waits for its answer or ctx's end.
+func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
+	b := p.batches(c)
+	if !c.Durable && b.idle() {
+		answer, err := b.sendNow(ctx, c)
+		if err == nil || denied(err) {
+			return answer, err
+		}
+	}
+	p.start(ctx, c, b)
+	return c.Wait()
+}
+
+// Start begins a call, for whose answer Wait waits. Its script is not run any
+// more when ctx ends before it was sent.
+func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c)) }
+
+func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
+	c.ctx = ctx
+	c.done = make(chan struct{})
+	if err := b.add(c); err != nil {
+		c.finish(nil, err)
+	}
+}
+
+// Send begins a call. then is called once with its answer, from another goroutine, or
+// at once if the pipe is closed or full.
+func (p *Pipe) Send(c *Call, then func(answer any, err error)) {
+	c.then = then
+	if err := p.batches(c).add(c); err != nil {
+		then(nil, err)
+	}
+}
+
+func (p *Pipe) batches(c *Call) *batches {
+	if p.only != nil {
+		return p.only
+	}
+	server := p.route(c.key())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.servers[server]
+	if b == nil {
+		client, _ := server.(*redis.Client)
+		b = newBatches(p, client)
+		if client != nil {
+			// A pipeline of several calls goes to the master itself: the Cluster's would run
+			// all of them again, and some at two masters at once, while a hash slot is being moved.
+			b.master = client.WithTimeout(client.Options().ReadTimeout)
+			b.master.Options().MaxRetries = retries
+		}
+		b.closed = p.closed
+		p.servers[server] = b
+	}
+	return b
+}
+
+// Close lets no more calls in and waits, no longer than bound, for those that are
+// there. Then they fail, and what is under way ends by itself: go-redis does not give up
+// a request before its timeout.
+func (p *Pipe) Close(bound time.Duration) {
+	p.mu.Lock()
+	p.closed = true
+	servers := make([]*batches, 0, len(p.servers))
+	for _, b := range p.servers {
+		servers = append(servers, b)
+	}
+	p.mu.Unlock()
+	for _, b := range servers {
+		b.close()
+	}
+	ended := make(chan struct{})
+	go func() {
+		p.senders.Wait()
+		close(ended)
+	}()
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+	}
+	p.cancel()
+	for _, b := range servers {
+		b.fail(ErrClosed)
+	}
+}
+
+// run sends a batch, by hash, and once more those whose scripts the server does not
+// know. It returns why the server was not reached, if it was not.
+func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
+	live := batch[:0]
+	for _, c := range batch {
+		if c.ctx != nil && c.ctx.Err() != nil {
+			c.finish(nil, context.Cause(c.ctx))
+			continue
+		}
+		live = append(live, c)
+	}
+	via := p.client
+	if b.master != nil && len(live) > 1 {
+		via = b.master
+	}
+	p.exec(via, live, (*Call).bySHA)
+	var unknown []*Call
+	for _, c := range live {
+		if c.unknown(c.cmd.Err()) {
+			unknown = append(unknown, c)
+		}
+	}
+	again := (*Call).byText
+	if len(unknown) > 0 && p.ordered != nil && p.load() == nil {
+		// The server knows all scripts or none, so that those which it did not know come
+		// after all others, and sending them again keeps the order.
+		again = (*Call).bySHA
+	}
+	p.exec(via, unknown, again)
+	for _, c := range live {
+		answer, err := c.cmd.Result()
+		if err != nil && !IsReply(err) {
+			unreached = err
+		}
+		if via != p.client && Moving(err) {
+			c.unsent()
+			p.senders.Go(func() { _ = p.run(b, []*Call{c}) }) // which follows its hash slot
+			continue
+		}
+		c.finish(answer, err)
+	}
+	p.check(unreached)
+	return unreached
+}
+
+// check has a Cluster's map read anew when a server was not reached: go-redis waits up
+// to ten seconds with that.
+func (p *Pipe) check(unreached error) {
+	if unreached != nil && p.reload != nil {
+		p.reload()
+	}
+}
+
+// load makes all scripts known to the server.
+func (p *Pipe) load() error {
+	pipeline := p.client.Pipeline()
+	for _, s := range p.ordered {
+		pipeline.ScriptLoad(p.ctx, s.source)
+	}
+	_, err := pipeline.Exec(p.ctx)
+	return err
+}
+
+// exec runs calls in one round trip. Where grants have to reach replicas, it
+// waits for these on the same connection.
+func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, form func(*Call, context.Context) *redis.Cmd) {
+	if len(calls) == 0 {
+		return
+	}
+	durable := false
+	for _, c := range calls {
+		c.cmd = form(c, p.ctx)
+		durable = durable || c.Durable
+	}
+	if len(calls) == 1 && !durable {
+		_ = via.Process(p.ctx, calls[0].cmd) // the command has its own error
+		return
+	}
+	cmds := make([]redis.Cmder, len(calls), len(calls)+1)
+	for i, c := range calls {
+		cmds[i] = c.cmd
+	}
+	var acks *redis.IntCmd
+	if durable {
+		acks = redis.NewIntCmd(p.ctx, "wait", p.Replicas, p.ReplicaTimeout.Milliseconds())
+		cmds = append(cmds, acks)
+	}
+	pipeline := via.Pipeline()
+	_ = pipeline.BatchProcess(p.ctx, cmds...) // it only collects them
+	failUnanswered(pipeline.Exec(p.ctx))
+	if durable {
+		for _, c := range calls {
+			c.ackErr = acks.Err()
+			if n := acks.Val(); c.ackErr == nil && n < int64(p.Replicas) {
+				c.ackErr = fmt.Errorf("%d of %d acknowledged within %v", n, p.Replicas, p.ReplicaTimeout)
+			}
+		}
+	}
+}
+
+// failUnanswered gives the error of a pipeline, if any, to those of its commands
+// that have neither an answer nor an error of their own: go-redis leaves them
+// so when it could not connect.
+func failUnanswered(cmds []redis.Cmder, err error) {
+	if err == nil {
+		return
+	}
+	for _, cmd := range cmds {
+		script, ok := cmd.(*redis.Cmd)
+		if cmd.Err() == nil && (!ok || script.Val() == nil) {
+			cmd.SetErr(err)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package redisqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// TestGivenUp: calls that a silent server does not answer end soon after their
+// contexts, and later calls get their own answers, however many were given up.
+func TestGivenUp(t *testing.T) {
+	srv := testbed.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	pipe := redisqueue.NewPipe(client)
+	t.Cleanup(func() {
+		pipe.Close(5 * time.Second)
+		_ = client.Close()
+	})
+	keys := redisqueue.Keys{Prefix: "test"}
+	acquire := func(ctx context.Context, i int) (any, error) {
+		main := keys.Main(fmt.Sprint(i))
+		c := redisqueue.NewCall(redisqueue.Acquire, []string{main, keys.Fence(main)}, nil, 60_000, "channel 0 0 0 ", "x")
+		c.SetArg(0, c.Ticket(fmt.Sprint("id", i), true))
+		return pipe.Do(ctx, c)
+	}
+	const callers = 100
+	// all has everybody ask at once, and tells how long the last took.
+	all := func(ctx context.Context, want error) (took time.Duration) {
+		var group sync.WaitGroup
+		begun := time.Now()
+		for i := range callers {
+			group.Go(func() {
+				_, ok := granted(acquire(ctx, i))
+				if _, err := acquire(ctx, i); !errors.Is(err, want) || ok != (want == nil) {
+					t.Errorf("call %d: granted %v, %v; want %v", i, ok, err, want)
+				}
+			})
+		}
+		group.Wait()
+		return time.Since(begun)
+	}
+	all(t.Context(), nil)
+	srv.Pause()
+	cause := errors.New("given up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	const after = 50 * time.Millisecond
+	time.AfterFunc(after, func() { cancel(cause) })
+	if took := all(ctx, cause); took > after+300*time.Millisecond {
+		t.Errorf("given up after %v, want %v", took, after)
+	}
+	srv.Resume()
+	tokens := make(map[string]bool)
+	for i := range callers {
+		token, ok := granted(acquire(t.Context(), i))
+		if !ok || tokens[token] {
+			t.Errorf("call %d is answered with %q", i, token)
+		}
+		tokens[token] = true
+	}
+}
+
+// TestServerGone: calls that share a pipeline all fail with the reason when there is no
+// server to connect to.
+func TestServerGone(t *testing.T) {
+	srv := testbed.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	pipe := redisqueue.NewPipe(client)
+	t.Cleanup(func() {
+		pipe.Close(5 * time.Second)
+		_ = client.Close()
+	})
+	srv.Kill()
+	keys := redisqueue.Keys{Prefix: "test"}
+	var calls []*redisqueue.Call
+	for i := range 100 {
+		c := redisqueue.NewCall(redisqueue.Release, []string{keys.Main(fmt.Sprint(i))}, "id")
+		pipe.Start(t.Context(), c)
+		calls = append(calls, c)
+	}
+	for i, c := range calls {
+		var refused *net.OpError
+		if v, err := c.Wait(); !errors.As(err, &refused) {
+			t.Errorf("call %d: %v, %v; want that the connection was refused", i, v, err)
+		}
+	}
+}
+
+// granted reads an answer that is a token.
+func granted(v any, err error) (string, bool) {
+	token, ok := v.(string)
+	return token, ok && err == nil
+}

@@ -1,0 +1,115 @@
+package redisqueue
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Foreign is the owner of what another client of Redis holds.
+const Foreign = "(another client of Redis)"
+
+// ErrForeign says that a key of another type than ours is where the holder's
+// would be, such as the hash of a lock of Redisson.
+var ErrForeign = fmt.Errorf("%w: another library's lock, or other data that is not a string, is at its key", driver.ErrNotAcquired)
+
+// Kind is how the scripts are told whether a ticket is shared.
+func Kind(shared bool) string {
+	if shared {
+		return "s"
+	}
+	return "x"
+}
+
+// A Form says what else a driver has in its records of tickets: "since channel
+// limit ownerlength owner note" with further fields, none of which is empty.
+type Form struct {
+	Head int // fields before since
+	More int // and after limit
+}
+
+// Record is what the scripts are given to keep of a ticket, without what stands before the
+// channel. more are the fields after the limit.
+func Record(channel string, r driver.Request, more ...int64) string {
+	var buf [256]byte
+	b := append(buf[:0], channel...)
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, int64(r.Limit), 10)
+	for _, n := range more {
+		b = append(b, ' ')
+		b = strconv.AppendInt(b, n, 10)
+	}
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, int64(len(r.Owner)), 10)
+	b = append(b, ' ')
+	b = append(b, r.Owner...)
+	return string(append(b, r.Note...))
+}
+
+// Parse reads a whole record.
+func (f Form) Parse(s string) (t driver.Ticket, err error) {
+	limit := f.Head + 2
+	owner := limit + f.More + 1
+	part := strings.SplitN(s, " ", owner+2)
+	if len(part) < owner+2 {
+		return t, fmt.Errorf("not a ticket's record: %q", s)
+	}
+	since, err1 := strconv.ParseInt(strings.TrimPrefix(part[f.Head], "?"), 10, 64) // ?: a provisional lease
+	most, err2 := strconv.Atoi(part[limit])
+	n, err3 := strconv.Atoi(part[owner])
+	blob := part[owner+1]
+	if err := errors.Join(err1, err2, err3); err != nil || n < 0 || n > len(blob) {
+		return t, fmt.Errorf("not a ticket's record: %q", s)
+	}
+	t.Since = time.UnixMicro(since)
+	t.Limit = most
+	t.Owner, t.Note = blob[:n], blob[n:]
+	return t, nil
+}
+
+// Outlook is what a waiting process is told of a queue.
+type Outlook struct {
+	After   time.Duration // the queue may move by itself then; negative: it does not
+	Look    bool          // this process is to look: its ticket is the first
+	Foreign bool          // the holder is another client's, which tells nobody of its release
+}
+
+// ParseOutlook reads what the scripts answer: milliseconds and flags.
+func ParseOutlook(after, flags int64) Outlook {
+	return Outlook{time.Duration(after) * time.Millisecond, flags&1 != 0, flags&2 != 0}
+}
+
+// Unexpected is the error for an answer that no script of ours gives.
+func Unexpected(script string, v any) error {
+	return fmt.Errorf("unexpected answer of the %s script: %v", script, v)
+}
+
+// Ints reads an answer that is a list of n whole numbers.
+func Ints(script string, v any, n int) ([]int64, error) {
+	list, ok := v.([]any)
+	if !ok || len(list) != n {
+		return nil, Unexpected(script, v)
+	}
+	out := make([]int64, n)
+	for i, e := range list {
+		if out[i], ok = e.(int64); !ok {
+			return nil, Unexpected(script, v)
+		}
+	}
+	return out, nil
+}
+
+// ParseLoss reads the notification that a holder's ticket was broken: "id token x|s
+// name".
+func ParseLoss(s string) (h driver.Hold, ok bool) {
+	part := strings.SplitN(s, " ", 4)
+	if len(part) != 4 {
+		return h, false
+	}
+	token, err := strconv.ParseUint(part[1], 10, 64)
+	return driver.Hold{Name: part[3], ID: part[0], Token: token, Shared: part[2] == "s"}, err == nil
+}

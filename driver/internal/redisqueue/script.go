@@ -1,0 +1,86 @@
+package redisqueue
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strings"
+)
+
+//go:embed lua/*.lua
+var files embed.FS
+
+// A Script is one of the scripts in lua/; each file says what it is given and
+// what it answers.
+type Script struct {
+	name   string
+	source string
+	hash   any     // of the source, by which Redis knows the script
+	apart  *Script // the same, for main keys that have a form
+}
+
+// The scripts of a server that keeps locks by itself; lua/queue.lua describes the queue.
+var (
+	Acquire   = load("acquire")
+	Release   = load("release")
+	Renew     = load("renew")
+	KeepAlive = load("heartbeat")
+	Break     = load("break")
+	Inspect   = load("inspect")
+)
+
+// The scripts of one node of Redlock; lua/redlock_queue.lua describes the queue.
+var (
+	RedlockAcquire   = load("redlock_acquire")
+	RedlockYield     = load("redlock_yield")
+	RedlockRelease   = load("redlock_release")
+	RedlockRenew     = load("redlock_renew")
+	RedlockKeepAlive = load("redlock_heartbeat")
+	RedlockBreak     = load("redlock_break")
+	RedlockInspect   = load("redlock_inspect")
+)
+
+// The scripts of both.
+var (
+	Ping     = load("ping")
+	Protocol = load("protocol")
+)
+
+// Script returns the script for these keys: where main keys have a form, one that
+// sets the keys beside them apart.
+func (k Keys) Script(s *Script) *Script {
+	if k.Form != "" {
+		return s.apart
+	}
+	return s
+}
+
+// load reads a script. It must be there: it is part of the program. All keys beside
+// a main key are written as key .. ':x' in it.
+func load(name string) *Script {
+	source := read(name)
+	s := newScript(name, source)
+	s.apart = newScript(name, strings.ReplaceAll(source, "key .. ':", `key .. '\255:`))
+	return s
+}
+
+func newScript(name, source string) *Script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // it is the name that Redis knows the script by
+	return &Script{name: name, source: source, hash: hex.EncodeToString(sum[:])}
+}
+
+// read returns a file with those that it includes.
+func read(name string) string {
+	b, err := files.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic("redisqueue: " + err.Error())
+	}
+	var source strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if file, ok := strings.CutPrefix(line, "--#include "); ok {
+			line = read(strings.TrimSuffix(file, ".lua\n"))
+		}
+		source.WriteString(line)
+	}
+	return source.String()
+}

@@ -1,0 +1,51 @@
+package redisqueue
+
+import (
+	"sync"
+	"time"
+)
+
+// Unanswered are the tickets of requests that were sent and not answered, and that may
+// still arrive: a release leaves a tombstone for them. The zero value is empty.
+type Unanswered struct {
+	mu      sync.Mutex
+	tickets map[string]unanswered
+}
+
+type unanswered struct {
+	requests int
+	at       time.Time
+}
+
+// Note takes in the error, if any, of a call that may have queued its Ticket.
+func (u *Unanswered) Note(c *Call, err error) {
+	if !c.Unanswered(err) {
+		return
+	}
+	now := time.Now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for old, x := range u.tickets {
+		if now.Sub(x.at) > time.Minute { // the core releases within half of that
+			delete(u.tickets, old)
+		}
+	}
+	if u.tickets == nil {
+		u.tickets = make(map[string]unanswered)
+	}
+	u.tickets[c.ticket.id] = unanswered{c.Sent(), now}
+}
+
+// Requests returns how many requests for a ticket may still arrive.
+func (u *Unanswered) Requests(id string) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.tickets[id].requests
+}
+
+// Settled forgets a ticket whose release was answered.
+func (u *Unanswered) Settled(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.tickets, id)
+}

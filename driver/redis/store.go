@@ -1,0 +1,132 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
+)
+
+// How soon a script is run again on a hash slot that is being moved.
+const (
+	movingFirst = 5 * time.Millisecond
+	movingMost  = 100 * time.Millisecond
+)
+
+// heartbeatBound is when a heartbeat without an answer is given up.
+const heartbeatBound = 2 * time.Second
+
+var errNoAnswer = fmt.Errorf("redis: no answer within %v", heartbeatBound)
+
+// do runs a script, again while a Cluster is moving the hash slot of its keys.
+func (d *Driver) do(ctx context.Context, c *redisqueue.Call) (any, error) {
+	d.listener.Start() // the subscription is told of a break, and knows why there is no connection
+	for delay := movingFirst; ; delay = min(2*delay, movingMost) {
+		v, err := d.pipe.Do(ctx, c)
+		if err == nil {
+			return v, nil
+		}
+		if !redisqueue.Moving(err) {
+			return nil, d.explain(ctx, err)
+		}
+		t := time.NewTimer(delay)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, redisqueue.Ended(ctx, err)
+		case <-d.life.Closing:
+			t.Stop()
+			return nil, driver.ErrClosed
+		}
+	}
+}
+
+// explain says what the error of a request is to the core.
+func (d *Driver) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, redisqueue.ErrClosed), errors.Is(err, redis.ErrClosed) && d.life.Closed():
+		return driver.ErrClosed
+	case isContextEnd(ctx, err):
+		return redisqueue.Ended(ctx, d.listener.Err())
+	}
+	return redisqueue.Unavailable(err)
+}
+
+func isContextEnd(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
+}
+
+// await waits until the process can be told of a grant.
+func (d *Driver) await(ctx context.Context) error {
+	if err := d.listener.Await(ctx, d.life.Closing); err != nil {
+		if d.life.Closed() {
+			return driver.ErrClosed
+		}
+		return redisqueue.Unavailable(err)
+	}
+	return nil
+}
+
+// agree makes sure, once, that all who use these locks keep them in the same way.
+// With write it says how, where nobody has said so yet.
+func (d *Driver) agree(ctx context.Context, write bool) error {
+	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
+		c := redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
+		if write {
+			c = redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey}, d.protocol.Own())
+		}
+		v, err := d.do(ctx, c)
+		if err != nil {
+			return "", err
+		}
+		return redisqueue.ParseProtocol(v)
+	})
+}
+
+// mayUse is agree for a request that is about a name.
+func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
+	if err := d.keys.CheckName(name); err != nil {
+		return err
+	}
+	return d.agree(ctx, write)
+}
+
+// onEach calls f with each server that holds keys; it returns when ctx ends.
+func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Client) error) error {
+	done := make(chan error, 1)
+	d.listener.Start() // knows why there is no connection
+	ok := d.life.Go(func() {
+		switch c := d.client.(type) {
+		case *redis.ClusterClient:
+			done <- c.ForEachMaster(ctx, f)
+		case *redis.Client:
+			done <- f(ctx, c)
+		default:
+			done <- driver.ErrUnsupported
+		}
+	})
+	if !ok {
+		return driver.ErrClosed
+	}
+	select {
+	case err := <-done:
+		return d.explain(ctx, err)
+	case <-ctx.Done():
+		return redisqueue.Ended(ctx, d.listener.Err())
+	}
+}
+
+// ServerVersion implements driver.ServerVersioner. On a Cluster it asks one of the
+// servers.
+func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
+	v, err := redisqueue.ServerVersion(ctx, d.client)
+	return v, redisqueue.Unavailable(err)
+}

@@ -1,0 +1,259 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
+)
+
+// outcome is what the answers of the nodes to a proposal mean.
+type outcome int
+
+const (
+	undecided   outcome = iota
+	granted             // the ticket holds on a majority
+	inQueue             // it is queued on a majority
+	tooSmall            // its number was refused by too many
+	notNow              // others are ahead of it, on a majority
+	split               // several have asked at once, and nothing is settled
+	unreachable         // too few have answered
+	familiar            // the ticket was asked for before, and has another number
+	gone                // it was released before
+)
+
+// A proposal asks all nodes for a ticket under a number.
+type proposal struct {
+	*round[answer]
+	t       *ticket
+	number  uint64
+	attempt int64 // of the ticket
+	mode    byte
+	asked   time.Time
+	outcome outcome
+	mending bool // granted: nodes that answer now and do not hold are to be repaired
+}
+
+func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
+	p := &proposal{round: newRound(d, parseAcquire), t: t, number: number, mode: mode}
+	p.enough = func() bool {
+		p.outcome = p.judge(p.pending)
+		return p.outcome != undecided
+	}
+	p.each = func(node int, a answer, err error) {
+		if err != nil {
+			return
+		}
+		d.numbers.learn(node, p.asked, a.now)
+		if p.mending && a.what == refused {
+			d.repair(d.nodes[node], t)
+		}
+	}
+	return p
+}
+
+// propose asks all nodes for a ticket.
+func (d *Driver) propose(ctx context.Context, t *ticket, number uint64, mode, origin byte) (*proposal, error) {
+	p := d.newProposal(t, number, mode)
+	p.attempt = t.attempts.Add(1)
+	p.asked = time.Now()
+	err := p.ask(ctx, func(*node) *redisqueue.Call { return d.acquireCall(t, t.r.TTL, number, p.attempt, mode, origin) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.outcome == undecided {
+		p.outcome = p.judge(0)
+	}
+	if err != nil && p.outcome != granted {
+		return p, err
+	}
+	return p, nil
+}
+
+func (p *proposal) counted(what int64) int {
+	return p.count(func(a answer) bool { return a.what == what })
+}
+
+// judge counts what was answered. open is how many answers are still to come, and may
+// change it.
+func (p *proposal) judge(open int) outcome {
+	quorum := p.d.quorum
+	yes, in, blocks, small, knows := p.counted(holds), p.counted(queued), p.counted(blocked), p.counted(refused), p.counted(known)
+	answered := yes + in + blocks + small + knows
+	switch {
+	case p.counted(released) > 0:
+		return gone
+	case knows > 0 && open == 0:
+		return familiar
+	case knows > 0:
+		return undecided
+	case yes >= quorum && p.fits():
+		return granted
+	case yes+open >= quorum && open > 0:
+		return undecided
+	// It does not hold on a majority.
+	case answered < quorum && open > 0:
+		return undecided
+	case answered < quorum:
+		return unreachable
+	case p.mode == orLeave && (yes >= quorum || blocks > p.d.minority()) && p.settled():
+		return notNow
+	case p.mode == orWait && yes+in >= quorum:
+		return inQueue
+	case open > 0:
+		return undecided
+	case small > 0:
+		return tooSmall
+	case p.mode == orLeave:
+		return split
+	}
+	return unreachable
+}
+
+// ahead counts the shared tickets that at least so many nodes, of those that have
+// answered what, know to be ahead.
+func (p *proposal) ahead(least int, what ...int64) (n int) {
+	seen := make(map[string]int)
+	for i, a := range p.answers {
+		if !p.heard[i] || !slices.Contains(what, a.what) {
+			continue
+		}
+		for _, id := range a.ahead {
+			if seen[id]++; seen[id] == least {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (p *proposal) limited() bool { return p.t.r.Shared && p.t.r.Limit > 1 }
+
+// settled tells whether what is in the way of a ticket with a limit is on a
+// majority. Tickets that are only asked for at this moment may be on some nodes, and
+// not stay there.
+func (p *proposal) settled() bool {
+	// Without a list: an exclusive ticket, or another library's lock.
+	return !p.limited() || p.count(func(a answer) bool { return a.what == blocked && len(a.ahead) == 0 }) > 0 ||
+		p.ahead(p.d.quorum, blocked, holds) >= p.t.r.Limit
+}
+
+// fits tells whether a ticket with a limit has few enough ahead of it. Each node
+// may know of others only: one that is on a majority is known to all but a
+// minority of those that have answered.
+func (p *proposal) fits() bool {
+	return !p.limited() || p.ahead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit
+}
+
+// next returns the number to ask with after one that was not taken.
+func (p *proposal) next() (number uint64, origin byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	floor := p.number
+	votes := make(map[uint64]int)
+	for i, a := range p.answers {
+		if !p.heard[i] {
+			continue
+		}
+		floor = max(floor, a.floor)
+		if a.what == known {
+			if votes[a.floor]++; votes[a.floor] >= p.d.quorum {
+				return a.floor, kept
+			}
+		}
+	}
+	return p.d.numbers.above(floor), above
+}
+
+// given returns the nodes on which the ticket holds, and those on which it may:
+// they have not answered.
+func (p *proposal) given() (sure, perhaps uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, a := range p.answers {
+		switch {
+		case !p.heard[i]:
+			perhaps |= 1 << i
+		case a.what == holds:
+			sure |= 1 << i
+		}
+	}
+	return sure, perhaps
+}
+
+// sights is what the nodes have said of the queue that have queued the ticket.
+func (p *proposal) sights() (all []redisqueue.Sight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, a := range p.answers {
+		if p.heard[i] && a.what == queued {
+			all = append(all, redisqueue.Sight{Node: i, Outlook: a.outlook})
+		}
+	}
+	return all
+}
+
+// mend makes nodes that have refused a ticket that is granted, or will yet, hold as well.
+func (p *proposal) mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mending = true
+	for i, a := range p.answers {
+		if p.heard[i] && a.what == refused {
+			p.d.repair(p.d.nodes[i], p.t)
+		}
+	}
+}
+
+func (p *proposal) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.d.life.Closed() {
+		return driver.ErrClosed
+	}
+	err := p.round.failure()
+	if p.nowhere() {
+		return driver.NoTicket(err)
+	}
+	return err
+}
+
+// nowhere tells whether no node can have the ticket: none was sent a request for
+// it, or each has refused the only one. With mu held.
+func (p *proposal) nowhere() bool {
+	if p.attempt > 1 {
+		return false
+	}
+	for i, n := range p.d.nodes {
+		if err := p.errs[i]; err == nil || p.calls[i].Sent() > 0 && !redisqueue.Refused(err) || n.unanswered.Requests(p.t.r.ID) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// foreign tells whether another library's lock that is not a string is in the way.
+func (p *proposal) foreign() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.answers, func(a answer) bool { return a.foreign })
+}
+
+// silent tells whether a node may have taken the request, and has not answered.
+func (p *proposal) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, c := range p.calls {
+		if err := p.errs[i]; !p.heard[i] && (err == nil || isTimeout(err) && c.Sent() > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}

@@ -1,0 +1,330 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
+)
+
+// A round is one request to all nodes at once, or to some, and their answers. It is
+// decided by as many answers as are enough; the others are taken in as they come.
+type round[T any] struct {
+	d      *Driver
+	read   func(v any) (T, error)
+	enough func() bool                         // the answers so far decide; nil: all are waited for. With mu held
+	each   func(node int, answer T, err error) // called with each answer; may be nil. With mu held
+
+	mu      sync.Mutex
+	calls   []*redisqueue.Call // nil: the node was not asked
+	answers []T
+	heard   []bool  // the nodes that have answered
+	errs    []error // why one has not
+	pending int
+	over    bool // nobody waits for answers any more
+	done    chan struct{}
+}
+
+func newRound[T any](d *Driver, read func(v any) (T, error)) *round[T] {
+	n := len(d.nodes)
+	return &round[T]{
+		d: d, read: read, calls: make([]*redisqueue.Call, n), answers: make([]T, n), heard: make([]bool, n), errs: make([]error, n),
+		done: make(chan struct{}),
+	}
+}
+
+// slack is how long after a node's time is over its answer may be told.
+const slack = 50 * time.Millisecond
+
+// ask sends each node the call that form makes for it, if any. It returns when the answers
+// are enough, when all nodes have answered or the time for that is over, or with an error
+// when ctx ends.
+func (r *round[T]) ask(ctx context.Context, form func(n *node) *redisqueue.Call) error {
+	r.d.listen()
+	for i, n := range r.d.nodes {
+		if r.calls[i] = form(n); r.calls[i] != nil {
+			r.pending++
+		}
+	}
+	if r.pending == 0 {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for i, c := range r.calls {
+		if c != nil {
+			r.d.nodes[i].send(c, func(v any, err error) { r.answer(i, v, err) })
+		}
+	}
+	t := time.NewTimer(r.d.timeout + slack)
+	defer t.Stop()
+	return r.wait(ctx, t.C)
+}
+
+// do has f ask each node in a goroutine of its own.
+func (r *round[T]) do(ctx context.Context, f func(n *node) (any, error)) error {
+	r.pending = len(r.d.nodes)
+	for i, n := range r.d.nodes {
+		ok := r.d.life.Go(func() {
+			v, err := f(n)
+			r.answer(i, v, err)
+		})
+		if !ok {
+			return driver.ErrClosed
+		}
+	}
+	return r.wait(ctx, nil)
+}
+
+func (r *round[T]) wait(ctx context.Context, limit <-chan time.Time) (err error) {
+	select {
+	case <-r.done:
+		return nil
+	case <-limit:
+	case <-ctx.Done():
+		err = redisqueue.Ended(ctx, r.d.deaf())
+	case <-r.d.aborting:
+		err = driver.ErrClosed
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	return err
+}
+
+func (r *round[T]) answer(node int, v any, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending--
+	if err == nil {
+		r.answers[node], err = r.read(v)
+	}
+	r.heard[node], r.errs[node] = err == nil, err
+	if r.each != nil {
+		r.each(node, r.answers[node], err)
+	}
+	if !r.over && (r.pending == 0 || r.enough != nil && r.enough()) {
+		r.over = true
+		close(r.done)
+	}
+}
+
+// count counts the answers for which is holds. With mu held.
+func (r *round[T]) count(is func(T) bool) (n int) {
+	for i, a := range r.answers {
+		if r.heard[i] && is(a) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *round[T]) answered() int { return r.count(func(T) bool { return true }) }
+
+// failure is the error of a round that too few nodes have answered. With mu held.
+func (r *round[T]) failure() error {
+	return r.d.unreached(r.errs, func(node int) bool { return r.heard[node] })
+}
+
+// newCount makes a round whose answers are yes or no.
+func (d *Driver) newCount(script string) *round[bool] {
+	r := newRound(d, func(v any) (bool, error) {
+		if v != int64(1) && v != int64(0) {
+			return false, redisqueue.Unexpected(script, v)
+		}
+		return v == int64(1), nil
+	})
+	r.enough = func() bool { return r.count(isTrue) >= d.quorum || r.count(isFalse) > d.minority() }
+	return r
+}
+
+func isTrue(b bool) bool  { return b }
+func isFalse(b bool) bool { return !b }
+
+// verdict is nil when most nodes have said yes, driver.ErrLost when so many have said no
+// that most cannot have said yes, and else the error for too few answers.
+func verdict(r *round[bool]) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	yes, no := r.count(isTrue), r.count(isFalse)
+	switch {
+	case yes >= r.d.quorum:
+		return nil
+	case no > r.d.minority():
+		return driver.ErrLost
+	case yes > 0 && yes+no >= r.d.quorum:
+		return nil // it was there, and is on no majority any more
+	}
+	return r.failure()
+}
+
+// quorumError says that too few nodes have answered, and why.
+type quorumError struct {
+	text string
+	errs []error
+}
+
+func (e *quorumError) Error() string   { return e.text }
+func (e *quorumError) Unwrap() []error { return e.errs }
+
+// unreached makes the error of a request that too few nodes have answered. A node without
+// an error has not answered in time.
+func (d *Driver) unreached(errs []error, answered func(node int) bool) error {
+	var failures []error
+	denied := 0
+	for i, n := range d.nodes {
+		if answered(i) {
+			continue
+		}
+		err := errs[i]
+		if errors.Is(err, redisqueue.ErrClosed) && d.life.Closed() {
+			return driver.ErrClosed
+		}
+		if redisqueue.IsReply(err) && !errors.Is(redisqueue.Unavailable(err), driver.ErrUnavailable) {
+			denied++
+		}
+		if err == nil {
+			err = n.listener.Err() // why it is not reached
+		}
+		if err == nil {
+			err = fmt.Errorf("no answer within %v", d.timeout)
+		}
+		failures = append(failures, fmt.Errorf("%s: %w", n.addr, err))
+	}
+	texts := make([]string, len(failures))
+	for i, err := range failures {
+		texts[i] = err.Error()
+	}
+	e := &quorumError{errs: failures}
+	e.text = fmt.Sprintf("%d of %d nodes answered, %d are needed (%s)",
+		len(d.nodes)-len(failures), len(d.nodes), d.quorum, strings.Join(texts, "; "))
+	if denied <= d.minority() { // else a majority has refused this caller
+		return driver.Unavailable(e)
+	}
+	return e
+}
+
+// deaf says why so few nodes can tell this process of anything that they are no
+// majority, or returns nil.
+func (d *Driver) deaf() error {
+	errs := make([]error, len(d.nodes))
+	for i, n := range d.nodes {
+		if n.listener.Up() {
+			continue
+		}
+		if errs[i] = n.listener.Err(); errs[i] == nil {
+			errs[i] = errors.New("no answer to SUBSCRIBE")
+		}
+	}
+	return d.majorityOf(errs)
+}
+
+// majorityOf returns nil if a majority of the nodes has no error.
+func (d *Driver) majorityOf(errs []error) error {
+	failed := 0
+	for _, err := range errs {
+		if err != nil {
+			failed++
+		}
+	}
+	if failed <= d.minority() {
+		return nil
+	}
+	return d.unreached(errs, func(node int) bool { return errs[node] == nil })
+}
+
+// agree makes sure, once, that all who use these locks keep them in the same way.
+// With write it says how, on each node that nobody has said so to yet. What a
+// majority has counts, so that of two programs that differ one at least is told.
+func (d *Driver) agree(ctx context.Context, write bool) error {
+	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
+		r := newRound(d, redisqueue.ParseProtocol)
+		own := func(v string) bool { return v == d.protocol.Own() }
+		none := func(v string) bool { return v == "" }
+		other := func(v string) bool { return !own(v) && !none(v) }
+		r.enough = func() bool {
+			return r.count(own) >= d.quorum || r.count(none) >= d.quorum || r.count(other) > d.minority()
+		}
+		err := r.ask(ctx, func(*node) *redisqueue.Call {
+			if write {
+				return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey}, d.protocol.Own())
+			}
+			return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
+		})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch {
+		case r.count(own) >= d.quorum:
+			return d.protocol.Own(), nil
+		case r.count(other) > 0:
+			return r.answers[slices.IndexFunc(r.answers, other)], nil
+		case r.answered() >= d.quorum:
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		return "", r.failure()
+	})
+}
+
+// mayUse is agree for a request that is about a name.
+func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
+	if d.life.Closed() {
+		return driver.ErrClosed
+	}
+	if err := d.keys.CheckName(name); err != nil {
+		return err
+	}
+	return d.agree(ctx, write)
+}
+
+// listen begins to listen, in the background: nodes tell of breaks, and whoever
+// listens knows why a node is not reached.
+func (d *Driver) listen() {
+	for _, n := range d.nodes {
+		n.listener.Start()
+	}
+}
+
+// listening counts the nodes that can tell this process of a grant.
+func (d *Driver) listening() (up int) {
+	for _, n := range d.nodes {
+		if n.listener.Up() {
+			up++
+		}
+	}
+	return up
+}
+
+// await waits until a majority can tell this process of a grant, and a moment
+// longer for the others.
+func (d *Driver) await(ctx context.Context) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := newRound(d, func(any) (struct{}, error) { return struct{}{}, nil })
+	r.each = func(int, struct{}, error) {
+		if r.answered() == d.quorum {
+			time.AfterFunc(50*time.Millisecond, cancel)
+		}
+	}
+	r.enough = func() bool { return len(d.nodes)-r.pending-r.answered() > d.minority() }
+	err := r.do(ctx, func(n *node) (any, error) { return nil, n.listener.Await(waiting, d.life.Closing) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.answered() >= d.quorum:
+		return nil
+	case d.life.Closed():
+		return driver.ErrClosed
+	case err != nil:
+		return err
+	}
+	return d.deaf()
+}

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// Other systems have less than os_linux.go offers: see the package comment.
+
+// clock returns the wall clock in nanoseconds.
+func clock() int64 { return time.Now().UnixNano() }
+
+// bootID is constant: after a reboot leases end by the clock too.
+func bootID() (string, error) { return "unknown", nil }
+
+// checkFileSystem accepts every file system.
+func checkFileSystem(string) error { return nil }
+
+// openPipe fails: there are no pipes that Go can wait for.
+func openPipe(_, _ string) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func notify(string) {}

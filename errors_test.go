@@ -1,0 +1,59 @@
+package locker_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"syscall"
+	"testing"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+func TestErrorsNameStoreVerbAndLock(t *testing.T) {
+	s := newStub()
+	s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
+		return driver.Grant{}, errDown
+	}
+	l := locker.New(s)
+	defer l.Close()
+	_, err := l.Acquire(context.Background(), "order:42")
+	if got, wanted := err.Error(), `locker: acquire "order:42" on memory: store is down`; got != wanted {
+		t.Errorf("got  %s\nwant %s", got, wanted)
+	}
+	var e *locker.Error
+	if !errors.As(err, &e) || e.Op != "acquire" || e.Name != "order:42" || e.Store != "memory" {
+		t.Errorf("%#v", e)
+	}
+}
+
+// Errors of the network are ErrUnavailable from every call; a refusal is not.
+func TestUnavailable(t *testing.T) {
+	s := newStub()
+	var answer error
+	s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
+		return driver.Grant{}, driver.NoTicket(answer)
+	}
+	l := locker.New(s)
+	defer l.Close()
+	for _, err := range []error{errRefused, fmt.Errorf("read: %w", syscall.ECONNRESET), driver.Unavailable(errors.New("no leader"))} {
+		answer = err
+		_, got := l.Acquire(context.Background(), "a")
+		want(t, got, locker.ErrUnavailable)
+		want(t, got, err)
+	}
+	for _, err := range []error{
+		errors.New("wrong password"),
+		&url.Error{Op: "Put", URL: "https://h", Err: x509.UnknownAuthorityError{}},
+		&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")},
+	} {
+		answer = err
+		if _, err := l.Acquire(context.Background(), "a"); errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("%v is ErrUnavailable", err)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package locker
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// schedule is a heap of items, ordered by when they are due.
+type schedule[T item] []T
+
+// item is what a schedule holds: a pointer to a struct that embeds planned.
+type item interface{ asPlanned() *planned }
+
+// planned is what a schedule keeps of an item.
+type planned struct {
+	due   time.Time
+	index int // in the heap, counted from 1; 0: not scheduled
+}
+
+func (p *planned) asPlanned() *planned { return p }
+
+// put adds an item, or moves it to where its due time belongs.
+func (s *schedule[T]) put(x T) {
+	if i := x.asPlanned().index; i > 0 {
+		heap.Fix(s, i-1)
+	} else {
+		heap.Push(s, x)
+	}
+}
+
+// remove takes an item out, if it is in.
+func (s *schedule[T]) remove(x T) {
+	if i := x.asPlanned().index; i > 0 {
+		heap.Remove(s, i-1)
+	}
+}
+
+// take takes the first item out.
+func (s *schedule[T]) take() T { return heap.Pop(s).(T) }
+
+// Len implements heap.Interface.
+func (s schedule[T]) Len() int { return len(s) }
+
+// Less implements heap.Interface.
+func (s schedule[T]) Less(i, j int) bool { return s[i].asPlanned().due.Before(s[j].asPlanned().due) }
+
+// Swap implements heap.Interface.
+func (s schedule[T]) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].asPlanned().index, s[j].asPlanned().index = i+1, j+1
+}
+
+// Push implements heap.Interface; use put.
+func (s *schedule[T]) Push(x any) {
+	t := x.(T)
+	*s = append(*s, t)
+	t.asPlanned().index = len(*s)
+}
+
+// Pop implements heap.Interface; use take.
+func (s *schedule[T]) Pop() any {
+	n := len(*s) - 1
+	t := (*s)[n]
+	clear((*s)[n:])
+	*s = (*s)[:n]
+	t.asPlanned().index = 0
+	return t
+}
+
+// repeat calls step after first, then after each pause that step returns, and
+// whenever wake is signalled. It reports true when step has reported that nothing
+// is left to do, and false when ctx ended before.
+func repeat(ctx context.Context, first time.Duration, wake <-chan struct{}, step func() (pause time.Duration, more bool)) bool {
+	timer := time.NewTimer(first)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-wake:
+		case <-ctx.Done():
+			return false
+		}
+		pause, more := step()
+		if !more {
+			return true
+		}
+		timer.Reset(pause)
+	}
+}
+
+// signal wakes the goroutine that receives from c, a channel with a buffer of one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it is signalled already
+	}
+}
+
+// sleep waits for d. It reports false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// The first and the longest pause of a backoff.
+const (
+	retryFirst = 20 * time.Millisecond
+	retryMost  = 250 * time.Millisecond
+)
+
+// backoff is the pause between two tries, which doubles each time. The zero
+// backoff is ready.
+type backoff struct{ pause time.Duration }
+
+// next returns the next pause, less up to a quarter, so that clients that failed
+// together do not come back together.
+func (b *backoff) next() time.Duration {
+	b.pause = min(max(2*b.pause, retryFirst), retryMost)
+	return b.pause - rand.N(b.pause/4+1) //nolint:gosec // not a secret
+}
