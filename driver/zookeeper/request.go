@@ -44,17 +44,6 @@ func do(ctx context.Context, s *store, f func() error) error {
 	return err
 }
 
-// write is call for a request that a majority has to confirm: its success proves that
-// the session is alive.
-func write[T any](ctx context.Context, s *store, f func() (T, error)) (T, error) {
-	sent, before := time.Now(), s.session()
-	v, err := call(ctx, s, f)
-	if now := s.session(); err == nil && now != nil && now == before {
-		now.confirm(sent)
-	}
-	return v, err
-}
-
 // connectedWait is how long a request waits for a session.
 const connectedWait = time.Second
 
@@ -158,13 +147,10 @@ func (s *store) sync(ctx context.Context) error {
 // confirm asks a majority whether the session is alive. A base that is not there is an
 // answer too.
 func (s *store) confirm(ctx context.Context) error {
-	_, err := write(ctx, s, func() (struct{}, error) {
-		err := s.checkBase()
-		if errors.Is(err, zk.ErrNoNode) {
-			err = nil
-		}
-		return struct{}{}, err
-	})
+	err := do(ctx, s, s.checkBase)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
 	return err
 }
 

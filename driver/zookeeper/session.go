@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +18,6 @@ import (
 type session struct {
 	id      int64
 	timeout atomic.Int64 // nanoseconds, as negotiated
-
-	mu        sync.Mutex
-	confirmed time.Time // when the last request that a majority confirmed was sent
 }
 
 // lease is how long a ticket is sure to stay after a request that a majority confirmed
@@ -49,20 +45,6 @@ func (s *session) lease() time.Duration { return leaseOf(time.Duration(s.timeout
 func leaseOf(timeout time.Duration) time.Duration {
 	halfTick := min(timeout/4, max(timeout/10, time.Second))
 	return timeout - timeout/3 - halfTick
-}
-
-func (s *session) confirm(sent time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sent.After(s.confirmed) {
-		s.confirmed = sent
-	}
-}
-
-func (s *session) confirmedAt() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.confirmed
 }
 
 // name is the ID by which the engine knows the session.

@@ -35,27 +35,27 @@ type store struct {
 	connection *connection // of conn, if it is the driver's own; else nil
 	granted    granted
 	reconnects reconnects
-	watches    watches
 
-	mu       sync.Mutex
-	sess     *session // nil: none at present
-	over     bool     // conn was closed
-	nodes    map[string]*node
-	due      []*node             // to be watched
-	watching bool                // by a background task
-	occupied map[string]struct{} // parents that were not empty when last seen; a hint
-	orphans  map[string]orphan   // by ticket ID
-	removing bool                // by a background task
+	mu         sync.Mutex
+	sess       *session // nil: none at present
+	over       bool     // conn was closed
+	nodes      map[string]*node
+	young, due []*node             // to be watched, the young ones later
+	watching   bool                // by a background task
+	watches    map[string]watch    // of nodes that are waited for, by path
+	occupied   map[string]struct{} // parents that were not empty when last seen; a hint
+	putting    map[string]int      // by ticket ID: creates that are under way
+	searching  sync.Mutex          // one search for orphans at a time
 }
 
 func newStore(o options) *store {
 	return &store{
 		asked: defaultSession, base: o.base, acl: o.acl, forward: o.forward,
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
-		watches:  watches{nodes: make(map[string]watch)},
 		nodes:    make(map[string]*node),
+		watches:  make(map[string]watch),
 		occupied: make(map[string]struct{}),
-		orphans:  make(map[string]orphan),
+		putting:  make(map[string]int),
 	}
 }
 
@@ -152,9 +152,7 @@ var errSessionChanged = driver.Unavailable(errors.New("the session began while t
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	seen, _ := p.If.(*view)
 	parent := s.parent(p.Name)
-	if s.takeOrphan(p.ID) { // an earlier create may be in flight
-		defer s.orphan(parent, p.ID)
-	}
+	defer s.put(p.ID)()
 	for {
 		before := s.session()
 		if before != nil && before.name() != p.Session {
@@ -162,7 +160,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 		}
 		data := newRecord(p.Request, leaseOf(s.timeout()))
 		fresh := seen == nil && !s.expectsOthers(parent) || seen != nil && seen.absent
-		got, err := write(ctx, s, func() (created, error) { return s.createTicket(parent, p.Request, data, fresh, seen) })
+		got, err := call(ctx, s, func() (created, error) { return s.createTicket(parent, p.Request, data, fresh, seen) })
 		switch {
 		case err == nil && (before == nil || s.session() != before):
 			err = errSessionChanged
@@ -213,9 +211,18 @@ func (s *store) placed(ctx context.Context, p *kvqueue.Put, got created, data []
 	if placed.Granted || !p.Shared || p.Brief {
 		return placed
 	}
-	if v, err := s.list(ctx, s.parent(p.Name)); err == nil {
-		ahead := slices.DeleteFunc(slices.Clone(v.Entries), func(e kvqueue.Entry) bool { return e.Number >= number })
-		placed.Queue, placed.Granted = &v.Snapshot, kvqueue.Grants(ahead, p.Shared, p.Limit)
+	v, err := s.list(ctx, s.parent(p.Name))
+	if err != nil {
+		return placed
+	}
+	ahead := slices.DeleteFunc(slices.Clone(v.Entries), func(e kvqueue.Entry) bool { return e.Number >= number })
+	placed.Queue, placed.Granted = &v.Snapshot, kvqueue.Grants(ahead, p.Shared, p.Limit)
+	switch {
+	case p.Limit == 0:
+	case !placed.Granted:
+		s.willWait(n, p.Limit, ahead)
+	case got.children > p.Limit: // one that was queued since has perhaps seen this one wait
+		kvqueue.Go(s.engine, func(ctx context.Context) { s.mark(ctx, kvqueue.Ticket{Entry: kvqueue.Entry{Key: got.path}}) })
 	}
 	return placed
 }
@@ -249,11 +256,11 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 	s.unregister(t.Key)
 	parent, err := parentOf(t.Key), zk.ErrNotEmpty
 	if !s.expectsOthers(parent) {
-		_, err = write(ctx, s, func() (struct{}, error) { return struct{}{}, s.deleteLast(t.Key) })
+		err = do(ctx, s, func() error { return s.deleteLast(t.Key) })
 	}
 	if errors.Is(err, zk.ErrNotEmpty) {
 		var left int
-		left, err = write(ctx, s, func() (int, error) { return s.deleteTicket(t.Key) })
+		left, err = call(ctx, s, func() (int, error) { return s.deleteTicket(t.Key, t.Held && !t.Shared) })
 		switch {
 		case err != nil:
 		case left == 0:
@@ -271,10 +278,7 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 // Withdraw implements kvqueue.Store (S10, S11). Nothing keeps a create that is in flight
 // from being done: see orphan.
 func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
-	if err := s.sync(ctx); err != nil {
-		return err
-	}
-	return s.deleteAll(ctx, s.parent(t.Name), t.ID, func() bool { return true })
+	return s.deleteAll(ctx, s.parent(t.Name), t.ID)
 }
 
 // Move implements kvqueue.Store (S12). There is one class.

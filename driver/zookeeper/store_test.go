@@ -198,7 +198,7 @@ func TestWatchTellsWhatWasMissed(t *testing.T) {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	drop := func(path string) {
-		if _, err := d.store.deleteTicket(path); err != nil {
+		if _, err := d.store.deleteTicket(path, false); err != nil {
 			t.Error(err)
 		}
 	}
@@ -218,6 +218,64 @@ func TestWatchTellsWhatWasMissed(t *testing.T) {
 	})
 	if err != nil || len(want) > 0 {
 		t.Fatalf("%v, not told of %v", err, want)
+	}
+}
+
+// TestWatchHandsOver watches the one ahead: that the lock is handed over is told if that
+// one was held and released, if both are exclusive, and if the one that waits is there.
+func TestWatchHandsOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		aim, first     bool // shared
+		held, removed  bool
+		wantHandedOver bool
+	}{
+		"held":                     {held: true, wantHandedOver: true},
+		"waited":                   {},
+		"shared":                   {aim: true, held: true},
+		"for a shared one":         {first: true, held: true},
+		"the waiter's own is gone": {held: true, removed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, d := inside(t)
+			r := driver.Request{Name: "x", ID: "ahead-1", Shared: c.aim, TTL: time.Minute, Renewed: true, Wait: true}
+			ahead := kvqueue.Entry{Key: enqueue(ctx, t, d, r), Number: 1, Shared: c.aim}
+			r.ID, r.Shared = "first-1", c.first
+			first := kvqueue.Entry{Key: enqueue(ctx, t, d, r), Number: 2, Shared: c.first}
+			var told []kvqueue.Event
+			ended := make(chan error, 1)
+			go func() {
+				w := kvqueue.Watching{Name: "x", Aim: ahead, First: first, Complete: 2}
+				ended <- d.store.Watch(ctx, w, func(ev kvqueue.Event) { told = append(told, ev) })
+			}()
+			for { // until both are watched
+				d.store.mu.Lock()
+				_, watched := d.store.watches[ahead.Key]
+				own := d.store.nodes[first.Key]
+				watched = watched && own.watch.fired != nil
+				d.store.mu.Unlock()
+				if watched {
+					break
+				}
+				if !pause(ctx, time.Millisecond) {
+					t.Fatal("not watched")
+				}
+			}
+			if c.removed {
+				if err := d.store.conn.Delete(first.Key, -1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := d.store.Delete(ctx, &kvqueue.Ticket{Entry: ahead, Held: c.held}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			handedOver := len(told) == 1 && len(told[0].Gone) == 1 && told[0].Gone[0].All
+			if handedOver != c.wantHandedOver || !handedOver && len(told) > 0 {
+				t.Errorf("told of %+v", told)
+			}
+		})
 	}
 }
 

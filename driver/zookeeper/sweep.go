@@ -13,8 +13,11 @@ import (
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
-// taskBound bounds one request of a background task.
-const taskBound = 10 * time.Second
+// Times of background tasks.
+const (
+	taskBound = 10 * time.Second // one request
+	taskPause = time.Second      // between two tries
+)
 
 // expectsOthers reports whether a queue was not empty when last seen. It is a hint about
 // which request to try first, and may be wrong.
@@ -46,14 +49,11 @@ func (s *store) removeEmpty(ctx context.Context, parent string) {
 	_ = do(ctx, s, func() error { return s.conn.Delete(parent, -1) })
 }
 
-// removeDelay is how long after the end of a session the nodes of its names are removed.
-const removeDelay = time.Second
-
 // removeLater removes the nodes of names soon if their queues are empty: the server
 // removes the tickets of a session that has ended, and leaves their parents.
 func (s *store) removeLater(parents ...string) {
 	kvqueue.Go(s.engine, func(ctx context.Context) {
-		if !pause(ctx, removeDelay) {
+		if !pause(ctx, taskPause) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, taskBound)

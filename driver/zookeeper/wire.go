@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -33,65 +34,23 @@ const version = "1"
 // encoded like it, see encode.
 const protocolNode = "%protocol"
 
-const upperhex = "0123456789ABCDEF"
-
-// encode makes the name of a node of a lock name, one to one: bytes that are not
-// unreserved become %XX, as does a first dot. So there is no slash, no NUL, no rune that
-// ZooKeeper refuses, and neither "." nor "..".
+// encode makes the name of a node of a lock name, one to one: it is escaped as in a URL,
+// but for a comma, $ and &; and with a first dot escaped, too. So there is no slash, no
+// NUL, no rune that ZooKeeper refuses, and neither "." nor "..".
 func encode(name string) string {
-	n := 0
-	for i := range len(name) {
-		if !unreserved(name, i) {
-			n++
-		}
+	node := unlikeURL.Replace(url.PathEscape(name))
+	if node[0] == '.' {
+		return "%2E" + node[1:]
 	}
-	if n == 0 {
-		return name
-	}
-	b := make([]byte, 0, len(name)+2*n)
-	for i := range len(name) {
-		c := name[i]
-		if unreserved(name, i) {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', upperhex[c>>4], upperhex[c&15])
-		}
-	}
-	return string(b)
+	return node
 }
 
-func unreserved(name string, i int) bool {
-	c := name[i]
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
-	case c == '.':
-		return i > 0
-	default:
-		return strings.IndexByte("-_:@+=,~", c) >= 0
-	}
-}
+var unlikeURL = strings.NewReplacer("%2C", ",", "$", "%24", "&", "%26")
 
 // decode is the inverse of encode. It reports false for what encode does not make.
-func decode(s string) (string, bool) {
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b = append(b, s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		c, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b = append(b, byte(c))
-		i += 2
-	}
-	name := string(b)
-	return name, name != "" && encode(name) == s
+func decode(node string) (name string, ok bool) {
+	name, err := url.PathUnescape(node)
+	return name, err == nil && name != "" && encode(name) == node
 }
 
 // mode is the middle part of a ticket's node name.
@@ -269,18 +228,24 @@ type created struct {
 var errIncomplete = errors.New("the server's answer to a transaction is incomplete")
 
 // deleteTicket deletes the node of a ticket and counts the children that its parent has
-// left.
-func (s *store) deleteTicket(path string) (left int, err error) {
-	res, err := s.conn.Multi(
+// left. With alone, of a ticket that holds the lock alone, it writes the node first, so
+// that who watches it learns that nobody is ahead of it: see Watch.
+func (s *store) deleteTicket(path string, alone bool) (left int, err error) {
+	ops := make([]any, 0, 3)
+	if alone {
+		ops = append(ops, &zk.SetDataRequest{Path: path, Data: []byte{}, Version: -1})
+	}
+	ops = append(ops,
 		&zk.DeleteRequest{Path: path, Version: -1},
 		&zk.SetDataRequest{Path: parentOf(path), Data: []byte{}, Version: -1})
+	res, err := s.conn.Multi(ops...)
 	if err != nil {
 		return 0, err
 	}
-	if len(res) != 2 || res[1].Stat == nil {
+	if len(res) != len(ops) || res[len(res)-1].Stat == nil {
 		return 0, errIncomplete
 	}
-	return int(res[1].Stat.NumChildren), nil
+	return int(res[len(res)-1].Stat.NumChildren), nil
 }
 
 // deleteLast deletes the node of a ticket and its parent. ErrNotEmpty says that there

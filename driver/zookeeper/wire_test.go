@@ -29,6 +29,9 @@ func TestEncode(t *testing.T) {
 			t.Errorf("%q came back as %q, %v", name, back, ok)
 		}
 	}
+	if e := encode("a,b;c$d&e~f:g@h=i+j(k)%"); e != "a,b%3Bc%24d%26e~f:g@h=i+j%28k%29%25" {
+		t.Errorf("encoded otherwise than it was: %s", e)
+	}
 	for _, foreign := range []string{"", "a b", "%", "%2", "%zz", "%61", "%2f", ".a", "a%"} {
 		if name, ok := decode(foreign); ok {
 			t.Errorf("%q was created for the name %q", foreign, name)

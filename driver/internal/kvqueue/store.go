@@ -55,7 +55,8 @@ type Store interface {
 	Look(ctx context.Context, r *driver.Request) (cond any, err error)
 
 	// Delete removes an entry if it is still the one with that number, or else
-	// answers ErrLost. So a deletion that arrives late removes nobody else's (S9).
+	// answers ErrLost. So a deletion that arrives late removes nobody else's. A store
+	// may have the deletion say to who watches that the ticket was held (S9).
 	Delete(ctx context.Context, t *Ticket) error
 	// Withdraw removes the entry of a ticket whose Put was not answered, by its key
 	// or ID, and keeps that Put from creating it later. It reports ErrLost where there
@@ -157,6 +158,7 @@ type Ticket struct {
 	Name    string
 	ID      string
 	Session string
+	Held    bool // it has been granted
 }
 
 // Put is the request to create an entry.
@@ -200,6 +202,7 @@ type Snapshot struct {
 type Watching struct {
 	Name     string
 	Aim      Entry
+	First    Entry  // the first ticket of this driver that waits
 	Complete uint64 // the queue is known as of this
 }
 
@@ -213,7 +216,9 @@ type Event struct {
 type Gone struct {
 	Key    string
 	Before uint64
-	All    bool // and so have all entries ahead of it
+	// All says that all entries ahead of it have gone, too, and that Watching.First has
+	// not: see the package comment.
+	All bool
 }
 
 // Loss is news of entries of this driver: one that has gone or, with Check, that any

@@ -178,7 +178,7 @@ func (e *Engine) unwait(t *ticket) {
 func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
-	t.state, t.since = held, time.Now()
+	t.state, t.since, t.Held = held, time.Now(), true
 	e.carries(t)
 	if t.waited && t.Limit > 0 && e.opts.Granted != nil {
 		asked := t.Ticket

@@ -97,6 +97,7 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	pause := linger
 	if len(w.q.waiters) > 0 {
 		pause = e.opts.LocalWait
+		what.First = w.q.waiters[0].Entry
 	}
 	recheck := w.recheck - w.recheck/8 + rand.N(w.recheck/4) //nolint:gosec // so that many queues are not read at once
 	local := w.doing == resting && len(w.q.waiters) > 0
@@ -186,7 +187,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	e := w.q.e
 	ctx, cancel := context.WithTimeout(ctx, recheck)
 	defer cancel()
-	err := e.store.Watch(ctx, what, func(ev Event) { w.told(ctx, ev) })
+	err := e.store.Watch(ctx, what, func(ev Event) { w.told(ctx, what.First, ev) })
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch ctx.Err() {
@@ -199,8 +200,8 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	return err
 }
 
-// told takes what a watch has told.
-func (w *watcher) told(ctx context.Context, ev Event) {
+// told takes what a watch has told that was made for a waiter.
+func (w *watcher) told(ctx context.Context, first Entry, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
@@ -208,6 +209,14 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 	w.doing, w.news = telling, true
 	aimed := w.view.has(w.aim)
 	for _, g := range ev.Gone {
+		switch {
+		case !g.All:
+		case len(w.q.waiters) == 0 || w.q.waiters[0].Entry != first:
+			w.stale = true // nobody has looked for the entry of the one that is first now
+			continue
+		default:
+			aimed = false // no others are left ahead
+		}
 		w.q.removed(g)
 	}
 	if ev.Queue != nil {
