@@ -18,13 +18,10 @@ func (s *store) dial(c *connection, logger *slog.Logger) error {
 		return err
 	}
 	events := &events{more: make(chan struct{}, 1)}
-	connected := make(chan struct{})
 	conn, _, err := zk.Connect(c.hosts.names, s.asked,
 		zk.WithLogger(clientLogger{logger}), zk.WithLogInfo(logger != nil), zk.WithHostProvider(c.hosts), zk.WithDialer(c.dial),
 		zk.WithEventCallback(func(ev zk.Event) {
 			if ev.Type == zk.EventSession && ev.State == zk.StateHasSession {
-				<-connected // it follows at once
-				s.granted.begun()
 				c.hasSession()
 			}
 			s.reconnects.observe(ev)
@@ -33,11 +30,9 @@ func (s *store) dial(c *connection, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s.granted = granted{own: new(atomic.Int64)}
 	s.granted.field, _ = timeoutField(conn)
 	s.connection = c
 	s.start(conn)
-	close(connected)
 	kvqueue.Go(s.engine, func(ctx context.Context) { s.handleAll(ctx, events) })
 	return nil
 }

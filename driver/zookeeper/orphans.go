@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
-// put notes that a ticket is being put, until the function that it returns is called.
-func (s *store) put(id string) (done func()) {
+// beginPut notes that a ticket is being put, until the function that it returns is called.
+func (s *store) beginPut(id string) (done func()) {
 	count := func(n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -65,9 +65,7 @@ func (s *store) session() *session {
 	}
 	s.sess = nil
 	if id != 0 && !s.over && s.conn.State() == zk.StateHasSession {
-		if timeout := s.granted.timeout(); timeout > 0 {
-			s.sess = newSession(id, timeout)
-		}
+		s.sess = newSession(id, s.granted.timeout())
 	}
 	now := s.sess
 	var parents []string
@@ -106,10 +104,7 @@ func (s *store) timeout() time.Duration {
 // shorter than asked. The client keeps it in a field that is not exported. To trust a
 // longer one would be to hold locks that somebody else holds too, so a client without
 // that field is refused.
-type granted struct {
-	field reflect.Value
-	own   *atomic.Int64 // of a connection of the driver's own: what was read when the session began
-}
+type granted struct{ field reflect.Value }
 
 // timeoutField finds the field; conn is a *zk.Conn.
 func timeoutField(conn any) (reflect.Value, error) {
@@ -120,27 +115,14 @@ func timeoutField(conn any) (reflect.Value, error) {
 	return v, nil
 }
 
-// load reads the field. The client writes it when it is given a session, and may do so
-// for the next connection while the event of the last one is handled here: what is read
-// then is what the one server has granted, or the other, and the next event says which.
+// timeout is called only while there is a session: before that the field has what was
+// asked for. The client writes it when it is given a session, and may do so for the next
+// connection while the event of the last one is handled here: what is read then is what
+// the one server has granted, or the other, and the next event says which.
 //
 //go:norace
-func (g granted) load() int64 { return int64(*(*int32)(g.field.Addr().UnsafePointer())) }
-
-// begun is called by the client when a session begins on a connection of the driver's
-// own: while it does not write the field.
-func (g granted) begun() { g.own.Store(g.load()) }
-
-// timeout is called only while there is a session: before that the field has what was
-// asked for. 0 means that it is not known yet.
 func (g granted) timeout() time.Duration {
-	var ms int64
-	if g.own != nil {
-		ms = g.own.Load()
-	} else {
-		ms = g.load()
-	}
-	return time.Duration(ms) * time.Millisecond
+	return time.Duration(*(*int32)(g.field.Addr().UnsafePointer())) * time.Millisecond
 }
 
 // listen handles the events of a user's connection until it, or the driver, is closed.

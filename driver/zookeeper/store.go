@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,14 +151,14 @@ var errSessionChanged = driver.Unavailable(errors.New("the session began while t
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	seen, _ := p.If.(*view)
 	parent := s.parent(p.Name)
-	defer s.put(p.ID)()
+	defer s.beginPut(p.ID)()
 	for {
 		before := s.session()
 		if before != nil && before.name() != p.Session {
 			return kvqueue.Placed{}, kvqueue.ErrSessionOver
 		}
 		data := newRecord(p.Request, leaseOf(s.timeout()))
-		fresh := seen == nil && !s.expectsOthers(parent) || seen != nil && seen.absent
+		fresh := seen == nil && !s.expectsOthers(parent) || seen != nil && seen.stat == nil
 		got, err := call(ctx, s, func() (created, error) { return s.createTicket(parent, p.Request, data, fresh, seen) })
 		switch {
 		case err == nil && (before == nil || s.session() != before):
@@ -232,7 +231,7 @@ func (s *store) placed(ctx context.Context, p *kvqueue.Put, got created, data []
 func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 	parent := s.parent(r.Name)
 	if !s.expectsOthers(parent) {
-		return &view{absent: true}, nil
+		return new(view), nil
 	}
 	if err := s.sync(ctx); err != nil {
 		return nil, err
@@ -245,7 +244,7 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 	switch {
 	case !kvqueue.Grants(others, r.Shared, r.Limit):
 		return nil, driver.ErrNotAcquired
-	case v.absent:
+	case v.stat == nil:
 		s.expectOthers(parent, false)
 	}
 	return v, nil
@@ -297,55 +296,6 @@ func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error)
 // Losses implements kvqueue.Store (S17). The engine never asks: losses are pushed.
 func (s *store) Losses(ctx context.Context, _ string, _ func(kvqueue.Loss)) error {
 	<-ctx.Done()
-	return nil
-}
-
-// Tickets implements kvqueue.Store (S18). An entry's version is the rest of its lease.
-func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, error) {
-	if err := s.sync(ctx); err != nil {
-		return nil, err
-	}
-	v, err := s.list(ctx, s.parent(name))
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(v.Entries, func(a, b kvqueue.Entry) int { return cmp.Compare(a.Number, b.Number) })
-	records, err := each(ctx, s, v.Entries, func(e kvqueue.Entry) (kvqueue.Record, error) {
-		data, st, err := s.conn.Get(e.Key)
-		if errors.Is(err, zk.ErrNoNode) {
-			return kvqueue.Record{}, nil
-		}
-		if err != nil {
-			return kvqueue.Record{}, err
-		}
-		rec, id := parseRecord(data), idOf(e.Key)
-		e.Version = uint64(rec.remaining())
-		return kvqueue.Record{
-			Ticket: kvqueue.Ticket{Entry: e, Name: name, ID: id, Session: sessionName(st.EphemeralOwner)},
-			Shown: driver.Ticket{
-				ID: id, Token: uint64(st.Czxid), Owner: rec.Owner, Note: rec.Note,
-				Shared: e.Shared, Limit: e.Limit, Since: time.UnixMilli(st.Ctime),
-			},
-		}, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	there := records[:0]
-	for _, r := range records {
-		if r.Key != "" {
-			there = append(there, r)
-		}
-	}
-	return there, nil
-}
-
-// Remaining implements kvqueue.Store (S19): how long, at least, a ticket outlives its
-// holder's last heartbeat.
-func (s *store) Remaining(_ context.Context, rs []*kvqueue.Record) error {
-	for _, r := range rs {
-		r.Shown.Remaining = time.Duration(r.Version)
-	}
 	return nil
 }
 

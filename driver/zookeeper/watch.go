@@ -162,16 +162,16 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 // watchQueue tells of all changes of a queue.
 func (s *store) watchQueue(ctx context.Context, name string, reconnected <-chan struct{}, tell func(kvqueue.Event)) error {
 	for {
-		v, changed, err := s.listAndWatch(ctx, s.parent(name))
+		v, err := s.listAndWatch(ctx, s.parent(name))
 		if err != nil {
 			return err
 		}
-		if v.absent {
+		if v.stat == nil {
 			return nil
 		}
 		tell(kvqueue.Event{Queue: &v.Snapshot})
 		select {
-		case <-changed:
+		case <-v.changed:
 		case <-reconnected:
 			return nil
 		case <-ctx.Done():

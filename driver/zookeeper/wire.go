@@ -188,13 +188,13 @@ func (s *store) parent(name string) string { return s.base + "/" + encode(name) 
 func (s *store) createTicket(parent string, r *driver.Request, data []byte, fresh bool, seen *view) (created, error) {
 	ops := make([]any, 0, 4)
 	version := int32(-1)
-	if seen != nil && !seen.absent {
+	if seen != nil && seen.stat != nil {
 		if len(seen.Entries) == 0 {
 			ops = append(ops, &zk.DeleteRequest{Path: parent, Version: -1})
 			fresh = true
 		} else {
 			ops = append(ops, &zk.CheckVersionRequest{Path: seen.Entries[0].Key, Version: -1})
-			version = seen.version
+			version = seen.stat.Version
 		}
 	}
 	if fresh {
