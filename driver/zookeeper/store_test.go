@@ -184,98 +184,22 @@ func TestOwnDuplicateAhead(t *testing.T) {
 	}
 }
 
-// TestWatchTellsWhatWasMissed watches a queue after it has changed: the change is told.
-func TestWatchTellsWhatWasMissed(t *testing.T) {
+// TestOrphansButNotTheNewOne searches for what an earlier create has left, while another
+// is under way for the same ticket.
+func TestOrphansButNotTheNewOne(t *testing.T) {
 	ctx, d := inside(t)
-	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
-	var paths []string
-	for _, id := range []string{"a-1", "a-2", "a-3"} {
-		r.ID = id
-		paths = append(paths, enqueue(ctx, t, d, r))
+	r := driver.Request{Name: "x", ID: "again-1", TTL: time.Minute, Renewed: true, Wait: true}
+	path := enqueue(ctx, t, d, r)
+	d.store.unregister(path) // as it is before the answer
+	done := d.store.beginPut(r.ID)
+	if err := d.store.deleteAll(ctx, d.store.parent("x"), r.ID); !errors.Is(err, errPutting) {
+		t.Errorf("while it is put: %v", err)
 	}
-	before, err := d.store.Read(ctx, "x")
-	if err != nil || len(before.Entries) != 3 || before.Complete != 3 {
-		t.Fatalf("%+v, %v", before, err)
-	}
-	drop := func(path string) {
-		if _, err := d.store.deleteTicket(path, false); err != nil {
-			t.Error(err)
+	done()
+	for _, want := range []error{nil, driver.ErrLost} {
+		if err := d.store.deleteAll(ctx, d.store.parent("x"), r.ID); !errors.Is(err, want) {
+			t.Errorf("afterwards: %v, want %v", err, want)
 		}
-	}
-	drop(paths[0])
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	want := []int{2, 1}
-	err = d.store.Watch(watching, kvqueue.Watching{Name: "x", Complete: before.Complete}, func(ev kvqueue.Event) {
-		if len(ev.Queue.Entries) != want[0] || ev.Queue.Complete != 3 || ev.Queue.Era != before.Era {
-			t.Errorf("told of %+v, want %d entries", ev.Queue, want[0])
-		}
-		if want = want[1:]; len(want) == 0 {
-			stop()
-			return
-		}
-		drop(paths[1])
-	})
-	if err != nil || len(want) > 0 {
-		t.Fatalf("%v, not told of %v", err, want)
-	}
-}
-
-// TestWatchHandsOver watches the one ahead: that the lock is handed over is told if that
-// one was held and released, if both are exclusive, and if the one that waits is there.
-func TestWatchHandsOver(t *testing.T) {
-	for name, c := range map[string]struct {
-		aim, first     bool // shared
-		held, removed  bool
-		wantHandedOver bool
-	}{
-		"held":                     {held: true, wantHandedOver: true},
-		"waited":                   {},
-		"shared":                   {aim: true, held: true},
-		"for a shared one":         {first: true, held: true},
-		"the waiter's own is gone": {held: true, removed: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, d := inside(t)
-			r := driver.Request{Name: "x", ID: "ahead-1", Shared: c.aim, TTL: time.Minute, Renewed: true, Wait: true}
-			ahead := kvqueue.Entry{Key: enqueue(ctx, t, d, r), Number: 1, Shared: c.aim}
-			r.ID, r.Shared = "first-1", c.first
-			first := kvqueue.Entry{Key: enqueue(ctx, t, d, r), Number: 2, Shared: c.first}
-			var told []kvqueue.Event
-			ended := make(chan error, 1)
-			go func() {
-				w := kvqueue.Watching{Name: "x", Aim: ahead, First: first, Complete: 2}
-				ended <- d.store.Watch(ctx, w, func(ev kvqueue.Event) { told = append(told, ev) })
-			}()
-			for { // until both are watched
-				d.store.mu.Lock()
-				_, watched := d.store.watches[ahead.Key]
-				own := d.store.nodes[first.Key]
-				watched = watched && own.watch.fired != nil
-				d.store.mu.Unlock()
-				if watched {
-					break
-				}
-				if !pause(ctx, time.Millisecond) {
-					t.Fatal("not watched")
-				}
-			}
-			if c.removed {
-				if err := d.store.conn.Delete(first.Key, -1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := d.store.Delete(ctx, &kvqueue.Ticket{Entry: ahead, Held: c.held}); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
-			handedOver := len(told) == 1 && len(told[0].Gone) == 1 && told[0].Gone[0].All
-			if handedOver != c.wantHandedOver || !handedOver && len(told) > 0 {
-				t.Errorf("told of %+v", told)
-			}
-		})
 	}
 }
 
@@ -301,50 +225,5 @@ func TestEra(t *testing.T) {
 			t.Fatalf("%+v, %v: want an era after %d", empty, err, p.Era)
 		}
 		last = empty.Era - 1 // the next may be the same
-	}
-}
-
-// TestBrokenWaiterIsNotGranted has a waiter's ticket removed while the client is away,
-// and then the one ahead: it is not granted.
-func TestBrokenWaiterIsNotGranted(t *testing.T) {
-	p := testbed.SharedZookeeper(t).Proxy(t)
-	ctx, d := insideAt(t, p.Addr())
-	other, _, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	r := driver.Request{Name: "x", ID: "ahead-1", TTL: time.Minute, Renewed: true, Wait: true}
-	if _, err := d.Acquire(ctx, r); err != nil {
-		t.Fatal(err)
-	}
-	r.ID = "waits-1"
-	joined, answer := make(chan struct{}), make(chan error, 1)
-	r.Joined = func() { close(joined) }
-	go func() {
-		_, err := d.Acquire(ctx, r)
-		answer <- err
-	}()
-	<-joined
-	v, err := d.store.list(ctx, d.store.parent("x"))
-	if err != nil || len(v.Entries) != 2 {
-		t.Fatal(v, err)
-	}
-	var own, ahead string
-	for _, e := range v.Entries {
-		if e.Number == 1 {
-			ahead = e.Key
-		} else {
-			own = e.Key
-		}
-	}
-	p.Reset()
-	for _, path := range []string{own, ahead} {
-		if err := other.Delete(path, -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := <-answer; !errors.Is(err, driver.ErrLost) {
-		t.Fatalf("a ticket that is gone: %v", err)
 	}
 }
