@@ -14,7 +14,6 @@ import (
 type node struct {
 	path, name string
 	number     uint64
-	minHold    bool
 	permit     []byte // the data, if it is a permit
 	ahead      string // a node that it will wait for, see watchOwn
 	watch      watch  // zero: not yet
@@ -121,10 +120,8 @@ func (s *store) there(path string) bool {
 	return n != nil && n.watch.fired != nil && !fired(n.watch.fired) && s.reconnects.same(n.watch.connection)
 }
 
-// changed handles the deletion of a node, or the change of its data: the watches on it
-// are used up.
+// changed handles the deletion of a node, or the change of its data.
 func (s *store) changed(ev zk.Event) {
-	s.unwatch(ev.Path)
 	if ev.Type == zk.EventNodeDeleted {
 		s.deleted(ev.Path)
 		return

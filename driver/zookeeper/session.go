@@ -143,6 +143,7 @@ func (s *store) listen(ctx context.Context, events <-chan zk.Event) {
 
 // handle handles one event of the connection.
 func (s *store) handle(ev zk.Event) {
+	s.unwatch(ev.Path)
 	switch ev.Type {
 	case zk.EventSession:
 		if s.connection == nil {
@@ -177,19 +178,13 @@ func (s *store) closed() bool {
 	return s.over
 }
 
-// close closes a connection of the driver's own. If a ticket has a minimum hold the
-// session is not ended: it lives on until it times out, and its tickets with it.
+// close closes a connection of the driver's own. Within a minimum hold the session is not
+// ended: it lives on until it times out, and its tickets with it.
 func (s *store) close() {
 	if s.connection == nil {
 		return
 	}
-	s.mu.Lock()
-	keep := false
-	for _, n := range s.nodes {
-		keep = keep || n.minHold
-	}
-	s.mu.Unlock()
-	if keep || s.conn.State() != zk.StateHasSession {
+	if kvqueue.Kept(s.engine) || s.conn.State() != zk.StateHasSession {
 		s.connection.close()
 	}
 	done := make(chan struct{})

@@ -198,7 +198,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 func (s *store) placed(ctx context.Context, p *kvqueue.Put, got created, data []byte) kvqueue.Placed {
 	e, _ := parseEntry(nodeOf(got.path))
 	number := e.number(got.czxid)
-	n := &node{path: got.path, name: p.Name, number: number, minHold: p.Request.MinHold > 0}
+	n := &node{path: got.path, name: p.Name, number: number}
 	if p.Request.Limit > 0 {
 		n.permit = data
 	}

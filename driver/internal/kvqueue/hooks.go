@@ -74,6 +74,18 @@ func Key(e *Engine, name string, token uint64) (key string, ok bool) {
 	return "", false
 }
 
+// Kept reports whether Close leaves a ticket because of its minimum hold.
+func Kept(e *Engine) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.tickets {
+		if t.kept() {
+			return true
+		}
+	}
+	return false
+}
+
 // Call runs a request of a driver's own method: its ctx ends with Close too, and its
 // error is made what the caller is told.
 func Call(ctx context.Context, e *Engine, request func(context.Context) error) error {

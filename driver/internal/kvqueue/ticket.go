@@ -49,6 +49,9 @@ func (t *ticket) hold() driver.Hold {
 	return driver.Hold{Name: t.Name, ID: t.ID, Token: t.token, Shared: t.Shared}
 }
 
+// kept reports whether Close leaves a ticket because of its minimum hold.
+func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
+
 // queue is a name in which this driver has tickets, or which it watches.
 type queue struct {
 	e       *Engine
