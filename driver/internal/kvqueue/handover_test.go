@@ -13,7 +13,8 @@ import (
 // over to who watches it.
 type handing struct {
 	*fake
-	held map[Entry]bool // what was deleted like that
+	held    map[Entry]bool // what was deleted like that
+	watches int
 }
 
 func (s *handing) Delete(ctx context.Context, t *Ticket) error {
@@ -26,6 +27,9 @@ func (s *handing) Delete(ctx context.Context, t *Ticket) error {
 }
 
 func (s *handing) Watch(ctx context.Context, w Watching, tell func(Event)) error {
+	s.mu.Lock()
+	s.watches++
+	s.mu.Unlock()
 	return s.fake.Watch(ctx, w, func(ev Event) {
 		s.mu.Lock()
 		there := slices.Contains(entries(s.queues[w.Name]), w.First)
@@ -39,7 +43,7 @@ func (s *handing) Watch(ctx context.Context, w Watching, tell func(Event)) error
 
 // anotherHanding is an engine of another process on such a store.
 func (b *bed) anotherHanding() *Engine {
-	e := New(Options{Store: &handing{b.store, make(map[Entry]bool)}})
+	e := New(Options{Store: &handing{fake: b.store, held: make(map[Entry]bool)}})
 	b.others = append(b.others, e)
 	return e
 }
@@ -48,7 +52,7 @@ func (b *bed) anotherHanding() *Engine {
 // to nobody else.
 func TestHandOver(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		s := &handing{b.store, make(map[Entry]bool)}
+		s := &handing{fake: b.store, held: make(map[Entry]bool)}
 		var es []*Engine
 		for range 5 {
 			es = append(es, New(Options{Store: s}))
@@ -60,7 +64,7 @@ func TestHandOver(t *testing.T) {
 		for i, e := range next {
 			ws = append(ws, b.wait(e, request("a", string(rune('1'+i)))))
 		}
-		before := b.store.count("read")
+		reads, watches := b.store.count("read"), s.watches
 		for i, w := range ws {
 			b.granted(w, false)
 			b.drop(by, h)
@@ -68,8 +72,11 @@ func TestHandOver(t *testing.T) {
 			h, by = w.r.Hold(w.grant.Token), next[i]
 		}
 		b.drop(by, h)
-		if n := b.store.count("read") - before; n > 0 {
+		if n := b.store.count("read") - reads; n > 0 {
 			t.Errorf("%d grants took %d readings of the queue", len(ws), n)
+		}
+		if n := s.watches - watches; n != 1 { // of the last, when it is the first of its process
+			t.Errorf("%d grants took %d watches more, want 1", len(ws), n)
 		}
 	})
 }
@@ -77,7 +84,7 @@ func TestHandOver(t *testing.T) {
 // A ticket that leaves before it is granted hands nothing over.
 func TestWaiterHandsNothingOver(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		s := &handing{b.store, make(map[Entry]bool)}
+		s := &handing{fake: b.store, held: make(map[Entry]bool)}
 		one, two := New(Options{Store: s}), New(Options{Store: s})
 		b.others = []*Engine{one, two}
 		h := b.get(b.e, request("a", "0"))
