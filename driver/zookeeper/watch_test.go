@@ -58,9 +58,11 @@ func TestWatchHandsOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		aim, first     bool // shared
 		held, removed  bool
+		marked         bool
 		wantHandedOver bool
 	}{
 		"held":                     {held: true, wantHandedOver: true},
+		"a permit that is granted": {aim: true, marked: true},
 		"waited":                   {},
 		"shared":                   {aim: true, held: true},
 		"for a shared one":         {first: true, held: true},
@@ -91,13 +93,18 @@ func TestWatchHandsOver(t *testing.T) {
 					t.Fatal("not watched")
 				}
 			}
+			if c.marked {
+				d.store.mark(ctx, kvqueue.Ticket{Entry: ahead})
+			}
 			if c.removed {
 				if err := d.store.conn.Delete(first.Key, -1); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := d.store.Delete(ctx, &kvqueue.Ticket{Entry: ahead, Held: c.held}); err != nil {
-				t.Fatal(err)
+			if !c.marked {
+				if err := d.store.Delete(ctx, &kvqueue.Ticket{Entry: ahead, Held: c.held}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := <-ended; err != nil {
 				t.Fatal(err)
