@@ -17,7 +17,6 @@ type watch struct {
 	fired      <-chan zk.Event
 	connection uint64 // on which it was set
 	marked     bool   // the node's data were changed before
-	queue      *view  // of one on the children of a node: those that there were
 }
 
 func fired(ch <-chan zk.Event) bool {
@@ -45,33 +44,14 @@ func (s *store) setWatch(path string) (watch, error) {
 // same node uses it: there is one a node at most, and it goes with the node. One that was
 // set on another connection may miss an event, and counts no more.
 func (s *store) watch(ctx context.Context, path string) (watch, error) {
-	return s.watchOnce(path, func() (watch, error) {
-		return call(ctx, s, func() (watch, error) { return s.setWatch(path) })
-	})
-}
-
-// watchChildren is watch for the queue below parent, which is as it is in the answer until
-// the watch fires.
-func (s *store) watchChildren(ctx context.Context, parent string) (watch, error) {
-	return s.watchOnce(parent, func() (watch, error) {
-		connection := s.reconnects.now()
-		v, err := s.listAndWatch(ctx, parent)
-		if err != nil {
-			return watch{}, err
-		}
-		return watch{fired: v.changed, connection: connection, queue: v}, nil
-	})
-}
-
-func (s *store) watchOnce(path string, request func() (watch, error)) (watch, error) {
 	s.mu.Lock()
 	set, ok := s.watches[path]
 	s.mu.Unlock()
 	if ok && s.reconnects.same(set.connection) && !fired(set.fired) {
 		return set, nil
 	}
-	set, err := request()
-	if err == nil && set.fired != nil && !s.reconnects.unknown {
+	set, err := call(ctx, s, func() (watch, error) { return s.setWatch(path) })
+	if err == nil && !s.reconnects.unknown {
 		s.mu.Lock()
 		s.watches[path] = set
 		s.mu.Unlock()
@@ -149,7 +129,6 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 	if w.Aim.Key == "" {
 		return s.watchQueue(ctx, w.Name, reconnected, tell)
 	}
-	permit := w.First.Shared && w.Aim.Shared
 	exclusive := !w.First.Shared && !w.Aim.Shared
 	set, err := s.watch(ctx, w.Aim.Key)
 	switch {
@@ -157,7 +136,7 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 		return nil
 	case err != nil:
 		return err
-	case permit && set.marked:
+	case set.marked && w.First.Shared && w.Aim.Shared: // a permit that is granted, by now
 		return s.watchQueue(ctx, w.Name, reconnected, tell)
 	case exclusive && len(set.fired) == 0:
 		if err := s.watchNow(ctx, w.First.Key); err != nil {
@@ -167,10 +146,7 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 	select {
 	case ev := <-set.fired:
 		s.unwatch(w.Aim.Key)
-		switch {
-		case permit:
-			return s.watchQueue(ctx, w.Name, reconnected, tell)
-		case exclusive && ev.Type == zk.EventNodeDataChanged && s.there(w.First.Key):
+		if exclusive && ev.Type == zk.EventNodeDataChanged && s.there(w.First.Key) {
 			tell(kvqueue.Event{Gone: []kvqueue.Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1, All: true}}})
 		}
 	case <-reconnected:
@@ -181,19 +157,17 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 
 // watchQueue tells of all changes of a queue.
 func (s *store) watchQueue(ctx context.Context, name string, reconnected <-chan struct{}, tell func(kvqueue.Event)) error {
-	parent := s.parent(name)
 	for {
-		set, err := s.watchChildren(ctx, parent)
+		v, err := s.listAndWatch(ctx, s.parent(name))
 		if err != nil {
 			return err
 		}
-		if set.queue.stat == nil {
+		if v.stat == nil {
 			return nil
 		}
-		tell(kvqueue.Event{Queue: &set.queue.Snapshot})
+		tell(kvqueue.Event{Queue: &v.Snapshot})
 		select {
-		case <-set.fired:
-			s.unwatch(parent)
+		case <-v.changed:
 		case <-reconnected:
 			return nil
 		case <-ctx.Done():
