@@ -19,6 +19,7 @@ import (
 const (
 	defaultPrefix  = "locker"
 	defaultSession = 10 * time.Second
+	electionBound  = 5 * time.Second // an ensemble that has lost its leader has another by then
 )
 
 // Driver keeps locks in a ZooKeeper. All its tickets live as long as the one session of
@@ -150,7 +151,9 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 // newDriver makes a driver without a connection.
 func newDriver(o options) *Driver {
 	s := newStore(o)
-	s.engine = kvqueue.New(kvqueue.Options{Store: s, Recheck: 5 * time.Second, PutKeepsAlive: true, Granted: s.mark})
+	s.engine = kvqueue.New(kvqueue.Options{
+		Store: s, RetryFor: electionBound, Recheck: 5 * time.Second, PutKeepsAlive: true, Granted: s.mark,
+	})
 	return &Driver{Engine: s.engine, store: s}
 }
 

@@ -300,7 +300,7 @@ func (s *store) Losses(ctx context.Context, _ string, _ func(kvqueue.Loss)) erro
 }
 
 // Temporary implements kvqueue.Store (S20). An ensemble that has lost its leader has
-// another soon; the core's bound ends the tries.
+// another soon.
 func (s *store) Temporary(err error) bool {
 	return driver.IsUnavailable(err)
 }

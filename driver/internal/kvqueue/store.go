@@ -243,6 +243,9 @@ type Options struct {
 	// LocalWait is how long a ticket of this driver that blocks another one is not
 	// watched: its release is known without.
 	LocalWait time.Duration
+	// RetryFor is for how long a ticket is tried to be put while errors are Temporary: 0 for
+	// until the context ends.
+	RetryFor time.Duration
 	// Recheck is after how long without news a queue is read again, and its watch made
 	// anew, at first. It doubles up to a minute.
 	Recheck time.Duration
