@@ -8,6 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // node is the node of a ticket of this driver. store.mu guards what is not constant.
@@ -48,7 +49,7 @@ func (s *store) watchLater(n *node) {
 
 // watchNodes is the background task that watches the nodes of this driver's tickets.
 func (s *store) watchNodes(ctx context.Context) {
-	for pause(ctx, watchDelay) {
+	for retry.Sleep(ctx, watchDelay, nil) {
 		batch, more := s.takeDue()
 		if !more {
 			return
@@ -56,7 +57,7 @@ func (s *store) watchNodes(ctx context.Context) {
 		bounded, cancel := context.WithTimeout(ctx, taskBound)
 		_, err := each(bounded, s, batch, func(n *node) (struct{}, error) { return struct{}{}, s.watchOwn(bounded, n) })
 		cancel()
-		if err != nil && !pause(ctx, taskPause) {
+		if err != nil && !retry.Sleep(ctx, taskPause, nil) {
 			return
 		}
 	}

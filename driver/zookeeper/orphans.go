@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // beginPut notes that a ticket is being put, until the function that it returns is called.
@@ -30,7 +31,7 @@ func (s *store) beginPut(id string) (done func()) {
 func (s *store) orphan(parent, id string) {
 	until := time.Now().Add(crashBound(s.timeout()))
 	kvqueue.Go(s.engine, func(ctx context.Context) {
-		for pause(ctx, taskPause) {
+		for retry.Sleep(ctx, taskPause, nil) {
 			last := time.Now().After(until)
 			s.searching.Lock()
 			bounded, cancel := context.WithTimeout(ctx, taskBound)

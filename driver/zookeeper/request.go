@@ -186,15 +186,3 @@ func each[T, R any](ctx context.Context, s *store, items []T, ask func(T) (R, er
 	group.Wait()
 	return answers, errors.Join(errs...)
 }
-
-// pause waits. It reports false if ctx has ended.
-func pause(ctx context.Context, delay time.Duration) bool {
-	t := time.NewTimer(delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -175,7 +176,7 @@ func TestOwnDuplicateAhead(t *testing.T) {
 		if len(nodes) == 1 && nodes[0] == path.Base(key) {
 			break
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !retry.Sleep(ctx, 20*time.Millisecond, nil) {
 			t.Fatalf("nodes %v, want %s alone", nodes, key)
 		}
 	}

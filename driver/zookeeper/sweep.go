@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Times of background tasks.
@@ -53,7 +54,7 @@ func (s *store) removeEmpty(ctx context.Context, parent string) {
 // removes the tickets of a session that has ended, and leaves their parents.
 func (s *store) removeLater(parents ...string) {
 	kvqueue.Go(s.engine, func(ctx context.Context) {
-		if !pause(ctx, taskPause) {
+		if !retry.Sleep(ctx, taskPause, nil) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, taskBound)
@@ -73,7 +74,7 @@ const (
 
 // sweepAll is the background task.
 func (s *store) sweepAll(ctx context.Context) {
-	for delay := sweepFirst; pause(ctx, delay+rand.N(delay/2)); delay = sweepEvery {
+	for delay := sweepFirst; retry.Sleep(ctx, delay+rand.N(delay/2), nil); delay = sweepEvery {
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
 		_ = s.sweep(bounded, time.Now()) // the next sweep does what this one could not
 		cancel()

@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // watch is one that is set on a node, and fires when the node's data change or it is
@@ -109,7 +110,7 @@ func (s *store) mark(ctx context.Context, t kvqueue.Ticket) {
 			return err
 		})
 		cancel()
-		if err == nil || answered(err) || !pause(ctx, taskPause) {
+		if err == nil || answered(err) || !retry.Sleep(ctx, taskPause, nil) {
 			return
 		}
 	}

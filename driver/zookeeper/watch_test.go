@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -89,7 +90,7 @@ func TestWatchHandsOver(t *testing.T) {
 				if watched {
 					break
 				}
-				if !pause(ctx, time.Millisecond) {
+				if !retry.Sleep(ctx, time.Millisecond, nil) {
 					t.Fatal("not watched")
 				}
 			}
@@ -139,7 +140,7 @@ func TestMarkedAtOnce(t *testing.T) {
 			if st.Version == want && (want > 0 || quiet > 20) {
 				break
 			}
-			if !pause(ctx, 10*time.Millisecond) {
+			if !retry.Sleep(ctx, 10*time.Millisecond, nil) {
 				t.Fatal("no mark")
 			}
 		}
@@ -252,7 +253,7 @@ func TestWatchesAreForgotten(t *testing.T) {
 			if n == 0 {
 				break
 			}
-			if !pause(ctx, 20*time.Millisecond) {
+			if !retry.Sleep(ctx, 20*time.Millisecond, nil) {
 				t.Fatalf("%d watches and nodes are left", n)
 			}
 		}
