@@ -23,19 +23,19 @@ func TestServerMoves(t *testing.T) {
 	}
 	before := relay(t, net.JoinHostPort("127.0.0.2", port), srv.Addr())
 	var moved atomic.Bool
-	d, err := prepare([]Option{WithPrefix("t/moves")})
+	o, err := newOptions([]Option{WithPrefix("t/moves")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.owned = true
-	c := newConnection([]string{"store.example:" + port}, nil, time.Second, d.asked)
+	d := newDriver(o)
+	c := newConnection([]string{"store.example:" + port}, nil, time.Second, d.store.asked)
 	c.hosts.lookup = func(context.Context, string) ([]string, error) {
 		if moved.Load() {
 			return []string{"127.0.0.1"}, nil
 		}
 		return []string{"127.0.0.2"}, nil
 	}
-	if err := d.dial(c); err != nil {
+	if err := d.store.dial(c, nil); err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()

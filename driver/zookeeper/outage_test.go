@@ -225,6 +225,34 @@ func TestMinHold(t *testing.T) {
 	}
 }
 
+// TestMinHoldIsOver closes a driver after a minimum hold: the next is granted at once.
+func TestMinHoldIsOver(t *testing.T) {
+	at := storeURL(t)
+	ctx := ctxFor(t, time.Minute)
+	d, other := open(t, at), open(t, at)
+	r := request("x", "kept-1")
+	r.MinHold = 10 * time.Millisecond
+	must[driver.Grant](t)(d.Acquire(ctx, r))
+	r.ID, r.MinHold = "waits-1", 3*time.Second // nor is it kept because of one that waits
+	joined, ended := make(chan struct{}), make(chan struct{})
+	r.Joined = func() { close(joined) }
+	go func() {
+		defer close(ended)
+		_, _ = d.Acquire(ctx, r)
+	}()
+	<-joined
+	time.Sleep(10 * time.Millisecond)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+	began := time.Now()
+	must[driver.Grant](t)(other.Acquire(ctx, request("x", "next-1")))
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the next was granted after %v", took)
+	}
+}
+
 // TestMinHoldOfOthers refuses a minimum hold on a connection of the user's.
 func TestMinHoldOfOthers(t *testing.T) {
 	_, d := own(t, session, zookeeper.WithPrefix(base(storeURL(t))))

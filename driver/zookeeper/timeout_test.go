@@ -21,25 +21,28 @@ func TestOldSessionID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	d, err := prepare(nil)
+	o, err := newOptions(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.conn, d.reconnects.unknown = conn, true
-	if d.granted.field, err = timeoutField(conn); err != nil {
+	d := newDriver(o)
+	defer d.Engine.Close()
+	s := d.store
+	s.conn, s.reconnects.unknown = conn, true
+	if s.granted.field, err = timeoutField(conn); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := d.connected(ctx); err != nil {
+	if err := s.connected(ctx); err != nil {
 		t.Fatal(err)
 	}
-	old := d.session()
+	old := s.session()
 
-	d.mu.Lock()
+	s.mu.Lock()
 	asked := make(chan struct{})
 	go func() {
-		d.session()
+		s.session()
 		close(asked)
 	}()
 	time.Sleep(50 * time.Millisecond) // it waits for the lock
@@ -54,12 +57,12 @@ func TestOldSessionID(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	// Somebody has noticed, and has a ticket.
-	d.sess = newSession(conn.SessionID(), time.Second)
-	h := driver.Hold{Name: "x", ID: "new-1"}
-	d.tickets[h.ID] = &ticket{hold: h, path: "/locker/x/new-1_x_0000000000", sess: d.sess, held: true}
-	d.mu.Unlock()
+	s.sess = newSession(conn.SessionID(), time.Second)
+	const path = "/locker/x/new-1_x_0000000000"
+	s.nodes[path] = &node{path: path, name: "x", number: 1}
+	s.mu.Unlock()
 	<-asked
-	if d.ticketOf(h) == nil {
+	if s.nodes[path] == nil {
 		t.Error("the ticket of the new session was lost with the old one")
 	}
 }

@@ -78,16 +78,16 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	if u.HasUser {
 		all = append(all, WithACL(zk.AuthACL(zk.PermAll)...))
 	}
-	d, err := prepare(append(all, opts...))
+	o, err := newOptions(append(all, opts...))
 	if err != nil {
 		return nil, err
 	}
-	hosts := u.HostsWithPort(port)
-	d.owned, d.asked, d.name = true, timeout, "zookeeper "+strings.Join(hosts, ",")+d.base
+	d := newDriver(o)
+	d.store.asked = timeout
 	if u.HasUser {
-		d.login = newLogin(u.User, password)
+		d.store.login = newLogin(u.User, password)
 	}
-	if err := d.dial(newConnection(hosts, secure, dialTimeout, timeout)); err != nil {
+	if err := d.store.dial(newConnection(u.HostsWithPort(port), secure, dialTimeout, timeout), o.logger); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -30,6 +30,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 	ctx, done := e.bind(ctx)
 	defer done()
 	var last error // of a store that has answered
+	begun := time.Now()
 	for tries, delay := 1, time.Duration(0); ; {
 		t, err := e.enterOnce(ctx, r)
 		switch {
@@ -42,7 +43,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 		case errors.Is(err, ErrSessionOver) && tries < sessions:
 			tries++
 			continue
-		case !e.store.Temporary(err):
+		case !e.store.Temporary(err), e.opts.RetryFor > 0 && time.Since(begun) > e.opts.RetryFor:
 			return nil, e.notQueued(ctx, r, err)
 		}
 		last, delay = err, backoff(delay)

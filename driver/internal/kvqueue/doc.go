@@ -21,6 +21,13 @@
 // the view lacks though it is complete up to that number, has gone: answers may be
 // merged in whatever order they arrive.
 //
+// And an exclusive ticket is granted when nothing is ahead of it, and nothing ever
+// will be. So if the entry that blocks a ticket, the last one ahead of it in its view,
+// has gone and was that of an exclusive holder (Ticket.Held), then nothing is left
+// ahead: Gone.All hands the lock over, without another reading of the queue. What
+// that would have shown besides, that the waiter's own entry is still there, the store
+// has to know then: an entry may be removed by hand at any time.
+//
 // # A ticket
 //
 //	          put answered, blocked         all ahead gone

@@ -111,7 +111,7 @@ func (e *Engine) endAll() error {
 	e.mu.Lock()
 	ending := maps.Clone(e.sessions)
 	for _, t := range e.tickets {
-		if t.state == held && time.Since(t.since) < t.stays {
+		if t.kept() {
 			delete(ending, t.session)
 		} else {
 			left++

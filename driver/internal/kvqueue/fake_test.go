@@ -232,7 +232,7 @@ func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missin
 }
 
 // Aim is at the last, as stores do whose watches are of one key.
-func (s *fake) Aim(blockers []Entry, some bool) Entry {
+func (s *fake) Aim(blockers []Entry, some bool, _ int) Entry {
 	if some {
 		return Entry{}
 	}

@@ -33,6 +33,23 @@ func Deleted(e *Engine, name string, g Gone) {
 	}
 }
 
+// Vanished is to be called when a store has pushed that an entry of this driver has gone.
+// Its ticket is lost. Others may have gone with it, so the queue is read before
+// anybody is granted.
+func Vanished(e *Engine, name string, g Gone) {
+	e.mu.Lock()
+	defer e.unlock()
+	q := e.queues[name]
+	if q == nil {
+		return
+	}
+	q.removed(g)
+	if q.watcher != nil {
+		q.watcher.stale = true
+		q.watcher.look()
+	}
+}
+
 // Go runs a background task of the store, whose ctx ends with Close, which waits for
 // it. It reports false after Close.
 func Go(e *Engine, task func(ctx context.Context)) bool {
@@ -55,6 +72,18 @@ func Key(e *Engine, name string, token uint64) (key string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// Kept reports whether Close leaves a ticket because of its minimum hold.
+func Kept(e *Engine) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.tickets {
+		if t.kept() {
+			return true
+		}
+	}
+	return false
 }
 
 // Call runs a request of a driver's own method: its ctx ends with Close too, and its

@@ -55,7 +55,8 @@ type Store interface {
 	Look(ctx context.Context, r *driver.Request) (cond any, err error)
 
 	// Delete removes an entry if it is still the one with that number, or else
-	// answers ErrLost. So a deletion that arrives late removes nobody else's (S9).
+	// answers ErrLost. So a deletion that arrives late removes nobody else's. A store
+	// may have the deletion say to who watches that the ticket was held (S9).
 	Delete(ctx context.Context, t *Ticket) error
 	// Withdraw removes the entry of a ticket whose Put was not answered, by its key
 	// or ID, and keeps that Put from creating it later. It reports ErrLost where there
@@ -73,9 +74,11 @@ type Store interface {
 	Missing(ctx context.Context, session string, ts []Ticket) ([]int, error)
 
 	// Aim chooses what to watch for a ticket that is blocked by some others, in
-	// order, of which all have to go or, with some, a part may be enough. The zero
-	// Entry is the whole queue. It sends nothing (S15).
-	Aim(blockers []Entry, some bool) Entry
+	// order, of which all have to go or, with some, a part may be enough. With limit the
+	// blockers are all that is ahead, and all tickets of this driver that wait are
+	// permits with that limit. The zero Entry is the whole queue. It sends nothing
+	// (S15).
+	Aim(blockers []Entry, some bool, limit int) Entry
 	// Watch calls tell when what was aimed at changes, until ctx ends, and perhaps
 	// when other entries of the queue do. What has happened after the queue was known
 	// as of w.Complete, and before Watch was called, is told too. It may return nil
@@ -155,6 +158,7 @@ type Ticket struct {
 	Name    string
 	ID      string
 	Session string
+	Held    bool // it has been granted
 }
 
 // Put is the request to create an entry.
@@ -198,6 +202,7 @@ type Snapshot struct {
 type Watching struct {
 	Name     string
 	Aim      Entry
+	First    Entry  // the first ticket of this driver that waits
 	Complete uint64 // the queue is known as of this
 }
 
@@ -211,7 +216,9 @@ type Event struct {
 type Gone struct {
 	Key    string
 	Before uint64
-	All    bool // and so have all entries ahead of it
+	// All says that all entries ahead of it have gone, too, and that Watching.First has
+	// not: see the package comment.
+	All bool
 }
 
 // Loss is news of entries of this driver: one that has gone or, with Check, that any
@@ -236,6 +243,9 @@ type Options struct {
 	// LocalWait is how long a ticket of this driver that blocks another one is not
 	// watched: its release is known without.
 	LocalWait time.Duration
+	// RetryFor is for how long a ticket is tried to be put while errors are Temporary: 0 for
+	// until the context ends.
+	RetryFor time.Duration
 	// Recheck is after how long without news a queue is read again, and its watch made
 	// anew, at first. It doubles up to a minute.
 	Recheck time.Duration
@@ -244,6 +254,9 @@ type Options struct {
 	LongQueue int
 	// PutKeepsAlive says that every Put is a KeepAlive, too.
 	PutKeepsAlive bool
+	// Granted, if it is set, is called in the background when a permit that had to wait is
+	// granted: a store may have others notified.
+	Granted func(context.Context, Ticket)
 	// Turns is how many other keys are used before the same one is again.
 	Turns int
 }

@@ -49,6 +49,9 @@ func (t *ticket) hold() driver.Hold {
 	return driver.Hold{Name: t.Name, ID: t.ID, Token: t.token, Shared: t.Shared}
 }
 
+// kept reports whether Close leaves a ticket because of its minimum hold.
+func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
+
 // queue is a name in which this driver has tickets, or which it watches.
 type queue struct {
 	e       *Engine
@@ -178,8 +181,12 @@ func (e *Engine) unwait(t *ticket) {
 func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
-	t.state, t.since = held, time.Now()
+	t.state, t.since, t.Held = held, time.Now(), true
 	e.carries(t)
+	if t.waited && t.Limit > 0 && e.opts.Granted != nil {
+		asked := t.Ticket
+		e.spawn(func() { e.opts.Granted(e.ctx, asked) })
+	}
 }
 
 // forget takes a ticket off the books that is not in the store, nor will be. With mu

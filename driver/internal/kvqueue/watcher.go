@@ -101,6 +101,7 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	pause := linger
 	if len(w.q.waiters) > 0 {
 		pause = e.opts.LocalWait
+		what.First = w.q.waiters[0].Entry
 	}
 	recheck := w.recheck - w.recheck/8 + rand.N(w.recheck/4) //nolint:gosec // so that many queues are not read at once
 	local := w.doing == resting && len(w.q.waiters) > 0
@@ -141,7 +142,19 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	return watching, q.e.store.Aim(ahead, some)
+	return watching, q.e.store.Aim(ahead, some, q.limit())
+}
+
+// limit is that of all waiters, if they are permits of the same limit; or 0. With mu
+// held.
+func (q *queue) limit() int {
+	l := q.waiters[0].Limit
+	for _, t := range q.waiters {
+		if l == 0 || t.Limit != l {
+			return 0
+		}
+	}
+	return l
 }
 
 // look is called when what next goes by may have changed. With mu held.
@@ -182,7 +195,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	defer quiet.Stop()
 	err := e.store.Watch(ctx, what, func(ev Event) {
 		quiet.Reset(recheck)
-		w.told(ctx, ev)
+		w.told(ctx, what.First, ev)
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,8 +209,8 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	return err
 }
 
-// told takes what a watch has told.
-func (w *watcher) told(ctx context.Context, ev Event) {
+// told takes what a watch has told that was made for a waiter.
+func (w *watcher) told(ctx context.Context, first Entry, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
@@ -205,6 +218,14 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 	w.doing, w.news = telling, true
 	aimed := w.view.has(w.aim)
 	for _, g := range ev.Gone {
+		switch {
+		case !g.All:
+		case len(w.q.waiters) == 0 || w.q.waiters[0].Entry != first:
+			w.stale = true // nobody has looked for the entry of the one that is first now
+			continue
+		default:
+			aimed = false // no others are left ahead
+		}
 		w.q.removed(g)
 	}
 	if ev.Queue != nil {
