@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -70,6 +69,17 @@ func (d *Driver) propose(ctx context.Context, t *ticket, number uint64, mode, or
 		return p, err
 	}
 	return p, nil
+}
+
+// ask proposes a ticket, under larger numbers until one is taken.
+func (d *Driver) ask(ctx context.Context, t *ticket, number uint64, mode, origin byte) (*proposal, error) {
+	for {
+		p, err := d.propose(ctx, t, number, mode, origin)
+		if err != nil || p.outcome != tooSmall && p.outcome != familiar {
+			return p, err
+		}
+		number, origin = p.next()
+	}
 }
 
 func (p *proposal) counted(what int64) int {
@@ -207,10 +217,14 @@ func (p *proposal) mend() {
 	}
 }
 
+// failure is the error of a proposal that was not decided, or came after the release.
 func (p *proposal) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.d.life.Closed() {
+	switch {
+	case p.outcome == gone:
+		return driver.ErrLost
+	case p.d.life.Closed():
 		return driver.ErrClosed
 	}
 	err := p.round.failure()
@@ -239,21 +253,4 @@ func (p *proposal) foreign() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.answers, func(a answer) bool { return a.foreign })
-}
-
-// silent tells whether a node may have taken the request, and has not answered.
-func (p *proposal) silent() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, c := range p.calls {
-		if err := p.errs[i]; !p.heard[i] && (err == nil || isTimeout(err) && c.Sent() > 0) {
-			return true
-		}
-	}
-	return false
-}
-
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
 }

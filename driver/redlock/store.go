@@ -39,6 +39,8 @@ func newRound[T any](d *Driver, read func(v any) (T, error)) *round[T] {
 	}
 }
 
+func readAny(v any) (any, error) { return v, nil }
+
 // slack is how long after a node's time is over its answer may be told.
 const slack = 50 * time.Millisecond
 
@@ -90,7 +92,7 @@ func (r *round[T]) wait(ctx context.Context, limit <-chan time.Time) (err error)
 	case <-limit:
 	case <-ctx.Done():
 		err = redisqueue.Ended(ctx, r.d.deaf())
-	case <-r.d.aborting:
+	case <-r.d.ctx.Done():
 		err = driver.ErrClosed
 	}
 	r.mu.Lock()
@@ -133,34 +135,34 @@ func (r *round[T]) failure() error {
 	return r.d.unreached(r.errs, func(node int) bool { return r.heard[node] })
 }
 
-// newCount makes a round whose answers are yes or no.
-func (d *Driver) newCount(script string) *round[bool] {
+// vote asks all nodes a question of yes or no. It returns nil when most have said yes,
+// driver.ErrLost when so many have said no that most cannot have said yes, and else the
+// error for too few answers.
+func (d *Driver) vote(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) error {
 	r := newRound(d, func(v any) (bool, error) {
 		if v != int64(1) && v != int64(0) {
 			return false, redisqueue.Unexpected(script, v)
 		}
 		return v == int64(1), nil
 	})
-	r.enough = func() bool { return r.count(isTrue) >= d.quorum || r.count(isFalse) > d.minority() }
-	return r
-}
-
-func isTrue(b bool) bool  { return b }
-func isFalse(b bool) bool { return !b }
-
-// verdict is nil when most nodes have said yes, driver.ErrLost when so many have said no
-// that most cannot have said yes, and else the error for too few answers.
-func verdict(r *round[bool]) error {
+	if each != nil {
+		r.each = func(node int, _ bool, err error) { each(node, err) }
+	}
+	yes := func() int { return r.count(func(yes bool) bool { return yes }) }
+	no := func() int { return r.answered() - yes() }
+	r.enough = func() bool { return yes() >= d.quorum || no() > d.minority() }
+	err := r.ask(ctx, form)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	yes, no := r.count(isTrue), r.count(isFalse)
 	switch {
-	case yes >= r.d.quorum:
+	case yes() >= d.quorum:
 		return nil
-	case no > r.d.minority():
+	case no() > d.minority():
 		return driver.ErrLost
-	case yes > 0 && yes+no >= r.d.quorum:
+	case yes() > 0 && r.answered() >= d.quorum:
 		return nil // it was there, and is on no majority any more
+	case err != nil:
+		return err
 	}
 	return r.failure()
 }
@@ -293,34 +295,14 @@ func (d *Driver) listen() {
 	}
 }
 
-// listening counts the nodes that can tell this process of a grant.
-func (d *Driver) listening() (up int) {
-	for _, n := range d.nodes {
-		if n.listener.Up() {
-			up++
-		}
-	}
-	return up
-}
-
-// await waits until a majority can tell this process of a grant, and a moment
-// longer for the others.
+// await waits until a majority can tell this process of a grant.
 func (d *Driver) await(ctx context.Context) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := newRound(d, func(any) (struct{}, error) { return struct{}{}, nil })
-	r.each = func(int, struct{}, error) {
-		if r.answered() == d.quorum {
-			time.AfterFunc(50*time.Millisecond, cancel)
-		}
-	}
-	r.enough = func() bool { return len(d.nodes)-r.pending-r.answered() > d.minority() }
+	r := newRound(d, readAny)
+	r.enough = func() bool { return r.answered() >= d.quorum || len(d.nodes)-r.pending-r.answered() > d.minority() }
 	err := r.do(ctx, func(n *node) (any, error) { return nil, n.listener.Await(waiting, d.life.Closing) })
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch {
-	case r.answered() >= d.quorum:
-		return nil
 	case d.life.Closed():
 		return driver.ErrClosed
 	case err != nil:
