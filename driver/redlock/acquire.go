@@ -11,7 +11,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// ticket is what this process knows of one that it has asked for.
+// ticket is what this process knows of one that it has asked for. Driver.mu guards
+// until and broken.
 type ticket struct {
 	r        driver.Request
 	key      string
@@ -19,7 +20,8 @@ type ticket struct {
 	record   string
 	number   uint64       // final once it is queued, or holds, on a majority
 	attempts atomic.Int64 // how often it was proposed; one goroutine at a time does
-	until    time.Time    // held: the end of the lease on a majority; Driver.mu guards it
+	until    time.Time    // held: the end of the lease on a majority
+	broken   uint64       // held: the nodes that told of a break
 }
 
 // newTicket is of a request without its Joined: what that hangs on to, the whole

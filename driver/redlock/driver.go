@@ -40,7 +40,6 @@ type Driver struct {
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
 	held    map[string]*ticket // by ticket ID
-	losses  map[string]uint64  // by ticket ID: nodes that told of a break
 	backs   int                // nodes that have come back since leases were looked after
 }
 
@@ -182,11 +181,10 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 	keys := o.keys()
 	d := &Driver{
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift, keys: keys, channel: keys.Channel(),
-		numbers:  newNumbers(len(clients)),
-		life:     redisqueue.NewLife(),
-		waiters:  make(map[string]*waiter),
-		held:     make(map[string]*ticket),
-		losses:   make(map[string]uint64),
+		numbers: newNumbers(len(clients)),
+		life:    redisqueue.NewLife(),
+		waiters: make(map[string]*waiter),
+		held:    make(map[string]*ticket),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.protocol, d.protocolKey = keys.Check("redlock")

@@ -31,7 +31,6 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 func (d *Driver) forget(id string) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.losses, id)
 	t := d.held[id]
 	if t == nil {
 		return time.Minute

@@ -257,10 +257,9 @@ func (d *Driver) hearLoss(node int, text string) {
 	}
 	d.mu.Lock()
 	lost := false
-	if _, held := d.held[h.ID]; held {
-		d.losses[h.ID] |= 1 << node
-		if lost = bits.OnesCount64(d.losses[h.ID]) > d.minority(); lost {
-			delete(d.losses, h.ID)
+	if t := d.held[h.ID]; t != nil {
+		t.broken |= 1 << node
+		if lost = bits.OnesCount64(t.broken) > d.minority(); lost {
 			delete(d.held, h.ID)
 		}
 	}
