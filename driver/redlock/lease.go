@@ -137,7 +137,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		}
 	}
 	for node, held := range r.answers {
-		if r.heard[node] {
+		if r.errs[node] == nil {
 			mend(node, held)
 		}
 	}

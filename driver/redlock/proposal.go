@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -127,7 +128,7 @@ func (p *proposal) judge(open int) outcome {
 func (p *proposal) ahead(least int, what ...int64) (n int) {
 	seen := make(map[string]int)
 	for i, a := range p.answers {
-		if !p.heard[i] || !slices.Contains(what, a.what) {
+		if p.errs[i] != nil || !slices.Contains(what, a.what) {
 			continue
 		}
 		for _, id := range a.ahead {
@@ -164,7 +165,7 @@ func (p *proposal) next() (number uint64, origin byte) {
 	floor := p.number
 	votes := make(map[uint64]int)
 	for i, a := range p.answers {
-		if !p.heard[i] {
+		if p.errs[i] != nil {
 			continue
 		}
 		floor = max(floor, a.floor)
@@ -184,7 +185,7 @@ func (p *proposal) given() (sure, perhaps uint64) {
 	defer p.mu.Unlock()
 	for i, a := range p.answers {
 		switch {
-		case !p.heard[i]:
+		case p.errs[i] != nil:
 			perhaps |= 1 << i
 		case a.what == holds:
 			sure |= 1 << i
@@ -198,7 +199,7 @@ func (p *proposal) sights() (all []redisqueue.Sight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, a := range p.answers {
-		if p.heard[i] && a.what == queued {
+		if p.errs[i] == nil && a.what == queued {
 			all = append(all, redisqueue.Sight{Node: i, Outlook: a.outlook})
 		}
 	}
@@ -211,7 +212,7 @@ func (p *proposal) mend() {
 	defer p.mu.Unlock()
 	p.mending = true
 	for i, a := range p.answers {
-		if p.heard[i] && a.what == refused {
+		if p.errs[i] == nil && a.what == refused {
 			p.d.repair(p.d.nodes[i], p.t)
 		}
 	}
@@ -241,7 +242,8 @@ func (p *proposal) nowhere() bool {
 		return false
 	}
 	for i, n := range p.d.nodes {
-		if err := p.errs[i]; err == nil || p.calls[i].Sent() > 0 && !redisqueue.Refused(err) || n.unanswered.Requests(p.t.r.ID) > 0 {
+		err := p.errs[i]
+		if err == nil || errors.Is(err, errSilent) || p.calls[i].Sent() > 0 && !redisqueue.Refused(err) || n.unanswered.Requests(p.t.r.ID) > 0 {
 			return false
 		}
 	}

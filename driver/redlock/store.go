@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,7 @@ type round[T any] struct {
 	mu      sync.Mutex
 	calls   []*redisqueue.Call // nil: the node was not asked
 	answers []T
-	heard   []bool  // the nodes that have answered
-	errs    []error // why one has not
+	errs    []error // nil: the node has answered
 	pending int
 	over    bool // nobody waits for answers any more
 	done    chan struct{}
@@ -34,10 +34,13 @@ type round[T any] struct {
 func newRound[T any](d *Driver, read func(v any) (T, error)) *round[T] {
 	n := len(d.nodes)
 	return &round[T]{
-		d: d, read: read, calls: make([]*redisqueue.Call, n), answers: make([]T, n), heard: make([]bool, n), errs: make([]error, n),
+		d: d, read: read, calls: make([]*redisqueue.Call, n), answers: make([]T, n), errs: slices.Repeat([]error{errSilent}, n),
 		done: make(chan struct{}),
 	}
 }
+
+// errSilent stands for the answer of a node that has not answered yet.
+var errSilent = errors.New("no answer in time")
 
 func readAny(v any) (any, error) { return v, nil }
 
@@ -108,7 +111,7 @@ func (r *round[T]) answer(node int, v any, err error) {
 	if err == nil {
 		r.answers[node], err = r.read(v)
 	}
-	r.heard[node], r.errs[node] = err == nil, err
+	r.errs[node] = err
 	if r.each != nil {
 		r.each(node, r.answers[node], err)
 	}
@@ -121,7 +124,7 @@ func (r *round[T]) answer(node int, v any, err error) {
 // count counts the answers for which is holds. With mu held.
 func (r *round[T]) count(is func(T) bool) (n int) {
 	for i, a := range r.answers {
-		if r.heard[i] && is(a) {
+		if r.errs[i] == nil && is(a) {
 			n++
 		}
 	}
@@ -132,7 +135,7 @@ func (r *round[T]) answered() int { return r.count(func(T) bool { return true })
 
 // failure is the error of a round that too few nodes have answered. With mu held.
 func (r *round[T]) failure() error {
-	return r.d.unreached(r.errs, func(node int) bool { return r.heard[node] })
+	return r.d.unreached(r.errs)
 }
 
 // vote asks all nodes a question of yes or no. It returns nil when most have said yes,
@@ -176,27 +179,24 @@ type quorumError struct {
 func (e *quorumError) Error() string   { return e.text }
 func (e *quorumError) Unwrap() []error { return e.errs }
 
-// unreached makes the error of a request that too few nodes have answered. A node without
-// an error has not answered in time.
-func (d *Driver) unreached(errs []error, answered func(node int) bool) error {
+// unreached makes the error of a request that too few nodes have answered: those without an
+// error.
+func (d *Driver) unreached(errs []error) error {
 	var failures []error
 	denied := 0
 	for i, n := range d.nodes {
-		if answered(i) {
+		err := errs[i]
+		if err == nil {
 			continue
 		}
-		err := errs[i]
 		if errors.Is(err, redisqueue.ErrClosed) && d.life.Closed() {
 			return driver.ErrClosed
 		}
 		if redisqueue.IsReply(err) && !errors.Is(redisqueue.Unavailable(err), driver.ErrUnavailable) {
 			denied++
 		}
-		if err == nil {
-			err = n.listener.Err() // why it is not reached
-		}
-		if err == nil {
-			err = fmt.Errorf("no answer within %v", d.timeout)
+		if errors.Is(err, errSilent) {
+			err = cmp.Or(n.listener.Err(), fmt.Errorf("no answer within %v", d.timeout))
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", n.addr, err))
 	}
@@ -213,6 +213,8 @@ func (d *Driver) unreached(errs []error, answered func(node int) bool) error {
 	return e
 }
 
+var errUnsubscribed = errors.New("no answer to SUBSCRIBE")
+
 // deaf says why so few nodes can tell this process of anything that they are no
 // majority, or returns nil.
 func (d *Driver) deaf() error {
@@ -221,9 +223,7 @@ func (d *Driver) deaf() error {
 		if n.listener.Up() {
 			continue
 		}
-		if errs[i] = n.listener.Err(); errs[i] == nil {
-			errs[i] = errors.New("no answer to SUBSCRIBE")
-		}
+		errs[i] = cmp.Or(n.listener.Err(), errUnsubscribed)
 	}
 	return d.majorityOf(errs)
 }
@@ -239,7 +239,7 @@ func (d *Driver) majorityOf(errs []error) error {
 	if failed <= d.minority() {
 		return nil
 	}
-	return d.unreached(errs, func(node int) bool { return errs[node] == nil })
+	return d.unreached(errs)
 }
 
 // agree makes sure, once, that all who use these locks keep them in the same way.
