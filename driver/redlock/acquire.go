@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // ticket is what this process knows of one that it has asked for. Driver.mu guards
@@ -76,24 +78,11 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 		if again--; p.outcome == notNow || again < 0 || !errors.Is(err, driver.ErrNotAcquired) {
 			return driver.Grant{}, err
 		}
-		if !d.pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)) { //nolint:gosec // no secret
-			return driver.Grant{}, context.Cause(ctx)
+		if !retry.Sleep(ctx, time.Millisecond+rand.N(4*time.Millisecond), d.life.Closing) { //nolint:gosec // no secret
+			return driver.Grant{}, cmp.Or(context.Cause(ctx), driver.ErrClosed)
 		}
 		number, origin = p.next()
 	}
-}
-
-// pause waits for a moment; false: something has ended.
-func (d *Driver) pause(ctx context.Context, moment time.Duration) bool {
-	t := time.NewTimer(moment)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-	case <-d.life.Closing:
-	}
-	return false
 }
 
 // giveBack removes a ticket from the nodes that have granted it, which were too few. It
