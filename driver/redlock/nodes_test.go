@@ -307,7 +307,9 @@ func TestTicketIsPutBack(t *testing.T) {
 	a, b := client(t, nodes.URL()), client(t, nodes.URL())
 	release(t, take(t, a, "warm"))
 	waits := func(node int) func() bool {
-		return func() bool { return heldOn(t, cs, "a") == 3 && cs[node].ZCard(t.Context(), keyOf("a")+":rx").Val() == 1 }
+		return func() bool {
+			return heldOn(t, cs, "a") == 3 && cs[node].ZCard(t.Context(), keyOf("a")+":rx").Val() == 1
+		}
 	}
 	nodes.Members[2].Kill()
 	k := take(t, a, "a", locker.WithTTL(time.Minute))
