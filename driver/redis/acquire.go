@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Acquire implements driver.Driver, in one request. Who has waited and is granted
@@ -126,22 +127,15 @@ const (
 // confirm begins the lease of a ticket that was granted. ErrLost says that the
 // provisional lease has ended.
 func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) (driver.Grant, error) {
-	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
+	for pause := (retry.Backoff{First: retryFirst, Most: retryMost}); ; {
 		g.Asked = time.Now()
 		err := d.Renew(ctx, r.Hold(g.Token), r.TTL)
 		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisqueue.ErrReplicas) ||
 			errors.Is(err, driver.ErrClosed) || isContextEnd(ctx, err) {
 			return g, err
 		}
-		t := time.NewTimer(delay)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return driver.Grant{}, redisqueue.Ended(ctx, err)
-		case <-d.life.Closing:
-			t.Stop()
-			return driver.Grant{}, driver.ErrClosed
+		if !retry.Sleep(ctx, pause.Next(), d.life.Closing) {
+			return driver.Grant{}, ended(ctx, err)
 		}
 	}
 }

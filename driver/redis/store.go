@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // How soon a script is run again on a hash slot that is being moved.
@@ -26,7 +27,7 @@ var errNoAnswer = fmt.Errorf("redis: no answer within %v", heartbeatBound)
 // do runs a script, again while a Cluster is moving the hash slot of its keys.
 func (d *Driver) do(ctx context.Context, c *redisqueue.Call) (any, error) {
 	d.listener.Start() // the subscription is told of a break, and knows why there is no connection
-	for delay := movingFirst; ; delay = min(2*delay, movingMost) {
+	for pause := (retry.Backoff{First: movingFirst, Most: movingMost}); ; {
 		v, err := d.pipe.Do(ctx, c)
 		if err == nil {
 			return v, nil
@@ -34,17 +35,19 @@ func (d *Driver) do(ctx context.Context, c *redisqueue.Call) (any, error) {
 		if !redisqueue.Moving(err) {
 			return nil, d.explain(ctx, err)
 		}
-		t := time.NewTimer(delay)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, redisqueue.Ended(ctx, err)
-		case <-d.life.Closing:
-			t.Stop()
-			return nil, driver.ErrClosed
+		if !retry.Sleep(ctx, pause.Next(), d.life.Closing) {
+			return nil, ended(ctx, err)
 		}
 	}
+}
+
+// ended is the error of a request that is not tried again, because ctx or the driver has
+// ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return driver.ErrClosed
+	}
+	return redisqueue.Ended(ctx, err)
 }
 
 // explain says what the error of a request is to the core.

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -9,9 +10,11 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
-// ticket is what this process knows of one that it has asked for.
+// ticket is what this process knows of one that it has asked for. Driver.mu guards
+// until and broken.
 type ticket struct {
 	r        driver.Request
 	key      string
@@ -19,7 +22,8 @@ type ticket struct {
 	record   string
 	number   uint64       // final once it is queued, or holds, on a majority
 	attempts atomic.Int64 // how often it was proposed; one goroutine at a time does
-	until    time.Time    // held: the end of the lease on a majority; Driver.mu guards it
+	until    time.Time    // held: the end of the lease on a majority
+	broken   uint64       // held: the nodes that told of a break
 }
 
 // newTicket is of a request without its Joined: what that hangs on to, the whole
@@ -40,7 +44,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if !r.Wait {
 		return d.try(ctx, t, splits)
 	}
-	if d.listening() < d.quorum {
+	if d.deaf() != nil {
 		// Subscribe before enqueueing, so that the grant cannot be missed. Perhaps
 		// there is no need to wait.
 		g, err := d.try(ctx, t, 0)
@@ -61,50 +65,24 @@ const splits = 5
 func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, error) {
 	number, origin := d.numbers.guess(), byte(guessed)
 	for {
-		p, err := d.propose(ctx, t, number, orLeave, origin)
-		if err != nil {
+		p, err := d.ask(ctx, t, number, orLeave, origin)
+		switch {
+		case err != nil:
 			return driver.Grant{}, err
-		}
-		switch p.outcome {
-		case granted:
+		case p.outcome == granted:
 			return d.grant(t, p), nil
-		case gone:
-			return driver.Grant{}, driver.ErrLost
-		case unreachable:
+		case p.outcome != notNow && p.outcome != split:
 			return driver.Grant{}, p.failure()
-		case notNow:
-			err := d.giveBack(ctx, t, p)
-			if errors.Is(err, driver.ErrNotAcquired) && p.foreign() {
-				err = redisqueue.ErrForeign
-			}
-			return driver.Grant{}, err
-		case tooSmall, familiar:
-			number, origin = p.next()
-			continue
 		}
-		// Split: several ask at once and none has a majority.
 		err = d.giveBack(ctx, t, p)
-		if again--; again < 0 || !errors.Is(err, driver.ErrNotAcquired) {
+		if again--; p.outcome == notNow || again < 0 || !errors.Is(err, driver.ErrNotAcquired) {
 			return driver.Grant{}, err
 		}
-		if !d.pause(ctx, time.Millisecond+rand.N(4*time.Millisecond)) { //nolint:gosec // no secret
-			return driver.Grant{}, context.Cause(ctx)
+		if !retry.Sleep(ctx, time.Millisecond+rand.N(4*time.Millisecond), d.life.Closing) { //nolint:gosec // no secret
+			return driver.Grant{}, cmp.Or(context.Cause(ctx), driver.ErrClosed)
 		}
 		number, origin = p.next()
 	}
-}
-
-// pause waits for a moment; false: something has ended.
-func (d *Driver) pause(ctx context.Context, moment time.Duration) bool {
-	t := time.NewTimer(moment)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-	case <-d.life.Closing:
-	}
-	return false
 }
 
 // giveBack removes a ticket from the nodes that have granted it, which were too few. It
@@ -122,53 +100,37 @@ func (d *Driver) giveBack(ctx context.Context, t *ticket, p *proposal) error {
 		}
 		return d.releaseCall(n, t.r.Hold(0))
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case p.outcome == notNow && p.foreign():
+		return redisqueue.ErrForeign
 	}
 	return driver.ErrNotAcquired
 }
-
-func readAny(v any) (any, error) { return v, nil }
-
-// patience is for how many timeouts a ticket is proposed again while nodes are
-// silent: they may be slow, and where nobody listens an error comes at once.
-const patience = 2
 
 // enqueue takes a ticket and waits for its grant.
 func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.Grant, error) {
 	w := d.register(t)
 	defer d.depart(w)
-	number, origin := d.numbers.guess(), byte(guessed)
-	begun := time.Now()
-	for {
-		p, err := d.propose(ctx, t, number, orWait, origin)
-		if err != nil {
-			return driver.Grant{}, err
-		}
-		if p.outcome == unreachable && p.silent() && time.Since(begun) < patience*d.timeout {
-			continue // it may be queued already
-		}
-		switch p.outcome {
-		case granted:
-			return d.grant(t, p), nil
-		case inQueue:
-			t.number = number
-			d.yield(w, p)
-			d.heartbeats.Enter(t.r.Name, t.inQueue(), t.r.TTL, p.asked, p.sights()...)
-			defer d.heartbeats.Leave(t.r.Name, t.inQueue())
-			d.settle(w)
-			if joined != nil {
-				joined()
-			}
-			return d.wait(ctx, w)
-		case tooSmall, familiar:
-			number, origin = p.next()
-		case gone:
-			return driver.Grant{}, driver.ErrLost
-		default:
-			return driver.Grant{}, p.failure()
-		}
+	p, err := d.ask(ctx, t, d.numbers.guess(), orWait, guessed)
+	switch {
+	case err != nil:
+		return driver.Grant{}, err
+	case p.outcome == granted:
+		return d.grant(t, p), nil
+	case p.outcome != inQueue:
+		return driver.Grant{}, p.failure()
 	}
+	t.number = p.number
+	d.yield(w, p)
+	d.heartbeats.Enter(t.r.Name, t.inQueue(), t.r.TTL, p.asked, p.sights()...)
+	defer d.heartbeats.Leave(t.r.Name, t.inQueue())
+	d.settle(w)
+	if joined != nil {
+		joined()
+	}
+	return d.wait(ctx, w)
 }
 
 // inQueue is how heartbeats know the ticket.

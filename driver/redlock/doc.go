@@ -1,68 +1,62 @@
-// Package redlock keeps locks on a majority of independent Redis servers, with
-// the algorithm that is published as Redlock ("Distributed Locks with Redis",
-// redis.io), and with what it lacks: a queue in order of arrival, shared locks and
-// semaphores, and fencing tokens.
+// Package redlock keeps locks on a majority of independent Redis servers, with the algorithm
+// that is published as Redlock ("Distributed Locks with Redis", redis.io), and with what it
+// lacks: a queue in order of arrival, shared locks and semaphores, and fencing tokens.
 //
 //	redlock://[user:password@]host1,host2,host3[,…][/db]
 //
-// takes 3 to 64 servers that know nothing of each other, with one user,
-// password and database number for all. Beside prefix, key_form,
-// dial_timeout, pool_size, password_file, tls, ca, cert, key, server_name and
-// insecure_skip_verify, which are as for driver/redis, a URL
-// has timeout (see [WithNodeTimeout]) and drift (see [WithDrift]). Opening it reaches no
-// node. An odd
-// number is best: of four nodes only one may fail, as of three. Tested with
+// takes 3 to 64 servers that know nothing of each other, with one user, password and database
+// number for all. A URL has the parameters prefix, key_form, dial_timeout, pool_size,
+// password_file, tls, ca, cert, key, server_name and insecure_skip_verify of driver/redis,
+// and timeout (see [WithNodeTimeout]) and drift (see [WithDrift]). Opening it reaches no
+// node. An odd number is best: of four nodes only one may fail, as of three. Tested with
 // Redis 7.0; the scripts use no command newer than 6.2.
 //
-// Each node has the key prefix:protocol:redlock, which says which version of all that
-// the driver keeps is in use: the first Acquire of a driver reads it, and writes it
-// where there is none. Programs of two versions, or with two forms of keys, would not
-// exclude each other: who finds no majority with its own is refused, with an error that
-// says what to do.
+// Each node has the key prefix:protocol:redlock, which says which version of all that the
+// driver keeps is in use. The first Acquire of a driver reads it, and writes it where there
+// is none. Programs of two versions, or with two forms of keys, would not exclude each other:
+// one that finds no majority with its own version is refused.
 //
 // # A grant
 //
-// A request goes to all nodes at once and is decided by the first majority of
-// answers: nobody waits for a slow node while a majority is quick. The exclusive
-// holder has on each node the plain key prefix:{name}, set as by SET NX PX, so that
-// it and other Redlock clients (go-redsync is tested) keep each other out, if they use
-// that key, or [WithKeyForm] (key_form in the URL) says that the old key is kept:
-// otherwise both hold. A hash there, such as a lock of Redisson, keeps us out too, but
-// cannot be shared: Redisson meets an error where we hold. The lease counts
-// from before the first request was sent, and nodes keep it for TTL + 1 % (the drift)
-// + 2 ms, so that a holder has all of TTL. A grant without a majority is taken
-// back on all nodes, also on those that have not answered: the requests to
-// one node are run in their order, and where one may still be on its way over a
-// broken connection, the node keeps a tombstone of its ticket for five seconds. A node that is not
-// reached by a release is asked again each second for as long as the lease may last there.
+// A request goes to all nodes at once and is decided by the first majority of answers: nobody
+// waits for a slow node while a majority is quick. The exclusive holder has on each node the
+// plain key prefix:{name}, set as by SET NX PX, so that it and other Redlock clients
+// (go-redsync is tested) exclude each other, if they use that key or [WithKeyForm] (key_form
+// in the URL) names theirs. A hash there, such as a lock of Redisson, excludes us, too, and
+// Redisson meets an error where we hold. The lease counts from before the first request was
+// sent, and nodes keep it for TTL + 1 % (the drift) + 2 ms, so that a holder has all of TTL.
+// A grant without a majority is taken back on all nodes, also on those that have not
+// answered: a node runs the requests of a process in their order, and where one may still be
+// on its way over a broken connection, the node keeps a tombstone of its ticket for five
+// seconds. A node that a release does not reach is asked again each second for as long as the
+// lease may last there.
 //
-// A renewal counts when a majority has it. On a node that lacks a lease which a
-// majority has renewed (it was down, or has lost its data) the lease is set again, for
-// what is left of it, and asked for again each second until the node has it. That is also looked after as soon as a node is back that was not
-// reached, within a second and long before the next renewal. A lease without a majority is
-// lost, never repaired.
+// A renewal counts when a majority has it. On a node that lacks a lease which a majority has
+// (it was down, or has lost its data) the lease is set again, for what is left of it: with
+// each renewal, and within a second after a node is back. A lease without a majority is lost,
+// never repaired.
 //
 // # The queue
 //
-// Each node keeps a queue of its own for each name, sorted by numbers that the
-// clients choose, so that all sort it alike. It is Lamport's bakery (CACM 17, 1974): a ticket's
+// Each node keeps a queue of its own for each name, sorted by numbers that the clients
+// choose, so that all sort it alike. It is Lamport's bakery (CACM 17, 1974): a ticket's
 // number is larger than that of any ticket which was queued when it came.
 //
-//   - A client guesses the number: the nodes' time in microseconds. A node takes
-//     a guess only if it is larger than all numbers in its queue and than its fence, the
-//     largest number that ever held there (kept per node for 1024 sets of names).
-//     Without contention this is the only round.
+//   - A client guesses the number: the nodes' time in microseconds. A node takes a guess only
+//     if it is larger than all numbers in its queue and than its fence, the largest number
+//     that ever held there (kept per node for 1024 sets of names). Without contention this is
+//     the only round.
 //   - If a majority does not take it, their answers hold the largest numbers that they have;
-//     the client takes a larger one than all. That one a node takes out of order too,
-//     unless it is at or below the fence, or another ticket has it.
-//   - A ticket is queued when a majority has it. It may hold on a node when
-//     the grant rule says so of that node's queue and the key is free. It is granted
-//     when it holds on a majority; if it got fewer, it gives them back and waits on.
-//   - A node notifies the process of a ticket when it may hold there (PUBLISH), and
-//     the client proposes it again when a majority has notified.
+//     the client takes a larger one than all. That one a node takes out of order too, unless
+//     it is at or below the fence, or another ticket has it.
+//   - A ticket is queued when a majority has it. It may hold on a node when the grant rule
+//     says so of that node's queue and the key is free. It is granted when it holds on a
+//     majority; if it got fewer, it gives them back and waits on.
+//   - A node notifies the process of a ticket when it may hold there (PUBLISH), and the
+//     client proposes it again when a majority has notified.
 //
-// The states of a ticket in its client; the words beside the arrows are what a majority
-// of the nodes has answered:
+// The states of a ticket in its client; the words beside the arrows are what a majority of
+// the nodes has answered:
 //
 //	Acquire: propose(guess)      too small: propose(larger than all)
 //	           │                    ┌───────┐
@@ -79,8 +73,6 @@
 //	  ▼                          ▼  ▼ released, lost
 //	GONE: release, on each node until it answers or the lease is over
 //
-// Whoever is queued though it holds on a few nodes yields there, so that the others move on.
-//
 // The messages, each a script that a node runs as one step:
 //
 //	propose    id, number, mode → holds | queued | refused: number too small | blocked | known by another number | released
@@ -90,67 +82,68 @@
 //	heartbeat  process, ids     → gone | waiting | holds | may hold, each; and when to look again
 //	notify     id               ← the node to the process: it may hold here; or: it was removed by Break
 //
-// Why that is safe: two majorities share a node. Two exclusive holders would
-// both have that node's key. A later ticket sees on the shared node the number of
-// an earlier one, so its own is larger, and there the earlier one is ahead; no node lets a ticket
-// hold past one that is ahead. Two tickets of one number would both have been
-// taken by one node, which takes a number once. A number that is small and arrives
-// late is refused where a larger one has held, so tokens grow. For a limit the
-// holders that each node knows of are counted together by the client: a ticket that
-// is on a majority is known to all but a minority of those that answer.
+// A ticket that is queued, though it holds on a few nodes, yields there, so that the others
+// move on. A node that was down when a ticket was queued, or has lost it, says so in answer
+// to heartbeats, and gets it again: any majority can grant it.
 //
-// Why it moves: all give way to the smallest number, which never gives way for
-// good, so those who each got a few nodes settle at once and without chance.
-// Only TryAcquire, which cannot wait, asks again after a random moment, five times
-// at most, when several tries split the nodes. A try that a majority refuses may hold on the others for the moment
-// until it has given them back; a process that dies in that moment leaves its key on these few
-// nodes for the TTL, where it delays nobody who has a majority of the others.
+// Why that is safe: two majorities share a node. Two exclusive holders would both have that
+// node's key. A later ticket sees on the shared node the number of an earlier one, so its own
+// is larger, and there the earlier one is ahead; no node lets a ticket hold past one that is
+// ahead. A node takes a number once, so two tickets do not have the same. A small number that
+// arrives late is refused where a larger one has held, so tokens grow. For a limit the client
+// counts the holders of all nodes together: a ticket that is on a majority is known to all
+// but a minority of those that answer.
+//
+// Why it moves: all give way to the smallest number, which never gives way for good, so
+// tickets that each got a few nodes settle at once. Only TryAcquire, which cannot wait, asks
+// again after a random moment, five times at most, when several tries split the nodes. A try
+// that a majority refuses may hold on the others until it has given them back. If its process
+// dies in that moment, its key stays on these few nodes for the TTL, where it delays nobody
+// who has a majority of the others.
 //
 // # What it costs
 //
-// An uncontended acquire and its release are one request each to every node. A
-// contended grant takes two, and one notice of each node. A waiting process sends each node one heartbeat a
-// second for each name that it waits for.
+// An uncontended acquire and its release are one request each to every node. A contended
+// grant takes two, and a notification by each node. A waiting process sends each node one
+// heartbeat a second for each name that it waits for.
 //
-// A process that dies while it holds: the next is granted when the lease has ended on a
-// majority of nodes, within TTL + 1 % + 0.3 s (a second at least). Waiters that have died leave
-// within 3.3 s, all together. The shortest lease is 1 ms, though one that is
-// not many times the way to the slowest node of the fastest majority will be over
-// when its grant arrives.
+// When a holder's process dies, the next is granted when the lease has ended on a majority of
+// nodes: within TTL + 1 % + 0.3 s (a second at least). Waiters that have died leave within
+// 3.3 s, all together. The shortest lease is 1 ms, though one that is not many times the
+// round trip to a majority will be over when its grant arrives.
 //
 // # What it does not promise
 //
 // Redlock rests on time (Kleppmann, "How to do distributed locking", 2016):
 //
-//   - A node whose clock jumps ends leases early; a majority that does at about the
-//     same time gives a lock away while it is held. Slew clocks, do not step them. What was
-//     measured here is servers on one clock.
-//   - Nodes that lose data when they restart (no appendonly, or not appendfsync always) forget
-//     leases. Each gets them again from their holders, within a second of being back. Until
-//     then one node fewer has the lease: when it is on a bare majority, because all
-//     other nodes are down or were lost too, whoever asks in that second can be granted
-//     it again. Its holder is told at once. Keep such a node down for as long as the longest
+//   - A node whose clock jumps ends leases early; a majority that does at about the same time
+//     gives a lock away while it is held. Slew clocks, do not step them. What was measured
+//     here is servers on one clock.
+//   - Nodes that lose data when they restart (no appendonly, or not appendfsync always)
+//     forget leases. Each gets them again from their holders, within a second of being back.
+//     Until then one node fewer has the lease: when it is on a bare majority, because all
+//     other nodes are down or were lost too, whoever asks in that second can be granted it
+//     again. Its holder is told at once. Keep such a node down for as long as the longest
 //     TTL, or keep its data.
-//   - A holder that is paused (garbage collection, a suspended machine) may go on
-//     for a moment after its lease has ended: its context ends as soon as it runs again,
-//     not before.
+//   - A holder that is paused (garbage collection, a suspended machine) may go on for a
+//     moment after its lease has ended: its context ends as soon as it runs again, not
+//     before.
 //
-// The fencing token covers all three where the resource checks it: whoever was
-// granted later has a larger one. Tokens keep growing through the loss of data on
-// every node, as long as the nodes' clocks do not go back further than they
-// were down: a node without a fence takes its clock for one.
+// The fencing token covers all three where the resource checks it: whoever was granted later
+// has a larger one. Tokens keep growing through the loss of data on every node, as long as
+// the nodes' clocks do not go back further than they were down: a node without a fence takes
+// its clock for one.
 //
-// Other Redlock clients have no queue: they try, and may win between a release
-// and the grant of who waits. There is no token for them: Inspect shows the token 0, with
-// which Break removes them. A key of another type, such as the hash of a lock of Redisson,
-// counts as such a holder.
+// Other Redlock clients have no queue: they try, and may win between a release and the grant
+// of the next waiter. They have no token: Inspect shows 0, with which Break removes them. A
+// key of another type, such as the hash of a lock of Redisson, counts as such a holder.
 //
-// Close waits for nodes that do not answer for 100 ms. What it could not release on
-// such a node ends with its lease there.
+// Close waits 100 ms for nodes that do not answer. What it could not release there ends with
+// its lease.
 //
 // # Rights
 //
-// With access control lists the user needs, on every node, the keys ~prefix:*, the
-// channels &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but those for
+// With access control lists the user needs, on every node, the keys ~prefix:*, the channels
+// &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but those for
 // listing.
 package redlock

@@ -33,15 +33,13 @@ type Driver struct {
 
 	heartbeats redisqueue.Heartbeats
 	life       *redisqueue.Life
-	aborting   chan struct{}   // Close waits for nothing any more
-	ctx        context.Context //nolint:containedctx // of background tasks: ends then, too
+	ctx        context.Context //nolint:containedctx // of background tasks: ends when Close waits for nothing any more
 	cancel     context.CancelFunc
 	tell       func(driver.Hold, error) // of a loss; may be nil
 
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
 	held    map[string]*ticket // by ticket ID
-	losses  map[string]uint64  // by ticket ID: nodes that told of a break
 	backs   int                // nodes that have come back since leases were looked after
 }
 
@@ -183,12 +181,10 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 	keys := o.keys()
 	d := &Driver{
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift, keys: keys, channel: keys.Channel(),
-		numbers:  newNumbers(len(clients)),
-		life:     redisqueue.NewLife(),
-		aborting: make(chan struct{}),
-		waiters:  make(map[string]*waiter),
-		held:     make(map[string]*ticket),
-		losses:   make(map[string]uint64),
+		numbers: newNumbers(len(clients)),
+		life:    redisqueue.NewLife(),
+		waiters: make(map[string]*waiter),
+		held:    make(map[string]*ticket),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.protocol, d.protocolKey = keys.Check("redlock")
@@ -247,21 +243,12 @@ func (d *Driver) Close() error {
 	}
 	begun := time.Now()
 	d.heartbeats.Close()
-	var nodes sync.WaitGroup
-	for _, n := range d.nodes {
-		nodes.Go(func() { n.pipe.Close(closeBound) })
-	}
-	nodes.Wait()
-	close(d.aborting)
+	d.each(func(n *node) { n.pipe.Close(closeBound) })
 	d.cancel()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		var listeners sync.WaitGroup
-		for _, n := range d.nodes {
-			listeners.Go(n.listener.Close)
-		}
-		listeners.Wait()
+		d.each(func(n *node) { n.listener.Close() })
 		d.life.Wait()
 	}()
 	errs := make([]error, 0, len(d.owned))
@@ -277,6 +264,15 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
+// each calls f with all nodes at once, and waits.
+func (d *Driver) each(f func(n *node)) {
+	var group sync.WaitGroup
+	for _, n := range d.nodes {
+		group.Go(func() { f(n) })
+	}
+	group.Wait()
+}
+
 // Ping implements driver.Pinger: one request to each node, which runs each command that
 // the others need, on keys that it removes again. The first time it also waits
 // for the subscriptions.
@@ -288,11 +284,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 		return err
 	}
 	keys := []string{d.keys.Main("ping-" + rand.Text()), d.fences()}
-	r := d.newCount("ping")
-	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.call(redisqueue.Ping, keys, d.channel) })
-	if v := verdict(r); v != nil && err == nil {
-		err = v
-	}
+	err := d.vote(ctx, "ping", nil, func(*node) *redisqueue.Call { return d.call(redisqueue.Ping, keys, d.channel) })
 	if err != nil {
 		return err
 	}

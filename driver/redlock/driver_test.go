@@ -141,6 +141,36 @@ func TestSplitTries(t *testing.T) {
 	}
 }
 
+// A try that waits to ask again when the driver is closed is not granted.
+func TestCloseBetweenTries(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	clients(t, nodes)[0].Set(t.Context(), keyOf("a"), "theirs", time.Minute)
+	nodes.Members[2].Kill() // one holds, one is blocked, one is not there: nobody has a majority
+	for range 5 {
+		d := openAt(t, nodes.URL())
+		begun, ended := make(chan struct{}), make(chan error)
+		go func() {
+			for n := 0; ; n++ {
+				if n == 1 {
+					close(begun)
+				}
+				_, err := d.Acquire(context.Background(), driver.Request{Name: "a", ID: newID(), TTL: time.Second})
+				if !errors.Is(err, driver.ErrNotAcquired) {
+					ended <- err
+					return
+				}
+			}
+		}()
+		<-begun
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, driver.ErrClosed) {
+			t.Fatalf("a try while the driver is closed: %v", err)
+		}
+	}
+}
+
 // A holder that some nodes do not know of counts all the same: of three permits
 // one is held on each of three different majorities.
 func TestPermitsOnDifferentMajorities(t *testing.T) {

@@ -162,13 +162,8 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
-	r := d.newCount("break")
 	keys, number := []string{d.keys.Main(name)}, strconv.FormatUint(token, 10)
-	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockBreak, keys, number, name) })
-	if v := verdict(r); err == nil || v == nil {
-		return v
-	}
-	return err
+	return d.vote(ctx, "break", nil, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockBreak, keys, number, name) })
 }
 
 // ServerVersion implements driver.ServerVersioner: the versions of the nodes that

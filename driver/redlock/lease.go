@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -16,15 +18,12 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.life.Closed() {
 		return driver.ErrClosed
 	}
-	d.giveUp(h.ID)
+	// A waiter must not propose the ticket again, nor have it removed before.
+	d.change(h.ID, func(w *waiter) { w.released = true })
 	until := time.Now().Add(d.forget(h.ID))
-	r := d.newCount("release")
-	r.each = func(node int, _ bool, err error) { d.released(d.nodes[node], h, until, err) }
-	err := r.ask(ctx, func(n *node) *redisqueue.Call { return d.releaseCall(n, h) })
-	if v := verdict(r); err == nil || v == nil {
-		return v
-	}
-	return err
+	return d.vote(ctx, "release",
+		func(node int, err error) { d.released(d.nodes[node], h, until, err) },
+		func(n *node) *redisqueue.Call { return d.releaseCall(n, h) })
 }
 
 // forget drops what is known of a ticket that is to go, and returns for how
@@ -32,7 +31,6 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 func (d *Driver) forget(id string) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.losses, id)
 	t := d.held[id]
 	if t == nil {
 		return time.Minute
@@ -76,34 +74,20 @@ const perRequest = 100
 
 // RenewAll implements driver.BatchRenewer. All requests go out together.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	var batches []chan []error
-	for i := 0; i < len(rs); i += perRequest {
-		batch := rs[i:min(i+perRequest, len(rs))]
-		errs := make(chan []error, 1)
-		batches = append(batches, errs)
-		if !d.life.Go(func() { errs <- d.renew(ctx, batch) }) {
-			errs <- failAll(len(batch), driver.ErrClosed)
-		}
+	errs := make([]error, len(rs))
+	var group sync.WaitGroup
+	for from := 0; from < len(rs); from += perRequest {
+		to := min(from+perRequest, len(rs))
+		group.Go(func() { copy(errs[from:to], d.renew(ctx, rs[from:to])) })
 	}
-	all := make([]error, 0, len(rs))
-	for _, errs := range batches {
-		all = append(all, <-errs...)
-	}
-	return all
-}
-
-func failAll(n int, err error) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
+	group.Wait()
 	return errs
 }
 
 // renew renews some leases with one request to each node.
 func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	if d.life.Closed() {
-		return failAll(len(rs), driver.ErrClosed)
+		return slices.Repeat([]error{driver.ErrClosed}, len(rs))
 	}
 	asked, told := time.Now(), false
 	r := newRound(d, func(v any) ([]int64, error) { return redisqueue.Ints("renew", v, len(rs)) })
@@ -153,7 +137,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		}
 	}
 	for node, held := range r.answers {
-		if r.heard[node] {
+		if r.errs[node] == nil {
 			mend(node, held)
 		}
 	}

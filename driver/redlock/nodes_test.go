@@ -298,3 +298,28 @@ func TestLostAnswers(t *testing.T) {
 	release(t, take(t, b, "a"))
 	eventually(t, "nothing left of it", func() bool { return heldOn(t, cs, "a") == 0 })
 }
+
+// A waiter's ticket is put in the queue of a node that was down when it was queued, or has
+// lost it: it is granted by whichever majority is there when its turn comes.
+func TestTicketIsPutBack(t *testing.T) {
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	a, b := client(t, nodes.URL()), client(t, nodes.URL())
+	release(t, take(t, a, "warm"))
+	waits := func(node int) func() bool {
+		return func() bool {
+			return heldOn(t, cs, "a") == 3 && cs[node].ZCard(t.Context(), keyOf("a")+":rx").Val() == 1
+		}
+	}
+	nodes.Members[2].Kill()
+	k := take(t, a, "a", locker.WithTTL(time.Minute))
+	got := queue(t, b, "a", 2)
+	nodes.Members[2].Start()
+	eventually(t, "queued on the node that was down", waits(2))
+	nodes.Members[1].Kill() // it loses what it has
+	nodes.Members[1].Start()
+	eventually(t, "queued on the node that has lost it", waits(1))
+	nodes.Members[0].Kill()
+	release(t, k)
+	release(t, granted(t, got))
+}

@@ -1,7 +1,9 @@
 package redlock
 
 import (
+	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,25 +19,22 @@ type numbers struct {
 	mu      sync.Mutex
 	base    time.Time
 	offsets []int64 // per node: its clock less the time since base, when a request arrives
-	known   []bool
 	last    uint64
 }
 
+// unknown is the offset of a node that has not answered yet.
+const unknown = math.MinInt64
+
 func newNumbers(nodes int) *numbers {
-	return &numbers{base: time.Now(), offsets: make([]int64, nodes), known: make([]bool, nodes)}
+	return &numbers{base: time.Now(), offsets: slices.Repeat([]int64{unknown}, nodes)}
 }
 
 // guess returns a number for a new ticket.
 func (g *numbers) guess() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	offset, known := int64(0), false
-	for i, ok := range g.known {
-		if ok && (!known || g.offsets[i] > offset) {
-			offset, known = g.offsets[i], true
-		}
-	}
-	if !known {
+	offset := slices.Max(g.offsets)
+	if offset == unknown {
 		offset = g.base.UnixMicro()
 	}
 	n := uint64(max(0, time.Since(g.base).Microseconds()+offset+ahead)) //nolint:gosec // not negative
@@ -58,11 +57,9 @@ func (g *numbers) above(floor uint64) uint64 {
 func (g *numbers) learn(node int, sent time.Time, now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	offset := now - sent.Sub(g.base).Microseconds()
-	switch {
-	case !g.known[node] || offset < g.offsets[node]:
-		g.offsets[node], g.known[node] = offset, true
-	default: // one slow answer does not make numbers run far ahead
-		g.offsets[node] += (offset - g.offsets[node]) / 8
+	offset, before := now-sent.Sub(g.base).Microseconds(), g.offsets[node]
+	if before != unknown && offset > before { // one slow answer does not make numbers run far ahead
+		offset = before + (offset-before)/8
 	}
+	g.offsets[node] = offset
 }

@@ -72,6 +72,17 @@ func (d *Driver) propose(ctx context.Context, t *ticket, number uint64, mode, or
 	return p, nil
 }
 
+// ask proposes a ticket, under larger numbers until one is taken.
+func (d *Driver) ask(ctx context.Context, t *ticket, number uint64, mode, origin byte) (*proposal, error) {
+	for {
+		p, err := d.propose(ctx, t, number, mode, origin)
+		if err != nil || p.outcome != tooSmall && p.outcome != familiar {
+			return p, err
+		}
+		number, origin = p.next()
+	}
+}
+
 func (p *proposal) counted(what int64) int {
 	return p.count(func(a answer) bool { return a.what == what })
 }
@@ -117,7 +128,7 @@ func (p *proposal) judge(open int) outcome {
 func (p *proposal) ahead(least int, what ...int64) (n int) {
 	seen := make(map[string]int)
 	for i, a := range p.answers {
-		if !p.heard[i] || !slices.Contains(what, a.what) {
+		if p.errs[i] != nil || !slices.Contains(what, a.what) {
 			continue
 		}
 		for _, id := range a.ahead {
@@ -154,7 +165,7 @@ func (p *proposal) next() (number uint64, origin byte) {
 	floor := p.number
 	votes := make(map[uint64]int)
 	for i, a := range p.answers {
-		if !p.heard[i] {
+		if p.errs[i] != nil {
 			continue
 		}
 		floor = max(floor, a.floor)
@@ -174,7 +185,7 @@ func (p *proposal) given() (sure, perhaps uint64) {
 	defer p.mu.Unlock()
 	for i, a := range p.answers {
 		switch {
-		case !p.heard[i]:
+		case p.errs[i] != nil:
 			perhaps |= 1 << i
 		case a.what == holds:
 			sure |= 1 << i
@@ -188,7 +199,7 @@ func (p *proposal) sights() (all []redisqueue.Sight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, a := range p.answers {
-		if p.heard[i] && a.what == queued {
+		if p.errs[i] == nil && a.what == queued {
 			all = append(all, redisqueue.Sight{Node: i, Outlook: a.outlook})
 		}
 	}
@@ -201,16 +212,20 @@ func (p *proposal) mend() {
 	defer p.mu.Unlock()
 	p.mending = true
 	for i, a := range p.answers {
-		if p.heard[i] && a.what == refused {
+		if p.errs[i] == nil && a.what == refused {
 			p.d.repair(p.d.nodes[i], p.t)
 		}
 	}
 }
 
+// failure is the error of a proposal that was not decided, or came after the release.
 func (p *proposal) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.d.life.Closed() {
+	switch {
+	case p.outcome == gone:
+		return driver.ErrLost
+	case p.d.life.Closed():
 		return driver.ErrClosed
 	}
 	err := p.round.failure()
@@ -227,7 +242,8 @@ func (p *proposal) nowhere() bool {
 		return false
 	}
 	for i, n := range p.d.nodes {
-		if err := p.errs[i]; err == nil || p.calls[i].Sent() > 0 && !redisqueue.Refused(err) || n.unanswered.Requests(p.t.r.ID) > 0 {
+		err := p.errs[i]
+		if err == nil || errors.Is(err, errSilent) || p.calls[i].Sent() > 0 && !redisqueue.Refused(err) || n.unanswered.Requests(p.t.r.ID) > 0 {
 			return false
 		}
 	}
@@ -239,21 +255,4 @@ func (p *proposal) foreign() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.answers, func(a answer) bool { return a.foreign })
-}
-
-// silent tells whether a node may have taken the request, and has not answered.
-func (p *proposal) silent() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, c := range p.calls {
-		if err := p.errs[i]; !p.heard[i] && (err == nil || isTimeout(err) && c.Sent() > 0) {
-			return true
-		}
-	}
-	return false
-}
-
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
 }

@@ -28,7 +28,7 @@ func TestRefusedByWhatIsSettled(t *testing.T) {
 	} {
 		d := &Driver{nodes: make([]*node, 5), quorum: 3}
 		p := d.newProposal(&ticket{r: driver.Request{Shared: true, Limit: 2}}, 1, orLeave)
-		p.answers, p.heard = c.answers, []bool{true, true, true, true, true}
+		p.answers, p.errs = c.answers, make([]error, 5)
 		if got := p.judge(0); got != c.want {
 			t.Errorf("%s: outcome %d, want %d", c.name, got, c.want)
 		}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,7 @@ type round[T any] struct {
 	mu      sync.Mutex
 	calls   []*redisqueue.Call // nil: the node was not asked
 	answers []T
-	heard   []bool  // the nodes that have answered
-	errs    []error // why one has not
+	errs    []error // nil: the node has answered
 	pending int
 	over    bool // nobody waits for answers any more
 	done    chan struct{}
@@ -34,10 +34,15 @@ type round[T any] struct {
 func newRound[T any](d *Driver, read func(v any) (T, error)) *round[T] {
 	n := len(d.nodes)
 	return &round[T]{
-		d: d, read: read, calls: make([]*redisqueue.Call, n), answers: make([]T, n), heard: make([]bool, n), errs: make([]error, n),
+		d: d, read: read, calls: make([]*redisqueue.Call, n), answers: make([]T, n), errs: slices.Repeat([]error{errSilent}, n),
 		done: make(chan struct{}),
 	}
 }
+
+// errSilent stands for the answer of a node that has not answered yet.
+var errSilent = errors.New("no answer in time")
+
+func readAny(v any) (any, error) { return v, nil }
 
 // slack is how long after a node's time is over its answer may be told.
 const slack = 50 * time.Millisecond
@@ -90,7 +95,7 @@ func (r *round[T]) wait(ctx context.Context, limit <-chan time.Time) (err error)
 	case <-limit:
 	case <-ctx.Done():
 		err = redisqueue.Ended(ctx, r.d.deaf())
-	case <-r.d.aborting:
+	case <-r.d.ctx.Done():
 		err = driver.ErrClosed
 	}
 	r.mu.Lock()
@@ -106,7 +111,7 @@ func (r *round[T]) answer(node int, v any, err error) {
 	if err == nil {
 		r.answers[node], err = r.read(v)
 	}
-	r.heard[node], r.errs[node] = err == nil, err
+	r.errs[node] = err
 	if r.each != nil {
 		r.each(node, r.answers[node], err)
 	}
@@ -119,7 +124,7 @@ func (r *round[T]) answer(node int, v any, err error) {
 // count counts the answers for which is holds. With mu held.
 func (r *round[T]) count(is func(T) bool) (n int) {
 	for i, a := range r.answers {
-		if r.heard[i] && is(a) {
+		if r.errs[i] == nil && is(a) {
 			n++
 		}
 	}
@@ -130,37 +135,37 @@ func (r *round[T]) answered() int { return r.count(func(T) bool { return true })
 
 // failure is the error of a round that too few nodes have answered. With mu held.
 func (r *round[T]) failure() error {
-	return r.d.unreached(r.errs, func(node int) bool { return r.heard[node] })
+	return r.d.unreached(r.errs)
 }
 
-// newCount makes a round whose answers are yes or no.
-func (d *Driver) newCount(script string) *round[bool] {
+// vote asks all nodes a question of yes or no. It returns nil when most have said yes,
+// driver.ErrLost when so many have said no that most cannot have said yes, and else the
+// error for too few answers.
+func (d *Driver) vote(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) error {
 	r := newRound(d, func(v any) (bool, error) {
 		if v != int64(1) && v != int64(0) {
 			return false, redisqueue.Unexpected(script, v)
 		}
 		return v == int64(1), nil
 	})
-	r.enough = func() bool { return r.count(isTrue) >= d.quorum || r.count(isFalse) > d.minority() }
-	return r
-}
-
-func isTrue(b bool) bool  { return b }
-func isFalse(b bool) bool { return !b }
-
-// verdict is nil when most nodes have said yes, driver.ErrLost when so many have said no
-// that most cannot have said yes, and else the error for too few answers.
-func verdict(r *round[bool]) error {
+	if each != nil {
+		r.each = func(node int, _ bool, err error) { each(node, err) }
+	}
+	yes := func() int { return r.count(func(yes bool) bool { return yes }) }
+	no := func() int { return r.answered() - yes() }
+	r.enough = func() bool { return yes() >= d.quorum || no() > d.minority() }
+	err := r.ask(ctx, form)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	yes, no := r.count(isTrue), r.count(isFalse)
 	switch {
-	case yes >= r.d.quorum:
+	case yes() >= d.quorum:
 		return nil
-	case no > r.d.minority():
+	case no() > d.minority():
 		return driver.ErrLost
-	case yes > 0 && yes+no >= r.d.quorum:
+	case yes() > 0 && r.answered() >= d.quorum:
 		return nil // it was there, and is on no majority any more
+	case err != nil:
+		return err
 	}
 	return r.failure()
 }
@@ -174,27 +179,24 @@ type quorumError struct {
 func (e *quorumError) Error() string   { return e.text }
 func (e *quorumError) Unwrap() []error { return e.errs }
 
-// unreached makes the error of a request that too few nodes have answered. A node without
-// an error has not answered in time.
-func (d *Driver) unreached(errs []error, answered func(node int) bool) error {
+// unreached makes the error of a request that too few nodes have answered: those without an
+// error.
+func (d *Driver) unreached(errs []error) error {
 	var failures []error
 	denied := 0
 	for i, n := range d.nodes {
-		if answered(i) {
+		err := errs[i]
+		if err == nil {
 			continue
 		}
-		err := errs[i]
 		if errors.Is(err, redisqueue.ErrClosed) && d.life.Closed() {
 			return driver.ErrClosed
 		}
 		if redisqueue.IsReply(err) && !errors.Is(redisqueue.Unavailable(err), driver.ErrUnavailable) {
 			denied++
 		}
-		if err == nil {
-			err = n.listener.Err() // why it is not reached
-		}
-		if err == nil {
-			err = fmt.Errorf("no answer within %v", d.timeout)
+		if errors.Is(err, errSilent) {
+			err = cmp.Or(n.listener.Err(), fmt.Errorf("no answer within %v", d.timeout))
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", n.addr, err))
 	}
@@ -211,6 +213,8 @@ func (d *Driver) unreached(errs []error, answered func(node int) bool) error {
 	return e
 }
 
+var errUnsubscribed = errors.New("no answer to SUBSCRIBE")
+
 // deaf says why so few nodes can tell this process of anything that they are no
 // majority, or returns nil.
 func (d *Driver) deaf() error {
@@ -219,9 +223,7 @@ func (d *Driver) deaf() error {
 		if n.listener.Up() {
 			continue
 		}
-		if errs[i] = n.listener.Err(); errs[i] == nil {
-			errs[i] = errors.New("no answer to SUBSCRIBE")
-		}
+		errs[i] = cmp.Or(n.listener.Err(), errUnsubscribed)
 	}
 	return d.majorityOf(errs)
 }
@@ -237,7 +239,7 @@ func (d *Driver) majorityOf(errs []error) error {
 	if failed <= d.minority() {
 		return nil
 	}
-	return d.unreached(errs, func(node int) bool { return errs[node] == nil })
+	return d.unreached(errs)
 }
 
 // agree makes sure, once, that all who use these locks keep them in the same way.
@@ -293,34 +295,14 @@ func (d *Driver) listen() {
 	}
 }
 
-// listening counts the nodes that can tell this process of a grant.
-func (d *Driver) listening() (up int) {
-	for _, n := range d.nodes {
-		if n.listener.Up() {
-			up++
-		}
-	}
-	return up
-}
-
-// await waits until a majority can tell this process of a grant, and a moment
-// longer for the others.
+// await waits until a majority can tell this process of a grant.
 func (d *Driver) await(ctx context.Context) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := newRound(d, func(any) (struct{}, error) { return struct{}{}, nil })
-	r.each = func(int, struct{}, error) {
-		if r.answered() == d.quorum {
-			time.AfterFunc(50*time.Millisecond, cancel)
-		}
-	}
-	r.enough = func() bool { return len(d.nodes)-r.pending-r.answered() > d.minority() }
+	r := newRound(d, readAny)
+	r.enough = func() bool { return r.answered() >= d.quorum || len(d.nodes)-r.pending-r.answered() > d.minority() }
 	err := r.do(ctx, func(n *node) (any, error) { return nil, n.listener.Await(waiting, d.life.Closing) })
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch {
-	case r.answered() >= d.quorum:
-		return nil
 	case d.life.Closed():
 		return driver.ErrClosed
 	case err != nil:

@@ -37,13 +37,19 @@ func (d *Driver) depart(w *waiter) {
 	delete(d.waiters, w.t.r.ID)
 }
 
-// settle notes that no proposal is under way any more.
-func (d *Driver) settle(w *waiter) {
+// change changes a waiter, if the ticket is still waited for, and has it look.
+func (d *Driver) change(id string, f func(w *waiter)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w.asking = false
-	w.absent = 0 // it was put in the queue
-	w.stir()
+	if w := d.waiters[id]; w != nil {
+		f(w)
+		w.stir()
+	}
+}
+
+// settle notes that no proposal is under way any more, and that the ticket is queued.
+func (d *Driver) settle(w *waiter) {
+	d.change(w.t.r.ID, func(w *waiter) { w.asking, w.absent = false, 0 })
 }
 
 func (w *waiter) stir() {
@@ -236,30 +242,9 @@ func (d *Driver) hear(node int, text string) {
 			d.ready(w, node, true)
 		}
 	case noticeGone:
-		d.removed(id, node)
+		d.change(id, func(w *waiter) { w.broken |= 1 << node })
 	case noticeLost:
 		d.hearLoss(node, id)
-	}
-}
-
-// removed notes that a node has removed a ticket though it waits.
-func (d *Driver) removed(id string, node int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if w := d.waiters[id]; w != nil {
-		w.broken |= 1 << node
-		w.stir()
-	}
-}
-
-// giveUp ends the wait for a ticket that Release is about to remove: it must not be
-// proposed again, nor removed before.
-func (d *Driver) giveUp(id string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if w := d.waiters[id]; w != nil {
-		w.released = true
-		w.stir()
 	}
 }
 
@@ -272,10 +257,9 @@ func (d *Driver) hearLoss(node int, text string) {
 	}
 	d.mu.Lock()
 	lost := false
-	if _, held := d.held[h.ID]; held {
-		d.losses[h.ID] |= 1 << node
-		if lost = bits.OnesCount64(d.losses[h.ID]) > d.minority(); lost {
-			delete(d.losses, h.ID)
+	if t := d.held[h.ID]; t != nil {
+		t.broken |= 1 << node
+		if lost = bits.OnesCount64(t.broken) > d.minority(); lost {
 			delete(d.held, h.ID)
 		}
 	}

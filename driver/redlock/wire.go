@@ -136,55 +136,29 @@ type answer struct {
 	outlook redisqueue.Outlook // queued
 }
 
-func texts(list []any) (all []string) {
-	for _, e := range list {
-		s, _ := e.(string)
-		all = append(all, s)
-	}
-	return all
-}
-
+// parseAcquire reads {what, now, n, flags, ids}; see redlock_acquire.lua.
 func parseAcquire(v any) (a answer, err error) {
-	list, ok := v.([]any)
-	if !ok || len(list) < 2 {
-		return a, redisqueue.Unexpected("acquire", v)
-	}
-	a.what, ok = list[0].(int64)
-	now, ok2 := list[1].(int64)
-	if !ok || !ok2 {
-		return a, redisqueue.Unexpected("acquire", v)
-	}
-	a.now = now
-	switch rest := list[2:]; a.what {
-	case holds:
-		a.ahead = texts(rest)
-		return a, nil
-	case blocked:
-		if len(rest) == 0 {
-			return a, nil
+	list, _ := v.([]any)
+	if len(list) == 5 {
+		ids, _ := list[4].([]any)
+		for _, id := range ids {
+			text, _ := id.(string)
+			a.ahead = append(a.ahead, text)
 		}
-		ids, crowded := rest[0].([]any)
-		a.foreign, a.ahead = !crowded, texts(ids)
-		return a, nil
-	case released:
-		return a, nil
-	case refused, known:
-		if len(rest) == 1 {
-			floor, ok := rest[0].(int64)
-			a.floor = uint64(floor) //nolint:gosec // numbers are positive
-			if ok {
-				return a, nil
-			}
-		}
+		list = list[:4]
+	}
+	n, err := redisqueue.Ints("acquire", list, 4)
+	if err != nil {
+		return a, err
+	}
+	a.what, a.now = n[0], n[1]
+	switch a.what {
 	case queued:
-		if len(rest) == 2 {
-			after, ok1 := rest[0].(int64)
-			flags, ok2 := rest[1].(int64)
-			a.outlook, a.ready = redisqueue.ParseOutlook(after, flags), flags&4 != 0
-			if ok1 && ok2 {
-				return a, nil
-			}
-		}
+		a.outlook, a.ready = redisqueue.ParseOutlook(n[2], n[3]), n[3]&4 != 0
+	case refused, known:
+		a.floor = uint64(n[2]) //nolint:gosec // numbers are positive
+	case blocked:
+		a.foreign = n[3]&2 != 0
 	}
-	return a, redisqueue.Unexpected("acquire", v)
+	return a, nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 const (
@@ -110,20 +112,14 @@ func (l *Listener) Close() {
 }
 
 func (l *Listener) run(ctx context.Context) {
-	delay := relisten
+	pause := retry.Backoff{First: relisten, Most: relistenTo}
 	for first := true; ctx.Err() == nil; first = false {
 		stood, err := l.listen(ctx, first)
 		l.down(err)
 		if stood {
-			delay = relisten
+			pause.Reset()
 		}
-		t := time.NewTimer(delay)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
-		delay = min(2*delay, relistenTo)
+		retry.Sleep(ctx, pause.Next(), nil)
 	}
 }
 

@@ -9,12 +9,13 @@ if id == '' then return -1 end -- its caller has given up before it was sent
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('00000' .. time[2], -6) -- now; '%.0f' takes longer than a command
 
 -- The last token is kept for all names together: it outlives every queue and
 -- costs one key. Where it is lost, the clock is ahead of it. Tokens have
 -- 16 digits, so that they are in order as strings, too.
 local function number()
-  local token = time[1] .. string.sub('00000' .. time[2], -6)
+  local token = stamp
   local last = call('SET', KEYS[2], token, 'GET')
   if last and last >= token then
     token = string.format('%.0f', last + 1)
@@ -27,21 +28,22 @@ end
 -- ends there does not pay for the functions of the general rule below. They leave to it
 -- what is not as usual: tombstones, shared waiters, a process that was taken for dead.
 local exclusive = want == 'x' or want == 'xw'
-local X, T, P = key .. ':x', key .. ':t', key .. ':p'
-local there = exclusive and call('EXISTS', key, X, key .. ':s', key .. ':d')
+local X, S, D, T, P = key .. ':x', key .. ':s', key .. ':d', key .. ':t', key .. ':p'
+-- EXISTS counts a key as often as it is named: 1 is the main key alone, 3 that and X.
+local there = exclusive and call('EXISTS', key, X, X, S, S, S, S, D, D, D, D)
 if there == 0 then
   local token = number()
   call('SET', key, 'locker ' .. id .. ' ' .. token .. ' ' .. token .. ' ' .. record, 'PX', ARGV[2])
   return token
 end
 if want == 'xw' then
-  local v, head, chan = redis.pcall('GET', key), call('ZRANGE', X, '0', '0')[1], string.match(record, '^%S+')
+  local v, head, chan = redis.pcall('GET', key), there == 3, string.match(record, '^%S+')
   local holder = type(v) == 'string' and string.match(v, '^locker[ ?](%S+) %d+ %d+ %S+ ')
   local till = tonumber(call('ZSCORE', P, chan) or now + 1)
-  if holder and holder ~= id and till > now and there == (head and 2 or 1) then
+  if holder and holder ~= id and till > now and (head or there == 1) then
     local token = number()
     if call('ZADD', X, 'NX', token, id) == 1 then -- else it is asked for again
-      call('HSET', T, id, string.format('%.0f ', now) .. record)
+      call('HSET', T, id, stamp .. ' ' .. record)
       if not head or till < now + 2500000 then -- as alive does, but not each time
         call('ZADD', P, string.format('%.0f', now + 3000000), chan)
         for _, k in ipairs({X, T, P}) do

@@ -5,11 +5,14 @@
 -- r for one that is larger than all that a majority has answered, k for one that is
 -- kept: the ticket has it on a majority; m for one that holds on a majority, and is
 -- to hold here as well.
--- Answers: {1, now, ids ahead...} it holds; {2, now, after, flags (see outlook; and 4 when
--- it may hold)} it is queued; {3, now} it is not, {3, now, 1} when another library keeps
--- no string there, {3, now, ids} when so many shared tickets are ahead; {0, now, floor} the number is too
--- small; {4, now, number} the ticket is known by that number, and this one was guessed;
--- {-1, now} the ticket was released before this request came.
+-- Answers {what, now, n, flags, ids}, where what is
+--   1  it holds; with a limit, ids are the shared tickets ahead
+--   2  it is queued; n and flags are as outlook has them, and 4 when it may hold
+--   3  it is not; flags is 2 when another library keeps no string there, and ids are the
+--      first shared tickets ahead, when so many are that it is they who are in the way
+--   0  the number is too small: it has to be above n
+--   4  the ticket is known by the number n, and this one was guessed
+--  -1  the ticket was released before this request came
 local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local call = redis.call
 local time = call('TIME')
@@ -49,10 +52,10 @@ local X, T, P = key .. ':rx', key .. ':rt', key .. ':rp'
 local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs', key .. ':rd')
 if there == 0 then
   local floor = refused(0)
-  if floor then return {0, now, floor} end
+  if floor then return {0, now, floor, 0} end
   call('HSET', KEYS[2], ARGV[5], ARGV[2])
   call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
-  return {1, now}
+  return {1, now, 0, 0}
 end
 if exclusive and mode == 'w' then
   local v, heads, mine = redis.pcall('GET', key), call('ZRANGE', X, '0', '1'), call('ZSCORE', X, id)
@@ -63,7 +66,7 @@ if exclusive and mode == 'w' then
     if not heads[2] then call('DEL', P, T) end
     if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end
     call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
-    return {1, now}
+    return {1, now, 0, 0}
   end
   local holder = type(v) == 'string' and string.match(v, '^redlock (%S+) %d+ %S+ %d+ %S+ ')
   local last = head and tonumber(call('ZREVRANGE', X, '0', '0', 'WITHSCORES')[2]) or 0
@@ -131,9 +134,7 @@ local function hold(v, ahead)
     call('DEL', P)
     if exclusive then call('DEL', T) end
   end
-  local answer = {1, now}
-  for _, a in ipairs(ahead or {}) do table.insert(answer, a) end
-  return answer
+  return {1, now, 0, 0, ahead}
 end
 
 -- crowd returns the first shared tickets ahead, as many as the limit, when it is they
@@ -154,11 +155,11 @@ local function crowd(v)
   return ids
 end
 
-if call('SISMEMBER', D, id) == 1 then return {-1, now} end
+if call('SISMEMBER', D, id) == 1 then return {-1, now, 0, 0} end
 local v = current()
 local known, held = mine(v)
 if known and known ~= number then
-  if origin == 'n' then return {4, now, known} end
+  if origin == 'n' then return {4, now, known, 0} end
   v, known, held = drop(v), nil, false
   reaped = true
 end
@@ -168,7 +169,7 @@ if not known then
   if not floor and taken() then floor = math.max(fence or now, tonumber(x or 0), tonumber(s or 0)) end
   if floor then
     if reaped then notify(v) end
-    return {0, now, floor}
+    return {0, now, floor, 0}
   end
 end
 local ok, ahead
@@ -186,12 +187,12 @@ if ok and mode ~= 'j' then
   if reaped then notify(current()) end
   return answer
 end
-if held then return {1, now} end
+if held then return {1, now, 0, 0} end
 if mode == 't' then
   if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
   notify(v)
-  if v == FOREIGN then return {3, now, 1} end
-  return {3, now, limit > 1 and crowd(v) or nil}
+  if v == FOREIGN then return {3, now, 0, 2} end
+  return {3, now, 0, 0, limit > 1 and crowd(v) or nil}
 end
 wait(exclusive, id, number, record)
 if reaped then notify(v, id) end

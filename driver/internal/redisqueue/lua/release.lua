@@ -26,7 +26,8 @@ if found and not ARGV[2] then
     if left > 0 and (call('PUBLISH', chan, string.format('g%.0f ', left) .. head) > 0 or grace == '0') then
       call('ZREM', X, head)
       call('HDEL', T, head)
-      call('SET', key, 'locker?' .. head .. string.format(' %.0f %.0f', heads[2], now) .. rest, 'PX', math.ceil(left))
+      local since = time[1] .. string.sub('00000' .. time[2], -6) -- '%.0f' takes longer than a command
+      call('SET', key, 'locker?' .. head .. ' ' .. heads[2] .. ' ' .. since .. rest, 'PX', math.ceil(left))
       if not heads[3] then call('DEL', P, T) end
       return 1
     end
