@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -14,117 +15,145 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if d.ctx.Err() != nil {
 		return driver.Grant{}, driver.ErrClosed
 	}
-	w := d.line.add(r)
-	g, standing, err := d.join(ctx, r, w)
+	w := d.waiters.add(r)
+	g, queued, err := d.take(ctx, r, w)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
-		d.sweepLater()
+		d.start(&d.waiters.sweeping, d.sweepOnAndOff)
 	}
-	if !standing {
-		d.line.remove(w, err == nil)
+	if !queued {
+		d.waiters.remove(w, err == nil)
 		if err == nil {
 			d.listenSoon()
 		}
-		return g, d.failed(ctx, err)
+		return g, err
 	}
 	if r.Joined != nil {
 		r.Joined()
 	}
 	d.listenSoon()
 	select {
-	case o := <-w.news:
-		return d.taken(ctx, r, o)
+	case o := <-w.outcome:
+		return d.granted(ctx, r, o)
 	case <-ctx.Done():
-		d.line.remove(w, false)
-		return driver.Grant{}, errors.Join(context.Cause(ctx), d.line.lastFault())
+		d.waiters.remove(w, false)
+		return driver.Grant{}, errors.Join(context.Cause(ctx), d.waiters.lastFault())
 	case <-d.ctx.Done():
-		d.line.remove(w, false)
+		d.waiters.remove(w, false)
 		return driver.Grant{}, driver.ErrClosed
 	}
 }
 
-// join asks for a ticket until it is granted, refused, or queued.
-func (d *Driver) join(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, standing bool, err error) {
+// take asks for a ticket until it is granted, refused, or queued.
+func (d *Driver) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
 	unanswered := false
 	for {
-		var (
-			rep   reply
-			asked time.Time
-		)
-		err = d.retry(ctx, true, func() (err error) {
-			asked = time.Time{}
-			rep, err = d.call(ctx, &asked, d.w.acquire, []byte(r.Name), r.ID, w.process, r.Shared, permits(r),
+		var sent time.Time
+		answer, err := retry(ctx, d, true, func() (string, error) {
+			sent = time.Time{}
+			answer, err := d.call(ctx, &sent, d.w.acquire, []byte(r.Name), r.ID, w.process, r.Shared, permits(r),
 				sqlline.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note), d.clock.deadline(ctx))
-			unanswered = unanswered || err != nil && !asked.IsZero() && !refused(err)
-			return err
+			unanswered = unanswered || err != nil && !sent.IsZero() && !refused(err)
+			return answer, err
 		})
 		if err == nil {
-			switch rep.words[0] {
-			case "n":
-				return g, false, driver.ErrNotAcquired
-			case "g":
-				token, err := rep.number(1)
-				return driver.Grant{Token: token, Asked: asked}, false, err
-			case "w":
-				due, err := rep.number(2)
-				if err == nil && !d.line.stands(w, time.Duration(due)*time.Microsecond) { //nolint:gosec // an hour at most
-					err = driver.ErrLost
-				}
-				d.keep()
-				return g, err == nil, err
-			case "t":
-				err = d.late(ctx, rep, asked)
-			case "p":
-				if err = d.register(ctx, w.process, asked); err == nil {
-					d.line.rejoin(w)
-				}
-			default:
-				return g, false, errReply
-			}
+			g, queued, err = d.taken(ctx, w, answer, sent)
 		}
-		if err != nil && !unanswered {
-			err = driver.NoTicket(err)
-		}
-		if err != nil {
+		switch {
+		case queued, g.Token > 0, errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost), errors.Is(err, errReply):
+			return g, queued, err
+		case err != nil && unanswered:
 			return g, false, err
+		case err != nil:
+			return g, false, driver.NoTicket(err)
 		}
 	}
 }
 
-// late takes the time from the answer to a request that came too late, or did not know
-// the time. The request is sent again while its context lasts.
-func (d *Driver) late(ctx context.Context, rep reply, asked time.Time) error {
-	now, err := rep.number(1)
-	if err == nil {
-		d.clock.set(int64(now), asked) //nolint:gosec // 63 bits
+// taken reads the answer to a request for a ticket. If there is neither a ticket nor an error, it is to be asked again.
+func (d *Driver) taken(ctx context.Context, w *waiter, answer string, sent time.Time) (g driver.Grant, queued bool, err error) {
+	var due, now int64
+	switch {
+	case scan(answer, "g %d", &g.Token):
+		g.Asked = sent
+	case answer == "n":
+		err = driver.ErrNotAcquired
+	case scan(answer, "w %d", &due):
+		queued = d.waiters.queued(w, time.Duration(due)*time.Microsecond)
+		if !queued {
+			err = driver.ErrLost
+		}
+		d.lookAfterWaiters()
+	case scan(answer, "t %d", &now): // sent again while its context lasts
+		d.clock.set(now, sent)
 		err = context.Cause(ctx)
+	case answer == "p":
+		if err = d.register(ctx, w.process, sent); err == nil {
+			d.waiters.rejoin(w)
+		}
+	default:
+		err = errReply
 	}
-	return err
+	return g, queued, err
 }
 
-// taken makes a grant of what a waiter was told.
+// granted makes a grant of a waiter's outcome.
 //
-// Who grants a waiting ticket gives it a lease of its TTL that ends sooner if
-// the ticket's process falls silent, so that one that has died does not hold
-// the line for a TTL. Its end is known from the last beat. For a core that
-// renews that is a provisional lease, which it renews in time; for others, for a ticket that
-// has to outlive its process, and when little of it is left, the lease is lengthened
-// before the grant is told.
-func (d *Driver) taken(ctx context.Context, r driver.Request, o outcome) (driver.Grant, error) {
+// A ticket that waited is granted a lease of its TTL which ends sooner if its process is silent, so that a process
+// that has died does not block the queue for a TTL. Its end is known from the heartbeat. For a core that renews,
+// that is a provisional lease, which it renews in time. For others, for a ticket that has to outlive its process,
+// and when little of it is left, the lease is extended before the grant is returned.
+func (d *Driver) granted(ctx context.Context, r driver.Request, o outcome) (driver.Grant, error) {
 	if o.err != nil {
 		return driver.Grant{}, o.err
 	}
-	claim := min(r.TTL, d.opts.liveness)
-	if r.Renewed && r.MinHold == 0 && time.Until(o.until) >= claim/2 {
-		g := driver.Grant{Token: o.token, Asked: o.until.Add(-claim)}
-		if claim < r.TTL {
-			g.Claim = claim
+	provisional := min(r.TTL, d.opts.liveness)
+	if r.Renewed && r.MinHold == 0 && time.Until(o.until) >= provisional/2 {
+		g := driver.Grant{Token: o.token, Asked: o.until.Add(-provisional)}
+		if provisional < r.TTL {
+			g.Claim = provisional
 		}
 		return g, nil
 	}
 	asked := time.Now()
 	if err := d.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {
-		d.line.letGo(r.ID)
+		d.waiters.forget(r.ID)
 		return driver.Grant{}, err
 	}
 	return driver.Grant{Token: o.token, Asked: asked}, nil
+}
+
+// A clock estimates the database's clock. A request for a ticket contains the time until which its sender waits for
+// the answer: the database does not execute one that the network, or a lock in the database, has held back for
+// longer. No exclusion rests on that. If the estimate is wrong, because the database's clock was set, the database
+// answers with its time and the request is sent again.
+type clock struct{ last atomic.Pointer[reading] }
+
+// A reading is what the database's clock said in the answer to a request that was sent at the given time.
+type reading struct {
+	micros int64
+	sent   time.Time
+}
+
+const (
+	// takeBound is how long a request for a ticket may be under way. The core removes the ticket of an unanswered
+	// request for longer than that.
+	takeBound = 10 * time.Second
+	// readingAge bounds how far the two clocks drift apart.
+	readingAge = 10 * time.Minute
+)
+
+func (c *clock) set(micros int64, sent time.Time) { c.last.Store(&reading{micros, sent}) }
+
+// deadline is when a request that is sent now is too late, in microseconds of the database's clock; 0 if that is not
+// known.
+func (c *clock) deadline(ctx context.Context) int64 {
+	r := c.last.Load()
+	if r == nil || time.Since(r.sent) > readingAge {
+		return 0
+	}
+	left := takeBound
+	if end, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(end))
+	}
+	return r.micros + (time.Since(r.sent) + left).Microseconds()
 }

@@ -65,7 +65,7 @@ func is(t *testing.T, err, want error) {
 	}
 }
 
-// waitFor waits for a condition that has to come about.
+// waitFor waits until a condition is true.
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
@@ -75,12 +75,12 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// queued waits until n tickets stand in line.
+// queued waits until n tickets are queued.
 func queued(t *testing.T, l *locker.Client, name string, n int) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("%d tickets in line", n), func() bool {
-		line, err := l.Inspect(t.Context(), name)
-		return err == nil && len(line.Tickets) == n
+	waitFor(t, fmt.Sprintf("%d tickets in the queue", n), func() bool {
+		queue, err := l.Inspect(t.Context(), name)
+		return err == nil && len(queue.Tickets) == n
 	})
 }
 

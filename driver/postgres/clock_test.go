@@ -91,9 +91,9 @@ func (s *steppedServer) step(by time.Duration) {
 	ok(s.t, os.Rename(s.file+".new", s.file))
 }
 
-// The leases are measured by the server's wall clock. A step forward ends them
-// early, and their holders are told by the next renewal; a step backward lengthens
-// them, and nobody is granted beside a holder. Acquisitions and tokens go on.
+// Leases are measured by the server's wall clock. A step forward ends them early, and their holders
+// learn of that from the next renewal. A step backward lengthens them, and nobody is granted beside a
+// holder. Acquisitions and tokens go on.
 func TestClockOfTheServerIsSet(t *testing.T) {
 	t.Parallel()
 	s := newSteppedServer(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// On a server that the environment names, the cases that kill it are left out. The
-// drivers sweep more often than they do by themselves, of which TestExpiredTicketsAreRemovedInTime
-// is the proof: two cases would wait for most of a minute.
+// On a server that the environment names, the cases that kill it are left out. The drivers sweep more often
+// than by default, since two cases would wait for most of a minute: TestExpiredTicketsAreRemovedInTime
+// proves the default.
 func TestConformance(t *testing.T) {
 	srv := testbed.Postgres(t, testbed.Faults(), testbed.OrExternal(), testbed.Args("-c", "max_connections=500"))
 	h := conformance.Harness{

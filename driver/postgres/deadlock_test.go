@@ -75,22 +75,22 @@ func (b deadlockBed) release(h driver.Hold) {
 	ok(b.t, b.d.Release(b.t.Context(), h))
 }
 
-// wait stands in line, and returns when it does; the channel has how it ended.
+// wait queues a ticket, and returns when it is queued; the channel has how the wait ended.
 func (b deadlockBed) wait(name, id string) <-chan error {
 	b.t.Helper()
-	standing, done := make(chan struct{}), make(chan error, 1)
-	r := driver.Request{Name: name, ID: id, TTL: time.Minute, Wait: true, Joined: func() { close(standing) }}
+	queued, done := make(chan struct{}), make(chan error, 1)
+	r := driver.Request{Name: name, ID: id, TTL: time.Minute, Wait: true, Joined: func() { close(queued) }}
 	go func() { _, err := b.d.Acquire(b.t.Context(), r); done <- err }()
 	select {
-	case <-standing:
+	case <-queued:
 	case err := <-done: // did not wait
 		done <- err
 	}
 	return done
 }
 
-// A session that takes what a statement of ours takes, the other way round: the
-// database ends ours, and it is run again.
+// Another session takes the locks that a statement of ours takes, in the opposite order: the database ends
+// our statement, and the driver sends it again.
 func TestDeadlock(t *testing.T) {
 	t.Parallel()
 	b := newDeadlockBed(t)
@@ -166,7 +166,7 @@ func TestDeadlock(t *testing.T) {
 	}
 }
 
-// The same for every write of every request, by a database that says so once.
+// The same for every write of every request, with a database that reports one deadlock.
 func TestDeadlockAnywhere(t *testing.T) {
 	b := newDeadlockBed(t)
 	b.exec(`CREATE SEQUENCE PREFIX_times`)

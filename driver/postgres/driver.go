@@ -5,27 +5,65 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
-// Defaults and bounds.
+// Driver takes tickets in a PostgreSQL database. See the package comment.
+type Driver struct {
+	opts  options
+	w     *wire
+	pool  *pgxpool.Pool
+	owned bool // the pool is ours to close
+	mode  pgx.QueryExecMode
+	clock clock // of the database
+	tell  func(driver.Hold, error)
+
+	unprepared atomic.Bool // prepared statements do not outlive a transaction here
+	strict     atomic.Bool // the database's default isolation has to be overridden
+	used       atomic.Bool // the tables were there
+	spare      chan spare  // the one spare connection, unless it is in use
+
+	creating    chan struct{} // see lock: one goroutine creates the tables,
+	registering chan struct{} // and one registers the process
+
+	waiters waiters
+
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	closed sync.Once
+	work   sync.WaitGroup
+}
+
+var (
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.BatchRenewer    = (*Driver)(nil)
+	_ driver.Lister          = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.LossNotifier    = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
+)
+
+// Defaults of the options.
 const (
 	DefaultPrefix   = "locker"
 	DefaultSchema   = "public"
 	DefaultLiveness = sqlline.DefaultLiveness
-
-	crashSlack = 500 * time.Millisecond // timers, the poller, a commit
 )
 
-// Option changes how New works with a database.
+// An Option changes a Driver. A nil Option does nothing.
 type Option func(*options)
 
 type options struct {
@@ -36,35 +74,30 @@ type options struct {
 	logger         *slog.Logger
 }
 
-// WithPrefix sets what the names of the tables, functions and channels begin
-// with; "locker" unless it is given. At most 40 bytes.
+// WithPrefix sets what the names of the tables, functions and channels begin with; "locker" unless it is given. At
+// most 40 bytes.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithSchema sets the database schema that holds them; "public" unless it is
-// given.
+// WithSchema sets the database schema that contains them; "public" unless it is given.
 func WithSchema(schema string) Option { return func(o *options) { o.schema = schema } }
 
-// WithLiveness sets how long a waiter may be silent before it loses its place in the
-// queue; 4 s unless it is given. An outage that is shorter costs no place. A
-// process that waits sends a heartbeat every quarter of it.
+// WithLiveness sets how long a waiting process may be silent before its tickets leave the queue; 4 s unless it is
+// given. A shorter outage costs no ticket. A process that waits sends a heartbeat every quarter of it.
 func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness = d } }
 
-// WithoutListen keeps the driver from opening a connection of its own to LISTEN
-// on. Grants are polled for, then. Behind a pooler (PgBouncer) this happens by itself;
-// the option saves the attempt.
+// WithoutListen keeps the driver from opening a connection of its own to LISTEN on. It polls for grants instead. Behind a
+// pooler (PgBouncer) it does so by itself; the option saves the attempt.
 func WithoutListen() Option { return func(o *options) { o.listen = false } }
 
-// WithoutCreate keeps the driver from creating its tables and functions when
-// they are not there; see Schema.
+// WithoutCreate keeps the driver from creating its tables and functions if they do not exist; see Schema.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
 
-// WithLogger has the client of a driver that [Open] makes log there what it meets: warnings
-// and notices of the database, and connections that failed. Unless set it logs nothing, since errors are
-// returned. New refuses it: a pool that is there already logs as its configuration says
-// (OnNotice, Tracer).
+// WithLogger makes a driver that [Open] makes log warnings and notices of the database, and connections that
+// failed. Unless it is given nothing is logged, since errors are returned. New refuses it: a pool logs as its own
+// configuration says (OnNotice, Tracer).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-func newOptions(opts []Option) (options, error) {
+func newOptions(opts []Option) (options, *wire, error) {
 	o := options{
 		prefix: DefaultPrefix, schema: DefaultSchema, liveness: DefaultLiveness,
 		listen: true, create: true, sweepEvery: sweepEvery,
@@ -74,57 +107,19 @@ func newOptions(opts []Option) (options, error) {
 			opt(&o)
 		}
 	}
-	return o, sqlline.CheckLiveness(o.liveness)
+	if err := sqlline.CheckLiveness(o.liveness); err != nil {
+		return o, nil, err
+	}
+	w, err := newWire(current, o.schema, o.prefix)
+	return o, w, err
 }
 
-// Driver takes tickets in a PostgreSQL database. See the package comment.
-type Driver struct {
-	opts   options
-	w      *wire
-	pool   *pgxpool.Pool
-	owned  bool // the pool is ours to close
-	mode   pgx.QueryExecMode
-	plain  atomic.Bool   // prepared statements do not outlive a transaction here
-	strict atomic.Bool   // the database's default isolation has to be overridden
-	side   chan sideConn // the one connection beside the pool, for when that is exhausted
-	create chan struct{} // held while the schema is being created
-	used   atomic.Bool   // the schema was there
-	clock  clock         // of the database
-
-	registering chan struct{} // held while the process is being made known
-
-	line     line
-	tell     func(driver.Hold, error)
-	sweeping atomic.Bool // the background task that sweeps runs
-
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	closed sync.Once
-	work   sync.WaitGroup
-}
-
-var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.LossNotifier = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
-)
-
-// New makes a driver over a pool, which it does not close. It does not reach
-// the database.
+// New makes a driver over a pool, which it does not close. It does not reach the database.
 func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 	if pool == nil {
 		return nil, errors.New("postgres: New: the pool is nil")
 	}
-	o, err := newOptions(opts)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: New: %w", err)
-	}
-	w, err := newWire(current, o.schema, o.prefix)
+	o, w, err := newOptions(opts)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: New: %w", err)
 	}
@@ -136,27 +131,21 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 
 func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 	d := &Driver{
-		opts: o, w: w, pool: pool,
-		mode: pool.Config().ConnConfig.DefaultQueryExecMode, side: make(chan sideConn, 1), create: make(chan struct{}, 1),
-		registering: make(chan struct{}, 1),
+		opts: o, w: w, pool: pool, mode: pool.Config().ConnConfig.DefaultQueryExecMode,
+		creating: make(chan struct{}, 1), registering: make(chan struct{}, 1), spare: make(chan spare, 1),
+		waiters: newWaiters(o.liveness),
 	}
-	d.side <- sideConn{} // none is open yet
+	d.spare <- spare{}
 	d.ctx, d.stop = context.WithCancel(context.Background())
-	d.line.init(o.liveness)
 	return d
 }
 
-// Schema returns the SQL that creates what the driver needs, or moves what an earlier version
-// has created to this one: for those whose program may not do so itself (WithoutCreate). It
-// has no transaction control of its own: run it in one transaction, as psql -1,
-// migration tools and an Exec without arguments do. It may be run again, which changes
+// Schema returns the SQL that creates what the driver needs, or upgrades what an earlier version has created. It is
+// for those whose program may not do that itself (WithoutCreate). It has no transaction control of its own: run it in
+// one transaction, as psql -1, migration tools and an Exec without arguments do. It may be run again, which changes
 // nothing and stops nobody. The package comment lists the rights that the program's user needs.
 func Schema(opts ...Option) (string, error) {
-	o, err := newOptions(opts)
-	if err != nil {
-		return "", fmt.Errorf("postgres: Schema: %w", err)
-	}
-	w, err := newWire(current, o.schema, o.prefix)
+	_, w, err := newOptions(opts)
 	if err != nil {
 		return "", fmt.Errorf("postgres: Schema: %w", err)
 	}
@@ -169,48 +158,118 @@ func (d *Driver) String() string {
 	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
 }
 
-// Bounds implements driver.Bounder.
+// slack is for timers, a poll and a commit.
+const slack = 500 * time.Millisecond
+
+// Bounds implements driver.Bounder. Waiters expire after their last heartbeat, and somebody looks.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
-		MinTTL: sqlline.MinTTL,
-		Crash:  ttl + crashSlack,
-		// The last beat, and until somebody looks.
-		Liveness: d.opts.liveness + d.opts.liveness/4 + crashSlack,
+		MinTTL: sqlline.MinTTL, Crash: ttl + slack,
+		Liveness: d.opts.liveness + d.heartbeatEvery() + slack,
 	}
 }
 
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
-// Close implements driver.Driver.
-func (d *Driver) Close() error {
-	d.closed.Do(d.shutDown)
-	return nil
+// Inspect implements driver.Driver.
+func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return retry(ctx, d, true, func() ([]driver.Ticket, error) {
+		return query(ctx, d, sending{}, rowInspected, d.w.inspect, []byte(name))
+	})
+}
+
+func rowInspected(row pgx.CollectableRow) (t driver.Ticket, err error) {
+	var token, permits, since, left int64
+	var owner, note []byte
+	err = row.Scan(&t.ID, &token, &owner, &note, &t.Shared, &permits, &t.Held, &since, &left)
+	t.Token = uint64(token) //nolint:gosec // the schema has them positive
+	t.Owner, t.Note = string(owner), string(note)
+	if permits != anyNumber {
+		t.Limit = int(permits)
+	}
+	t.Since = time.UnixMicro(since)
+	t.Remaining = time.Duration(left) * time.Microsecond
+	return t, err
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	return retry(ctx, d, true, func() ([]string, error) {
+		return query(ctx, d, sending{}, func(row pgx.CollectableRow) (string, error) {
+			name, err := pgx.RowTo[[]byte](row)
+			return string(name), err
+		}, d.w.list)
+	})
+}
+
+// Ping implements driver.Pinger. It asks for every right that acquiring and releasing need, and changes nothing. An
+// error names the rights that are missing.
+func (d *Driver) Ping(ctx context.Context) error {
+	_, err := retry(ctx, d, true, func() (struct{}, error) { return struct{}{}, d.checkRights(ctx, d.w.ping) })
+	if code(err) == codeDenied {
+		if all := d.checkRights(ctx, d.w.rights); code(all) == codeDenied {
+			err = all
+		}
+	}
+	return err
+}
+
+// checkRights is an error that names the rights that are missing, by a query for them.
+func (d *Driver) checkRights(ctx context.Context, sql string) error {
+	lacks, err := query(ctx, d, sending{}, pgx.RowTo[*string], sql)
+	if err == nil && lacks[0] != nil && *lacks[0] != "" {
+		return &pgconn.PgError{
+			Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: codeDenied,
+			Message: "permission denied: the role needs " + *lacks[0],
+		}
+	}
+	return err
+}
+
+// ServerVersion implements driver.ServerVersioner.
+func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
+	err = d.with(ctx, false, func(c *pgx.Conn) error {
+		return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
+	})
+	if err != nil {
+		return "", d.explain(ctx, err)
+	}
+	version, _, _ = strings.Cut(version, " ") // (Debian 15.14-1.pgdg12+1)
+	return "PostgreSQL " + version, nil
+}
+
+// start starts a background task, unless running says that it runs, or the driver is closed.
+func (d *Driver) start(running *bool, task func()) {
+	d.waiters.mu.Lock()
+	defer d.waiters.mu.Unlock()
+	if !*running && d.ctx.Err() == nil {
+		*running = true
+		d.work.Go(task)
+	}
 }
 
 // closeBound is how long Close waits for a database that does not answer.
 const closeBound = 100 * time.Millisecond
 
-func (d *Driver) shutDown() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-	defer cancel()
-	d.line.mu.Lock() // under which goroutines are started
-	d.stop()
-	d.line.mu.Unlock()
-	within(ctx, d.work.Wait)
-	if process, ok := d.line.unregister(true); ok {
-		_ = d.exec(ctx, d.w.leave, process) // if not reached, it expires
-	}
-	select {
-	case c := <-d.side:
-		if c.Conn != nil {
-			hangUp(context.Background(), c.Conn)
+// Close implements driver.Driver.
+func (d *Driver) Close() error {
+	d.closed.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+		defer cancel()
+		d.waiters.mu.Lock() // see start
+		d.stop()
+		d.waiters.mu.Unlock()
+		within(ctx, d.work.Wait)
+		if process, known := d.waiters.leave(); known {
+			d.leave(ctx, process)
 		}
-	default: // who uses it closes it
-	}
-	if d.owned {
-		within(ctx, d.pool.Close) // waits for requests that are under way: they end with their contexts
-	}
+		d.closeSpare()
+		if d.owned {
+			within(ctx, d.pool.Close) // waits for requests that are under way: they end with their contexts
+		}
+	})
+	return nil
 }
 
 // within runs f, and waits for it until ctx ends.

@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A request that fails because its context is over says so, also when the deadline
-// of the connection, which is the same, was noticed first.
+// A request that fails because its context has ended says so, even if the deadline of the connection, which is
+// the same, was noticed first.
 func TestEndOfTheContextIsTold(t *testing.T) {
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	_, err := d.Inspect(t.Context(), "a")

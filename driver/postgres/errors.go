@@ -12,63 +12,61 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// These are raised by the schema's functions.
+// These are raised by the functions of the schema.
 const (
 	codeIsolation = "LK001" // the transaction is not READ COMMITTED
-	codeAgain     = "LK002" // the queue changed, or a lease ended, meanwhile: try again
+	codeChanged   = "LK002" // the queue changed, or a lease ended, meanwhile: try again
 )
 
-// These are raised by a replica, the first also by a transaction that may not write, the
-// second when a transaction is begun that is to write.
+// These are raised by a replica, the first also by a transaction that may not write, the second when a transaction
+// that is to write begins.
 const (
 	codeReadOnly = "25006"
 	codeReplica  = "0A000"
 )
 
-// code is the SQLSTATE of an error; "" if it is not the database's.
+const codeDenied = "42501"
+
+// code is the SQLSTATE of an error; "" if the error is not the database's.
 func code(err error) string {
-	if err == nil {
-		return ""
-	}
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if err != nil && errors.As(err, &pg) {
 		return pg.Code
 	}
 	return ""
 }
 
-// undone reports whether the database says, or it is plain, that a statement
-// had no effect and may succeed if it is run again: a deadlock, a
-// serialization failure, a lock or statement timeout, a server that starts,
-// stops or is a replica for the moment, too many connections.
+// isConnect reports whether no connection could be opened.
+func isConnect(err error) bool {
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect)
+}
+
+// undone reports whether a statement certainly had no effect, and may succeed if it is sent again: after a deadlock, a
+// serialization failure, a lock or statement timeout, too many connections, or if the server is starting,
+// stopping or a replica for the moment.
 func undone(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		var connect *pgconn.ConnectError
-		return pgconn.SafeToRetry(err) && !errors.As(err, &connect)
-	}
-	switch pg.Code {
-	case codeAgain, "40001", "40P01", "55P03", "57014", codeReadOnly, codeReplica, "57P03", "53300":
+	switch code(err) {
+	case codeChanged, "40001", "40P01", "55P03", "57014", codeReadOnly, codeReplica, "57P03", "53300":
 		return true
+	case "":
+		return pgconn.SafeToRetry(err) && !isConnect(err)
 	}
 	return false
 }
 
-// interrupted reports whether the way to the database broke: what was asked
-// may or may not have been done.
+// interrupted reports whether the connection broke: the statement may have been executed or not.
 func interrupted(err error) bool {
 	switch code(err) {
 	case "57P01", "57P02", "57P05":
 		return true
 	case "":
-		var connect *pgconn.ConnectError
-		return err != nil && !errors.As(err, &connect) && !errors.Is(err, errReply) && !errors.Is(err, driver.ErrClosed)
+		return err != nil && !isConnect(err) && !errors.Is(err, errReply) && !errors.Is(err, driver.ErrClosed)
 	}
 	return false
 }
 
-// refused reports whether a statement that was sent, or was about to be, certainly had
-// no effect: the database said so, or nothing was sent.
+// refused reports whether a statement certainly had no effect: the database said so, or it was not sent.
 func refused(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -77,15 +75,9 @@ func refused(err error) bool {
 	return pgconn.SafeToRetry(err) || isConnect(err)
 }
 
-func isConnect(err error) bool {
-	var connect *pgconn.ConnectError
-	return errors.As(err, &connect)
-}
-
-// unavailable reports whether an error means that the database does not answer, or
-// refuses everybody: connections (08), resources such as connections and disk (53), a
-// server that starts, stops or crashes, or that does not take writes. Network errors
-// the core knows itself.
+// unavailable reports whether the database does not answer, or refuses everybody: connections (08), resources such
+// as connections and disk (53), a server that starts, stops or crashes, or that does not take writes. Network
+// errors the core knows itself.
 func unavailable(err error) bool {
 	switch c := code(err); c {
 	case "57P01", "57P02", "57P03", "57P05", codeReadOnly, codeReplica:
@@ -98,9 +90,8 @@ func unavailable(err error) bool {
 	}
 }
 
-// failed is the error of a request; of one that was ended by Close it is
-// ErrClosed.
-func (d *Driver) failed(ctx context.Context, err error) error {
+// explain marks the error of a request for the core; of a request that was ended by Close it is ErrClosed.
+func (d *Driver) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -113,39 +104,38 @@ func (d *Driver) failed(ctx context.Context, err error) error {
 }
 
 const (
-	retryFirst = 5 * time.Millisecond
-	retryMost  = 250 * time.Millisecond
-	interrupts = 3 // tries after a broken connection, before the error is the caller's
+	firstBackoff   = 5 * time.Millisecond
+	longestBackoff = 250 * time.Millisecond
+	interruptions  = 3 // after which the error is the caller's
 )
 
-// retry runs f until it succeeds or fails for good. A request that may safely
-// be asked twice is asked again after its connection broke.
-func (d *Driver) retry(ctx context.Context, twice bool, f func() error) error {
+// retry calls f until it succeeds or fails for good, and explains its error. A request that may be sent twice
+// is sent again after its connection broke.
+func retry[T any](ctx context.Context, d *Driver, twice bool, f func() (T, error)) (answer T, err error) {
 	broken := 0
-	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
-		err := f()
-		if err == nil {
-			return nil
+	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
+		if answer, err = f(); err == nil {
+			return answer, nil
 		}
 		if end := ended(ctx); end != nil {
-			return errors.Join(end, err)
+			return answer, d.explain(ctx, errors.Join(end, err))
 		}
 		again := undone(err)
 		if !again && twice && interrupted(err) {
 			broken++
-			again = broken <= interrupts
+			again = broken <= interruptions
 		}
 		if !again {
-			return err
+			return answer, d.explain(ctx, err)
 		}
-		if !d.pause(ctx, delay) {
-			return errors.Join(context.Cause(ctx), err)
+		if !d.pause(ctx, backoff) {
+			return answer, d.explain(ctx, errors.Join(context.Cause(ctx), err))
 		}
 	}
 }
 
-// ended is why ctx is over; nil while it lasts. A connection has the deadline of ctx as its
-// own, and may notice it a moment sooner.
+// ended is why ctx is over; nil while it lasts. A connection that is being opened has the deadline of ctx, and may
+// notice it a moment sooner.
 func ended(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		select {
@@ -168,4 +158,16 @@ func (d *Driver) pause(ctx context.Context, delay time.Duration) bool {
 	case <-d.ctx.Done():
 	}
 	return false
+}
+
+// lock takes what one goroutine at a time may have. It gives it back by receiving from c.
+func (d *Driver) lock(ctx context.Context, c chan struct{}) error {
+	select {
+	case c <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-d.ctx.Done():
+		return driver.ErrClosed
+	}
 }

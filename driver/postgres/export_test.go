@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Sweep is what a driver does now and then.
+// Sweep sweeps once.
 func (d *Driver) Sweep(ctx context.Context) (busy int64, err error) { return d.sweep(ctx) }
 
 // SweepEvery changes the interval of a driver that was not used yet.
@@ -18,13 +18,13 @@ func (d *Driver) SweepEvery(every time.Duration) { d.opts.sweepEvery = every }
 // Code is the SQLSTATE of an error.
 func Code(err error) string { return code(err) }
 
-// Create is what a driver does when a statement failed for want of the schema.
+// Create is what a driver does when a statement did not find the tables.
 func (d *Driver) Create(ctx context.Context, missing error) error {
 	d.used.Store(false) // as that of a program that has just started
 	return d.createSchema(ctx, missing)
 }
 
-// ConnConfig is what a driver connects by.
+// ConnConfig is how a driver connects.
 func ConnConfig(d driver.Driver) *pgx.ConnConfig { return d.(*Driver).pool.Config().ConnConfig }
 
 // Version is the suffix of the functions' names.
@@ -39,7 +39,7 @@ func NewEdition(version, hash string) Edition { return edition{version, hash} }
 // Current is the edition of this package.
 var Current = current
 
-// Become makes of a driver that was not used yet one of another edition.
+// Become changes the edition of a driver that was not used yet.
 func (d *Driver) Become(e Edition) {
 	d.w, _ = newWire(e, d.opts.schema, d.opts.prefix) // both were checked
 }

@@ -63,7 +63,7 @@ func (p *pair) failOver() {
 }
 
 // With synchronous replication a failover loses nothing: the holder keeps its
-// lock, and who waits gets it afterwards.
+// lock, and the waiter gets it afterwards.
 func TestFailoverKeepsLocks(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -78,10 +78,10 @@ func TestFailoverKeepsLocks(t *testing.T) {
 	p.failOver()
 	ok(t, k.Err())
 	ok(t, extend(t, k))
-	line, err := holder.Inspect(t.Context(), "a")
+	queue, err := holder.Inspect(t.Context(), "a")
 	ok(t, err)
-	if len(line.Tickets) == 0 || line.Tickets[0].Token != k.Token() || !line.Tickets[0].Held {
-		t.Fatalf("after the failover the line is %+v, want one that %d holds", line.Tickets, k.Token())
+	if len(queue.Tickets) == 0 || queue.Tickets[0].Token != k.Token() || !queue.Tickets[0].Held {
+		t.Fatalf("after the failover the queue is %+v, want one that %d holds", queue.Tickets, k.Token())
 	}
 	ok(t, k.Release(t.Context()))
 	next := got(t, w)
@@ -91,8 +91,7 @@ func TestFailoverKeepsLocks(t *testing.T) {
 	ok(t, next.Release(t.Context()))
 }
 
-// extend renews a lock, through the moments in which each connection of a pool
-// finds out that it is broken.
+// extend renews a lock. It tries again until every broken connection of the pool was noticed.
 func extend(t *testing.T, k *locker.Lock) (err error) {
 	t.Helper()
 	for range 20 {
@@ -105,9 +104,8 @@ func extend(t *testing.T, k *locker.Lock) (err error) {
 	return err
 }
 
-// With asynchronous replication a failover loses the locks that the standby had
-// not heard of: their holders are told, others are granted the name, and
-// their tokens are higher all the same. What the standby knew of goes on.
+// With asynchronous replication a failover loses the locks that were not replicated: their holders learn
+// of that, others are granted the name, and their tokens are still higher. Locks that were replicated go on.
 func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -13,9 +13,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A database whose disk is full refuses to write: that is said, and soon; who
-// waits is refused too, who holds goes on, and all is well when there is room
-// again.
+// A database whose disk is full refuses to write. Acquire soon returns that error, also for a name that is
+// held. The holder keeps its lock, and everything works again when there is space.
 func TestDiskFull(t *testing.T) {
 	prefix := unique()
 	d, pool := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))

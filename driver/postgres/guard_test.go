@@ -10,8 +10,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A lock that ends while a transaction that it guards is open: that costs nobody
-// any time, who is next is granted when the transaction ends, and not before.
+// A lock is released or broken while a transaction that it guards is open: nobody has to wait for that, and
+// the next ticket is granted when the transaction ends, and not before.
 func TestEndOfAGuardedLock(t *testing.T) {
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	l := newLocker(t, d)
@@ -99,7 +99,7 @@ func TestEndOfAGuardedLock(t *testing.T) {
 	}
 }
 
-// The usual: the transaction ends, and then the lock is released, as fast as any.
+// Usually the transaction ends first: then the release removes the row.
 func TestReleaseAfterGuard(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))

@@ -15,8 +15,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A standoff is a line of the name "a" with a holder and waiters that no
-// program stands behind, and what others are about to do to it.
+// A standoff is the queue of the name "a" with a holder and waiters that belong to no
+// program, and what others are about to do to it.
 type standoff struct {
 	t      *testing.T
 	prefix string
@@ -35,7 +35,7 @@ func newStandoff(t *testing.T, waiters ...string) *standoff {
 	g, err := s.d.Acquire(t.Context(), r)
 	ok(t, err)
 	s.holder = r.Hold(g.Token)
-	s.ask(s.p, "beat"+postgres.Version+"(7, 60000000, true)")
+	s.ask(s.p, "heartbeat"+postgres.Version+"(7, 60000000, true)")
 	for _, id := range waiters {
 		s.join(s.p, id)
 	}
@@ -61,7 +61,7 @@ func (s *standoff) join(q queryer, id string) {
 	}
 }
 
-// begin opens a transaction, in which somebody has got half-way.
+// begin opens a transaction, in which a request is under way.
 func (s *standoff) begin() pgx.Tx {
 	s.t.Helper()
 	tx, err := s.p.Begin(s.t.Context())
@@ -70,10 +70,10 @@ func (s *standoff) begin() pgx.Tx {
 	return tx
 }
 
-// blocked waits until a call of a function of the schema waits for somebody.
+// blocked waits until a call of a function of the schema waits for a lock.
 func (s *standoff) blocked(function string) {
 	s.t.Helper()
-	waitFor(s.t, function+" waits for somebody", func() (waits bool) {
+	waitFor(s.t, function+" waits for a lock", func() (waits bool) {
 		ok(s.t, s.p.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
 			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_' || $2 || '%')`, s.prefix, function+postgres.Version).Scan(&waits))
 		return waits
@@ -90,25 +90,25 @@ func (s *standoff) release(h driver.Hold) <-chan error {
 	return c
 }
 
-// line checks who holds and who waits, in order.
-func (s *standoff) line(want string) {
+// queue checks who holds and who waits, in order.
+func (s *standoff) queue(want string) {
 	s.t.Helper()
 	ts, err := s.d.Inspect(s.t.Context(), "a")
 	ok(s.t, err)
 	var ids []string
 	for i, t := range ts {
 		if t.Held != (i == 0) {
-			s.t.Errorf("%s held: %v, in place %d", t.ID, t.Held, i)
+			s.t.Errorf("%s held: %v, at position %d", t.ID, t.Held, i)
 		}
 		ids = append(ids, t.ID)
 	}
 	if got := strings.Join(ids, " "); got != want {
-		s.t.Errorf("the line is %q, want %q", got, want)
+		s.t.Errorf("the queue is %q, want %q", got, want)
 	}
 }
 
-// A release does without the lock of the name while nobody stands behind. One
-// that meets somebody who is just joining waits, and then hands over.
+// A release does without the lock of the name while nobody waits. One that meets somebody who
+// is just queueing waits for that, and then grants the ticket.
 func TestReleaseMeetsAJoin(t *testing.T) {
 	s := newStandoff(t)
 	tx := s.begin()
@@ -117,59 +117,59 @@ func TestReleaseMeetsAJoin(t *testing.T) {
 	s.blocked("release")
 	ok(t, tx.Commit(t.Context()))
 	ok(t, <-released)
-	s.line("joining")
+	s.queue("joining")
 }
 
-// One that sees somebody behind hands over to that one, whoever is just joining.
+// A release that sees a waiter grants that one, and does not wait for those who are just queueing.
 func TestReleaseDoesNotWaitForAJoin(t *testing.T) {
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
 	s.join(tx, "joining")
 	ok(t, <-s.release(s.holder))
-	s.line("one two")
+	s.queue("one two")
 	ok(t, tx.Commit(t.Context()))
-	s.line("one two joining")
+	s.queue("one two joining")
 	ok(t, <-s.release(driver.Hold{Name: "a", ID: "one"}))
-	s.line("two joining")
+	s.queue("two joining")
 }
 
-// Who is to be handed over to leaves at that moment: the next is.
+// The waiter that is being granted leaves at that moment: the next one is granted.
 func TestReleaseMeetsACancel(t *testing.T) {
 	for name, waiters := range map[string][]string{"another waits": {"one", "two"}, "nobody else": {"one"}} {
 		t.Run(name, func(t *testing.T) {
 			s := newStandoff(t, waiters...)
 			tx := s.begin()
-			if answer := s.ask(tx, "release"+postgres.Version+"('a', 'one', 7, true)"); answer != "r" {
+			if answer := s.ask(tx, "release"+postgres.Version+"('a', 'one', 7)"); answer != "r" {
 				t.Fatalf("the answer to who leaves is %q", answer)
 			}
 			released := s.release(s.holder)
 			s.blocked("release")
 			ok(t, tx.Commit(t.Context()))
 			ok(t, <-released)
-			s.line(strings.Join(waiters[1:], " "))
+			s.queue(strings.Join(waiters[1:], " "))
 		})
 	}
 }
 
-// Who leaves is handed over to at that moment: it leaves all the same.
+// A waiter that is leaving is granted at that moment: it leaves all the same.
 func TestCancelMeetsARelease(t *testing.T) {
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
-	if answer := s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7, false)"); !strings.HasPrefix(answer, "r\ng one ") {
+	if answer := s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7)"); !strings.HasPrefix(answer, "r\ng one ") {
 		t.Fatalf("the answer to the release is %q", answer)
 	}
 	left := s.release(driver.Hold{Name: "a", ID: "one"})
 	s.blocked("release")
 	ok(t, tx.Commit(t.Context()))
 	ok(t, <-left)
-	s.line("two")
+	s.queue("two")
 }
 
-// Who is handed over to asks again at that moment: it has one ticket still.
+// A waiter that is being granted sends its request again at that moment: it still has one ticket.
 func TestAskedAgainMeetsARelease(t *testing.T) {
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
-	s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7, false)")
+	s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7)")
 	again := make(chan struct{})
 	go func() {
 		defer close(again)
@@ -185,16 +185,16 @@ func TestAskedAgainMeetsARelease(t *testing.T) {
 	}
 	ok(t, tx.Commit(t.Context()))
 	<-again
-	s.line("one two")
+	s.queue("one two")
 }
 
-// A holder whose lease is over hands over, too, and is told of its loss.
+// The release of a holder whose lease is over grants the next, too, and says that the lock was lost.
 func TestReleaseTooLate(t *testing.T) {
 	s := newStandoff(t, "one")
 	_, err := s.p.Exec(t.Context(), "UPDATE "+s.prefix+"_tickets SET expires_at = clock_timestamp() WHERE id = 'holder'")
 	ok(t, err)
 	is(t, <-s.release(s.holder), driver.ErrLost)
-	s.line("one")
+	s.queue("one")
 	is(t, <-s.release(s.holder), driver.ErrLost)
-	s.line("one")
+	s.queue("one")
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A request for a ticket that the network delivers after its caller has given
-// up takes no ticket.
+// A request for a ticket that the network delivers after its caller has given up takes no ticket.
 func TestLateRequestTakesNoTicket(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	proxy, prefix := srv.Proxy(t), unique()
@@ -51,8 +50,7 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 	}
 }
 
-// A request that waits inside the database for longer than its caller does
-// takes no ticket either.
+// Nor does a request that waits inside the database for longer than its caller.
 func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -84,8 +82,8 @@ func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	}
 }
 
-// A request whose answer was lost has taken the ticket: the error does not say that it
-// left none, though what was asked afterwards was refused.
+// A request whose answer was lost has taken the ticket: the error does not say that it left none, although
+// the next request was refused.
 func TestLostAnswerLeavesATicket(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	proxy, prefix := srv.Proxy(t), unique()

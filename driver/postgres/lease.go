@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,54 +17,45 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
-// mostAtOnce is the number of leases that one statement renews.
-const mostAtOnce = 5000
+// renewMost is the number of leases that one statement renews.
+const renewMost = 5000
 
 // RenewAll implements driver.BatchRenewer.
-func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	errs := make([]error, len(rs))
-	for from := 0; from < len(rs); from += mostAtOnce {
-		to := min(from+mostAtOnce, len(rs))
-		d.renewSome(ctx, rs[from:to], errs[from:to])
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) (errs []error) {
+	for some := range slices.Chunk(rs, renewMost) {
+		errs = append(errs, d.renew(ctx, some)...)
 	}
 	return errs
 }
 
-func (d *Driver) renewSome(ctx context.Context, rs []driver.Renewal, errs []error) {
+func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	var (
 		names         = make([][]byte, len(rs))
 		slots, tokens = make([]int64, len(rs)), make([]int64, len(rs))
 		ids           = make([]string, len(rs))
 		ttls          = make([]int64, len(rs))
-		there         = make([]bool, len(rs))
+		errs          = make([]error, len(rs))
 	)
 	for i, r := range rs {
 		names[i], ids[i], ttls[i] = []byte(r.Name), r.ID, sqlline.Micros(r.TTL)
 		slots[i], tokens[i] = slot(r.Hold), int64(r.Token) //nolint:gosec // tokens are bigints
+		errs[i] = driver.ErrLost
 	}
-	err := d.retry(ctx, true, func() error {
-		clear(there)
-		return d.query(ctx, true, nil, func(rows pgx.Rows) error {
-			var i int64
-			if err := rows.Scan(&i); err != nil {
-				return err
-			}
-			if i >= 1 && i <= int64(len(there)) {
-				there[i-1] = true
-			}
-			return nil
-		}, d.w.renew, names, slots, tokens, ids, ttls)
+	renewed, err := retry(ctx, d, true, func() ([]int, error) {
+		return query(ctx, d, sending{}, pgx.RowTo[int], d.w.renew, names, slots, tokens, ids, ttls)
 	})
-	err = d.failed(ctx, err)
+	for _, i := range renewed {
+		errs[i-1] = nil
+	}
 	for i, r := range rs {
 		switch {
 		case err != nil:
 			errs[i] = err
-		case !there[i]:
-			errs[i] = driver.ErrLost
-			d.line.letGo(r.ID)
+		case errs[i] != nil:
+			d.waiters.forget(r.ID)
 		}
 	}
+	return errs
 }
 
 // Release implements driver.Driver.
@@ -70,25 +63,26 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
-	var rep reply
-	locks := h.Shared || d.line.waited(h.ID)
-	err := d.retry(ctx, false, func() (err error) {
-		if !locks {
-			rep, err = d.call(ctx, nil, d.w.releaseFirst, []byte(h.Name), h.ID, d.line.current())
-			if err != nil || rep.words[0] != "q" {
-				return err
-			}
-			locks = true // whoever waited has left, or a reader is next, or it is not there
-		}
-		rep, err = d.call(ctx, nil, d.w.release, []byte(h.Name), h.ID, d.line.current(), true)
-		return err
-	})
-	d.line.letGo(h.ID) // not sooner: what is not held here is an orphan
-	if err != nil {
-		d.line.missed() // grants that were in the answer
-		return d.failed(ctx, err)
+	return d.remove(ctx, h.ID, d.w.release, []byte(h.Name), h.ID, d.waiters.current())
+}
+
+// Break implements driver.Breaker.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	if token == 0 || token > math.MaxInt64 { // no ticket has such a number
+		return driver.ErrLost
 	}
-	if rep.words[0] == "l" {
+	return d.remove(ctx, "", d.w.breaks, []byte(name), int64(token), d.waiters.current())
+}
+
+// remove calls a function that removes a ticket, whose ID is given if it may be held here.
+func (d *Driver) remove(ctx context.Context, id, sql string, args ...any) error {
+	answer, err := retry(ctx, d, false, func() (string, error) { return d.call(ctx, nil, sql, args...) })
+	d.waiters.forget(id) // not sooner: what is not held here is an orphan
+	if err != nil {
+		d.waiters.mayHaveMissed() // grants in the answer
+		return err
+	}
+	if answer == "l" {
 		return driver.ErrLost
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,85 +13,83 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The listener is the goroutine that has the one connection on which this
-// process is told of grants and losses. It runs while something is held or
-// waited for. The connection is its own: one of the user's pool would be
-// missing there. It listens only on a session of the server that is its own: what a
-// pooler (PgBouncer) stands for is shared out with each transaction, and a LISTEN would
-// stay on it for others.
+// The listener is the background task that is notified of grants and losses. It runs while something is held or
+// waited for, on a connection outside the pool. It listens only on a session of the server that
+// is its own: the sessions behind a pooler (PgBouncer) are shared by transactions of all its clients, and a LISTEN
+// would stay on them.
 const (
-	listenIdle   = 30 * time.Second      // runs on for so long after the last use
-	listenBound  = 10 * time.Second      // for connecting
-	listenFirst  = 20 * time.Millisecond // between two connections
-	listenMost   = time.Second
-	listenPooled = time.Minute // before it is tried again where there is a pooler
+	listenIdle      = 30 * time.Second // how long it runs on
+	listenBound     = 10 * time.Second // for connecting
+	firstReconnect  = 20 * time.Millisecond
+	longestBreak    = time.Second // between two connections
+	longestIfPooled = time.Minute
 )
 
 // errPooled says that a connection does not end at the server's session.
-var errPooled = errors.New("a pooler stands between")
+var errPooled = errors.New("a pooler is on the way")
+
+// errRemoved is why a lock is lost whose ticket somebody has broken.
+var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
 // channel is the name of this driver's notification channel.
 func (d *Driver) channel() string {
-	return d.w.channel + strconv.FormatInt(d.line.current()/incarnations, 16)
+	return d.w.channel + strconv.FormatInt(d.waiters.current()/processIDs, 16)
 }
 
-// listenSoon starts the listener unless it runs.
+// listenSoon starts the listener, unless it runs.
 func (d *Driver) listenSoon() {
-	if !d.opts.listen {
-		return
+	if d.opts.listen {
+		d.start(&d.waiters.listening, d.listen)
 	}
-	l := &d.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.listening || d.ctx.Err() != nil {
-		return
-	}
-	l.listening = true
-	d.work.Go(d.listen)
 }
 
 func (d *Driver) listen() {
-	for delay := listenFirst; ; delay = min(2*delay, listenMost) {
+	for backoff := firstReconnect; ; backoff = min(2*backoff, longestBreak) {
 		began := time.Now()
 		err := d.listenOnce()
-		d.line.mu.Lock()
-		heard := d.line.live
-		d.line.live = false
-		d.line.mu.Unlock()
-		signal(d.line.wake)
+		heard := d.waiters.setHearing(false)
 		switch {
 		case err == nil: // idle
 			return
 		case errors.Is(err, errPooled):
-			delay = listenPooled
+			backoff = longestIfPooled
 		case heard && time.Since(began) > time.Second:
-			delay = listenFirst
+			backoff = firstReconnect
 		}
-		if !d.pause(d.ctx, delay) || d.stopListening() {
+		if !d.pause(d.ctx, backoff) || d.waiters.stopListening() {
 			return
 		}
 	}
 }
 
-// stopListening reports whether nothing was held or waited for in a while.
-func (d *Driver) stopListening() bool {
-	l := &d.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.held)+len(l.waiters) > 0 || time.Since(l.used) < listenIdle {
+// setHearing records whether notifications arrive, and returns whether they did. Before they did, some may
+// have been missed.
+func (ws *waiters) setHearing(hearing bool) (before bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	before, ws.hearing = ws.hearing, hearing
+	ws.missed = ws.missed || hearing
+	signal(ws.changed)
+	return before
+}
+
+// stopListening ends the listener if nothing was held or waited for in a while.
+func (ws *waiters) stopListening() bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if len(ws.held)+len(ws.byID) > 0 || time.Since(ws.used) < listenIdle {
 		return false
 	}
-	l.listening, l.live = false, false
+	ws.listening, ws.hearing = false, false
 	return true
 }
 
-// listenOnce listens on one connection until it breaks, or returns nil when
-// nothing was held or waited for in a while.
+// listenOnce listens on one connection until it breaks, or returns nil when nothing was held or waited for in a while.
 func (d *Driver) listenOnce() error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
 	select {
-	case <-d.line.kick: // meant an older connection
+	case <-d.waiters.reconnect: // meant an older connection
 	default:
 	}
 	c, err := d.listenConn(ctx)
@@ -102,27 +99,27 @@ func (d *Driver) listenOnce() error {
 	defer hangUp(context.WithoutCancel(ctx), c)
 	d.work.Go(func() {
 		select {
-		case <-d.line.kick:
+		case <-d.waiters.reconnect:
 			cancel()
 		case <-ctx.Done():
 		}
 	})
-	d.line.hears()
+	d.waiters.setHearing(true)
 	for {
-		n, err := d.await(ctx, c, listenIdle)
+		n, err := await(ctx, c, listenIdle)
 		switch {
 		case err != nil:
 			return err
 		case n != nil:
-			d.notice(n.Payload)
-		case d.stopListening():
+			d.notified(n.Payload)
+		case d.waiters.stopListening():
 			return nil
 		}
 	}
 }
 
-// listenConn opens a connection, and listens on it. That it ends at the session of the
-// server is told by the number of that session: a pooler gives one of its own.
+// listenConn opens a connection and listens on it. A pooler gives it another process ID than that of the session of
+// the server.
 func (d *Driver) listenConn(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, listenBound)
 	defer cancel()
@@ -145,8 +142,8 @@ func (d *Driver) listenConn(ctx context.Context) (*pgx.Conn, error) {
 	return c, nil
 }
 
-// await returns the next notification, or nil when none came in time.
-func (d *Driver) await(ctx context.Context, c *pgx.Conn, wait time.Duration) (*pgconn.Notification, error) {
+// await returns the next notification, or nil if none came in time.
+func await(ctx context.Context, c *pgx.Conn, wait time.Duration) (*pgconn.Notification, error) {
 	bounded, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	n, err := c.WaitForNotification(bounded)
@@ -156,42 +153,20 @@ func (d *Driver) await(ctx context.Context, c *pgx.Conn, wait time.Duration) (*p
 	return n, err
 }
 
-// hangUp closes a connection without waiting for a server that does not answer.
-func hangUp(ctx context.Context, c *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-	defer cancel()
-	_ = c.Close(ctx)
-}
-
-// hears says that news arrive by themselves from now on; some may have been
-// missed before.
-func (l *line) hears() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.live, l.reread = true, true
-	signal(l.wake)
-}
-
-// errRemoved is why a lock is lost whose ticket somebody has broken.
-var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
-
-// notice takes a notification.
-func (d *Driver) notice(payload string) {
-	words := strings.Fields(payload)
-	if g, ok := parseGrant(words); ok {
-		d.line.granted(g)
-		return
-	}
-	if h, ok := parseLoss(words); ok {
-		if d.line.lost(h) && d.tell != nil {
+// notified reads a notification. Those that it does not know, such as "r", say that something was granted.
+func (d *Driver) notified(payload string) {
+	var h driver.Hold
+	var name string
+	if g, ok := parseGrant(payload); ok {
+		d.waiters.granted(g)
+	} else if scan(payload, "l %s %d %x", &h.ID, &h.Token, &h.Name) {
+		if d.waiters.lost(h.ID) && d.tell != nil {
 			d.tell(h, errRemoved)
 		}
-		return
+	} else if scan(payload, "d %x", &name) {
+		d.waiters.setDue(name, time.Now())
+		signal(d.waiters.changed)
+	} else {
+		d.waiters.mayHaveMissed()
 	}
-	if name, ok := parseDue(words); ok {
-		d.line.again(name, time.Now())
-		signal(d.line.wake)
-		return
-	}
-	d.line.missed() // "r", or something of a later version
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A driver that cannot listen behind a pooler leaves no LISTEN on the sessions
-// that the pooler shares out.
+// A driver behind a pooler leaves no LISTEN on the sessions of the pooler.
 func TestNothingListensBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedPostgres(t)
@@ -25,7 +24,7 @@ func TestNothingListensBehindPgBouncer(t *testing.T) {
 	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	ok(t, err)
-	time.Sleep(2500 * time.Millisecond) // longer than the driver ever waited for a notice to itself
+	time.Sleep(2500 * time.Millisecond) // it has tried to listen
 	var txs []pgx.Tx
 	for range 4 { // all sessions that the pooler has, each in a transaction
 		tx := begin(t, p)
@@ -42,7 +41,7 @@ func TestNothingListensBehindPgBouncer(t *testing.T) {
 	ok(t, d.Release(t.Context(), r.Hold(g.Token)))
 }
 
-// A database that takes seconds for an answer is listened to all the same.
+// The driver listens even if the database takes seconds to answer.
 func TestListensToASlowDatabase(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedPostgres(t)
@@ -69,7 +68,7 @@ func TestListensToASlowDatabase(t *testing.T) {
 	n.Store(0)
 	time.Sleep(3 * time.Second)
 	if n := n.Load(); n > 4 {
-		t.Errorf("a waiter that should be told took %d statements in 3 s", n)
+		t.Errorf("a waiter that should be notified took %d statements in 3 s", n)
 	}
 	released := time.Now()
 	ok(t, holder.Release(t.Context(), r.Hold(g.Token)))
@@ -79,7 +78,7 @@ func TestListensToASlowDatabase(t *testing.T) {
 	}
 }
 
-// Who holds a lock that is broken is told why.
+// The holder of a lock that is broken learns why it was lost.
 func TestCauseOfABreak(t *testing.T) {
 	prefix := unique()
 	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -97,7 +96,7 @@ func TestCauseOfABreak(t *testing.T) {
 			t.Errorf("the cause is %v", err)
 		}
 	case <-time.After(time.Second):
-		t.Error("the holder was not told")
+		t.Error("the holder was not notified")
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// logTo has connections log what pgx keeps to itself.
+// logTo makes connections log what pgx does not return as an error.
 func logTo(l *slog.Logger, c *pgx.ConnConfig) {
 	c.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		level := slog.LevelInfo
@@ -20,7 +20,7 @@ func logTo(l *slog.Logger, c *pgx.ConnConfig) {
 	c.Tracer = connects{l}
 }
 
-// connects logs connections that failed. pgx wants it to trace queries, too.
+// connects logs connections that failed. Pgx requires it to trace queries, too.
 type connects struct{ l *slog.Logger }
 
 var _ pgx.ConnectTracer = connects{}
@@ -30,7 +30,7 @@ func (connects) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartDa
 }
 
 func (t connects) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
-	if data.Err != nil && ctx.Err() == nil { // nobody has given it up
+	if data.Err != nil && ctx.Err() == nil { // the caller has not given up
 		t.l.WarnContext(ctx, "postgres: a connection failed", "error", data.Err)
 	}
 }

@@ -88,7 +88,7 @@ func TestBreakTellsTheHolder(t *testing.T) {
 	ok(t, lo.Break(t.Context(), "a", k.Token()))
 	<-k.Done()
 	if took := time.Since(began); took > time.Second {
-		t.Errorf("the loss was told after %v", took)
+		t.Errorf("the loss was notified after %v", took)
 	}
 	is(t, k.Err(), locker.ErrLost)
 	ok(t, got(t, w).Release(t.Context()))
@@ -126,8 +126,7 @@ func TestTokensGrowAfterLoss(t *testing.T) {
 	ok(t, third.Release(t.Context()))
 }
 
-// A lease that is over is not renewed, though nobody has taken its row away;
-// nor is a ticket that waits.
+// A lease that is over is not renewed, although its row is still there. Nor is a ticket that waits.
 func TestRenewOfWhatIsNotHeld(t *testing.T) {
 	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	r := driver.Request{Name: "a", ID: "one", TTL: 20 * time.Millisecond}
@@ -141,22 +140,22 @@ func TestRenewOfWhatIsNotHeld(t *testing.T) {
 	ok(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := driver.Request{Name: "b", ID: "two", TTL: time.Second, Shared: true, Wait: true}
-	standing := make(chan struct{})
-	w.Joined = func() { close(standing) }
+	queued := make(chan struct{})
+	w.Joined = func() { close(queued) }
 	done := make(chan error, 1)
 	go func() { _, err := d.Acquire(ctx, w); done <- err }()
-	<-standing
-	line, err := l.Inspect(t.Context(), "b")
+	<-queued
+	queue, err := l.Inspect(t.Context(), "b")
 	ok(t, err)
-	is(t, d.Renew(t.Context(), w.Hold(line.Tickets[1].Token), time.Minute), driver.ErrLost)
+	is(t, d.Renew(t.Context(), w.Hold(queue.Tickets[1].Token), time.Minute), driver.ErrLost)
 	cancel()
 	is(t, <-done, context.Canceled)
 	ok(t, d.Release(t.Context(), w.Hold(0)))
 	ok(t, k.Release(t.Context()))
 }
 
-// Who waited trusts its lease no longer than the store keeps it, though the
-// store keeps it for less than a TTL until it is renewed.
+// A holder that waited trusts its lease no longer than the store keeps it, although that is less than a TTL
+// until it is renewed.
 func TestHandedOverAndCutOff(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	prefix := unique()
@@ -176,8 +175,8 @@ func TestHandedOverAndCutOff(t *testing.T) {
 	acquire := func(d *postgres.Driver, id string) <-chan driver.Grant {
 		c := make(chan driver.Grant, 1)
 		r := request(id)
-		standing := make(chan struct{})
-		r.Joined = func() { close(standing) }
+		queued := make(chan struct{})
+		r.Joined = func() { close(queued) }
 		go func() {
 			g, err := d.Acquire(t.Context(), r)
 			if err != nil {
@@ -185,7 +184,7 @@ func TestHandedOverAndCutOff(t *testing.T) {
 			}
 			c <- g
 		}()
-		<-standing
+		<-queued
 		return c
 	}
 	two := acquire(d, "two")
@@ -195,7 +194,7 @@ func TestHandedOverAndCutOff(t *testing.T) {
 	proxy.Cut()
 	until := mine.Asked.Add(mine.Claim)
 	if left := time.Until(until); left < postgres.DefaultLiveness/2 {
-		t.Errorf("the lease has only %v left when it is told", left)
+		t.Errorf("the lease has only %v left when it is granted", left)
 	}
 	<-three
 	if early := time.Until(until); early > 0 {

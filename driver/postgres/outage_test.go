@@ -67,8 +67,8 @@ func endsInTime(ctx context.Context, f func(context.Context) error, limit time.D
 	return nil
 }
 
-// Every method returns when its context ends, however long the database has
-// been silent, and says what it knows of that.
+// Every method returns when its context ends, however long the database has been silent, with the reason if
+// it is known.
 func TestContextEndsInAnOutage(t *testing.T) {
 	for what, c := range map[string]struct {
 		begin func(*testbed.Proxy)
@@ -120,7 +120,7 @@ func TestContextEndsInAnOutage(t *testing.T) {
 	}
 }
 
-// Close waits for no database that does not answer.
+// Close does not wait for a database that does not answer.
 func TestCloseInAnOutage(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	for what, begin := range map[string]func(*testbed.Proxy){"silent": (*testbed.Proxy).Cut, "refuses": (*testbed.Proxy).Refuse} {
@@ -130,8 +130,8 @@ func TestCloseInAnOutage(t *testing.T) {
 	}
 }
 
-// closeInAnOutage is how long the Close of a driver takes that has waited and
-// released, and whose way to the database ends.
+// closeInAnOutage returns how long Close takes after an outage has begun, for a driver that has waited and
+// released.
 func closeInAnOutage(t *testing.T, srv *testbed.Server, begin func(*testbed.Proxy)) time.Duration {
 	t.Helper()
 	proxy := srv.Proxy(t)
@@ -160,8 +160,8 @@ func closeInAnOutage(t *testing.T, srv *testbed.Server, begin func(*testbed.Prox
 	return took
 }
 
-// A release that was not answered in an outage is done within two seconds of
-// the way being back, with the core's tries, though others use the same pool.
+// A release that was not answered in an outage is done within two seconds of its end, if it is repeated as the
+// core does, although other requests use the same pool.
 func TestReleaseAfterAnOutage(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	for _, o := range []struct {
@@ -254,8 +254,7 @@ func every(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// What the database says to everybody is told apart from what it says to this
-// caller.
+// Errors that everybody gets are distinguished from those of this caller.
 func TestUnavailable(t *testing.T) {
 	acquire := func(t *testing.T, url string) error {
 		t.Helper()

@@ -80,8 +80,8 @@ server_round_robin = 1
 	return u.String()
 }
 
-// Behind a pooler in transaction mode every statement may meet another session
-// of the server: prepared statements come and go, and LISTEN hears nothing.
+// Behind a pooler in transaction mode every statement may be executed in another session of the server:
+// prepared statements come and go, and LISTEN does not work.
 func TestPgBouncer(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedPostgres(t)

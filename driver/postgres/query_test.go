@@ -18,7 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Stricter isolation would show a line as it was before its lock was taken.
+// In stricter isolation a transaction would see the queue as it was before it took the lock of the name.
 func TestStricterIsolation(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	prefix := unique()
@@ -58,10 +58,10 @@ func TestProtocols(t *testing.T) {
 			ok(t, k.Extend(t.Context(), time.Minute))
 			w := async(t, l, name)
 			queued(t, l, name, 2)
-			line, err := l.Inspect(t.Context(), name)
+			queue, err := l.Inspect(t.Context(), name)
 			ok(t, err)
-			if line.Tickets[0].Note != name {
-				t.Errorf("the note came out as %q", line.Tickets[0].Note)
+			if queue.Tickets[0].Note != name {
+				t.Errorf("the note came out as %q", queue.Tickets[0].Note)
 			}
 			names, err := l.List(t.Context())
 			ok(t, err)
@@ -74,8 +74,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// A pool of one connection, which the user keeps: waiters need none, and
-// renewals and releases go beside it.
+// The user keeps the only connection of the pool: waiters need none, and renewals and releases use the spare one.
 func TestPoolOfOne(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedPostgres(t)
@@ -113,8 +112,7 @@ func TestPoolOfOne(t *testing.T) {
 	}
 }
 
-// A request that the server does not answer ends with its context, whenever
-// that ends, and costs its connection only.
+// A request that the server does not answer ends with its context, and costs only its connection.
 func TestContextEndsUnanswered(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -145,7 +143,7 @@ func TestContextEndsUnanswered(t *testing.T) {
 	}
 }
 
-// Statements of an acquisition and a release, as the server counts them.
+// How many statements an acquisition, a release and waiters need.
 func TestRequests(t *testing.T) {
 	var n atomic.Int64
 	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter{&n} })
@@ -159,7 +157,7 @@ func TestRequests(t *testing.T) {
 		ok(t, k.Release(t.Context()))
 	}
 	cycle()
-	time.Sleep(500 * time.Millisecond) // the listener has said hello to itself
+	time.Sleep(500 * time.Millisecond) // the listener listens
 	n.Store(0)
 	for range 100 {
 		cycle()

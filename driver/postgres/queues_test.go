@@ -36,7 +36,7 @@ func showQueues(t *testing.T, p *pgxpool.Pool, prefix string) (all []shownTicket
 	return all
 }
 
-// mode is how the view says it.
+// mode is what the view shows.
 func mode(k driver.Ticket) string {
 	switch {
 	case !k.Shared:
@@ -83,7 +83,7 @@ func TestQueuesForPeople(t *testing.T) {
 	for i, s := range all {
 		byName[s.Name] = append(byName[s.Name], s)
 		if i > 0 && all[i-1].Name > s.Name {
-			t.Errorf("%s stands behind %s", s.Name, all[i-1].Name)
+			t.Errorf("%s is listed after %s", s.Name, all[i-1].Name)
 		}
 	}
 	names, err := d.List(t.Context())
@@ -158,7 +158,7 @@ func TestNamesAreShownSafely(t *testing.T) {
 	}
 }
 
-// What psql prints can be read, and moves no cursor.
+// The view can be read in psql, and control characters do not reach the terminal.
 func TestQueuesInPsql(t *testing.T) {
 	t.Parallel()
 	prefix := unique()

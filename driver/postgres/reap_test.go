@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Two queues in which the tickets of two dead processes stand in opposite
-// orders are reaped at once without a deadlock.
+// The tickets of two dead processes are queued in two queues in opposite orders: both queues are reaped at once
+// without a deadlock.
 func TestReapInOppositeOrders(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -36,7 +36,7 @@ func TestReapInOppositeOrders(t *testing.T) {
 	for _, name := range []string{"x", "y"} {
 		group.Go(func() {
 			began := time.Now()
-			_, err := p.Exec(t.Context(), fmt.Sprintf("SELECT %s_poke%s($1, 0)", prefix, postgres.Version), []byte(name))
+			_, err := p.Exec(t.Context(), fmt.Sprintf("SELECT %s_advance%s($1, 0)", prefix, postgres.Version), []byte(name))
 			if err != nil {
 				t.Errorf("%s: after %v: %v", name, time.Since(began), err)
 			}
@@ -44,15 +44,15 @@ func TestReapInOppositeOrders(t *testing.T) {
 	}
 	group.Wait()
 	for _, name := range []string{"x", "y"} { // what was in use is reaped by the next
-		exec("SELECT %s_poke"+postgres.Version+"($1, 0)", []byte(name))
+		exec("SELECT %s_advance"+postgres.Version+"($1, 0)", []byte(name))
 	}
 	if n := countTickets(t, p, prefix); n != 0 {
 		t.Errorf("%d tickets are left", n)
 	}
 }
 
-// A renewal that began in time, and waited for the row until the lease was
-// over, does not revive the lease: nor does a request that is asked again.
+// A renewal that began in time, and waited for the row until the lease was over, does not revive the lease. Nor
+// does a repeated request for the ticket.
 func TestLeaseThatEndsWhileARenewalWaits(t *testing.T) {
 	for what, ask := range map[string]func(d *postgres.Driver, r driver.Request, g driver.Grant) error{
 		"renew": func(d *postgres.Driver, r driver.Request, g driver.Grant) error {
@@ -88,9 +88,8 @@ func TestLeaseThatEndsWhileARenewalWaits(t *testing.T) {
 	}
 }
 
-// What a crashed holder leaves on a name that nobody uses again, and a crashed waiter
-// behind a live holder, is removed by any process that has the driver open, though that
-// does nothing else.
+// The tickets of a crashed holder, on a name that nobody uses again, and of a crashed waiter behind a live holder
+// are removed by any process that has the driver open, even if it does nothing else.
 func TestExpiredTicketsAreRemovedInTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")

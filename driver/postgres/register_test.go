@@ -10,9 +10,9 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Who is told that its process is not known, while another of that process is
-// making it known, does not take that for its death: the tickets of the others
-// stand in line, and would be granted to nobody.
+// A request is answered that its process is not known, while another request is registering the
+// process: that does not mean that the process has expired. The tickets of the others are queued, and
+// would be granted to nobody.
 func TestFirstWaitersAtOnce(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -30,22 +30,22 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 		go func() { _, err := d.Acquire(ctx, r); ended <- err }()
 	}
 	join("one")
-	waitFor(t, "the first makes the process known", func() (waits bool) {
+	waitFor(t, "the first registers the process", func() (waits bool) {
 		ok(t, p.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_beat' || $2 || '%')`, prefix, postgres.Version).Scan(&waits))
+			WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '_heartbeat' || $2 || '%')`, prefix, postgres.Version).Scan(&waits))
 		return waits
 	})
 	join("two")
 	join("three")
-	time.Sleep(300 * time.Millisecond) // they are told that it is not
+	time.Sleep(300 * time.Millisecond) // they are told that it is not known
 	ok(t, tx.Rollback(t.Context()))
 	for range 3 {
 		select {
 		case <-joined:
 		case err := <-ended:
-			t.Fatalf("a waiter's place was lost: %v", err)
+			t.Fatalf("a waiter lost its ticket: %v", err)
 		case <-time.After(10 * time.Second):
-			t.Fatal("not in line in 10 s")
+			t.Fatal("not queued in 10 s")
 		}
 	}
 	ok(t, d.Release(t.Context(), holder.Hold(g.Token)))

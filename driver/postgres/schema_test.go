@@ -24,7 +24,7 @@ func TestTwoExclusiveHoldersAreImpossible(t *testing.T) {
 	ok(t, err)
 	for what, slot := range map[string]string{"its slot": "0", "a slot of its own": "token + 1"} {
 		_, err = p.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s_tickets
-			SELECT name, %s, token + 1, 'forged', process, queued, held, claim, shared, permits, ttl, since, expires_at, owner, note
+			SELECT name, %s, token + 1, 'forged', process, queued, held, provisional, shared, permits, ttl, since, expires_at, owner, note
 			FROM %[1]s_tickets`, prefix, slot))
 		if err == nil {
 			t.Errorf("the schema took a second exclusive holder in %s", what)
@@ -53,8 +53,8 @@ func TestSchemaOnFirstUse(t *testing.T) {
 	group.Wait()
 }
 
-// Who missed the schema while another made it finds it in use: making an index
-// that is there already would wait for all who write to its table, and others for that.
+// A driver did not find the schema, which another driver has created meanwhile and uses: creating an index again
+// would wait for all transactions that write to its table, and others would wait for that.
 func TestSchemaMissedLate(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -68,7 +68,7 @@ func TestSchemaMissedLate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	ok(t, d.Create(ctx, nil))
-	// What is missing is made.
+	// A missing part is created.
 	_, err = p.Exec(t.Context(), "DROP FUNCTION "+prefix+"_guard"+postgres.Version)
 	ok(t, err)
 	ok(t, tx.Rollback(t.Context()))
@@ -80,8 +80,7 @@ func TestSchemaMissedLate(t *testing.T) {
 	}
 }
 
-// A request that fails between taking and giving back the lock under which the
-// sequence of tokens is moved leaves no lock behind.
+// A request that fails while it has the lock under which the sequence of tokens is moved leaves no lock behind.
 func TestNoLockIsLeftBehind(t *testing.T) {
 	prefix, app := unique(), unique()
 	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = app })
@@ -153,7 +152,7 @@ func TestSchemaByAnotherUser(t *testing.T) {
 	ok(t, got(t, w).Release(t.Context()))
 }
 
-// A plan that was made while few held locks is kept while many do.
+// A plan that was made while the table was small is kept while it grows.
 func TestPlansAreForManyTickets(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))

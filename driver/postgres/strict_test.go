@@ -16,7 +16,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A database, or a role, may be set to read only until it is told otherwise.
+// A database, or a role, may be configured so that transactions are read only by default.
 func TestReadOnlyByDefault(t *testing.T) {
 	for _, level := range []string{"read committed", "repeatable read"} {
 		p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
@@ -40,8 +40,8 @@ func TestReadOnlyByDefault(t *testing.T) {
 	}
 }
 
-// A connection beside the pool is made as the pool makes its own: here, by a
-// user who may do nothing before AfterConnect has set a role.
+// The spare connection is opened in the way of the pool: here, by a user who may do nothing before AfterConnect has
+// set a role.
 func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)

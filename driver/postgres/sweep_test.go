@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// die leaves n rows of holders that have died, under names that nobody uses.
+// die inserts n rows of holders that have died, under names that nobody uses.
 func die(t *testing.T, p *pgxpool.Pool, prefix string, n int) {
 	t.Helper()
 	_, err := p.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s_tickets
@@ -34,8 +34,7 @@ func countTickets(t *testing.T, p *pgxpool.Pool, prefix string) (n int) {
 	return n
 }
 
-// A sweep goes on while it finds something, and not because of what it cannot
-// remove.
+// A sweep goes on while it finds something, and ends even if it cannot remove everything.
 func TestSweepOfVeryMany(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -60,8 +59,8 @@ func TestSweepOfVeryMany(t *testing.T) {
 	}
 }
 
-// The waiters of a process that died leave the queue, though a live holder is ahead of
-// them and live waiters are between them.
+// The waiters of a process that died leave the queue, although a live holder is ahead of them and live waiters are
+// between them.
 func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -106,7 +105,7 @@ func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
 	}
 }
 
-// Programs that live for moments sweep, too: some of them do.
+// Some of the programs that run for moments sweep, too.
 func TestShortProgramsSweep(t *testing.T) {
 	prefix := unique()
 	first, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))

@@ -10,21 +10,17 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// AcquireTx waits until no other transaction holds name, and holds it until tx
-// ends, by commit or rollback. It needs no table and writes nothing: it is a
-// transaction-level advisory lock on 64 bits of a hash of the name, so that
-// PostgreSQL finds deadlocks and frees it with the transaction whatever
-// happens. Two names whose hashes collide wait for each other, no more.
+// AcquireTx waits until no other transaction holds name, and holds it until tx ends, by commit or rollback. It needs no
+// table and writes nothing: it is a transaction-level advisory lock on 64 bits of a hash of the name. PostgreSQL finds
+// deadlocks, and frees the lock with the transaction whatever happens. Two names with the same hash
+// wait for each other, no more.
 //
-// It excludes other AcquireTx of the name with the same schema and prefix in
-// the same database, and nothing else: a lock of Acquire does not see it. It
-// waits inside the database: a ctx that ends meanwhile costs the connection,
-// and so the transaction.
+// It excludes other AcquireTx of the name with the same schema and prefix in the same database, and nothing else: a lock
+// of Acquire does not exclude it. It waits inside the database: if ctx ends meanwhile, the connection is closed, and with it
+// the transaction ends.
 //
-// The transaction has to be READ COMMITTED, which a database may be set not to
-// begin by default; another is refused, and goes on without the lock. In stricter
-// isolation it would go on to see the tables as they were before it waited,
-// without what the holder before it has written.
+// The transaction has to be READ COMMITTED, which a database may be configured not to begin by default. Another one is
+// refused, and goes on without the lock: it would not see what the holder before it has written.
 func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	if _, err := d.lockTx(ctx, tx, name, "pg_advisory_xact_lock(%s) IS NULL"); err != nil {
 		return fmt.Errorf("postgres: acquire %q in a transaction: %w", name, err)
@@ -32,8 +28,7 @@ func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	return nil
 }
 
-// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that
-// another transaction holds name.
+// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that another transaction holds name.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	ok, err := d.lockTx(ctx, tx, name, "pg_try_advisory_xact_lock(%s)")
 	if err == nil && !ok {
@@ -45,10 +40,8 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error
 	return nil
 }
 
-// lockTx takes the lock of a name for tx by a call, which is made only if the
-// isolation of tx is such that its next statement sees what was committed
-// before that. SERIALIZABLE is not: it finds out only conflicts with what is
-// SERIALIZABLE too, and that at the end.
+// lockTx takes the lock of a name for tx by a call, which is made only if the next statement of tx sees what was
+// committed before it. In SERIALIZABLE it does not.
 func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok bool, err error) {
 	var level string
 	var got *bool
@@ -61,31 +54,27 @@ func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok b
 	return got != nil && *got, err
 }
 
-// Guard ties tx to a lock that is held under the same schema and prefix, in the
-// same database: when it returns nil, nobody else is granted the lock before tx
-// has ended, even if its lease ends meanwhile. So what tx writes is written by
-// the holder, or not at all. An error that wraps driver.ErrLost says that the
-// lock is not held any more: roll back.
+// Guard ties tx to a lock that is held under the same schema and prefix, in the same database: if it returns nil, nobody
+// else is granted the lock before tx has ended, even if its lease ends meanwhile. So what tx writes is written by the
+// holder, or not at all. An error that wraps driver.ErrLost says that the lock is not held any more: roll back.
 //
-// It locks the ticket's row FOR KEY SHARE: renewals go on, and a release ends the
-// lease and returns, but the next is granted when tx has ended. End tx before
-// the lock is released, so that it is granted at once.
+// It locks the ticket's row FOR KEY SHARE: renewals go on, and a release ends the lease and returns, but the next is
+// granted when tx has ended. End tx before the lock is released, so that it is granted at once.
 //
-// In REPEATABLE READ and SERIALIZABLE the lock has to be acquired before the
-// transaction's first statement, and guarded soon after that. A serialization
-// failure (40001) says that what tx sees is older than the lock or its last
-// renewal, which it always is when tx is older than the TTL: the lock may be held.
+// In REPEATABLE READ and SERIALIZABLE acquire the lock before the transaction's first statement, and guard soon after
+// that. A serialization failure (40001) says that what tx sees is older than the lock or its last renewal, which is
+// always so if tx is older than the TTL: the lock may be held.
 //
-// A *locker.Lock is such a lock. Package fence/pgxfence begins, guards and commits such
-// a transaction in one call, and says fence.ErrStale.
+// A *locker.Lock is such a lock. Package fence/pgxfence begins, guards and commits such a transaction in one call, and
+// returns fence.ErrStale.
 func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
 	Name() string
 	Token() uint64
 },
 ) error {
 	var held bool
-	err := tx.QueryRow(ctx, d.w.guard, d.txMode(), []byte(lock.Name()), int64(lock.Token())). //nolint:gosec // tokens are bigints
-													Scan(&held)
+	token := int64(lock.Token()) //nolint:gosec // tokens are bigints
+	err := tx.QueryRow(ctx, d.w.guard, d.txMode(), []byte(lock.Name()), token).Scan(&held)
 	if err == nil && !held {
 		err = driver.ErrLost
 	}
@@ -95,8 +84,7 @@ func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
 	return nil
 }
 
-// txMode is how statements run in the user's transaction: a prepared statement
-// that a pooler lost would abort it.
+// txMode is how statements are executed in the user's transaction, which a lost prepared statement would abort.
 func (d *Driver) txMode() pgx.QueryExecMode {
 	if d.mode == pgx.QueryExecModeSimpleProtocol {
 		return d.mode

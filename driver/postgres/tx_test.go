@@ -35,7 +35,7 @@ func TestAcquireTx(t *testing.T) {
 	ok(t, d.TryAcquireTx(ctx, b, "x"))
 	ok(t, other.TryAcquireTx(ctx, b, "x\x00")) // of another prefix
 	l := newLocker(t, d)
-	k, err := l.TryAcquire(ctx, "x\x00") // a world of its own
+	k, err := l.TryAcquire(ctx, "x\x00") // which is another lock
 	ok(t, err)
 	ok(t, k.Release(ctx))
 
@@ -53,8 +53,7 @@ func TestAcquireTx(t *testing.T) {
 	ok(t, d.TryAcquireTx(ctx, c, "x\x00"))
 }
 
-// In stricter isolation a transaction that has waited sees nothing of what the
-// holder before it has written, and two holders take the same number.
+// In stricter isolation a transaction that has waited does not see what the holder before it has written.
 func TestAcquireTxWantsReadCommitted(t *testing.T) {
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	ctx := t.Context()
@@ -141,10 +140,10 @@ func TestGuard(t *testing.T) {
 		ok(t, err)
 		async := async(t, l, "e")
 		queued(t, l, "e", 2)
-		line, err := l.Inspect(ctx, "e")
+		queue, err := l.Inspect(ctx, "e")
 		ok(t, err)
 		tx := begin(t, p)
-		is(t, d.Guard(ctx, tx, ticket{"e", line.Tickets[1].Token}), driver.ErrLost)
+		is(t, d.Guard(ctx, tx, ticket{"e", queue.Tickets[1].Token}), driver.ErrLost)
 		ok(t, tx.Rollback(ctx))
 		ok(t, k.Release(ctx))
 		ok(t, got(t, async).Release(ctx))

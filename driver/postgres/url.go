@@ -25,9 +25,8 @@ func init() {
 
 var schemes = []string{"postgres", "postgresql"}
 
-// Open makes a Driver with a pool of its own from a URL, as locker.Open does, and takes
-// options besides, such as [WithLogger], which count for more than what the URL says.
-// It does not reach the database.
+// Open makes a Driver with a pool of its own from a URL, as locker.Open does. It also takes options, such as [WithLogger],
+// which override the parameters of the URL. It does not reach the database.
 func Open(ctx context.Context, url string, opts ...Option) (*Driver, error) {
 	u, err := driver.ParseURL(url)
 	if err != nil {
@@ -59,11 +58,7 @@ func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, 
 	if err != nil {
 		return nil, err
 	}
-	o, err := newOptions(append(all, opts...))
-	if err != nil {
-		return nil, err
-	}
-	w, err := newWire(current, o.schema, o.prefix)
+	o, w, err := newOptions(append(all, opts...))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +74,7 @@ func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, 
 	return d, nil
 }
 
-// passed are the parameters of a URL that pgx reads: those of libpq, and those of its pool.
+// passed are the parameters of a URL that pgx reads: libpq's, and those of its pool.
 var passed = []string{
 	"application_name", "connect_timeout", "krbspn", "krbsrvname", "options", "passfile", "search_path",
 	"sslcert", "sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert", "sslsni", "target_session_attrs",
@@ -87,18 +82,17 @@ var passed = []string{
 	"pool_max_conn_lifetime_jitter", "pool_max_conn_idle_time", "pool_health_check_period",
 }
 
-// same are the parameters of libpq and of pgx that say the same as one that all drivers have.
+// same are the parameters of libpq and of pgx that mean the same as one that all drivers have.
 var same = map[string][]string{
 	"dial_timeout": {"connect_timeout"},
 	"pool_size":    {"pool_max_conns"},
 	"tls":          {"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslsni"},
 }
 
-// defaultDialTimeout is for each of the servers.
+// defaultDialTimeout bounds a connection to one of the servers.
 const defaultDialTimeout = 5 * time.Second
 
-// poolConfig reads from a URL how to reach the database, and asks it whether there is
-// anything else in it.
+// poolConfig reads from a URL how to reach the database, and refuses unknown parameters.
 func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	query := url.Values{}
 	for _, name := range passed {
@@ -113,7 +107,7 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	}
 	secure := tlsurl.Config(u, false)
 	if secure != nil {
-		query.Set("sslmode", "require") // so that there is no other way; what is required is set below
+		query.Set("sslmode", "require") // so that there is no other way; the rest is set below
 	} else if u.Param("tls", "") != "" {
 		query.Set("sslmode", "disable")
 	}
@@ -152,7 +146,7 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 // dsn is a URL as pgx reads it.
 func dsn(u *driver.URL, password string, query url.Values) string {
 	hosts := u.Hosts
-	if len(hosts) > 1 { // pgx gives the ports that are named to the first hosts
+	if len(hosts) > 1 { // pgx would give the ports to the first hosts
 		hosts = u.HostsWithPort("5432")
 	}
 	dsn := url.URL{Scheme: "postgres", Host: strings.Join(hosts, ","), Path: u.Path, RawQuery: query.Encode()}
@@ -165,8 +159,7 @@ func dsn(u *driver.URL, password string, query url.Values) string {
 	return dsn.String()
 }
 
-// reason is what pgx says is wrong with a configuration, without the
-// configuration, of which it does not know all that is secret.
+// reason is what pgx says is wrong with a configuration, without the configuration: pgx does not know all secrets in it.
 func reason(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "`: "); i >= 0 { // cannot parse `…`: …

@@ -181,7 +181,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// What pgx says to nobody goes to the logger.
+// The logger gets what is not returned as an error.
 func TestLogger(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

@@ -16,8 +16,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Tables that a driver has used, and that are gone, are not made anew: there
-// may be holders of what they held.
+// Tables that a driver has used, and that are gone, are not created again: the locks in them may still be held.
 func TestTablesThatVanish(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -65,7 +64,7 @@ func ping(ctx context.Context, d driver.Driver) error {
 	return p.Ping(ctx)
 }
 
-// Who lacks a right is told at once, by Ping too, and nothing is left to remove.
+// A missing right is reported at once, by Ping too, and no ticket is left.
 func TestMissingRights(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// everyVerb is what a driver answers to the verbs that a program may begin with.
+// everyVerb returns the errors of the methods that a program may call first.
 func everyVerb(t *testing.T, d *postgres.Driver) map[string]error {
 	t.Helper()
 	_, acquire := d.Acquire(t.Context(), driver.Request{Name: "a", ID: unique(), TTL: time.Minute})
@@ -28,7 +28,7 @@ func everyVerb(t *testing.T, d *postgres.Driver) map[string]error {
 	}
 }
 
-// refusedBy checks that each verb names both versions and what to do.
+// refusedBy checks that each error names the versions and what to do.
 func refusedBy(t *testing.T, d *postgres.Driver, versions ...string) {
 	t.Helper()
 	for verb, err := range everyVerb(t, d) {
@@ -50,12 +50,12 @@ func countFunctions(t *testing.T, p *pgxpool.Pool, prefix, suffix string) (n int
 	return n
 }
 
-// Two versions of the schema, or two bodies under one version, are an error for whoever comes second, until
-// somebody moves the tables; then they are an error for the other. Who held a lock keeps others out meanwhile.
+// The second of two versions of the schema, or of two texts of one version, is refused until the tables are
+// upgraded, and then the first is. A lock that was held stays held meanwhile.
 func TestTwoVersions(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]postgres.Edition{
-		"later": postgres.NewEdition("5", "0123abcd"), "same number": postgres.NewEdition(strings.Fields(postgres.Current.String())[0], "0123abcd"),
+		"later": postgres.NewEdition("6", "0123abcd"), "same number": postgres.NewEdition(strings.Fields(postgres.Current.String())[0], "0123abcd"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +100,7 @@ func TestTwoVersions(t *testing.T) {
 	}
 }
 
-// Tables from before there were versions in their comment.
+// Tables from before the comment named the version are upgraded.
 func TestBeforeVersions(t *testing.T) {
 	t.Parallel()
 	prefix := unique()
@@ -125,6 +125,44 @@ func TestBeforeVersions(t *testing.T) {
 	k, err := l.Acquire(t.Context(), "a", locker.WithoutRenewal())
 	ok(t, err)
 	ok(t, k.Release(t.Context()))
+}
+
+// The SQL upgrades the tables of version 4, in which two columns and some functions had other names, and keeps
+// the tickets. Until then the programs of this version are refused.
+func TestUpgradeFromVersion4(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	held := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), held)
+	ok(t, err)
+	for _, old := range []string{
+		"ALTER TABLE PREFIX_tickets RENAME provisional TO claim", "ALTER TABLE PREFIX_processes RENAME heartbeat TO beat",
+		"ALTER FUNCTION PREFIX_advanceNEW RENAME TO PREFIX_pokeOLD", "ALTER FUNCTION PREFIX_next_tokenNEW RENAME TO PREFIX_numberOLD",
+		"ALTER FUNCTION PREFIX_hand_overNEW RENAME TO PREFIX_passOLD", "ALTER FUNCTION PREFIX_end_leaseNEW RENAME TO PREFIX_endOLD",
+		"ALTER FUNCTION PREFIX_heartbeatNEW RENAME TO PREFIX_beatOLD", "ALTER FUNCTION PREFIX_dueNEW RENAME TO PREFIX_lookOLD",
+		"ALTER FUNCTION PREFIX_acquireNEW RENAME TO PREFIX_acquireOLD", "COMMENT ON TABLE PREFIX_tickets IS 'locker: tickets, schema 4 (0123abcd)'",
+	} {
+		_, err := p.Exec(t.Context(), strings.NewReplacer("PREFIX", prefix, "NEW", postgres.Version, "OLD", "4_0123abcd").Replace(old))
+		ok(t, err)
+	}
+	fresh, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	_, err = fresh.Acquire(t.Context(), driver.Request{Name: "a", ID: "next", TTL: time.Minute})
+	for _, want := range []string{"4 (0123abcd)", postgres.Current.String(), "postgres.Schema"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want %q in it", err, want)
+		}
+	}
+	_, err = p.Exec(t.Context(), d.SchemaText(), pgx.QueryExecModeSimpleProtocol)
+	ok(t, err)
+	if n := countFunctions(t, p, prefix, "4_0123abcd"); n != 0 {
+		t.Errorf("%d old functions are left", n)
+	}
+	ok(t, fresh.Renew(t.Context(), held.Hold(g.Token), time.Minute))
+	_, err = fresh.Acquire(t.Context(), driver.Request{Name: "a", ID: "next", TTL: time.Minute})
+	is(t, err, driver.ErrNotAcquired)
+	ok(t, fresh.Release(t.Context(), held.Hold(g.Token)))
+	ok(t, fresh.Ping(t.Context()))
 }
 
 // The SQL of one prefix drops no function of another.

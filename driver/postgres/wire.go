@@ -1,7 +1,7 @@
 package postgres
 
 import (
-	"encoding/hex"
+	_ "embed"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -16,27 +16,35 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlline"
 )
 
-// anyNumber is how the tables store that a ticket has no limit.
-const anyNumber = math.MaxInt64
+var (
+	//go:embed schema.sql
+	schemaSQL string
+	//go:embed functions.sql
+	functionsSQL string
+	//go:embed background.sql
+	backgroundSQL string
+)
 
-// wire is what is said to the database: statements that name the objects of
-// one schema and prefix.
-type wire struct {
-	edition   edition
-	schema    string // text of the whole schema
-	tickets   string // the table
-	lock      string // under which the schema is made
-	installed string // what is there of it
-	channel   string // prefix of the notification channels
-
-	acquire, release, releaseFirst, breaks, renew, beat, claims, queued, leave,
-	look, poke, sweep, guard, inspect, list, ping, rights string
-
-	txSeed int64 // of the keys of AcquireTx
+// functions are the names of all functions, which in the database have a prefix and a suffix.
+var functions = []string{
+	"key", "next_token", "walk", "reap", "notify", "micros", "acquire", "hand_over", "release", "end_lease", "break",
+	"renew", "heartbeat", "due", "advance", "sweep", "guard", "inspect", "list",
 }
 
-// Longest prefix, so that every identifier stays within PostgreSQL's 63 bytes.
-const longestPrefix = 40
+// wire is what is said to the database: statements that name the objects of one schema and prefix.
+type wire struct {
+	edition edition
+	schema  string // the text of the whole schema
+	tickets string // the table
+	channel string // what the names of notification channels begin with
+	txSeed  int64  // of the keys of AcquireTx
+
+	lock, installed, acquire, release, breaks, renew, heartbeat, provisional, queued, leave,
+	due, advance, sweep, guard, inspect, list, ping, rights string
+}
+
+// ticketColumns are those of a ticket k that rowTicket reads.
+const ticketColumns = "k.id, k.name, k.token, k.held, (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint"
 
 func newWire(e edition, schema, prefix string) (*wire, error) {
 	if err := checkIdentifier("prefix", prefix, longestPrefix); err != nil {
@@ -45,103 +53,107 @@ func newWire(e edition, schema, prefix string) (*wire, error) {
 	if err := checkIdentifier("schema", schema, 63); err != nil {
 		return nil, err
 	}
-	q := func(name string) string { return pgx.Identifier{schema, prefix + "_" + name}.Sanitize() }
-	bare := func(name string) string { return pgx.Identifier{prefix + "_" + name}.Sanitize() }
-	f := func(name string) string { return q(name + e.suffix()) }
-	token := q("token")
-	channel := prefix + "_"
+	n := names{e, schema, prefix}
+	w := &wire{edition: e, tickets: n.qualified("tickets"), channel: prefix + "_"}
+	w.txSeed, _ = strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
+	replacer := strings.NewReplacer(n.pairs()...)
+	for to, text := range map[*string]string{
+		&w.schema:      schemaSQL + "\n" + functionsSQL + "\n" + backgroundSQL,
+		&w.lock:        "SELECT pg_advisory_xact_lock({schema_key})",
+		&w.installed:   "SELECT {installed}",
+		&w.acquire:     "SELECT {acquire}($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint)",
+		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint)",
+		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint)",
+		&w.renew:       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
+		&w.heartbeat:   "SELECT h.n, {columns} FROM {heartbeat}($1::bigint,$2::bigint,$3::boolean) AS h(n) LEFT JOIN {tickets} k ON k.process = $1::bigint AND {unconfirmed}",
+		&w.provisional: "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND {unconfirmed}",
+		&w.queued:      "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND k.queued AND (k.provisional OR NOT k.held)",
+		&w.leave:       "DELETE FROM {processes} WHERE id = $1::bigint",
+		&w.due:         "SELECT i, due, first FROM {due}($1::bytea[],$2::bigint)",
+		&w.advance:     "SELECT {advance}($1::bytea,$2::bigint)",
+		&w.sweep:       "SELECT p_last, p_busy FROM {sweep}($1::bytea,$2::bigint)",
+		&w.guard:       "SELECT {guard}($1::bytea,$2::bigint)",
+		&w.inspect:     "SELECT * FROM {inspect}($1::bytea)",
+		&w.list:        "SELECT {list}()",
+		&w.ping:        "WITH refused AS (DELETE FROM {tickets} WHERE false) SELECT {lacks}",
+		&w.rights:      "SELECT {lacks}",
+	} {
+		*to = replacer.Replace(text)
+	}
+	return w, nil
+}
+
+// names are the names of the objects of one schema, prefix and edition.
+type names struct {
+	e              edition
+	schema, prefix string
+}
+
+func (n names) qualified(name string) string {
+	return pgx.Identifier{n.schema, n.prefix + "_" + name}.Sanitize()
+}
+
+func (n names) functions() (all []string) {
+	for _, f := range functions {
+		all = append(all, n.qualified(f+n.e.suffix()))
+	}
+	return all
+}
+
+// pairs are what stands in braces in statements, and what it stands for.
+func (n names) pairs() []string {
+	schema, token, processes := pgx.Identifier{n.schema}.Sanitize(), n.qualified("token"), n.qualified("processes")
+	objects := []string{n.qualified("tickets"), processes, token, n.qualified("queues")}
 	pairs := []string{
-		"{schema}", pgx.Identifier{schema}.Sanitize(),
-		"{schema_text}", literal(pgx.Identifier{schema}.Sanitize()),
-		"{schema_key}", key(schema, prefix, "schema"),
-		"{token_key}", key(schema, prefix, "token"),
-		"{line_seed}", key(schema, prefix, "line"),
-		"{tickets}", q("tickets"),
-		"{processes}", q("processes"),
-		"{queues}", q("queues"),
-		"{live}", live(q("processes")),
-		"{any}", strconv.FormatInt(anyNumber, 10),
-		"{version}", e.String(),
-		"{comment_text}", literal(e.comment()),
-		"{prefix_text}", literal(prefix + "_"),
-		"{suffix_text}", literal(e.suffix()),
-		"{functions}", strings.Join(functions, "|"),
+		"{schema}", schema,
+		"{schema_text}", literal(schema),
+		"{schema_key}", key(n.schema, n.prefix, "schema"),
+		"{token_key}", key(n.schema, n.prefix, "token"),
+		"{name_seed}", key(n.schema, n.prefix, "name"),
+		"{tickets}", n.qualified("tickets"),
+		"{tickets_text}", literal(n.qualified("tickets")),
+		"{processes}", processes,
+		"{queues}", n.qualified("queues"),
 		"{token}", token,
 		"{token_text}", literal(token),
-		"{tickets_text}", literal(q("tickets")),
-		"{channel_text}", literal(channel),
+		"{channel_text}", literal(n.prefix + "_"),
+		"{prefix_text}", literal(n.prefix + "_"),
+		"{suffix_text}", literal(n.e.suffix()),
+		"{functions}", strings.Join(functions, "|"),
+		"{version}", n.e.String(),
+		"{comment_text}", literal(n.e.comment()),
+		"{any}", strconv.FormatInt(anyNumber, 10),
+		"{columns}", ticketColumns,
+		"{unconfirmed}", "k.queued AND k.held AND k.provisional",
+		"{live}", "CASE WHEN k.held THEN k.expires_at > clock_timestamp()" +
+			" ELSE EXISTS (SELECT FROM " + processes + " p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END",
+		"{expired}", "CASE WHEN k.held THEN k.expires_at < clock_timestamp() - interval '1 second'" +
+			" ELSE NOT EXISTS (SELECT FROM " + processes + " p WHERE p.id = k.process) END",
+		"{lacks}", lacks(n),
 	}
 	for _, index := range []string{"tickets_id", "tickets_process", "tickets_permits"} {
-		pairs = append(pairs, "{"+index+"}", bare(index), "{"+index+"_text}", literal(q(index)))
+		pairs = append(pairs, "{"+index+"}", pgx.Identifier{n.prefix + "_" + index}.Sanitize(), "{"+index+"_text}", literal(n.qualified(index)))
+		objects = append(objects, n.qualified(index))
 	}
 	for _, column := range []string{"name", "owner", "note"} {
 		pairs = append(pairs, "{"+column+"_shown}", shown("k."+column))
 	}
-	var qualified []string
-	for _, name := range functions {
-		pairs = append(pairs, "{"+name+"}", f(name))
-		qualified = append(qualified, f(name))
+	for i, f := range n.functions() {
+		pairs = append(pairs, "{"+functions[i]+"}", f)
 	}
-	const row = ", k.id, k.name, k.token, k.held, (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint"
-	lacking := lacks(schema, q("tickets"), q("processes"), token, qualified)
-	seed, _ := strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
-	return &wire{
-		edition: e,
-		schema:  strings.NewReplacer(pairs...).Replace(schemaSQL + "\n" + queuesSQL),
-		tickets: q("tickets"),
-		lock:    "SELECT pg_advisory_xact_lock(" + key(schema, prefix, "schema") + ")",
-		installed: installed([]string{
-			q("tickets"), q("tickets_id"), q("tickets_process"), q("tickets_permits"), q("processes"), token, q("queues"),
-		}, qualified),
-		channel: channel,
-		acquire: "SELECT " + f("acquire") + "($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint)",
-		release: "SELECT " + f("release") + "($1::bytea,$2::text,$3::bigint,$4::boolean)",
-		// Nobody waits behind a ticket that is not marked, and who is about to marks
-		// it first: no lock of the name is needed, and no function. When there is no
-		// such ticket, its row may now be locked, after which that lock is not to be
-		// taken: all take it first. An xmax says that a transaction has locked the row,
-		// one that it guards, perhaps.
-		releaseFirst: "WITH d AS (DELETE FROM " + q("tickets") + ` WHERE name = $1::bytea AND slot = 0 AND id = $2::text AND NOT queued AND xmax = 0
-	RETURNING expires_at > clock_timestamp() AS live)
-SELECT coalesce((SELECT CASE WHEN live THEN 'r' ELSE 'l' END FROM d), ` + f("release") + "($1::bytea,$2::text,$3::bigint,false))",
-		breaks: "SELECT " + f("break") + "($1::bytea,$2::bigint,$3::bigint)",
-		renew:  "SELECT " + f("renew") + "($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
-		beat: "SELECT b.n" + row + " FROM " + f("beat") + "($1::bigint,$2::bigint,$3::boolean) AS b(n) LEFT JOIN " +
-			q("tickets") + " k ON k.process = $1::bigint AND k.queued AND k.held AND k.claim",
-		claims:  "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND k.held AND k.claim",
-		queued:  "SELECT 0::bigint" + row + " FROM " + q("tickets") + " k WHERE k.process = $1::bigint AND k.queued AND (k.claim OR NOT k.held)",
-		leave:   "DELETE FROM " + q("processes") + " WHERE id = $1::bigint",
-		look:    "SELECT i, due, first FROM " + f("look") + "($1::bytea[],$2::bigint)",
-		poke:    "SELECT " + f("poke") + "($1::bytea,$2::bigint)",
-		sweep:   "SELECT p_last, p_busy FROM " + f("sweep") + "($1::bytea,$2::bigint)",
-		guard:   "SELECT " + f("guard") + "($1::bytea,$2::bigint)",
-		inspect: "SELECT * FROM " + f("inspect") + "($1::bytea)",
-		list:    "SELECT " + f("list") + "()",
-		ping:    "WITH refused AS (DELETE FROM " + q("tickets") + " WHERE false) SELECT " + lacking,
-		rights:  "SELECT " + lacking,
-		txSeed:  seed,
-	}, nil
+	return append(pairs, "{installed}", installed(objects, n.functions()))
 }
 
-// functions are the names of all functions, which in the database have the prefix and the suffix.
-var functions = []string{
-	"key", "number", "walk", "reap", "notify", "micros", "acquire", "pass", "release",
-	"end", "break", "renew", "beat", "look", "poke", "sweep", "guard", "inspect", "list",
-}
-
-// shown is the bytes of a column as text that people may be shown. Where the database is not
-// in UTF-8, ASCII is shown.
+// shown is the bytes of a column as text that may be shown to people. Where the database is not
+// in UTF-8, only ASCII is shown as it is.
 func shown(column string) string {
 	return "CASE WHEN encode(" + column + ", 'hex') ~ " + literal(sqlline.Shown(`\x`)) +
 		" AND (getdatabaseencoding() = 'UTF8' OR encode(" + column + ", 'hex') ~ '^([0-7].)*$')" +
 		" THEN convert_from(" + column + ", 'UTF8') ELSE concat(chr(92), 'x', encode(" + column + ", 'hex')) END"
 }
 
-// live is the condition that a ticket k is in the queue.
-func live(processes string) string {
-	return `CASE WHEN k.held THEN k.expires_at > clock_timestamp() ELSE EXISTS (
-	SELECT FROM ` + processes + ` p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END`
-}
+// longestPrefix keeps every identifier within PostgreSQL's 63 bytes.
+const longestPrefix = 40
 
 func checkIdentifier(what, s string, longest int) error {
 	switch {
@@ -155,11 +167,10 @@ func checkIdentifier(what, s string, longest int) error {
 	return nil
 }
 
-// literal quotes text that holds no backslash.
+// literal quotes text that has no backslash.
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// key is a number of a schema's and prefix's own, for an advisory lock or as
-// the seed of a hash.
+// key is a number of a schema's and prefix's own, for an advisory lock or as the seed of a hash.
 func key(schema, prefix, what string) string {
 	h := fnv.New64a()
 	for _, s := range []string{"locker", schema, prefix, what} {
@@ -169,6 +180,9 @@ func key(schema, prefix, what string) string {
 	return strconv.FormatInt(int64(h.Sum64()), 10) //nolint:gosec // any 64 bits will do
 }
 
+// anyNumber is how the tables store that a ticket has no limit.
+const anyNumber = math.MaxInt64
+
 // permits is a limit as the tables store it.
 func permits(r driver.Request) int64 {
 	if r.Limit == 0 {
@@ -177,7 +191,7 @@ func permits(r driver.Request) int64 {
 	return int64(r.Limit)
 }
 
-// slot is where a held ticket's row is.
+// slot is where the row of a held ticket is.
 func slot(h driver.Hold) int64 {
 	if h.Shared {
 		return int64(h.Token) //nolint:gosec // tokens are bigints
@@ -185,78 +199,42 @@ func slot(h driver.Hold) int64 {
 	return 0
 }
 
-// A grant is news of a ticket that waited. Its lease started after the beat
-// was sent.
+// A grant tells of a ticket that waited. Its lease began after the heartbeat was sent.
 type grant struct {
-	id    string
-	token uint64
-	beat  int64
+	id        string
+	token     uint64
+	heartbeat int64
 }
 
-// A reply is what a function of the schema answers: words, and then grants
-// that the process has to deliver to itself.
+// A reply is what a function of the schema answers: a line, and then grants that the process has to deliver to itself.
 type reply struct {
-	words  []string
+	text   string
 	grants []grant
 }
 
 var errReply = errors.New("the database's answer is not one of this version of the schema")
 
 func parseReply(s string) (reply, error) {
-	first, rest, _ := strings.Cut(s, "\n")
-	r := reply{words: strings.Fields(first)}
-	if len(r.words) == 0 {
-		return r, fmt.Errorf("%w: %q", errReply, s)
-	}
-	for rest != "" {
+	text, rest, more := strings.Cut(s, "\n")
+	r := reply{text: text}
+	for more {
 		var line string
-		line, rest, _ = strings.Cut(rest, "\n")
-		g, ok := parseGrant(strings.Fields(line))
+		line, rest, more = strings.Cut(rest, "\n")
+		g, ok := parseGrant(line)
 		if !ok {
-			return r, fmt.Errorf("%w: %q", errReply, line)
+			return r, fmt.Errorf("%w: %q", errReply, s)
 		}
 		r.grants = append(r.grants, g)
 	}
 	return r, nil
 }
 
-// parseGrant reads "g ID TOKEN BEAT".
-func parseGrant(words []string) (grant, bool) {
-	if len(words) != 4 || words[0] != "g" {
-		return grant{}, false
-	}
-	token, err1 := strconv.ParseUint(words[2], 10, 63)
-	beat, err2 := strconv.ParseInt(words[3], 10, 64)
-	return grant{id: words[1], token: token, beat: beat}, err1 == nil && err2 == nil
+func parseGrant(s string) (g grant, ok bool) {
+	return g, scan(s, "g %s %d %d", &g.id, &g.token, &g.heartbeat)
 }
 
-// parseLoss reads "l ID TOKEN HEXNAME".
-func parseLoss(words []string) (driver.Hold, bool) {
-	if len(words) != 4 || words[0] != "l" {
-		return driver.Hold{}, false
-	}
-	token, err1 := strconv.ParseUint(words[2], 10, 63)
-	name, err2 := hex.DecodeString(words[3])
-	return driver.Hold{Name: string(name), ID: words[1], Token: token}, err1 == nil && err2 == nil
-}
-
-// parseDue reads "d HEXNAME": a line to look at.
-func parseDue(words []string) (name string, ok bool) {
-	if len(words) != 2 || words[0] != "d" {
-		return "", false
-	}
-	b, err := hex.DecodeString(words[1])
-	return string(b), err == nil
-}
-
-// number is a word that is a number.
-func (r reply) number(i int) (uint64, error) {
-	if i >= len(r.words) {
-		return 0, fmt.Errorf("%w: %q", errReply, r.words)
-	}
-	n, err := strconv.ParseUint(r.words[i], 10, 63)
-	if err != nil {
-		return 0, fmt.Errorf("%w: %q", errReply, r.words)
-	}
-	return n, nil
+// scan reads a line of an answer, or a notification.
+func scan(s, format string, into ...any) bool {
+	n, err := fmt.Sscanf(s, format, into...)
+	return err == nil && n == len(into)
 }

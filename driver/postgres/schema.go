@@ -1,0 +1,175 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/driver/internal/sqlline"
+)
+
+// An edition is a version of the tables and functions, and a hash of their text. The names of the functions end
+// with it, so that a program does not find those of another version, or others under the same number. The
+// comment of the table of tickets says which edition has made it.
+type edition struct{ version, hash string }
+
+// current is the edition of this package. Whoever changes what the functions do, or the tables, raises the version.
+var current = edition{"5", sqlline.Hash(schemaSQL, functionsSQL, backgroundSQL)}
+
+func (e edition) suffix() string { return e.version + "_" + e.hash }
+
+const commentBegin = "locker: tickets, schema "
+
+func (e edition) comment() string { return commentBegin + e.String() }
+
+func (e edition) String() string { return e.version + " (" + e.hash + ")" }
+
+// versionError says that the tables exist, and are of another edition.
+type versionError struct {
+	table, comment string
+	want           edition
+	missing        error // how it was noticed
+}
+
+func (e *versionError) Error() string {
+	have, ok := strings.CutPrefix(e.comment, commentBegin)
+	if !ok {
+		have = "before 4, unless the table is another program's"
+	}
+	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
+		"version only. The SQL that postgres.Schema returns (locker schema postgres) moves the tables to the version of the "+
+		"program that it is from; programs of other versions fail from then on", e.table, have, e.want)
+}
+
+func (e *versionError) Unwrap() error { return e.missing }
+
+// schemaError says that the tables are missing, and why they were not created. If they were used before, the tickets
+// of those who may still hold a lock are gone with them: new tables would let others acquire those locks.
+type schemaError struct {
+	missing, cause error
+	used           bool
+	part           bool // there are tables of this version, without all that belongs to them
+}
+
+func (e *schemaError) Error() string {
+	if e.used {
+		return "the tables of locker have vanished since they were first used (" + e.missing.Error() +
+			"): restore them, or end all programs that hold locks before new ones are created"
+	}
+	s := "the tables of locker are missing ("
+	if e.part {
+		s = "a part of the tables and functions of locker is missing ("
+	}
+	s += e.missing.Error() + ")"
+	if e.cause != nil {
+		s += " and could not be created: " + e.cause.Error()
+	}
+	return s + "; create them with the SQL that postgres.Schema returns (locker schema postgres)"
+}
+
+func (e *schemaError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.missing}
+	}
+	return []error{e.cause, e.missing} // the code is that of the cause
+}
+
+// createSchema creates the tables, one goroutine at a time, because a statement failed without them. It returns nil if
+// the statement may succeed now.
+func (d *Driver) createSchema(ctx context.Context, missing error) error {
+	if !d.opts.create || d.used.Load() {
+		return d.whyMissing(ctx, missing)
+	}
+	if err := d.lock(ctx, d.creating); err != nil {
+		return err
+	}
+	defer func() { <-d.creating }()
+	err := d.with(ctx, false, func(c *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, c, readWrite, func(tx pgx.Tx) error { return d.w.create(ctx, tx.Conn(), missing) })
+	})
+	var other *versionError
+	if err != nil && code(err) != "" && !errors.As(err, &other) {
+		return &schemaError{missing: missing, cause: err}
+	}
+	return err
+}
+
+// whyMissing says why something is missing that this driver must not create.
+func (d *Driver) whyMissing(ctx context.Context, missing error) error {
+	var s state
+	err := d.with(ctx, false, func(c *pgx.Conn) (err error) {
+		s, err = d.w.state(ctx, c, missing)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return &schemaError{missing: missing, used: d.used.Load(), part: s.table}
+}
+
+// create runs the SQL of the schema, on a connection that is in a transaction. Many programs may do so at once, and the
+// first may have run it by the time that the last gets the lock, so it looks first. It leaves tables
+// of another version as they are: programs of that version may be running.
+func (w *wire) create(ctx context.Context, c *pgx.Conn, missing error) error {
+	if _, err := c.Exec(ctx, w.lock, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	if s, err := w.state(ctx, c, missing); err != nil || s.complete {
+		return err
+	}
+	_, err := c.PgConn().Exec(ctx, w.schema).ReadAll()
+	return err
+}
+
+// A state is what a database has of the schema.
+type state struct {
+	table    bool // of tickets
+	complete bool // everything
+}
+
+// state looks what is there. It fails if that is of another edition, which was noticed by missing.
+func (w *wire) state(ctx context.Context, c *pgx.Conn, missing error) (s state, err error) {
+	var comment string
+	err = c.QueryRow(ctx, w.installed, pgx.QueryExecModeSimpleProtocol).Scan(&s.table, &comment, &s.complete)
+	if err == nil && s.table && comment != w.edition.comment() {
+		err = &versionError{table: w.tickets, comment: comment, want: w.edition, missing: missing}
+	}
+	return s, err
+}
+
+// installed is what state reads, of some relations, the first of which is the table of tickets, and functions.
+func installed(relations, functions []string) string {
+	var tests []string
+	for _, r := range relations {
+		tests = append(tests, "to_regclass("+literal(r)+") IS NOT NULL")
+	}
+	for _, f := range functions {
+		tests = append(tests, "to_regproc("+literal(f)+") IS NOT NULL")
+	}
+	return tests[0] + ", coalesce(obj_description(to_regclass(" + literal(relations[0]) + "), 'pg_class'), ''), " + strings.Join(tests, " AND ")
+}
+
+// lacks is an expression that names the rights that a role lacks; NULL or empty: none.
+func lacks(n names) string {
+	var tests []string
+	test := func(kind, object, name, right string) {
+		tests = append(tests, "CASE WHEN NOT has_"+kind+"_privilege("+object+", '"+right+"') THEN "+literal(right+" on "+name)+" END")
+	}
+	for _, table := range []string{n.qualified("tickets"), n.qualified("processes")} {
+		for _, right := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+			test("table", literal(table), table, right)
+		}
+	}
+	for _, right := range []string{"USAGE", "UPDATE"} {
+		test("sequence", literal(n.qualified("token")), "sequence "+n.qualified("token"), right)
+	}
+	for _, f := range n.functions() {
+		test("function", literal(f)+"::text::regproc", "function "+f, "EXECUTE")
+	}
+	schema := pgx.Identifier{n.schema}.Sanitize()
+	return "CASE WHEN NOT has_schema_privilege(" + literal(n.schema) + ", 'USAGE') THEN " + literal("USAGE on schema "+schema) +
+		" ELSE concat_ws(', ',\n\t" + strings.Join(tests, ",\n\t") + ") END"
+}

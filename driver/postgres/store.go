@@ -1,0 +1,248 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// patience is how long a request waits for a connection of the pool before it uses the spare one. The pool is the
+// user's, who may be using all of it.
+const patience = 200 * time.Millisecond
+
+// patienceOf leaves most of the time that ctx gives to the request: the renewal of a short lease has little.
+func patienceOf(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(patience, time.Until(end)/4)
+	}
+	return patience
+}
+
+// with runs f on a connection. A request is one statement, which is one transaction: nothing of it depends on the
+// connection, so that a pooler in transaction mode may be on the way. A patient request waits for the pool as long
+// as it takes, and is sent after Close, too.
+func (d *Driver) with(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
+	if d.ctx.Err() != nil && !patient {
+		return driver.ErrClosed
+	}
+	return d.anyConn(ctx, patient, func(c *pgx.Conn) error {
+		err := f(c)
+		if c := code(err); c != codeReadOnly && c != codeReplica {
+			return err
+		}
+		var replica bool
+		if e := c.QueryRow(ctx, "SELECT pg_is_in_recovery()", pgx.QueryExecModeSimpleProtocol).Scan(&replica); e == nil && !replica {
+			d.strict.Store(true) // transactions are read only unless they begin otherwise
+		} else {
+			_ = c.Close(ctx) // of a server that became a replica: connect again, perhaps elsewhere
+		}
+		return err
+	})
+}
+
+func (d *Driver) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
+	wait, cancel := ctx, context.CancelFunc(func() {})
+	if !patient {
+		wait, cancel = context.WithTimeout(ctx, patienceOf(ctx))
+	}
+	c, err := d.pool.Acquire(wait)
+	exhausted := wait.Err() != nil && ctx.Err() == nil
+	cancel()
+	switch {
+	case err == nil:
+		defer c.Release()
+		return f(c.Conn())
+	case exhausted:
+		return d.withSpare(ctx, f)
+	}
+	return err
+}
+
+// A spare is a connection outside the pool, for when the pool is exhausted. It is not one of a second pool, which would
+// go on waiting for a server that does not answer after the request has ended. Its Conn is nil if it is not open.
+type spare struct {
+	*pgx.Conn
+	used time.Time
+}
+
+// spareIdle is how long it is trusted without use. The pool checks its own connections when they were idle for so
+// long, too: after an outage they may be dead without a sign.
+const spareIdle = time.Second
+
+func (d *Driver) withSpare(ctx context.Context, f func(*pgx.Conn) error) error {
+	var s spare
+	select {
+	case s = <-d.spare:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() {
+		s.used = time.Now()
+		d.spare <- s
+		if d.ctx.Err() != nil { // Close may not have waited for it
+			d.closeSpare()
+		}
+	}()
+	if s.Conn != nil && (s.IsClosed() || time.Since(s.used) > spareIdle) {
+		hangUp(ctx, s.Conn)
+		s.Conn = nil
+	}
+	if s.Conn == nil {
+		c, err := d.connect(ctx)
+		if err != nil {
+			return err
+		}
+		s.Conn = c
+	}
+	return f(s.Conn)
+}
+
+// closeSpare closes the spare connection, unless it is in use.
+func (d *Driver) closeSpare() {
+	select {
+	case s := <-d.spare:
+		if s.Conn != nil {
+			hangUp(context.Background(), s.Conn)
+		}
+		d.spare <- spare{}
+	default:
+	}
+}
+
+// connect opens a connection outside the pool, in the way of the pool.
+func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
+	pc := d.pool.Config()
+	cc := pc.ConnConfig.Copy()
+	if pc.BeforeConnect != nil {
+		if err := pc.BeforeConnect(ctx, cc); err != nil {
+			return nil, err
+		}
+	}
+	c, err := pgx.ConnectConfig(ctx, cc)
+	if err != nil || pc.AfterConnect == nil {
+		return c, err
+	}
+	if err := pc.AfterConnect(ctx, c); err != nil {
+		hangUp(ctx, c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// hangUp closes a connection without waiting for a server that does not answer.
+func hangUp(ctx context.Context, c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_ = c.Close(ctx)
+}
+
+// sending is how a statement is sent.
+type sending struct {
+	sent    *time.Time // set to the moment before the statement is sent; may be nil
+	patient bool       // see with
+}
+
+// query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
+// before, it creates them and sends the statement again.
+func query[T any](ctx context.Context, d *Driver, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	for range 4 { // each reason to send it again comes once
+		strict := d.strict.Load()
+		all, err = queryOnce(ctx, d, how, row, sql, args...)
+		switch code(err) {
+		case codeIsolation:
+			d.strict.Store(true)
+		case codeReadOnly:
+			if strict || !d.strict.Load() {
+				return nil, err
+			}
+		case "26000", "42P05": // a prepared statement does not exist, or exists already: a pooler
+			d.unprepared.Store(true)
+		case "42883", "42P01", "3F000": // no such function, table, schema
+			if err := d.createSchema(ctx, err); err != nil {
+				return nil, err
+			}
+		default:
+			if err == nil && !d.used.Load() {
+				d.used.Store(true)
+			}
+			return all, err
+		}
+	}
+	return nil, err
+}
+
+var readWrite = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+
+func queryOnce[T any](ctx context.Context, d *Driver, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	args = append([]any{d.execMode()}, args...)
+	err = d.with(ctx, how.patient, func(c *pgx.Conn) error {
+		return interruptible(ctx, c, func(ctx context.Context) error {
+			if how.sent != nil {
+				*how.sent = time.Now()
+			}
+			collect := func(rows pgx.Rows, err error) error {
+				if err == nil {
+					all, err = pgx.CollectRows(rows, row)
+				}
+				return err
+			}
+			if !d.strict.Load() {
+				return collect(c.Query(ctx, sql, args...))
+			}
+			return pgx.BeginTxFunc(ctx, c, readWrite, func(tx pgx.Tx) error { return collect(tx.Query(ctx, sql, args...)) })
+		})
+	})
+	return all, err
+}
+
+// execMode is how pgx executes statements: prepared once, which is fastest, unless the pool's user or a pooler on
+// the way wants it otherwise.
+func (d *Driver) execMode() pgx.QueryExecMode {
+	switch {
+	case d.mode == pgx.QueryExecModeSimpleProtocol, d.mode == pgx.QueryExecModeCacheStatement && !d.unprepared.Load():
+		return d.mode
+	default:
+		return pgx.QueryExecModeExec // one round trip, nothing kept
+	}
+}
+
+// interruptible runs f, requests on a connection, and has pgx interrupt them when ctx ends, in the way that the
+// user has configured. By itself pgx starts a goroutine for that with every request, which was 14 % of the
+// processor time of a client; this starts one only when ctx ends.
+func interruptible(ctx context.Context, c *pgx.Conn, f func(context.Context) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	interrupted := make(chan func())
+	stop := context.AfterFunc(ctx, func() {
+		h := c.Config().BuildContextWatcherHandler(c.PgConn())
+		h.HandleCancel(ctx)
+		interrupted <- h.HandleUnwatchAfterCancel
+	})
+	err := f(context.WithoutCancel(ctx))
+	if !stop() {
+		if resume := <-interrupted; !c.IsClosed() { // one that is closed has a deadline of pgx' own
+			resume()
+		}
+	}
+	return err
+}
+
+// call runs a function of the schema, delivers the grants in its answer, and returns the rest.
+func (d *Driver) call(ctx context.Context, sent *time.Time, sql string, args ...any) (string, error) {
+	texts, err := query(ctx, d, sending{sent: sent}, pgx.RowTo[string], sql, args...)
+	if err == nil && len(texts) != 1 {
+		err = errReply
+	}
+	if err != nil {
+		return "", err
+	}
+	r, err := parseReply(texts[0])
+	for _, g := range r.grants {
+		d.waiters.granted(g)
+	}
+	return r.text, err
+}

@@ -1,0 +1,285 @@
+package postgres
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// waiters is what this process knows of its own tickets: those that wait, and the IDs of those that it holds.
+//
+//	add ──> queued ──> granted: by a grant in an answer, by a notification, or by compare ──> held
+//	 │        └─────> ErrLost: the process expired, or the ticket was broken
+//	 └──> remove: granted at once (held), or refused
+//
+// A grant that nobody here has asked for is an orphan: the answer to its request was lost. Compare returns it, and the
+// background task releases it.
+type waiters struct {
+	liveness  time.Duration
+	changed   chan struct{} // wakes the background task
+	reconnect chan struct{} // the listener needs a new connection
+
+	mu         sync.Mutex
+	process    int64 // ID of this process in the database; see process.go
+	registered bool  // the database knows it
+	heartbeats [8]heartbeat
+	answered   time.Time // when the answer to the last heartbeat came
+	fault      error     // why the last heartbeat failed; nil: it did not
+
+	byID    map[string]*waiter
+	byName  map[string]*waitedFor
+	held    map[string]struct{}
+	used    time.Time // when the last ticket stopped waiting, or was granted at once
+	waited  time.Time // when the last ticket that was queued stopped waiting
+	missed  bool      // grants and losses may have been missed
+	hearing bool      // notifications arrive
+
+	looking, listening, sweeping bool // the goroutines of these names run
+}
+
+// A heartbeat is one that the database has answered.
+type heartbeat struct {
+	number int64
+	sent   time.Time
+}
+
+// A waiter is a ticket that this process waits for.
+type waiter struct {
+	name, id string
+	ttl      time.Duration
+	process  int64
+	queued   time.Time    // when it was known to be queued; zero: not yet
+	outcome  chan outcome // of one
+}
+
+// An outcome ends a wait.
+type outcome struct {
+	token uint64
+	until time.Time // the lease lasts at least until then
+	err   error
+}
+
+// waitedFor is a name that some of these wait for.
+type waitedFor struct {
+	waiters int
+	due     time.Time // when to look at its queue
+}
+
+func newWaiters(liveness time.Duration) waiters {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	return waiters{
+		liveness: liveness,
+		changed:  make(chan struct{}, 1), reconnect: make(chan struct{}, 1),
+		process: int64(binary.BigEndian.Uint64(b[:])>>1) | 1, //nolint:gosec // 63 bits
+		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]struct{}),
+		used: time.Now(),
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// add adds a waiter before its ticket is asked for, so that no news of it is missed.
+func (ws *waiters) add(r driver.Request) *waiter {
+	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, outcome: make(chan outcome, 1)}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.process = ws.process
+	ws.byID[r.ID] = w
+	return w
+}
+
+// rejoin gives a waiter the present ID of the process.
+func (ws *waiters) rejoin(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.process = ws.process
+}
+
+// queued records that a waiter is queued, and when its queue is due. It reports false if its process expired meanwhile.
+func (ws *waiters) queued(w *waiter, due time.Duration) bool {
+	now := time.Now()
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.byID[w.id] != w {
+		return true // its outcome is known already
+	}
+	if w.process != ws.process {
+		delete(ws.byID, w.id)
+		return false
+	}
+	w.queued = now
+	n := ws.byName[w.name]
+	if n == nil {
+		n = &waitedFor{due: now.Add(min(due, ws.liveness/4))}
+		ws.byName[w.name] = n
+		signal(ws.changed)
+	}
+	n.waiters++
+	return true
+}
+
+// remove removes a waiter, if it is there. With granted its ticket is held.
+func (ws *waiters) remove(w *waiter, granted bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.byID[w.id] == w {
+		ws.drop(w)
+	}
+	if granted {
+		ws.held[w.id] = struct{}{}
+	}
+}
+
+// drop is remove with mu held.
+func (ws *waiters) drop(w *waiter) {
+	delete(ws.byID, w.id)
+	ws.used = time.Now()
+	if w.queued.IsZero() {
+		return
+	}
+	ws.waited = ws.used
+	n := ws.byName[w.name]
+	if n.waiters--; n.waiters == 0 {
+		delete(ws.byName, w.name)
+	}
+}
+
+// end ends a wait. With mu held.
+func (ws *waiters) end(w *waiter, o outcome) {
+	ws.drop(w)
+	w.outcome <- o
+}
+
+// forget records that a ticket is not held any more.
+func (ws *waiters) forget(id string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	delete(ws.held, id)
+}
+
+// granted delivers a grant. One for an unknown ticket, perhaps an orphan, makes the background task compare.
+func (ws *waiters) granted(g grant) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[g.id]
+	if w == nil {
+		if _, known := ws.held[g.id]; !known {
+			ws.missed = true
+			signal(ws.changed)
+		}
+		return
+	}
+	until := time.Time{} // unknown: the lease has to be renewed
+	if b := ws.heartbeats[g.heartbeat%int64(len(ws.heartbeats))]; b.number == g.heartbeat {
+		until = b.sent.Add(min(w.ttl, ws.liveness))
+	}
+	ws.grant(w, g.token, until)
+}
+
+// grant is granted with mu held.
+func (ws *waiters) grant(w *waiter, token uint64, until time.Time) {
+	ws.held[w.id] = struct{}{}
+	ws.end(w, outcome{token: token, until: until})
+}
+
+// lost delivers a loss. It reports whether the ticket was held here.
+func (ws *waiters) lost(id string) (held bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byID[id]; w != nil {
+		ws.end(w, outcome{err: driver.ErrLost})
+		return false
+	}
+	_, held = ws.held[id]
+	return held
+}
+
+// dueNames returns names whose queues are due, at most most of them.
+func (ws *waiters) dueNames(now time.Time, most int) (names []string, process int64) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for name, n := range ws.byName {
+		if !n.due.After(now) && len(names) < most {
+			names = append(names, name)
+		}
+	}
+	return names, ws.process
+}
+
+// setDue says when to look at a queue again.
+func (ws *waiters) setDue(name string, at time.Time) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if n := ws.byName[name]; n != nil {
+		n.due = at
+	}
+}
+
+// ticketRow is a ticket of this process as the database has it.
+type ticketRow struct {
+	id, name string
+	token    uint64
+	held     bool
+	left     time.Duration // of its lease, counted from when it was asked
+}
+
+// compare corrects what is known by what the database said when it was asked. With all, the rows are all that it has
+// of one process. It returns the orphans, and whether there were grants that nobody had told.
+func (ws *waiters) compare(rows []ticketRow, process int64, asked time.Time, all bool) (orphans []ticketRow, news bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	there := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		there[r.id] = true
+		w, held := ws.byID[r.id], false
+		if w == nil {
+			_, held = ws.held[r.id]
+		}
+		switch {
+		case w == nil && !held:
+			orphans = append(orphans, r)
+		case w != nil && r.held:
+			ws.grant(w, r.token, asked.Add(r.left))
+			news = true
+		}
+	}
+	if !all {
+		return orphans, news
+	}
+	for id, w := range ws.byID {
+		if !there[id] && w.process == process && !w.queued.IsZero() && w.queued.Before(asked) {
+			ws.end(w, outcome{err: driver.ErrLost})
+		}
+	}
+	return orphans, news
+}
+
+// mayHaveMissed records that grants or losses may have been missed.
+func (ws *waiters) mayHaveMissed() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if len(ws.byID) > 0 {
+		ws.missed = true
+		signal(ws.changed)
+	}
+}
+
+// takeMissed reports, once, whether grants or losses may have been missed.
+func (ws *waiters) takeMissed() bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if !ws.missed || !ws.registered {
+		return false
+	}
+	ws.missed = false
+	return true
+}
