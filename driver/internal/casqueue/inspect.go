@@ -1,0 +1,64 @@
+package casqueue
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Inspect implements driver.Driver. Who inspects a queue also observes it, as a waiter does.
+func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	ctx, done := e.bind(ctx)
+	defer done()
+	e.mu.Lock()
+	f := e.fileOf(e.key(name))
+	e.mu.Unlock()
+	if err := e.read(ctx, f); err != nil {
+		return nil, e.failed(ctx, err)
+	}
+	processes := make(map[string]struct{})
+	e.mu.Lock()
+	q := f.doc.find(name)
+	e.watched(f, q, len(q.Tickets), processes)
+	e.mu.Unlock()
+	if err := e.sample(ctx, processes, nil); err != nil {
+		return nil, e.failed(ctx, err)
+	}
+	return e.show(f, name), nil
+}
+
+// show returns a queue without its dead tickets.
+func (e *Engine) show(f *file, name string) []driver.Ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	q := f.doc.find(name)
+	live := slices.DeleteFunc(slices.Clone(q.Tickets), func(r record) bool { return e.dead(f, &r, now) })
+	shown := make([]driver.Ticket, len(live))
+	for i := range live {
+		r := &live[i]
+		shown[i] = driver.Ticket{
+			ID: r.ID, Token: r.Token, Owner: r.Owner, Note: r.Note, Shared: r.Shared, Limit: r.Limit,
+			Since: time.UnixMilli(r.Since),
+		}
+	}
+	for i, is := range driver.Granted(shown) {
+		if shown[i].Held = is; is {
+			shown[i].Remaining = e.remaining(f, &live[i], now)
+		}
+	}
+	return shown
+}
+
+// remaining is what is left of a lease, as far as this process knows. With mu held.
+func (e *Engine) remaining(f *file, r *record, now time.Time) time.Duration {
+	since := f.seen[r.ID].since
+	if t := f.own[r.ID]; t != nil {
+		since = t.alive
+	} else if b := e.heartbeats[r.Process]; b != nil && !r.Fixed && b.since.After(since) {
+		since = b.since
+	}
+	return max(r.life()-now.Sub(since), time.Millisecond)
+}

@@ -1,0 +1,114 @@
+package memcached_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open opens a driver by URL.
+func open(ctx context.Context, url string) (driver.Driver, error) {
+	u, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Open(ctx, u)
+}
+
+// process opens a Locker as a process of its own would.
+func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Client {
+	t.Helper()
+	l, err := locker.Open(t.Context(), url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// take acquires what is to be had soon.
+func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
+	t.Helper()
+	k, err := l.Acquire(t.Context(), name, append(opts, locker.WithWait(20*time.Second))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// command sends a command to a server and returns the lines of its answer, up to one that begins with last.
+func command(addr, cmd, last string) (lines []string, err error) {
+	c, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := c.Write([]byte(cmd + "\r\n")); err != nil {
+		return nil, err
+	}
+	for s := bufio.NewScanner(c); s.Scan(); {
+		if strings.HasPrefix(s.Text(), last) {
+			return lines, nil
+		}
+		lines = append(lines, s.Text())
+	}
+	return nil, fmt.Errorf("memcached at %s: no %q in the answer to %s: %q", addr, last, cmd, lines)
+}
+
+// countKeys counts the items of a prefix.
+func countKeys(addr, prefix string) (n int, err error) {
+	lines, err := command(addr, "lru_crawler metadump all", "END")
+	for _, line := range lines {
+		var key string
+		var exp int64
+		if _, err := fmt.Sscanf(line, "key=%s exp=%d", &key, &exp); err != nil {
+			return 0, fmt.Errorf("%q: %w", line, err)
+		}
+		if strings.HasPrefix(key, prefix) && (exp < 0 || time.Unix(exp, 0).After(time.Now())) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// warm is a server that keeps its memory from one start to the next, as Memcached's own restart does.
+type warm struct {
+	*testbed.Server
+	t *testing.T
+}
+
+func newWarm(t *testing.T) *warm {
+	t.Helper()
+	return &warm{testbed.Memcached(t, testbed.Faults(), testbed.Args("-A", "-e", t.TempDir()+"/memory")), t}
+}
+
+// Kill ends it in such a way.
+func (w *warm) Kill() {
+	w.t.Helper()
+	_, _ = command(w.Addr(), "shutdown graceful", "never") // the connection ends with the server
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("tcp", w.Addr())
+		if err != nil {
+			break
+		}
+		_ = c.Close()
+		if time.Since(begun) > 20*time.Second {
+			w.t.Fatal("memcached does not end")
+		}
+	}
+	time.Sleep(50 * time.Millisecond) // its memory is written after its port was closed
+	w.Server.Kill()
+}
