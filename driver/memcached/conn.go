@@ -113,7 +113,7 @@ func (c *client) dial(d *dial) {
 func (c *client) open() (*conn, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.dialTimeout)
 	defer cancel()
-	nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.addr)
+	nc, err := c.o.dial(ctx, "tcp", c.addr)
 	if err != nil {
 		return nil, driver.Unavailable(err)
 	}

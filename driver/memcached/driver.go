@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ type options struct {
 	dialTimeout    time.Duration
 	user, password string
 	tls            *tls.Config
+	dial           Dialer
 	evictions      bool
 	hash           func(string) string
 }
@@ -51,6 +53,12 @@ func WithLogin(user, password string) Option {
 
 // WithTLS connects with TLS, to servers that were started with -Z.
 func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
+
+// Dialer connects to a server.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// WithDialer sets how connections are made; the default is net.Dialer's.
+func WithDialer(d Dialer) Option { return func(o *options) { o.dial = d } }
 
 // WithEvictions accepts servers that evict items when their memory is full, and with them locks.
 func WithEvictions() Option { return func(o *options) { o.evictions = true } }
@@ -79,7 +87,7 @@ var (
 // New makes a Driver for servers, each host:port. It does not reach them. All programs have to name the same
 // servers in the same way; the order does not matter.
 func New(servers []string, opts ...Option) (*Driver, error) {
-	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, dialTimeout: DefaultTimeout}
+	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, dialTimeout: DefaultTimeout, dial: (&net.Dialer{}).DialContext}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)

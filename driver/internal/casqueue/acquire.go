@@ -84,9 +84,11 @@ func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver
 }
 
 // enter queues a ticket, and returns it if it has to wait.
-func (e *Engine) enter(ctx context.Context, r *driver.Request) (t *ticket, grant driver.Grant, err error) {
+func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.Grant, error) {
 	key := e.key(r.Name)
 	var placed record
+	var t *ticket
+	var grant driver.Grant
 	c := &change{}
 	c.apply = func(d *document, fresh bool) (changed bool, err error) {
 		placed, changed, err = e.place(d, key, r, fresh)
@@ -99,13 +101,13 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (t *ticket, grant
 		}
 		switch {
 		case t != nil && ctx.Err() != nil: // its caller has gone
-			t.callers++
 			e.leave(t)
-		case err != nil && c.unsure:
+		case err != nil && c.unsure && !errors.Is(err, driver.ErrNotAcquired):
 			e.unsure[r.ID] = struct{}{}
 		}
 	}
-	if err = e.change(ctx, key, c); err == nil {
+	err := e.change(ctx, key, c)
+	if err == nil {
 		return t, grant, nil
 	}
 	if !errors.Is(err, driver.ErrNotAcquired) && e.leftNothing(c, r.ID) {
