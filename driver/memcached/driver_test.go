@@ -223,3 +223,39 @@ func TestServerVersion(t *testing.T) {
 		t.Errorf("%q, %v", v, err)
 	}
 }
+
+// A server that is started again numbers its items anew: what was read of the one before is not the same, though it
+// has the same number.
+func TestEarlierServer(t *testing.T) {
+	srv := testbed.Memcached(t, testbed.Faults())
+	a, err := open(t.Context(), srv.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := open(t.Context(), srv.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	r := driver.Request{Name: "n", ID: "a", TTL: time.Minute}
+	g, err := a.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Release(t.Context(), r.Hold(g.Token)); err != nil { // what a knows now has the number 2
+		t.Fatal(err)
+	}
+	srv.Restart()
+	r.ID = "b"
+	if g, err = b.Acquire(t.Context(), r); err == nil {
+		err = b.Renew(t.Context(), r.Hold(g.Token), time.Minute) // so has this
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ID = "c"
+	if _, err := a.Acquire(t.Context(), r); err != driver.ErrNotAcquired { //nolint:errorlint // the sentinel itself
+		t.Errorf("acquire of what another process holds: %v", err)
+	}
+}

@@ -119,23 +119,21 @@ func (a *attendant) beatDue() time.Time { return a.beaten.Add(a.shortest / 4) }
 // step does what is due.
 func (a *attendant) step() {
 	now := time.Now()
-	var err error
+	var beaten, looked error
 	if !now.Before(a.beatDue()) {
-		if err = a.e.beat(a.e.ctx); err == nil {
+		if beaten = a.e.beat(a.e.ctx); beaten == nil {
 			a.beaten = now
 		}
 	}
 	switch {
-	case err != nil:
 	case a.failed || !now.Before(a.sampled.Add(a.sampling)):
-		err = a.sample(now)
+		looked = a.sample(now)
 	case !now.Before(a.polled.Add(a.interval())) || a.told():
-		err = a.poll(now)
+		looked = a.poll(now)
 	}
-	if err != nil {
+	if a.failed = beaten != nil || looked != nil; a.failed {
 		a.polled = now
 	}
-	a.failed = err != nil
 }
 
 // told reports whether the store has told of a notification.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,10 +237,9 @@ func TestConclusionIsChecked(t *testing.T) {
 		g := b.take(e, r)
 		other, p := b.open()
 		got := b.waits(other, request("a", "2"))
-		renewed := false
+		var renewed atomic.Bool
 		p.with(func(verb, _ string) fault {
-			if verb == "put" && !renewed {
-				renewed = true
+			if verb == "put" && !renewed.Swap(true) {
 				if err := e.Renew(b.Context(), r.Hold(g.Token), 10*time.Second); err != nil {
 					b.Error(err)
 				}
@@ -253,8 +253,8 @@ func TestConclusionIsChecked(t *testing.T) {
 		f.seen["1"] = seen
 		other.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		if ids := b.queue(other, "a"); !renewed || !slices.Equal(ids, []string{"1", "2"}) {
-			b.Errorf("queue %q (removal tried: %v)", ids, renewed)
+		if ids := b.queue(other, "a"); !renewed.Load() || !slices.Equal(ids, []string{"1", "2"}) {
+			b.Errorf("queue %q (removal tried: %v)", ids, renewed.Load())
 		}
 		if err := <-got; err != nil {
 			b.Fatal(err)
@@ -405,6 +405,9 @@ type watching struct{ *process }
 func (w watching) Watch(ctx context.Context, key string, changed func()) error {
 	for last := (Version{0, 1}); ; {
 		w.fake.mu.Lock()
+		if w.fake.changed == nil {
+			w.fake.changed = make(chan struct{})
+		}
 		v, wait := w.find(key).Version, w.fake.changed
 		w.fake.mu.Unlock()
 		if v != last {
@@ -471,4 +474,66 @@ func TestDeadWaiters(t *testing.T) {
 			b.Errorf("five dead waiters delayed the queue by %v, want at most %v", took, bound)
 		}
 	})
+}
+
+// Who is refused has read the queue: what was read before may be old.
+func TestTryReads(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		other, _ := b.open()
+		g := b.take(other, request("a", "1"))
+		if _, err := e.Acquire(b.Context(), request("a", "2")); err != driver.ErrNotAcquired { //nolint:errorlint // the sentinel itself
+			b.Fatalf("beside a holder: %v", err)
+		}
+		puts := b.count("put")
+		if _, err := e.Acquire(b.Context(), request("a", "2")); err != driver.ErrNotAcquired || b.count("put") != puts { //nolint:errorlint // the sentinel itself
+			b.Errorf("a refused try: %v, and %d writes", err, b.count("put")-puts)
+		}
+		if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: "1", Token: g.Token}); err != nil {
+			b.Fatal(err)
+		}
+		b.take(e, request("a", "3"))
+	})
+}
+
+// A waiter whose last heartbeat was long ago may be dead to others. It takes no provisional lease: it writes that it
+// holds, which fails if it was removed.
+func TestStaleWaiterClaims(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		bubble(t, func(b *bed) {
+			holder, _ := b.open()
+			g := b.take(holder, request("a", "1"))
+			e, p := b.open()
+			got := b.waits(e, request("a", "2"))
+			p.with(func(verb, _ string) fault { // heartbeats do not arrive, everything else does
+				if verb == "set" {
+					return notDone
+				}
+				return fine
+			})
+			time.Sleep(3 * time.Second)
+			if removed {
+				p.with(func(verb, _ string) fault {
+					if verb != "put" {
+						return fine
+					}
+					p.with(nil)
+					if err := holder.Break(b.Context(), "a", g.Token+1); err != nil {
+						b.Error(err)
+					}
+					return fine
+				})
+			}
+			puts := b.count("put")
+			if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1", Token: g.Token}); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got; errors.Is(err, driver.ErrLost) != removed {
+				b.Errorf("granted with %v (removed: %v)", err, removed)
+			}
+			if n := b.count("put") - puts; n != 2 && !removed {
+				b.Errorf("%d writes, want that of the release and that of the claim", n)
+			}
+		})
+	}
 }

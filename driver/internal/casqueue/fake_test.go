@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ type fake struct {
 	docs    map[string]fakeDocument
 	number  uint64
 	calls   map[string]int
-	changed chan struct{}
+	changed chan struct{} // nil while nobody watches
 }
 
 type fakeDocument struct {
@@ -27,7 +28,7 @@ type fakeDocument struct {
 }
 
 func newFake() *fake {
-	return &fake{docs: make(map[string]fakeDocument), calls: make(map[string]int), changed: make(chan struct{})}
+	return &fake{docs: make(map[string]fakeDocument), calls: make(map[string]int)}
 }
 
 var (
@@ -62,12 +63,11 @@ func (p *process) with(f func(verb, key string) fault) {
 
 // once has it happen to the next request with that verb.
 func (p *process) once(verb string, what fault) {
-	done := false
+	var done atomic.Bool
 	p.with(func(v, _ string) fault {
-		if done || v != verb {
+		if v != verb || done.Swap(true) {
 			return fine
 		}
-		done = true
 		return what
 	})
 }
@@ -86,14 +86,17 @@ func (p *process) arrive() {
 func (p *process) request(ctx context.Context, verb, key string, f func() error) error {
 	time.Sleep(50 * time.Microsecond)
 	p.mu.Lock()
+	decide := p.fault
+	p.mu.Unlock()
 	what := fine
-	if p.fault != nil {
-		what = p.fault(verb, key)
+	if decide != nil {
+		what = decide(verb, key)
 	}
 	if what == late {
+		p.mu.Lock()
 		p.delayed = append(p.delayed, func() { _ = p.do(verb, f) })
+		p.mu.Unlock()
 	}
-	p.mu.Unlock()
 	if what == late || what == notDone {
 		return errNotDone
 	}
@@ -123,8 +126,10 @@ func (s *fake) find(key string) Document {
 func (s *fake) write(key string, value []byte, keep time.Duration) Version {
 	s.number++
 	s.docs[key] = fakeDocument{Document{value, Version{1, s.number}}, time.Now().Add(keep)}
-	close(s.changed)
-	s.changed = make(chan struct{})
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
 	return Version{1, s.number}
 }
 
