@@ -181,7 +181,11 @@ func (a *attendant) sample(now time.Time) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, f := range files {
-		e.reapLater(f)
+		if e.anyDead(f) {
+			c := e.reaping(f)
+			c.ctx = e.ctx
+			e.submit(f, c)
+		}
 	}
 	return nil
 }
@@ -208,28 +212,6 @@ func (f *file) lastOwn(q *queue) int {
 		}
 	}
 	return 0
-}
-
-// reapLater removes the dead tickets of a document, if there are any. With mu held.
-func (e *Engine) reapLater(f *file) {
-	now := time.Now()
-	for _, q := range f.doc.Queues {
-		for i := range q.Tickets {
-			if e.dead(f, &q.Tickets[i], now) {
-				e.submit(f, &change{
-					ctx: e.ctx,
-					apply: func(d *document, _ bool) (changed bool, err error) {
-						for _, q := range d.Queues {
-							changed = e.reap(f, q) || changed
-						}
-						return changed, nil
-					},
-					done: func(time.Time, error) {},
-				})
-				return
-			}
-		}
-	}
 }
 
 // beat sends a heartbeat. It lengthens the lives of the tickets that were alive when it was answered.

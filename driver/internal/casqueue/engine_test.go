@@ -450,7 +450,9 @@ func TestWatch(t *testing.T) {
 func TestDeadWaiters(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()
-		b.take(holder, request("a", "0"))
+		r := request("a", "0")
+		r.TTL = time.Hour
+		b.take(holder, r)
 		for i := range 5 {
 			e, _ := b.open()
 			b.waits(e, request("a", fmt.Sprint("dead", i)))
@@ -515,7 +517,7 @@ func TestStaleWaiterClaims(t *testing.T) {
 			if removed {
 				p.with(func(verb, _ string) fault {
 					if verb != "put" {
-						return fine
+						return map[string]fault{"set": notDone}[verb]
 					}
 					p.with(nil)
 					if err := holder.Break(b.Context(), "a", g.Token+1); err != nil {
@@ -524,6 +526,7 @@ func TestStaleWaiterClaims(t *testing.T) {
 					return fine
 				})
 			}
+			b.queue(holder, "a")
 			puts := b.count("put")
 			if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1", Token: g.Token}); err != nil {
 				b.Fatal(err)

@@ -2,13 +2,13 @@ package casqueue
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-// Inspect implements driver.Driver. Who inspects a queue also observes it, as a waiter does.
+// Inspect implements driver.Driver. Who inspects a queue also observes it, and removes the dead, as a waiter does: a
+// ticket that was not shown does not come back.
 func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	ctx, done := e.bind(ctx)
 	defer done()
@@ -26,19 +26,26 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	if err := e.sample(ctx, processes, nil); err != nil {
 		return nil, e.failed(ctx, err)
 	}
+	e.mu.Lock()
+	dead := e.anyDead(f)
+	e.mu.Unlock()
+	if dead {
+		if err := e.change(ctx, f.key, e.reaping(f)); err != nil {
+			return nil, e.failed(ctx, err)
+		}
+	}
 	return e.show(f, name), nil
 }
 
-// show returns a queue without its dead tickets.
+// show returns a queue.
 func (e *Engine) show(f *file, name string) []driver.Ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	q := f.doc.find(name)
-	live := slices.DeleteFunc(slices.Clone(q.Tickets), func(r record) bool { return e.dead(f, &r, now) })
-	shown := make([]driver.Ticket, len(live))
-	for i := range live {
-		r := &live[i]
+	shown := make([]driver.Ticket, len(q.Tickets))
+	for i := range q.Tickets {
+		r := &q.Tickets[i]
 		shown[i] = driver.Ticket{
 			ID: r.ID, Token: r.Token, Owner: r.Owner, Note: r.Note, Shared: r.Shared, Limit: r.Limit,
 			Since: time.UnixMilli(r.Since),
@@ -46,7 +53,7 @@ func (e *Engine) show(f *file, name string) []driver.Ticket {
 	}
 	for i, is := range driver.Granted(shown) {
 		if shown[i].Held = is; is {
-			shown[i].Remaining = e.remaining(f, &live[i], now)
+			shown[i].Remaining = e.remaining(f, &q.Tickets[i], now)
 		}
 	}
 	return shown

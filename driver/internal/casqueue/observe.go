@@ -85,6 +85,30 @@ func (e *Engine) reap(f *file, q *queue) (changed bool) {
 	return len(q.Tickets) < before
 }
 
+// anyDead reports whether a document has dead tickets. With mu held.
+func (e *Engine) anyDead(f *file) bool {
+	now := time.Now()
+	for _, q := range f.doc.Queues {
+		if slices.ContainsFunc(q.Tickets, func(r record) bool { return e.dead(f, &r, now) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// reaping is the change that removes the dead tickets of a document.
+func (e *Engine) reaping(f *file) *change {
+	return &change{
+		apply: func(d *document, _ bool) (changed bool, err error) {
+			for _, q := range d.Queues {
+				changed = e.reap(f, q) || changed
+			}
+			return changed, nil
+		},
+		done: func(time.Time, error) {},
+	}
+}
+
 // watched returns the processes whose heartbeats decide about the tickets of q before the given one, as far as
 // these were not read a moment ago, and how soon to look again. With mu held.
 func (e *Engine) watched(f *file, q *queue, before int, processes map[string]struct{}) (interval time.Duration) {
