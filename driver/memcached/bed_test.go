@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,12 +88,13 @@ func countKeys(addr, prefix string) (n int, err error) {
 // warm is a server that keeps its memory from one start to the next, as Memcached's own restart does.
 type warm struct {
 	*testbed.Server
-	t *testing.T
+	t       *testing.T
+	stopped atomic.Int64 // in seconds of the clock
 }
 
 func newWarm(t *testing.T) *warm {
 	t.Helper()
-	return &warm{testbed.Memcached(t, testbed.Faults(), testbed.Args("-A", "-e", t.TempDir()+"/memory")), t}
+	return &warm{Server: testbed.Memcached(t, testbed.Faults(), testbed.Args("-A", "-e", t.TempDir()+"/memory")), t: t}
 }
 
 // Kill ends it in such a way.
@@ -109,6 +111,14 @@ func (w *warm) Kill() {
 			w.t.Fatal("memcached does not end")
 		}
 	}
+	w.stopped.Store(time.Now().Unix())
 	time.Sleep(50 * time.Millisecond) // its memory is written after its port was closed
 	w.Server.Kill()
+}
+
+// Start starts it in another second than that in which it was ended: else Memcached takes its memory for damaged.
+func (w *warm) Start() {
+	w.t.Helper()
+	time.Sleep(time.Until(time.Unix(w.stopped.Load()+1, 0)))
+	w.Server.Start()
 }

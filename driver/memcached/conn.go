@@ -123,8 +123,8 @@ func (c *client) open() (*conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	n := &conn{nc: nc, timeout: c.o.timeout, r: bufio.NewReaderSize(nc, 64<<10), ready: make(chan struct{}, 1), dead: make(chan struct{})}
 	err = n.greet(&c.o)
-	if !stop() && err == nil {
-		err = driver.Unavailable(context.Cause(ctx))
+	if !stop() {
+		err = driver.Unavailable(errTimeout)
 	}
 	if err != nil {
 		_ = nc.Close()
@@ -175,15 +175,19 @@ func (n *conn) greet(o *options) error {
 	if _, err := n.nc.Write([]byte("version\r\nstats settings\r\n")); err != nil {
 		return driver.Unavailable(err)
 	}
-	version, err := readLine(n.r)
+	line, err := readLine(n.r)
+	version, ok := strings.CutPrefix(line, "VERSION ")
+	if err == nil && !ok {
+		return &refusal{line}
+	}
 	if err == nil {
 		n.settings, err = readSettings(n.r)
 	}
-	n.settings.version = strings.TrimPrefix(version, "VERSION ")
-	if err != nil {
-		if errors.As(err, new(*refusal)) {
-			return err
-		}
+	n.settings.version = version
+	switch {
+	case errors.As(err, new(*refusal)):
+		return err
+	case err != nil:
 		return driver.Unavailable(err)
 	}
 	if n.settings.evicts && !o.evictions {

@@ -1,6 +1,7 @@
 package memcached_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -105,34 +106,40 @@ func TestEvictions(t *testing.T) {
 
 // A queue that fills its item refuses tickets, with the reason, and works on.
 func TestItemTooLarge(t *testing.T) {
-	srv := testbed.Memcached(t, testbed.Faults(), testbed.Args("-I", "16k"))
-	l := process(t, srv.URL())
-	k := take(t, l, "full")
-	refused := make(chan error)
-	for range 40 {
+	d, err := open(t.Context(), testbed.SharedMemcached(t).URL()+"?prefix=full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	r := driver.Request{Name: "full", ID: "holder", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1650
+	waits, cancel := context.WithCancel(t.Context())
+	errs := make(chan error, n)
+	for i := range n {
 		go func() {
-			_, err := l.Acquire(t.Context(), "full", locker.WithNote(strings.Repeat("n", 512)), locker.WithoutReentry())
-			if err != nil && t.Context().Err() == nil {
-				refused <- err
-			}
+			w := driver.Request{Name: "full", ID: fmt.Sprint(i), TTL: time.Minute, Wait: true, Note: strings.Repeat("n", 512)}
+			_, err := d.Acquire(waits, w)
+			errs <- err
 		}()
 	}
-	err := <-refused
-	if errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "the queue is full") {
+	if err := <-errs; driver.IsUnavailable(err) || !errors.Is(err, driver.ErrNoTicket) || !strings.Contains(fmt.Sprint(err), "the queue is full") {
 		t.Errorf("refused with %v", err)
 	}
-	if err := k.Release(t.Context()); err != nil {
+	queue, err := d.Inspect(t.Context(), "full")
+	if err != nil || len(queue) < 500 || len(queue) > n {
+		t.Errorf("%d tickets, %v", len(queue), err)
+	}
+	if err := d.Release(t.Context(), r.Hold(g.Token)); err != nil {
 		t.Error(err)
 	}
-	queue, err := process(t, srv.URL()).Inspect(t.Context(), "full")
-	if err != nil || len(queue.Tickets) < 5 {
-		t.Errorf("%d tickets, %v", len(queue.Tickets), err)
+	cancel()
+	for range n - 1 {
+		<-errs
 	}
-	go func() {
-		for range refused { //nolint:revive // the others are refused for the same reason
-		}
-	}()
-	t.Cleanup(func() { _ = l.Close() })
 }
 
 // A server with -Y wants a user and a password, which no error shows.
@@ -187,6 +194,7 @@ func TestSeveralServers(t *testing.T) {
 	if err := b.Ping(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("ping without one of the servers: %v", err)
 	}
+	e.Members[0].Start()
 }
 
 func TestNew(t *testing.T) {
