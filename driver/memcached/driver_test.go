@@ -138,7 +138,7 @@ func TestItemTooLarge(t *testing.T) {
 	}
 	cancel()
 	for range n - 1 {
-		<-errs
+		_ = <-errs
 	}
 }
 
