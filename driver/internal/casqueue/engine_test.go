@@ -540,3 +540,26 @@ func TestStaleWaiterClaims(t *testing.T) {
 		})
 	}
 }
+
+// A minimum hold lasts, though the waiter's process dies right after its grant (D20).
+func TestMinHoldOfWaiter(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		g := b.take(holder, request("a", "1"))
+		e, _ := b.open()
+		r := request("a", "2")
+		r.MinHold = 9 * time.Second
+		got := b.waits(e, r)
+		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1", Token: g.Token}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			b.Fatal(err)
+		}
+		begun := time.Now()
+		_ = e.Close()
+		if err := <-b.waits(holder, request("a", "3")); err != nil || time.Since(begun) < r.MinHold {
+			b.Errorf("granted after %v of a minimum hold of %v (%v)", time.Since(begun), r.MinHold, err)
+		}
+	})
+}
