@@ -163,21 +163,30 @@ func TestTokensGrow(t *testing.T) {
 // A heartbeat that is answered when the life of a ticket is over comes too late: somebody may have read the one
 // before, and be about to remove the ticket.
 func TestLateHeartbeat(t *testing.T) {
-	for _, delay := range []time.Duration{5 * time.Second, 11 * time.Second} {
+	for _, c := range []struct {
+		rest, delay time.Duration
+		lost        bool
+	}{
+		{0, 9 * time.Second, false},
+		{0, 11 * time.Second, true},
+		{5 * time.Second, 4 * time.Second, false},
+		{5 * time.Second, 6 * time.Second, true},
+	} {
 		bubble(t, func(b *bed) {
 			e, p := b.open()
 			g := b.take(e, request("a", "1"))
+			time.Sleep(c.rest)
 			p.with(func(verb, _ string) fault {
 				if verb == "set" {
-					time.Sleep(delay)
+					time.Sleep(c.delay)
 				}
 				return fine
 			})
 			h := driver.Hold{Name: "a", ID: "1", Token: g.Token}
 			err := e.Renew(b.Context(), h, 10*time.Second)
-			if lost := delay > 10*time.Second; errors.Is(err, driver.ErrLost) != lost {
-				b.Errorf("a renewal that took %v: %v", delay, err)
-			} else if ids := b.queue(e, "a"); lost && len(ids) > 0 {
+			if errors.Is(err, driver.ErrLost) != c.lost {
+				b.Errorf("a renewal after %v that took %v: %v", c.rest, c.delay, err)
+			} else if ids := b.queue(e, "a"); c.lost && len(ids) > 0 {
 				b.Errorf("queue %q after the lease was over", ids)
 			}
 		})
@@ -442,6 +451,26 @@ func TestWatch(t *testing.T) {
 		}
 		if err := <-got; err != nil || time.Since(begun) > 2*time.Millisecond {
 			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// Who inspects a queue removes the dead from it: what was not shown does not come back.
+func TestInspectRemoves(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		g := b.take(e, request("a", "1"))
+		other, _ := b.open()
+		for begun := time.Now(); len(b.queue(other, "a")) > 0; time.Sleep(200 * time.Millisecond) {
+			if time.Since(begun) > other.Bounds(10*time.Second).Crash {
+				b.Fatal("a ticket without a sign of life is shown")
+			}
+		}
+		if err := e.Renew(b.Context(), driver.Hold{Name: "a", ID: "1", Token: g.Token}, 10*time.Second); !errors.Is(err, driver.ErrLost) {
+			b.Errorf("renewal of what was not shown: %v", err)
+		}
+		if ids := b.queue(other, "a"); len(ids) > 0 {
+			b.Errorf("queue %q: it has come back", ids)
 		}
 	})
 }
