@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,9 +71,19 @@ func command(addr, cmd, last string) (lines []string, err error) {
 	return nil, fmt.Errorf("memcached at %s: no %q in the answer to %s: %q", addr, last, cmd, lines)
 }
 
+// items describes each item of a server in a line.
+func items(addr string) (lines []string, err error) {
+	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
+		if lines, err = command(addr, "lru_crawler metadump all", "END"); err == nil || !strings.Contains(err.Error(), "BUSY") {
+			break // else the server goes through them on its own account
+		}
+	}
+	return lines, err
+}
+
 // countKeys counts the items of a prefix.
 func countKeys(addr, prefix string) (n int, err error) {
-	lines, err := command(addr, "lru_crawler metadump all", "END")
+	lines, err := items(addr)
 	for _, line := range lines {
 		var key string
 		var exp int64
@@ -89,12 +101,14 @@ func countKeys(addr, prefix string) (n int, err error) {
 type warm struct {
 	*testbed.Server
 	t       *testing.T
+	memory  string       // the name of its file
 	stopped atomic.Int64 // in seconds of the clock
 }
 
 func newWarm(t *testing.T) *warm {
 	t.Helper()
-	return &warm{Server: testbed.Memcached(t, testbed.Faults(), testbed.Args("-A", "-e", t.TempDir()+"/memory")), t: t}
+	memory := filepath.Join(t.TempDir(), "memory")
+	return &warm{Server: testbed.Memcached(t, testbed.Faults(), testbed.Args("-A", "-e", memory)), t: t, memory: memory}
 }
 
 // Kill ends it in such a way.
@@ -102,17 +116,15 @@ func (w *warm) Kill() {
 	w.t.Helper()
 	_, _ = command(w.Addr(), "shutdown graceful", "never") // the connection ends with the server
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		c, err := net.Dial("tcp", w.Addr())
-		if err != nil {
-			break
+		if b, err := os.ReadFile(w.memory + ".meta"); err == nil && strings.Contains(string(b), "mmap_oldbase") {
+			break // that is the last thing that it writes
 		}
-		_ = c.Close()
 		if time.Since(begun) > 20*time.Second {
 			w.t.Fatal("memcached does not end")
 		}
 	}
 	w.stopped.Store(time.Now().Unix())
-	time.Sleep(50 * time.Millisecond) // its memory is written after its port was closed
+	time.Sleep(20 * time.Millisecond)
 	w.Server.Kill()
 }
 

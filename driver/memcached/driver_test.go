@@ -58,18 +58,18 @@ func TestItemLost(t *testing.T) {
 	l := process(t, srv.URL())
 	lost, kept := take(t, l, "lost", locker.WithTTL(2*time.Second)), take(t, l, "kept", locker.WithTTL(2*time.Second))
 	other := process(t, srv.URL())
-	lines, err := command(srv.Addr(), "lru_crawler metadump all", "END")
+	lines, err := items(srv.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range lines {
 		var key string
 		_, _ = fmt.Sscanf(line, "key=%s", &key)
-		items, err := command(srv.Addr(), "get "+strings.NewReplacer("%3A", ":").Replace(key), "END")
+		found, err := command(srv.Addr(), "get "+strings.NewReplacer("%3A", ":").Replace(key), "END")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(items) > 1 && strings.Contains(items[1], `"lost"`) {
+		if len(found) > 1 && strings.Contains(found[1], `"lost"`) {
 			if _, err := command(srv.Addr(), "delete "+strings.NewReplacer("%3A", ":").Replace(key), "DELETED"); err != nil {
 				t.Fatal(err)
 			}
