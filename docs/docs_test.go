@@ -81,6 +81,7 @@ var packages = map[string]string{
 	"driver":      "github.com/lockerproject/locker/driver",
 	"consul":      "github.com/lockerproject/locker/driver/consul",
 	"etcd":        "github.com/lockerproject/locker/driver/etcd",
+	"memcached":   "github.com/lockerproject/locker/driver/memcached",
 	"memory":      "github.com/lockerproject/locker/driver/memory",
 	"mysql":       "github.com/lockerproject/locker/driver/mysql",
 	"postgres":    "github.com/lockerproject/locker/driver/postgres",

@@ -6,7 +6,7 @@ set -euo pipefail
 ETCD_VERSION=v3.6.5
 CONSUL_VERSION=v1.22.5
 
-DEFAULT='redis etcd zookeeper consul postgres mariadb chromium prometheus'
+DEFAULT='redis etcd zookeeper consul postgres mariadb memcached chromium prometheus'
 EXTRA='mysql'
 
 # internal/testbed looks here too.
@@ -20,8 +20,8 @@ usage() {
 	Installs servers for the tests, on Debian: $DEFAULT
 	(all of them when none is named), and $EXTRA (only when named).
 
-	redis, zookeeper, postgres (with pgbouncer and libfaketime) and mariadb come from Debian's packages,
-	which needs root (or sudo). No service is left running.
+	redis, zookeeper, postgres (with pgbouncer and libfaketime), mariadb and memcached come from Debian's
+	packages, which needs root (or sudo). No service is left running.
 	etcd ($ETCD_VERSION) and consul ($CONSUL_VERSION) are built with Go into
 	$BIN; that takes about one and six minutes.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
@@ -87,6 +87,7 @@ apt_install() {
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
 }
 
+want_memcached() { have memcached || PACKAGES+=(memcached); }
 want_redis()     { have redis-server || PACKAGES+=(redis-server); }
 want_mariadb()   { # its install script needs a program of the client's
 	have mariadbd && have my_print_defaults || PACKAGES+=(mariadb-server-core mariadb-client-core)

@@ -11,6 +11,7 @@ import (
 	_ "github.com/lockerproject/locker/compose"          // all:// fallback:// tokenbase://
 	_ "github.com/lockerproject/locker/driver/consul"    // consul:// consuls://
 	_ "github.com/lockerproject/locker/driver/etcd"      // etcd:// etcds://
+	_ "github.com/lockerproject/locker/driver/memcached" // memcached://
 	_ "github.com/lockerproject/locker/driver/memory"    // memory://
 	_ "github.com/lockerproject/locker/driver/mysql"     // mysql://
 	_ "github.com/lockerproject/locker/driver/postgres"  // postgres:// postgresql://

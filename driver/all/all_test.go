@@ -10,8 +10,8 @@ import (
 
 func TestSchemes(t *testing.T) {
 	want := []string{
-		"all", "consul", "consuls", "etcd", "etcds", "fallback", "memory", "mysql", "postgres", "postgresql",
-		"redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "sqlite", "tokenbase", "zookeeper", "zookeepers",
+		"all", "consul", "consuls", "etcd", "etcds", "fallback", "memcached", "memory", "mysql", "postgres",
+		"postgresql", "redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "sqlite", "tokenbase", "zookeeper", "zookeepers",
 	}
 	if got := driver.Schemes(); !slices.Equal(got, want) {
 		t.Errorf("schemes %q, want %q", got, want)

@@ -23,6 +23,7 @@ func TestServerVersion(t *testing.T) {
 		{"etcd", `etcd 3\.\d+\.\d+`, shared(testbed.SharedEtcd)},
 		{"consul", `Consul 1\.\d+\.\d+`, shared(testbed.SharedConsul)},
 		{"zookeeper", `ZooKeeper 3\.\d+\.\d+`, shared(testbed.SharedZookeeper)},
+		{"memcached", `Memcached 1\.\d+\.\d+`, shared(testbed.SharedMemcached)},
 		{"postgres", `PostgreSQL \d+\.\d+`, shared(testbed.SharedPostgres)},
 		{"mariadb", `MariaDB \d+\.\d+\.\d+`, shared(testbed.SharedMariaDB)},
 		{"redlock", `Redis \d+\.\d+\.\d+`, func(tb testing.TB) string {

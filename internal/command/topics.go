@@ -20,6 +20,7 @@ URLs:
   redis://[user:password@]host:port[/db]    etcd://host:2379,host:2379
   consul://host:8500                        zookeeper://host:2181/chroot
   postgres://user:password@host/db          mysql://user:password@host:3306/db
-  sqlite:///path/to/locks.db                redlock://host1,host2,host3`,
+  sqlite:///path/to/locks.db                redlock://host1,host2,host3
+  memcached://host1,host2`,
 	}
 }

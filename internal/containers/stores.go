@@ -39,6 +39,7 @@ var stores = map[string]store{
 	"consul":    {port: 8500, run: module(consul.Run)},
 	"etcd":      {port: 2379, run: module(etcd.Run), arguments: func(a []string) option { return etcd.WithAdditionalArgs(a...) }},
 	"mariadb":   {port: 3306, run: module(mariadb.Run)},
+	"memcached": {port: 11211, run: module(testcontainers.Run)}, // the module for it has no use for arguments
 	"mysql":     {port: 3306, run: module(mysql.Run)},
 	"postgres":  {port: 5432, run: module(postgres.Run)},
 	"redis":     {port: 6379, run: module(redis.Run)},

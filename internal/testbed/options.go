@@ -16,6 +16,7 @@ type options struct {
 	size     int
 	announce bool
 	external bool
+	evicts   bool
 
 	certs      *Certs // TLS
 	management string // ACL
@@ -33,7 +34,7 @@ func newOptions(opts []Option) options {
 
 // private tells whether only a server of our own will do.
 func (o options) private() bool {
-	return !o.external && (o.faults || o.durable || len(o.args) > 0 || o.secured())
+	return !o.external && (o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured())
 }
 
 // Args adds arguments to the server's command line, after the testbed's own.
@@ -55,6 +56,9 @@ func OrExternal() Option { return func(o *options) { o.external = true } }
 // are killed, since the operating system still has it, but sync nothing to the
 // disk.
 func Durable() Option { return func(o *options) { o.durable = true } }
+
+// Evicts lets a Memcached evict items when its memory is full, as it does by default.
+func Evicts() Option { return func(o *options) { o.evicts = true } }
 
 // Replicas sets the number of replicas of each primary: in [RedisCluster]
 // none, in [RedisSentinel] one unless it is given.

@@ -1,0 +1,323 @@
+package casqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// state is where a ticket of this process is.
+type state uint8
+
+const (
+	waiting  state = iota
+	claiming       // it is granted, and its lease is being written
+	held
+	ended
+)
+
+// ticket is a ticket of this process that waits or is held. Engine.mu guards what is not constant.
+type ticket struct {
+	name, id string
+	ttl      time.Duration // of its record
+	renewed  bool          // as requested: heartbeats may renew its lease
+	minHold  bool          // as requested
+	file     *file
+
+	state    state
+	leased   bool      // its record says that it is held
+	fixed    bool      // its record says that heartbeats do not renew its lease
+	promised time.Time // its lease must not end before
+	next     time.Time // since when it is the next to be granted; or zero
+
+	// alive is when the request was sent from which the life of the ticket counts: the writing of its record, or
+	// a heartbeat, that was answered while it was alive by the one before. No other process can have concluded
+	// that it is dead until the margin after alive and its life. Once that is over no heartbeat helps: somebody
+	// may have read the one before, and be about to remove the ticket.
+	alive time.Time
+
+	callers int // of Acquire that wait
+	done    chan struct{}
+	grant   driver.Grant
+	err     error
+}
+
+// life is how long the ticket lives after alive.
+func (t *ticket) life() time.Duration { return lifeOf(t.ttl, t.leased) }
+
+// lapsed reports whether the ticket may be dead to others. With mu held.
+func (t *ticket) lapsed(now time.Time) bool { return now.Sub(t.alive) > t.life() }
+
+// Acquire implements driver.Driver.
+func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	asked := r.TTL
+	if r.TTL = e.lease(asked); r.TTL < r.MinHold {
+		return driver.Grant{}, driver.NoTicket(fmt.Errorf("%w: a minimum hold of %v: leases have at most %v", driver.ErrUnsupported, r.MinHold, r.TTL))
+	}
+	t, g, err := e.enter(ctx, &r)
+	if t != nil {
+		g, err = e.wait(ctx, t, &r)
+	}
+	if r.TTL < asked {
+		g.TTL = r.TTL
+	}
+	return g, err
+}
+
+// wait waits for the grant of a ticket.
+func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
+	if r.Joined != nil {
+		r.Joined()
+	}
+	select {
+	case <-t.done:
+		return t.grant, t.err
+	case <-ctx.Done():
+		e.giveUp(t)
+		return driver.Grant{}, e.stopped(ctx)
+	case <-e.ctx.Done():
+		return driver.Grant{}, driver.ErrClosed
+	}
+}
+
+// enter queues a ticket, and returns it if it has to wait.
+func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.Grant, error) {
+	key := e.key(r.Name)
+	var placed record
+	var t *ticket
+	var grant driver.Grant
+	c := &change{}
+	c.apply = func(d *document, fresh bool) (changed bool, err error) {
+		placed, changed, err = e.place(d, key, r, fresh)
+		return changed, err
+	}
+	c.done = func(sent time.Time, err error) {
+		if err == nil {
+			t = e.enlist(key, r, &placed, sent)
+			grant = driver.Grant{Token: placed.Token, Asked: sent}
+		}
+		switch {
+		case t != nil && ctx.Err() != nil: // its caller has gone
+			e.leave(t)
+		case err != nil && c.unsure && !errors.Is(err, driver.ErrNotAcquired):
+			e.unsure[r.ID] = struct{}{}
+		}
+	}
+	err := e.change(ctx, key, c)
+	if err == nil {
+		return t, grant, nil
+	}
+	if !errors.Is(err, driver.ErrNotAcquired) && e.leftNothing(c, r.ID) {
+		err = driver.NoTicket(err)
+	}
+	return nil, driver.Grant{}, err
+}
+
+// leftNothing reports whether a change that failed, and no other for that ticket, can have queued it.
+func (e *Engine) leftNothing(c *change, id string) bool {
+	select {
+	case <-c.ended:
+	default:
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, unsure := e.unsure[id]
+	return !unsure && e.tickets[id] == nil
+}
+
+// place puts a ticket at the tail, and begins its lease if it is granted. A ticket that is queued already,
+// because the request is repeated or its answer was lost, keeps its place. With mu held.
+func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (placed record, changed bool, err error) {
+	q := d.open(r.Name)
+	reaped := e.reap(e.fileOf(key), q)
+	i := q.index(r.ID)
+	added := i < 0
+	if added {
+		q.add(r, e.process)
+		i = len(q.Tickets) - 1
+	}
+	switch {
+	case driver.Grantable(q.views(), i):
+		q.Tickets[i].hold(max(r.TTL, q.Tickets[i].TTL), !r.Renewed)
+		return q.Tickets[i], true, nil
+	case r.Wait:
+		return q.Tickets[i], added || reaped, nil
+	case !fresh:
+		return placed, false, errStale
+	}
+	q.remove(i)
+	return placed, reaped || !added, driver.ErrNotAcquired
+}
+
+// enlist takes a ticket on the books that was placed, and returns it if it has to wait. Zero sent: it was there
+// already, as it is. With mu held.
+func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time.Time) *ticket {
+	delete(e.unsure, r.ID)
+	t := e.tickets[r.ID]
+	if t == nil || t.name != r.Name {
+		t = &ticket{
+			name: r.Name, id: r.ID, ttl: r.TTL, renewed: r.Renewed, minHold: r.MinHold > 0, alive: sent,
+			file: e.fileOf(key), done: make(chan struct{}),
+		}
+		e.tickets[r.ID], t.file.own[r.ID] = t, t
+	}
+	if placed.Lease > 0 {
+		e.hold(t, placed, sent)
+		return nil
+	}
+	t.callers++
+	e.waiting[t] = struct{}{}
+	e.start.Do(func() { e.spawn(e.attend) })
+	e.hurry()
+	return t
+}
+
+// hold notes that the lease of a ticket was written, and ends its wait. With mu held.
+func (e *Engine) hold(t *ticket, r *record, sent time.Time) {
+	if t.state != held {
+		t.grant = driver.Grant{Token: r.Token, Asked: sent}
+		close(t.done)
+	}
+	t.state, t.leased, t.fixed, t.ttl, t.next = held, true, r.Fixed, r.TTL, time.Time{}
+	t.alive = sent
+	if end := sent.Add(r.TTL); end.After(t.promised) {
+		t.promised = end
+	}
+	delete(e.waiting, t)
+}
+
+// giveUp notes that a caller waits for a ticket no longer.
+func (e *Engine) giveUp(t *ticket) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leave(t)
+}
+
+// leave forgets a ticket for which nobody waits any more: the core releases it. With mu held.
+func (e *Engine) leave(t *ticket) {
+	if t.callers--; t.callers == 0 && t.state != ended {
+		e.unsure[t.id] = struct{}{}
+		e.forget(t)
+	}
+}
+
+// forget takes a ticket off the books. With mu held.
+func (e *Engine) forget(t *ticket) {
+	t.state = ended
+	if e.tickets[t.id] == t {
+		delete(e.tickets, t.id)
+		delete(t.file.own, t.id)
+		delete(e.waiting, t)
+	}
+}
+
+// lose forgets a ticket that is not in the queue any more. With mu held.
+func (e *Engine) lose(t *ticket, cause error) {
+	if t.state != held {
+		t.err = cause
+		close(t.done)
+	}
+	e.forget(t)
+}
+
+// learn notes what a document says of the tickets of this process: those that are granted, and those that have
+// gone. What is ahead of a ticket only ever goes away, so a document that is old makes no false grant; and none
+// is older than what this process has written. With mu held.
+func (e *Engine) learn(f *file) {
+	now := time.Now()
+	f.see(now)
+	if len(f.own) == 0 {
+		return
+	}
+	there := 0
+	for _, q := range f.doc.Queues {
+		first := true // that is not granted
+		granted := driver.Granted(q.views())
+		for i := range q.Tickets {
+			t := f.own[q.Tickets[i].ID]
+			switch {
+			case t == nil || t.name != q.Name:
+			case t.state == waiting && granted[i]:
+				e.granted(t, &q.Tickets[i], now)
+			case t.state == waiting && first && t.next.IsZero():
+				t.next = now
+				e.hurry()
+			}
+			if t != nil && t.name == q.Name {
+				there++
+			}
+			first = first && granted[i]
+		}
+	}
+	if there < len(f.own) {
+		e.loseMissing(f)
+	}
+}
+
+// loseMissing loses the tickets that are not in a document. With mu held.
+func (e *Engine) loseMissing(f *file) {
+	for id, t := range f.own {
+		if f.doc.find(t.name).index(id) < 0 {
+			e.lose(t, errBroken)
+		}
+	}
+}
+
+// granted takes a grant. The lease is provisional, and nothing need be written, if the core renews it and the
+// ticket was certainly alive a moment ago. With mu held.
+func (e *Engine) granted(t *ticket, r *record, now time.Time) {
+	if t.renewed && !t.minHold && r.Lease == 0 && elapsed(t.alive, now) < t.life()/2 {
+		t.state, t.next = held, time.Time{}
+		t.promised = t.alive.Add(t.life())
+		delete(e.waiting, t)
+		t.grant = driver.Grant{Token: r.Token, Asked: t.alive}
+		if t.life() < t.ttl {
+			t.grant.Claim = t.life()
+		}
+		close(t.done)
+		return
+	}
+	e.claim(t)
+}
+
+// claim writes that a ticket is held. With mu held.
+func (e *Engine) claim(t *ticket) {
+	t.state = claiming
+	var claimed record
+	c := &change{ctx: e.ctx}
+	c.apply = func(d *document, fresh bool) (bool, error) {
+		q := d.find(t.name)
+		i := q.index(t.id)
+		switch {
+		case i < 0 && !fresh:
+			return false, errStale
+		case i < 0:
+			return false, errBroken
+		}
+		q.Tickets[i].hold(t.ttl, !t.renewed)
+		claimed = q.Tickets[i]
+		return true, nil
+	}
+	c.done = func(sent time.Time, err error) {
+		switch {
+		case t.state != claiming:
+		case errors.Is(err, driver.ErrLost):
+			e.lose(t, err)
+		case err != nil:
+			t.state = waiting // until the document is read the next time
+		default:
+			e.hold(t, &claimed, sent)
+		}
+	}
+	e.submit(t.file, c)
+}
+
+// elapsed is the time since then by the clock that has run faster: the monotonic one stands still while the
+// machine is suspended.
+func elapsed(then, now time.Time) time.Duration {
+	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
+}

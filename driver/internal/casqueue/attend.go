@@ -1,0 +1,312 @@
+package casqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Poll intervals of a process that waits.
+const (
+	leastPoll   = time.Millisecond
+	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
+	othersPoll  = 100 * time.Millisecond // else: it is notified when one becomes the next, and when one is granted
+	pollPart    = 8                      // of the time for which that ticket has been the next
+	watchedPoll = time.Second            // while the store tells of notifications
+	failedPoll  = 200 * time.Millisecond // while the store does not answer
+	rescan      = 250 * time.Millisecond // of all waiting tickets
+)
+
+// attendant is the background task: the state of a process that waits.
+type attendant struct {
+	e       *Engine
+	news    string // the last notification
+	watched bool   // the store tells of them
+	failed  bool   // the last request
+
+	shortest time.Duration // life of a waiting ticket
+	next     time.Time     // since when the newest of those that are next is
+	some     bool          // ticket waits
+	scanned  time.Time
+
+	polled, beaten, sampled time.Time
+	sampling                time.Duration // the interval
+}
+
+// hurry wakes the background task. With mu held, or not.
+func (e *Engine) hurry() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// attend is the background task, from the first ticket that waits until Close.
+func (e *Engine) attend() {
+	a := &attendant{e: e}
+	if w, ok := e.store.(Watcher); ok {
+		e.mu.Lock()
+		e.spawn(func() { a.follow(w) })
+		e.mu.Unlock()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.wake:
+			a.scanned = time.Time{}
+		case <-timer.C:
+		}
+		a.scan()
+		if a.some {
+			a.step()
+			timer.Reset(max(time.Until(a.due()), 0))
+		}
+	}
+}
+
+// scan notes what the background task has to know of the waiting tickets.
+func (a *attendant) scan() {
+	now := time.Now()
+	if now.Sub(a.scanned) < rescan {
+		return
+	}
+	a.scanned = now
+	a.e.mu.Lock()
+	defer a.e.mu.Unlock()
+	a.some, a.next, a.shortest = false, time.Time{}, liveness
+	for t := range a.e.waiting {
+		a.some = true
+		a.shortest = min(a.shortest, t.life())
+		if t.next.After(a.next) {
+			a.next = t.next
+		}
+	}
+	a.beaten = a.e.beaten
+	a.watched = a.e.watches
+}
+
+// interval is that of polls.
+func (a *attendant) interval() time.Duration {
+	switch {
+	case a.failed:
+		return failedPoll
+	case a.watched:
+		return watchedPoll
+	case a.next.IsZero():
+		return othersPoll
+	}
+	return max(leastPoll, min(time.Since(a.next)/pollPart, mostPoll))
+}
+
+// due is when the next thing is.
+func (a *attendant) due() time.Time {
+	at := a.polled.Add(a.interval())
+	for _, other := range []time.Time{a.beatDue(), a.sampled.Add(a.sampling)} {
+		if other.Before(at) && !a.failed {
+			at = other
+		}
+	}
+	return at
+}
+
+// beatDue is when a heartbeat is: several in the life of a ticket, and well before a grant needs one.
+func (a *attendant) beatDue() time.Time { return a.beaten.Add(a.shortest / 4) }
+
+// step does what is due.
+func (a *attendant) step() {
+	now := time.Now()
+	var beaten, looked error
+	if !now.Before(a.beatDue()) {
+		if beaten = a.e.beat(a.e.ctx); beaten == nil {
+			a.beaten = now
+		}
+	}
+	switch {
+	case a.failed || !now.Before(a.sampled.Add(a.sampling)):
+		looked = a.sample(now)
+	case !now.Before(a.polled.Add(a.interval())) || a.told():
+		looked = a.poll(now)
+	}
+	if a.failed = beaten != nil || looked != nil; a.failed {
+		a.polled = now
+	}
+}
+
+// told reports whether the store has told of a notification.
+func (a *attendant) told() bool {
+	a.e.mu.Lock()
+	defer a.e.mu.Unlock()
+	told := a.e.told
+	a.e.told = false
+	return told
+}
+
+// poll looks for a notification and, if there is one, at the queues.
+func (a *attendant) poll(now time.Time) error {
+	a.polled = now
+	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))
+	a.e.answered(err)
+	if err != nil {
+		return err
+	}
+	news := string(docs[0].Value)
+	if news == "" || news == a.news {
+		return nil
+	}
+	a.news = news
+	a.scanned = time.Time{}
+	return a.e.sample(a.e.ctx, nil, a.e.waitedFor())
+}
+
+// sample looks at all that decides about the tickets before those that wait, and removes the dead.
+func (a *attendant) sample(now time.Time) error {
+	e := a.e
+	a.sampled, a.sampling = now, mostSample
+	files := e.waitedFor()
+	processes := make(map[string]struct{})
+	e.mu.Lock()
+	for _, f := range files {
+		for _, q := range f.doc.Queues {
+			a.sampling = min(a.sampling, e.watched(f, q, f.lastOwn(q), processes))
+		}
+	}
+	e.mu.Unlock()
+	if err := e.sample(e.ctx, processes, files); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range files {
+		if e.anyDead(f) {
+			c := e.reaping(f)
+			c.ctx = e.ctx
+			e.submit(f, c)
+		}
+	}
+	return nil
+}
+
+// waitedFor returns the files in which tickets of this process wait.
+func (e *Engine) waitedFor() (files []*file) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	seen := make(map[*file]struct{})
+	for t := range e.waiting {
+		if _, ok := seen[t.file]; !ok {
+			seen[t.file] = struct{}{}
+			files = append(files, t.file)
+		}
+	}
+	return files
+}
+
+// lastOwn is where the last waiting ticket of this process is. With mu held.
+func (f *file) lastOwn(q *queue) int {
+	for i := len(q.Tickets) - 1; i >= 0; i-- {
+		if t := f.own[q.Tickets[i].ID]; t != nil && t.state != held {
+			return i
+		}
+	}
+	return 0
+}
+
+// beat sends a heartbeat. It lengthens the lives of the tickets that were alive when it was answered.
+func (e *Engine) beat(ctx context.Context) error {
+	e.mu.Lock()
+	content, longest := e.unique(), liveness
+	for _, t := range e.tickets {
+		longest = max(longest, t.life())
+	}
+	e.mu.Unlock()
+	sent := time.Now()
+	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, longest+keepEmpty)
+	e.answered(err)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.tickets {
+		if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {
+			t.alive = sent
+		}
+	}
+	if sent.After(e.beaten) {
+		e.beaten = sent
+	}
+	return nil
+}
+
+// notifyAll notifies the processes of the tickets that a change has granted, made the next, or removed. With mu
+// held.
+func (e *Engine) notifyAll(before, after *document) {
+	processes := make(map[string][]byte)
+	for _, q := range before.Queues {
+		old := statuses(q)
+		now := statuses(after.find(q.Name))
+		for i := range q.Tickets {
+			r := &q.Tickets[i]
+			if s, there := now[r.ID]; r.Process != e.process && (!there || s > old[r.ID]) {
+				processes[r.Process] = e.unique()
+			}
+		}
+	}
+	if len(processes) == 0 {
+		return
+	}
+	e.spawn(func() {
+		for process, content := range processes {
+			// Without an answer the process finds out by itself.
+			e.answered(e.store.Set(e.ctx, e.notifyKey(process), content, keepEmpty))
+		}
+	})
+}
+
+// status is where a ticket is in its queue.
+type status uint8
+
+const (
+	behind status = iota
+	next          // the first that is not granted
+	granted
+)
+
+// statuses returns where the tickets of a queue are, by ID.
+func statuses(q *queue) map[string]status {
+	all := make(map[string]status, len(q.Tickets))
+	first := true
+	for i, is := range driver.Granted(q.views()) {
+		switch {
+		case is:
+			all[q.Tickets[i].ID] = granted
+		case first:
+			all[q.Tickets[i].ID] = next
+			first = false
+		default:
+			all[q.Tickets[i].ID] = behind
+		}
+	}
+	return all
+}
+
+// follow has the store tell of notifications.
+func (a *attendant) follow(w Watcher) {
+	e := a.e
+	for e.ctx.Err() == nil {
+		_ = w.Watch(e.ctx, e.notifyKey(e.process), func() {
+			e.mu.Lock()
+			e.watches, e.told = true, true
+			e.mu.Unlock()
+			e.hurry()
+		})
+		e.mu.Lock()
+		e.watches = false
+		e.mu.Unlock()
+		e.pause(e.ctx, failedPoll)
+	}
+}

@@ -1,0 +1,156 @@
+package casqueue
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// format is the version of the documents. Programs of two versions must not use the same ones.
+const format = 1
+
+// How long the store keeps a document after it was written.
+const (
+	keepTickets = time.Minute      // longer than the lives of its tickets
+	keepEmpty   = 30 * time.Second // one without tickets, for its counters
+)
+
+// document is the content of a document: the queues of all names whose hash is its key, which is one name
+// unless hashes collide.
+type document struct {
+	Format int      `json:"v"`
+	Queues []*queue `json:"q,omitempty"`
+}
+
+// queue is the queue of a name.
+type queue struct {
+	Name    string   `json:"n"`
+	Last    uint64   `json:"l"` // the number of the newest ticket
+	Tickets []record `json:"t,omitempty"`
+}
+
+// record is a ticket in a document.
+type record struct {
+	ID      string        `json:"i"`
+	Process string        `json:"p"`
+	Token   uint64        `json:"k"`
+	Owner   string        `json:"o,omitempty"`
+	Note    string        `json:"m,omitempty"`
+	Shared  bool          `json:"s,omitempty"`
+	Limit   int           `json:"c,omitempty"`
+	TTL     time.Duration `json:"d"`
+	Lease   int           `json:"e,omitempty"` // counts the writes that began its lease anew; 0: a waiter, or a provisional lease
+	Fixed   bool          `json:"f,omitempty"` // heartbeats do not renew its lease
+	Since   int64         `json:"w"`           // for people: of the grant or of queueing, in milliseconds of a wall clock
+}
+
+// decode parses a document. No document is an empty one.
+func decode(value []byte) (*document, error) {
+	d := &document{Format: format}
+	if len(value) == 0 {
+		return d, nil
+	}
+	if err := json.Unmarshal(value, d); err != nil {
+		return nil, fmt.Errorf("this is not a document of locker: %w", err)
+	}
+	if d.Format != format {
+		return nil, fmt.Errorf("the document has format %d, and this program knows format %d: use one version of locker for all programs",
+			d.Format, format)
+	}
+	return d, nil
+}
+
+func (d *document) encode() ([]byte, error) { return json.Marshal(d) }
+
+// clone copies what may be changed.
+func (d *document) clone() *document {
+	c := &document{Format: d.Format, Queues: make([]*queue, len(d.Queues))}
+	for i, q := range d.Queues {
+		copied := *q
+		copied.Tickets = slices.Clone(q.Tickets)
+		c.Queues[i] = &copied
+	}
+	return c
+}
+
+// keep is how long the store has to keep the document.
+func (d *document) keep() time.Duration {
+	longest := keepEmpty - keepTickets
+	for _, q := range d.Queues {
+		for i := range q.Tickets {
+			longest = max(longest, q.Tickets[i].life())
+		}
+	}
+	return longest + keepTickets
+}
+
+// find returns the queue of name; without one, a queue that is in no document.
+func (d *document) find(name string) *queue {
+	for _, q := range d.Queues {
+		if q.Name == name {
+			return q
+		}
+	}
+	return &queue{Name: name}
+}
+
+// open returns the queue of name, and makes it if necessary. The store may have forgotten one, or lost it: the
+// numbers go on from the wall clock, in microseconds, which is beyond all that were given before unless a
+// million a second were, or a clock was set back.
+func (d *document) open(name string) *queue {
+	q := d.find(name)
+	if q.Last == 0 {
+		q.Last = uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
+		d.Queues = append(d.Queues, q)
+	}
+	return q
+}
+
+// index returns where a ticket is, or -1.
+func (q *queue) index(id string) int {
+	return slices.IndexFunc(q.Tickets, func(r record) bool { return r.ID == id })
+}
+
+// remove takes out the ticket at i.
+func (q *queue) remove(i int) { q.Tickets = slices.Delete(q.Tickets, i, i+1) }
+
+// views returns the queue for the grant rule.
+func (q *queue) views() []driver.Ticket {
+	views := make([]driver.Ticket, len(q.Tickets))
+	for i := range q.Tickets {
+		views[i].Shared, views[i].Limit = q.Tickets[i].Shared, q.Tickets[i].Limit
+	}
+	return views
+}
+
+// add queues a ticket.
+func (q *queue) add(r *driver.Request, process string) {
+	q.Last++
+	q.Tickets = append(q.Tickets, record{
+		ID: r.ID, Process: process, Token: q.Last, Owner: r.Owner, Note: r.Note,
+		Shared: r.Shared, Limit: r.Limit, TTL: r.TTL, Since: time.Now().UnixMilli(),
+	})
+}
+
+// hold begins the lease of a ticket that is granted, or begins it anew.
+func (r *record) hold(ttl time.Duration, fixed bool) {
+	if r.Lease == 0 {
+		r.Since = time.Now().UnixMilli()
+	}
+	r.Lease++
+	r.TTL, r.Fixed = ttl, fixed
+}
+
+// life is how long the ticket lives without a sign of life. That of a waiter, which may have been granted
+// without a write, is the length of its provisional lease.
+func (r *record) life() time.Duration { return lifeOf(r.TTL, r.Lease > 0) }
+
+func lifeOf(ttl time.Duration, leased bool) time.Duration {
+	if leased {
+		return ttl
+	}
+	return min(ttl, liveness)
+}

@@ -1,0 +1,232 @@
+package casqueue
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Options are what differs between stores.
+type Options struct {
+	Store  Store
+	Prefix string                   // of all keys
+	MaxTTL time.Duration            // for which the store can keep a document, less keepTickets; 0: any
+	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
+}
+
+// Engine is a driver without the methods that only a store can give.
+type Engine struct {
+	opts    Options
+	store   Store
+	process string // the ID of this process, or rather of this Engine
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // all goroutines
+
+	wake  chan struct{} // wakes the background task
+	start sync.Once     // starts it
+
+	// mu guards what follows, and the fields of files and tickets. It is never held over a request.
+	mu         sync.Mutex
+	closed     bool
+	files      map[string]*file
+	forgot     time.Time
+	tickets    map[string]*ticket   // those that wait or are held, by ID
+	waiting    map[*ticket]struct{} // those that wait
+	unsure     map[string]struct{}  // IDs of tickets that a failed Acquire may have left
+	heartbeats map[string]*sighting // by process
+	sent       uint64               // heartbeats and notifications, which each have another content
+	beaten     time.Time            // when the last heartbeat was sent that was answered
+	storeErr   error                // of the last request
+	watches    bool                 // the store tells of notifications
+	told       bool                 // … and has
+}
+
+var (
+	_ driver.Driver       = (*Engine)(nil)
+	_ driver.BatchRenewer = (*Engine)(nil)
+	_ driver.Breaker      = (*Engine)(nil)
+	_ driver.Bounder      = (*Engine)(nil)
+	_ driver.Pinger       = (*Engine)(nil)
+)
+
+var (
+	errBroken  = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+	errLapsed  = fmt.Errorf("%w: the lease is over", driver.ErrLost)
+	errNotOurs = fmt.Errorf("%w: renewal of a ticket that waits, or belongs to another process", driver.ErrUnsupported)
+)
+
+// minTTL is the shortest lease: a heartbeat takes a request or two.
+const minTTL = time.Second
+
+// New makes an Engine.
+func New(o Options) *Engine {
+	if o.Hash == nil {
+		o.Hash = hash
+	}
+	e := &Engine{
+		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
+		files: make(map[string]*file), tickets: make(map[string]*ticket), waiting: make(map[*ticket]struct{}),
+		unsure: make(map[string]struct{}), heartbeats: make(map[string]*sighting),
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+func hash(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:16])
+}
+
+// The keys of the documents: of queues, of the heartbeat of a process, and of its notifications.
+func (e *Engine) key(name string) string             { return e.opts.Prefix + ":q:" + e.opts.Hash(name) }
+func (e *Engine) heartbeatKey(process string) string { return e.opts.Prefix + ":h:" + process }
+func (e *Engine) notifyKey(process string) string    { return e.opts.Prefix + ":n:" + process }
+
+// unique is a content that no heartbeat or notification had before. With mu held.
+func (e *Engine) unique() []byte {
+	e.sent++
+	return strconv.AppendUint([]byte(e.process+"-"), e.sent, 36)
+}
+
+// Bounds implements driver.Bounder.
+func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
+	const requests = 400 * time.Millisecond // to find out, and to change the queue
+	bound := func(life time.Duration) time.Duration { return patience(life) + sampleEvery(life) + requests }
+	ttl = e.lease(ttl)
+	return driver.Bounds{MinTTL: minTTL, MaxTTL: e.opts.MaxTTL, Crash: bound(ttl), Liveness: bound(min(ttl, liveness))}
+}
+
+// lease is the length of lease that the engine gives.
+func (e *Engine) lease(ttl time.Duration) time.Duration {
+	if e.opts.MaxTTL > 0 {
+		ttl = min(ttl, e.opts.MaxTTL)
+	}
+	return max(ttl, minTTL)
+}
+
+// Release implements driver.Driver.
+func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
+	return e.remove(ctx, h.Name, func(r *record) bool { return r.ID == h.ID && (h.Token == 0 || r.Token == h.Token) }, h.ID)
+}
+
+// Break implements driver.Breaker.
+func (e *Engine) Break(ctx context.Context, name string, token uint64) error {
+	return e.remove(ctx, name, func(r *record) bool { return r.Token == token }, "")
+}
+
+// remove removes the ticket of name that is asked for. If an earlier try was not answered and the ticket is not
+// there, that try has removed it.
+func (e *Engine) remove(ctx context.Context, name string, which func(*record) bool, id string) error {
+	c := &change{}
+	c.apply = func(d *document, fresh bool) (bool, error) {
+		q := d.find(name)
+		for i := range q.Tickets {
+			if which(&q.Tickets[i]) {
+				q.remove(i)
+				return true, nil
+			}
+		}
+		switch {
+		case !fresh:
+			return false, errStale
+		case c.unsure:
+			return false, nil
+		}
+		return false, driver.ErrLost
+	}
+	c.done = func(_ time.Time, err error) {
+		if err == nil || errors.Is(err, driver.ErrLost) {
+			delete(e.unsure, id)
+		}
+	}
+	return e.change(ctx, e.key(name), c)
+}
+
+// Ping implements driver.Pinger. It writes, as every acquisition does.
+func (e *Engine) Ping(ctx context.Context) error {
+	ctx, done := e.bind(ctx)
+	defer done()
+	return e.failed(ctx, e.store.Set(ctx, e.notifyKey(e.process+"-ping"), []byte("ping"), keepEmpty))
+}
+
+// Close implements driver.Driver. Waiting tickets that the core has not released expire.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.work.Wait()
+	return nil
+}
+
+// spawn starts a goroutine that Close waits for; it reports false after Close. With mu held.
+func (e *Engine) spawn(f func()) bool {
+	if e.closed {
+		return false
+	}
+	e.work.Go(f)
+	return true
+}
+
+// bind returns a context that ends with ctx and with the engine.
+func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.ctx, func() { cancel(driver.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// pause waits.
+func (e *Engine) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// answered notes whether the store has answered a request.
+func (e *Engine) answered(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	if errors.Is(err, ErrChanged) || errors.Is(err, ErrTooLarge) {
+		err = nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.storeErr = err
+}
+
+// stopped is the error of a call that ctx has ended, with the store's last error.
+func (e *Engine) stopped(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return errors.Join(context.Cause(ctx), e.storeErr)
+}
+
+// failed is the error of a request.
+func (e *Engine) failed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case e.ctx.Err() != nil:
+		return driver.ErrClosed
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return e.stopped(ctx)
+	}
+	return err
+}

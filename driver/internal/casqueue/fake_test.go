@@ -1,0 +1,250 @@
+package casqueue
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// fake is a store in memory.
+type fake struct {
+	mu      sync.Mutex
+	docs    map[string]fakeDocument
+	number  uint64
+	calls   map[string]int
+	changed chan struct{} // nil while nobody watches
+}
+
+type fakeDocument struct {
+	Document
+	until time.Time
+}
+
+func newFake() *fake {
+	return &fake{docs: make(map[string]fakeDocument), calls: make(map[string]int)}
+}
+
+var (
+	errNotDone  = errors.New("fake: the request was lost")
+	errNoAnswer = errors.New("fake: the answer was lost")
+)
+
+// fault is what happens to a request.
+type fault uint8
+
+const (
+	fine     fault = iota
+	notDone        // it is never done
+	noAnswer       // it is done, and its answer is lost
+	late           // it is done when the test calls process.arrive, and was not answered
+)
+
+// process is the connection of a process to a fake.
+type process struct {
+	*fake
+	mu      sync.Mutex
+	fault   func(verb, key string) fault
+	delayed []func()
+}
+
+// with sets what happens to requests; nil: nothing.
+func (p *process) with(f func(verb, key string) fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = f
+}
+
+// once has it happen to the next request with that verb.
+func (p *process) once(verb string, what fault) {
+	var done atomic.Bool
+	p.with(func(v, _ string) fault {
+		if v != verb || done.Swap(true) {
+			return fine
+		}
+		return what
+	})
+}
+
+// arrive does the requests that were delayed.
+func (p *process) arrive() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.delayed {
+		f()
+	}
+	p.delayed = nil
+}
+
+// request does f, which takes a moment.
+func (p *process) request(ctx context.Context, verb, key string, f func() error) error {
+	time.Sleep(50 * time.Microsecond)
+	p.mu.Lock()
+	decide := p.fault
+	p.mu.Unlock()
+	what := fine
+	if decide != nil {
+		what = decide(verb, key)
+	}
+	if what == late {
+		p.mu.Lock()
+		p.delayed = append(p.delayed, func() { _ = p.do(verb, f) })
+		p.mu.Unlock()
+	}
+	if what == late || what == notDone {
+		return errNotDone
+	}
+	err := p.do(verb, f)
+	time.Sleep(50 * time.Microsecond)
+	if what == noAnswer {
+		return errNoAnswer
+	}
+	return errors.Join(err, ctx.Err())
+}
+
+func (p *process) do(verb string, f func() error) error {
+	p.fake.mu.Lock()
+	defer p.fake.mu.Unlock()
+	p.calls[verb]++
+	return f()
+}
+
+func (s *fake) find(key string) Document {
+	d := s.docs[key]
+	if time.Now().After(d.until) {
+		return Document{}
+	}
+	return d.Document
+}
+
+func (s *fake) write(key string, value []byte, keep time.Duration) Version {
+	s.number++
+	s.docs[key] = fakeDocument{Document{value, Version{1, s.number}}, time.Now().Add(keep)}
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	return Version{1, s.number}
+}
+
+func (p *process) Get(ctx context.Context, keys ...string) (docs []Document, err error) {
+	err = p.request(ctx, "get", keys[0], func() error {
+		docs = nil
+		for _, key := range keys {
+			docs = append(docs, p.find(key))
+		}
+		return nil
+	})
+	return docs, err
+}
+
+func (p *process) Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (v Version, err error) {
+	err = p.request(ctx, "put", key, func() error {
+		if p.find(key).Version != read {
+			return ErrChanged
+		}
+		if len(value) > 10_000 {
+			return ErrTooLarge
+		}
+		v = p.write(key, value, keep)
+		return nil
+	})
+	return v, err
+}
+
+func (p *process) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
+	return p.request(ctx, "set", key, func() error {
+		p.write(key, value, keep)
+		return nil
+	})
+}
+
+func (s *fake) count(verb string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[verb]
+}
+
+// lose has the store forget everything whose key contains a text.
+func (s *fake) lose(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.docs {
+		if strings.Contains(key, text) {
+			delete(s.docs, key)
+		}
+	}
+}
+
+// bed is a fake in a bubble, where time passes only while everybody waits.
+type bed struct {
+	*testing.T
+	*fake
+}
+
+func bubble(t *testing.T, f func(b *bed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(&bed{t, newFake()}) })
+}
+
+// open opens a driver as a process of its own.
+func (b *bed) open(opts ...func(*Options)) (*Engine, *process) {
+	p := &process{fake: b.fake}
+	o := Options{Store: p, Prefix: "t"}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	e := New(o)
+	b.Cleanup(func() { _ = e.Close() })
+	return e, p
+}
+
+func request(name, id string) driver.Request {
+	return driver.Request{Name: name, ID: id, TTL: 10 * time.Second, Renewed: true}
+}
+
+// take acquires what is free.
+func (b *bed) take(e *Engine, r driver.Request) driver.Grant {
+	b.Helper()
+	g, err := e.Acquire(b.Context(), r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return g
+}
+
+// waits acquires in the background, and returns when the ticket is queued.
+func (b *bed) waits(e *Engine, r driver.Request) <-chan error {
+	b.Helper()
+	joined, got := make(chan struct{}), make(chan error, 1)
+	r.Wait, r.Joined = true, func() { close(joined) }
+	go func() {
+		_, err := e.Acquire(b.Context(), r)
+		got <- err
+	}()
+	select {
+	case <-joined:
+	case err := <-got:
+		b.Fatalf("%s: %v, want it to wait", r.ID, err)
+	}
+	return got
+}
+
+// queue returns the IDs of a queue as e sees it.
+func (b *bed) queue(e *Engine, name string) (ids []string) {
+	b.Helper()
+	tickets, err := e.Inspect(b.Context(), name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, t := range tickets {
+		ids = append(ids, t.ID)
+	}
+	return ids
+}

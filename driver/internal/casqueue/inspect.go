@@ -1,0 +1,71 @@
+package casqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Inspect implements driver.Driver. Who inspects a queue also observes it, and removes the dead, as a waiter does: a
+// ticket that was not shown does not come back.
+func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	ctx, done := e.bind(ctx)
+	defer done()
+	e.mu.Lock()
+	f := e.fileOf(e.key(name))
+	e.mu.Unlock()
+	if err := e.read(ctx, f); err != nil {
+		return nil, e.failed(ctx, err)
+	}
+	processes := make(map[string]struct{})
+	e.mu.Lock()
+	q := f.doc.find(name)
+	e.watched(f, q, len(q.Tickets), processes)
+	e.mu.Unlock()
+	if err := e.sample(ctx, processes, nil); err != nil {
+		return nil, e.failed(ctx, err)
+	}
+	e.mu.Lock()
+	dead := e.anyDead(f)
+	e.mu.Unlock()
+	if dead {
+		if err := e.change(ctx, f.key, e.reaping(f)); err != nil {
+			return nil, e.failed(ctx, err)
+		}
+	}
+	return e.show(f, name), nil
+}
+
+// show returns a queue.
+func (e *Engine) show(f *file, name string) []driver.Ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	q := f.doc.find(name)
+	shown := make([]driver.Ticket, len(q.Tickets))
+	for i := range q.Tickets {
+		r := &q.Tickets[i]
+		shown[i] = driver.Ticket{
+			ID: r.ID, Token: r.Token, Owner: r.Owner, Note: r.Note, Shared: r.Shared, Limit: r.Limit,
+			Since: time.UnixMilli(r.Since),
+		}
+	}
+	for i, is := range driver.Granted(shown) {
+		if shown[i].Held = is; is {
+			shown[i].Remaining = e.remaining(f, &q.Tickets[i], now)
+		}
+	}
+	return shown
+}
+
+// remaining is what is left of a lease, as far as this process knows. With mu held.
+func (e *Engine) remaining(f *file, r *record, now time.Time) time.Duration {
+	since := f.seen[r.ID].since
+	if t := f.own[r.ID]; t != nil {
+		since = t.alive
+	} else if b := e.heartbeats[r.Process]; b != nil && !r.Fixed && b.since.After(since) {
+		since = b.since
+	}
+	return max(r.life()-now.Sub(since), time.Millisecond)
+}

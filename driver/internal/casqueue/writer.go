@@ -1,0 +1,275 @@
+package casqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+const (
+	tries      = 3                      // of a request that the store has not answered
+	retryFirst = 20 * time.Millisecond  // before the second of them
+	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one
+	conflicts  = 6                      // at most so often
+)
+
+// errStale says that a change needs a document that was read after the change was asked for.
+var errStale = errors.New("the document has to be read")
+
+// file is a document as this process knows it, and the changes that it makes. Engine.mu guards it.
+type file struct {
+	key     string
+	doc     *document
+	version Version
+	known   bool                // doc and version may be current
+	broken  error               // why the document cannot be read
+	asOf    time.Time           // the document was doc at this time, or later
+	written time.Time           // when this process has sent the last Put that was done
+	seen    map[string]sighting // of the tickets in doc, by ID
+	own     map[string]*ticket  // this process's tickets that wait or are held, by ID
+
+	changes []*change
+	writing bool // a goroutine makes the changes
+
+	// A Put for the version barred was not answered. It may still be done, unless the document gets another
+	// version: so the next change is written even if it changes nothing.
+	unanswered bool
+	barred     Version
+}
+
+// change is a change of a document that a caller wants. Those that are asked for while another one is being
+// written are written together.
+type change struct {
+	ctx context.Context
+
+	// apply makes the change, and reports whether it changed anything. It may be called several times, on
+	// documents that are dropped. It returns errStale if it needs a fresh one. Engine.mu is held.
+	apply func(d *document, fresh bool) (changed bool, err error)
+	// done is called once, with mu held: with the time when the Put was sent (zero if none was necessary), and
+	// the error of apply or of the store.
+	done func(sent time.Time, err error)
+
+	err    error
+	sent   bool // a Put with it was sent
+	ended  chan struct{}
+	unsure bool // … and was not answered
+}
+
+// fileOf returns the file with a key. With mu held.
+func (e *Engine) fileOf(key string) *file {
+	f := e.files[key]
+	if f == nil {
+		e.forgetFiles()
+		f = &file{key: key, doc: &document{Format: format}, own: make(map[string]*ticket)}
+		e.files[key] = f
+	}
+	return f
+}
+
+// submit asks for a change. With mu held.
+func (e *Engine) submit(f *file, c *change) {
+	c.ended = make(chan struct{})
+	f.changes = append(f.changes, c)
+	if !f.writing {
+		f.writing = e.spawn(func() { e.write(f) })
+	}
+}
+
+// change makes a change and returns its error.
+func (e *Engine) change(ctx context.Context, key string, c *change) error {
+	c.ctx = ctx
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return driver.ErrClosed
+	}
+	e.submit(e.fileOf(key), c)
+	e.mu.Unlock()
+	select {
+	case <-c.ended:
+		if e.ctx.Err() != nil {
+			return driver.ErrClosed
+		}
+		return c.err
+	case <-ctx.Done():
+		return e.stopped(ctx)
+	case <-e.ctx.Done():
+		return driver.ErrClosed
+	}
+}
+
+// write makes the changes of a file until there are none.
+func (e *Engine) write(f *file) {
+	for {
+		e.mu.Lock()
+		batch := f.changes
+		f.changes = nil
+		if len(batch) == 0 {
+			f.writing = false
+			e.mu.Unlock()
+			return
+		}
+		e.mu.Unlock()
+		e.commit(f, batch)
+	}
+}
+
+// commit makes changes, as often as others are faster.
+func (e *Engine) commit(f *file, batch []*change) {
+	for conflicted, failed := 0, 0; ; {
+		if batch = e.wanted(batch); len(batch) == 0 {
+			return
+		}
+		err := e.attempt(f, batch)
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, errStale):
+			continue
+		case errors.Is(err, ErrChanged):
+			if conflicted++; conflicted > 1 {
+				e.pause(e.ctx, rand.N(conflict<<min(conflicted, conflicts))) //nolint:gosec // no secret
+			}
+			continue
+		case errors.Is(err, ErrTooLarge) && len(batch) > 1:
+			for _, c := range batch {
+				e.commit(f, []*change{c})
+			}
+			return
+		}
+		if failed++; failed == tries || errors.Is(err, ErrTooLarge) || errors.Is(err, os.ErrDeadlineExceeded) || e.ctx.Err() != nil {
+			e.answer(f, batch, time.Time{}, err)
+			return
+		}
+		e.pause(e.ctx, retryFirst<<failed)
+	}
+}
+
+// wanted leaves out the changes whose callers have gone, unless they may have been made.
+func (e *Engine) wanted(batch []*change) (wanted []*change) {
+	for _, c := range batch {
+		if c.ctx.Err() == nil || c.unsure {
+			wanted = append(wanted, c)
+			continue
+		}
+		e.answer(nil, []*change{c}, time.Time{}, c.ctx.Err())
+	}
+	return wanted
+}
+
+// attempt makes changes once.
+func (e *Engine) attempt(f *file, batch []*change) error {
+	e.mu.Lock()
+	fresh := !f.known
+	e.mu.Unlock()
+	if fresh {
+		if err := e.read(e.ctx, f); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	next, changed := f.doc.clone(), f.unanswered
+	for _, c := range batch {
+		did, err := c.apply(next, fresh)
+		if errors.Is(err, errStale) {
+			f.known = false
+			e.mu.Unlock()
+			return err
+		}
+		c.err, changed = err, changed || did
+	}
+	version := f.version
+	e.mu.Unlock()
+	if !changed {
+		e.answer(f, batch, time.Time{}, nil)
+		return nil
+	}
+	return e.put(f, version, next, batch)
+}
+
+// put writes a document.
+func (e *Engine) put(f *file, read Version, next *document, batch []*change) error {
+	value, err := next.encode()
+	if err != nil {
+		return err
+	}
+	for _, c := range batch {
+		c.sent = true
+	}
+	sent := time.Now()
+	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
+	e.answered(err)
+	e.mu.Lock()
+	switch {
+	case errors.Is(err, ErrChanged), errors.Is(err, ErrTooLarge): // nothing was done
+		f.known = f.known && !errors.Is(err, ErrChanged)
+		e.mu.Unlock()
+		return err
+	case err != nil:
+		f.known, f.unanswered, f.barred = false, true, read
+		for _, c := range batch {
+			c.unsure = true
+		}
+		e.mu.Unlock()
+		return err
+	}
+	before := f.doc
+	f.doc, f.version, f.known, f.unanswered = next, version, true, false
+	f.written, f.asOf = sent, time.Now()
+	e.notifyAll(before, next)
+	e.mu.Unlock()
+	e.answer(f, batch, sent, nil)
+	return nil
+}
+
+// answer ends changes: with their own errors or, if the store has not answered, with that one.
+func (e *Engine) answer(f *file, batch []*change, sent time.Time, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range batch {
+		if err != nil {
+			c.err = err
+		}
+		c.done(sent, c.err)
+		close(c.ended)
+	}
+	if f != nil && err == nil {
+		e.learn(f)
+	}
+}
+
+// read reads the document of a file.
+func (e *Engine) read(ctx context.Context, f *file) error {
+	if err := e.sample(ctx, nil, []*file{f}); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return f.broken
+}
+
+// took takes in what was read, unless the file may be newer: what this process has written since is in it. With
+// mu held.
+func (e *Engine) took(f *file, read Document, begun time.Time) {
+	if begun.Before(f.asOf) {
+		return
+	}
+	if !f.known || read.Version != f.version {
+		doc, err := decode(read.Value)
+		if f.broken = err; err != nil {
+			f.broken = fmt.Errorf("key %s: %w", f.key, err)
+			return
+		}
+		f.doc, f.version, f.known = doc, read.Version, true
+	}
+	f.asOf = begun
+	if f.unanswered && f.version.Number != f.barred.Number {
+		f.unanswered = false // that Put has been done, or cannot be done any more
+	}
+	e.learn(f)
+}

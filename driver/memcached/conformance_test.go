@@ -1,0 +1,48 @@
+package memcached_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// TestConformance runs on a server that is cut off, paused, and ended and started again with what it had in its
+// memory. What is lost with the memory is the matter of TestServerKilled.
+func TestConformance(t *testing.T) {
+	srv := newWarm(t)
+	const query = "?prefix=conformance"
+	conformance.Run(t, conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()+query) },
+		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+			p := srv.Proxy(t)
+			d, err := open(ctx, p.URL()+query)
+			return d, p, err
+		},
+		Server:   srv,
+		Complete: true,
+		Keys:     func(context.Context) (int, error) { return countKeys(srv.Addr(), "conformance") },
+	})
+}
+
+func TestConformanceServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out with -short")
+	}
+	e := testbed.MemcachedN(t, 3)
+	conformance.Run(t, conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, e.URL()) },
+		Keys: func(context.Context) (sum int, err error) {
+			for _, s := range e.Members {
+				n, err := countKeys(s.Addr(), "locker")
+				if err != nil {
+					return 0, err
+				}
+				sum += n
+			}
+			return sum, nil
+		},
+	})
+}

@@ -1,0 +1,289 @@
+package memcached
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/tlsurl"
+)
+
+// errTimeout ends a connection whose server has not answered in time. What else was sent on it is unanswered too.
+var errTimeout = fmt.Errorf("memcached has not answered in time: %w", os.ErrDeadlineExceeded)
+
+// errEvicts refuses a server.
+var errEvicts = errors.New("the server may evict locks when its memory is full: start memcached with -M, or accept that with evictions=accept")
+
+// client is one server, and the one connection to it.
+type client struct {
+	addr string
+	o    options
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // all goroutines
+
+	mu      sync.Mutex
+	closed  bool
+	current *conn
+	dialing *dial
+	eras    uint64
+}
+
+// dial is an attempt to connect.
+type dial struct {
+	done chan struct{}
+	c    *conn
+	err  error
+}
+
+func newClient(addr string, o options) *client {
+	c := &client{addr: addr, o: o}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+func (c *client) close() {
+	c.mu.Lock()
+	c.closed = true
+	current := c.current
+	c.mu.Unlock()
+	c.cancel()
+	if current != nil {
+		current.fail(driver.ErrClosed)
+	}
+	c.work.Wait()
+}
+
+// connect returns the connection, and makes one if necessary.
+func (c *client) connect(ctx context.Context) (*conn, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, driver.ErrClosed
+	}
+	if n := c.current; n != nil && n.alive() {
+		c.mu.Unlock()
+		return n, nil
+	}
+	d := c.dialing
+	if d == nil {
+		d = &dial{done: make(chan struct{})}
+		c.dialing = d
+		c.work.Go(func() { c.dial(d) })
+	}
+	c.mu.Unlock()
+	select {
+	case <-d.done:
+		return d.c, d.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// dial connects once.
+func (c *client) dial(d *dial) {
+	n, err := c.open()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dialing = nil
+	if err == nil {
+		c.eras++
+		n.era = c.eras
+		c.current = n
+		c.work.Go(n.write)
+		c.work.Go(n.read)
+		if c.closed {
+			n.fail(driver.ErrClosed)
+		}
+	}
+	d.c, d.err = n, err
+	close(d.done)
+}
+
+// open connects, logs in, and asks for the settings: those of another server may answer now.
+func (c *client) open() (*conn, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.o.dialTimeout)
+	defer cancel()
+	nc, err := c.o.dial(ctx, "tcp", c.addr)
+	if err != nil {
+		return nil, driver.Unavailable(err)
+	}
+	if c.o.tls != nil {
+		nc = tls.Client(nc, tlsurl.ForHost(c.o.tls, c.addr))
+	}
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	n := &conn{nc: nc, timeout: c.o.timeout, r: bufio.NewReaderSize(nc, 64<<10), ready: make(chan struct{}, 1), dead: make(chan struct{})}
+	err = n.greet(&c.o)
+	if !stop() {
+		err = driver.Unavailable(errTimeout)
+	}
+	if err != nil {
+		_ = nc.Close()
+		return nil, fmt.Errorf("memcached at %s: %w", c.addr, err)
+	}
+	return n, nil
+}
+
+// conn is a connection, on which requests are answered in order.
+type conn struct {
+	nc       net.Conn
+	r        *bufio.Reader
+	timeout  time.Duration
+	era      uint64
+	settings settings
+
+	ready chan struct{} // there is something to write
+	dead  chan struct{} // closed when it has failed
+
+	mu    sync.Mutex
+	calls []*call // not answered
+	out   []byte  // not written
+	err   error
+}
+
+// call is a request with a number of answers.
+type call struct {
+	want    int
+	replies []reply
+	err     error
+	done    chan struct{}
+}
+
+// greet logs in and reads the settings.
+func (n *conn) greet(o *options) error {
+	if o.user != "" {
+		login := o.user + " " + o.password
+		if _, err := fmt.Fprintf(n.nc, "set login 0 0 %d\r\n%s\r\n", len(login), login); err != nil {
+			return driver.Unavailable(err)
+		}
+		switch line, err := readLine(n.r); {
+		case err != nil:
+			return driver.Unavailable(err)
+		case line != "STORED":
+			return fmt.Errorf("the login was refused: %w", &refusal{line})
+		}
+	}
+	if _, err := n.nc.Write([]byte("version\r\nstats settings\r\n")); err != nil {
+		return driver.Unavailable(err)
+	}
+	line, err := readLine(n.r)
+	version, ok := strings.CutPrefix(line, "VERSION ")
+	if err == nil && !ok {
+		return &refusal{line}
+	}
+	if err == nil {
+		n.settings, err = readSettings(n.r)
+	}
+	n.settings.version = version
+	switch {
+	case errors.As(err, new(*refusal)):
+		return err
+	case err != nil:
+		return driver.Unavailable(err)
+	}
+	if n.settings.evicts && !o.evictions {
+		return errEvicts
+	}
+	return nil
+}
+
+func (n *conn) alive() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err == nil
+}
+
+// fail ends the connection, and all calls on it.
+func (n *conn) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return
+	}
+	n.err = err
+	close(n.dead)
+	_ = n.nc.Close()
+	for _, c := range n.calls {
+		c.err = err
+		close(c.done)
+	}
+	n.calls, n.out = nil, nil
+}
+
+// do sends a request and waits for its answers.
+func (n *conn) do(ctx context.Context, req []byte, want int) ([]reply, error) {
+	c := &call{want: want, done: make(chan struct{})}
+	n.mu.Lock()
+	if n.err != nil {
+		n.mu.Unlock()
+		return nil, n.err
+	}
+	n.calls = append(n.calls, c)
+	n.out = append(n.out, req...)
+	n.mu.Unlock()
+	select {
+	case n.ready <- struct{}{}:
+	default:
+	}
+	timer := time.NewTimer(n.timeout)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return c.replies, c.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+		n.fail(driver.Unavailable(errTimeout))
+		return nil, driver.Unavailable(errTimeout)
+	}
+}
+
+// write writes what there is to write.
+func (n *conn) write() {
+	var spare []byte
+	for {
+		select {
+		case <-n.dead:
+			return
+		case <-n.ready:
+		}
+		n.mu.Lock()
+		out := n.out
+		n.out = spare[:0]
+		n.mu.Unlock()
+		if _, err := n.nc.Write(out); err != nil {
+			n.fail(driver.Unavailable(err))
+			return
+		}
+		spare = out
+	}
+}
+
+// read reads answers.
+func (n *conn) read() {
+	for {
+		a, err := readReply(n.r)
+		if err != nil {
+			n.fail(driver.Unavailable(err))
+			return
+		}
+		n.mu.Lock()
+		if len(n.calls) > 0 {
+			c := n.calls[0]
+			if c.replies = append(c.replies, a); len(c.replies) == c.want {
+				n.calls = n.calls[1:]
+				close(c.done)
+			}
+		}
+		n.mu.Unlock()
+	}
+}

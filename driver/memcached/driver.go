@@ -1,0 +1,240 @@
+package memcached
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+)
+
+// Defaults of options.
+const (
+	DefaultPrefix  = "locker"
+	DefaultTimeout = 2 * time.Second
+)
+
+// Option changes how New makes a Driver.
+type Option func(*options)
+
+type options struct {
+	prefix         string
+	timeout        time.Duration
+	dialTimeout    time.Duration
+	user, password string
+	tls            *tls.Config
+	dial           Dialer
+	evictions      bool
+	hash           func(string) string
+}
+
+// WithPrefix sets the beginning of all keys; the default is "locker". Drivers with different prefixes have
+// different locks.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithTimeout sets how long a request, and a connection, may take; the default is 2 s for each.
+func WithTimeout(request, dial time.Duration) Option {
+	return func(o *options) { o.timeout, o.dialTimeout = request, dial }
+}
+
+// WithLogin sets the user and the password for servers that were started with -Y.
+func WithLogin(user, password string) Option {
+	return func(o *options) { o.user, o.password = user, password }
+}
+
+// WithTLS connects with TLS, to servers that were started with -Z.
+func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
+
+// Dialer connects to a server.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// WithDialer sets how connections are made; the default is net.Dialer's.
+func WithDialer(d Dialer) Option { return func(o *options) { o.dial = d } }
+
+// WithEvictions accepts servers that evict items when their memory is full, and with them locks.
+func WithEvictions() Option { return func(o *options) { o.evictions = true } }
+
+// Driver keeps tickets in Memcached. See the package comment.
+type Driver struct {
+	servers []*server
+}
+
+// server is one of the servers, with the queues of its names.
+type server struct {
+	*casqueue.Engine
+	client *client
+}
+
+var (
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.BatchRenewer    = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
+)
+
+// New makes a Driver for servers, each host:port. It does not reach them. All programs have to name the same
+// servers in the same way; the order does not matter.
+func New(servers []string, opts ...Option) (*Driver, error) {
+	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, dialTimeout: DefaultTimeout, dial: (&net.Dialer{}).DialContext}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if err := o.check(servers); err != nil {
+		return nil, fmt.Errorf("memcached: New: %w", err)
+	}
+	d := &Driver{}
+	for _, addr := range servers {
+		c := newClient(addr, o)
+		const longest = maxKeep - 2*time.Minute
+		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, Hash: o.hash})
+		d.servers = append(d.servers, &server{e, c})
+	}
+	return d, nil
+}
+
+func (o *options) check(servers []string) error {
+	sorted := slices.Sorted(slices.Values(servers))
+	switch {
+	case len(servers) == 0:
+		return errors.New("want at least one server")
+	case len(slices.Compact(sorted)) < len(servers):
+		return errors.New("a server is given twice")
+	case len(o.prefix) > 128 || strings.ContainsFunc(o.prefix, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return fmt.Errorf("prefix %q: want at most 128 bytes without blanks and control characters", o.prefix)
+	case o.timeout <= 0 || o.dialTimeout <= 0:
+		return errors.New("want timeouts greater than zero")
+	}
+	return nil
+}
+
+// of returns the server of a name: that whose hash with the name is the greatest, so that another server takes
+// over as few names as possible.
+func (d *Driver) of(name string) *server {
+	return slices.MaxFunc(d.servers, func(a, b *server) int { return cmp.Compare(a.weight(name), b.weight(name)) })
+}
+
+func (s *server) weight(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write([]byte(s.client.addr))
+	// FNV mixes the last bytes badly.
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}
+
+// String names the store.
+func (d *Driver) String() string {
+	addrs := make([]string, len(d.servers))
+	for i, s := range d.servers {
+		addrs[i] = s.client.addr
+	}
+	return "memcached " + strings.Join(addrs, ",")
+}
+
+// Bounds implements driver.Bounder.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds { return d.servers[0].Bounds(ttl) }
+
+// Acquire implements driver.Driver.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	return d.of(r.Name).Acquire(ctx, r)
+}
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.of(h.Name).Renew(ctx, h, ttl)
+}
+
+// RenewAll implements driver.BatchRenewer.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs := make([]error, len(rs))
+	batches := make(map[*server][]int)
+	for i, r := range rs {
+		s := d.of(r.Name)
+		batches[s] = append(batches[s], i)
+	}
+	var group sync.WaitGroup
+	for s, batch := range batches {
+		group.Go(func() {
+			part := make([]driver.Renewal, len(batch))
+			for j, i := range batch {
+				part[j] = rs[i]
+			}
+			for j, err := range s.RenewAll(ctx, part) {
+				errs[batch[j]] = err
+			}
+		})
+	}
+	group.Wait()
+	return errs
+}
+
+// Release implements driver.Driver.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	return d.of(h.Name).Release(ctx, h)
+}
+
+// Break implements driver.Breaker.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	return d.of(name).Break(ctx, name, token)
+}
+
+// Inspect implements driver.Driver.
+func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return d.of(name).Inspect(ctx, name)
+}
+
+// Ping implements driver.Pinger, of all servers.
+func (d *Driver) Ping(ctx context.Context) error {
+	return d.each(func(_ int, s *server) error { return s.Ping(ctx) })
+}
+
+// ServerVersion implements driver.ServerVersioner.
+func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
+	versions := make([]string, len(d.servers))
+	err := d.each(func(i int, s *server) error {
+		n, err := s.client.connect(ctx)
+		if err == nil {
+			versions[i] = "Memcached " + n.settings.version
+		}
+		return err
+	})
+	slices.Sort(versions)
+	return strings.Join(slices.Compact(versions), ", "), err
+}
+
+// Close implements driver.Driver.
+func (d *Driver) Close() error {
+	return d.each(func(_ int, s *server) error {
+		err := s.Engine.Close()
+		s.client.close()
+		return err
+	})
+}
+
+// each calls f for all servers at once.
+func (d *Driver) each(f func(int, *server) error) error {
+	errs := make([]error, len(d.servers))
+	var group sync.WaitGroup
+	for i, s := range d.servers {
+		group.Go(func() { errs[i] = f(i, s) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}

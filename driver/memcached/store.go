@@ -1,0 +1,82 @@
+package memcached
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+)
+
+// itemOverhead is more than what an item needs besides its key and value.
+const itemOverhead = 128
+
+var _ casqueue.Store = (*client)(nil)
+
+// Get implements casqueue.Store.
+func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
+	var req []byte
+	for _, key := range keys {
+		req = appendGet(req, key)
+	}
+	n, replies, err := c.do(ctx, req, len(keys))
+	if err != nil {
+		return nil, err
+	}
+	docs := make([]casqueue.Document, len(keys))
+	for i, a := range replies {
+		if err := a.failed(); err != nil {
+			return nil, err
+		}
+		if a.code == "VA" {
+			docs[i] = casqueue.Document{Value: a.value, Version: casqueue.Version{Era: n.era, Number: a.cas}}
+		}
+	}
+	return docs, nil
+}
+
+// Put implements casqueue.Store. The server numbers its items anew when it is started again, so a version that
+// was read on another connection may be that of another content: the document has to be read again.
+func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
+	n, err := c.connect(ctx)
+	if err != nil {
+		return casqueue.Version{}, err
+	}
+	if read.Number != 0 && read.Era != n.era {
+		return casqueue.Version{}, casqueue.ErrChanged
+	}
+	if size := len(key) + len(value) + itemOverhead; size > n.settings.maxItem {
+		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d (memcached -I)", casqueue.ErrTooLarge, size, n.settings.maxItem)
+	}
+	replies, err := n.do(ctx, appendPut(nil, key, value, read.Number, keep), 1)
+	if err != nil {
+		return casqueue.Version{}, err
+	}
+	switch a := replies[0]; a.code {
+	case "HD":
+		return casqueue.Version{Era: n.era, Number: a.cas}, nil
+	case "EX", "NF", "NS":
+		return casqueue.Version{}, casqueue.ErrChanged
+	default:
+		return casqueue.Version{}, a.failed()
+	}
+}
+
+// Set implements casqueue.Store.
+func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
+	_, replies, err := c.do(ctx, appendSet(nil, key, value, keep), 1)
+	if err != nil {
+		return err
+	}
+	return replies[0].failed()
+}
+
+// do sends a request on the present connection.
+func (c *client) do(ctx context.Context, req []byte, want int) (*conn, []reply, error) {
+	n, err := c.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	replies, err := n.do(ctx, req, want)
+	return n, replies, err
+}
