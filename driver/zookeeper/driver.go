@@ -152,7 +152,7 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 func newDriver(o options) *Driver {
 	s := newStore(o)
 	s.engine = kvqueue.New(kvqueue.Options{
-		Store: s, RetryFor: electionBound, Recheck: 5 * time.Second, PutKeepsAlive: true, Granted: s.mark,
+		Store: s, RetryFor: electionBound, LocalWait: time.Second, Recheck: 5 * time.Second, PutKeepsAlive: true, Granted: s.mark,
 	})
 	return &Driver{Engine: s.engine, store: s}
 }

@@ -109,9 +109,14 @@ func TestHandOverToAnother(t *testing.T) {
 		w := e.queues["a"].watcher
 		aim, gaveUp, next := w.view.entries[0], e.tickets["1"].Entry, e.tickets["2"].Ticket
 		e.mu.Unlock()
+		reads := b.store.count("read")
 		first.cancel()
 		b.drop(e, first.r.Hold(0))
+		w.told(b.Context(), gaveUp, Event{Gone: []Gone{{Key: gaveUp.Key, Before: gaveUp.Number + 1, All: true}}})
 		b.granted(second, false)
+		if n := b.store.count("read") - reads; n > 0 {
+			t.Errorf("the queue was read %d times for what had left here", n)
+		}
 		if err := b.store.Delete(b.Context(), &next); err != nil { // by hand
 			t.Fatal(err)
 		}

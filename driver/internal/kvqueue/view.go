@@ -36,6 +36,12 @@ func (v *view) index(number uint64) int {
 // has reports whether the view shows an entry.
 func (v *view) has(e Entry) bool { return v.numbers[e.Key] == e.Number }
 
+// shows reports whether the view shows what has gone.
+func (v *view) shows(g Gone) bool {
+	number, ok := v.numbers[g.Key]
+	return ok && number < g.Before
+}
+
 // add takes in an entry that an answer shows, unless it is known to have gone.
 func (v *view) add(e Entry) {
 	if e.Number <= v.complete || e.Number < v.gone[e.Key] {
@@ -67,11 +73,10 @@ func (v *view) remove(g Gone) {
 	if g.Before > v.complete+1 {
 		v.gone[g.Key] = max(g.Before, v.gone[g.Key])
 	}
-	number, ok := v.numbers[g.Key]
-	if !ok || number >= g.Before {
+	if !v.shows(g) {
 		return
 	}
-	i := v.index(number)
+	i := v.index(v.numbers[g.Key])
 	v.cut(i)
 	for ; g.All && i > 0; i-- {
 		v.cut(0)

@@ -220,6 +220,7 @@ func (w *watcher) told(ctx context.Context, first Entry, ev Event) {
 	for _, g := range ev.Gone {
 		switch {
 		case !g.All:
+		case !w.view.shows(g): // it was released here
 		case len(w.q.waiters) == 0 || w.q.waiters[0].Entry != first:
 			w.stale = true // nobody has looked for the entry of the one that is first now
 			continue
