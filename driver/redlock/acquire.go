@@ -114,6 +114,9 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 	w := d.register(t)
 	defer d.depart(w)
 	p, err := d.ask(ctx, t, d.numbers.guess(), orWait, guessed)
+	if err == nil && p.silent() { // the nodes may be slow, and have the ticket
+		p, err = d.ask(ctx, t, p.number, orWait, guessed)
+	}
 	switch {
 	case err != nil:
 		return driver.Grant{}, err

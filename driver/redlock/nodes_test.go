@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/redlock"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -322,4 +323,22 @@ func TestTicketIsPutBack(t *testing.T) {
 	nodes.Members[0].Kill()
 	release(t, k)
 	release(t, granted(t, got))
+}
+
+// A wait begins though a majority is silent for longer than a node has to answer.
+func TestSlowMajority(t *testing.T) {
+	ways := testbed.RedisN(t, 3).Proxies(t)
+	d := openAt(t, ways.URL())
+	first := driver.Request{Name: "first", ID: newID(), TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), first); err != nil { // and the nodes have the protocol version
+		t.Fatal(err)
+	}
+	for _, p := range ways.Proxies[:2] {
+		p.HoldReplies(true)
+	}
+	time.AfterFunc(1300*time.Millisecond, ways.Heal)
+	r := driver.Request{Name: "a", ID: newID(), TTL: time.Minute, Wait: true}
+	if _, err := d.Acquire(t.Context(), r); err != nil {
+		t.Error(err)
+	}
 }

@@ -256,3 +256,20 @@ func (p *proposal) foreign() bool {
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.answers, func(a answer) bool { return a.foreign })
 }
+
+// silent tells whether too few nodes have answered, and one of the others may have taken
+// the request.
+func (p *proposal) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.outcome != unreachable {
+		return false
+	}
+	var timeout interface{ Timeout() bool }
+	for i, err := range p.errs {
+		if errors.Is(err, errSilent) || errors.As(err, &timeout) && timeout.Timeout() && p.calls[i].Sent() > 0 {
+			return true
+		}
+	}
+	return false
+}
