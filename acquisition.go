@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // acquisition is one call of Acquire or TryAcquire, from its options to a lease.
@@ -80,7 +81,7 @@ func (a *acquisition) queue() (*Lock, error) {
 		return nil, fmt.Errorf("%w: a minimum hold of %v: this store gives at most %v", ErrUnsupported, a.r.minHold, most)
 	}
 	req := a.request()
-	var pause backoff
+	pause := newBackoff()
 	for rejoins := false; ; {
 		req.ID = a.c.newID()
 		k, err := a.once(req)
@@ -93,7 +94,7 @@ func (a *acquisition) queue() (*Lock, error) {
 		case !rejoins || !errors.Is(err, ErrUnavailable):
 			return nil, err
 		}
-		if !sleep(a, pause.next()) {
+		if !retry.Sleep(a, pause.Next(), nil) {
 			return nil, a.explain(err)
 		}
 	}

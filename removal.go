@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // removeBound is the longest that one request for a removal may take.
@@ -30,7 +31,7 @@ type removals struct {
 	tickets schedule[*removal] // that wait to be tried
 	trying  int                // requests under way
 	failing bool               // the last request was not answered
-	backoff backoff            // while failing
+	backoff retry.Backoff      // while failing
 	retryAt time.Time          // while failing: the next try
 	running bool               // the goroutine runs
 	closing bool               // Close has begun: everything is due
@@ -50,7 +51,7 @@ type removal struct {
 }
 
 func newRemovals(c *core) *removals {
-	return &removals{core: c, wake: make(chan struct{}, 1)}
+	return &removals{core: c, backoff: newBackoff(), wake: make(chan struct{}, 1)}
 }
 
 // release removes a ticket. It asks the store until it has an answer, at the
@@ -59,7 +60,7 @@ func newRemovals(c *core) *removals {
 func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
 	var last error // the last that says more than the end of a context
-	for pause := (backoff{}); ; {
+	for pause := newBackoff(); ; {
 		d := &releaseContext{parent: ctx, until: time.Now().Add(removeBound)}
 		if until.Before(d.until) {
 			d.until = until
@@ -73,7 +74,7 @@ func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) 
 		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
 			last = err
 		}
-		if left := time.Until(until); left <= 0 || !sleep(m.tasks.all, min(pause.next(), left)) {
+		if left := time.Until(until); left <= 0 || !retry.Sleep(m.tasks.all, min(pause.Next(), left), nil) {
 			m.add(removal{hold: h, unanswered: true})
 			return last
 		}
@@ -189,12 +190,13 @@ func (m *removals) try(r *removal) {
 	if !answered {
 		r.unanswered = true
 		m.failing = true
-		m.retryAt = m.clock.now().Add(m.backoff.next())
+		m.retryAt = m.clock.now().Add(m.backoff.Next())
 		r.due = m.retryAt
 		m.tickets.put(r)
 		return
 	}
-	m.failing, m.backoff = false, backoff{}
+	m.failing = false
+	m.backoff.Reset()
 	gone := err == nil && !r.unanswered
 	if r.checks > 0 && !gone && !m.closing {
 		r.due = m.clock.now().Add(orphanChecks[len(orphanChecks)-r.checks])

@@ -3,8 +3,9 @@ package locker
 import (
 	"container/heap"
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // schedule is a heap of items, ordered by when they are due.
@@ -98,31 +99,7 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// sleep waits for d. It reports false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// The first and the longest pause of a backoff.
-const (
-	retryFirst = 20 * time.Millisecond
-	retryMost  = 250 * time.Millisecond
-)
-
-// backoff is the pause between two tries, which doubles each time. The zero
-// backoff is ready.
-type backoff struct{ pause time.Duration }
-
-// next returns the next pause, less up to a quarter, so that clients that failed
-// together do not come back together.
-func (b *backoff) next() time.Duration {
-	b.pause = min(max(2*b.pause, retryFirst), retryMost)
-	return b.pause - rand.N(b.pause/4+1) //nolint:gosec // not a secret
+// newBackoff is the pause between two tries of one request.
+func newBackoff() retry.Backoff {
+	return retry.Backoff{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
 }

@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
-// How long to wait before a store that went away while the ticket was queued is
-// asked again.
-const (
-	retryFirst = 20 * time.Millisecond
-	retryMost  = 250 * time.Millisecond
-)
+// newBackoff is how long to wait before a store that went away is asked again.
+func newBackoff() retry.Backoff {
+	return retry.Backoff{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
+}
 
 // Acquire implements driver.Driver.
 func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
@@ -146,7 +145,7 @@ func (a *acquisition) run() error {
 func (a *acquisition) acquire(i int) (driver.Grant, error) {
 	r, d := a.r, a.m.parts[i]
 	r.Joined = a.joined
-	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
+	for pause := newBackoff(); ; {
 		g, err := d.Acquire(a.ctx, r)
 		if err == nil {
 			return g, nil
@@ -155,7 +154,7 @@ func (a *acquisition) acquire(i int) (driver.Grant, error) {
 		if !a.isQueued() || !driver.IsUnavailable(err) || a.ctx.Err() != nil {
 			return g, err
 		}
-		if !sleep(a.ctx, delay) {
+		if !retry.Sleep(a.ctx, pause.Next(), nil) {
 			return g, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
@@ -215,8 +214,8 @@ func (a *acquisition) fail(err error) error {
 // undo removes the ticket from all stores, until they have confirmed it or the
 // call ends. The core can then queue again.
 func (a *acquisition) undo() bool {
-	for delay := retryFirst; a.release() != nil; delay = min(2*delay, retryMost) {
-		if !sleep(a.caller, delay) {
+	for pause := newBackoff(); a.release() != nil; {
+		if !retry.Sleep(a.caller, pause.Next(), nil) {
 			return false
 		}
 	}

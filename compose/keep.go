@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // keep renews a granted part while the others are waited for. A part that cannot be
@@ -15,7 +16,7 @@ import (
 func (a *acquisition) keep(ctx context.Context, i int) {
 	for {
 		g, length := a.part(i)
-		if !sleep(ctx, max(time.Until(g.Asked.Add(length/3)), length/20)) {
+		if !retry.Sleep(ctx, max(time.Until(g.Asked.Add(length/3)), length/20), nil) {
 			return
 		}
 		err := a.renew(ctx, i, length/3)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // A request that was given up may still be on its way to the store, so a ticket that
@@ -58,7 +59,7 @@ func (o *orphans) add(h driver.Hold) {
 
 // work is the goroutine: it ends when nothing is left.
 func (o *orphans) work() {
-	delay := retryFirst
+	pause := newBackoff()
 	for {
 		t, wait, ok := o.next()
 		switch {
@@ -66,7 +67,7 @@ func (o *orphans) work() {
 			return
 		case wait > 0:
 			// A ticket that is added meanwhile is as good as one that was just looked for.
-			if !sleep(o.ctx, min(wait, time.Second)) {
+			if !retry.Sleep(o.ctx, min(wait, time.Second), nil) {
 				return
 			}
 			continue
@@ -75,13 +76,12 @@ func (o *orphans) work() {
 		err := o.d.Release(ctx, t.hold)
 		cancel()
 		if err != nil && !errors.Is(err, driver.ErrLost) {
-			if errors.Is(err, driver.ErrClosed) || !sleep(o.ctx, delay) {
+			if errors.Is(err, driver.ErrClosed) || !retry.Sleep(o.ctx, pause.Next(), nil) {
 				return
 			}
-			delay = min(2*delay, retryMost)
 			continue
 		}
-		delay = retryFirst
+		pause.Reset()
 		o.answered(t, err == nil)
 	}
 }

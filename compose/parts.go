@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -91,15 +90,3 @@ func (p *partial) Is(target error) bool {
 }
 
 func (p *partial) As(target any) bool { return errors.As(p.err, target) }
-
-// sleep waits for d; it reports false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -161,7 +161,7 @@ func provesGroup(e *env) {
 	e.ok(l.check(), "the history of groups that share a name")
 
 	k := e.take(cs[0], b)
-	_, err := locker.AcquireAll(e.within(patience), cs[1], []string{c, b, a}, locker.WithWait(100*time.Millisecond))
+	_, err := locker.AcquireAll(e.within(patience), cs[1], []string{c, b, a}, locker.WithWait(slack))
 	e.is(err, locker.ErrNotAcquired, "acquire all, with one held by somebody else")
 	e.release(k)
 	for _, name := range []string{a, b, c} {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // A leader announces its term by two more locks, which observers find by the
@@ -58,19 +59,19 @@ func (t *Term) announce(ctx context.Context) {
 	p := proclamation{done: make(chan struct{})}
 	var now announcement
 	defer func() { now.end(ctx) }()
-	pause := newPause()
+	pause := newBackoff()
 	for ctx.Err() == nil {
 		next, err := t.hold(ctx, p)
 		switch {
 		case errors.Is(err, locker.ErrClosed):
 			return
 		case err != nil:
-			pause.sleep(ctx, pauseMost)
+			retry.Sleep(ctx, pause.Next(), nil)
 			continue
 		}
 		now.end(ctx)
 		now = next
-		pause.reset()
+		pause.Reset()
 		select {
 		case <-p.done: // announced again after a loss
 		default:

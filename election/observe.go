@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Leader returns the ticket of the leader: its ID (Owner), its note, the token of
@@ -61,7 +62,7 @@ func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock 
 // sequence goes on. Any other error, and the end of ctx, is the last entry.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[locker.Ticket, error] {
 	return func(yield func(locker.Ticket, error) bool) {
-		o := &observer{e: e, pause: newPause()}
+		o := &observer{e: e, pause: newBackoff()}
 		for o.step(ctx, yield) {
 		}
 	}
@@ -70,7 +71,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[locker.Ticket, error] 
 // observer is what one observer knows.
 type observer struct {
 	e       *Election
-	pause   *pause
+	pause   retry.Backoff
 	seen    locker.Ticket // the latest leader, which is reported
 	lock    string        // its term lock
 	started bool          // seen is set
@@ -105,7 +106,7 @@ func (o *observer) step(ctx context.Context, yield func(locker.Ticket, error) bo
 func (o *observer) report(leader locker.Ticket, lock string, yield func(locker.Ticket, error) bool) bool {
 	known := o.started && leader.Token == o.seen.Token && leader.Note == o.seen.Note
 	o.seen, o.lock, o.started = leader, lock, true
-	o.pause.reset()
+	o.pause.Reset()
 	return known || yield(leader, nil)
 }
 
@@ -116,7 +117,7 @@ func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
 	if leader.Token != 0 { // nobody else leads before its lease ends
 		most = max(pauseFirst, min(most, leader.Remaining))
 	}
-	return o.pause.sleep(ctx, most)
+	return retry.Sleep(ctx, min(o.pause.Next(), most), nil)
 }
 
 // failed reports an outage once, and whether to go on. A wait limit of the Locker
@@ -133,7 +134,7 @@ func (o *observer) failed(ctx context.Context, err error, yield func(locker.Tick
 			return false
 		}
 	}
-	o.pause.sleep(ctx, pauseMost)
+	retry.Sleep(ctx, o.pause.Next(), nil)
 	return true
 }
 

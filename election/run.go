@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Run campaigns and calls lead whenever the candidate is elected, in the
@@ -50,10 +50,10 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term 
 
 // elected campaigns until the candidate is elected.
 func (e *Election) elected(ctx context.Context) (*Term, error) {
-	pause := newPause()
+	pause := newBackoff()
 	for {
 		t, err := e.campaign(ctx, true)
-		if err == nil || !passing(err) || !pause.sleep(ctx, pauseMost) {
+		if err == nil || !passing(err) || !retry.Sleep(ctx, pause.Next(), nil) {
 			return t, err
 		}
 	}
@@ -108,24 +108,4 @@ const (
 	pauseMost  = 5 * time.Second
 )
 
-// pause grows with each sleep.
-type pause struct{ next time.Duration }
-
-func newPause() *pause { return &pause{next: pauseFirst} }
-
-func (p *pause) reset() { p.next = pauseFirst }
-
-// sleep waits, for most at the longest; it reports false when ctx ends first.
-func (p *pause) sleep(ctx context.Context, most time.Duration) bool {
-	d := min(p.next, most)
-	p.next = min(2*p.next, pauseMost)
-	d -= rand.N(d/4 + 1) //nolint:gosec // not a secret
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func newBackoff() retry.Backoff { return retry.Backoff{First: pauseFirst, Most: pauseMost} }

@@ -6,13 +6,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // store is the open database. One goroutine executes all transactions, one after the other, on one connection.
@@ -171,9 +171,8 @@ func (s *store) transaction(ctx context.Context, m mode, f func(*tx) error) erro
 // retryBusy calls f again while another process has the file locked. SQLite's own busy_timeout sleeps for up to
 // 100 ms at a time, and past the end of ctx.
 func (s *store) retryBusy(ctx context.Context, f func() error) error {
-	const first, longest = 50 * time.Microsecond, 2 * time.Millisecond
-	begun := time.Now()
-	for backoff := first; ; backoff = min(2*backoff, longest) {
+	pause := retry.Backoff{First: 50 * time.Microsecond, Most: 2 * time.Millisecond}
+	for begun := time.Now(); ; {
 		err := f()
 		if !isBusy(err) {
 			return err
@@ -182,9 +181,7 @@ func (s *store) retryBusy(ctx context.Context, f func() error) error {
 			return fmt.Errorf("another process has had the file locked for %v (it may have been stopped in the middle of a write): %w",
 				waited.Round(time.Millisecond), err)
 		}
-		select {
-		case <-time.After(backoff/2 + rand.N(backoff)): //nolint:gosec // no secret
-		case <-ctx.Done():
+		if !retry.Sleep(ctx, pause.Next(), nil) {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}

@@ -1,0 +1,41 @@
+// Package retry has the pauses between two tries of a request.
+package retry
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is the pause between two tries, which doubles each time. It is for one
+// goroutine at a time.
+type Backoff struct {
+	First time.Duration // the first pause
+	Most  time.Duration // the longest pause
+
+	last time.Duration
+}
+
+// Next returns the next pause, less up to a quarter, so that clients that failed
+// together do not come back together.
+func (b *Backoff) Next() time.Duration {
+	b.last = min(max(2*b.last, b.First), b.Most)
+	return b.last - rand.N(b.last/4+1) //nolint:gosec // not a secret
+}
+
+// Reset makes the next pause the first again.
+func (b *Backoff) Reset() { b.last = 0 }
+
+// Sleep waits for d. It reports false when ctx ends or stop is closed before. A nil
+// stop is never closed.
+func Sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-stop:
+	}
+	return false
+}
