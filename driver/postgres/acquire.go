@@ -48,7 +48,7 @@ func (d *Driver) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 	unanswered := false
 	for {
 		var sent time.Time
-		answer, err := retry(ctx, d, true, func() (string, error) {
+		answer, err := repeat(ctx, d, true, func() (string, error) {
 			sent = time.Time{}
 			answer, err := d.call(ctx, &sent, d.w.acquire, []byte(r.Name), r.ID, w.process, r.Shared, permits(r),
 				sqlline.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note), d.clock.deadline(ctx))

@@ -142,7 +142,7 @@ func (t *task) heartbeat() {
 	var alive bool
 	// After an outage every connection of the pool is broken, which is noticed when it is used. Waiting tickets would
 	// expire if each of them cost the time to the next heartbeat.
-	granted, err := retry(ctx, d, true, func() (granted []ticketRow, err error) {
+	granted, err := repeat(ctx, d, true, func() (granted []ticketRow, err error) {
 		asked = time.Now()
 		alive, granted, err = d.heartbeat(ctx, process, !registered)
 		return granted, err

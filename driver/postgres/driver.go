@@ -174,7 +174,7 @@ func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	return retry(ctx, d, true, func() ([]driver.Ticket, error) {
+	return repeat(ctx, d, true, func() ([]driver.Ticket, error) {
 		return query(ctx, d, sending{}, rowInspected, d.w.inspect, []byte(name))
 	})
 }
@@ -195,7 +195,7 @@ func rowInspected(row pgx.CollectableRow) (t driver.Ticket, err error) {
 
 // List implements driver.Lister.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
-	return retry(ctx, d, true, func() ([]string, error) {
+	return repeat(ctx, d, true, func() ([]string, error) {
 		return query(ctx, d, sending{}, func(row pgx.CollectableRow) (string, error) {
 			name, err := pgx.RowTo[[]byte](row)
 			return string(name), err
@@ -206,7 +206,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 // Ping implements driver.Pinger. It asks for every right that acquiring and releasing need, and changes nothing. An
 // error names the rights that are missing.
 func (d *Driver) Ping(ctx context.Context) error {
-	_, err := retry(ctx, d, true, func() (struct{}, error) { return struct{}{}, d.checkRights(ctx, d.w.ping) })
+	_, err := repeat(ctx, d, true, func() (struct{}, error) { return struct{}{}, d.checkRights(ctx, d.w.ping) })
 	if code(err) == codeDenied {
 		if all := d.checkRights(ctx, d.w.rights); code(all) == codeDenied {
 			err = all

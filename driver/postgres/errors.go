@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // These are raised by the functions of the schema.
@@ -103,17 +104,14 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 	return err
 }
 
-const (
-	firstBackoff   = 5 * time.Millisecond
-	longestBackoff = 250 * time.Millisecond
-	interruptions  = 3 // after which the error is the caller's
-)
+// interruptions is after how many broken connections the error is the caller's.
+const interruptions = 3
 
-// retry calls f until it succeeds or fails for good, and explains its error. A request that may be sent twice
+// repeat calls f until it succeeds or fails for good, and explains its error. A request that may be sent twice
 // is sent again after its connection broke.
-func retry[T any](ctx context.Context, d *Driver, twice bool, f func() (T, error)) (answer T, err error) {
-	broken := 0
-	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
+func repeat[T any](ctx context.Context, d *Driver, twice bool, f func() (T, error)) (answer T, err error) {
+	backoff, broken := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0
+	for {
 		if answer, err = f(); err == nil {
 			return answer, nil
 		}
@@ -128,7 +126,7 @@ func retry[T any](ctx context.Context, d *Driver, twice bool, f func() (T, error
 		if !again {
 			return answer, d.explain(ctx, err)
 		}
-		if !d.pause(ctx, backoff) {
+		if !retry.Sleep(ctx, backoff.Next(), d.ctx.Done()) {
 			return answer, d.explain(ctx, errors.Join(context.Cause(ctx), err))
 		}
 	}
@@ -145,19 +143,6 @@ func ended(ctx context.Context) error {
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// pause waits; false when ctx or the driver ended first.
-func (d *Driver) pause(ctx context.Context, delay time.Duration) bool {
-	t := time.NewTimer(delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-	case <-d.ctx.Done():
-	}
-	return false
 }
 
 // lock takes what one goroutine at a time may have. It gives it back by receiving from c.

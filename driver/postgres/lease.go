@@ -41,7 +41,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		slots[i], tokens[i] = slot(r.Hold), int64(r.Token) //nolint:gosec // tokens are bigints
 		errs[i] = driver.ErrLost
 	}
-	renewed, err := retry(ctx, d, true, func() ([]int, error) {
+	renewed, err := repeat(ctx, d, true, func() ([]int, error) {
 		return query(ctx, d, sending{}, pgx.RowTo[int], d.w.renew, names, slots, tokens, ids, ttls)
 	})
 	for _, i := range renewed {
@@ -76,7 +76,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 
 // remove calls a function that removes a ticket, whose ID is given if it may be held here.
 func (d *Driver) remove(ctx context.Context, id, sql string, args ...any) error {
-	answer, err := retry(ctx, d, false, func() (string, error) { return d.call(ctx, nil, sql, args...) })
+	answer, err := repeat(ctx, d, false, func() (string, error) { return d.call(ctx, nil, sql, args...) })
 	d.waiters.forget(id) // not sooner: what is not held here is an orphan
 	if err != nil {
 		d.waiters.mayHaveMissed() // grants in the answer

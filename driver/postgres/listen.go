@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // The listener is the background task that is notified of grants and losses. It runs while something is held or
@@ -18,11 +19,9 @@ import (
 // is its own: the sessions behind a pooler (PgBouncer) are shared by transactions of all its clients, and a LISTEN
 // would stay on them.
 const (
-	listenIdle      = 30 * time.Second // how long it runs on
-	listenBound     = 10 * time.Second // for connecting
-	firstReconnect  = 20 * time.Millisecond
-	longestBreak    = time.Second // between two connections
-	longestIfPooled = time.Minute
+	listenIdle  = 30 * time.Second // how long it runs on
+	listenBound = 10 * time.Second // for connecting
+	pooledPause = time.Minute      // before it tries again where there is a pooler
 )
 
 // errPooled says that a connection does not end at the server's session.
@@ -44,19 +43,22 @@ func (d *Driver) listenSoon() {
 }
 
 func (d *Driver) listen() {
-	for backoff := firstReconnect; ; backoff = min(2*backoff, longestBreak) {
+	backoff := retry.Backoff{First: 20 * time.Millisecond, Most: time.Second}
+	for {
 		began := time.Now()
 		err := d.listenOnce()
 		heard := d.waiters.setHearing(false)
-		switch {
-		case err == nil: // idle
+		if err == nil { // idle
 			return
-		case errors.Is(err, errPooled):
-			backoff = longestIfPooled
-		case heard && time.Since(began) > time.Second:
-			backoff = firstReconnect
 		}
-		if !d.pause(d.ctx, backoff) || d.waiters.stopListening() {
+		if heard && time.Since(began) > time.Second {
+			backoff.Reset()
+		}
+		pause := backoff.Next()
+		if errors.Is(err, errPooled) {
+			pause = pooledPause
+		}
+		if !retry.Sleep(d.ctx, pause, nil) || d.waiters.stopListening() {
 			return
 		}
 	}

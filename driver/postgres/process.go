@@ -119,7 +119,7 @@ func (d *Driver) register(ctx context.Context, then int64, asked time.Time) erro
 	if registered {
 		d.waiters.expired(process)
 	}
-	_, err := retry(ctx, d, true, func() (struct{}, error) {
+	_, err := repeat(ctx, d, true, func() (struct{}, error) {
 		alive, _, err := d.heartbeat(ctx, d.waiters.current(), true)
 		if err == nil && !alive { // an earlier try has registered it, too long ago
 			d.waiters.leave()

@@ -58,3 +58,37 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 		t.Errorf("it is %d processes to the database, want 1", processes)
 	}
 }
+
+// A process that has not waited for a while leaves, and may wait again.
+func TestWaitsAgainAfterAWhile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some ten seconds")
+	}
+	t.Parallel()
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithLiveness(500*time.Millisecond))
+	holder := driver.Request{Name: "a", ID: "holder", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), holder)
+	ok(t, err)
+	wait := func(ctx context.Context, id string) <-chan error {
+		joined, ended := make(chan struct{}), make(chan error, 1)
+		r := driver.Request{Name: "a", ID: id, TTL: time.Minute, Wait: true, Joined: func() { close(joined) }}
+		go func() { _, err := d.Acquire(ctx, r); ended <- err }()
+		<-joined
+		return ended
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := wait(ctx, "one")
+	cancel()
+	is(t, <-ended, context.Canceled)
+	_ = d.Release(t.Context(), driver.Hold{Name: "a", ID: "one"}) // the background task may have done so
+	waitFor(t, "the process leaves", func() bool {
+		var processes int
+		ok(t, p.QueryRow(t.Context(), "SELECT count(*) FROM "+prefix+"_processes").Scan(&processes))
+		return processes == 0
+	})
+	ended = wait(t.Context(), "two")
+	time.Sleep(2 * time.Second) // without heartbeats it would expire
+	ok(t, d.Release(t.Context(), holder.Hold(g.Token)))
+	ok(t, <-ended)
+}

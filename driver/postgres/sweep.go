@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // What crashed processes leave in a queue is removed by whoever uses the queue, as far as it is in the way. The rest
@@ -31,7 +33,7 @@ func (d *Driver) sweepOnAndOff() {
 	if rand.N(sweepOdds) == 0 {
 		d.sweepUntilDone(d.ctx)
 	}
-	for d.pause(d.ctx, d.opts.sweepEvery+rand.N(d.opts.sweepEvery/10)) {
+	for retry.Sleep(d.ctx, d.opts.sweepEvery+rand.N(d.opts.sweepEvery/10), nil) {
 		d.sweepUntilDone(d.ctx)
 	}
 }
@@ -42,7 +44,7 @@ func (d *Driver) sweepUntilDone(ctx context.Context) {
 		if busy, err := d.sweep(ctx); err == nil && busy == 0 {
 			return
 		}
-		if !d.pause(ctx, sweepAgain) {
+		if !retry.Sleep(ctx, sweepAgain, nil) {
 			return
 		}
 	}
