@@ -3,6 +3,7 @@ package memcached_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -63,19 +64,25 @@ func command(addr, cmd, last string) (lines []string, err error) {
 		return nil, err
 	}
 	for s := bufio.NewScanner(c); s.Scan(); {
-		if strings.HasPrefix(s.Text(), last) {
+		switch {
+		case strings.HasPrefix(s.Text(), last):
 			return lines, nil
+		case strings.HasPrefix(s.Text(), "BUSY"):
+			return nil, errBusy
 		}
 		lines = append(lines, s.Text())
 	}
 	return nil, fmt.Errorf("memcached at %s: no %q in the answer to %s: %q", addr, last, cmd, lines)
 }
 
+// errBusy says that the server is going through its items already, on its own account or somebody else's.
+var errBusy = errors.New("memcached is busy with its items")
+
 // items describes each item of a server in a line.
 func items(addr string) (lines []string, err error) {
 	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
-		if lines, err = command(addr, "lru_crawler metadump all", "END"); err == nil || !strings.Contains(err.Error(), "BUSY") {
-			break // else the server goes through them on its own account
+		if lines, err = command(addr, "lru_crawler metadump all", "END"); !errors.Is(err, errBusy) {
+			break
 		}
 	}
 	return lines, err

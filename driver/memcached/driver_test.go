@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,12 +120,13 @@ func TestItemTooLarge(t *testing.T) {
 	const n = 1650
 	waits, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, n)
+	var waiters sync.WaitGroup
 	for i := range n {
-		go func() {
+		waiters.Go(func() {
 			w := driver.Request{Name: "full", ID: fmt.Sprint(i), TTL: time.Minute, Wait: true, Note: strings.Repeat("n", 512)}
 			_, err := d.Acquire(waits, w)
 			errs <- err
-		}()
+		})
 	}
 	if err := <-errs; driver.IsUnavailable(err) || !errors.Is(err, driver.ErrNoTicket) || !strings.Contains(fmt.Sprint(err), "the queue is full") {
 		t.Errorf("refused with %v", err)
@@ -137,9 +139,7 @@ func TestItemTooLarge(t *testing.T) {
 		t.Error(err)
 	}
 	cancel()
-	for range n - 1 {
-		_ = <-errs
-	}
+	waiters.Wait()
 }
 
 // A server with -Y wants a user and a password, which no error shows.

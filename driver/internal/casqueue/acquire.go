@@ -28,10 +28,12 @@ type ticket struct {
 	file     *file
 
 	state    state
-	leased   bool      // its record says that it is held
-	fixed    bool      // its record says that heartbeats do not renew its lease
-	promised time.Time // its lease must not end before
-	next     time.Time // since when it is the next to be granted; or zero
+	leased   bool          // its record says that it is held
+	fixed    bool          // its record says that heartbeats do not renew its lease
+	promised time.Time     // its lease must not end before
+	ahead    int           // how many waiters were ahead of it at the last look
+	moved    time.Time     // when there was one less; or since when it waits
+	pace     time.Duration // for which each of them took, as far as is known
 
 	// alive is when the request was sent from which the life of the ticket counts: the writing of its record, or
 	// a heartbeat, that was answered while it was alive by the one before. No other process can have concluded
@@ -182,7 +184,7 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time) {
 		t.grant = driver.Grant{Token: r.Token, Asked: sent}
 		close(t.done)
 	}
-	t.state, t.leased, t.fixed, t.ttl, t.next = held, true, r.Fixed, r.TTL, time.Time{}
+	t.state, t.leased, t.fixed, t.ttl = held, true, r.Fixed, r.TTL
 	t.alive = sent
 	if end := sent.Add(r.TTL); end.After(t.promised) {
 		t.promised = end
@@ -235,7 +237,7 @@ func (e *Engine) learn(f *file) {
 	}
 	there := 0
 	for _, q := range f.doc.Queues {
-		first := true // that is not granted
+		waiters := 0
 		granted := driver.Granted(q.views())
 		for i := range q.Tickets {
 			t := f.own[q.Tickets[i].ID]
@@ -243,19 +245,34 @@ func (e *Engine) learn(f *file) {
 			case t == nil || t.name != q.Name:
 			case t.state == waiting && granted[i]:
 				e.granted(t, &q.Tickets[i], now)
-			case t.state == waiting && first && t.next.IsZero():
-				t.next = now
-				e.hurry()
+			case t.state == waiting:
+				t.move(waiters, now)
 			}
 			if t != nil && t.name == q.Name {
 				there++
 			}
-			first = first && granted[i]
+			if !granted[i] {
+				waiters++
+			}
 		}
 	}
 	if there < len(f.own) {
 		e.loseMissing(f)
 	}
+}
+
+// move notes how many waiters are ahead of a ticket. With mu held.
+func (t *ticket) move(ahead int, now time.Time) {
+	switch {
+	case t.moved.IsZero():
+		t.pace = firstPace
+	case ahead < t.ahead:
+		t.pace = now.Sub(t.moved) / time.Duration(t.ahead-ahead)
+	default:
+		t.pace = max(t.pace, now.Sub(t.moved))
+		return
+	}
+	t.ahead, t.moved = ahead, now
 }
 
 // loseMissing loses the tickets that are not in a document. With mu held.
@@ -271,7 +288,7 @@ func (e *Engine) loseMissing(f *file) {
 // ticket was certainly alive a moment ago. With mu held.
 func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 	if t.renewed && !t.minHold && r.Lease == 0 && elapsed(t.alive, now) < t.life()/2 {
-		t.state, t.next = held, time.Time{}
+		t.state = held
 		t.promised = t.alive.Add(t.life())
 		delete(e.waiting, t)
 		t.grant = driver.Grant{Token: r.Token, Asked: t.alive}
@@ -288,7 +305,7 @@ func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 func (e *Engine) claim(t *ticket) {
 	t.state = claiming
 	var claimed record
-	c := &change{ctx: e.ctx}
+	c := &change{ctx: e.ctx, urgent: true}
 	c.apply = func(d *document, fresh bool) (bool, error) {
 		q := d.find(t.name)
 		i := q.index(t.id)

@@ -13,6 +13,7 @@ const (
 	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
 	othersPoll  = 100 * time.Millisecond // else: it is notified when one becomes the next, and when one is granted
 	pollPart    = 8                      // of the time for which that ticket has been the next
+	firstPace   = 2 * time.Millisecond   // for which each ticket ahead is believed to take
 	watchedPoll = time.Second            // while the store tells of notifications
 	failedPoll  = 200 * time.Millisecond // while the store does not answer
 	rescan      = 250 * time.Millisecond // of all waiting tickets
@@ -27,11 +28,12 @@ type attendant struct {
 
 	shortest time.Duration // life of a waiting ticket
 	next     time.Time     // since when the newest of those that are next is
+	soon     time.Duration // half the time until one is the next, at the present pace
 	some     bool          // ticket waits
 	scanned  time.Time
 
-	polled, beaten, sampled time.Time
-	sampling                time.Duration // the interval
+	polled, looked, beaten, sampled time.Time
+	sampling                        time.Duration // the interval
 }
 
 // hurry wakes the background task. With mu held, or not.
@@ -63,6 +65,7 @@ func (e *Engine) attend() {
 		a.scan()
 		if a.some {
 			a.step()
+			a.scan()
 			timer.Reset(max(time.Until(a.due()), 0))
 		}
 	}
@@ -77,12 +80,14 @@ func (a *attendant) scan() {
 	a.scanned = now
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
-	a.some, a.next, a.shortest = false, time.Time{}, liveness
+	a.some, a.next, a.soon, a.shortest = false, time.Time{}, mostSample, liveness
 	for t := range a.e.waiting {
 		a.some = true
 		a.shortest = min(a.shortest, t.life())
-		if t.next.After(a.next) {
-			a.next = t.next
+		if t.ahead > 0 || t.moved.IsZero() {
+			a.soon = min(a.soon, max(leastPoll, t.pace*time.Duration(t.ahead)/2))
+		} else if t.moved.After(a.next) {
+			a.next = t.moved
 		}
 	}
 	a.beaten = a.e.beaten
@@ -97,7 +102,7 @@ func (a *attendant) interval() time.Duration {
 	case a.watched:
 		return watchedPoll
 	case a.next.IsZero():
-		return othersPoll
+		return min(othersPoll, max(leastPoll, time.Until(a.looked.Add(a.soon))))
 	}
 	return max(leastPoll, min(time.Since(a.next)/pollPart, mostPoll))
 }
@@ -145,9 +150,13 @@ func (a *attendant) told() bool {
 	return told
 }
 
-// poll looks for a notification and, if there is one, at the queues.
+// poll looks for a notification and, if there is one, at the queues; at these anyway if a ticket should be the next
+// sooner than a notification of that would be seen.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
+	if a.next.IsZero() && !a.watched && now.Sub(a.looked) >= a.soon {
+		return a.look()
+	}
 	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))
 	a.e.answered(err)
 	if err != nil {
@@ -158,7 +167,12 @@ func (a *attendant) poll(now time.Time) error {
 		return nil
 	}
 	a.news = news
-	a.scanned = time.Time{}
+	return a.look()
+}
+
+// look reads the queues.
+func (a *attendant) look() error {
+	a.looked, a.scanned = time.Now(), time.Time{}
 	return a.e.sample(a.e.ctx, nil, a.e.waitedFor())
 }
 

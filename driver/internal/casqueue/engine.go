@@ -127,7 +127,7 @@ func (e *Engine) Break(ctx context.Context, name string, token uint64) error {
 // remove removes the ticket of name that is asked for. If an earlier try was not answered and the ticket is not
 // there, that try has removed it.
 func (e *Engine) remove(ctx context.Context, name string, which func(*record) bool, id string) error {
-	c := &change{}
+	c := &change{urgent: true}
 	c.apply = func(d *document, fresh bool) (bool, error) {
 		q := d.find(name)
 		for i := range q.Tickets {

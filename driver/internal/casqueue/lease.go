@@ -128,7 +128,7 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 // rewrite is the change that begins a lease anew or, if it is over, removes the ticket.
 func (e *Engine) rewrite(ctx context.Context, t *ticket, ttl time.Duration) *change {
 	var written record
-	c := &change{ctx: ctx}
+	c := &change{ctx: ctx, urgent: true}
 	c.apply = func(d *document, fresh bool) (bool, error) {
 		q := d.find(t.name)
 		i := q.index(t.id)

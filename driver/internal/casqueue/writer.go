@@ -15,7 +15,8 @@ const (
 	tries      = 3                      // of a request that the store has not answered
 	retryFirst = 20 * time.Millisecond  // before the second of them
 	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one
-	conflicts  = 6                      // at most so often
+	conflicts  = 10                     // at most so often
+	urgent     = 3                      // the same, of changes for which others wait
 )
 
 // errStale says that a change needs a document that was read after the change was asked for.
@@ -54,10 +55,10 @@ type change struct {
 	// the error of apply or of the store.
 	done func(sent time.Time, err error)
 
+	urgent bool // others wait for it
 	err    error
-	sent   bool // a Put with it was sent
 	ended  chan struct{}
-	unsure bool // … and was not answered
+	unsure bool // a Put with it was not answered
 }
 
 // fileOf returns the file with a key. With mu held.
@@ -133,7 +134,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 			continue
 		case errors.Is(err, ErrChanged):
 			if conflicted++; conflicted > 1 {
-				e.pause(e.ctx, rand.N(conflict<<min(conflicted, conflicts))) //nolint:gosec // no secret
+				e.pause(e.ctx, rand.N(conflict<<min(conflicted, mostConflicts(batch)))) //nolint:gosec // no secret
 			}
 			continue
 		case errors.Is(err, ErrTooLarge) && len(batch) > 1:
@@ -148,6 +149,16 @@ func (e *Engine) commit(f *file, batch []*change) {
 		}
 		e.pause(e.ctx, retryFirst<<failed)
 	}
+}
+
+// mostConflicts is how often the pause after a conflict is doubled.
+func mostConflicts(batch []*change) int {
+	for _, c := range batch {
+		if c.urgent {
+			return urgent
+		}
+	}
+	return conflicts
 }
 
 // wanted leaves out the changes whose callers have gone, unless they may have been made.
@@ -197,9 +208,6 @@ func (e *Engine) put(f *file, read Version, next *document, batch []*change) err
 	value, err := next.encode()
 	if err != nil {
 		return err
-	}
-	for _, c := range batch {
-		c.sent = true
 	}
 	sent := time.Now()
 	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())

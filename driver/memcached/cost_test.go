@@ -1,0 +1,70 @@
+package memcached_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/memcached"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// counted opens a Locker as a process of its own would, and counts its requests.
+func counted(t *testing.T) (*locker.Client, *atomic.Int64) {
+	t.Helper()
+	n := new(atomic.Int64)
+	d, err := memcached.New([]string{testbed.SharedMemcached(t).Addr()}, memcached.WithPrefix("cost"), memcached.WithDialer(counting(n)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := locker.New(d)
+	t.Cleanup(func() { _ = l.Close() })
+	return l, n
+}
+
+// What the package comment says of costs.
+func TestCosts(t *testing.T) {
+	l, n := counted(t)
+	for range 10 {
+		if err := take(t, l, "free").Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := n.Load(); got > 22 {
+		t.Errorf("%d requests for ten locks", got)
+	}
+	k := take(t, l, "held")
+	waits, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var counts []*atomic.Int64
+	for i := range 3 {
+		w, n := counted(t)
+		counts = append(counts, n)
+		go func() { _, _ = w.Acquire(waits, "held") }()
+		for {
+			if queue, err := l.Inspect(t.Context(), "held"); err != nil || len(queue.Tickets) == i+2 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	time.Sleep(3 * time.Second) // until they have slowed down
+	before := make([]int64, len(counts))
+	for i, n := range counts {
+		before[i] = n.Load()
+	}
+	const d = 3 * time.Second
+	time.Sleep(d)
+	for i, n := range counts {
+		if got := float64(n.Load()-before[i]) / d.Seconds(); got > 30 {
+			t.Errorf("waiter %d sends %.1f requests a second", i, got)
+		} else {
+			t.Logf("waiter %d sends %.1f requests a second", i, got)
+		}
+	}
+	if err := k.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
