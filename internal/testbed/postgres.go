@@ -29,6 +29,7 @@ var postgres = &kind{
 		args := []string{
 			"-D", data, "-p", strconv.Itoa(n.ports[0]), "-c", "listen_addresses=127.0.0.1",
 			"-c", "unix_socket_directories=" + data, "-c", "max_connections=300", "-c", "shared_buffers=32MB",
+			"-c", "dynamic_shared_memory_type=mmap", // in the data folder: a killed server leaves nothing in /dev/shm
 		}
 		if !n.opts.durable {
 			// Commits still reach the operating system, so a killed server keeps them.
