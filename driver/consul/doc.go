@@ -47,7 +47,8 @@
 // that waits for more than 48 names watches the rest through one query of all
 // tickets, so 10,000 waiters need some 50 connections;
 // agents allow 200 for each client address unless limits.http_max_conns_per_client
-// says otherwise.
+// says otherwise. That query reads all tickets at each change, with a pause between two
+// readings, so a hand-over takes about 3 ms more for each hundred tickets there are.
 //
 // # What is believed
 //

@@ -1,0 +1,70 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// onStore returns a store with a ticket that was put and, unless it stays, deleted.
+func onStore(t *testing.T, stays bool) (*store, kvqueue.Ticket) {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{testbed.SharedEtcd(t).Addr()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	d := newDriver(client, options{prefix: fmt.Sprintf("t%016x", rand.Uint64()), version: version})
+	t.Cleanup(func() { _ = d.Close() })
+	s, ticket := d.store, kvqueue.Ticket{Name: "a", Session: "1"}
+	ticket.Key = s.Key("a", "1", 0, false)
+	put, err := client.Put(t.Context(), ticket.Key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket.Number = uint64(put.Header.Revision)
+	if !stays {
+		if _, err := client.Delete(t.Context(), ticket.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, ticket
+}
+
+// What has happened between the last reading of a queue and the beginning of its watch
+// is told.
+func TestWatchTellsThePast(t *testing.T) {
+	s, ticket := onStore(t, false)
+	for _, aim := range []kvqueue.Entry{{}, ticket.Entry} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		var told []kvqueue.Event
+		_ = s.Watch(ctx, kvqueue.Watching{Name: "a", Aim: aim, Complete: ticket.Number}, func(ev kvqueue.Event) {
+			told = append(told, ev)
+			cancel()
+		})
+		cancel()
+		if len(told) != 1 || told[0].Queue == nil || len(told[0].Queue.Entries) > 0 || told[0].Queue.Complete <= ticket.Number {
+			t.Errorf("aimed at %q: told %+v, want the empty queue", aim.Key, told)
+		}
+	}
+}
+
+// A ticket is missing if its key is another ticket's.
+func TestMissingGoesByNumber(t *testing.T) {
+	s, there := onStore(t, true)
+	another := there
+	another.Number--
+	missing, err := s.Missing(t.Context(), there.Session, []kvqueue.Ticket{there, another})
+	if err != nil || !slices.Equal(missing, []int{1}) {
+		t.Errorf("missing: %v, %v; want the second", missing, err)
+	}
+}
