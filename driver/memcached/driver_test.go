@@ -117,7 +117,7 @@ func TestItemTooLarge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 1650
+	const n = 1800 // more than fit
 	waits, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, n)
 	var waiters sync.WaitGroup

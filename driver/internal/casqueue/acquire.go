@@ -132,7 +132,7 @@ func (e *Engine) leftNothing(c *change, id string) bool {
 }
 
 // place puts a ticket at the tail, and begins its lease if it is granted. A ticket that is queued already,
-// because the request is repeated or its answer was lost, keeps its place. With mu held.
+// because the request is repeated or its answer was lost, keeps its position. With mu held.
 func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (placed record, changed bool, err error) {
 	q := d.open(r.Name)
 	reaped := e.reap(e.fileOf(key), q)

@@ -126,7 +126,7 @@ func (a *attendant) step() {
 	now := time.Now()
 	var beaten, looked error
 	if !now.Before(a.beatDue()) {
-		if beaten = a.e.beat(a.e.ctx); beaten == nil {
+		if beaten = a.e.sendHeartbeat(a.e.ctx); beaten == nil {
 			a.beaten = now
 		}
 	}
@@ -228,8 +228,8 @@ func (f *file) lastOwn(q *queue) int {
 	return 0
 }
 
-// beat sends a heartbeat. It lengthens the lives of the tickets that were alive when it was answered.
-func (e *Engine) beat(ctx context.Context) error {
+// sendHeartbeat sends a heartbeat. It lengthens the lives of the tickets that were alive when it was answered.
+func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	e.mu.Lock()
 	content, longest := e.unique(), liveness
 	for _, t := range e.tickets {

@@ -60,18 +60,18 @@ func (e *Engine) await(ctx context.Context, c *change) error {
 
 // prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all.
 func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
-	beats := false
+	needed := false
 	var files []*file
 	e.mu.Lock()
 	for i := range rs {
 		if t := e.held(&rs[i].Hold); t != nil {
-			beats = beats || !t.fixed
+			needed = needed || !t.fixed
 		}
 		files = append(files, e.fileOf(e.key(rs[i].Name)))
 	}
 	e.mu.Unlock()
-	if beats {
-		if err := e.beat(ctx); err != nil {
+	if needed {
+		if err := e.sendHeartbeat(ctx); err != nil {
 			return err
 		}
 	}
