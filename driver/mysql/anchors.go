@@ -11,9 +11,9 @@ import (
 )
 
 // A process that takes a name again and again leaves its anchor when it releases the name,
-// idle, and takes it by changing that row if nothing else has changed it: that costs a
-// sixth less than to delete and insert a row in five indexes, and a third less where many
-// names are in use. To another process an idle anchor is one whose ticket is gone. Names
+// idle, and takes it by changing that row if nothing else has changed it: that costs the
+// server a seventh less than to delete and insert a row in four indexes, and half where many
+// names are in use at once. To another process an idle anchor is one whose ticket is gone. Names
 // that are used once leave nothing. An idle anchor is deleted when its name was not used
 // for idleFor, and when the driver is closed. It is not taken on another start of the
 // server, which may have lost the tokens that were given since.

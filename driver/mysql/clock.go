@@ -15,7 +15,8 @@ import (
 // It also says which start of which server it is meant for. A server that has lost
 // commits, in a crash or as a replica that takes over, may have given their tokens
 // before. So for each start of a server the first driver raises AUTO_INCREMENT to the
-// server's clock. Tokens grow as far as the servers' clocks agree.
+// server's clock, in milliseconds. Tokens grow as far as the servers' clocks agree, and as
+// long as fewer than 1,000 rows a second are inserted on average.
 
 // arriveBound is how long a statement that inserts a ticket may be on its way.
 const arriveBound = 2 * time.Second

@@ -29,11 +29,13 @@
 //
 // # How it works
 //
-// A ticket is a row of <prefix>_tickets. Its token is an AUTO_INCREMENT, which these servers
+// A ticket is a row of <prefix>_tickets, numbered by AUTO_INCREMENT, which these servers
 // keep through restarts and through the deletion of rows. The first ticket of a queue is its
 // anchor: the row whose primary key is the name. So one INSERT takes a free name, and finds
 // out that a name is not free. The anchor stays, without a ticket, as long as others may be
-// in the queue, and those are inserted under their IDs. A unique index makes two exclusive
+// in the queue, and those are inserted under their IDs. The anchor of a name that a process
+// takes again and again stays for a while when the name is free, idle, and the process takes it by changing the
+// row: a token is the number of the row times 2^20, and the count of the tickets that it had. A unique index makes two exclusive
 // holders of one name impossible in the schema.
 //
 // A client decides on a grant after it has read the head of the queue from the primary. That
@@ -44,9 +46,9 @@
 //
 // A crash or a failover may lose the last commits. So that tokens grow all the same, the
 // first process that meets a server that was started, or took over, raises AUTO_INCREMENT to
-// that server's clock; each statement that inserts a ticket says which start of which server it
+// that server's clock, in milliseconds; each statement that inserts a ticket says which start of which server it
 // is meant for (by server_id and UUID_SHORT), and does nothing on another. Tokens grow as far as
-// the clocks of the servers agree. Replication has to be by rows (binlog_format ROW or MIXED, the
+// the clocks of the servers agree, and as long as fewer than 1,000 rows a second are inserted on average. Replication has to be by rows (binlog_format ROW or MIXED, the
 // servers' defaults): under STATEMENT it would break.
 //
 // Each request is one statement and its own transaction, except the deletion of expired
@@ -109,7 +111,8 @@
 // within the TTL and half a second; waiters that have died delay the queue by no more than
 // the liveness and half a second in all. What dead processes leave is deleted by
 // whoever meets it in a queue, and by any process that has used its driver once, every
-// 20 seconds as long as the driver is open.
+// 20 seconds as long as the driver is open. Idle anchors are deleted by their process when it has not used the
+// name for 10 seconds (1,024 names at most) and when it closes the driver, and soon after by the sweeps of others.
 //
 // # Rights
 //
