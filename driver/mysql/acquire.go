@@ -2,178 +2,171 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-// Bounds of one acquisition.
+// Bounds of the insertion of a ticket.
 const (
-	takeBound = 10 * time.Second       // for the statements that take a ticket, with or without their caller
-	takeGrace = 250 * time.Millisecond // as long does a release wait for them before it ends them
-	takeLast  = 10 * time.Millisecond  // as long does a caller whose ctx has ended wait for what they say
-	takeTries = 20                     // as often may a line change while a ticket is being taken
+	insertBound = 10 * time.Second       // for its statements, whether or not their caller waits
+	insertGrace = 250 * time.Millisecond // how long a release waits for them before it ends them
+	insertLast  = 10 * time.Millisecond  // how long a caller whose ctx has ended waits for their answer
+	insertTries = 20                     // how often a queue may be closed or reopened meanwhile
 )
 
-var errRestless = errors.New("the line changed faster than a ticket could be taken")
+var errChanging = errors.New("the queue changed faster than a ticket could be inserted")
 
-// A ticket is one that was taken.
-type ticket struct {
-	token   uint64
-	asked   time.Time // before the statement that took it
-	granted bool
+// A ticketState is what this process knows of a ticket that waits or waited, or of which
+// a request was not answered. It is kept until the release of the ticket is confirmed.
+type ticketState struct {
+	insertion *insertion // under way; nil: none
+	unknown   bool       // a request was not answered, or its answer did not reach the caller
+	lateUntil time.Time  // until then such a request may still arrive
+	token     uint64     // of a ticket that was queued behind an anchor; 0: not known
+	followed  bool       // others were queued behind it when it was granted
 }
 
-// A behind is a ticket that was not granted at the gate of its line.
-type behind struct {
-	token uint64
-	crowd bool // others stood behind it when it was found to be next
-}
-
-// A taking is a ticket that is being taken, and not answered for.
-type taking struct {
-	done   chan struct{}
-	cancel context.CancelFunc
-}
-
-// An unknown is a ticket of which a request was not answered.
-type unknown struct {
-	kept  uint64    // the number of the row that it was to take; 0: none
-	until time.Time // when no other request can arrive any more
-}
-
-// unknownUntil takes down that a request to take a ticket was not answered.
-func (d *Driver) unknownUntil(id string, until time.Time) {
+// state calls f with what is known of a ticket, and forgets that if it is nothing.
+func (d *Driver) state(id string, f func(s *ticketState)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	u := d.unknown[id]
-	if until.After(u.until) {
-		u.until = until
+	s := d.tickets[id]
+	if s == nil {
+		s = new(ticketState)
+		d.tickets[id] = s
 	}
-	d.unknown[id] = u
+	if f(s); *s == (ticketState{}) {
+		delete(d.tickets, id)
+	}
 }
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if ctx.Err() != nil {
-		return driver.Grant{}, d.unqueued(r.ID, context.Cause(ctx))
+		return driver.Grant{}, d.noTicket(r.ID, context.Cause(ctx))
 	}
 	d.sweepLater()
-	t, err := d.takeAgain(ctx, r)
-	if err == nil && !t.granted {
-		t, err = d.take(ctx, r)
-	}
-	if err != nil {
-		return driver.Grant{}, d.unqueued(r.ID, d.failed(ctx, err))
-	}
-	if t.granted {
+	t, err := d.insert(ctx, r)
+	switch {
+	case err != nil:
+		return driver.Grant{}, d.noTicket(r.ID, d.failed(ctx, err))
+	case t.granted:
 		return driver.Grant{Token: t.token, Asked: t.asked}, nil
 	}
-	g, err := d.settle(ctx, r, t)
+	w := &waiter{
+		candidate: candidate{token: t.token, shared: r.Shared, permits: r.Limit},
+		name:      r.Name, id: r.ID, ttl: r.TTL, answer: make(chan answer, 1),
+	}
+	if !d.poller.add(w) {
+		return driver.Grant{}, driver.ErrClosed
+	}
+	if r.Joined != nil {
+		r.Joined()
+	}
+	g, err := d.poller.wait(ctx, w)
 	return g, d.failed(ctx, err)
 }
 
-// unqueued marks the error of a request after which there is no ticket, unless there is one for all that is known.
-func (d *Driver) unqueued(id string, err error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, unknown := d.unknown[id]
-	_, queued := d.queued[id]
-	if unknown || queued || d.pending[id] != nil || errors.Is(err, driver.ErrNotAcquired) {
-		return err
+// noTicket marks an error of Acquire after which there is no ticket, if that is known.
+func (d *Driver) noTicket(id string, err error) error {
+	known := true
+	d.state(id, func(s *ticketState) { known = *s == ticketState{} })
+	if known && !errors.Is(err, driver.ErrNotAcquired) {
+		return driver.NoTicket(err)
 	}
-	return driver.NoTicket(err)
+	return err
 }
 
-// asking is the context of the statements that take a ticket. It outlives that
-// of the caller, without whom none is begun any more.
-type asking struct {
-	context.Context
-	caller context.Context //nolint:containedctx // it is what the type is for
-	id     string
+// A ticket was inserted.
+type ticket struct {
+	token   uint64
+	asked   time.Time // before the statement that inserted it
+	granted bool
 }
 
-// take takes a ticket. A statement that does so is not given up with ctx: it
-// would leave a ticket of which nobody knows. It goes on by itself, within a
-// bound, and Release of the ticket waits for it.
-func (d *Driver) take(ctx context.Context, r driver.Request) (ticket, error) {
+// An insertion sends the statements that insert a ticket. They are not given up with the
+// caller, which would break a connection and leave the outcome unknown; but none is
+// begun after the caller has gone.
+type insertion struct {
+	*driver.Request
+	d      *Driver
+	caller context.Context //nolint:containedctx // it bounds the wait for a connection alone
+	done   chan struct{}
+	cancel context.CancelFunc
+}
+
+// insert inserts a ticket in the background. Release of the ticket waits for that.
+func (d *Driver) insert(ctx context.Context, r driver.Request) (ticket, error) {
 	var (
 		t   ticket
 		err error
 	)
-	alone, cancel := context.WithTimeout(d.ctx, takeBound)
-	p := &taking{done: make(chan struct{}), cancel: cancel}
-	d.mu.Lock()
-	d.pending[r.ID] = p
-	d.mu.Unlock()
-	began := d.begin(func() {
-		defer cancel()
-		t, err = d.takeNow(asking{alone, ctx, r.ID}, r)
-		d.mu.Lock()
-		if err == nil && !t.granted {
-			d.queued[r.ID] = behind{token: t.token}
-		}
-		if d.pending[r.ID] == p {
-			delete(d.pending, r.ID)
-		}
-		d.mu.Unlock()
-		close(p.done)
-	})
-	if !began {
+	bounded, cancel := context.WithTimeout(d.ctx, insertBound)
+	n := &insertion{Request: &r, d: d, caller: ctx, done: make(chan struct{}), cancel: cancel}
+	d.state(r.ID, func(s *ticketState) { s.insertion = n })
+	finish := func() {
 		cancel()
-		return t, driver.ErrClosed
+		d.state(r.ID, func(s *ticketState) {
+			if err == nil && !t.granted {
+				s.token = t.token
+			}
+			if s.insertion == n {
+				s.insertion = nil
+			}
+		})
+		close(n.done)
+	}
+	if !d.begin(func() {
+		t, err = n.run(bounded)
+		finish()
+	}) {
+		err = driver.ErrClosed
+		finish()
+		return ticket{}, err
 	}
 	select {
-	case <-p.done:
+	case <-n.done:
 		return t, err
 	case <-ctx.Done():
 	}
-	if answered(p.done, takeLast) {
+	last := time.NewTimer(insertLast)
+	defer last.Stop()
+	select {
+	case <-n.done:
 		return t, err
+	case <-last.C:
 	}
-	d.unknownUntil(r.ID, time.Time{}) // an answer may come from now on, which the caller does not get
+	d.state(r.ID, func(s *ticketState) { s.unknown = true })
 	return ticket{}, context.Cause(ctx)
 }
 
-// answered waits for done, but not for long.
-func answered(done <-chan struct{}, bound time.Duration) bool {
-	t := time.NewTimer(bound)
-	defer t.Stop()
-	select {
-	case <-done:
-		return true
-	case <-t.C:
-		return false
-	}
-}
-
-// endTaking waits until no statement that takes the ticket is under way. One that is not answered
-// soon, because the way to the database may be cut, is given up.
-func (d *Driver) endTaking(ctx context.Context, id string) error {
-	d.mu.Lock()
-	p := d.pending[id]
-	d.mu.Unlock()
-	if p == nil {
+// endInsertion waits until no statement that inserts the ticket is under way. If there is
+// no answer soon, because the network may be cut, the statement is given up.
+func (d *Driver) endInsertion(ctx context.Context, n *insertion) error {
+	if n == nil {
 		return nil
 	}
-	grace := time.AfterFunc(takeGrace, p.cancel)
+	grace := time.AfterFunc(insertGrace, n.cancel)
 	defer grace.Stop()
 	select {
-	case <-p.done:
+	case <-n.done:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// takeNow asks again, for the same ticket, when the connection broke.
-func (d *Driver) takeNow(ctx asking, r driver.Request) (t ticket, err error) {
+// run sends the statements again, for the same ticket, when the connection broke.
+func (n *insertion) run(ctx context.Context) (t ticket, err error) {
 	for range 3 {
-		if r.Wait {
-			t, err = d.takeWaiting(ctx, r)
+		if n.Wait {
+			t, err = n.wait(ctx)
 		} else {
-			t, err = d.takeOrNot(ctx, r)
+			t, err = n.try(ctx)
 		}
 		if !broken(err) {
 			break
@@ -182,215 +175,166 @@ func (d *Driver) takeNow(ctx asking, r driver.Request) (t ticket, err error) {
 	return t, err
 }
 
-// takeWaiting takes the gate of a free line, or a place behind it.
-func (d *Driver) takeWaiting(ctx asking, r driver.Request) (ticket, error) {
-	knocked := d.poller.watches(r.Name) || d.keeper.crowded(r.Name) // then the line has a gate, most likely
-	for range takeTries {
-		if !knocked {
-			t, err := d.enter(ctx, r, true)
-			if err != nil || t.granted {
+// wait inserts the anchor of a free name, or a ticket behind the anchor.
+func (n *insertion) wait(ctx context.Context) (t ticket, err error) {
+	if t, err = n.acquireIdle(ctx); err != nil || t.granted {
+		return t, err
+	}
+	anchored := n.d.poller.watches(n.Name) // then there is an anchor, and the ticket has to wait, most likely
+	for range insertTries {
+		if !anchored {
+			if t, err = n.acquireFree(ctx, true); err != nil || t.granted {
 				return t, err
 			}
+			if n.Shared {
+				if t, err = n.enqueue(ctx, "enqueue_granted"); err != nil || t.granted {
+					return t, err
+				}
+			}
 		}
-		if t, ok, err := d.queue(ctx, r, "queue"); err != nil || ok {
+		if t, err = n.enqueue(ctx, "enqueue"); err != nil || t.token > 0 {
 			return t, err
 		}
-		knocked = false
-		d.keeper.crowd(r.Name, false)
+		if t, err = n.find(ctx); err != nil || t.token > 0 {
+			return t, err
+		}
+		anchored = false
 	}
-	return ticket{}, errRestless
+	return ticket{}, errChanging
 }
 
-// takeOrNot takes a ticket only when it is granted at once. One that stands in the queue since an earlier
+// try inserts a ticket only if it is granted at once. One that is held since an earlier
 // request of the same ID is returned.
-func (d *Driver) takeOrNot(ctx asking, r driver.Request) (ticket, error) {
-	for range takeTries {
-		t, err := d.enter(ctx, r, false)
-		if err != nil || t.granted {
+func (n *insertion) try(ctx context.Context) (t ticket, err error) {
+	if t, err = n.acquireIdle(ctx); err != nil || t.granted {
+		return t, err
+	}
+	for range insertTries {
+		if t, err = n.acquireFree(ctx, false); err != nil || t.granted {
 			return t, err
 		}
-		free, again, err := d.room(ctx, r)
-		switch {
-		case err != nil:
+		grantable, err := n.d.grantable(ctx, *n.Request)
+		if err != nil {
 			return ticket{}, err
-		case again:
-			continue
-		case !free:
+		}
+		if !grantable {
 			return ticket{}, driver.ErrNotAcquired
 		}
-		if t, err := d.enter(ctx, r, true); err != nil || t.granted {
+		if t, err = n.acquireFree(ctx, true); err != nil || t.granted {
 			return t, err
 		}
-		if t, ok, err := d.queue(ctx, r, "admit"); err != nil || ok {
+		if t, err = n.enqueue(ctx, "enqueue_granted"); err != nil || t.granted {
 			return t, err
 		}
+		if t, err = n.find(ctx); err != nil || t.granted {
+			return t, err
+		}
+		if t.token > 0 { // it waits since an earlier request
+			if _, err := n.d.remove(ctx, n.Hold(t.token), true); err != nil {
+				return ticket{}, err
+			}
+		}
 	}
-	return ticket{}, errRestless
+	return ticket{}, errChanging
 }
 
-// room tells whether one more ticket would be granted now; again, that dead ones
-// were removed. A line in which the ticket stands already has room for it.
-func (d *Driver) room(ctx context.Context, r driver.Request) (free, again bool, err error) {
-	most := 1
-	if r.Shared {
-		most = readersMost
-		if r.Limit > 0 {
-			most = min(r.Limit, readersMost)
-		}
-	}
-	rows, err := d.head(ctx, r.Name, most)
-	if err != nil {
-		return false, false, err
-	}
-	if anyDead(rows) {
-		if n, err := d.bury(ctx, r.Name); err != nil || n > 0 {
-			return false, true, err
-		}
-	}
-	free = len(rows) == 0 || r.Shared && (r.Limit == 0 || len(rows) < r.Limit)
-	for _, t := range rows {
-		if t.id == r.ID {
-			return true, false, nil
-		}
-		free = free && t.shared
-	}
-	return free, false, nil
-}
-
-// enter takes the gate of a free line. A ticket without a number means that others stand
-// there; with knock they know.
-func (d *Driver) enter(ctx asking, r driver.Request, knock bool) (ticket, error) {
+// acquireFree inserts the anchor of a free name. The ticket is not granted if the name has
+// an anchor; with follow that stays from now on.
+func (n *insertion) acquireFree(ctx context.Context, follow bool) (ticket, error) {
 	for try := 0; ; try++ {
-		t, err := d.takeFree(ctx, r, knock)
-		if t.granted {
-			d.keeper.granted(r, t.token)
-		}
-		if number(err) != errNull || try == 2 {
+		r, asked, err := n.exec(ctx, "acquire_free", values{follow: follow})
+		if code(err) != errNull || try == 2 {
+			if err != nil {
+				return ticket{}, err
+			}
+			seq, err := r.LastInsertId()
+			t := ticket{token: uint64(seq) * turns, asked: asked, granted: seq > 0} //nolint:gosec // counts from 1
+			n.d.anchors.granted(n.Request, t)
 			return t, err
 		}
-		if err := d.restart(ctx, try); err != nil {
+		if err := n.d.renewServer(ctx, try); err != nil {
 			return ticket{}, err
 		}
 	}
 }
 
-// takeFree inserts the gate of a line, or takes the one that somebody kept.
-func (d *Driver) takeFree(ctx asking, r driver.Request, knock bool) (ticket, error) {
-	v, err := d.valuesOf(ctx, r)
+// acquireIdle takes the anchor that this process has left idle, if there is one.
+func (n *insertion) acquireIdle(ctx context.Context) (ticket, error) {
+	token := n.d.anchors.idle(n.Request)
+	if token == 0 {
+		return ticket{}, nil
+	}
+	r, asked, err := n.exec(ctx, "acquire_idle", values{token: token})
 	if err != nil {
 		return ticket{}, err
 	}
-	v.knock = knock
-	asked := time.Now()
-	res, err := d.execWanted(ctx, "enter", v)
-	if err != nil {
+	changed, err := r.RowsAffected()
+	t := ticket{token: token + 1, asked: asked, granted: changed > 0}
+	if err != nil || !t.granted {
 		return ticket{}, err
 	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return ticket{}, err
-	}
-	last, err := res.LastInsertId()
-	if err != nil || last == 0 {
-		return ticket{}, err
-	}
-	token := uint64(last) //nolint:gosec // counts from 1
-	if n == 1 {           // inserted
-		token *= turns
-	}
-	return ticket{token: token, asked: asked, granted: true}, nil
+	n.d.anchors.granted(n.Request, t)
+	return t, nil
 }
 
-// queue takes a place behind the gate, by a statement that does so; false when there is no gate, or no room.
-func (d *Driver) queue(ctx asking, r driver.Request, statement string) (ticket, bool, error) {
-	v, err := d.valuesOf(ctx, r)
-	if err != nil {
-		return ticket{}, false, err
-	}
-	asked := time.Now()
-	res, err := d.execWanted(ctx, statement, v)
-	switch number(err) {
-	case errDuplicate, errNull: // the gate may be this very ticket's
-		return d.standing(ctx, r)
+// enqueue inserts the ticket behind the anchor, unless there is none or it is the ticket's
+// own, or the ticket is not granted as the statement asks for.
+func (n *insertion) enqueue(ctx context.Context, statement string) (ticket, error) {
+	r, asked, err := n.exec(ctx, statement, values{})
+	if isOneOf(err, errDuplicate, errNull) {
+		return ticket{}, nil
 	}
 	if err != nil {
-		return ticket{}, false, err
+		return ticket{}, err
 	}
-	seq, err := res.LastInsertId()
-	t := ticket{token: uint64(seq) * turns, asked: asked, granted: statement == "admit"} //nolint:gosec // counts from 1
-	return t, true, err
+	seq, err := r.LastInsertId()
+	return ticket{token: uint64(seq) * turns, asked: asked, granted: statement == "enqueue_granted"}, err //nolint:gosec // counts from 1
 }
 
-// standing finds the ticket that an earlier request of the same ID took. One that
-// is held is renewed, so that its lease counts from now.
-func (d *Driver) standing(ctx context.Context, r driver.Request) (ticket, bool, error) {
-	token, err := d.find(ctx, r.Name, r.ID)
-	if err != nil || token == 0 {
-		return ticket{}, false, err
+// exec sends a statement that inserts the ticket, unless the caller has gone before there is a connection.
+func (n *insertion) exec(ctx context.Context, name string, v values) (r sql.Result, asked time.Time, err error) {
+	s, err := n.d.server(n.caller)
+	if err != nil {
+		return nil, asked, err
 	}
-	t := ticket{token: token, asked: time.Now()}
-	err = d.Renew(ctx, r.Hold(token), r.TTL)
+	asked = time.Now()
+	late := asked.Add(arriveBound)
+	v.name, v.id, v.owner, v.note, v.shared, v.permits = n.Name, n.ID, n.Owner, n.Note, n.Shared, n.Limit
+	v.ttl, v.liveness, v.deadline, v.ahead, v.start = n.TTL, n.d.opts.liveness, late, s.ahead, s.start
+	text := n.d.w.render(name, v)
+	err = n.d.retry(ctx, func() error {
+		return n.d.with(n.caller, func(c *sql.Conn) (err error) {
+			if r, err = c.ExecContext(ctx, text); unanswered(err) {
+				n.d.state(n.ID, func(s *ticketState) { s.unknown, s.lateUntil = true, late })
+			}
+			return err
+		})
+	})
+	return r, asked, err
+}
+
+// find finds the ticket that an earlier request of the same ID inserted. The lease of a
+// holder counts from now.
+func (n *insertion) find(ctx context.Context) (t ticket, err error) {
+	if t.token, err = n.d.find(ctx, n.Name, n.ID); err != nil || t.token == 0 {
+		return ticket{}, err
+	}
+	t.asked = time.Now()
+	err = n.d.Renew(ctx, n.Hold(t.token), n.TTL)
 	t.granted = err == nil
 	if errors.Is(err, driver.ErrLost) {
 		err = nil // it waits
 	}
-	return t, true, err
+	return t, err
 }
 
-// settle claims what a ticket behind the gate is due, or waits for it. It stands in
-// line: where it may wait, a database that cannot be reached is waited for too.
-func (d *Driver) settle(ctx context.Context, r driver.Request, t ticket) (driver.Grant, error) {
-	w := &waiter{
-		seat: seat{token: t.token, shared: r.Shared, permits: r.Limit},
-		name: r.Name, id: r.ID, ttl: r.TTL, news: make(chan outcome, 1),
-	}
-	held, err := d.settleNow(ctx, w)
-	switch {
-	case held:
-		return driver.Grant{Token: t.token, Asked: w.claimed}, nil
-	case r.Wait && (err == nil || !errors.Is(err, driver.ErrLost) && ctx.Err() == nil):
-		if r.Joined != nil {
-			r.Joined()
-		}
-		return d.poller.wait(ctx, w)
-	case err != nil:
-		return driver.Grant{}, err
-	}
-	if err := d.Release(ctx, r.Hold(t.token)); err != nil && !errors.Is(err, driver.ErrLost) {
-		return driver.Grant{}, err
-	}
-	return driver.Grant{}, driver.ErrNotAcquired
-}
-
-// settleNow looks once, and claims what is due.
-func (d *Driver) settleNow(ctx context.Context, w *waiter) (held bool, err error) {
-	v, rows, err := d.look(ctx, w.name, w.seat)
-	w.seen = rows
-	if err != nil || v != granted {
-		return false, err
-	}
-	w.claimed = time.Now()
-	tokens, err := d.claim(ctx, []uint64{w.token}, w.ttl)
-	if err == nil && !tokens[w.token] {
-		err = driver.ErrLost
-	}
-	return err == nil, err
-}
-
-// claim makes holders of tickets that were seen to be next, and returns those
-// that are.
-func (d *Driver) claim(ctx context.Context, tokens []uint64, ttl time.Duration) (map[uint64]bool, error) {
+// claim makes holders of tickets that are grantable, and returns those that are, in order.
+func (d *Driver) claim(ctx context.Context, tokens []uint64, ttl time.Duration) ([]uint64, error) {
+	slices.Sort(tokens)
 	v := values{tokens: tokens, ttl: ttl}
 	n, err := d.change(ctx, "claim", v)
-	if err != nil {
-		return nil, err
+	if err != nil || n == int64(len(tokens)) {
+		return tokens, err
 	}
-	if n < int64(len(tokens)) {
-		return d.tokens(ctx, "holding", v)
-	}
-	all := make(map[uint64]bool, len(tokens))
-	for _, t := range tokens {
-		all[t] = true
-	}
-	return all, nil
+	return d.tokens(ctx, "claimed", v)
 }

@@ -42,7 +42,7 @@ func TestAutocommitOff(t *testing.T) {
 			if _, err := d.List(t.Context()); !refused(err) {
 				t.Errorf("list: %v", err)
 			}
-			h := driver.Hold{Name: "a", ID: "1", Token: mysql.Turns}
+			h := driver.Hold{Name: "a", ID: "1", Token: 1}
 			if err := d.Renew(t.Context(), h, time.Minute); !refused(err) {
 				t.Errorf("renew: %v", err)
 			}
@@ -68,14 +68,12 @@ func TestOneSessionWithoutAutocommit(t *testing.T) {
 		db.SetMaxOpenConns(1)
 		_, d, prefix := fresh(t, db)
 		other, _ := join(t, connect(t, srv, ""), prefix)
-		for _, kept := range []bool{false, true} {
+		for _, used := range []bool{false, true} {
 			r := driver.Request{Name: "a", ID: "one-0", TTL: time.Minute, Wait: true}
-			if kept {
-				for _, r.ID = range []string{"one-1", "one-2", "one-3"} {
-					g, err := d.Acquire(t.Context(), r)
-					must(t, err)
-					must(t, d.Release(t.Context(), r.Hold(g.Token)))
-				}
+			if used {
+				g, err := d.Acquire(t.Context(), r)
+				must(t, err)
+				must(t, d.Release(t.Context(), r.Hold(g.Token)))
 			}
 			set := func(to string) {
 				_, err := db.ExecContext(t.Context(), "SET autocommit="+to)
@@ -100,10 +98,10 @@ func TestOneSessionWithoutAutocommit(t *testing.T) {
 			if err := d.Release(t.Context(), r.Hold(g.Token)); !refused(err) {
 				t.Errorf("released: %v", err)
 			}
-			line, err := other.Inspect(t.Context(), "a")
+			queue, err := other.Inspect(t.Context(), "a")
 			must(t, err)
-			if len(line.Tickets) != 1 || line.Tickets[0].Remaining > time.Minute {
-				t.Errorf("the line is %+v", line.Tickets)
+			if len(queue.Tickets) != 1 || queue.Tickets[0].Remaining > time.Minute {
+				t.Errorf("the queue is %+v", queue.Tickets)
 			}
 			set("1")
 			must(t, d.Renew(t.Context(), r.Hold(g.Token), time.Minute))

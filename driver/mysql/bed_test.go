@@ -85,6 +85,17 @@ func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *l
 	return k
 }
 
+// cycle takes and releases a name some times.
+func cycle(t *testing.T, l *locker.Client, name string) (last uint64) {
+	t.Helper()
+	for range 3 {
+		k := take(t, l, name)
+		last = k.Token()
+		must(t, k.Release(t.Context()))
+	}
+	return last
+}
+
 func count(t *testing.T, db *sql.DB, table string) (n int) {
 	t.Helper()
 	must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&n))

@@ -3,128 +3,80 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"sync/atomic"
+	"math/rand/v2"
+	"strconv"
 	"time"
-
-	"github.com/lockerproject/locker/driver"
 )
 
-// A statement that takes a ticket carries the time until which it is to arrive, told by
-// the database's clock: a request that the network held back for longer does
-// nothing when it arrives. Nothing else rests on this reading of the clock, and no
-// exclusion does.
+// A statement that inserts a ticket contains a deadline on the database's clock: if the
+// network delays it for longer, it does nothing. Nothing else rests on this reading of
+// the clock.
 //
-// It also says which start of which server it is meant for: one that has lost commits, in a
-// crash or as a replica that takes over, may have given their numbers before. So for each start of a
-// server whoever is first begins an epoch: numbers go on from the clock of the server, in milliseconds, if they are
-// not beyond it. Rows from before keep their numbers, and are not kept for the next ticket.
+// It also says which start of which server it is meant for. A server that has lost
+// commits, in a crash or as a replica that takes over, may have given their tokens
+// before. So for each start of a server the first driver raises AUTO_INCREMENT to the
+// server's clock, in milliseconds. Tokens grow as far as the servers' clocks agree, and as
+// long as fewer than 1,000 rows a second are inserted on average.
 
-// arriveBound is how long a statement that takes a ticket may be on its way.
+// arriveBound is how long a statement that inserts a ticket may be on its way.
 const arriveBound = 2 * time.Second
 
 // A server is what a driver knows of the one that it writes to.
 type server struct {
-	ahead time.Duration // of the database's clock before that of this process
-	start uint64        // which start of which server it is
-	floor uint64        // the last number of a row before that
+	ahead  time.Duration // of the database's clock before that of this process
+	start  uint64        // which start of which server it is
+	raised uint64        // the start that tokens were last raised for
 }
 
-type clock struct {
-	server atomic.Pointer[server] // nil: not known
-}
-
-// server returns what is known of the server, and asks if nothing is.
+// server returns what is known of the server, and asks it if nothing is.
 func (d *Driver) server(ctx context.Context) (server, error) {
-	if s := d.clock.server.Load(); s != nil {
+	if s := d.known.Load(); s != nil {
 		return *s, nil
 	}
-	var s server
-	err := insist(ctx, func() (err error) {
-		s, err = d.readClock(ctx)
-		return err
-	})
-	if number(err) == errRange {
-		err = noAutocommit(err)
+	for try := 0; ; try++ {
+		s, err := d.readServer(ctx)
+		if err == nil && s.raised != s.start {
+			err = d.raiseTokens(ctx, s)
+		}
+		if err == nil {
+			d.known.Store(&s)
+		}
+		if code(err) != errNull || try == 2 { // else the server has changed in between
+			return s, err
+		}
 	}
-	if err != nil {
+}
+
+func (d *Driver) readServer(ctx context.Context) (server, error) {
+	found, err := query(ctx, d, d.w.render("clock", values{}), func(rows *sql.Rows) (s server, err error) {
+		var micros int64
+		err = rows.Scan(&micros, &s.start, &s.raised)
+		s.ahead = time.Until(time.UnixMicro(micros)) // or more: deadlines are rather too early
 		return s, err
-	}
-	var begun uint64
-	err = d.query(ctx, d.w.render("epoch", values{}), func(rows *sql.Rows) error { return rows.Scan(&begun, &s.floor) })
-	if err == nil && begun != s.start {
-		s.floor, err = d.beginEpoch(ctx, s.start)
-	}
-	if err == nil {
-		d.clock.server.Store(&s)
-	}
-	return s, err
-}
-
-func (d *Driver) readClock(ctx context.Context) (s server, err error) {
-	began := time.Now()
-	var micros int64
-	err = d.queryOnce(ctx, d.w.render("clock", values{}), func(rows *sql.Rows) error { return rows.Scan(&micros, &s.start) })
-	s.ahead = time.UnixMicro(micros).Sub(began)
-	return s, err
-}
-
-// beginEpoch moves numbers to the clock, unless somebody else has done so since this server was started.
-func (d *Driver) beginEpoch(ctx context.Context, start uint64) (floor uint64, err error) {
-	err = d.transaction(ctx, func(c *sql.Conn) error {
-		rows, err := c.QueryContext(ctx, d.w.render("epochlock", values{}))
-		if err != nil {
-			return err
-		}
-		var begun uint64
-		err = each(rows, func(rows *sql.Rows) error { return rows.Scan(&begun, &floor) })
-		if err != nil || begun == start {
-			return err
-		}
-		floor, err = d.moveNumbers(ctx, c)
-		return err
 	})
-	return floor, err
-}
-
-// moveNumbers is done in a transaction. It returns a number below all that will be given, and above all that were.
-func (d *Driver) moveNumbers(ctx context.Context, c *sql.Conn) (floor uint64, err error) {
-	v := values{inTx: true}
-	for _, step := range []string{"epochclear", "epochclock", "epochclear", "epochfloor", "epochclear", "epochkept", "epochbegin"} {
-		r, err := c.ExecContext(ctx, d.w.render(step, v))
-		switch {
-		case step == "epochclock" && number(err) == errDuplicate:
-		case err != nil:
-			return 0, err
-		case step == "epochfloor":
-			n, err := r.LastInsertId()
-			if err != nil {
-				return 0, err
-			}
-			v.floor = uint64(n) //nolint:gosec // counts from 1
-		}
+	if err != nil {
+		return server{}, err
 	}
-	return v.floor, nil
+	return found[0], nil
 }
 
-// valuesOf are the values of a request that is about to be sent.
-func (d *Driver) valuesOf(ctx context.Context, r driver.Request) (values, error) {
-	s, err := d.server(ctx)
-	now := time.Now()
-	until := now.Add(arriveBound)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
-		until = deadline
+// raiseTokens moves AUTO_INCREMENT to the clock of the server. Others may do so at the same time.
+func (d *Driver) raiseTokens(ctx context.Context, s server) error {
+	v := values{id: strconv.FormatUint(rand.Uint64(), 36), start: s.start}
+	_, err := d.exec(ctx, "raise", v)
+	if err == nil {
+		_, err = d.exec(ctx, "raise_clear", v)
 	}
-	return values{
-		name: r.Name, id: r.ID, owner: r.Owner, note: r.Note,
-		shared: r.Shared, permits: r.Limit, ttl: r.TTL, life: d.opts.liveness,
-		deadline: until.Add(s.ahead), until: until, server: s.start,
-	}, err
+	if err == nil || code(err) == errDuplicate { // it is beyond the clock
+		_, err = d.exec(ctx, "raised", v)
+	}
+	return err
 }
 
-// restart makes good what keeps a ticket from being taken at all: a clock that was
-// set, a server that was started again or took over, or slots that are not there.
-func (d *Driver) restart(ctx context.Context, try int) error {
-	d.clock.server.Store(nil)
+// renewServer mends what keeps a ticket from being inserted at all: a clock that was set,
+// a server that was restarted or took over, or slots that are missing.
+func (d *Driver) renewServer(ctx context.Context, try int) error {
+	d.known.Store(nil)
 	if try == 0 {
 		return nil
 	}

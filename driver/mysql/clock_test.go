@@ -23,7 +23,7 @@ func fakeClock(t *testing.T) string {
 }
 
 // What a step of the server's clock does: a step back lengthens leases and costs no lock; a step forward ends those that are
-// held, which their holders are told at the next renewal. New locks are taken all the same, and tokens grow.
+// held, which their holders learn at the next renewal. New locks are taken all the same, and tokens grow.
 func TestServerClockSteps(t *testing.T) {
 	library := fakeClock(t)
 	steps := filepath.Join(t.TempDir(), "clock")

@@ -38,8 +38,8 @@ func TestStatementsOfACycle(t *testing.T) {
 	}
 }
 
-// Lines that are at rest are read together.
-func TestLinesCostNoStatements(t *testing.T) {
+// Queues that do not move are read together.
+func TestQueuesCostNoStatements(t *testing.T) {
 	t.Parallel()
 	db := connect(t, testbed.MariaDB(t), "")
 	db.SetMaxOpenConns(8)
@@ -49,8 +49,8 @@ func TestLinesCostNoStatements(t *testing.T) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	const lines, seconds = 90, 4
-	for i := range lines {
+	const queues, seconds = 90, 4
+	for i := range queues {
 		name := strconv.Itoa(i)
 		take(t, holder, name)
 		group.Go(func() {
@@ -58,15 +58,15 @@ func TestLinesCostNoStatements(t *testing.T) {
 				t.Errorf("acquired %s, which is held", name)
 			}
 		})
-		time.Sleep(7 * time.Millisecond) // each line at its own time
+		time.Sleep(7 * time.Millisecond) // each queue at its own time
 	}
-	time.Sleep(2 * time.Second) // the lines are at rest
+	time.Sleep(2 * time.Second) // the queues do not move
 	before := questions(t, db)
 	time.Sleep(seconds * time.Second)
 	rate := (questions(t, db) - before - 1) / seconds
-	t.Logf("%d lines: %d statements a second", lines, rate)
-	if rate > 35 { // up to 27 looks, a beat, a renewal now and then
-		t.Errorf("%d lines cost %d statements a second", lines, rate)
+	t.Logf("%d queues: %d statements a second", queues, rate)
+	if rate > 35 { // up to 27 polls, a heartbeat, a renewal now and then
+		t.Errorf("%d queues cost %d statements a second", queues, rate)
 	}
 }
 
@@ -91,25 +91,25 @@ func TestWaitersCostNoStatements(t *testing.T) {
 		}
 		waiting += n
 		for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-			line, err := l.Inspect(t.Context(), "a")
+			queue, err := l.Inspect(t.Context(), "a")
 			must(t, err)
-			if len(line.Tickets) == waiting+1 {
+			if len(queue.Tickets) == waiting+1 {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%d tickets stand in line, want %d", len(line.Tickets), waiting+1)
+				t.Fatalf("%d tickets are queued, want %d", len(queue.Tickets), waiting+1)
 			}
 		}
 	}
 	for _, n := range []int{10, 1000} {
 		wait(n - waiting)
-		time.Sleep(time.Second) // the line is at rest
+		time.Sleep(time.Second) // the queue does not move
 		const seconds = 4
 		before := questions(t, db)
 		time.Sleep(seconds * time.Second)
 		rate := (questions(t, db) - before - 1) / seconds
 		t.Logf("%d waiters: %d statements a second", n, rate)
-		if rate > 25 { // 20 looks, a beat, a renewal now and then
+		if rate > 25 { // 20 polls, a heartbeat, a renewal now and then
 			t.Errorf("%d waiters cost %d statements a second", n, rate)
 		}
 	}

@@ -51,19 +51,19 @@ func blocked(t *testing.T, db *sql.DB) {
 	}
 }
 
-// A statement of ours that is ended by a deadlock is sent again, and nobody is told.
+// A statement of ours that is ended by a deadlock is sent again, and its caller gets no error.
 func TestDeadlocks(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, d, prefix := fresh(t, db)
-		gate := "SELECT seq FROM " + prefix + "_tickets WHERE place = 'a' FOR UPDATE"
+		anchor := "SELECT seq FROM " + prefix + "_tickets WHERE entry = 'a' FOR UPDATE"
 		k := take(t, l, "a")
 		var group sync.WaitGroup
 		defer group.Wait()
 
-		// To knock, a waiter locks the slot, and then the gate.
+		// To enqueue, a waiter locks the slot, and then the anchor.
 		tx := heavy(t, db, prefix)
-		lockRow(t, tx, gate)
+		lockRow(t, tx, anchor)
 		granted := make(chan *locker.Lock, 1)
 		group.Go(func() {
 			k, err := l.Acquire(t.Context(), "a")
@@ -81,16 +81,15 @@ func TestDeadlocks(t *testing.T) {
 		}
 		must(t, k.Release(t.Context()))
 
-		// To release, a holder locks the row, and then its place in line: of a name that was not used before, whose row is
-		// not kept.
+		// To release, a holder locks the row, and then its entry of the index queue.
 		k = take(t, l, "once")
 		tx = heavy(t, db, prefix)
-		lockRow(t, tx, fmt.Sprintf("SELECT seq FROM %s_tickets FORCE INDEX (line) WHERE name = 'once' AND seq = %d LOCK IN SHARE MODE",
+		lockRow(t, tx, fmt.Sprintf("SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = 'once' AND seq = %d LOCK IN SHARE MODE",
 			prefix, k.Token()/mysql.Turns))
 		released := make(chan error, 1)
 		group.Go(func() { released <- k.Release(context.WithoutCancel(t.Context())) })
 		blocked(t, db)
-		lockRow(t, tx, "SELECT seq FROM "+prefix+"_tickets WHERE place = 'once' FOR UPDATE")
+		lockRow(t, tx, "SELECT seq FROM "+prefix+"_tickets WHERE entry = 'once' FOR UPDATE")
 		must(t, tx.Commit())
 		must(t, <-released)
 		must(t, take(t, l, "once").Release(t.Context()))
@@ -104,11 +103,11 @@ func TestDeadlocks(t *testing.T) {
 			rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: time.Hour}
 		}
 		tx = heavy(t, db, prefix)
-		lockRow(t, tx, "SELECT seq FROM "+prefix+"_tickets WHERE place = 'b' FOR UPDATE")
+		lockRow(t, tx, "SELECT seq FROM "+prefix+"_tickets WHERE entry = 'b' FOR UPDATE")
 		renewed := make(chan []error, 1)
 		group.Go(func() { renewed <- d.RenewAll(context.WithoutCancel(t.Context()), rs) })
 		blocked(t, db)
-		lockRow(t, tx, gate)
+		lockRow(t, tx, anchor)
 		must(t, tx.Commit())
 		for i, err := range <-renewed {
 			must(t, err)

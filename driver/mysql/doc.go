@@ -1,101 +1,97 @@
-// Package mysql keeps locks as rows in MySQL 8.0 or later, or MariaDB 10.6 or
-// later, reached by github.com/go-sql-driver/mysql.
+// Package mysql takes locks in MySQL 8.0 or later, or MariaDB 10.6 or later, through
+// github.com/go-sql-driver/mysql.
 //
 //	d, err := mysql.New(db)                    // db is your *sql.DB
 //	l := locker.New(d)
 //	l, err := locker.Open(ctx, "mysql://user:pass@host:3306/app")
 //
-// [Open] takes the same URL, and options besides.
-//
-// It is tested on MariaDB 10.11 and MySQL 9.7.
+// [Open] takes the same URL, and options. It is tested on MariaDB 10.11 and MySQL 9.7.
 //
 // # Parameters of the URL
 //
 //   - prefix (of the tables, "locker"), liveness (4s), create (true; false: see Rights): as the options of the same names.
 //   - dial_timeout: how long a connection may take; 5s.
-//   - read_timeout, write_timeout: how long a connection may be silent in the middle of a request; no limit, since
+//   - read_timeout, write_timeout: how long a connection may be silent within a request; no limit, since
 //     each request has one of its own.
 //   - pool_size: most connections of the pool; 16.
 //   - tls, ca, cert, key, server_name, insecure_skip_verify: tls=true speaks TLS and nothing else, and verifies
 //     that the server's certificate is one of the authorities in the file ca (the system's without it), for
 //     the host or for server_name; cert and key are the files of the client's own certificate. Also, as in a DSN,
-//     tls=skip-verify and tls=preferred, which verify nothing, the latter with a server that has no TLS, too.
+//     tls=skip-verify and tls=preferred, which verify nothing; the latter also works with a server that has no TLS.
 //   - password_file: a file with the password, which is read when the URL is opened.
 //   - ttl: the default lease, which the core reads.
 //
 // Of the parameters of a DSN of go-sql-driver those that say how to reach the server are valid with their meaning there:
 // timeout, readTimeout and writeTimeout (for those above), allowCleartextPasswords, allowFallbackToPlaintext, allowNativePasswords,
 // allowOldPasswords, checkConnLiveness, compress, connectionAttributes, maxAllowedPacket. Those for the rows and the SQL of a
-// program (parseTime, loc, charset, collation, multiStatements, …) are refused: the driver's own need none.
+// program (parseTime, loc, charset, collation, multiStatements, …) are refused: the driver needs none of them.
 // A DSN is for sql.Open, whose result New takes.
 //
-// # Guarantees
+// # How it works
 //
-// A ticket is a row of <prefix>_tickets, numbered by AUTO_INCREMENT, which these
-// servers keep through restarts and through the removal of rows. The row of a name that a
-// process uses again and again is kept for a while when it is free, and counts its
-// tickets: a number is that of the row times 2^20, and that count. Unique indexes make
-// two exclusive holders of one name impossible in the schema. A client decides on a
-// grant after it has read, from the primary, the head of the line; that is sound
-// because what is ahead of a ticket only ever goes away: numbers of a name become
-// visible in their order (whoever takes one holds a row lock until it is committed),
-// and a ticket whose time is over blocks the line until somebody has deleted it.
-// Time is the database's. Names are compared byte by byte.
+// A ticket is a row of <prefix>_tickets, numbered by AUTO_INCREMENT, which these servers
+// keep through restarts and through the deletion of rows. The first ticket of a queue is its
+// anchor: the row whose primary key is the name. So one INSERT takes a free name, and finds
+// out that a name is not free. The anchor stays, without a ticket, as long as others may be
+// in the queue, and those are inserted under their IDs. The anchor of a name that a process
+// takes again and again stays for a while when the name is free, idle, and the process takes it by changing the
+// row: a token is the number of the row times 2^20, and the count of the tickets that it had. A unique index makes two exclusive
+// holders of one name impossible in the schema.
 //
-// So that numbers grow over the loss of commits, they begin again at the server's clock, in milliseconds, whenever a server
-// was started or another took over: each statement that gives a number says which start of which
-// server it is meant for (by server_id and UUID_SHORT) and does nothing on another. That holds as far as
-// the clocks of the servers do, and as long as fewer than 1,000 rows a second were made on average. Replication has to be
-// by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
+// A client decides on a grant after it has read the head of the queue from the primary. That
+// is sound because what is ahead of a ticket only ever goes away: the tokens of a name become
+// visible in their order, since a statement that inserts a ticket locks a row for the name
+// until it is committed, and an expired ticket blocks the queue until somebody has deleted
+// it. All times are the database's. Names are compared byte by byte.
 //
-// All statements are single ones of their own transaction, but for the removal of
-// expired tickets and the beginning of such an epoch. They work in any isolation level, SQL mode and
-// DSN but one with autocommit=0, in which nothing would be committed: each statement
-// fails in a session where autocommit is off, with an error that says so. The driver
+// A crash or a failover may lose the last commits. So that tokens grow all the same, the
+// first process that meets a server that was started, or took over, raises AUTO_INCREMENT to
+// that server's clock, in milliseconds; each statement that inserts a ticket says which start of which server it
+// is meant for (by server_id and UUID_SHORT), and does nothing on another. Tokens grow as far as
+// the clocks of the servers agree, and as long as fewer than 1,000 rows a second are inserted on average. Replication has to be by rows (binlog_format ROW or MIXED, the
+// servers' defaults): under STATEMENT it would break.
+//
+// Each request is one statement and its own transaction, except the deletion of expired
+// tickets. They work in any isolation level, SQL mode and DSN but one with autocommit=0: in a
+// session where autocommit is off each statement fails, with an error that says so. The driver
 // sets nothing in the sessions of a *sql.DB that is yours (in its own, autocommit=1), prepares
-// nothing, and holds no connection while it waits. A pool of one connection will do.
+// nothing, and holds no connection while it waits. A pool of one connection is enough.
 // What a deadlock ends is sent again.
 //
-// A pool whose limit is reached is left 200 ms to give a connection. Then the driver raises its limit by one, for a connection
-// of its own that it closes, lowering the limit again, when it was not used for 5 seconds:
-// so work that holds all connections does not keep its locks from being renewed.
+// A request waits 200 ms for a connection of a pool that has reached its limit. Then the driver
+// raises the limit by one for the time of the request, so that work that holds all connections
+// does not keep its locks from being renewed.
 //
-// A connection to a server that has come to be read only (errors 1290, 1792, 1836) is given up for a new one, which may
+// A connection to a server that has become read only (errors 1290, 1792, 1836) is given up for a new one, which may
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is none, that is ErrUnavailable.
 //
-// The tables are made at first use. If they vanish later, by DROP or in a session that was put into another database, that is an error:
-// they are not made anew by a driver that has used them, so that it does not grant what others hold.
-// A new driver makes them.
+// The tables are created at first use. If they vanish later, by DROP or because a session was moved to another
+// database, a driver that has used them reports an error and does not create them again: it would grant what others hold.
+// A new driver creates them.
 //
-// A request to take a ticket that was not answered may still arrive for 2 seconds: until then Release does not confirm
+// A request to insert a ticket that was not answered may still arrive for 2 seconds: until then Release does not confirm
 // that the ticket is gone. A statement that has arrived may wait longer for a lock in the database, up to
 // innodb_lock_wait_timeout, when a transaction of others locks rows of these tables; such a ticket is found when the core
-// asks again, or expires.
+// asks again, or it expires.
 //
 // # Cost
 //
-// To acquire a free lock is one statement, to release it another, each one
-// round trip and one commit. One who has to wait takes two or three to stand in
-// line, one to be granted, and one or two to release. To release a lock that a
-// transaction was tied to by Guard takes about ten.
+// To acquire a free lock is one statement, and to release it another; each is one round
+// trip and one commit. A waiter needs two statements to be queued, one to be granted, and one
+// or two to release. To release a lock that a transaction was tied to by Guard takes about ten.
 //
-// The server cannot notify, so who waits polls: each process with one statement for
-// all its waiters in the lines that are due, which reads a few rows of each, whatever the
-// number of waiters. Whoever is next asks after an eighth of the time since the line last
-// moved, between 0.5 ms and 50 ms; those further behind after two thirds of what
-// the line, at its pace, takes to reach them, 75 ms at most. So what a grant costs all
-// processes together grows with the logarithm of their number, and who is next is granted within 100 ms of a
+// The server cannot notify, so waiters poll: each process with one statement for
+// all its waiters in the queues that are due, which reads a few rows of each, whatever the
+// number of waiters. The next waiter polls after an eighth of the time since the queue last
+// moved, between 0.5 ms and 50 ms; those further behind after two thirds of the time that
+// the queue, at its speed, takes to reach them, 75 ms at most. So what a grant costs all
+// processes together grows with the logarithm of their number, and the next waiter is granted within 100 ms of a
 // release, however long it has waited. At rest that is 20 statements a second for a process that waits, whatever
-// the number of its waiters on up to 100 names. A release in
-// the same process is noticed at once. Another statement, every quarter of the liveness,
-// shows that the waiters' process lives.
+// the number of its waiters on up to 100 names. A release in the same process is noticed at once.
+// Every quarter of the liveness another statement, the heartbeat, shows that the process lives.
 //
-// To enqueue locks no table: not even AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default. On MariaDB with
-// the binary log synced at each commit, two processors, 16 clients that enqueue and leave and 16 that take and release free names
-// do 400 and 700 of these a second; they did 160 and 300 with that lock.
-//
-// Renewals go 500 to a statement. There is nothing to push: a break is noticed at the
-// holder's next renewal.
+// To enqueue locks no table, not even AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
+// Renewals go 500 to a statement. The server notifies of nothing: the holder notices a break at its next renewal.
 //
 // # What loses the lock
 //
@@ -105,33 +101,31 @@
 // one and the same primary: with several, as in Galera or Group Replication in its
 // multi-primary mode, rows are not locked across them.
 //
-// Also a step forward of the server's wall clock, by as much as it is stepped: SQL has no other clock. Holders hear of it
+// Also a step forward of the server's wall clock, by as much as it is stepped: SQL has no other clock. Holders learn of it
 // when they renew, after a third of the TTL; until then another may have been granted, with a higher token. A step back lengthens
 // leases, and so the time until a lock is free after a crash. Have the clock slewed, not stepped.
 //
 // # Bounds
 //
 // The shortest TTL is 10 ms. After a crash of the holder the next waiter is granted
-// within the TTL and half a second; dead waiters delay the line by no more than
-// the liveness and half a second in all. Rows that dead processes leave are removed by
-// whoever meets them in line, or by the sweeps of any process that has used its driver once: 15 seconds after each
-// use, and every 45 seconds as long as the driver is open.
-// Those of free names are removed by their process when it has not used them for 10
-// seconds (1,024 names at most) and when it closes the driver, and after a minute by others.
+// within the TTL and half a second; waiters that have died delay the queue by no more than
+// the liveness and half a second in all. What dead processes leave is deleted by
+// whoever meets it in a queue, and by any process that has used its driver once, every
+// 20 seconds as long as the driver is open. Idle anchors are deleted by their process when it has not used the
+// name for 10 seconds (1,024 names at most) and when it closes the driver, and soon after by the sweeps of others.
 //
 // # Rights
 //
-// The tables and the view are made at first use, which takes CREATE, and CREATE VIEW, without which there is no view. In production let a DBA make
+// The tables and the view are created at first use, which takes CREATE, and CREATE VIEW, without which there is no view. In production let a DBA create
 // them, with the SQL that Schema returns (locker schema mysql), tell the driver so by create=false (WithoutCreate), and give its
 // user what it needs to work:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tickets TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
-//	GRANT SELECT, UPDATE ON app.locker_epochs TO 'locks'@'%';
 //
-// Client.Ping passes when all these rights are there, and tells of one that is missing; the first request that needs it does so
-// at once. People who look at the queues need
+// Client.Ping succeeds when all these rights are there, and names one that is missing; so does the first request that needs it.
+// People who look at the queues need
 //
 //	GRANT SELECT ON app.locker_queues TO 'ops'@'%';
 //	GRANT SELECT ON app.locker_tickets TO 'ops'@'%';
@@ -140,23 +134,23 @@
 //
 // SELECT * FROM locker_queues shows all queues, in order: name, position, state (holder, waiter), mode (exclusive; shared; shared,
 // limit n), owner, note, age (since the grant, or of the wait), remaining (of the lease), token, id. Text that is not
-// printable is shown as 0x and hexadecimal digits, the form in which one writes it in SQL.
+// printable is shown as 0x and hexadecimal digits, the form in which SQL takes it.
 //
 // # Versions
 //
-// The comment of the table locker_tickets says which version of the schema the tables are of, with a hash of its text, and a
-// column has a name with both. A program whose version is another one fails with its first request, and with the next
-// ticket that it would take after the tables were changed under it, with an error that names both versions, also with
-// create=true: two versions are never at work on the same queues. To move on, end all programs, drop the tables, as
-// the error says, and make those of the new version; tokens go on growing. A program of the new version under another prefix
+// The comment of the table locker_tickets says which version of the schema the tables are of, with a hash of its text, and the name of a
+// column contains both. A program of another version fails with its first request, or with the next
+// ticket that it would insert after the tables were changed, with an error that names both versions, also with
+// create=true: two versions never work on the same queues. To move on, end all programs, drop the tables, as
+// the error says, and create those of the new version; tokens go on growing. A program of the new version under another prefix
 // shares no locks with the old ones.
 //
 // # In production
 //
 //   - create=false, with the rights above.
-//   - pool_size: a connection is used for the time of one request, by none who waits or holds, and renewals are sent in batches.
+//   - pool_size: a connection is used for the time of one request; none is used to wait or to hold, and renewals are sent in batches.
 //     So it bounds how many acquisitions and releases are under way at once, and not how many locks there are. While
-//     the pool is exhausted for 200 ms the driver opens one connection beside it: count pool_size + 1 for each process, within
+//     the pool is exhausted the driver opens one connection beside it: count pool_size + 1 for each process, within
 //     max_connections. A wait_timeout below a minute costs reconnections, and nothing else.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
 //     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row that a transaction

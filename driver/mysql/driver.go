@@ -19,6 +19,7 @@ const (
 	DefaultPrefix   = "locker"
 	DefaultLiveness = sqlline.DefaultLiveness
 
+	closeBound = 100 * time.Millisecond // for the requests of Close
 	crashSlack = 500 * time.Millisecond // the poller's longest interval, and a few commits
 )
 
@@ -31,30 +32,28 @@ type options struct {
 	create   bool
 	address  string
 	logger   *slog.Logger
-
-	sweepEvery, sweepRest time.Duration
 }
 
 // WithPrefix sets what the names of the tables begin with, "locker" unless it is
-// given: 1 to 40 letters, digits, _, $ or -.
+// set: 1 to 40 letters, digits, _, $ or -.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithLiveness sets how long a waiter may be silent before its place in line is
-// lost; 4 s unless it is given. An outage that is shorter costs no place. A
-// process that waits sends a beat every quarter of it.
+// WithLiveness sets how long a waiter may be silent before its ticket expires; 4 s
+// unless it is given. A shorter outage costs no waiter its ticket. A process that
+// waits sends a heartbeat every quarter of it.
 func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness = d } }
 
-// WithoutCreate keeps the driver from creating its tables when they are not
-// there; see Schema.
+// WithoutCreate keeps the driver from creating its tables when they are missing; see
+// Schema.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
 
-// WithLogger has the client of a driver that [Open] makes log there what it meets:
-// connections that failed. Unless set it logs nothing, since errors are returned. New refuses
-// it: a database that is there already logs as its DSN says (mysql.Config.Logger, mysql.SetLogger).
+// WithLogger sets where the client of a driver that [Open] creates logs failed
+// connections. Without it the client logs nothing, since errors are returned. New refuses
+// it: an existing database logs as its DSN says (mysql.Config.Logger, mysql.SetLogger).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 func newOptions(opts []Option) (options, error) {
-	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true, sweepEvery: sweepEvery, sweepRest: sweepRest}
+	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
@@ -70,21 +69,18 @@ type Driver struct {
 	db    *sql.DB
 	owned bool // db is ours to close
 
-	migrating chan struct{} // held while the tables are being made
-	made      atomic.Bool   // they were there: they are not made again
-	side      side
-	suspect   atomic.Bool // idle connections may be dead
+	creating  chan struct{} // held while the tables are being created
+	created   atomic.Bool   // they were there: they are not created again
+	extra     chan struct{} // held while there is a connection beyond the pool's limit
+	idleStale atomic.Bool   // idle connections may have ended
+	known     atomic.Pointer[server]
 	poller    poller
-	clock     clock
-	keeper    keeper
-	txLines   txLines
-	sweeping  atomic.Bool // a sweep is planned
+	anchors   anchors
+	txQueues  txQueues
+	sweeping  atomic.Bool
 
 	mu      sync.Mutex
-	pending map[string]*taking // by ID: tickets that are being taken
-	unknown map[string]unknown // by ID: tickets of which a request was not answered
-	queued  map[string]behind  // by ID: tickets that stand behind a gate
-	broom   *time.Timer
+	tickets map[string]*ticketState // by ID
 
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
@@ -93,17 +89,17 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.BatchRenewer    = (*Driver)(nil)
+	_ driver.Lister          = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// New makes a driver over a database, which it does not close. It does not
-// reach it. db has to be one of github.com/go-sql-driver/mysql that names a
+// New returns a driver for a database, which it neither reaches nor closes. db has to be one of github.com/go-sql-driver/mysql that names a
 // database, with autocommit on; the driver sets nothing in its sessions.
 func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if db == nil {
@@ -125,18 +121,17 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 
 func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	d := &Driver{
-		opts: o, w: w, db: db, migrating: make(chan struct{}, 1),
-		pending: make(map[string]*taking), queued: make(map[string]behind),
-		unknown: make(map[string]unknown), side: side{turn: make(chan struct{}, 1)},
+		opts: o, w: w, db: db, creating: make(chan struct{}, 1), extra: make(chan struct{}, 1),
+		txQueues: txQueues{names: make(map[string]*txQueue)}, tickets: make(map[string]*ticketState),
 	}
-	d.keeper.names = make(map[string]*use)
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.poller.init(d)
+	d.anchors = anchors{d: d, names: make(map[string]*anchor)}
 	return d
 }
 
-// Schema returns the SQL that makes the tables, for those who may not let the
-// driver do so.
+// Schema returns the SQL that creates the tables, for those who do not let the driver
+// create them.
 func (d *Driver) Schema() string { return d.w.schema() }
 
 // String names the store: its address where the driver opened it, and the
@@ -163,12 +158,11 @@ func (d *Driver) Close() error {
 	d.closed.Do(func() {
 		d.mu.Lock()
 		d.stop()
-		if d.broom != nil {
-			d.broom.Stop()
-		}
 		d.mu.Unlock()
 		d.work.Wait()
-		d.tidy()
+		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+		defer cancel()
+		d.anchors.clear(ctx, 0)
 		if d.owned {
 			err = d.db.Close()
 		}
@@ -185,21 +179,4 @@ func (d *Driver) begin(f func()) bool {
 	}
 	d.work.Go(f)
 	return true
-}
-
-// failed is the error to tell of a request: that of ctx where ctx has ended,
-// ErrClosed after Close, and marked where the server refuses everybody.
-func (d *Driver) failed(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case d.ctx.Err() != nil:
-		return driver.ErrClosed
-	case unavailable(err):
-		err = driver.Unavailable(err)
-	}
-	if ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
-		return errors.Join(context.Cause(ctx), err)
-	}
-	return err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Connections that are killed cost neither a holder its lock nor a waiter its place.
+// Connections that are killed cost neither a holder its lock nor a waiter its ticket.
 func TestKilledConnections(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db, admin := connect(t, srv, ""), connect(t, srv, "?charset=utf8mb4")
@@ -41,16 +41,16 @@ func TestKilledConnections(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		must(t, k.Err())
-		line, err := a.Inspect(t.Context(), "a")
+		queue, err := a.Inspect(t.Context(), "a")
 		must(t, err)
-		if len(line.Tickets) != 2 || line.Tickets[0].Token != k.Token() {
-			t.Errorf("the line is %+v", line.Tickets)
+		if len(queue.Tickets) != 2 || queue.Tickets[0].Token != k.Token() {
+			t.Errorf("the queue is %+v", queue.Tickets)
 		}
-		second := line.Tickets[len(line.Tickets)-1].Token
+		second := queue.Tickets[len(queue.Tickets)-1].Token
 		must(t, k.Release(t.Context()))
 		if k := <-granted; k != nil {
 			if k.Token() != second {
-				t.Errorf("granted %d, and %d stood in line", k.Token(), second)
+				t.Errorf("granted %d, and %d was queued", k.Token(), second)
 			}
 			must(t, k.Release(t.Context()))
 		}
@@ -94,7 +94,7 @@ func TestTokensGrowOverRestarts(t *testing.T) {
 				if n := count(t, db, prefix+"_tickets"); n != 0 {
 					t.Errorf("%d rows are left", n)
 				}
-				for range 3 { // and a row that is kept
+				for range 3 {
 					k := take(t, l, "a")
 					if k.Token() <= last {
 						t.Errorf("token %d after %d", k.Token(), last)
@@ -108,7 +108,7 @@ func TestTokensGrowOverRestarts(t *testing.T) {
 	}
 }
 
-// A user who may not create tables is told so, and needs no more than rows.
+// A user who may not create tables gets an error that says so, and needs no more than rows.
 func TestFewRights(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		root := connect(t, srv, "?multiStatements=true")
@@ -189,13 +189,13 @@ func TestNobodyAsksForWhoHasGone(t *testing.T) {
 		second := take(t, direct, "a")
 		must(t, second.Release(t.Context()))
 		if n := (second.Token() - first.Token()) / mysql.Turns; n != 1 {
-			t.Errorf("%d numbers were taken, want 1", n)
+			t.Errorf("%d tokens were given, want 1", n)
 		}
 	})
 }
 
 // A database whose disk is full refuses to write: that is said, who holds goes on,
-// and all is well when there is room again.
+// and the driver works again when the disk has space.
 func TestDiskFull(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")

@@ -10,24 +10,38 @@ import (
 
 // Sweep sweeps now, as if nothing had been used for long.
 func (d *Driver) Sweep(ctx context.Context) error {
-	d.tidy()
-	_, err := d.sweep(ctx)
-	return err
+	d.anchors.clear(ctx, 0)
+	return d.sweep(ctx)
 }
-
-// Turns is how many tickets a row may have, one after the other.
-const Turns = turns
 
 // SlotOf is the slot of a name.
 func SlotOf(name string) uint64 { return slotOf(name) }
 
 // Head reads the first tickets of a queue, as a decision does.
 func (d *Driver) Head(ctx context.Context, name string) (ids []string, err error) {
-	rows, err := d.head(ctx, name, ranks)
+	rows, err := d.head(ctx, name, headLeast)
 	for _, r := range rows {
 		ids = append(ids, r.id)
 	}
 	return ids, err
+}
+
+// Turns is how many tickets a row may have, one after the other.
+const Turns = turns
+
+// SetTurn sets the turn of an idle anchor, as the driver remembers it.
+func (d *Driver) SetTurn(name string, turn uint64) {
+	d.anchors.mu.Lock()
+	defer d.anchors.mu.Unlock()
+	n := d.anchors.names[name]
+	n.token = seqOf(n.token)*turns + turn
+}
+
+// Known is the number of tickets that the driver knows something of.
+func (d *Driver) Known() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.tickets)
 }
 
 // SlotColumn is the column of the table of slots.
@@ -42,7 +56,7 @@ func NewEdition(version, hash string) Edition { return edition{version, hash} }
 // Current is the edition of this package.
 var Current = current
 
-// Become makes of a driver that was not used yet one of another edition.
+// Become changes the edition of a driver that was not used yet.
 func (d *Driver) Become(e Edition) {
 	d.w, _ = newWire(e, d.opts.prefix) // which was checked
 }

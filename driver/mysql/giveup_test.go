@@ -15,16 +15,13 @@ import (
 func TestGivenUpAtTheMomentOfTheAnswer(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		const way = 20 * time.Millisecond
-		d, direct, proxy := behind(t, srv)
+		d, direct, proxy := onProxy(t, srv)
 		for i := range 40 {
 			warm := request(fmt.Sprint("warm", i), true)
 			g, err := d.Acquire(t.Context(), warm)
 			must(t, err)
 			must(t, d.Release(t.Context(), warm.Hold(g.Token)))
 			r := request(fmt.Sprint("given-up", i), i%2 == 0)
-			if i%4 > 1 {
-				r.Owner = "another" // it does not take the row that was kept
-			}
 			proxy.Delay(way)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i)*2*time.Millisecond)
 			g, err = d.Acquire(ctx, r)

@@ -3,6 +3,8 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -10,26 +12,19 @@ import (
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	var line []driver.Ticket
-	err := d.query(ctx, d.w.render("inspect", values{name: name}), func(rows *sql.Rows) error {
-		var (
-			t           driver.Ticket
-			since, left int64
-		)
-		err := rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
+	queue, err := query(ctx, d, d.w.render("inspect", values{name: name}), func(rows *sql.Rows) (t driver.Ticket, err error) {
+		var since, left int64
+		err = rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
 		t.Since = time.UnixMicro(since)
 		if t.Held {
 			t.Remaining = time.Duration(left) * time.Microsecond
 		}
-		if t.ID != "" { // it was not released meanwhile
-			line = append(line, t)
-		}
-		return err
+		return t, err
 	})
 	if err != nil {
 		return nil, d.failed(ctx, err)
 	}
-	return line, nil
+	return slices.DeleteFunc(queue, func(t driver.Ticket) bool { return t.ID == "" }), nil // released while it was read
 }
 
 // List implements driver.Lister. It reads the whole table.
@@ -38,53 +33,52 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return names, d.failed(ctx, err)
 }
 
-func (d *Driver) names(ctx context.Context, statement string) (names []string, err error) {
-	err = d.query(ctx, d.w.render(statement, values{most: batch}), func(rows *sql.Rows) error {
-		var name string
-		err := rows.Scan(&name)
-		if name != "" {
-			names = append(names, name)
-		}
-		return err
-	})
-	return names, err
-}
-
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	h := driver.Hold{Name: name, Token: token}
-	err := d.query(ctx, d.w.render("numbered", valuesOfHold(h)), func(rows *sql.Rows) error {
-		return rows.Scan(&h.ID)
-	})
+	ids, err := query(ctx, d, d.w.render("numbered", valuesOfHold(h)), scanOne[string])
 	if err != nil {
 		return d.failed(ctx, err)
 	}
-	if h.ID == "" {
+	if len(ids) == 0 || ids[0] == "" {
 		return driver.ErrLost
 	}
+	h.ID = ids[0]
 	step, err := d.remove(ctx, h, false)
 	if err != nil {
 		return d.failed(ctx, err)
 	}
-	d.poller.nudge(name)
-	switch step {
-	case "":
+	d.tidy(ctx, name, step, false)
+	if step == "" {
 		return driver.ErrLost
-	case "vacate", "unqueue":
-		d.tidyGate(ctx, name, false)
-	case "end":
-		d.buryEnded(ctx, name)
 	}
 	return nil
 }
 
-// Ping implements driver.Pinger: statements that change nothing, and need all the rights that locks
-// do, of which the server names the one that is missing. It makes the tables if they are not there.
+// Ping implements driver.Pinger: it sends statements that change nothing and need all
+// rights that locks need. It creates the tables if they are missing.
 func (d *Driver) Ping(ctx context.Context) error {
-	for _, statement := range []string{"pingslots", "pingwrite", "pingdelete", "pingtx", "pingdeletetx", "pingepochs"} {
+	for _, statement := range []string{"ping_slots", "ping_tickets", "ping_delete", "ping_tx", "ping_delete_tx"} {
 		if _, err := d.exec(ctx, statement, values{}); err != nil {
 			return d.failed(ctx, err)
 		}
 	}
 	return nil
+}
+
+// ServerVersion implements driver.ServerVersioner.
+func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
+	if d.ctx.Err() != nil {
+		return "", driver.ErrClosed
+	}
+	found, err := queryOnce(ctx, d, "SELECT VERSION()", scanOne[string])
+	if err != nil {
+		return "", d.failed(ctx, err)
+	}
+	name, text := "MySQL ", found[0]
+	if strings.Contains(text, "MariaDB") {
+		name, text = "MariaDB ", strings.TrimPrefix(text, "5.5.5-") // which is for old replicas
+	}
+	text, _, _ = strings.Cut(text, "-") // -MariaDB-0+deb12u1
+	return name + text, nil
 }

@@ -53,15 +53,15 @@ func TestReadingWhatIsBeingReleased(t *testing.T) {
 			}
 		}
 		for ctx.Err() == nil {
-			r, err := db.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tickets (place, name, id, owner, note, shared, permits, held, knocks, since, expires) "+
+			r, err := db.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tickets (entry, name, id, owner, note, shared, permits, held, followed, since, expires_at) "+
 				"VALUES ('a', 'a', 'x', '', '', 0, 0, 1, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 1 HOUR)")
 			must(t, err)
-			seq, err := r.LastInsertId()
+			last, err := r.LastInsertId()
 			must(t, err)
-			token.Store(uint64(seq) * mysql.Turns)
-			_, err = db.ExecContext(t.Context(), "UPDATE "+prefix+"_tickets SET name = NULL, id = NULL, held = 0 WHERE place = 'a'")
+			token.Store(uint64(last) * mysql.Turns) //nolint:gosec // counts from 1
+			_, err = db.ExecContext(t.Context(), "UPDATE "+prefix+"_tickets SET name = NULL, id = NULL, held = 0 WHERE entry = 'a'")
 			must(t, err)
-			_, err = db.ExecContext(t.Context(), "DELETE FROM "+prefix+"_tickets WHERE place = 'a'")
+			_, err = db.ExecContext(t.Context(), "DELETE FROM "+prefix+"_tickets WHERE entry = 'a'")
 			must(t, err)
 		}
 		group.Wait()

@@ -3,9 +3,7 @@ package mysql
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -24,7 +22,7 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 // one TTL.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
-	order := make([]int, len(rs)) // by TTL, then as the rows lie: so that no two batches wait for each other
+	order := make([]int, len(rs)) // by TTL, then by token, so that no two batches wait for each other
 	for i := range rs {
 		order[i] = i
 		if rs[i].Token == 0 {
@@ -56,117 +54,84 @@ func (d *Driver) renewSome(ctx context.Context, rs []driver.Renewal, which []int
 	if err == nil && n == int64(len(which)) {
 		return
 	}
-	var there map[uint64]bool
-	if err == nil {
-		// A lease that lasts longer already is a row that did not change.
-		there, err = d.tokens(ctx, "renewed", v)
+	var renewed []uint64
+	if err == nil { // a row that did not change may have a longer lease
+		renewed, err = d.tokens(ctx, "renewed", v)
 	}
 	for _, i := range which {
 		switch {
 		case errs[i] != nil:
 		case err != nil:
 			errs[i] = d.failed(ctx, err)
-		case !there[rs[i].Token]:
+		case !contains(renewed, rs[i].Token):
 			errs[i] = driver.ErrLost
 		}
 	}
 }
 
-// find returns the number of a ticket, or 0 when it does not stand in line.
+// find returns the token of a ticket; 0: it is not in the queue.
 func (d *Driver) find(ctx context.Context, name, id string) (token uint64, err error) {
-	err = d.query(ctx, d.w.render("find", values{name: name, id: id}), func(rows *sql.Rows) error {
-		return rows.Scan(&token)
-	})
+	found, err := d.tokens(ctx, "find", values{name: name, id: id})
+	if len(found) > 0 {
+		token = found[0]
+	}
 	return token, err
 }
 
-// errArriving says why nothing is known of a ticket yet.
-var errArriving = errors.New("a request for the ticket, of which there was no answer, may still arrive")
+// errArriving says why the absence of a ticket says nothing yet.
+var errArriving = errors.New("a request for the ticket was not answered and may still arrive")
 
 // Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	if err := d.endTaking(ctx, h.ID); err != nil {
-		return d.failed(ctx, err)
-	}
-	d.mu.Lock()
-	u := d.unknown[h.ID]
-	place, queued := d.queued[h.ID]
-	d.mu.Unlock()
-	if err := d.burn(ctx, h, u); err != nil {
-		return d.failed(ctx, err)
-	}
-	gone := !time.Now().Before(u.until) // what is not there now will not be
-	if h.Token == 0 {
-		if h.Token = place.token; !queued {
-			var err error
-			if h.Token, err = d.find(ctx, h.Name, h.ID); err != nil {
-				return d.failed(ctx, err)
-			}
+	var s ticketState
+	d.state(h.ID, func(now *ticketState) { s = *now })
+	if s.insertion != nil {
+		if err := d.endInsertion(ctx, s.insertion); err != nil {
+			return d.failed(ctx, err)
 		}
+		d.state(h.ID, func(now *ticketState) { s = *now })
 	}
-	var step string
-	if h.Token > 0 {
+	late := time.Now().Before(s.lateUntil) // if the ticket is not there now, it may be later
+	if h.Token == 0 {
+		h.Token = s.token
+	}
+	if h.Token == 0 {
 		var err error
-		if step, err = d.remove(ctx, h, queued); err != nil {
+		if h.Token, err = d.find(ctx, h.Name, h.ID); err != nil {
 			return d.failed(ctx, err)
 		}
 	}
-	d.poller.nudge(h.Name)
-	d.released(ctx, h, step, place)
-	if !gone {
+	removed := false
+	if h.Token > 0 {
+		step, err := d.remove(ctx, h, s.token > 0)
+		if err != nil {
+			return d.failed(ctx, err)
+		}
+		if removed = step != ""; step == "idle" {
+			d.anchors.left(h)
+		}
+		d.tidy(ctx, h.Name, step, s.followed)
+	}
+	if late {
 		return driver.Unavailable(errArriving)
 	}
-	d.mu.Lock()
-	delete(d.queued, h.ID)
-	delete(d.unknown, h.ID)
-	d.mu.Unlock()
-	if step == "" {
+	d.state(h.ID, func(now *ticketState) { *now = ticketState{} })
+	if !removed {
 		return driver.ErrLost
 	}
 	return nil
 }
 
-// released does what is to be done after the statement that released a ticket.
-func (d *Driver) released(ctx context.Context, h driver.Hold, step string, place behind) {
-	switch step {
-	case "keep":
-		d.keeper.kept(h)
-		d.sweepLater() // removes the row
-	case "vacate", "unqueue":
-		d.tidyGate(ctx, h.Name, place.crowd)
-	case "end":
-		d.buryEnded(ctx, h.Name)
-	}
-}
-
-// buryEnded takes a ticket whose lease was ended out of its line, unless a transaction
-// guards it. Then, or if that does not succeed, whoever is next does so, or the sweep.
-func (d *Driver) buryEnded(ctx context.Context, name string) {
-	_, _ = d.bury(ctx, name) // see above
-	d.poller.nudge(name)
-	d.sweepLater()
-}
-
-// tidyGate takes away the gate of a line that is empty, as far as is known. Whoever has
-// seen others behind it leaves that to the last of them, and what remains, because they
-// gave up or died, to whoever comes next or to the sweep.
-func (d *Driver) tidyGate(ctx context.Context, name string, crowd bool) {
-	d.keeper.crowd(name, crowd)
-	if !crowd && !d.poller.watches(name) {
-		_ = d.closeGate(ctx, name) // what does not succeed is left to the sweep
-	}
-}
-
-// remove takes a ticket out of its line, and returns the statement that did; none when
-// it does not stand there.
+// remove removes a ticket from its queue, and returns the statement that did; "": the ticket is not there.
 func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (step string, err error) {
 	v := valuesOfHold(h)
-	steps := []string{"leave", "vacate", "unqueue", "end"}
-	if s := d.clock.server.Load(); queued {
-		steps = []string{"unqueue", "end"}
-	} else if s != nil && d.keeper.keeps(h, s.floor) {
-		v.server = s.start
-		steps[0] = "keep"
+	v.start = d.anchors.stays(h)
+	steps := []string{"idle", "leave", "vacate", "dequeue", "end_lease"}
+	switch {
+	case queued: // behind an anchor
+		steps = steps[3:]
+	case v.start == 0:
+		steps = steps[1:]
 	}
 	for _, step := range steps {
 		n, err := d.change(ctx, step, v)
@@ -177,4 +142,17 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (step s
 	return "", nil
 }
 
-func sorted(set map[uint64]bool) []uint64 { return slices.Sorted(maps.Keys(set)) }
+// tidy does what has to be done after a ticket was removed. If it does not succeed, the
+// next in the queue does it, or the sweep.
+func (d *Driver) tidy(ctx context.Context, name, step string, followed bool) {
+	d.poller.moved(name)
+	switch step {
+	case "vacate", "dequeue": // those that follow leave the anchor to the last of them
+		if !followed && !d.poller.watches(name) {
+			_ = d.closeQueue(ctx, name)
+		}
+	case "end_lease":
+		_, _ = d.reap(ctx, name)
+		d.poller.moved(name)
+	}
+}

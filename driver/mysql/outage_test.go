@@ -15,8 +15,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// behind opens a driver on a proxy, beside a direct one.
-func behind(t *testing.T, srv *testbed.Server) (d *mysql.Driver, direct *mysql.Driver, proxy *testbed.Proxy) {
+// onProxy opens a driver on a proxy, beside a direct one.
+func onProxy(t *testing.T, srv *testbed.Server) (d *mysql.Driver, direct *mysql.Driver, proxy *testbed.Proxy) {
 	t.Helper()
 	_, direct, prefix := fresh(t, connect(t, srv, ""))
 	proxy = srv.Proxy(t)
@@ -57,7 +57,7 @@ func TestWayBackToFree(t *testing.T) {
 			} {
 				t.Run(way+"/"+what, func(t *testing.T) {
 					t.Parallel()
-					d, direct, proxy := behind(t, srv)
+					d, direct, proxy := onProxy(t, srv)
 					h := leave(t, d, direct, func() { down(proxy) })
 					removed := make(chan error, 1)
 					go func() { removed <- removeTicket(context.WithoutCancel(t.Context()), d, h) }()
@@ -136,7 +136,7 @@ func ignoreLost(err error) error {
 func TestMethodsEndInTime(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		for _, way := range []string{"cut", "refuse"} {
-			d, direct, proxy := behind(t, srv)
+			d, direct, proxy := onProxy(t, srv)
 			held := request("held", false)
 			g, err := d.Acquire(t.Context(), held)
 			must(t, err)
@@ -222,7 +222,7 @@ func TestCloseOnACutWay(t *testing.T) {
 		d, err := mysqltest.Open(t.Context(), proxy.URL(), prefix)
 		must(t, err)
 		l := locker.New(d)
-		cycle(t, l, "often") // a row is kept, which Close removes
+		cycle(t, l, "a")
 		other := request("w", true)
 		proxy.Cut()
 		done := make(chan error, 1)

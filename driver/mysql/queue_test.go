@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -27,7 +28,7 @@ func TestEnqueueingLocksNoTable(t *testing.T) {
 		must(t, err)
 		defer func() { _ = tx.Rollback() }()
 		rows, err := tx.QueryContext(t.Context(), fmt.Sprintf(
-			"SELECT seq FROM %s_tickets FORCE INDEX (line) WHERE name = 'held' AND seq > %d FOR UPDATE", prefix, k.Token()>>20))
+			"SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = 'held' AND seq > %d FOR UPDATE", prefix, k.Token()/mysql.Turns))
 		must(t, err)
 		for rows.Next() {
 			t.Error("somebody waits already")
@@ -79,7 +80,7 @@ func TestRefusedTryIsNeverQueued(t *testing.T) {
 				_, err := slow.Acquire(t.Context(), r)
 				answer <- err
 			}()
-			time.Sleep(600 * time.Millisecond) // it has seen that there is room, and says that it comes
+			time.Sleep(600 * time.Millisecond) // it has seen that it would be granted, and says that it follows
 			var rival *locker.Lock
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	_ "embed"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/lockerproject/locker/driver/internal/sqlline"
@@ -14,14 +13,14 @@ import (
 //go:embed schema.sql
 var schemaText string
 
-// An edition is a version of the tables and of what programs do with them, and a hash of the
-// tables' text. A column has a name that it is part of, so that no program takes a ticket in
-// tables of another edition. The comment of the table of tickets says which one has made it.
+// An edition is a version of the tables and of the statements, with a hash of the tables'
+// text. It is part of the name of a column, so that no program inserts a ticket into tables
+// of another edition, and of the comment of the table of tickets.
 type edition struct{ version, hash string }
 
-// current is the edition of this package. Whoever changes the statements so that programs with the
-// former ones may not run beside them, or the tables, raises the version.
-var current = edition{"3", sqlline.Hash(schemaText)}
+// current is the edition of this package. Raise the version with any change of the tables,
+// and of the statements if programs with the old ones must not run beside the new.
+var current = edition{"4", sqlline.Hash(schemaText)}
 
 func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
 
@@ -29,9 +28,9 @@ func (e edition) String() string { return e.version + " (" + e.hash + ")" }
 
 const commentBegin = "locker: tickets, schema "
 
-// Schema returns the SQL that makes the tables that New, with the same prefix, works
-// on, and the view of them: for those who may not let the driver do so. It has no transaction
-// control (no server has transactions for that), and may be run again. A driver has it, too.
+// Schema returns the SQL that creates the tables and the view for drivers with the same
+// prefix, for those who do not let the driver create them. It has no transaction control
+// (these servers have none for that), and may be run again. A driver has it, too.
 func Schema(opts ...Option) (string, error) {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -44,7 +43,7 @@ func Schema(opts ...Option) (string, error) {
 	return w.schema(), nil
 }
 
-// schema is the text that makes the tables.
+// schema is the text that creates the tables.
 func (w *wire) schema() string {
 	var all strings.Builder
 	for i := range slots {
@@ -56,7 +55,7 @@ func (w *wire) schema() string {
 	return strings.NewReplacer("{allslots}", all.String(), "{version}", w.edition.String(),
 		"{name_shown}", shown("t.name"), "{owner_shown}", shown("t.owner"), "{note_shown}", shown("t.note"),
 		"{age}", clockTime("TIMESTAMPDIFF(MICROSECOND, t.since, UTC_TIMESTAMP(6))"),
-		"{remaining}", clockTime("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), t.expires)"),
+		"{remaining}", clockTime("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), t.expires_at)"),
 	).Replace(w.tables(schemaText))
 }
 
@@ -73,11 +72,11 @@ func clockTime(micros string) string {
 		"LEFT(TIME_FORMAT(SEC_TO_TIME(MOD(" + micros + ", " + day + ") / 1000000), '%H:%i:%s.%f'), 12))"
 }
 
-// versionError says that the tables are there, and of another edition.
+// versionError says that the tables are of another edition.
 type versionError struct {
 	w       *wire
 	comment string // of the table of tickets
-	missing error  // what was noticed
+	missing error  // the error that led to this
 }
 
 func (e *versionError) Error() string {
@@ -87,42 +86,39 @@ func (e *versionError) Error() string {
 	}
 	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
 		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s) and "+
-		"make those of the new version with the SQL that mysql.Schema returns (locker schema mysql), or choose another prefix",
-		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.tx, e.w.epochs)
+		"create those of the new version with the SQL that mysql.Schema returns (locker schema mysql), or choose another prefix",
+		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.tx, "`"+e.w.prefix+"_epochs`") // of version 3
 }
 
 func (e *versionError) Unwrap() error { return e.missing }
 
-// checkVersion is an error if the tables are there, and of another edition. missing is what was noticed of that.
+// checkVersion returns an error if the tables are there and of another edition. missing is the error that led to this.
 func (d *Driver) checkVersion(ctx context.Context, missing error) error {
-	var comment string
-	there := false
-	err := insist(ctx, func() error {
-		return d.queryOnce(ctx, d.w.render("version", values{}), func(rows *sql.Rows) error {
-			there = true
-			return rows.Scan(&comment)
-		})
+	var comments []string
+	err := retryRolledBack(ctx, func() (err error) {
+		comments, err = queryOnce(ctx, d, d.w.render("schema", values{}), scanOne[string])
+		return err
 	})
 	switch {
-	case number(err) == errRange:
-		return noAutocommit(err)
+	case code(err) == errRange:
+		return autocommitError(err)
 	case err != nil:
 		return err
-	case there && comment != commentBegin+d.w.edition.String():
-		return &versionError{w: d.w, comment: comment, missing: missing}
+	case len(comments) > 0 && comments[0] != commentBegin+d.w.edition.String():
+		return &versionError{w: d.w, comment: comments[0], missing: missing}
 	}
 	return nil
 }
 
-// migrate makes the tables, which missing says are not there.
-func (d *Driver) migrate(ctx context.Context, missing error) error {
+// create creates the tables, which missing says are not there.
+func (d *Driver) create(ctx context.Context, missing error) error {
 	if !d.opts.create {
 		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", missing)
 	}
 	select {
-	case d.migrating <- struct{}{}:
-		defer func() { <-d.migrating }()
+	case d.creating <- struct{}{}:
+		defer func() { <-d.creating }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -130,17 +126,14 @@ func (d *Driver) migrate(ctx context.Context, missing error) error {
 		return err
 	}
 	return d.with(ctx, func(conn *sql.Conn) error { // one, in which autocommit is known to be on
-		if _, err := conn.ExecContext(ctx, d.w.render("clock", values{})); err != nil {
-			if number(err) == errRange {
-				err = noAutocommit(err)
+		if _, err := conn.ExecContext(ctx, d.w.render("autocommit", values{})); err != nil {
+			if code(err) == errRange {
+				err = autocommitError(err)
 			}
 			return err
 		}
-		for s := range strings.SplitSeq(d.w.schema(), ";\n") {
-			if s = strings.TrimSpace(s); s == "" {
-				continue
-			}
-			if err := d.make(ctx, conn, s); err != nil {
+		for _, statement := range d.w.schemaStatements() {
+			if err := createPart(ctx, conn, statement); err != nil {
 				return err
 			}
 		}
@@ -148,32 +141,35 @@ func (d *Driver) migrate(ctx context.Context, missing error) error {
 	})
 }
 
-// make runs a statement of the schema. A view that is there is left: to replace it takes the right to drop. Where
-// this user may not create views, people do without it until somebody runs what Schema returns.
-func (d *Driver) make(ctx context.Context, conn *sql.Conn, statement string) error {
+func (w *wire) schemaStatements() []string {
+	return strings.Split(strings.TrimRight(w.schema(), ";\n"), ";\n")
+}
+
+// createPart executes a statement of the schema. A view that exists stays: to replace it
+// takes the right to drop. A user who may not create views does without it.
+func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
 	const replace = "CREATE OR REPLACE "
 	view := strings.Contains(statement, replace)
 	statement = strings.Replace(statement, replace, "CREATE ", 1)
-	err := insist(ctx, func() error { // others may be making them, too
+	err := retryRolledBack(ctx, func() error { // others may create them, too
 		_, err := conn.ExecContext(ctx, statement)
 		return err
 	})
-	denied := slices.Contains([]uint16{errDenied, errDeniedSchema, errDeniedFor}, number(err))
 	switch {
-	case view && (denied || number(err) == errTableExists):
+	case view && (denied(err) || code(err) == errTableExists):
 		return nil
-	case number(err) == errNoColumn:
+	case code(err) == errNoColumn:
 		return fmt.Errorf("%w: a part of the tables of another version of the schema is there: end all that use it, and drop it", err)
-	case denied:
+	case denied(err):
 		return fmt.Errorf("%w: the tables are not there and this user may not create them: run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", err)
 	}
 	return err
 }
 
-// fillSlots puts back rows of slots that somebody has removed.
+// fillSlots inserts slots that somebody has deleted.
 func (d *Driver) fillSlots(ctx context.Context) error {
-	all := strings.Split(strings.TrimSpace(d.w.schema()), ";\n")
-	_, err := d.execOn(ctx, ctx, strings.TrimSuffix(all[len(all)-1], ";"))
+	all := d.w.schemaStatements()
+	_, err := d.execText(ctx, all[len(all)-1])
 	return err
 }

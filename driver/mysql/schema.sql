@@ -1,20 +1,19 @@
--- The lines of locker. One row of {tickets} is one ticket.
+-- The queues of locker. A row of {tickets} is a ticket.
 --
--- place  the name, for the one row of a line that stands at its gate: the first
---        that came, or the mere gate that it left (then name is NULL). While a line
---        has tickets it has a gate, so a free name is one that can be inserted, or
---        one whose gate is kept.
---        Those behind have a byte 255, which no name begins with, and their ID.
--- seq    the place in line. With turn it is the ticket's number, the fencing token:
---        seq * 2^20 + turn.
--- turn   counts up when the row of a gate is kept after its ticket was released, and
---        when the next ticket takes it. So odd ones are of rows that nobody has: the line is empty.
--- knocks others may be behind the gate, or on their way. Then it is not kept. From 2^32 on, a
---        transaction was tied to the ticket (Guard).
--- sole   the name, on an exclusive holder: two of one name cannot be.
--- line   the line of a name in order.
+-- entry     the name, for the anchor of a queue: the row of the ticket that found the
+--           name free. A queue that has tickets has an anchor, so a name is free when
+--           its anchor can be inserted. All other rows have a byte 255, which no name
+--           begins with, and the ID of their ticket.
+-- seq       the order of a queue. The fencing token is seq * 2^20 + turn.
+-- turn      how many tickets this row had before, one after the other.
+-- name, id  of the ticket. The anchor of a ticket that is gone has NULL here; it stays
+--           as long as other tickets may be in the queue. An idle anchor has a name and
+--           no ID: the queue is empty.
+-- followed  on an anchor: others are in the queue or about to be, so it has to stay.
+-- guards    how many transactions were tied to the ticket (Guard).
+-- holder    the name, on an exclusive holder: a name cannot have two.
 CREATE TABLE IF NOT EXISTS {tickets} (
-  place VARBINARY(512) NOT NULL,
+  entry VARBINARY(512) NOT NULL,
   seq BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   turn BIGINT UNSIGNED NOT NULL DEFAULT 0,
   name VARBINARY(512) NULL,
@@ -24,42 +23,36 @@ CREATE TABLE IF NOT EXISTS {tickets} (
   shared TINYINT NOT NULL,
   permits BIGINT NOT NULL,
   held TINYINT NOT NULL,
-  knocks BIGINT NOT NULL DEFAULT 0,
+  followed TINYINT NOT NULL DEFAULT 0,
+  guards BIGINT NOT NULL DEFAULT 0,
   since DATETIME(6) NOT NULL,
-  expires DATETIME(6) NOT NULL,
-  sole VARBINARY(512) GENERATED ALWAYS AS (IF(held = 1 AND shared = 0, name, NULL)) STORED,
-  PRIMARY KEY (place),
+  expires_at DATETIME(6) NOT NULL,
+  holder VARBINARY(512) GENERATED ALWAYS AS (IF(held = 1 AND shared = 0, name, NULL)) STORED,
+  PRIMARY KEY (entry),
   UNIQUE KEY seq (seq),
-  UNIQUE KEY sole (sole),
-  UNIQUE KEY line (name, seq)
+  UNIQUE KEY holder (holder),
+  UNIQUE KEY queue (name, seq)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema {version}';
 
--- Whoever takes a ticket with a seq of its own locks the slot that its name hashes to
--- until the ticket can be seen by all: so numbers become visible in their order. The
--- name of the column says the version of the schema, so that programs of another fail.
+-- A statement that inserts a ticket locks the slot that the name hashes to until it is
+-- committed, so that the tokens of a name become visible in their order. The column's
+-- name contains the version of the schema, so statements of another version fail. The
+-- first slot has the start of the server that tokens were last raised for.
 CREATE TABLE IF NOT EXISTS {slots} (
   {column} SMALLINT UNSIGNED NOT NULL,
+  start BIGINT UNSIGNED NOT NULL DEFAULT 0,
   PRIMARY KEY ({column})
 ) ENGINE=InnoDB COMMENT='locker: slots, schema {version}';
 
--- Rows that AcquireTx locks; unlocked ones are swept away.
+-- The rows that AcquireTx locks. Those that nobody locks are swept.
 CREATE TABLE IF NOT EXISTS {tx} (
   name VARBINARY(512) NOT NULL,
   PRIMARY KEY (name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: transactions, schema {version}';
 
--- One row: the start of the server that numbers were last moved to the clock for (see statements.sql, epoch), and
--- the last number of a row before that.
-CREATE TABLE IF NOT EXISTS {epochs} (
-  one TINYINT NOT NULL,
-  server BIGINT UNSIGNED NOT NULL,
-  floor BIGINT UNSIGNED NOT NULL,
-  PRIMARY KEY (one)
-) ENGINE=InnoDB COMMENT='locker: epochs, schema {version}';
-
--- All queues, in order, for people: SELECT * FROM {queues}. Text that a terminal may not print as
--- it is (control characters, what changes the direction of writing, what cannot be seen, what is no UTF-8) is shown
--- as 0x and hexadecimal digits, and so is what begins with 0x itself.
+-- All queues, in order, for people: SELECT * FROM {queues}. Text that is not printable
+-- (control characters, invisible ones, those that change the direction of writing,
+-- invalid UTF-8) is shown as 0x and hexadecimal digits, and so is text that begins with 0x.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {queues} AS
 SELECT
   {name_shown} AS name,
@@ -73,9 +66,7 @@ SELECT
   (t.seq << 20) + t.turn AS token,
   CONVERT(t.id USING utf8mb4) AS id
 FROM {tickets} AS t
-WHERE t.name IS NOT NULL AND t.turn % 2 = 0 AND t.expires > UTC_TIMESTAMP(6)
+WHERE t.id IS NOT NULL AND t.expires_at > UTC_TIMESTAMP(6)
 ORDER BY t.name, t.seq;
-
-INSERT IGNORE INTO {epochs} (one, server, floor) VALUES (1, 0, 0);
 
 INSERT IGNORE INTO {slots} ({column}) VALUES {allslots};

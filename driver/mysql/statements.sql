@@ -1,238 +1,207 @@
--- Statements by name. Values are put in as numbers and as hexadecimal literals,
--- which no character set or SQL mode reads in another way, so that each is one
--- round trip whatever the DSN. Each locks few rows, by a unique key. Deadlocks are
--- possible all the same: a new entry of the index sole, for one, locks the gap at the
--- mark of a deleted one for a moment. A statement that one ends has done nothing, and is sent again.
--- {ours} is true, and fails with error 1054 where the tables are of another version: it stands in what a program may begin with
--- that does not use {slots} anyway.
--- {alone} fails with error 1690 where autocommit is off: servers find that out before they
--- look for rows, so that such a session neither changes, locks nor reads anything.
+-- Statements by name. Values are inserted as numbers and hexadecimal literals, which
+-- every character set and SQL mode reads alike, so each statement is one round trip
+-- whatever the DSN. Each locks few rows, by a unique key. Deadlocks are possible all the
+-- same, since the indexes lock gaps for a moment. A statement that a deadlock ended has
+-- changed nothing and is sent again.
+-- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
+-- {edition} fails with error 1054 where the tables are of another version. It is in those
+-- statements that a program may begin with and that do not use {slots}.
 
--- clock: the time that deadlines are told in, and which server this is, since which start.
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server} FROM DUAL WHERE {alone}
+-- autocommit: nothing, where autocommit is on.
+SELECT 1 FROM DUAL WHERE {autocommit}
 
--- epoch: the start of a server that numbers were last moved to the clock for, and the last
--- number of a row before that.
-SELECT server, floor FROM {epochs} WHERE one = 1 AND {ours} AND {alone}
+-- clock: the time that deadlines are given in, which start of which server this is, and the start that tokens were
+-- last raised for.
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
+FROM DUAL WHERE {autocommit}
 
--- epochlock: the same, so that nobody else begins an epoch.
-SELECT server, floor FROM {epochs} WHERE one = 1 FOR UPDATE
+-- raise: move AUTO_INCREMENT to the clock, in milliseconds, unless it is beyond that. Then
+-- the number may be a ticket's: error 1062. Error 1048: the server is another one.
+INSERT INTO {tickets} (entry, seq, owner, note, shared, permits, held, since, expires_at)
+VALUES ({raised}, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000, x'', x'', 0, 0,
+  (SELECT 0 FROM DUAL WHERE {here} AND {autocommit}), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
 
--- epochclock: move AUTO_INCREMENT to the clock in milliseconds, if it is not beyond that (then the
--- number may be a row's: error 1062).
-INSERT INTO {tickets} (place, seq, turn, owner, note, shared, permits, held, since, expires)
-VALUES (x'fe', TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000, 1, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
+-- raise_clear: delete the row of raise. The sweep deletes what is left.
+DELETE FROM {tickets} WHERE entry = {raised} AND {autocommit}
 
--- epochfloor: take a number.
-INSERT INTO {tickets} (place, turn, owner, note, shared, permits, held, since, expires)
-VALUES (x'fe', 1, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
+-- raised: tokens were raised for this start of this server.
+UPDATE {slots} SET start = {start} WHERE {column} = 0 AND {here} AND {autocommit}
 
--- epochclear: remove the row of such a number.
-DELETE FROM {tickets} WHERE place = x'fe'
-
--- epochkept: remove the rows that were kept before.
-DELETE FROM {tickets} WHERE turn % 2 = 1 AND seq <= {floor}
-
--- epochbegin: begin the epoch of this start of this server.
-UPDATE {epochs} SET server = {server}, floor = {floor} WHERE one = 1
-
--- again: take, as its next turn, the row of a gate that this process kept, and be granted.
--- Nothing but the ticket's own has changed in it since. What comes after its
--- deadline, when its sender has given up, does nothing.
-UPDATE {tickets} SET turn = {next}, id = {id},
-  since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-WHERE place = {name} AND (seq << 20) + turn = {token} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
-
--- burn: see to it that a request to take that turn does nothing any more.
-UPDATE {tickets} SET turn = turn + 2 WHERE place = {name} AND (seq << 20) + turn = {token} AND {alone}
-
--- enter: take the gate of a line that nobody stands in, be it new or kept, and be
--- granted; or knock. The number that the server tells is the seq of a new row, the whole
--- of a kept one, and 0 when the line has tickets.
-INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
+-- acquire_free: insert the anchor of a free name, as a holder. Otherwise the server reports
+-- 0 as the new number, and with {follow} the anchor says that it has to stay, and is not idle
+-- any more. Error 1048: the statement arrived too late, the server is another one, or the slot is missing.
+INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
 VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM {slots} WHERE {column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone} FOR UPDATE),
+  (SELECT 1 FROM {slots} WHERE {column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {autocommit} FOR UPDATE),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
-ON DUPLICATE KEY UPDATE
-  {tickets}.id = IF({tickets}.turn % 2, {id}, {tickets}.id),
-  {tickets}.owner = IF({tickets}.turn % 2, {owner}, {tickets}.owner),
-  {tickets}.note = IF({tickets}.turn % 2, {note}, {tickets}.note),
-  {tickets}.permits = IF({tickets}.turn % 2, {permits}, {tickets}.permits),
-  {tickets}.shared = IF({tickets}.turn % 2, {shared}, {tickets}.shared),
-  {tickets}.since = IF({tickets}.turn % 2, UTC_TIMESTAMP(6), {tickets}.since),
-  {tickets}.expires = IF({tickets}.turn % 2, UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND, {tickets}.expires),
-  {tickets}.knocks = {tickets}.knocks + IF({tickets}.turn % 2, 0, {knock}),
-  {tickets}.turn = IF({tickets}.turn % 2, LAST_INSERT_ID(({tickets}.seq << 20) + {tickets}.turn + 1) & 1048575, {tickets}.turn + LAST_INSERT_ID(0))
+ON DUPLICATE KEY UPDATE {tickets}.followed = GREATEST({tickets}.followed, {follow}, LAST_INSERT_ID(0)),
+  {tickets}.name = IF({tickets}.followed AND {tickets}.id IS NULL, NULL, {tickets}.name)
 
--- queue: enqueue behind the row of somebody else that begins the queue and says that others may
--- follow. Error 1048: there is none, or it is too late. The rows are locked in the same order as by enter: that of the
--- slot, then the first of the queue. It is not INSERT ... SELECT, which under
+-- acquire_idle: take the idle anchor that this process has left, if nothing has changed in it.
+UPDATE {tickets} SET turn = turn + 1, id = {id}, owner = {owner}, note = {note},
+  since = UTC_TIMESTAMP(6), expires_at = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
+WHERE entry = {name} AND (seq << 20) + turn = {token} AND name = {name} AND id IS NULL AND followed = 0
+  AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {autocommit}
+
+-- enqueue: insert a waiter behind an anchor of another ticket that has to stay. Error 1048:
+-- there is none, or as with acquire_free. The rows are locked in the order of
+-- acquire_free: the slot, then the anchor. It is not INSERT ... SELECT, which under
 -- innodb_autoinc_lock_mode=1, MariaDB's default, locks AUTO_INCREMENT of the table until it is committed.
-INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
-VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 0 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
-    WHERE s.{column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
-      AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id}) LIMIT 1 FOR UPDATE) AS x),
-  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND)
+INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
+VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
+  (SELECT 0 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS a ON a.entry = {name}
+    WHERE s.{column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {autocommit}
+      AND a.followed = 1 AND (a.id IS NULL OR a.id <> {id}) LIMIT 1 FOR UPDATE) AS x),
+  UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {liveness} MICROSECOND)
 
--- admit: the same for a ticket that is to be granted now or not queued at all. While the two rows are
--- locked nobody enqueues. An exclusive ticket counts for all that there is room for. Error 1048: also, that there
--- is no room.
-INSERT INTO {tickets} (place, name, id, owner, note, shared, permits, held, since, expires)
-VALUES ({seat}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS g ON g.place = {name}
-    WHERE s.{column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {alone}
-      AND g.knocks > 0 AND (g.id IS NULL OR g.id <> {id})
-      AND (SELECT COALESCE(SUM(IF(t.shared, 1, {room})), 0) FROM {tickets} AS t
-        WHERE t.name = IF(s.{column} = {slot}, {name}, NULL) AND t.turn % 2 = 0) < {room}
+-- enqueue_granted: insert a holder behind an anchor, if it is granted now. Nobody enqueues
+-- while the two rows are locked. An exclusive ticket counts for all permits. Error 1048:
+-- as with enqueue, or the ticket is not granted.
+INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
+VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
+  (SELECT 1 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS a ON a.entry = {name}
+    WHERE s.{column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {autocommit}
+      AND a.followed = 1 AND (a.id IS NULL OR a.id <> {id})
+      AND (SELECT COALESCE(SUM(IF(t.shared, 1, {limit})), 0) FROM {tickets} AS t
+        WHERE t.name = IF(s.{column} = {slot}, {name}, NULL)) < {limit}
     LIMIT 1 FOR UPDATE) AS x),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 
--- head: the first tickets of a line. Under READ UNCOMMITTED this and what follows may read a row whose ticket was
+-- head: the first tickets of a queue. Under READ UNCOMMITTED this and what follows may read a row whose ticket was
 -- released since it was found: id and name are NULL there.
-SELECT {key}, (seq << 20) + turn, COALESCE(id, x''), shared, permits, held, expires <= UTC_TIMESTAMP(6),
-  TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND {alone} ORDER BY seq LIMIT {most}
+SELECT {key}, (seq << 20) + turn, COALESCE(id, x''), shared, permits, expires_at <= UTC_TIMESTAMP(6),
+  TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
+FROM {tickets} WHERE name = {name} AND {autocommit} ORDER BY seq LIMIT {most}
 
--- find: the number of a ticket.
-SELECT (seq << 20) + turn FROM {tickets} WHERE place IN ({seat}, {name}) AND id = {id} AND name = {name} AND turn % 2 = 0 AND {alone}
+-- find: the token of a ticket.
+SELECT (seq << 20) + turn FROM {tickets} WHERE entry IN ({entry}, {name}) AND id = {id} AND name = {name} AND {autocommit}
 
--- claim: hold tickets that were seen to be next. What is ahead of a ticket only ever
--- goes away, so what was seen once is true for ever.
-UPDATE {tickets} SET held = 1, since = UTC_TIMESTAMP(6), expires = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
-WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
+-- claim: make holders of tickets that were seen to be grantable. What is ahead of a ticket
+-- only ever goes away, so they still are.
+UPDATE {tickets} SET held = 1, since = UTC_TIMESTAMP(6), expires_at = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
+WHERE seq IN ({seqs}) AND held = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- holding: which of these tickets are held, and not over.
-SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND held = 1 AND expires > UTC_TIMESTAMP(6) AND {alone}
+-- claimed: which of these tickets are held.
+SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- beat: show that the process of these waiters lives.
-UPDATE {tickets} SET expires = UTC_TIMESTAMP(6) + INTERVAL {life} MICROSECOND
-WHERE seq IN ({seqs}) AND held = 0 AND expires > UTC_TIMESTAMP(6) AND {alone}
+-- heartbeat: show that the process of these waiters lives.
+UPDATE {tickets} SET expires_at = UTC_TIMESTAMP(6) + INTERVAL {liveness} MICROSECOND
+WHERE seq IN ({seqs}) AND held = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- standing: which of these tickets are in line.
-SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND expires > UTC_TIMESTAMP(6) AND {alone}
+-- alive: which of these tickets have not expired.
+SELECT (seq << 20) + turn FROM {tickets} WHERE seq IN ({seqs}) AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- renew: lengthen leases that are not over; never shorten one.
-UPDATE {tickets} SET expires = GREATEST(expires, UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
-WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
-  AND {alone}
+-- renew: extend leases that have not ended; never shorten one.
+UPDATE {tickets} SET expires_at = GREATEST(expires_at, UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
+WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- renewed: which of these leases are not over.
+-- renewed: which of these leases have not ended.
 SELECT (seq << 20) + turn FROM {tickets}
-WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6)
-  AND {alone}
+WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- keep: release a ticket at a gate where nobody has knocked, and keep the row for the next.
-UPDATE {tickets} SET turn = {next} WHERE place = {name} AND (seq << 20) + turn = {token} AND knocks = 0 AND {here} AND {alone}
+-- leave: release a ticket and its anchor.
+DELETE FROM {tickets} WHERE entry = {name} AND seq = {seq} AND id = {id} AND followed = 0 AND guards = 0 AND {autocommit}
 
--- leave: release a ticket at a gate where nobody has knocked, and the gate with it.
-DELETE FROM {tickets} WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND knocks = 0 AND {alone}
+-- idle: release a ticket and leave its anchor idle.
+UPDATE {tickets} SET id = NULL, expires_at = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
+WHERE entry = {name} AND seq = {seq} AND id = {id} AND followed = 0 AND guards = 0 AND {here} AND {autocommit}
 
--- vacate: release a ticket at the gate that no transaction was tied to, and leave the gate for the others.
-UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
-  expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
-WHERE place = {name} AND (seq << 20) + turn = {token} AND id = {id} AND held = 1
-  AND knocks < {guarded} AND {alone}
+-- idle_clear: delete idle anchors.
+DELETE FROM {tickets} WHERE entry IN ({names}) AND name IS NOT NULL AND id IS NULL AND {autocommit}
 
--- unqueue: release a ticket behind the gate that no transaction was tied to.
-DELETE FROM {tickets} WHERE place = {seat} AND seq = {seq} AND name = {name} AND knocks = 0 AND {alone}
+-- vacate: release a ticket and leave its anchor for those that follow.
+UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x''
+WHERE entry = {name} AND seq = {seq} AND id = {id} AND guards = 0 AND {autocommit}
 
--- end: end the lease of a ticket that a transaction was tied to, and may be. To take its
--- place from it would wait for that; the line moves on when it is buried.
-UPDATE {tickets} SET expires = UTC_TIMESTAMP(6)
-WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND id = {id} AND held = 1 AND knocks >= {guarded} AND {alone}
+-- dequeue: release a ticket behind an anchor.
+DELETE FROM {tickets} WHERE entry = {entry} AND seq = {seq} AND name = {name} AND guards = 0 AND {autocommit}
 
--- close: take away a gate that nobody stands at and nobody behind. It locks the gate first.
-DELETE g FROM {tickets} AS g LEFT JOIN {tickets} AS t ON t.name = {name}
-WHERE g.place = {name} AND g.name IS NULL AND t.seq IS NULL AND {alone}
+-- end_lease: end the lease of a ticket that a transaction may guard. To delete it could wait
+-- for that transaction; the queue moves on when the ticket is reaped.
+UPDATE {tickets} SET expires_at = UTC_TIMESTAMP(6)
+WHERE seq = {seq} AND name = {name} AND id = {id} AND held = 1 AND guards > 0 AND {autocommit}
 
--- dead: tickets of a line that are over.
-SELECT (seq << 20) + turn FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires <= UTC_TIMESTAMP(6) AND {alone} ORDER BY seq LIMIT 1000
+-- close: delete the anchor of a queue that is empty. It locks the anchor first.
+DELETE a FROM {tickets} AS a LEFT JOIN {tickets} AS t ON t.name = {name}
+WHERE a.entry = {name} AND a.name IS NULL AND t.seq IS NULL AND {autocommit}
 
--- bury: lock the ones of them that no transaction guards.
-SELECT (seq << 20) + turn FROM {tickets} FORCE INDEX (line)
-WHERE name = {name} AND seq IN ({seqs}) AND turn % 2 = 0 AND expires <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
+-- expired: the tickets of a queue that have expired.
+SELECT (seq << 20) + turn FROM {tickets} WHERE name = {name} AND expires_at <= UTC_TIMESTAMP(6) AND {autocommit} ORDER BY seq LIMIT 1000
 
--- buried: remove them, but leave a gate where somebody has knocked.
-DELETE FROM {tickets} WHERE seq IN ({seqs}) AND (place <> name OR knocks = 0) AND {alone}
+-- reap_lock: lock those of them that no transaction guards.
+SELECT (seq << 20) + turn FROM {tickets} FORCE INDEX (queue)
+WHERE name = {name} AND seq IN ({seqs}) AND expires_at <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
 
--- vacated: turn the rest, which stand at a gate, into mere gates.
-UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'',
-  expires = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
-WHERE seq IN ({seqs})
+-- reap: delete them, but for anchors that have to stay.
+DELETE FROM {tickets} WHERE seq IN ({seqs}) AND (entry <> name OR followed = 0) AND {autocommit}
 
--- inspect: the line as people see it.
+-- reap_anchors: leave those for the tickets that follow.
+UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'' WHERE seq IN ({seqs})
+
+-- inspect: a queue as Inspect shows it.
 SELECT (seq << 20) + turn, COALESCE(id, x''), owner, note, shared, permits, held,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires)
-FROM {tickets} WHERE name = {name} AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone} ORDER BY seq
+  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
+FROM {tickets} WHERE name = {name} AND id IS NOT NULL AND expires_at > UTC_TIMESTAMP(6) AND {edition} AND {autocommit} ORDER BY seq
 
--- list: the names of all lines.
-SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE name IS NOT NULL AND turn % 2 = 0 AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone}
+-- list: the names that have a live ticket.
+SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE id IS NOT NULL AND expires_at > UTC_TIMESTAMP(6) AND {edition} AND {autocommit}
 
 -- numbered: the ID of a live ticket.
-SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires > UTC_TIMESTAMP(6) AND {ours} AND {alone}
+SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + turn = {token} AND expires_at > UTC_TIMESTAMP(6) AND {edition} AND {autocommit}
 
--- stale: names whose dead nobody has buried, and gates that nobody stands at.
-SELECT DISTINCT COALESCE(name, place) FROM {tickets}
-WHERE turn % 2 = 0 AND (name IS NULL OR expires < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND) AND {alone} LIMIT {most}
+-- stale: names of tickets that expired a while ago, and of anchors without a ticket.
+SELECT DISTINCT COALESCE(name, entry) FROM {tickets}
+WHERE (name IS NULL OR expires_at < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND) AND {autocommit} LIMIT {most}
 
--- kept: the gates that somebody kept who has not come for them.
-SELECT place FROM {tickets} WHERE turn % 2 = 1 AND since < UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE AND {alone} LIMIT {most}
+-- guard: have a ticket's release end its lease, and not wait for the transaction that
+-- guards it. It does not touch the index queue.
+UPDATE {tickets} FORCE INDEX (seq) SET guards = guards + 1
+WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND id IS NOT NULL AND held = 1 AND {autocommit}
 
--- forget: remove kept gates that nobody has used of late.
-DELETE FROM {tickets} WHERE place IN ({names}) AND turn % 2 = 1 AND since <= UTC_TIMESTAMP(6) - INTERVAL {unused} MICROSECOND AND {alone}
+-- guard_lock: lock the ticket's entry of the index queue, which renewals do not touch, and
+-- not its row: so nothing is read that is not in the index.
+SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND seq = {seq} LOCK IN SHARE MODE
 
--- knock: see to it that a ticket's row is not kept when it is released, and that its release
--- does not wait for its place in line. It does not touch that place.
-UPDATE {tickets} FORCE INDEX (seq) SET knocks = knocks + {guarded}
-WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND held = 1 AND {alone}
+-- tx_find: whether a name has a row to lock.
+SELECT 1 FROM {tx} WHERE name = {name} AND {autocommit}
 
--- guard: lock the place in line, which renewals do not touch.
-SELECT seq FROM {tickets} FORCE INDEX (line) WHERE name = {name} AND seq = {seq} LOCK IN SHARE MODE
+-- tx_make: insert it.
+INSERT IGNORE INTO {tx} (name) SELECT {name} FROM DUAL WHERE {autocommit}
 
--- txseen: whether there is a row to lock for a name.
-SELECT 1 FROM {tx} WHERE name = {name} AND {alone}
-
--- txmake: make it.
-INSERT IGNORE INTO {tx} (name) SELECT {name} FROM DUAL WHERE {alone}
-
--- txtry: lock it now.
+-- tx_try: lock it now.
 SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE NOWAIT
 
--- txenter: lock it, and make it if it is not there. Unlike a query, that leaves no gap locked.
+-- tx_lock: lock it, and insert it if it is missing. Unlike a query, that leaves no gap locked.
 INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
 
--- txany: whether there are any.
-SELECT name FROM {tx} WHERE {alone} LIMIT 1
+-- tx_any: whether there are any.
+SELECT name FROM {tx} WHERE {autocommit} LIMIT 1
 
--- txidle: rows that nobody holds.
+-- tx_idle: lock rows that nobody else locks.
 SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
 
--- txsweep: remove them.
+-- tx_sweep: delete them.
 DELETE FROM {tx} WHERE name IN ({names})
 
--- version: what made the tables.
-SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {alone}
+-- schema: what created the tables.
+SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {autocommit}
 
--- pingslots: change nothing, with the rights to read, insert and update.
-INSERT INTO {slots} ({column}) SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535 AND {alone}
+-- ping_slots: change nothing, with the rights to read, insert and update.
+INSERT INTO {slots} ({column}) SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535 AND {autocommit}
 ON DUPLICATE KEY UPDATE {slots}.{column} = s.{column}
 
--- pingwrite: the same of tickets.
-INSERT INTO {tickets} (place, name, owner, note, shared, permits, held, since, expires)
+-- ping_tickets: the same of tickets.
+INSERT INTO {tickets} (entry, name, owner, note, shared, permits, held, since, expires_at)
 SELECT x'fe', NULL, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {slots} AS s
-WHERE s.{column} > 65535 AND {alone} FOR UPDATE
-ON DUPLICATE KEY UPDATE turn = 1
+WHERE s.{column} > 65535 AND {autocommit} FOR UPDATE
+ON DUPLICATE KEY UPDATE followed = 1
 
--- pingtx: the same of the rows of AcquireTx.
-INSERT INTO {tx} (name) SELECT x.name FROM {tx} AS x WHERE x.name = x'' AND {alone}
+-- ping_tx: the same of the rows of AcquireTx.
+INSERT INTO {tx} (name) SELECT x.name FROM {tx} AS x WHERE x.name = x'' AND {autocommit}
 ON DUPLICATE KEY UPDATE {tx}.name = x.name
 
--- pingdelete: change nothing, with the right to delete.
-DELETE FROM {tickets} WHERE place = x'fd' AND {alone}
+-- ping_delete: change nothing, with the right to delete.
+DELETE FROM {tickets} WHERE entry = x'fd' AND {autocommit}
 
--- pingdeletetx: the same of the rows of AcquireTx.
-DELETE FROM {tx} WHERE name = x'' AND {alone}
-
--- pingepochs: change nothing, with the rights to read and update.
-UPDATE {epochs} SET floor = floor WHERE one = 0 AND {alone}
+-- ping_delete_tx: the same of the rows of AcquireTx.
+DELETE FROM {tx} WHERE name = x'' AND {autocommit}

@@ -4,24 +4,25 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
 // AcquireTx waits until no other transaction holds name, and holds it until tx
-// ends, by commit or rollback. It locks a row that is made for the name; rows
-// that nobody locks are swept away.
+// ends, by commit or rollback. It locks a row that is created for the name; rows
+// that nobody locks are swept.
 //
 // It excludes other AcquireTx of the name with the same prefix in the same
 // database, and nothing else: a lock of Acquire does not see it. Under REPEATABLE
 // READ, these servers' default, call it before tx reads anything: what tx sees is
 // as old as its first query. It waits inside the database, up to
-// innodb_lock_wait_timeout at a time, and then waits on; a ctx that ends meanwhile
-// costs the connection, and so the transaction. A deadlock (1213) has rolled tx back,
-// as any in it would: of transactions that take several names in different orders,
-// and, where pools have no connection left, of ones of several processes that wait
-// for a name that is used for the first time by one that rolls back.
+// innodb_lock_wait_timeout at a time, and then waits on. If ctx ends meanwhile, the
+// connection is lost, and so is the transaction. A deadlock (1213) has rolled tx
+// back, as any in it would. It occurs between transactions that take several names in
+// different orders and, where pools have no connection left, between several processes
+// that wait for a name that is used for the first time by a transaction that rolls back.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	if err := d.acquireTx(ctx, tx, name); err != nil {
 		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
@@ -31,13 +32,13 @@ func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 
 func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	d.sweepLater()
-	if !d.makeRow(ctx, name) {
-		defer d.txLines.enter(ctx, name, txQueueBound)()
-		d.makeRow(ctx, name) // there may be a connection by now
+	if !d.createTxRow(ctx, name) {
+		defer d.txQueues.enter(ctx, name, txWait)()
+		d.createTxRow(ctx, name) // there may be a connection by now
 	}
 	for {
-		_, err := tx.ExecContext(ctx, d.w.render("txenter", values{name: name}))
-		if number(err) != errLockTimeout || ctx.Err() != nil {
+		_, err := tx.ExecContext(ctx, d.w.render("tx_lock", values{name: name}))
+		if code(err) != errLockTimeout || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -55,47 +56,86 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 
 func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	d.sweepLater()
-	if !d.makeRow(ctx, name) {
-		defer d.txLines.enter(ctx, name, txTryBound)() // two who find no row must not both make it
+	if !d.createTxRow(ctx, name) {
+		defer d.txQueues.enter(ctx, name, txTryWait)() // two that find no row must not both create it
 	}
 	v := values{name: name}
-	there, err := found(tx.QueryContext(ctx, d.w.render("txtry", v)))
-	if err == nil && !there { // nobody could make it, or the sweep took it
-		_, err = tx.ExecContext(ctx, d.w.render("txenter", v))
+	rows, err := tx.QueryContext(ctx, d.w.render("tx_try", v))
+	found, err := scanAll(rows, err, scanOne[int])
+	if err == nil && len(found) == 0 { // it was not created, or the sweep has deleted it
+		_, err = tx.ExecContext(ctx, d.w.render("tx_lock", v))
 	}
-	if number(err) == errNowait || number(err) == errLockTimeout {
+	if isOneOf(err, errNowait, errLockTimeout) {
 		return driver.ErrNotAcquired
 	}
 	return err
 }
 
-// makeRow sees to it that the row of a name is there before a transaction locks it: if
-// transactions wait for one that another has made, and that one rolls back, all but one of
-// them are ended by deadlocks. It is done beside the transaction. It reports
-// false where the pool has no connection left for that, or it did not succeed.
-func (d *Driver) makeRow(ctx context.Context, name string) bool {
-	if d.full() {
+// createTxRow creates the row of a name, with another connection, before a transaction
+// locks it: if transactions wait for a row that another one has inserted and rolls back,
+// deadlocks end all but one of them. It reports false where the pool has no connection
+// left for that, or where it did not succeed.
+func (d *Driver) createTxRow(ctx context.Context, name string) bool {
+	if exhausted(d.db.Stats()) { // to wait for a connection may be to wait for oneself
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	v := values{name: name}
-	seen := false
-	err := d.query(ctx, d.w.render("txseen", v), func(*sql.Rows) error {
-		seen = true
-		return nil
-	})
-	if err == nil && !seen {
-		_, err = d.exec(ctx, "txmake", v)
+	found, err := query(ctx, d, d.w.render("tx_find", v), scanOne[int])
+	if err == nil && len(found) == 0 {
+		_, err = d.exec(ctx, "tx_make", v)
 	}
 	return err == nil
 }
 
-// full tells whether all connections of the pool are in use: to wait for one, with a
-// transaction open, may be to wait for oneself.
-func (d *Driver) full() bool {
-	s := d.db.Stats()
-	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
+// How long a transaction waits for others of this process that take the same name. They
+// may wait for a lock of the caller's transaction, which the database can only see when
+// the caller waits there too.
+const (
+	txWait    = 3 * time.Second
+	txTryWait = 100 * time.Millisecond
+)
+
+// txQueues let one transaction of a process at a time lock the row of a name.
+type txQueues struct {
+	mu    sync.Mutex
+	names map[string]*txQueue
+}
+
+type txQueue struct {
+	busy  chan struct{} // of one
+	users int
+}
+
+// enter waits until the name is free in this process, for as long as it may. The caller calls leave.
+func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) (leave func()) {
+	t.mu.Lock()
+	q := t.names[name]
+	if q == nil {
+		q = &txQueue{busy: make(chan struct{}, 1)}
+		t.names[name] = q
+	}
+	q.users++
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	entered := false
+	select {
+	case q.busy <- struct{}{}:
+		entered = true
+	case <-ctx.Done():
+	}
+	return func() {
+		if entered {
+			<-q.busy
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if q.users--; q.users == 0 {
+			delete(t.names, name)
+		}
+	}
 }
 
 // Guard ties tx to a lock that is held under the same prefix, in the same
@@ -104,7 +144,7 @@ func (d *Driver) full() bool {
 // holder, or not at all. An error that wraps driver.ErrLost says that the lock is
 // not held any more: roll back.
 //
-// It locks the ticket's place in line in share mode: renewals go on, a release ends
+// It locks the ticket's entry of an index in share mode: renewals go on, a release ends
 // the lease at once, and the next grant waits for the end of tx. Where all connections
 // of the pool are in use, it has to lock the whole row: then renewals, the release
 // and whoever wants the lock wait for the end of tx, too, and if the lock is not held
@@ -118,9 +158,12 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 },
 ) error {
 	v := values{name: lock.Name(), token: lock.Token()}
-	held, err := d.unkept(ctx, tx, v)
+	held, err := d.markGuarded(ctx, tx, v)
 	if err == nil && held {
-		held, err = found(tx.QueryContext(ctx, d.w.render("guard", v)))
+		var locked []uint64
+		rows, qerr := tx.QueryContext(ctx, d.w.render("guard_lock", v))
+		locked, err = scanAll(rows, qerr, scanOne[uint64])
+		held = len(locked) > 0
 	}
 	if err == nil && !held {
 		err = driver.ErrLost
@@ -131,35 +174,22 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 	return nil
 }
 
-// unkept sees to it that the row of a ticket is not kept for another when it is released:
-// from then on it is this ticket's for as long as it has its place in line, and what
-// releases it changes that place. That is done beside the transaction, which would
-// lock the whole row. Where the pool has no connection left, the transaction does it.
-func (d *Driver) unkept(ctx context.Context, tx *sql.Tx, v values) (held bool, err error) {
-	if !d.full() {
-		beside, cancel := context.WithTimeout(ctx, time.Second)
+// markGuarded marks a ticket as guarded, so that its release does not wait for tx. It
+// uses another connection, because tx would lock the whole row. Where the pool has none
+// left, tx does it.
+func (d *Driver) markGuarded(ctx context.Context, tx *sql.Tx, v values) (held bool, err error) {
+	if !exhausted(d.db.Stats()) {
+		bounded, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if n, err := d.change(beside, "knock", v); err == nil {
+		if n, err := d.change(bounded, "guard", v); err == nil {
 			return n > 0, nil
 		}
 	}
 	v.inTx = true
-	r, err := tx.ExecContext(ctx, d.w.render("knock", v))
+	r, err := tx.ExecContext(ctx, d.w.render("guard", v))
 	if err != nil {
 		return false, err
 	}
 	n, err := r.RowsAffected()
 	return n > 0, err
-}
-
-// found tells whether a query has found anything.
-func found(rows *sql.Rows, err error) (some bool, _ error) {
-	if err != nil {
-		return false, err
-	}
-	err = each(rows, func(*sql.Rows) error {
-		some = true
-		return nil
-	})
-	return some, err
 }

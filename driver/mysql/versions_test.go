@@ -42,7 +42,7 @@ func TestTwoVersions(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		for _, other := range []mysql.Edition{
-			mysql.NewEdition("4", "0123abcd"), mysql.NewEdition(strings.Fields(mysql.Current.String())[0], "0123abcd"),
+			mysql.NewEdition("5", "0123abcd"), mysql.NewEdition(strings.Fields(mysql.Current.String())[0], "0123abcd"),
 		} {
 			_, old, prefix := fresh(t, db)
 			held := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
@@ -57,7 +57,7 @@ func TestTwoVersions(t *testing.T) {
 			must(t, old.Renew(t.Context(), held.Hold(g.Token), time.Minute))
 
 			// As the error says, but that not all programs have ended.
-			for _, s := range []string{"DROP VIEW %s_queues", "DROP TABLE %s_tickets, %[1]s_slots, %[1]s_tx, %[1]s_epochs"} {
+			for _, s := range []string{"DROP VIEW %s_queues", "DROP TABLE %s_tickets, %[1]s_slots, %[1]s_tx"} {
 				_, err = db.ExecContext(t.Context(), fmt.Sprintf(s, prefix))
 				must(t, err)
 			}
@@ -74,28 +74,59 @@ func TestTwoVersions(t *testing.T) {
 	})
 }
 
-// Programs of the version before have statements with a column that is not there.
+// Programs of version 3, which have statements with a column that is not there, are refused,
+// and so is this one on tables of that version.
 func TestVersionBefore(t *testing.T) {
 	srv := testbed.SharedMariaDB(t)
 	db := connect(t, srv, "")
+	const version, column = "3 (9cfbf3ba)", "slot3_9cfbf3ba"
 	_, d, prefix := fresh(t, db)
 	must(t, d.Ping(t.Context()))
-	_, err := db.ExecContext(t.Context(), "SELECT slot FROM "+prefix+"_slots WHERE slot = 1")
+	_, err := db.ExecContext(t.Context(), fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = 1", column, prefix))
 	if err == nil || !strings.Contains(err.Error(), "1054") {
-		t.Errorf("a statement of version 2: %v", err)
+		t.Errorf("a statement of version 3: %v", err)
 	}
-	for _, s := range []string{"_tickets COMMENT 'locker: tickets, schema 2'", "_slots CHANGE " + mysql.SlotColumn + " slot SMALLINT UNSIGNED NOT NULL"} {
+	for _, s := range []string{
+		"_tickets COMMENT 'locker: tickets, schema " + version + "'",
+		"_slots CHANGE " + mysql.SlotColumn + " " + column + " SMALLINT UNSIGNED NOT NULL",
+	} {
 		_, err = db.ExecContext(t.Context(), "ALTER TABLE "+prefix+s)
 		must(t, err)
 	}
 	_, now := join(t, db, prefix)
-	refusedBy(t, now, "schema version 2,", mysql.Current.String())
+	refusedBy(t, now, "schema version "+version, mysql.Current.String(), prefix+"_epochs")
+}
+
+// Tokens grow over the change from version 3, whose tokens were the clock in milliseconds times 2^20, and more.
+func TestTokensGrowOverVersion3(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		old := uint64(time.Now().UnixMilli())<<20 + 1 //nolint:gosec // after 1970
+		time.Sleep(2 * time.Millisecond)
+		l, _, _ := fresh(t, connect(t, srv, ""))
+		k := take(t, l, "a")
+		if k.Token() <= old {
+			t.Errorf("token %d after %d", k.Token(), old)
+		}
+		must(t, k.Release(t.Context()))
+	})
+}
+
+func TestEarlierLayout(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, _, prefix := fresh(t, db)
+		_, err := db.ExecContext(t.Context(), "CREATE TABLE "+prefix+"_tickets (place VARBINARY(512) PRIMARY KEY, token BIGINT)")
+		must(t, err)
+		if _, err := l.Acquire(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "before 2") {
+			t.Errorf("on tables of an earlier layout: %v", err)
+		}
+	})
 }
 
 // Whoever changes a statement decides here whether programs with the former one may run beside it. If not, the
 // version is to be raised; in any case the hash, which is in the error of this test.
 func TestStatementsOfThisVersion(t *testing.T) {
-	const version, hash = "3", "3beb7212"
+	const version, hash = "4", "002554c8"
 	if now := strings.Fields(mysql.Current.String())[0]; now != version || sqlline.Hash(mysql.StatementsText) != hash {
 		t.Errorf("version %s of the tables is used by statements with the hash %s, want version %s and %s",
 			now, sqlline.Hash(mysql.StatementsText), version, hash)

@@ -17,8 +17,8 @@ import (
 //go:embed statements.sql
 var statementsText string
 
-// slots is how many rows order the numbers of all names. Every client of one
-// database has to agree on it, and on slotOf.
+// slots is how many rows order the tokens of all names. All clients of a database
+// have to agree on it, and on slotOf.
 const slots = 256
 
 // slotOf is the slot of a name: FNV-1a, 64 bits.
@@ -28,24 +28,24 @@ func slotOf(name string) uint64 {
 	return h.Sum64() % slots
 }
 
-// A number is that of a row and its turn in it.
+// A token is the number of a row, and how many tickets the row had before.
 const turns = 1 << 20
 
-func seqOf(token uint64) uint64  { return token / turns }
-func turnOf(token uint64) uint64 { return token % turns }
+func seqOf(token uint64) uint64 { return token / turns }
 
-// A statement is text with holes: parts[0] hole[0] parts[1] …
-type statement struct {
-	parts []string
-	holes []string
-}
+// thisServer identifies the start of a server: its server_id, and when it was started,
+// in seconds, which UUID_SHORT has in the bits above the lowest 24.
+const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
+
+// autocommitOn is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
+const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
 
 // wire has the statements for one set of tables.
 type wire struct {
 	edition edition
 	prefix  string
 
-	tickets, slots, tx, epochs, queues string // quoted
+	tickets, slots, tx, queues string // quoted
 
 	statements map[string]statement
 }
@@ -59,83 +59,58 @@ func newWire(e edition, prefix string) (*wire, error) {
 	quoted := func(name string) string { return "`" + prefix + "_" + name + "`" }
 	w := &wire{
 		edition: e, prefix: prefix,
-		tickets: quoted("tickets"), slots: quoted("slots"), tx: quoted("tx"), epochs: quoted("epochs"), queues: quoted("queues"),
+		tickets: quoted("tickets"), slots: quoted("slots"), tx: quoted("tx"), queues: quoted("queues"),
 		statements: make(map[string]statement),
 	}
 	for _, block := range strings.Split(statementsText, "\n\n")[1:] {
-		block = strings.TrimPrefix(strings.TrimSpace(block), "-- ")
-		name, _, _ := strings.Cut(block, ":")
-		w.statements[name] = cut(w.tables(withoutComments(block)))
+		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(block), "-- "), ":")
+		w.statements[name] = parse(w.tables(withoutComments(block)))
 	}
 	return w, nil
 }
 
 func withoutComments(block string) string {
-	lines := strings.Split(block, "\n")[1:] // the first is a comment's
-	kept := lines[:0]
-	for _, l := range lines {
-		if !strings.HasPrefix(l, "--") {
-			kept = append(kept, strings.TrimSpace(l))
+	var text []string
+	for line := range strings.SplitSeq(strings.TrimSpace(block), "\n") {
+		if !strings.HasPrefix(line, "--") {
+			text = append(text, strings.TrimSpace(line))
 		}
 	}
-	return strings.Join(kept, " ")
+	return strings.Join(text, " ")
 }
 
-// tables puts in the names of tables and columns.
-func (w *wire) tables(s string) string {
-	s = strings.ReplaceAll(s, "{ours}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)")
-	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{epochs}", w.epochs, "{queues}", w.queues,
-		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(s)
+// tables replaces what is the same in all requests.
+func (w *wire) tables(text string) string {
+	text = strings.NewReplacer(
+		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
+		"{here}", "("+thisServer+") = {start}", "{server}", thisServer,
+	).Replace(text)
+	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{queues}", w.queues,
+		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
 }
 
-func cut(text string) (s statement) {
+// A statement is text with holes: parts[0] holes[0] parts[1] …
+type statement struct {
+	parts []string
+	holes []hole
+}
+
+func parse(text string) (s statement) {
 	for {
 		before, rest, ok := strings.Cut(text, "{")
 		s.parts = append(s.parts, before)
 		if !ok {
 			return s
 		}
-		hole, after, _ := strings.Cut(rest, "}")
-		s.holes = append(s.holes, hole)
+		name, after, _ := strings.Cut(rest, "}")
+		fill, ok := holes[name]
+		if !ok {
+			panic("mysql: no value " + name)
+		}
+		s.holes = append(s.holes, fill)
 		text = after
 	}
 }
-
-// values fill the holes of a statement.
-type values struct {
-	name, id    string
-	owner, note string
-	shared      bool
-	permits     int
-	knock       bool
-	ttl, life   time.Duration
-	unused      time.Duration
-	token       uint64
-	tokens      []uint64
-	ids, names  []string
-	key, most   int
-	deadline    time.Time // by the database's clock
-	until       time.Time // the deadline by this process's clock
-	server      uint64    // the start of the server that the statement is meant for
-	floor       uint64
-	inTx        bool // it is sent in a transaction that was begun
-}
-
-func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
-
-// gateIdle is how long a gate that nobody stands at is left alone before the
-// sweep looks at it.
-const gateIdle = 10 * time.Second
-
-// guards is what a Guard adds to the knocks of a ticket.
-const guards = 1 << 32
-
-// thisServer is the start of a server: its server_id, and when it was started, in seconds. UUID_SHORT
-// has the latter in the bits above the lowest 24.
-const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
-
-// alone is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
-const alone = "18446744073709551615 + (1 - @@autocommit)"
 
 func (w *wire) render(name string, v values) string {
 	s, ok := w.statements[name]
@@ -143,87 +118,73 @@ func (w *wire) render(name string, v values) string {
 		panic("mysql: no statement " + name)
 	}
 	b := make([]byte, 0, 1024)
-	for i, hole := range s.holes {
-		b = append(b, s.parts[i]...)
-		b = v.fill(b, hole)
+	for i, fill := range s.holes {
+		b = fill(append(b, s.parts[i]...), &v)
 	}
 	return string(append(b, s.parts[len(s.holes)]...))
 }
 
-func (v *values) fill(b []byte, hole string) []byte {
-	switch hole {
-	case "name":
-		return literal(b, v.name)
-	case "seat":
-		return literal(b, "\xff"+v.id)
-	case "id":
-		return literal(b, v.id)
-	case "owner":
-		return literal(b, v.owner)
-	case "note":
-		return literal(b, v.note)
-	case "slot":
-		return strconv.AppendUint(b, slotOf(v.name), 10)
-	case "shared":
-		if v.shared {
-			return append(b, '1')
-		}
-		return append(b, '0')
-	case "permits":
-		return strconv.AppendInt(b, int64(v.permits), 10)
-	case "ttl":
-		return micros(b, v.ttl)
-	case "life":
-		return micros(b, v.life)
-	case "idle":
-		return micros(b, gateIdle)
-	case "seq":
-		return strconv.AppendUint(b, seqOf(v.token), 10)
-	case "next":
-		return strconv.AppendUint(b, turnOf(v.token)+1, 10)
-	case "token":
-		return strconv.AppendUint(b, v.token, 10)
-	case "seqs":
-		return list(b, v.tokens, func(b []byte, t uint64) []byte { return strconv.AppendUint(b, seqOf(t), 10) })
-	case "knock":
-		if v.knock {
-			return append(b, '1')
-		}
-		return append(b, '0')
-	case "guarded":
-		return strconv.AppendInt(b, guards, 10)
-	case "alone":
+// values fill the holes of a statement.
+type values struct {
+	name, id      string
+	owner, note   string
+	shared        bool
+	permits       int
+	follow        bool // a ticket will be queued behind the anchor
+	ttl, liveness time.Duration
+	token         uint64
+	tokens        []uint64
+	ids, names    []string
+	key, most     int
+	deadline      time.Time // when the statement has to have arrived, by this process's clock
+	ahead         time.Duration
+	start         uint64 // of the server that the statement is meant for
+	inTx          bool   // the session is in a transaction
+}
+
+func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
+
+// A hole appends a value.
+type hole func(b []byte, v *values) []byte
+
+var holes = map[string]hole{
+	"name":     func(b []byte, v *values) []byte { return literal(b, v.name) },
+	"entry":    func(b []byte, v *values) []byte { return literal(b, "\xff"+v.id) },
+	"raised":   func(b []byte, v *values) []byte { return literal(b, "\xfe"+v.id) },
+	"id":       func(b []byte, v *values) []byte { return literal(b, v.id) },
+	"owner":    func(b []byte, v *values) []byte { return literal(b, v.owner) },
+	"note":     func(b []byte, v *values) []byte { return literal(b, v.note) },
+	"shared":   func(b []byte, v *values) []byte { return bit(b, v.shared) },
+	"permits":  func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.permits), 10) },
+	"limit":    func(b []byte, v *values) []byte { return strconv.AppendInt(b, v.limit(), 10) },
+	"follow":   func(b []byte, v *values) []byte { return bit(b, v.follow) },
+	"slot":     func(b []byte, v *values) []byte { return strconv.AppendUint(b, slotOf(v.name), 10) },
+	"ttl":      func(b []byte, v *values) []byte { return micros(b, v.ttl) },
+	"liveness": func(b []byte, v *values) []byte { return micros(b, v.liveness) },
+	"token":    func(b []byte, v *values) []byte { return number(b, v.token) },
+	"seq":      func(b []byte, v *values) []byte { return number(b, seqOf(v.token)) },
+	"seqs": func(b []byte, v *values) []byte {
+		return list(b, v.tokens, func(b []byte, t uint64) []byte { return number(b, seqOf(t)) })
+	},
+	"idle":  func(b []byte, _ *values) []byte { return micros(b, idleFor) },
+	"ids":   func(b []byte, v *values) []byte { return list(b, v.ids, literal) },
+	"names": func(b []byte, v *values) []byte { return list(b, v.names, literal) },
+	"key":   func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.key), 10) },
+	"most":  func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.most), 10) },
+	"start": func(b []byte, v *values) []byte { return number(b, v.start) },
+	"deadline": func(b []byte, v *values) []byte {
+		return v.deadline.Add(v.ahead).UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
+	},
+	"autocommit": func(b []byte, v *values) []byte {
 		if v.inTx {
 			return append(b, '1')
 		}
-		return append(b, alone...)
-	case "server":
-		return append(b, thisServer...)
-	case "here":
-		b = append(b, "("+thisServer+") = "...)
-		return strconv.AppendUint(b, v.server, 10)
-	case "floor":
-		return strconv.AppendUint(b, v.floor, 10)
-	case "room":
-		return strconv.AppendInt(b, v.room(), 10)
-	case "unused":
-		return micros(b, v.unused)
-	case "ids":
-		return list(b, v.ids, literal)
-	case "names":
-		return list(b, v.names, literal)
-	case "deadline":
-		return v.deadline.UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
-	case "key":
-		return strconv.AppendInt(b, int64(v.key), 10)
-	case "most":
-		return strconv.AppendInt(b, int64(v.most), 10)
-	}
-	panic("mysql: no value " + hole)
+		return append(b, autocommitOn...)
+	},
 }
 
-// room is how many tickets there may be at once, this one among them.
-func (v *values) room() int64 {
+// limit is how many tickets may be granted at once, this one among them.
+func (v *values) limit() int64 {
 	switch {
 	case !v.shared:
 		return 1
@@ -240,7 +201,16 @@ func literal(b []byte, s string) []byte {
 	return append(b, '\'')
 }
 
+func number(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }
+
 func micros(b []byte, d time.Duration) []byte { return strconv.AppendInt(b, sqlline.Micros(d), 10) }
+
+func bit(b []byte, set bool) []byte {
+	if set {
+		return append(b, '1')
+	}
+	return append(b, '0')
+}
 
 func list[T any](b []byte, all []T, one func([]byte, T) []byte) []byte {
 	for i, x := range all {

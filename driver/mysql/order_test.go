@@ -94,23 +94,23 @@ func TestSchemaForbidsTwoHolders(t *testing.T) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
 		k := take(t, l, "a")
-		_, err := db.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tickets (place, name, id, owner, note, shared, permits, held, since, expires) "+
+		_, err := db.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tickets (entry, name, id, owner, note, shared, permits, held, since, expires_at) "+
 			"VALUES (x'ff31', 'a', '1', '', '', 0, 0, 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))")
 		var e *gomysql.MySQLError
-		if !errors.As(err, &e) || e.Number != 1062 || !strings.Contains(e.Message, "sole") {
+		if !errors.As(err, &e) || e.Number != 1062 || !strings.Contains(e.Message, "holder") {
 			t.Errorf("a second exclusive holder, by hand: %v", err)
 		}
 		must(t, k.Release(t.Context()))
 	})
 }
 
-// Two tickets of a name must not be numbered in one order and become visible in the
-// other: while somebody who takes one has not committed, nobody else takes one.
-func TestNumbersBecomeVisibleInOrder(t *testing.T) {
+// Two tickets of a name must not get their tokens in one order and become visible in the
+// other: while the insertion of one is not committed, no other is inserted.
+func TestTokensBecomeVisibleInOrder(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
-		k := take(t, l, "held") // a gate, to queue behind
+		k := take(t, l, "held") // an anchor, to be queued behind
 		for _, name := range []string{"free", "held"} {
 			want := 0
 			ctx, cancel := context.WithCancel(t.Context())
@@ -121,7 +121,7 @@ func TestNumbersBecomeVisibleInOrder(t *testing.T) {
 					_ = k.Release(context.Background())
 				}
 			}
-			if name == "held" { // somebody here waits, so that others queue without knocking
+			if name == "held" { // somebody here waits, so that others are queued at once
 				want = 2
 				group.Go(func() { wait(new(atomic.Bool)) })
 				time.Sleep(300 * time.Millisecond)
@@ -134,10 +134,10 @@ func TestNumbersBecomeVisibleInOrder(t *testing.T) {
 			var taken atomic.Bool
 			group.Go(func() { wait(&taken) })
 			time.Sleep(300 * time.Millisecond)
-			line, err := l.Inspect(t.Context(), name)
+			queue, err := l.Inspect(t.Context(), name)
 			must(t, err)
-			if len(line.Tickets) != want || taken.Load() {
-				t.Errorf("%s: the line is %+v while the slot is locked, want %d", name, line.Tickets, want)
+			if len(queue.Tickets) != want || taken.Load() {
+				t.Errorf("%s: the queue is %+v while the slot is locked, want %d", name, queue.Tickets, want)
 			}
 			must(t, tx.Rollback())
 			cancel()
@@ -161,9 +161,9 @@ func TestLateRenewal(t *testing.T) {
 	})
 }
 
-// A ticket gets its number when it has its slot, not while it waits for it: what is
-// numbered meanwhile is lower.
-func TestNumbersAreTakenUnderTheSlot(t *testing.T) {
+// A ticket gets its token when it has locked its slot, not while it waits for it: those
+// inserted meanwhile have lower ones.
+func TestTokensAreGivenUnderTheSlot(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
@@ -171,9 +171,9 @@ func TestNumbersAreTakenUnderTheSlot(t *testing.T) {
 		tx, err := db.BeginTx(t.Context(), nil)
 		must(t, err)
 		defer func() { _ = tx.Rollback() }()
-		var number int
+		var slot int
 		must(t, tx.QueryRowContext(t.Context(), fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = %[3]d FOR UPDATE",
-			mysql.SlotColumn, prefix, mysql.SlotOf("late"))).Scan(&number))
+			mysql.SlotColumn, prefix, mysql.SlotOf("late"))).Scan(&slot))
 		late := make(chan uint64, 1)
 		var group sync.WaitGroup
 		defer group.Wait()
@@ -192,7 +192,7 @@ func TestNumbersAreTakenUnderTheSlot(t *testing.T) {
 		must(t, k.Release(t.Context()))
 		must(t, tx.Rollback())
 		if token := <-late; token <= k.Token() {
-			t.Errorf("number %d was taken before the slot was: %d is of a ticket taken meanwhile", token, k.Token())
+			t.Errorf("token %d was given before the slot was locked: %d is of a ticket inserted meanwhile", token, k.Token())
 		}
 	})
 }

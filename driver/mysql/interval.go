@@ -1,0 +1,92 @@
+package mysql
+
+import "time"
+
+// The poll interval. A queue that moved a moment ago is likely to move again soon, so the
+// next waiter polls after an eighth of the time since the queue moved: it is granted at
+// most that much later than at once. A waiter further behind polls less often, the
+// further behind the less, so that what a grant costs all waiters together grows with
+// the logarithm of their number.
+const (
+	pollShare = 8
+	pollLeast = 500 * time.Microsecond
+	pollMost  = 50 * time.Millisecond // of the next waiters
+	pollFar   = 75 * time.Millisecond // of the others: they may become the next all at once
+	pollEarly = 4                     // in this last part of its interval a queue is polled with others
+)
+
+// pollAgain takes note of what was read of a queue, and returns when to poll it again.
+// With the poller's mu held.
+func (q *watched) pollAgain(r *poll, now time.Time) (due time.Time) {
+	head := uint64(len(r.rows))
+	for _, t := range r.rows {
+		head = head*1099511628211 + t.token
+	}
+	if q.head != head {
+		q.head, q.movedAt = head, now
+	}
+	q.speed.note(r.rows, now)
+	times, ahead := r.distance()
+	q.interval = min(time.Duration(times)*max(now.Sub(q.movedAt)/pollShare, pollLeast), pollMost)
+	if ahead > 0 {
+		q.interval = max(q.interval, min(q.speed.interval(ahead), pollFar)) // those ahead see to it that the queue moves
+		return now.Add(q.interval)
+	}
+	for _, t := range r.rows {
+		if t.left > 0 {
+			q.interval = min(q.interval, max(t.left, pollLeast)) // then it is to be reaped, if it is not renewed
+		}
+	}
+	return now.Add(q.interval)
+}
+
+// distance returns by how many times the interval is longer where others are between the
+// first waiter and the holder, which need not see every release; and how far, in tokens, the
+// waiter is behind the last ticket that was read. 0: it was read.
+func (q *poll) distance() (times int, ahead uint64) {
+	if len(q.first) == 0 || len(q.rows) == 0 {
+		return 1, 0
+	}
+	w := q.first[0]
+	if w.shared && w.permits == 0 {
+		return 1, 0 // all readers are granted at once
+	}
+	if last := q.rows[len(q.rows)-1].token; w.token > last {
+		return headLeast + 1, w.token - last
+	}
+	if w.shared {
+		return 1, 0
+	}
+	for i, t := range q.rows[:min(headLeast, len(q.rows))] {
+		if t.token >= w.token {
+			return max(i, 1), 0
+		}
+	}
+	return headLeast, 0
+}
+
+// A speed is how fast a queue moves, measured in tokens, which are the further apart the
+// more other queues are in use.
+type speed struct {
+	last uint64    // the token of the last ticket that was read
+	at   time.Time // when it was first read
+	each float64   // nanoseconds for a token
+}
+
+func (s *speed) note(rows []row, now time.Time) {
+	if len(rows) == 0 {
+		return
+	}
+	last := rows[len(rows)-1].token
+	if s.last > 0 && last > s.last {
+		s.each = float64(now.Sub(s.at)) / float64(last-s.last)
+	}
+	if last > s.last {
+		s.last, s.at = last, now
+	}
+}
+
+// interval is two thirds of the time in which the queue, at its speed, moves so far.
+func (s *speed) interval(tokens uint64) time.Duration {
+	return time.Duration(min(float64(tokens)*s.each*2/3, float64(pollFar)))
+}

@@ -1,0 +1,173 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// Tickets of all kinds, of two processes, are granted one after the other, and tokens grow.
+func TestKindsInTurn(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		a, _, prefix := fresh(t, connect(t, srv, ""))
+		b, _ := join(t, connect(t, srv, "?clientFoundRows=true"), prefix)
+		last := cycle(t, a, "a")
+		for i, opts := range [][]locker.Option{nil, {locker.WithOwner("somebody"), locker.WithNote("else")}, {locker.Shared()}, {locker.Limit(2)}, nil} {
+			for _, l := range []*locker.Client{a, b} {
+				k, err := l.TryAcquire(t.Context(), "a", opts...)
+				must(t, err)
+				if k.Token() <= last {
+					t.Errorf("%d: token %d after %d", i, k.Token(), last)
+				}
+				last = k.Token()
+				queue, err := a.Inspect(t.Context(), "a")
+				must(t, err)
+				if len(queue.Tickets) != 1 || queue.Tickets[0].Token != last || queue.Tickets[0].Owner != k.Owner() || queue.Tickets[0].Shared != (i == 2 || i == 3) {
+					t.Errorf("%d: %q holds %d, and the queue is %+v", i, k.Owner(), last, queue.Tickets)
+				}
+				if i < 2 || i == 4 {
+					if k, err := a.TryAcquire(t.Context(), "a", locker.WithOwner("x")); !errors.Is(err, locker.ErrNotAcquired) {
+						t.Errorf("%d: two hold a: %v, %v", i, k, err)
+					}
+				}
+				must(t, k.Release(t.Context()))
+			}
+		}
+	})
+}
+
+// A ticket that was released is neither renewed nor released again, and cannot be broken.
+func TestReleasedTicketIsGone(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		l, d, _ := fresh(t, connect(t, srv, "?clientFoundRows=true"))
+		cycle(t, l, "a")
+		r := driver.Request{Name: "a", ID: "late-1", TTL: time.Minute}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		h := r.Hold(g.Token)
+		must(t, d.Release(t.Context(), h))
+		for _, h := range []driver.Hold{h, r.Hold(0)} {
+			if err := d.Renew(t.Context(), h, time.Minute); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("a renewal after the release: %v", err)
+			}
+			if err := d.Release(t.Context(), h); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("a second release: %v", err)
+			}
+		}
+		if err := d.Break(t.Context(), "a", g.Token); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("a break after the release: %v", err)
+		}
+		must(t, take(t, l, "a").Release(t.Context()))
+	})
+}
+
+// An insertion whose caller has gone leaves no ticket, be it executed before the release
+// that undoes it or after.
+func TestReleaseDuringAnInsertion(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		direct, d, prefix := fresh(t, db)
+		must(t, take(t, direct, "a").Release(t.Context()))
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		lockRow(t, tx, fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = %[3]d FOR UPDATE", mysql.SlotColumn, prefix, mysql.SlotOf("a")))
+		r := driver.Request{Name: "a", ID: "gone-1", TTL: time.Minute, Wait: true}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if _, err := d.Acquire(ctx, r); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("acquired while the slot is locked: %v", err)
+		}
+		var group sync.WaitGroup
+		group.Go(func() {
+			if err := ignoreLost(removeTicket(t.Context(), d, r.Hold(0))); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(100 * time.Millisecond) // both wait for the slot
+		must(t, tx.Commit())
+		begun := time.Now()
+		must(t, take(t, direct, "a").Release(t.Context()))
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("what nobody holds was granted after %v", took)
+		}
+		group.Wait()
+		if n := d.Known(); n != 0 {
+			t.Errorf("%d tickets are remembered", n)
+		}
+	})
+}
+
+// An answer that is lost, of each statement of a cycle, costs neither a ticket nor a lock.
+func TestLostAnswers(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		d, direct, proxy := onProxy(t, srv)
+		l := locker.New(d)
+		tokens := map[string]uint64{"idle": cycle(t, l, "idle")} // the last, by name
+		for i, statement := range []string{"INSERT INTO", "SET turn = turn + 1", "SET id = NULL", "DELETE FROM"} {
+			name := "idle"
+			if i%3 == 0 {
+				name = statement // is new, so its anchor is inserted and deleted
+			}
+			lost := proxy.LoseReply(statement)
+			k := take(t, l, name)
+			if k.Token() <= tokens[name] {
+				t.Errorf("token %d after %d", k.Token(), tokens[name])
+			}
+			queue, err := direct.Inspect(t.Context(), name)
+			must(t, err)
+			if len(queue) != 1 || queue[0].Token != k.Token() {
+				t.Errorf("%d is held, and the queue is %+v", k.Token(), queue)
+			}
+			must(t, k.Release(t.Context()))
+			<-lost
+			r := request("other"+fmt.Sprint(i), false)
+			r.Name = name
+			g, err := direct.Acquire(t.Context(), r)
+			must(t, err)
+			must(t, direct.Release(t.Context(), r.Hold(g.Token)))
+			if g.Token <= k.Token() {
+				t.Errorf("token %d after %d", g.Token, k.Token())
+			}
+			tokens["idle"] = cycle(t, l, "idle")
+		}
+	})
+}
+
+// Nothing is remembered of tickets that are gone, however they went.
+func TestNothingIsRemembered(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, d, prefix := fresh(t, db)
+		k := take(t, l, "a")
+		var group sync.WaitGroup
+		for i := range 20 {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Millisecond)
+				defer cancel()
+				if k, err := l.Acquire(ctx, "a"); err == nil {
+					t.Errorf("acquired %d", k.Token())
+				}
+				if k, err := l.TryAcquire(t.Context(), "a"); err == nil {
+					t.Errorf("acquired %d", k.Token())
+				}
+			})
+		}
+		group.Wait()
+		must(t, k.Release(t.Context()))
+		must(t, take(t, l, "a").Release(t.Context()))
+		for deadline := time.Now().Add(10 * time.Second); d.Known() > 0 || count(t, db, prefix+"_tickets") > 0; time.Sleep(20 * time.Millisecond) {
+			must(t, d.Sweep(t.Context())) // deletes the anchor that is left idle
+			if time.Now().After(deadline) {
+				t.Fatalf("%d tickets are remembered, and %d rows are left", d.Known(), count(t, db, prefix+"_tickets"))
+			}
+		}
+	})
+}
