@@ -69,6 +69,7 @@ func TestIdleAnchorIsNotTakenAfterAFailover(t *testing.T) {
 	lost := cycle(t, other, "a")
 	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
 	p.serve(p.replica)
+	must(t, take(t, l, "b").Release(t.Context())) // now it knows the replica
 	for range 3 {
 		if token := cycle(t, l, "a"); token <= lost {
 			t.Errorf("token %d after %d", token, lost)

@@ -123,6 +123,7 @@ func TestGuardOfALostLock(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, d, _ := fresh(t, db)
+		cycle(t, l, "g") // its anchor is left idle
 		k := take(t, l, "g")
 		must(t, k.Release(t.Context()))
 		tx, err := db.BeginTx(t.Context(), nil)
