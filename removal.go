@@ -14,8 +14,10 @@ import (
 const removeBound = time.Second
 
 // The request for a ticket that was given up may still be on its way to the store.
-// So an orphan that is not there is checked again, each time this much later.
-var orphanChecks = [...]time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second}
+// So an orphan that is not there is checked again, each time this much later: soon,
+// since a release often overtakes a request by milliseconds, and then for as long
+// as a network may keep one.
+var orphanChecks = [...]time.Duration{200 * time.Millisecond, 3 * time.Second, 7 * time.Second, 20 * time.Second}
 
 // removals are the tickets that nobody wants any more and that the store may
 // still have: the release was not answered, the acquisition was given up, or the

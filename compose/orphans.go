@@ -12,7 +12,7 @@ import (
 
 // A request that was given up may still be on its way to the store, so a ticket that
 // is not there is looked for again, this long after each other look.
-var orphanLooks = [...]time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second}
+var orphanLooks = [...]time.Duration{200 * time.Millisecond, 3 * time.Second, 7 * time.Second, 20 * time.Second}
 
 // orphanBound bounds one request for the removal of an orphan.
 const orphanBound = time.Second
