@@ -145,23 +145,21 @@ func TestHandOffAfterALongWait(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				last, _ := join(t, db, prefix)
-				granted := make(chan time.Time, 1)
+				granted := make(chan struct{})
 				others.Go(func() {
 					k, err := last.Acquire(t.Context(), name)
+					close(granted)
 					if err != nil {
 						t.Error(err)
-						granted <- time.Time{}
 						return
 					}
-					granted <- time.Now()
 					_ = k.Release(context.Background())
 				})
 				time.Sleep(patient + time.Duration(i)*37*time.Millisecond)
 				cancel()
 				time.Sleep(20 * time.Millisecond)
 				_ = k.Release(t.Context())
-				released := time.Now()
-				took := (<-granted).Sub(released)
+				took := testbed.Elapsed(func() { <-granted })
 				others.Wait()
 				mu.Lock()
 				worst = max(worst, took)
