@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // Defaults and bounds.
 const (
 	DefaultPrefix   = "locker"
-	DefaultLiveness = sqlline.DefaultLiveness
+	DefaultLiveness = sqlqueue.DefaultLiveness
 
 	closeBound = 100 * time.Millisecond // for the requests of Close
 	crashSlack = 500 * time.Millisecond // the poller's longest interval, and a few commits
@@ -59,7 +59,7 @@ func newOptions(opts []Option) (options, error) {
 			opt(&o)
 		}
 	}
-	return o, sqlline.CheckLiveness(o.liveness)
+	return o, sqlqueue.CheckLiveness(o.liveness)
 }
 
 // Driver takes tickets in a MySQL or MariaDB database. See the package comment.
@@ -149,7 +149,7 @@ func (d *Driver) String() string {
 
 // Bounds implements driver.Bounder.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
-	return driver.Bounds{MinTTL: sqlline.MinTTL, Crash: ttl + crashSlack, Liveness: d.opts.liveness + crashSlack}
+	return driver.Bounds{MinTTL: sqlqueue.MinTTL, Crash: ttl + crashSlack, Liveness: d.opts.liveness + crashSlack}
 }
 
 // Close implements driver.Driver.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline/sqltest"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue/sqltest"
 	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )

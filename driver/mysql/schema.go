@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 //go:embed schema.sql
@@ -20,7 +20,7 @@ type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables,
 // and of the statements if programs with the old ones must not run beside the new.
-var current = edition{"4", sqlline.Hash(schemaText)}
+var current = edition{"4", sqlqueue.Hash(schemaText)}
 
 func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
 
@@ -61,7 +61,7 @@ func (w *wire) schema() string {
 
 // shown is the bytes of a column as text that people may be shown.
 func shown(column string) string {
-	return "IF(LOWER(HEX(" + column + ")) REGEXP '" + sqlline.Shown("0x") + "', CONVERT(" + column + " USING utf8mb4), " +
+	return "IF(LOWER(HEX(" + column + ")) REGEXP '" + sqlqueue.Shown("0x") + "', CONVERT(" + column + " USING utf8mb4), " +
 		"CONVERT(CONCAT('0x', LOWER(HEX(" + column + "))) USING utf8mb4))"
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -127,9 +127,9 @@ func TestEarlierLayout(t *testing.T) {
 // version is to be raised; in any case the hash, which is in the error of this test.
 func TestStatementsOfThisVersion(t *testing.T) {
 	const version, hash = "4", "002554c8"
-	if now := strings.Fields(mysql.Current.String())[0]; now != version || sqlline.Hash(mysql.StatementsText) != hash {
+	if now := strings.Fields(mysql.Current.String())[0]; now != version || sqlqueue.Hash(mysql.StatementsText) != hash {
 		t.Errorf("version %s of the tables is used by statements with the hash %s, want version %s and %s",
-			now, sqlline.Hash(mysql.StatementsText), version, hash)
+			now, sqlqueue.Hash(mysql.StatementsText), version, hash)
 	}
 }
 

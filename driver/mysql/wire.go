@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 //go:embed statements.sql
@@ -203,7 +203,7 @@ func literal(b []byte, s string) []byte {
 
 func number(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }
 
-func micros(b []byte, d time.Duration) []byte { return strconv.AppendInt(b, sqlline.Micros(d), 10) }
+func micros(b []byte, d time.Duration) []byte { return strconv.AppendInt(b, sqlqueue.Micros(d), 10) }
 
 func bit(b []byte, set bool) []byte {
 	if set {

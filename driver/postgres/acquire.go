@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // Acquire implements driver.Driver.
@@ -51,7 +51,7 @@ func (d *Driver) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 		answer, err := repeat(ctx, d, true, func() (string, error) {
 			sent = time.Time{}
 			answer, err := d.call(ctx, &sent, d.w.acquire, []byte(r.Name), r.ID, w.process, r.Shared, permits(r),
-				sqlline.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note), d.clock.deadline(ctx))
+				sqlqueue.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note), d.clock.deadline(ctx))
 			unanswered = unanswered || err != nil && !sent.IsZero() && !refused(err)
 			return answer, err
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // Driver takes tickets in a PostgreSQL database. See the package comment.
@@ -60,7 +60,7 @@ var (
 const (
 	DefaultPrefix   = "locker"
 	DefaultSchema   = "public"
-	DefaultLiveness = sqlline.DefaultLiveness
+	DefaultLiveness = sqlqueue.DefaultLiveness
 )
 
 // An Option changes a Driver. A nil Option does nothing.
@@ -107,7 +107,7 @@ func newOptions(opts []Option) (options, *wire, error) {
 			opt(&o)
 		}
 	}
-	if err := sqlline.CheckLiveness(o.liveness); err != nil {
+	if err := sqlqueue.CheckLiveness(o.liveness); err != nil {
 		return o, nil, err
 	}
 	w, err := newWire(current, o.schema, o.prefix)
@@ -164,7 +164,7 @@ const slack = 500 * time.Millisecond
 // Bounds implements driver.Bounder. Waiters expire after their last heartbeat, and somebody looks.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
-		MinTTL: sqlline.MinTTL, Crash: ttl + slack,
+		MinTTL: sqlqueue.MinTTL, Crash: ttl + slack,
 		Liveness: d.opts.liveness + d.heartbeatEvery() + slack,
 	}
 }

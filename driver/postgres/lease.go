@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // Renew implements driver.Driver.
@@ -37,7 +37,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		errs          = make([]error, len(rs))
 	)
 	for i, r := range rs {
-		names[i], ids[i], ttls[i] = []byte(r.Name), r.ID, sqlline.Micros(r.TTL)
+		names[i], ids[i], ttls[i] = []byte(r.Name), r.ID, sqlqueue.Micros(r.TTL)
 		slots[i], tokens[i] = slot(r.Hold), int64(r.Token) //nolint:gosec // tokens are bigints
 		errs[i] = driver.ErrLost
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // To the database a process that waits is one row, which heartbeats renew. Its ID is a random number, and changes
@@ -96,7 +96,7 @@ func (d *Driver) heartbeatEvery() time.Duration { return d.opts.liveness / 4 }
 func (d *Driver) heartbeat(ctx context.Context, process int64, register bool) (alive bool, granted []ticketRow, err error) {
 	var number int64
 	var sent time.Time
-	rows, err := query(ctx, d, sending{sent: &sent}, rowTicket(&number), d.w.heartbeat, process, sqlline.Micros(d.opts.liveness), register)
+	rows, err := query(ctx, d, sending{sent: &sent}, rowTicket(&number), d.w.heartbeat, process, sqlqueue.Micros(d.opts.liveness), register)
 	if err == nil && number > 0 {
 		d.waiters.heard(process, number, sent)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // An edition is a version of the tables and functions, and a hash of their text. The names of the functions end
@@ -17,7 +17,7 @@ import (
 type edition struct{ version, hash string }
 
 // current is the edition of this package. Whoever changes what the functions do, or the tables, raises the version.
-var current = edition{"5", sqlline.Hash(schemaSQL, functionsSQL, backgroundSQL)}
+var current = edition{"5", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
 
 func (e edition) suffix() string { return e.version + "_" + e.hash }
 

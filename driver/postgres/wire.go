@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/sqlline"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 var (
@@ -147,7 +147,7 @@ func (n names) pairs() []string {
 // shown is the bytes of a column as text that may be shown to people. Where the database is not
 // in UTF-8, only ASCII is shown as it is.
 func shown(column string) string {
-	return "CASE WHEN encode(" + column + ", 'hex') ~ " + literal(sqlline.Shown(`\x`)) +
+	return "CASE WHEN encode(" + column + ", 'hex') ~ " + literal(sqlqueue.Shown(`\x`)) +
 		" AND (getdatabaseencoding() = 'UTF8' OR encode(" + column + ", 'hex') ~ '^([0-7].)*$')" +
 		" THEN convert_from(" + column + ", 'UTF8') ELSE concat(chr(92), 'x', encode(" + column + ", 'hex')) END"
 }

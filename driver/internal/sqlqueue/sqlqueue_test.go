@@ -1,4 +1,4 @@
-package sqlline
+package sqlqueue
 
 import (
 	"testing"

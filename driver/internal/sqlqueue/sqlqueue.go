@@ -1,13 +1,14 @@
-// Package sqlline is what the drivers have in common that keep lines in tables
-// of a database: bounds of their times, and how times are told to it.
-package sqlline
+// Package sqlqueue is what the drivers have in common that keep queues in tables of a
+// database: bounds of their times, how times are told to it, and what tells one version
+// of a schema from another.
+package sqlqueue
 
 import (
 	"fmt"
 	"time"
 )
 
-// Bounds of leases and of the signs of life of waiting processes.
+// Bounds of leases, and of how long a waiting process may be silent.
 const (
 	MinTTL = 10 * time.Millisecond // a statement or two
 
