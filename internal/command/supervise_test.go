@@ -303,7 +303,8 @@ func TestRunStoppedAndContinued(t *testing.T) {
 	sh.With("LOCKER_URL="+testbed.SharedRedis(t).URL(), "PS1=ready> ", "TERM=dumb")
 	tty.Attach(sh).Start()
 	tty.WaitFor("ready> ")
-	tty.Type(fmt.Sprintf("%s run --ttl 5s %s -- sh -c 'trap \"\" TERM; while :; do date +%%s%%N >> %s; sleep 0.01; done'; echo code=$?\n",
+	// It starts no programs: a shell that waits for its child's exec cannot be stopped.
+	tty.Type(fmt.Sprintf("%s run --ttl 5s %s -- bash -c 'trap \"\" TERM; exec 3<> <(:); while :; do echo ${EPOCHREALTIME/[.,]/}000 >> %s; read -rt 0.01 -u 3; done'; echo code=$?\n",
 		commandtest.Binary(t), t.Name(), file))
 	commandtest.Eventually(t, "the command runs", func() bool { _, err := os.Stat(file); return err == nil })
 	tty.Type("\x1a")
