@@ -44,6 +44,9 @@
 // process that holds locks sends one heartbeat for all of them in each round of renewals, reads their items,
 // a hundred with one request, and writes each item once a minute so that the server does not forget it.
 //
+// A process that waits also reads the heartbeats of all processes that wait before it for the same name, so long
+// queues of many processes are dear: with 16 processes a hand-off took 5 ms, with 256 on two processors 20 to 170 ms.
+//
 // # Several servers
 //
 // Each name is on one of the servers, by rendezvous hashing. They make nothing more available: a server that is
