@@ -9,31 +9,36 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/driver"
 )
 
 // dial opens the connection of a driver that has its own.
-func (s *store) dial(c *connection, logger *slog.Logger) error {
+func (d *Driver) dial(c *connection) error {
 	if _, err := timeoutField(new(zk.Conn)); err != nil {
 		return err
 	}
 	events := &events{more: make(chan struct{}, 1)}
-	conn, _, err := zk.Connect(c.hosts.names, s.asked,
-		zk.WithLogger(clientLogger{logger}), zk.WithLogInfo(logger != nil), zk.WithHostProvider(c.hosts), zk.WithDialer(c.dial),
+	connected := make(chan struct{})
+	conn, _, err := zk.Connect(c.hosts.names, d.asked,
+		zk.WithLogger(clientLogger{d.logger}), zk.WithLogInfo(d.logger != nil), zk.WithHostProvider(c.hosts), zk.WithDialer(c.dial),
 		zk.WithEventCallback(func(ev zk.Event) {
 			if ev.Type == zk.EventSession && ev.State == zk.StateHasSession {
+				<-connected // it follows at once
+				d.granted.begun()
 				c.hasSession()
 			}
-			s.reconnects.observe(ev)
+			d.reconnects.observe(ev)
 			events.add(ev)
 		}))
 	if err != nil {
 		return err
 	}
-	s.granted.field, _ = timeoutField(conn)
-	s.connection = c
-	s.start(conn)
-	kvqueue.Go(s.engine, func(ctx context.Context) { s.handleAll(ctx, events) })
+	d.granted = granted{own: new(atomic.Int64)}
+	d.granted.field, _ = timeoutField(conn)
+	d.connection = c
+	d.start(conn, nil)
+	close(connected)
+	d.work.Go(func() { d.handleAll(events) })
 	return nil
 }
 
@@ -66,14 +71,14 @@ func (e *events) take() []zk.Event {
 }
 
 // handleAll is listen for a connection of the driver's own.
-func (s *store) handleAll(ctx context.Context, e *events) {
+func (d *Driver) handleAll(e *events) {
 	for {
 		select {
 		case <-e.more:
 			for _, ev := range e.take() {
-				s.handle(ev)
+				d.handle(ev)
 			}
-		case <-ctx.Done():
+		case <-d.closing:
 			return
 		}
 	}
@@ -102,8 +107,8 @@ func newLogin(user, password string) *login {
 }
 
 // logIn authenticates the connection unless that is done, or is not needed.
-func (s *store) logIn(ctx context.Context) error {
-	l := s.login
+func (d *Driver) logIn(ctx context.Context) error {
+	l := d.login
 	if l == nil || l.done.Load() {
 		return nil
 	}
@@ -112,11 +117,13 @@ func (s *store) logIn(ctx context.Context) error {
 		defer func() { <-l.busy }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-d.closing:
+		return driver.ErrClosed
 	}
 	if l.done.Load() {
 		return nil
 	}
-	err := do(ctx, s, func() error { return s.conn.AddAuth("digest", []byte(l.credentials)) })
+	_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.conn.AddAuth("digest", []byte(l.credentials)) })
 	l.done.Store(err == nil)
 	return err
 }

@@ -157,14 +157,15 @@ func (b *boundedConn) Read(p []byte) (int, error) {
 // confirmOrReconnect is confirm for a renewal. If it is not answered in its time the
 // client has to leave the server, which hangs or is cut off from the others, for
 // another: by itself it would notice after two thirds of the session, when the leases
-// are over. A short ctx of a caller is no reason to leave.
-func (s *store) confirmOrReconnect(ctx context.Context) error {
-	sent, now, conn := time.Now(), s.session(), s.connection.present()
-	err := s.confirm(ctx)
-	if err == nil || ctx.Err() == nil || now == nil || conn == nil || s.connection.hosts.Len() < 2 {
+// are over. A short ctx of a caller is no reason to leave, nor is one request that was
+// lost while others are confirmed.
+func (d *Driver) confirmOrReconnect(ctx context.Context) error {
+	sent, s, conn := time.Now(), d.session(), d.connection.present()
+	err := d.confirm(ctx)
+	if err == nil || ctx.Err() == nil || s == nil || conn == nil || d.connection.hosts.Len() < 2 {
 		return err
 	}
-	if time.Since(sent) > now.lease()/8 {
+	if time.Since(sent) > s.lease()/8 && s.confirmedAt().Before(sent) {
 		_ = conn.Close() // the client notices, and goes to the next server
 	}
 	return err

@@ -57,9 +57,6 @@ func counted(t testing.TB, srv *testbed.Server, f func()) map[string]int {
 	return after
 }
 
-// eventsOf is how many events were sent: all that is sent and is no answer.
-func eventsOf(counts map[string]int) int { return counts["packets_sent"] - counts["packets_received"] }
-
 // TestRequests counts what reaches the server. A session as long as can be
 // keeps pings out of the figures.
 func TestRequests(t *testing.T) {
@@ -156,7 +153,8 @@ func noHerd(t *testing.T, opts []locker.Option) {
 			held = append(held[1:], <-granted)
 		}
 	})
-	received, events := got["packets_received"], eventsOf(got)
+	sent, received := got["packets_sent"], got["packets_received"]
+	events := sent - received // all that is sent and is no answer
 	t.Logf("%d watches; a release costs %.1f requests and %.1f events",
 		watches, float64(received)/releases, float64(events)/releases)
 	// The one that is woken and the releaser, which watches its own node; a

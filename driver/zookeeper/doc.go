@@ -136,10 +136,10 @@
 // Acquire and release are one request each, token included: transactions. A contended
 // grant takes five in all (create, list, two watches, release), however many wait, and
 // on its way from the holder to the next none but the release; a semaphore's takes a few
-// more. A ticket that waits has a watch on its own node; and the first one of a process,
-// and each permit, has one on the one ahead that it waits for, so that a release wakes the
-// next one only (of a semaphore also the one that is then the first waiter). A refused
-// TryAcquire is two reads. Renewals of all leases that are due are one request.
+// more. A ticket that waits has one watch on the one ahead that it waits for, so that a
+// release wakes the next one only (of a semaphore also the one that is then the first
+// waiter), and one on its own node. A refused TryAcquire is two reads. Renewals of all
+// leases that are due are one request.
 //
 // A lock that is held for a tenth of a second costs one read more, once: it sets the
 // watch on the lock's own node, which is what renewals go by. ZooKeeper sets watches one

@@ -4,58 +4,92 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 const (
 	defaultPrefix  = "locker"
 	defaultSession = 10 * time.Second
-	electionBound  = 5 * time.Second // an ensemble that has lost its leader has another by then
 )
 
 // Driver keeps locks in a ZooKeeper. All its tickets live as long as the one session of
-// its connection. It has the methods of [driver.Driver].
+// its connection.
 type Driver struct {
-	*kvqueue.Engine
-	store *store
+	conn  *zk.Conn
+	owned bool // the driver has opened conn
+	name  string
+	base  string // the node below which everything is
+	acl   []zk.ACL
+	asked time.Duration // session timeout, while it is not known
+	login *login        // nil: none needed
+
+	version  string // of the protocol
+	protocol *protocol.Check
+	logger   *slog.Logger // of the client; nil: it logs nothing
+	forward  func(zk.Event)
+	lost     func(driver.Hold, error)
+
+	closing    chan struct{}
+	ending     sync.Once
+	work       sync.WaitGroup // background goroutines
+	connection *connection    // of conn, if it is the driver's own; else nil
+	listings   listings
+	watches    watches
+	reconnects reconnects
+	granted    granted
+	sweeper    *time.Timer
+
+	mu       sync.Mutex
+	sess     *session // nil: none at present
+	over     bool     // conn was closed
+	tickets  map[string]*ticket
+	occupied map[string]struct{} // parents that were not empty when last seen; a hint
+	tasks    tasks
 }
 
 var (
-	_ driver.Driver          = (*Driver)(nil)
-	_ driver.BatchRenewer    = (*Driver)(nil)
-	_ driver.Lister          = (*Driver)(nil)
-	_ driver.Breaker         = (*Driver)(nil)
-	_ driver.LossNotifier    = (*Driver)(nil)
-	_ driver.Bounder         = (*Driver)(nil)
-	_ driver.Pinger          = (*Driver)(nil)
-	_ driver.ServerVersioner = (*Driver)(nil)
-	_ fmt.Stringer           = (*Driver)(nil)
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Lister       = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.LossNotifier = (*Driver)(nil)
+	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
+	_ fmt.Stringer        = (*Driver)(nil)
 )
 
-// An Option changes what New makes.
-type Option func(*options) error
+// A ticket is one that this driver has in a queue. Driver.mu guards what is not
+// constant.
+type ticket struct {
+	hold driver.Hold
+	path string
+	sess *session
 
-type options struct {
-	base    string
-	acl     []zk.ACL
-	forward func(zk.Event)
-	logger  *slog.Logger
-	version string // of the protocol
+	held      bool
+	gone      chan struct{}   // of a waiter: closed when its node was deleted
+	since     time.Time       // when it was held, or began to wait
+	until     time.Time       // end of a fixed lease
+	kept      time.Time       // end of the minimum hold
+	watch     <-chan zk.Event // on the ticket's own node; nil: not yet
+	watchedOn uint64          // the connection on which watch was set
+	queued    bool            // to be watched
 }
+
+// An Option changes what New makes.
+type Option func(*Driver) error
 
 // WithPrefix sets the node below which the locks are kept, such as "locker" (the
 // default) or "/services/locker". It is created if it is not there.
 func WithPrefix(path string) Option {
-	return func(o *options) error {
+	return func(d *Driver) error {
 		base, err := cleanPath(path)
 		if err != nil {
 			return fmt.Errorf("prefix: %w", err)
@@ -63,7 +97,7 @@ func WithPrefix(path string) Option {
 		if base == "" || base == "/zookeeper" || strings.HasPrefix(base, "/zookeeper/") {
 			return fmt.Errorf("prefix %q: want the path of a node of its own, such as %q", path, defaultPrefix)
 		}
-		o.base = base
+		d.base = base
 		return nil
 	}
 }
@@ -72,11 +106,11 @@ func WithPrefix(path string) Option {
 // same locks needs all permissions. The default is everybody; or, for a driver opened by
 // a URL with a user, that user.
 func WithACL(acl ...zk.ACL) Option {
-	return func(o *options) error {
+	return func(d *Driver) error {
 		if len(acl) == 0 {
 			return errors.New("an ACL without entries lets nobody in: want at least one")
 		}
-		o.acl = acl
+		d.acl = acl
 		return nil
 	}
 }
@@ -84,8 +118,8 @@ func WithACL(acl ...zk.ACL) Option {
 // WithEvents passes every event of the connection on to handle, from one goroutine,
 // after the driver has handled it. It must return soon.
 func WithEvents(handle func(zk.Event)) Option {
-	return func(o *options) error {
-		o.forward = handle
+	return func(d *Driver) error {
+		d.forward = handle
 		return nil
 	}
 }
@@ -94,23 +128,10 @@ func WithEvents(handle func(zk.Event)) Option {
 // set it logs nothing, since errors are returned. New refuses it: a connection that is
 // there already has a logger of its own (zk.WithLogger).
 func WithLogger(l *slog.Logger) Option {
-	return func(o *options) error {
-		o.logger = l
+	return func(d *Driver) error {
+		d.logger = l
 		return nil
 	}
-}
-
-func newOptions(opts []Option) (options, error) {
-	o := options{base: "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), version: version}
-	for _, opt := range opts {
-		if opt == nil {
-			continue
-		}
-		if err := opt(&o); err != nil {
-			return o, fmt.Errorf("zookeeper: %w", err)
-		}
-	}
-	return o, nil
 }
 
 // New makes a driver on a connection that the user has, and never closes it. The driver
@@ -127,46 +148,66 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	if conn == nil {
 		return nil, errors.New("zookeeper: New needs a connection (*zk.Conn), got nil")
 	}
-	o, err := newOptions(opts)
+	d, err := prepare(opts)
 	if err != nil {
 		return nil, err
 	}
-	if o.logger != nil {
+	if d.logger != nil {
 		return nil, errors.New("zookeeper: New: WithLogger is for Open: the connection has a logger of its own")
 	}
 	field, err := timeoutField(conn)
 	if err != nil {
 		return nil, err
 	}
-	d := newDriver(o)
-	d.store.granted = granted{field: field}
-	d.store.reconnects.unknown = events == nil
-	d.store.start(conn)
-	if events != nil {
-		kvqueue.Go(d.Engine, func(ctx context.Context) { d.store.listen(ctx, events) })
-	}
+	d.granted = granted{field: field}
+	d.start(conn, events)
 	return d, nil
 }
 
-// newDriver makes a driver without a connection.
-func newDriver(o options) *Driver {
-	s := newStore(o)
-	s.engine = kvqueue.New(kvqueue.Options{
-		Store: s, RetryFor: electionBound, LocalWait: time.Second, Recheck: 5 * time.Second, PutKeepsAlive: true, Granted: s.mark,
-	})
-	return &Driver{Engine: s.engine, store: s}
+// prepare makes a driver without a connection.
+func prepare(opts []Option) (*Driver, error) {
+	d := &Driver{
+		asked: defaultSession, version: version,
+		base: "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), name: "zookeeper",
+		closing: make(chan struct{}),
+		tickets: make(map[string]*ticket), occupied: make(map[string]struct{}),
+	}
+	d.listings.queues = make(map[string]*listing)
+	d.watches.nodes = make(map[string]watch)
+	d.tasks.orphans = make(map[string]orphan)
+	d.tasks.empty = make(map[string]struct{})
+	for _, opt := range opts {
+		if opt == nil {
+			continue
+		}
+		if err := opt(d); err != nil {
+			return nil, fmt.Errorf("zookeeper: %w", err)
+		}
+	}
+	d.protocol = newCheck(d.base, d.version)
+	return d, nil
+}
+
+// start begins to use a connection.
+func (d *Driver) start(conn *zk.Conn, events <-chan zk.Event) {
+	d.conn = conn
+	d.reconnects.unknown = events == nil && !d.owned
+	if events != nil {
+		d.work.Go(func() { d.listen(events) })
+	}
+	d.session() // if there is one already, its timeout is known from now on
+	d.sweepAfter(sweepFirst)
 }
 
 // String names the store.
 func (d *Driver) String() string {
-	s := d.store
-	if s.connection != nil {
-		return "zookeeper " + strings.Join(s.connection.hosts.names, ",") + s.base
+	if d.owned {
+		return d.name
 	}
-	if at := s.conn.Server(); at != "" {
-		return "zookeeper " + at + s.base
+	if at := d.conn.Server(); at != "" {
+		return "zookeeper " + at + d.base
 	}
-	return "zookeeper " + s.base
+	return "zookeeper " + d.base
 }
 
 // Bounds implements driver.Bounder. A lease is as long as the session, whatever its TTL:
@@ -174,115 +215,88 @@ func (d *Driver) String() string {
 // learns of the last heartbeat up to half a tick late, and ends expired sessions once
 // a tick; a tick is half a session at most.
 func (d *Driver) Bounds(time.Duration) driver.Bounds {
-	timeout := d.store.timeout()
-	crash := crashBound(timeout)
+	timeout := d.timeout()
+	crash := timeout + 3*timeout/4 + time.Second
 	return driver.Bounds{MinTTL: time.Millisecond, MaxTTL: leaseOf(timeout), Crash: crash, Liveness: crash}
 }
 
-// crashBound is how long the tickets of a session may outlive its client.
-func crashBound(timeout time.Duration) time.Duration { return timeout + 3*timeout/4 + time.Second }
+// timeout is the session's: what the server has granted or, before there has been a
+// session, what was asked for.
+func (d *Driver) timeout() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sess != nil {
+		return time.Duration(d.sess.timeout.Load())
+	}
+	return d.asked
+}
+
+// NotifyLoss implements driver.LossNotifier.
+func (d *Driver) NotifyLoss(lost func(driver.Hold, error)) { d.lost = lost }
+
+// closeBound is how long Close waits for the server to confirm the end of the session.
+const closeBound = 100 * time.Millisecond
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
-	err := d.Engine.Close()
-	d.store.close()
-	return err
-}
-
-// ask runs a request once it is sure that the locks are kept as this driver does.
-func (d *Driver) ask(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
-		if err := d.store.Agree(ctx, false); err != nil {
-			return err
+	d.ending.Do(func() {
+		close(d.closing)
+		d.mu.Lock()
+		d.tasks.closed = true
+		d.sweeper.Stop()
+		keep := d.hasMinHold(time.Now())
+		d.mu.Unlock()
+		if d.owned {
+			d.disconnect(keep)
 		}
-		return request(ctx)
+		d.work.Wait()
 	})
+	return nil
 }
 
-// List implements driver.Lister.
-func (d *Driver) List(ctx context.Context) (names []string, err error) {
-	err = d.ask(ctx, func(ctx context.Context) error {
-		if err := d.store.sync(ctx); err != nil {
-			return err
+// hasMinHold reports whether a ticket has to stay when the driver is closed. With mu
+// held.
+func (d *Driver) hasMinHold(now time.Time) bool {
+	for _, t := range d.tickets {
+		if t.held && t.kept.After(now) {
+			return true
 		}
-		nodes, err := d.store.nameNodes(ctx)
-		if err != nil {
-			return err
-		}
-		empty, err := d.store.emptyOnes(ctx, nodes)
-		if err != nil {
-			return err
-		}
-		for i, node := range nodes {
-			if name, ok := decode(node); ok && !empty[i] {
-				names = append(names, name)
-			}
-		}
-		return nil
-	})
-	return names, err
-}
-
-// Break implements driver.Breaker.
-func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	return d.ask(ctx, func(ctx context.Context) error {
-		records, err := d.store.Tickets(ctx, name)
-		if err != nil {
-			return err
-		}
-		for _, r := range records {
-			if r.Shown.Token != token {
-				continue
-			}
-			err := d.store.Delete(ctx, &r.Ticket)
-			if err == nil {
-				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: r.Key, Before: r.Number + 1})
-			}
-			return err
-		}
-		return fmt.Errorf("%w: no ticket %d is queued", driver.ErrLost, token)
-	})
-}
-
-// Ping implements driver.Pinger: one transaction that creates a node and deletes it.
-func (d *Driver) Ping(ctx context.Context) error {
-	err := d.ask(ctx, d.store.ping)
-	if errors.Is(err, zk.ErrNoAuth) {
-		return fmt.Errorf("the ACL of %s lacks a right of this client: it has to read it, and to create, write and delete nodes below: %w", d.store.base, err)
 	}
-	return err
+	return false
 }
 
-// ServerVersion implements driver.ServerVersioner. It asks the server that the session
-// is on for "srvr", one of its four-letter words, over a connection of its own without
-// TLS.
-func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
-	err = kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
-		if err := d.store.connected(ctx); err != nil {
-			return err
-		}
-		version, err = serverVersion(ctx, d.store.conn.Server())
-		return err
-	})
-	return version, err
+// disconnect closes the connection that the driver has opened. With keep the session is
+// not ended: it lives on until it times out, and its tickets with it.
+func (d *Driver) disconnect(keep bool) {
+	if keep || d.conn.State() != zk.StateHasSession {
+		d.connection.close()
+	}
+	done := make(chan struct{})
+	go func() {
+		d.conn.Close()
+		close(done)
+	}()
+	bound := time.NewTimer(closeBound)
+	defer bound.Stop()
+	select {
+	case <-done:
+	case <-bound.C:
+	}
+	d.connection.close() // the client then gives up, within a second
 }
 
-func serverVersion(ctx context.Context, address string) (string, error) {
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return "", err
+// ready fails early what cannot work, and logs in.
+func (d *Driver) ready(ctx context.Context) error {
+	select {
+	case <-d.closing:
+		return driver.ErrClosed
+	default:
 	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
-	defer stop()
-	if _, err := io.WriteString(c, "srvr"); err != nil {
-		return "", err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	text, err := io.ReadAll(io.LimitReader(c, 1<<16))
-	_, after, ok := strings.Cut(string(text), "Zookeeper version: ")
-	if !ok {
-		return "", errors.Join(errors.New(`the server does not answer "srvr" (4lw.commands.whitelist)`), err)
+	if d.connectionClosed() {
+		return errClosedConn
 	}
-	version, _, _ := strings.Cut(after, "-") // 3.8.0-…, built on …
-	return "ZooKeeper " + version, nil
+	return d.logIn(ctx)
 }

@@ -23,19 +23,19 @@ func TestServerMoves(t *testing.T) {
 	}
 	before := relay(t, net.JoinHostPort("127.0.0.2", port), srv.Addr())
 	var moved atomic.Bool
-	o, err := newOptions([]Option{WithPrefix("t/moves")})
+	d, err := prepare([]Option{WithPrefix("t/moves")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDriver(o)
-	c := newConnection([]string{"store.example:" + port}, nil, time.Second, d.store.asked)
+	d.owned = true
+	c := newConnection([]string{"store.example:" + port}, nil, time.Second, d.asked)
 	c.hosts.lookup = func(context.Context, string) ([]string, error) {
 		if moved.Load() {
 			return []string{"127.0.0.1"}, nil
 		}
 		return []string{"127.0.0.2"}, nil
 	}
-	if err := d.store.dial(c, nil); err != nil {
+	if err := d.dial(c); err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()

@@ -3,173 +3,158 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockerproject/locker/driver/internal/kvqueue"
-	"github.com/lockerproject/locker/internal/retry"
+	"github.com/lockerproject/locker/driver"
 )
 
-// node is the node of a ticket of this driver. store.mu guards what is not constant.
-type node struct {
-	path, name string
-	number     uint64
-	permit     []byte // the data, if it is a permit
-	ahead      string // a node that it will wait for, see watchOwn
-	watch      watch  // zero: not yet
-}
+// watchDelay is how long a ticket is held, or waits, before its own node is watched. The
+// watch tells of a break, and a short critical section is over before one.
+const watchDelay = 100 * time.Millisecond
 
-// watchDelay is how long a ticket is queued, once or twice, before its own node is
-// watched. The watch tells of a break, and a short critical section is over before one.
-const watchDelay = 50 * time.Millisecond
+// errRemoved is the cause of the loss of a ticket whose node is not there, though its
+// session is.
+var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
-// register takes in the node of a ticket, and has it watched soon.
-func (s *store) register(n *node) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.nodes[n.path] = n
-	s.watchLater(n)
-}
-
-// unregister forgets a node that is to be deleted, so that its end is no loss.
-func (s *store) unregister(path string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.nodes, path)
-}
-
-// watchLater has a node watched soon. With mu held.
-func (s *store) watchLater(n *node) {
-	s.young = append(s.young, n)
-	if !s.watching {
-		s.watching = kvqueue.Go(s.engine, s.watchNodes)
+// watchLater has the node of a ticket watched soon. With mu held.
+func (d *Driver) watchLater(t *ticket) {
+	if t.queued {
+		return
+	}
+	t.queued = true
+	d.tasks.unwatched = append(d.tasks.unwatched, t)
+	if !d.tasks.watching {
+		d.tasks.watching = d.spawn(d.watchTickets)
 	}
 }
 
-// watchNodes is the background task that watches the nodes of this driver's tickets.
-func (s *store) watchNodes(ctx context.Context) {
-	for retry.Sleep(ctx, watchDelay, nil) {
-		batch, more := s.takeDue()
-		if !more {
+// watchTickets is the background task.
+func (d *Driver) watchTickets() {
+	for {
+		batch, wait := d.takeUnwatched()
+		if len(batch) == 0 && wait == 0 {
 			return
 		}
-		bounded, cancel := context.WithTimeout(ctx, taskBound)
-		_, err := each(bounded, s, batch, func(n *node) (struct{}, error) { return struct{}{}, s.watchOwn(bounded, n) })
+		if len(batch) == 0 {
+			if !d.pause(context.Background(), wait) {
+				return
+			}
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), taskBound)
+		_, err := each(ctx, d, batch, func(t *ticket) (struct{}, error) { return struct{}{}, d.watchOrLose(ctx, t) })
 		cancel()
-		if err != nil && !retry.Sleep(ctx, taskPause, nil) {
+		if err != nil && !d.pause(context.Background(), retryMost) {
 			return
 		}
 	}
 }
 
-// takeDue returns the nodes that are due, until they are watched; more says that there
-// are some, or will be.
-func (s *store) takeDue() (batch []*node, more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, n := range s.due {
-		if s.nodes[n.path] == n && n.watch.fired == nil {
-			batch = append(batch, n)
+// takeUnwatched returns the tickets that are due, or how long to wait for the next. If
+// it returns neither there are none, and the task ends.
+func (d *Driver) takeUnwatched() (batch []*ticket, wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rest := d.tasks.unwatched[:0]
+	for _, t := range d.tasks.unwatched {
+		switch left := watchDelay - time.Since(t.since); {
+		case d.tickets[t.hold.ID] != t || t.watch != nil:
+			t.queued = false
+		case left <= 0:
+			t.queued = false
+			batch = append(batch, t)
+		default:
+			rest = append(rest, t)
+			if wait == 0 || left < wait {
+				wait = left
+			}
 		}
 	}
-	s.due, s.young = append(s.young, batch...), nil
-	s.watching = len(s.due) > 0
-	return batch, s.watching
+	clear(d.tasks.unwatched[len(rest):])
+	d.tasks.unwatched = rest
+	if len(rest) == 0 && len(batch) == 0 {
+		d.tasks.unwatched = nil
+		d.tasks.watching = false
+	}
+	return batch, wait
 }
 
-// watchOwn watches a node of this driver. If it has gone its ticket is lost. The node
-// that a permit will wait for is watched with it, so that this takes no time when its turn
-// has come.
-func (s *store) watchOwn(ctx context.Context, n *node) error {
-	set, err := s.setWatch(n.path)
+// watchOrLose watches the node of a ticket. If the node has gone the ticket is lost; if
+// the server does not answer it is asked again later.
+func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
+	err := d.watchTicket(ctx, t)
 	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		s.deleted(n.path)
+	case errors.Is(err, driver.ErrLost):
+		d.lose(t, err)
 		return nil
 	case err != nil:
-		return err
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.watchLater(t)
 	}
-	s.mu.Lock()
-	n.watch = set
-	ahead := n.ahead
-	n.ahead = ""
-	s.mu.Unlock()
-	if ahead != "" {
-		_, _ = s.watch(ctx, ahead)
-	}
-	return nil
+	return err
 }
 
-// watchNow has the node of a waiter watched at once, unless it is.
-func (s *store) watchNow(ctx context.Context, path string) error {
-	s.mu.Lock()
-	n := s.nodes[path]
-	s.mu.Unlock()
-	if n == nil || s.reconnects.unknown || s.there(path) {
-		return nil
+// watchTicket sets a watch on the node of a ticket of this driver. ErrLost says that the
+// node has gone.
+func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
+	connection := d.reconnects.now()
+	ch, err := call(ctx, d, func() (<-chan zk.Event, error) {
+		_, _, ch, err := d.conn.GetW(t.path)
+		return ch, err
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return errRemoved
 	}
-	return do(ctx, s, func() error { return s.watchOwn(ctx, n) })
-}
-
-// there reports whether a node of this driver is there for sure: the watch on it was set
-// on the present connection, and has not fired, see reconnects.
-func (s *store) there(path string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.nodes[path]
-	return n != nil && n.watch.fired != nil && !fired(n.watch.fired) && s.reconnects.same(n.watch.connection)
+	if err == nil {
+		d.mu.Lock()
+		t.watch, t.watchedOn = ch, connection
+		d.mu.Unlock()
+	}
+	return err
 }
 
 // changed handles the deletion of a node, or the change of its data.
-func (s *store) changed(ev zk.Event) {
-	if ev.Type == zk.EventNodeDeleted {
-		s.deleted(ev.Path)
+func (d *Driver) changed(ev zk.Event) {
+	e, ok := parseEntry(nodeOf(ev.Path))
+	if !ok {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.nodes[ev.Path]; n != nil && n.watch.fired != nil {
-		n.watch = watch{}
-		s.watchLater(n)
-	}
-}
-
-// deleted notifies the engine of the end of a node of this driver, by anybody's doing.
-func (s *store) deleted(path string) {
-	s.mu.Lock()
-	n := s.nodes[path]
-	delete(s.nodes, path)
-	s.mu.Unlock()
-	if n == nil {
+	d.mu.Lock()
+	t := d.tickets[e.id]
+	if t == nil || t.path != ev.Path {
+		d.mu.Unlock()
 		return
 	}
-	s.removeLater(parentOf(path))
-	kvqueue.Vanished(s.engine, n.name, kvqueue.Gone{Key: path, Before: n.number + 1})
+	if ev.Type == zk.EventNodeDataChanged {
+		if t.watch != nil {
+			t.watch = nil
+			d.watchLater(t)
+		}
+		d.mu.Unlock()
+		return
+	}
+	d.mu.Unlock()
+	d.lose(t, errRemoved)
 }
 
-// Missing implements kvqueue.Store (S14). The watches on the nodes, whose events come
-// before the answer to the KeepAlive that was before, show that they are there.
-func (s *store) Missing(ctx context.Context, _ string, ts []kvqueue.Ticket) (missing []int, err error) {
-	var unwatched []int
-	s.mu.Lock()
-	for i, t := range ts {
-		if n := s.nodes[t.Key]; n == nil || n.watch.fired != nil && fired(n.watch.fired) {
-			unwatched = append(unwatched, i)
+// lose takes a ticket off the books and notifies its holder of the loss.
+func (d *Driver) lose(t *ticket, cause error) {
+	d.mu.Lock()
+	ours := d.tickets[t.hold.ID] == t
+	if ours {
+		delete(d.tickets, t.hold.ID)
+		d.removeLater(parentOf(t.path))
+		if t.gone != nil {
+			close(t.gone)
 		}
 	}
-	s.mu.Unlock()
-	gone, err := each(ctx, s, unwatched, func(i int) (bool, error) {
-		ok, _, err := s.conn.Exists(ts[i].Key)
-		return !ok, err
-	})
-	if err != nil {
-		return nil, err
+	held := t.held
+	d.mu.Unlock()
+	if ours && held {
+		d.notifyLost(t.hold, cause)
 	}
-	for i, gone := range gone {
-		if gone {
-			missing = append(missing, unwatched[i])
-		}
-	}
-	return missing, nil
 }

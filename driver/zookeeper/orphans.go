@@ -3,81 +3,97 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/kvqueue"
-	"github.com/lockerproject/locker/internal/retry"
 )
 
-// beginPut notes that a ticket is being put, until the function that it returns is called.
-func (s *store) beginPut(id string) (done func()) {
-	count := func(n int) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.putting[id] += n; s.putting[id] == 0 {
-			delete(s.putting, id)
-		}
-	}
-	count(1)
-	return func() { count(-1) }
+// orphan is a ticket whose create was given up without an answer. The request may
+// still be in flight, on a connection that the server has not closed yet, and create a
+// node that nobody knows of and that lives as long as the session. So the queue is
+// searched for it until that cannot happen any more.
+type orphan struct {
+	parent string
+	until  time.Time
 }
 
-// orphan is called when the create of a ticket was given up without an answer. The
-// request may still be in flight, on a connection that the server has not closed yet,
-// and create a node that nobody knows of and that lives as long as the session. So the
-// queue is searched for it until that cannot happen any more: until the server has closed
-// the connection for sure.
-func (s *store) orphan(parent, id string) {
-	until := time.Now().Add(crashBound(s.timeout()))
-	kvqueue.Go(s.engine, func(ctx context.Context) {
-		for retry.Sleep(ctx, taskPause, nil) {
-			last := time.Now().After(until)
-			s.searching.Lock()
-			bounded, cancel := context.WithTimeout(ctx, taskBound)
-			err := s.deleteAll(bounded, parent, id)
-			cancel()
-			s.searching.Unlock()
-			if last && (err == nil || errors.Is(err, driver.ErrLost)) {
-				return
-			}
-		}
-	})
+// orphanInterval is how often the queues are searched.
+const orphanInterval = time.Second
+
+func (d *Driver) orphan(parent, id string) {
+	crash := d.Bounds(0).Crash // by then the server has closed the connection
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tasks.orphans[id] = orphan{parent: parent, until: time.Now().Add(crash)}
+	if !d.tasks.removing {
+		d.tasks.removing = d.spawn(d.removeOrphans)
+	}
 }
 
-// errPutting says that a ticket is being put.
-var errPutting = errors.New("the ticket is asked for again")
+// takeOrphan is called before a create for the same ticket: its node is not an orphan.
+// It reports whether there may be one.
+func (d *Driver) takeOrphan(id string) (was bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, was = d.tasks.orphans[id]
+	delete(d.tasks.orphans, id)
+	return was
+}
 
-// deleteAll deletes all nodes of a ticket but the one that the engine knows, once this
-// connection's server has caught up with what has happened. ErrLost says that there were
-// none.
-func (s *store) deleteAll(ctx context.Context, parent, id string) error {
-	if err := s.sync(ctx); err != nil {
-		return err
+// removeOrphans is the background task.
+func (d *Driver) removeOrphans() {
+	for d.pause(context.Background(), orphanInterval) {
+		d.mu.Lock()
+		left := maps.Clone(d.tasks.orphans)
+		if len(left) == 0 {
+			d.tasks.removing = false
+		}
+		d.mu.Unlock()
+		if len(left) == 0 {
+			return
+		}
+		for id, o := range left {
+			d.removeOrphan(id, o)
+		}
 	}
-	v, err := s.list(ctx, parent)
+}
+
+// removeOrphan removes what a late create has made. The last search begins after the
+// time in which one may arrive.
+func (d *Driver) removeOrphan(id string, o orphan) {
+	ctx, cancel := context.WithTimeout(context.Background(), taskBound)
+	defer cancel()
+	last := time.Now().After(o.until)
+	if d.sync(ctx) != nil {
+		return
+	}
+	v, err := d.list(ctx, o.parent)
 	if err != nil {
-		return err
+		return
 	}
-	result := driver.ErrLost
-	for _, e := range v.Entries {
-		if idOf(e.Key) != id {
-			continue
+	for _, e := range v.entries {
+		path := o.parent + "/" + e.node
+		if e.id == id && d.isOrphan(id, path) && !isGone(d.remove(ctx, path, false)) {
+			return
 		}
-		s.mu.Lock()
-		busy, ours := s.putting[id] > 0, s.nodes[e.Key] != nil
-		s.mu.Unlock()
-		switch {
-		case ours:
-			continue
-		case busy: // it may be the new one
-			return errPutting
-		}
-		err := s.Delete(ctx, &kvqueue.Ticket{Entry: e})
-		if err != nil && !errors.Is(err, driver.ErrLost) {
-			return err
-		}
-		result = nil
 	}
-	return result
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if last && d.tasks.orphans[id] == o {
+		delete(d.tasks.orphans, id)
+	}
+}
+
+// isGone reports whether a removal has left no node.
+func isGone(err error) bool { return err == nil || errors.Is(err, driver.ErrLost) }
+
+// isOrphan reports whether the node at path belongs to an orphan, and not to a ticket of
+// the same ID.
+func (d *Driver) isOrphan(id, path string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, is := d.tasks.orphans[id]
+	t := d.tickets[id]
+	return is && (t == nil || t.path != path)
 }

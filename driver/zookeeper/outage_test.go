@@ -96,9 +96,12 @@ func TestCloseWhileHanging(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Cut()
-	var err error
-	if took := testbed.Elapsed(func() { err = d.Close() }); err != nil || took > 150*time.Millisecond {
-		t.Errorf("Close took %v: %v", took, err)
+	began := time.Now()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 150*time.Millisecond {
+		t.Errorf("Close took %v", took)
 	}
 }
 
@@ -219,34 +222,6 @@ func TestMinHold(t *testing.T) {
 	t.Logf("a minimum hold of %v: the next was granted after %v", most, stayed.Round(time.Millisecond))
 	if crash := driver.BoundsOf(other, most).Crash; stayed < most || stayed > most+crash {
 		t.Errorf("a minimum hold of %v: the next was granted after %v", most, stayed)
-	}
-}
-
-// TestMinHoldIsOver closes a driver after a minimum hold: the next is granted at once.
-func TestMinHoldIsOver(t *testing.T) {
-	at := storeURL(t)
-	ctx := ctxFor(t, time.Minute)
-	d, other := open(t, at), open(t, at)
-	r := request("x", "kept-1")
-	r.MinHold = 10 * time.Millisecond
-	must[driver.Grant](t)(d.Acquire(ctx, r))
-	r.ID, r.MinHold = "waits-1", 3*time.Second // nor is it kept because of one that waits
-	joined, ended := make(chan struct{}), make(chan struct{})
-	r.Joined = func() { close(joined) }
-	go func() {
-		defer close(ended)
-		_, _ = d.Acquire(ctx, r)
-	}()
-	<-joined
-	time.Sleep(10 * time.Millisecond)
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
-	<-ended
-	began := time.Now()
-	must[driver.Grant](t)(other.Acquire(ctx, request("x", "next-1")))
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("the next was granted after %v", took)
 	}
 }
 

@@ -83,15 +83,13 @@ func (t *tapped) Write(b []byte) (int, error) {
 // and the client's watches set again with a later answer than that as the last
 // one it has seen: no event comes, and the one who waits is granted all the same.
 // With events it is so at once, and without them before long. Or the permit is
-// returned after that, and the watches were not set again at all. Or what was missed is
-// the mark of the one ahead.
+// returned after that, and the watches were not set again at all.
 func TestWatchMissedOnReconnect(t *testing.T) {
 	for name, c := range map[string]struct {
-		blind, after, marked bool
-		within               time.Duration
+		blind, after bool
+		within       time.Duration
 	}{
 		"events":  {within: 2 * time.Second},
-		"mark":    {within: 2 * time.Second, marked: true},
 		"blind":   {within: 8 * time.Second, blind: true},
 		"not set": {within: time.Second, after: true},
 	} {
@@ -118,17 +116,6 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 				g := must[driver.Grant](t)(other.Acquire(ctx, r))
 				held = append(held, r.Hold(g.Token))
 			}
-			position, look := 2, admin(t)
-			ahead := make(chan error, 1)
-			if c.marked {
-				r, joined := permit("ahead-1", 2)
-				go func() {
-					_, err := other.Acquire(ctx, r)
-					ahead <- err
-				}()
-				<-joined
-				position++
-			}
 			r, joined := permit("waits-1", 2)
 			granted := make(chan error, 1)
 			go func() {
@@ -136,9 +123,7 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 				granted <- err
 			}()
 			<-joined
-			watchedBy(t, ticketNode(t, look, at, position), 1)
-			aheadNode := ticketNode(t, look, at, 2)
-			watchedBy(t, aheadNode, position-1)
+			watchedBy(t, ticketNode(t, admin(t), at, 2), 1)
 
 			n.set(true, false)
 			for conn.State() == zk.StateHasSession {
@@ -146,22 +131,6 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 			}
 			release := func() {
 				if err := other.Release(ctx, held[0]); err != nil {
-					t.Fatal(err)
-				}
-				if !c.marked {
-					return
-				}
-				if err := <-ahead; err != nil {
-					t.Fatal(err)
-				}
-				for marked := false; !marked; {
-					_, st, err := look.Exists(aheadNode)
-					if err != nil {
-						t.Fatal(err)
-					}
-					marked = st.Version > 0
-				}
-				if err := other.Release(ctx, held[1]); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -10,19 +10,19 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/kvqueue"
+	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
 // call runs a request in its own goroutine, because the client's requests take no
 // context. One that is given up ends with its connection at the latest. A request that
 // cannot be sent now is not left with the client, which would send it later.
-func call[T any](ctx context.Context, s *store, f func() (T, error)) (T, error) {
+func call[T any](ctx context.Context, d *Driver, f func() (T, error)) (T, error) {
 	type answer struct {
 		v   T
 		err error
 	}
 	var none T
-	if err := s.connected(ctx); err != nil {
+	if err := d.connected(ctx); err != nil {
 		return none, err
 	}
 	answers := make(chan answer, 1)
@@ -32,51 +32,60 @@ func call[T any](ctx context.Context, s *store, f func() (T, error)) (T, error) 
 	}()
 	select {
 	case a := <-answers:
-		return a.v, s.marked(a.err)
+		return a.v, d.explain(a.err)
 	case <-ctx.Done():
-		return none, context.Cause(ctx)
+		return none, d.ended(ctx)
+	case <-d.closing:
+		return none, driver.ErrClosed
 	}
 }
 
-// do is call for a request that returns nothing.
-func do(ctx context.Context, s *store, f func() error) error {
-	_, err := call(ctx, s, func() (struct{}, error) { return struct{}{}, f() })
-	return err
+// write is call for a request that a majority has to confirm: its success proves that
+// the session is alive.
+func write[T any](ctx context.Context, d *Driver, f func() (T, error)) (T, error) {
+	sent, s := time.Now(), d.session()
+	v, err := call(ctx, d, f)
+	if now := d.session(); err == nil && now != nil && now == s {
+		s.confirm(sent)
+	}
+	return v, err
 }
 
 // connectedWait is how long a request waits for a session.
 const connectedWait = time.Second
 
-// connected waits until there is a session. After an error nothing was sent.
-func (s *store) connected(ctx context.Context) error {
-	if ctx.Err() == nil && s.conn.State() == zk.StateHasSession {
+// connected waits until there is a session. Its errors are unsent ones.
+func (d *Driver) connected(ctx context.Context) error {
+	if ctx.Err() == nil && d.conn.State() == zk.StateHasSession {
 		return nil
 	}
 	most := time.NewTimer(connectedWait)
 	defer most.Stop()
 	for {
-		next := s.reconnects.next()
+		next := d.reconnects.next()
 		switch {
 		case ctx.Err() != nil:
-			return notSent(context.Cause(ctx))
-		case s.closed():
-			return notSent(errClosedConn)
-		case s.conn.State() == zk.StateHasSession:
+			return unsent{d.ended(ctx)}
+		case d.connectionClosed():
+			return unsent{errClosedConn}
+		case d.conn.State() == zk.StateHasSession:
 			return nil
 		}
 		var poll <-chan time.Time
-		if s.reconnects.unknown {
-			poll = time.After(pollInterval)
+		if d.reconnects.unknown {
+			poll = time.After(retryFirst)
 		}
 		select {
 		case <-next:
 		case <-poll:
 		case <-ctx.Done():
+		case <-d.closing:
+			return unsent{driver.ErrClosed}
 		case <-most.C:
-			if s.conn.State() == zk.StateHasSession {
+			if d.conn.State() == zk.StateHasSession {
 				return nil
 			}
-			return s.offline()
+			return unsent{d.offline()}
 		}
 	}
 }
@@ -86,32 +95,37 @@ type unsent struct{ error }
 
 func (u unsent) Unwrap() error { return u.error }
 
-func notSent(err error) error { return kvqueue.Refused(unsent{err}) }
+// wasSent reports whether the request that failed with err may have been sent.
+func wasSent(err error) bool { return !errors.As(err, new(unsent)) }
 
-// pollInterval is how often the state of a connection is read whose events are not
-// received.
-const pollInterval = 20 * time.Millisecond
-
-// offline says that there is no session, and why, if that is known: nothing was sent.
-func (s *store) offline() error {
-	cause := s.connection.lastError()
-	if cause == nil {
-		cause = errors.New(s.conn.State().String())
+// offline says that there is no session, and why, if that is known.
+func (d *Driver) offline() error {
+	if cause := d.connection.lastError(); cause != nil {
+		return driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, cause))
 	}
-	return notSent(driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, cause)))
+	return driver.Unavailable(fmt.Errorf("%w (%v)", zk.ErrNoServer, d.conn.State()))
 }
 
-// marked marks the client's errors that mean that no server has answered, and adds the
+// ended is the error of a request whose ctx has ended: with the reason why there is no
+// session, if there is none.
+func (d *Driver) ended(ctx context.Context) error {
+	if d.conn.State() == zk.StateHasSession {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), d.offline())
+}
+
+// explain marks the client's errors that mean that no server has answered, and adds the
 // reason, which the client does not return.
-func (s *store) marked(err error) error {
+func (d *Driver) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, zk.ErrNoServer):
 		// The client returns it for what it has not sent, and for nothing else.
-		return s.offline()
+		return unsent{d.offline()}
 	case errors.Is(err, zk.ErrConnectionClosed):
-		if cause := s.connection.lastError(); cause != nil {
+		if cause := d.connection.lastError(); cause != nil {
 			err = fmt.Errorf("%w: %w", err, cause)
 		}
 		return driver.Unavailable(err)
@@ -135,43 +149,35 @@ func answered(err error) bool {
 	return false
 }
 
+// final reports whether err will not get better by waiting.
+func final(err error) bool {
+	return answered(err) || errors.As(err, new(*protocol.Mismatch)) || errors.Is(err, zk.ErrClosing) || errors.Is(err, driver.ErrClosed) ||
+		errors.Is(err, driver.ErrLost) || errors.Is(err, errClosedConn)
+}
+
 // errClosedConn says that the user's connection was closed under the driver.
 var errClosedConn = fmt.Errorf("%w: its ZooKeeper connection was closed", driver.ErrClosed)
 
 // sync makes the server of this connection catch up with what has happened.
-func (s *store) sync(ctx context.Context) error {
-	_, err := call(ctx, s, func() (string, error) { return s.conn.Sync(s.base) })
+func (d *Driver) sync(ctx context.Context) error {
+	_, err := call(ctx, d, func() (string, error) { return d.conn.Sync(d.base) })
 	return err
 }
 
-// confirm asks a majority whether the session is alive. A base that is not there is an
-// answer too.
-func (s *store) confirm(ctx context.Context) error {
-	err := do(ctx, s, s.checkBase)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
-	return err
-}
-
-// ping tries the rights that locks need.
-func (s *store) ping(ctx context.Context) error {
-	err := do(ctx, s, s.tryRights)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err = s.createBase(ctx); err == nil {
-			err = do(ctx, s, s.tryRights)
-		}
-	}
+// confirm asks a majority whether the session is alive.
+func (d *Driver) confirm(ctx context.Context) error {
+	_, err := write(ctx, d, func() (struct{}, error) { return struct{}{}, d.checkBase() })
 	return err
 }
 
 // createBase creates the base and what is missing above it.
-func (s *store) createBase(ctx context.Context) error {
-	return do(ctx, s, func() error { return s.createPath(s.base) })
+func (d *Driver) createBase(ctx context.Context) error {
+	_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.createPath(d.base) })
+	return err
 }
 
 // each asks about every item, many at once, and returns the answers in order.
-func each[T, R any](ctx context.Context, s *store, items []T, ask func(T) (R, error)) ([]R, error) {
+func each[T, R any](ctx context.Context, d *Driver, items []T, ask func(T) (R, error)) ([]R, error) {
 	const atOnce = 32
 	answers, errs := make([]R, len(items)), make([]error, len(items))
 	slots := make(chan struct{}, atOnce)
@@ -180,9 +186,23 @@ func each[T, R any](ctx context.Context, s *store, items []T, ask func(T) (R, er
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			answers[i], errs[i] = call(ctx, s, func() (R, error) { return ask(item) })
+			answers[i], errs[i] = call(ctx, d, func() (R, error) { return ask(item) })
 		})
 	}
 	group.Wait()
 	return answers, errors.Join(errs...)
+}
+
+// pause waits before a request is tried again. It reports false if ctx or the driver has
+// ended.
+func (d *Driver) pause(ctx context.Context, delay time.Duration) bool {
+	t := time.NewTimer(delay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-d.closing:
+	}
+	return false
 }

@@ -4,20 +4,24 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
 // session is one session of the connection. When the server ends it, the connection
 // begins another by itself; the tickets of the old one are gone.
 type session struct {
 	id      int64
-	timeout atomic.Int64 // nanoseconds, as negotiated
+	timeout atomic.Int64  // nanoseconds, as negotiated
+	gone    chan struct{} // closed when the server has said that the session is over
+
+	mu        sync.Mutex
+	confirmed time.Time // when the last request that a majority confirmed was sent
 }
 
 // lease is how long a ticket is sure to stay after a request that a majority confirmed
@@ -47,64 +51,100 @@ func leaseOf(timeout time.Duration) time.Duration {
 	return timeout - timeout/3 - halfTick
 }
 
-// name is the ID by which the engine knows the session.
-func (s *session) name() string { return sessionName(s.id) }
+func (s *session) confirm(sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sent.After(s.confirmed) {
+		s.confirmed = sent
+	}
+}
+
+func (s *session) confirmedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.confirmed
+}
+
+func (s *session) over() bool {
+	select {
+	case <-s.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// errExpired is the cause of the loss of tickets whose session has ended.
+var errExpired = fmt.Errorf("%w: %w", driver.ErrLost, zk.ErrSessionExpired)
 
 // session returns the present session; nil while there is none. It notices when the
-// server has ended the one before, and tells the engine.
-func (s *store) session() *session {
-	s.mu.Lock()
+// server has ended the one before.
+func (d *Driver) session() *session {
+	d.mu.Lock()
 	// A connection changes its session's ID only when the server has said that the
 	// session is over. It is read with the lock held: an older ID must not end a newer
 	// session.
-	id := s.conn.SessionID()
-	before := s.sess
-	if before != nil && before.id == id && !s.over {
-		s.mu.Unlock()
-		return before
+	id := d.conn.SessionID()
+	s := d.sess
+	if s != nil && s.id == id && !d.over {
+		d.mu.Unlock()
+		return s
 	}
-	s.sess = nil
-	if id != 0 && !s.over && s.conn.State() == zk.StateHasSession {
-		s.sess = newSession(id, s.granted.timeout())
-	}
-	now := s.sess
-	var parents []string
-	if before != nil {
-		for path := range s.nodes {
-			parents = append(parents, parentOf(path))
+	d.sess = nil
+	if id != 0 && !d.over && d.conn.State() == zk.StateHasSession {
+		if timeout := d.granted.timeout(); timeout > 0 {
+			d.sess = newSession(id, timeout)
 		}
-		clear(s.nodes)
 	}
-	s.mu.Unlock()
-	if before != nil {
-		s.removeLater(parents...)
-		kvqueue.SessionOver(s.engine, before.name())
+	now := d.sess
+	var lost []driver.Hold
+	if s != nil {
+		lost = d.forgetSession(s)
+	}
+	d.mu.Unlock()
+	for _, h := range lost {
+		d.notifyLost(h, errExpired)
 	}
 	return now
 }
 
 func newSession(id int64, timeout time.Duration) *session {
-	s := &session{id: id}
+	s := &session{id: id, gone: make(chan struct{})}
 	s.timeout.Store(int64(timeout))
 	return s
 }
 
-// timeout is the session's: what the server has granted or, before there has been a
-// session, what was asked for.
-func (s *store) timeout() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sess != nil {
-		return time.Duration(s.sess.timeout.Load())
+// forgetSession ends s and takes its tickets off the books; it returns those that were
+// held. With mu held.
+func (d *Driver) forgetSession(s *session) (lost []driver.Hold) {
+	close(s.gone)
+	for id, t := range d.tickets {
+		if t.sess != s {
+			continue
+		}
+		delete(d.tickets, id)
+		if t.held {
+			lost = append(lost, t.hold)
+		}
+		d.removeLater(parentOf(t.path))
 	}
-	return s.asked
+	return lost
+}
+
+func (d *Driver) notifyLost(h driver.Hold, cause error) {
+	if d.lost != nil {
+		d.lost(h, cause)
+	}
 }
 
 // granted is the session timeout that the server has granted, which it may have made
 // shorter than asked. The client keeps it in a field that is not exported. To trust a
 // longer one would be to hold locks that somebody else holds too, so a client without
 // that field is refused.
-type granted struct{ field reflect.Value }
+type granted struct {
+	field reflect.Value
+	own   *atomic.Int64 // of a connection of the driver's own: what was read when the session began
+}
 
 // timeoutField finds the field; conn is a *zk.Conn.
 func timeoutField(conn any) (reflect.Value, error) {
@@ -115,91 +155,98 @@ func timeoutField(conn any) (reflect.Value, error) {
 	return v, nil
 }
 
-// timeout is called only while there is a session: before that the field has what was
-// asked for. The client writes it when it is given a session, and may do so for the next
-// connection while the event of the last one is handled here: what is read then is what
-// the one server has granted, or the other, and the next event says which.
+// load reads the field. The client writes it when it is given a session, and may do so
+// for the next connection while the event of the last one is handled here: what is read
+// then is what the one server has granted, or the other, and the next event says which.
 //
 //go:norace
+func (g granted) load() int64 { return int64(*(*int32)(g.field.Addr().UnsafePointer())) }
+
+// begun is called by the client when a session begins on a connection of the driver's
+// own: while it does not write the field.
+func (g granted) begun() { g.own.Store(g.load()) }
+
+// timeout is called only while there is a session: before that the field has what was
+// asked for. 0 means that it is not known yet.
 func (g granted) timeout() time.Duration {
-	return time.Duration(*(*int32)(g.field.Addr().UnsafePointer())) * time.Millisecond
+	var ms int64
+	if g.own != nil {
+		ms = g.own.Load()
+	} else {
+		ms = g.load()
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // listen handles the events of a user's connection until it, or the driver, is closed.
-func (s *store) listen(ctx context.Context, events <-chan zk.Event) {
+func (d *Driver) listen(events <-chan zk.Event) {
 	for {
 		select {
 		case ev, ok := <-events:
 			if !ok {
-				s.noteClosed()
+				d.noteClosed()
 				return
 			}
-			s.handle(ev)
-		case <-ctx.Done():
+			d.handle(ev)
+		case <-d.closing:
 			return
 		}
 	}
 }
 
 // handle handles one event of the connection.
-func (s *store) handle(ev zk.Event) {
-	s.unwatch(ev.Path)
+func (d *Driver) handle(ev zk.Event) {
 	switch ev.Type {
 	case zk.EventSession:
-		if s.connection == nil {
-			s.reconnects.observe(ev)
+		if !d.owned {
+			d.reconnects.observe(ev)
 		}
-		if now := s.session(); now != nil && ev.State == zk.StateHasSession && s.conn.State() == ev.State {
-			now.timeout.Store(int64(s.granted.timeout()))
+		if s := d.session(); s != nil && ev.State == zk.StateHasSession && d.conn.State() == ev.State {
+			s.timeout.Store(int64(d.granted.timeout()))
 		}
 	case zk.EventNodeDeleted, zk.EventNodeDataChanged:
-		s.changed(ev)
+		d.changed(ev)
 	case zk.EventNotWatching:
-		s.session()
+		d.session()
 	}
-	if s.forward != nil {
-		s.forward(ev)
+	if d.forward != nil {
+		d.forward(ev)
 	}
 }
 
 // noteClosed is called when the connection was closed: its session ends with it, and all
 // tickets.
-func (s *store) noteClosed() {
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
-	s.session()
-	s.reconnects.wake()
+func (d *Driver) noteClosed() {
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
+	d.session()
+	d.reconnects.wake()
 }
 
-func (s *store) closed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over
+func (d *Driver) connectionClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.over
 }
 
-// close closes a connection of the driver's own. Within a minimum hold the session is not
-// ended: it lives on until it times out, and its tickets with it.
-func (s *store) close() {
-	if s.connection == nil {
-		return
+// leaseStart returns the moment from which a lease of ttl counts: now or, if the last
+// request that a majority has confirmed does not show the session to be alive for that
+// long, as much earlier as need be. It asks a majority when that would be too early.
+func (d *Driver) leaseStart(ctx context.Context, s *session, ttl time.Duration) (time.Time, error) {
+	now, lease := time.Now(), s.lease()
+	ttl = min(ttl, lease)
+	from := func() time.Time { return s.confirmedAt().Add(lease - ttl) }
+	if at := from(); now.Sub(at) > ttl/8 {
+		if err := d.confirm(ctx); err != nil {
+			return time.Time{}, err
+		}
 	}
-	if kvqueue.Kept(s.engine) || s.conn.State() != zk.StateHasSession {
-		s.connection.close()
+	if s.over() {
+		return time.Time{}, errExpired
 	}
-	done := make(chan struct{})
-	go func() {
-		s.conn.Close()
-		close(done)
-	}()
-	bound := time.NewTimer(closeBound)
-	defer bound.Stop()
-	select {
-	case <-done:
-	case <-bound.C:
+	if at := from(); at.Before(now) {
+		return at, nil
 	}
-	s.connection.close() // the client then gives up, within a second
+	return now, nil
 }
-
-// closeBound is how long Close waits for the server to confirm the end of the session.
-const closeBound = 100 * time.Millisecond

@@ -36,13 +36,13 @@ func TestSweep(t *testing.T) {
 	}
 	leave := func(nodes ...string) {
 		for _, n := range nodes {
-			if _, err := conn.Create(d.store.base+"/"+n, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			if _, err := conn.Create(d.base+"/"+n, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	left := func() []string {
-		names, _, err := conn.Children(d.store.base)
+		names, _, err := conn.Children(d.base)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestSweep(t *testing.T) {
 	now := time.Now()
 	sweep := func(at time.Time, want ...string) {
 		t.Helper()
-		if err := d.store.sweep(ctx, at); err != nil {
+		if err := d.sweep(ctx, at); err != nil {
 			t.Fatal(err)
 		}
 		if got := left(); !slices.Equal(got, want) {

@@ -21,28 +21,25 @@ func TestOldSessionID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	o, err := newOptions(nil)
+	d, err := prepare(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDriver(o)
-	defer d.Engine.Close()
-	s := d.store
-	s.conn, s.reconnects.unknown = conn, true
-	if s.granted.field, err = timeoutField(conn); err != nil {
+	d.conn, d.reconnects.unknown = conn, true
+	if d.granted.field, err = timeoutField(conn); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := s.connected(ctx); err != nil {
+	if err := d.connected(ctx); err != nil {
 		t.Fatal(err)
 	}
-	old := s.session()
+	old := d.session()
 
-	s.mu.Lock()
+	d.mu.Lock()
 	asked := make(chan struct{})
 	go func() {
-		s.session()
+		d.session()
 		close(asked)
 	}()
 	time.Sleep(50 * time.Millisecond) // it waits for the lock
@@ -57,12 +54,12 @@ func TestOldSessionID(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	// Somebody has noticed, and has a ticket.
-	s.sess = newSession(conn.SessionID(), time.Second)
-	const path = "/locker/x/new-1_x_0000000000"
-	s.nodes[path] = &node{path: path, name: "x", number: 1}
-	s.mu.Unlock()
+	d.sess = newSession(conn.SessionID(), time.Second)
+	h := driver.Hold{Name: "x", ID: "new-1"}
+	d.tickets[h.ID] = &ticket{hold: h, path: "/locker/x/new-1_x_0000000000", sess: d.sess, held: true}
+	d.mu.Unlock()
 	<-asked
-	if s.nodes[path] == nil {
+	if d.ticketOf(h) == nil {
 		t.Error("the ticket of the new session was lost with the old one")
 	}
 }

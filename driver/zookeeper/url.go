@@ -78,16 +78,16 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	if u.HasUser {
 		all = append(all, WithACL(zk.AuthACL(zk.PermAll)...))
 	}
-	o, err := newOptions(append(all, opts...))
+	d, err := prepare(append(all, opts...))
 	if err != nil {
 		return nil, err
 	}
-	d := newDriver(o)
-	d.store.asked = timeout
+	hosts := u.HostsWithPort(port)
+	d.owned, d.asked, d.name = true, timeout, "zookeeper "+strings.Join(hosts, ",")+d.base
 	if u.HasUser {
-		d.store.login = newLogin(u.User, password)
+		d.login = newLogin(u.User, password)
 	}
-	if err := d.store.dial(newConnection(u.HostsWithPort(port), secure, dialTimeout, timeout), o.logger); err != nil {
+	if err := d.dial(newConnection(hosts, secure, dialTimeout, timeout)); err != nil {
 		return nil, err
 	}
 	return d, nil

@@ -1,0 +1,277 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+const (
+	// enqueueBound is how long a ticket that is not queued yet is tried for while no
+	// server answers: an ensemble that has lost its leader has a new one by then.
+	enqueueBound = 5 * time.Second
+
+	retryFirst = 20 * time.Millisecond
+	retryMost  = time.Second
+)
+
+// Acquire implements driver.Driver.
+func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	err := d.ready(ctx)
+	if err == nil && r.MinHold > 0 {
+		err = d.canKeep(ctx, r.MinHold)
+	}
+	if err != nil {
+		if !d.mayHave(r.ID) {
+			err = driver.NoTicket(err)
+		}
+		return driver.Grant{}, err
+	}
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	e.mayArrive = d.takeOrphan(r.ID)
+	e.unknown = e.mayArrive // an earlier request of the same ID may have left its node
+	if t := d.ticketOf(r.Hold(0)); t != nil {
+		if e.mayArrive {
+			d.orphan(e.parent, r.ID)
+		}
+		return d.await(ctx, t, r, e.began) // asked again
+	}
+	granted, err := e.enqueue(ctx)
+	if e.mayArrive {
+		d.orphan(e.parent, r.ID)
+	} else if err != nil && e.t == nil {
+		err = driver.NoTicket(err)
+	}
+	if err != nil {
+		return driver.Grant{}, err
+	}
+	if granted {
+		return d.grant(e.t, r, e.sent), nil // the create has confirmed the session
+	}
+	return d.await(ctx, e.t, r, e.began)
+}
+
+// mayHave reports whether an earlier request has left a ticket of that ID, or may have.
+func (d *Driver) mayHave(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, orphaned := d.tasks.orphans[id]
+	return orphaned || d.tickets[id] != nil
+}
+
+// ticketOf returns the ticket of that name and ID, if it is on the books.
+func (d *Driver) ticketOf(h driver.Hold) *ticket {
+	s := d.session()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.tickets[h.ID]; t != nil && t.hold.Name == h.Name && t.sess == s {
+		return t
+	}
+	return nil
+}
+
+// enqueueing is a request whose ticket is not queued yet.
+type enqueueing struct {
+	d      *Driver
+	r      driver.Request
+	parent string
+	began  time.Time
+
+	t         *ticket
+	sent      time.Time // when the create was sent that has made t
+	unknown   bool      // a create may have been carried out
+	mayArrive bool      // … or may be in flight: see orphan
+	seen      *view     // of a request that does not wait: the queue in which it would be granted
+}
+
+// enqueue queues a ticket and reports whether it is granted. A request that does not
+// wait, and would have to, gets ErrNotAcquired and no ticket.
+func (e *enqueueing) enqueue(ctx context.Context) (granted bool, err error) {
+	for delay := retryFirst; ; {
+		granted, err = e.step(ctx)
+		switch {
+		case err == nil && e.t != nil:
+			return granted, nil
+		case err == nil:
+			continue // the queue was not as expected
+		case final(err) || errors.Is(err, driver.ErrNotAcquired) || ctx.Err() != nil:
+			return false, err
+		case time.Since(e.began) > enqueueBound || !e.d.pause(ctx, delay):
+			return false, err
+		}
+		delay = min(2*delay, retryMost)
+	}
+}
+
+// step does one thing to get a ticket into the queue. Without an error and without a
+// ticket there is something else to do.
+func (e *enqueueing) step(ctx context.Context) (granted bool, err error) {
+	d := e.d
+	if err := d.agree(ctx, true); err != nil {
+		return false, err
+	}
+	if e.unknown {
+		if err := e.find(ctx); err != nil || e.t != nil {
+			return false, err
+		}
+		e.unknown = false
+	}
+	others := d.expectsOthers(e.parent)
+	if others && !e.r.Wait && e.seen == nil {
+		return false, e.check(ctx)
+	}
+	e.sent = time.Now()
+	before := d.session()
+	data := newRecord(e.r, leaseOf(d.timeout()))
+	got, err := write(ctx, d, func() (created, error) { return d.createTicket(e.parent, e.r, data, !others, e.seen) })
+	switch {
+	case err == nil:
+		return got.children == 1 || e.seen != nil, e.created(got, before)
+	case errors.Is(err, zk.ErrNodeExists):
+		d.expectOthers(e.parent, true)
+		return false, nil
+	case e.seen != nil && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, zk.ErrNoNode)):
+		e.seen = nil // the queue has changed since
+		return false, nil
+	case errors.Is(err, zk.ErrNoNode) && others:
+		d.expectOthers(e.parent, false)
+		return false, nil
+	case errors.Is(err, zk.ErrNoNode):
+		return false, d.createBase(ctx)
+	case answered(err), !wasSent(err):
+		return false, err
+	}
+	e.unknown, e.mayArrive = true, true
+	return false, err
+}
+
+// created registers the ticket of a create that was answered.
+func (e *enqueueing) created(got created, before *session) error {
+	now := e.d.session()
+	if now == nil || now != before {
+		// The connection got another session meanwhile: either may have created it.
+		e.unknown = true
+		return nil
+	}
+	return e.adopt(got.path, got.czxid, now)
+}
+
+// adopt makes a node a ticket of this driver.
+func (e *enqueueing) adopt(path string, czxid int64, s *session) error {
+	t := &ticket{hold: e.r.Hold(uint64(czxid)), path: path, sess: s}
+	d := e.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.over() {
+		return fmt.Errorf("%w while the ticket was queued", errExpired)
+	}
+	d.tickets[e.r.ID] = t
+	e.t = t
+	return nil
+}
+
+// find searches for the node of a create whose answer did not come. It first has the
+// server catch up, so that the node is there if it ever will be, unless the request is
+// still in flight on a connection that was given up: see orphan.
+func (e *enqueueing) find(ctx context.Context) error {
+	d := e.d
+	if err := d.sync(ctx); err != nil {
+		return err
+	}
+	v, err := d.list(ctx, e.parent)
+	if err != nil {
+		return err
+	}
+	for _, entry := range v.entries {
+		if entry.id != e.r.ID {
+			continue
+		}
+		path := e.parent + "/" + entry.node
+		st, err := call(ctx, d, func() (*zk.Stat, error) { _, st, err := d.conn.Exists(path); return st, err })
+		if err != nil {
+			return err
+		}
+		if s := d.session(); s != nil && st.EphemeralOwner == s.id {
+			return e.adopt(path, st.Czxid, s)
+		}
+		// It is of a session that has ended, and goes with it.
+		if err := d.remove(ctx, path, false); !isGone(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// check refuses a request that does not wait, and would have to. One that would be
+// granted is queued only if the queue is still as seen here, so that a refused request
+// is never queued.
+func (e *enqueueing) check(ctx context.Context) error {
+	if err := e.d.sync(ctx); err != nil {
+		return err
+	}
+	v, err := e.d.list(ctx, e.parent)
+	switch {
+	case err != nil:
+		return err
+	case !v.admits(e.r):
+		return driver.ErrNotAcquired
+	case v.absent:
+		e.d.expectOthers(e.parent, false)
+	default:
+		e.seen = v
+	}
+	return nil
+}
+
+// grant makes t held and returns its grant.
+func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Grant {
+	lease := t.sess.lease()
+	g := driver.Grant{Token: t.hold.Token, Asked: asked}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.held = true
+	t.since = asked
+	if r.TTL >= lease {
+		g.TTL = lease
+	}
+	if !r.Renewed {
+		t.until = asked.Add(r.TTL)
+	}
+	if r.MinHold > 0 {
+		t.kept = time.Now().Add(r.MinHold)
+	}
+	if t.watch == nil {
+		d.watchLater(t)
+	}
+	return g
+}
+
+// hintsMost bounds the hints about queues.
+const hintsMost = 4096
+
+// expectsOthers reports whether the queue was not empty when last seen. It is a hint
+// about which request to try first, and may be wrong.
+func (d *Driver) expectsOthers(parent string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.occupied[parent]
+	return ok
+}
+
+func (d *Driver) expectOthers(parent string, yes bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !yes {
+		delete(d.occupied, parent)
+		return
+	}
+	if len(d.occupied) >= hintsMost {
+		clear(d.occupied)
+	}
+	d.occupied[parent] = struct{}{}
+}

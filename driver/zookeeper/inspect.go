@@ -1,0 +1,155 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// inspected is an entry with its node's data.
+type inspected struct {
+	entry
+	rec  record
+	stat *zk.Stat // nil: it has left the queue since
+}
+
+// Inspect implements driver.Driver.
+func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	queue, err := d.readQueue(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	tickets := make([]driver.Ticket, len(queue))
+	for i, e := range queue {
+		tickets[i] = driver.Ticket{
+			ID: e.id, Token: uint64(e.stat.Czxid), Owner: e.rec.Owner, Note: e.rec.Note,
+			Shared: e.shared, Limit: e.limit, Since: time.UnixMilli(e.stat.Ctime),
+		}
+	}
+	for i, held := range driver.Granted(tickets) {
+		if held {
+			tickets[i].Held = true
+			tickets[i].Remaining = d.remaining(queue[i])
+			if queue[i].stat.Version > 0 { // it marked its node when it was granted
+				tickets[i].Since = time.UnixMilli(queue[i].stat.Mtime)
+			}
+		}
+	}
+	return tickets, nil
+}
+
+// remaining is the rest of a holder's lease: known of a fixed one of this driver; of
+// others it is how long, at least, the ticket outlives its holder's last heartbeat.
+func (d *Driver) remaining(e inspected) time.Duration {
+	lease := time.Duration(e.rec.Lease) * time.Millisecond
+	if e.rec.Fixed > 0 {
+		lease = min(lease, time.Duration(e.rec.Fixed)*time.Millisecond)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.tickets[e.id]; t != nil && t.held && !t.until.IsZero() {
+		return max(0, time.Until(t.until))
+	}
+	return lease
+}
+
+// readQueue returns the live queue with the data of each ticket.
+func (d *Driver) readQueue(ctx context.Context, name string) ([]inspected, error) {
+	if err := d.readyToRead(ctx); err != nil {
+		return nil, err
+	}
+	parent := d.parent(name)
+	v, err := d.list(ctx, parent)
+	if err != nil {
+		return nil, err
+	}
+	queue, err := each(ctx, d, v.entries, func(e entry) (inspected, error) {
+		data, st, err := d.conn.Get(parent + "/" + e.node)
+		if errors.Is(err, zk.ErrNoNode) {
+			return inspected{}, nil
+		}
+		return inspected{entry: e, rec: parseRecord(data), stat: st}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	there := queue[:0]
+	for _, e := range queue {
+		if e.stat != nil {
+			there = append(there, e)
+		}
+	}
+	return there, nil
+}
+
+// readyToRead is ready for a read that has to see all that was written before.
+func (d *Driver) readyToRead(ctx context.Context) error {
+	if err := d.ready(ctx); err != nil {
+		return err
+	}
+	if err := d.agree(ctx, false); err != nil {
+		return err
+	}
+	return d.sync(ctx)
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	if err := d.readyToRead(ctx); err != nil {
+		return nil, err
+	}
+	nodes, err := d.nameNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	empty, err := d.emptyOnes(ctx, nodes)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i, node := range nodes {
+		if name, ok := decode(node); ok && !empty[i] {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// nameNodes returns the children of the base: the nodes of names, and perhaps foreign
+// ones.
+func (d *Driver) nameNodes(ctx context.Context) ([]string, error) {
+	return call(ctx, d, func() ([]string, error) {
+		nodes, _, err := d.conn.Children(d.base)
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil, nil
+		}
+		return nodes, err
+	})
+}
+
+// emptyOnes reports for each of the nodes whether it has no children.
+func (d *Driver) emptyOnes(ctx context.Context, nodes []string) ([]bool, error) {
+	return each(ctx, d, nodes, func(node string) (bool, error) {
+		ok, st, err := d.conn.Exists(d.base + "/" + node)
+		return !ok || st.NumChildren == 0, err
+	})
+}
+
+// Break implements driver.Breaker.
+func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
+	queue, err := d.readQueue(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, e := range queue {
+		if uint64(e.stat.Czxid) == token {
+			return d.remove(ctx, d.parent(name)+"/"+e.node, false)
+		}
+	}
+	return fmt.Errorf("%w: no ticket %d is queued", driver.ErrLost, token)
+}

@@ -1,0 +1,175 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// canKeep refuses a minimum hold that the session cannot give. Nothing but the session
+// keeps a ticket, so it stays for as long as the server waits for a client that has
+// gone, and then only if nobody has ended the session: the user's own connection would
+// end it, or keep it for ever.
+func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
+	if !d.owned {
+		return fmt.Errorf("%w: a minimum hold on a connection that is not the driver's own; open the store by URL", driver.ErrUnsupported)
+	}
+	if err := d.connected(ctx); err != nil {
+		return err // the timeout of the session is not known
+	}
+	s := d.session()
+	if s == nil {
+		return d.offline()
+	}
+	if most := s.lease(); least > most {
+		return fmt.Errorf("%w: a minimum hold of %v: a session of %v keeps a ticket for %v at most",
+			driver.ErrUnsupported, least, time.Duration(s.timeout.Load()), most)
+	}
+	return nil
+}
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// RenewAll implements driver.BatchRenewer. One request shows that the session is alive;
+// and the watches on the tickets' nodes, whose events come before its answer, that they
+// are there.
+func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	err := d.ready(ctx)
+	if err == nil {
+		if err = d.confirmOrReconnect(ctx); errors.Is(err, zk.ErrNoNode) {
+			err = nil // the base is gone, and all below: the majority has answered
+		}
+	}
+	errs := make([]error, len(rs))
+	for i, r := range rs {
+		if errs[i] = err; err == nil {
+			errs[i] = d.renewed(ctx, r)
+		}
+	}
+	return errs
+}
+
+// renewed is one entry of a batch, after the session was confirmed.
+func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
+	t := d.ticketOf(r.Hold)
+	if t == nil {
+		return d.renewForeign(ctx, r.Hold)
+	}
+	now := time.Now()
+	d.mu.Lock()
+	held, watch := t.held, t.watch
+	over := !t.until.IsZero() && now.After(t.until)
+	if held && !over {
+		if until := now.Add(r.TTL); !t.until.IsZero() && until.After(t.until) {
+			t.until = until
+		}
+	}
+	d.mu.Unlock()
+	switch {
+	case !held:
+		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
+	case over:
+		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
+	case watch == nil || !fired(watch):
+		return nil
+	}
+	return d.watchTicket(ctx, t)
+}
+
+// renewForeign answers for a ticket that is not on the books: it was lost, or belongs to
+// another session, which alone can keep it alive.
+func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
+	path, err := d.findTicket(ctx, h)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
+}
+
+// Release implements driver.Driver. A release that is not answered leaves nothing but
+// the node, which the next release looks for.
+func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	if err := d.ready(ctx); err != nil {
+		return err
+	}
+	if t := d.ticketOf(h); t != nil {
+		d.forget(t)
+		return d.remove(ctx, t.path, d.heldAlone(t))
+	}
+	path, err := d.findTicket(ctx, h)
+	if err != nil {
+		return err
+	}
+	return d.remove(ctx, path, false)
+}
+
+// heldAlone reports whether a ticket holds the lock alone.
+func (d *Driver) heldAlone(t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.held && !t.hold.Shared
+}
+
+// forget takes a ticket off the books, so that its end is no loss.
+func (d *Driver) forget(t *ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tickets[t.hold.ID] != t {
+		return
+	}
+	delete(d.tickets, t.hold.ID)
+	if t.gone != nil {
+		close(t.gone)
+	}
+}
+
+// findTicket searches the queue for a ticket that is not on the books. ErrLost says that
+// it is not there.
+func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
+	if err := d.sync(ctx); err != nil {
+		return "", err
+	}
+	parent := d.parent(h.Name)
+	v, err := d.list(ctx, parent)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range v.entries {
+		if e.id == h.ID {
+			return parent + "/" + e.node, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
+}
+
+// remove deletes a ticket's node, and the name's node with the last ticket. For
+// heldAlone see deleteTicket.
+func (d *Driver) remove(ctx context.Context, path string, heldAlone bool) error {
+	parent, err := parentOf(path), zk.ErrNotEmpty
+	if !d.expectsOthers(parent) {
+		_, err = write(ctx, d, func() (struct{}, error) { return struct{}{}, d.deleteLast(path) })
+	}
+	if errors.Is(err, zk.ErrNotEmpty) {
+		var left int
+		left, err = write(ctx, d, func() (int, error) { return d.deleteTicket(path, heldAlone) })
+		switch {
+		case err != nil:
+		case left == 0:
+			d.removeEmpty(ctx, parent)
+		default:
+			d.expectOthers(parent, true)
+		}
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		return errRemoved
+	}
+	return err
+}

@@ -1,0 +1,217 @@
+package zookeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// view is a queue as one listing shows it, in order. It is read only.
+type view struct {
+	entries []entry
+	version int32 // of the parent's data
+	absent  bool  // the parent is not there
+}
+
+// index returns the position of the ticket of that node, or -1 if it is not queued.
+func (v *view) index(node string) int {
+	return slices.IndexFunc(v.entries, func(e entry) bool { return e.node == node })
+}
+
+// granted is driver.Grantable.
+func (v *view) granted(i int) bool {
+	if !v.entries[i].shared {
+		return i == 0 // as the rule says, and most tickets are exclusive
+	}
+	return driver.Grantable(v.tickets(i+1), i)
+}
+
+// admits reports whether a ticket that was queued now would be granted.
+func (v *view) admits(r driver.Request) bool {
+	n := len(v.entries)
+	return driver.Grantable(append(v.tickets(n), r.Ticket(0)), n)
+}
+
+// tickets returns the first n as the grant rule needs them.
+func (v *view) tickets(n int) []driver.Ticket {
+	tickets := make([]driver.Ticket, n, n+1)
+	for i, e := range v.entries[:n] {
+		tickets[i] = driver.Ticket{Shared: e.shared, Limit: e.limit}
+	}
+	return tickets
+}
+
+// blocker returns the ticket whose end, or grant, entry i has to wait for: until then it
+// cannot be granted, so that one watch on it misses nothing and wakes nobody else. -1
+// says that the end of any of several may be enough.
+//
+//   - An exclusive ticket waits for its predecessor.
+//   - A shared one with exclusive ones ahead waits for the nearest of these.
+//   - A shared one with limit L, with L or more shared ones ahead, waits for the nearest
+//     of these that is not granted and whose limit is L or more: that one is granted
+//     first, and marks its node then. There is none ahead of the first waiter, which
+//     waits for any to leave.
+func (v *view) blocker(i int) int {
+	t := v.entries[i]
+	if !t.shared {
+		return i - 1
+	}
+	for j := i - 1; j >= 0; j-- {
+		if !v.entries[j].shared {
+			return j
+		}
+	}
+	for j := i - 1; j >= 0; j-- {
+		if e := v.entries[j]; e.limit >= t.limit && j >= e.limit {
+			return j
+		}
+	}
+	return -1
+}
+
+// awaited reports whether a later ticket may be waiting for i to mark its node, see
+// blocker.
+func (v *view) awaited(i int) bool {
+	return slices.ContainsFunc(v.entries[i+1:], func(e entry) bool { return e.limit > 0 && e.limit <= v.entries[i].limit })
+}
+
+// newView orders a listing.
+func newView(entries []entry, order func(a, b entry) int) *view {
+	slices.SortFunc(entries, order)
+	return &view{entries: entries}
+}
+
+func bySequence(a, b entry) int { return cmp.Compare(a.seq, b.seq) }
+func byCreation(a, b entry) int { return cmp.Compare(a.czxid, b.czxid) }
+
+// Sequences order a queue up to this one. The server's counter has 31 bits: what it does
+// beyond depends on its version (it becomes negative, or does not change), so that a
+// queue that comes near is ordered by czxid.
+const lastSequence = math.MaxInt32 - 1<<20
+
+// sequential reports whether the sequences order the queue.
+func sequential(entries []entry) bool {
+	return !slices.ContainsFunc(entries, func(e entry) bool { return e.seq < 0 || e.seq > lastSequence })
+}
+
+// arrange makes a view of a listing. Foreign nodes are left out.
+func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*view, error) {
+	entries := make([]entry, 0, len(nodes))
+	for _, n := range nodes {
+		if e, ok := parseEntry(n); ok {
+			entries = append(entries, e)
+		}
+	}
+	if sequential(entries) {
+		return newView(entries, bySequence), nil
+	}
+	stats, err := each(ctx, d, entries, func(e entry) (*zk.Stat, error) {
+		ok, st, err := d.conn.Exists(parent + "/" + e.node)
+		if err != nil || !ok {
+			return nil, err
+		}
+		return st, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	there := entries[:0]
+	for i, e := range entries {
+		if stats[i] != nil {
+			e.czxid = stats[i].Czxid
+			there = append(there, e)
+		}
+	}
+	return newView(there, byCreation), nil
+}
+
+// listings shares listings among callers that want one of the same queue at the same
+// time: who asks while one is under way gets the next one, which is sent after the
+// call. So a thousand tickets that are queued together cost a few listings.
+type listings struct {
+	mu     sync.Mutex
+	queues map[string]*listing // under way, by parent
+}
+
+type listing struct {
+	done chan struct{}
+	view *view
+	err  error
+	next *listing // for callers that come meanwhile; nil: there are none
+}
+
+// list returns the queue below parent, at or after the time of the call.
+func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
+	if err := d.connected(ctx); err != nil {
+		return nil, err
+	}
+	l := d.shareListing(parent)
+	select {
+	case <-l.done:
+		return l.view, d.explain(l.err)
+	case <-ctx.Done():
+		return nil, d.ended(ctx)
+	case <-d.closing:
+		return nil, driver.ErrClosed
+	}
+}
+
+func (d *Driver) shareListing(parent string) *listing {
+	d.listings.mu.Lock()
+	defer d.listings.mu.Unlock()
+	current := d.listings.queues[parent]
+	if current == nil {
+		l := &listing{done: make(chan struct{})}
+		d.listings.queues[parent] = l
+		go d.runListings(parent, l)
+		return l
+	}
+	if current.next == nil {
+		current.next = &listing{done: make(chan struct{})}
+	}
+	return current.next
+}
+
+// runListings runs l and those that are asked for meanwhile. It ends with the connection
+// at the latest.
+func (d *Driver) runListings(parent string, l *listing) {
+	for l != nil {
+		l.view, l.err = d.listNow(parent)
+		close(l.done)
+		d.listings.mu.Lock()
+		l = l.next
+		if l == nil {
+			delete(d.listings.queues, parent)
+		} else {
+			d.listings.queues[parent] = l
+		}
+		d.listings.mu.Unlock()
+	}
+}
+
+func (d *Driver) listNow(parent string) (*view, error) {
+	nodes, st, err := d.conn.Children(parent)
+	if errors.Is(err, zk.ErrNoNode) {
+		nodes, st, err = nil, nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := d.arrange(context.Background(), parent, nodes)
+	switch {
+	case err != nil:
+		return nil, err
+	case st == nil:
+		v.absent = true
+	default:
+		v.version = st.Version
+	}
+	return v, nil
+}

@@ -1,0 +1,181 @@
+package zookeeper
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+func TestEncode(t *testing.T) {
+	names := []string{
+		"a", "A", "a ", " a", "a/b", "/a", "a//b", "a\x00", "\x00", ".", "..", "...", ".a", "a.", "a/..", "%", "%2F", "%2f",
+		"\u00e9", "e\u0301", "\U0010ffff", "\uf8ff", "\ufff0", "zookeeper", "a_b", "a_x_0000000000", strings.Repeat("\xc3\xa9", 256),
+	}
+	seen := make(map[string]string)
+	for _, name := range names {
+		e := encode(name)
+		if other, created := seen[e]; created {
+			t.Errorf("%q and %q are both %s", name, other, e)
+		}
+		seen[e] = name
+		if strings.ContainsAny(e, "/\x00") || e == "." || e == ".." || strings.ContainsFunc(e, refused) {
+			t.Errorf("%q: %q is no name of a node", name, e)
+		}
+		if back, ok := decode(e); !ok || back != name {
+			t.Errorf("%q came back as %q, %v", name, back, ok)
+		}
+	}
+	for _, foreign := range []string{"", "a b", "%", "%2", "%zz", "%61", "%2f", ".a", "a%"} {
+		if name, ok := decode(foreign); ok {
+			t.Errorf("%q was created for the name %q", foreign, name)
+		}
+	}
+}
+
+func FuzzEncode(f *testing.F) {
+	f.Add("a/b", "a%2Fb")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if a == "" || b == "" {
+			return
+		}
+		if (a == b) != (encode(a) == encode(b)) {
+			t.Errorf("%q and %q: %q and %q", a, b, encode(a), encode(b))
+		}
+		if back, ok := decode(encode(a)); !ok || back != a {
+			t.Errorf("%q came back as %q", a, back)
+		}
+	})
+}
+
+func TestParseEntry(t *testing.T) {
+	for node, want := range map[string]entry{
+		"a-1_x_0000000007":   {id: "a-1", seq: 7},
+		"a-1_s_2147483647":   {id: "a-1", shared: true, seq: 2147483647},
+		"a-1_s12_0000000000": {id: "a-1", shared: true, limit: 12},
+		"a-1_x_-2147483648":  {id: "a-1", seq: -2147483648},
+		"a-1_x_-000000005":   {id: "a-1", seq: -5},
+	} {
+		want.node = node
+		if e, ok := parseEntry(node); !ok || e != want {
+			t.Errorf("%s: %+v, %v", node, e, ok)
+		}
+	}
+	for _, foreign := range []string{"", "a", "a_x", "a_x_", "_x_1", "a__1", "a_y_1", "a_s0_1", "a_s-1_1", "a_x_99999999999", "_c_0f-lock-1"} {
+		if e, ok := parseEntry(foreign); ok {
+			t.Errorf("%q was created for %+v", foreign, e)
+		}
+	}
+}
+
+// TestBlocker lets random queues run down and checks that the one watch of each
+// waiter misses nothing: between a reading of the queue and the moment when the
+// ticket can be granted, what it watches has gone or was granted. And that no
+// release of an exclusive lock wakes more than the next ones.
+func TestBlocker(t *testing.T) {
+	for range 3000 {
+		v := randomView(2 + rand.IntN(12))
+		type watched struct {
+			blocker string // "": any change
+			by      string
+		}
+		var watches []watched
+		for i := range v.entries {
+			if v.granted(i) {
+				continue
+			}
+			w := watched{by: v.entries[i].node}
+			if b := v.blocker(i); b >= 0 {
+				w.blocker = v.entries[b].node
+				if b >= i || v.entries[i].shared && v.entries[b].shared && v.granted(b) {
+					t.Fatalf("%v: %d waits for %d", v.entries, i, b)
+				}
+			}
+			watches = append(watches, w)
+		}
+		for len(v.entries) > 1 {
+			gone := rand.IntN(len(v.entries))
+			left := make([]entry, 0, len(v.entries))
+			left = append(append(left, v.entries[:gone]...), v.entries[gone+1:]...)
+			v = newView(left, bySequence)
+			for _, w := range watches {
+				i, b := v.index(w.by), v.index(w.blocker)
+				if i < 0 || !v.granted(i) || w.blocker == "" {
+					continue
+				}
+				if b >= 0 && !(v.entries[b].shared && v.granted(b)) {
+					t.Fatalf("%v: %d can be granted, and was not woken by %d", v.entries, i, b)
+				}
+			}
+		}
+	}
+}
+
+// TestGranted holds the view to the rule.
+func TestGranted(t *testing.T) {
+	for range 1000 {
+		v := randomView(1 + rand.IntN(8))
+		for i, want := range driver.Granted(v.tickets(len(v.entries))) {
+			if v.granted(i) != want {
+				t.Fatalf("%v: %d: want %v", v.entries, i, want)
+			}
+		}
+	}
+}
+
+// TestMarkers checks that whoever waits for another's turn is seen to wait.
+func TestMarkers(t *testing.T) {
+	for range 3000 {
+		v := randomView(2 + rand.IntN(12))
+		for i := range v.entries {
+			if v.granted(i) {
+				continue
+			}
+			if b := v.blocker(i); b >= 0 && v.entries[i].shared && v.entries[b].shared && !v.awaited(b) {
+				t.Fatalf("%v: nobody would tell %d of the turn of %d", v.entries, i, b)
+			}
+		}
+	}
+}
+
+func randomView(n int) *view {
+	entries := make([]entry, n)
+	for i := range entries {
+		e := entry{node: fmt.Sprint("n", i), seq: int32(i)}
+		if rand.IntN(4) > 0 {
+			e.shared = true
+			e.limit = rand.IntN(4)
+		}
+		entries[i] = e
+	}
+	rand.Shuffle(n, func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+	return newView(entries, bySequence)
+}
+
+func TestSequential(t *testing.T) {
+	for seq, want := range map[int32]bool{0: true, lastSequence: true, lastSequence + 1: false, -1: false, -2147483648: false} {
+		if got := sequential([]entry{{seq: 1}, {seq: seq}}); got != want {
+			t.Errorf("sequence %d: %v", seq, got)
+		}
+	}
+	v := newView([]entry{{node: "late", seq: -2147483648, czxid: 9}, {node: "early", seq: 2147483647, czxid: 8}}, byCreation)
+	if v.entries[0].node != "early" {
+		t.Errorf("order %v", v.entries)
+	}
+}
+
+func TestAdmits(t *testing.T) {
+	v := newView([]entry{{node: "a", shared: true, limit: 2}}, bySequence)
+	for _, c := range []struct {
+		r    driver.Request
+		want bool
+	}{
+		{r: driver.Request{}}, {driver.Request{Shared: true}, true}, {driver.Request{Shared: true, Limit: 2}, true}, {r: driver.Request{Shared: true, Limit: 1}},
+	} {
+		if got := v.admits(c.r); got != c.want {
+			t.Errorf("%+v: %v", c.r, got)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package zookeeper
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// inside makes a driver for tests of its internals.
+func inside(t *testing.T) (context.Context, *Driver) {
+	t.Helper()
+	return insideAt(t, testbed.SharedZookeeper(t).Addr())
+}
+
+func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	d, err := New(conn, events, WithPrefix("t/"+rand.Text()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return ctx, d
+}
+
+// enqueue puts a ticket in the queue of x, and returns the path of its node.
+func enqueue(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
+	t.Helper()
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	if _, err := e.enqueue(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return e.t.path
+}
+
+// TestWatchOfAnother has a waiter find the watch that another has set on their queue
+// after it has read it: it is to read the queue again, since the watch does not tell
+// what happened between.
+func TestWatchOfAnother(t *testing.T) {
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
+	var paths []string
+	for _, id := range []string{"a-1", "a-2", "a-3"} {
+		r.ID = id
+		paths = append(paths, enqueue(ctx, t, d, r))
+	}
+	parent := parentOf(paths[0])
+	read := func() *view {
+		v, err := d.list(ctx, parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	watch := func(v *view) <-chan zk.Event {
+		ch, err := d.watchQueue(ctx, parent, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ch
+	}
+	before := read()
+	if _, err := d.deleteTicket(paths[0], false); err != nil {
+		t.Fatal(err)
+	}
+	if fired(watch(read())) {
+		t.Error("the watch of a waiter that has read the queue as it is has fired")
+	}
+	if !fired(watch(before)) {
+		t.Error("a waiter that has read the queue as it was before waits for the next change")
+	}
+	if fired(watch(read())) {
+		t.Error("the watch has fired without a change")
+	}
+}
+
+// TestOwnDuplicateAhead has a create that was given up arrive just before the one
+// after it: a request that does not wait is not refused because of itself.
+func TestOwnDuplicateAhead(t *testing.T) {
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", ID: "duplicate-1", TTL: time.Minute, Renewed: true, Wait: true}
+	duplicate, own := enqueue(ctx, t, d, r), enqueue(ctx, t, d, r)
+	r.Wait = false
+	if duplicate == own {
+		t.Fatal("the second create found the first")
+	}
+	g, err := d.await(ctx, d.ticketOf(r.Hold(0)), r, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, _, err := d.conn.Children(parentOf(own))
+	if err != nil || len(nodes) != 1 || !strings.HasSuffix(own, nodes[0]) {
+		t.Errorf("nodes %v (error %v), want %s alone", nodes, err, own)
+	}
+	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+}
