@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Options are what differs between stores.
@@ -190,12 +191,7 @@ func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc)
 
 // pause waits.
 func (e *Engine) pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	retry.Sleep(ctx, d, nil)
 }
 
 // answered notes whether the store has answered a request.

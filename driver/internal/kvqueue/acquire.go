@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -31,7 +30,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 	defer done()
 	var last error // of a store that has answered
 	begun := time.Now()
-	for tries, delay := 1, time.Duration(0); ; {
+	for tries, pause := 1, newBackoff(); ; {
 		t, err := e.enterOnce(ctx, r)
 		switch {
 		case err == nil:
@@ -46,8 +45,8 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 		case !e.store.Temporary(err), e.opts.RetryFor > 0 && time.Since(begun) > e.opts.RetryFor:
 			return nil, e.notQueued(ctx, r, err)
 		}
-		last, delay = err, backoff(delay)
-		if !e.pause(ctx, delay/2+rand.N(delay)) { //nolint:gosec // no secret
+		last = err
+		if !e.pause(ctx, pause.Next()) {
 			return nil, e.notQueued(ctx, r, last)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package kvqueue is the queue engine of stores that keep entries ordered by
-// creation, which end with a session: etcd and Consul; ZooKeeper could be a third. A driver on such a
-// store is an [Engine], which has all the bookkeeping, over a [Store], which is a
-// handful of requests. Only the engine has state about tickets; only the store knows
+// creation, which end with a session: etcd and Consul. A driver on such a store is an
+// [Engine], which has all the bookkeeping, over a [Store], which is a handful of
+// requests. Only the engine has state about tickets; only the store knows
 // keys and wire formats.
 //
 // # The idea

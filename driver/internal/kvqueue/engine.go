@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Engine is a driver without the methods that only a store can give. Embed one in the
@@ -196,21 +197,11 @@ func (e *Engine) stopped(ctx context.Context) error {
 
 // pause waits between two tries; it reports false when ctx or the engine ends.
 func (e *Engine) pause(ctx context.Context, delay time.Duration) bool {
-	t := time.NewTimer(delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-	case <-e.ctx.Done():
-	}
-	return false
+	return retry.Sleep(ctx, delay, e.ctx.Done())
 }
 
-// backoff is the pause before the next try.
-func backoff(delay time.Duration) time.Duration {
-	return min(max(2*delay, retryFirst), retryMost)
-}
+// newBackoff is the pauses between tries.
+func newBackoff() retry.Backoff { return retry.Backoff{First: retryFirst, Most: retryMost} }
 
 // each calls f for all of xs, a few at a time.
 func each[T any](xs []T, f func(T)) {

@@ -91,13 +91,13 @@ func (e *Engine) review() {
 
 // watchLosses is the goroutine.
 func (e *Engine) watchLosses(ctx context.Context, scope string) {
-	for delay := time.Duration(0); ; {
+	for pause := newBackoff(); ; {
 		begun := time.Now()
 		_ = e.store.Losses(ctx, scope, func(l Loss) { e.lost(ctx, scope, l) })
 		if time.Since(begun) > requestBound {
-			delay = 0
+			pause.Reset()
 		}
-		if delay = backoff(delay); !e.pause(ctx, delay) {
+		if !e.pause(ctx, pause.Next()) {
 			return
 		}
 	}

@@ -223,7 +223,7 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	ctx, done := e.bind(ctx)
 	defer done()
 	var last error
-	for delay := time.Duration(0); s != nil; s, err = e.stale(t, since) {
+	for pause := newBackoff(); s != nil; s, err = e.stale(t, since) {
 		tried := e.keepAlive(ctx, s)
 		if tried == nil || errors.Is(tried, ErrSessionOver) {
 			continue
@@ -231,7 +231,7 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 		if last == nil || ctx.Err() == nil {
 			last = tried
 		}
-		if delay = backoff(delay); !e.pause(ctx, delay) {
+		if !e.pause(ctx, pause.Next()) {
 			return e.failed(ctx, last)
 		}
 	}

@@ -71,7 +71,7 @@ func (w *watcher) retire() {
 func (w *watcher) run() {
 	e := w.q.e
 	defer w.idle.Stop()
-	for delay := time.Duration(0); ; {
+	for pause := newBackoff(); ; {
 		ctx, cancel := context.WithCancel(e.ctx)
 		err := w.step(ctx, cancel)
 		interrupted := ctx.Err() != nil
@@ -80,11 +80,11 @@ func (w *watcher) run() {
 		case w.over():
 			return
 		case err == nil || interrupted:
-			delay = 0
+			pause.Reset()
 			continue
 		}
 		w.failed(err)
-		if delay = backoff(delay); !e.pause(e.ctx, delay) {
+		if !e.pause(e.ctx, pause.Next()) {
 			return
 		}
 	}
