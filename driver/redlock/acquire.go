@@ -145,7 +145,11 @@ func (d *Driver) grant(t *ticket, p *proposal) driver.Grant {
 	d.mu.Lock()
 	t.until = p.asked.Add(t.r.TTL)
 	d.held[t.r.ID] = t
+	var may uint64
+	if w := d.waiters[t.r.ID]; w != nil {
+		may = w.may
+	}
 	d.mu.Unlock()
-	p.mend()
+	p.mend(may)
 	return driver.Grant{Token: p.number, Asked: p.asked}
 }

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,6 +133,49 @@ func TestSlowNode(t *testing.T) {
 		t.Errorf("a request that came late holds on %d nodes", n)
 	}
 	release(t, last)
+}
+
+// TestReleaseComesLate: a release reaches a node after the next ticket, which a majority
+// grants; it holds on that node too, long before its renewal. The node tells of it
+// before the majority is complete, or after.
+func TestReleaseComesLate(t *testing.T) {
+	acquire := func(c *locker.Client) *locker.Lock { return take(t, c, "a", locker.WithTTL(time.Minute)) }
+	try := func(c *locker.Client) *locker.Lock {
+		k, err := c.TryAcquire(t.Context(), "a", locker.WithTTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	for name, next := range map[string]func(*locker.Client) *locker.Lock{"acquire": acquire, "try": try} {
+		for _, majority := range []time.Duration{0, 300 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s/%v", name, majority), func(t *testing.T) {
+				nodes := testbed.RedisN(t, 3)
+				cs := clients(t, nodes)
+				before, after := nodes.Proxies(t), nodes.Proxies(t)
+				a, b := client(t, before.URL()), client(t, after.URL())
+				waited := take(t, a, "other")
+				got := queue(t, b, "other", 2) // b listens to all nodes from now on
+				release(t, waited)
+				release(t, granted(t, got))
+				k := acquire(a)
+				eventually(t, "held on all nodes", func() bool { return heldOn(t, cs, "a") == 3 })
+				before.Proxies[2].Delay(100 * time.Millisecond)
+				after.Proxies[1].Delay(majority)
+				release(t, k)
+				k = next(b)
+				eventually(t, "the next ticket on all nodes", func() bool {
+					for _, c := range cs {
+						if v := c.Get(t.Context(), keyOf("a")).Val(); !strings.Contains(v, fmt.Sprintf(" %d ", k.Token())) {
+							return false
+						}
+					}
+					return true
+				})
+				release(t, k)
+			})
+		}
+	}
 }
 
 func TestSilentNodeIsUndone(t *testing.T) {

@@ -48,7 +48,7 @@ func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
 			return
 		}
 		d.numbers.learn(node, p.asked, a.now)
-		if p.mending && a.what == refused {
+		if p.mending && a.lacks() {
 			d.repair(d.nodes[node], t)
 		}
 	}
@@ -206,13 +206,15 @@ func (p *proposal) sights() (all []redisqueue.Sight) {
 	return all
 }
 
-// mend makes nodes that have refused a ticket that is granted, or will yet, hold as well.
-func (p *proposal) mend() {
+// mend makes all nodes hold a ticket that is granted: those that have nothing of it, or
+// will answer so yet, and those that have told before the grant that it may hold.
+func (p *proposal) mend(may uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mending = true
 	for i, a := range p.answers {
-		if p.errs[i] == nil && a.what == refused {
+		answered := p.errs[i] == nil
+		if answered && a.lacks() || may&(1<<i) != 0 && !(answered && a.what == holds) {
 			p.d.repair(p.d.nodes[i], p.t)
 		}
 	}

@@ -60,9 +60,17 @@ func (w *waiter) stir() {
 }
 
 // ready notes that a ticket may hold on a node. Only news begins an attempt:
-// what an attempt has given back is none.
+// what an attempt has given back is none. What is noted when a majority has granted
+// the ticket is seen by mend; after that the node is repaired here.
 func (d *Driver) ready(w *waiter, node int, news bool) {
 	d.mu.Lock()
+	if t := d.held[w.t.r.ID]; t != nil {
+		d.mu.Unlock()
+		if news {
+			d.repair(d.nodes[node], t)
+		}
+		return
+	}
 	defer d.mu.Unlock()
 	w.may |= 1 << node
 	w.absent &^= 1 << node
@@ -236,10 +244,10 @@ func (d *Driver) hear(node int, text string) {
 		w, t := d.waiters[id], d.held[id]
 		d.mu.Unlock()
 		switch {
-		case t != nil: // a majority has granted it already
-			d.repair(d.nodes[node], t)
 		case w != nil:
 			d.ready(w, node, true)
+		case t != nil: // a majority has granted it already
+			d.repair(d.nodes[node], t)
 		}
 	case noticeGone:
 		d.change(id, func(w *waiter) { w.broken |= 1 << node })

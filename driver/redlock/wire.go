@@ -136,6 +136,9 @@ type answer struct {
 	outlook redisqueue.Outlook // queued
 }
 
+// lacks tells whether the node has nothing of the ticket.
+func (a answer) lacks() bool { return a.what == refused || a.what == blocked }
+
 // parseAcquire reads {what, now, n, flags, ids}; see redlock_acquire.lua.
 func parseAcquire(v any) (a answer, err error) {
 	list, _ := v.([]any)
