@@ -1,0 +1,145 @@
+package zkconn
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestOldSessionID has the session end while someone is about to compare its
+// ID: the next session is not taken for over.
+func TestOldSessionID(t *testing.T) {
+	p := testbed.SharedZookeeper(t).Proxy(t)
+	conn, _, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c, err := Adopt(conn, nil, Options{Base: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(false)
+	var ended []*Session
+	c.Start(func(s *Session) { ended = append(ended, s) }, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	old, err := c.Present(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	c.mu.Lock()
+	asked := make(chan struct{})
+	go func() {
+		c.Session()
+		close(asked)
+	}()
+	time.Sleep(50 * time.Millisecond) // it waits for the lock
+	p.Cut()
+	time.Sleep(3 * time.Second) // the session ends
+	p.Reset()
+	p.Heal()
+	for conn.SessionID() == old.ID || conn.State() != zk.StateHasSession {
+		if ctx.Err() != nil {
+			t.Fatal("no other session")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	next := newSession(conn.SessionID(), time.Second)
+	c.sess = next // somebody has noticed
+	c.mu.Unlock()
+	<-asked
+	if next.Over() || len(ended) > 0 {
+		t.Error("the new session was ended with the old one")
+	}
+}
+
+// TestSessionEnds has the session end: that is told, once, and there is another.
+func TestSessionEnds(t *testing.T) {
+	p := testbed.SharedZookeeper(t).Proxy(t)
+	conn, events, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c, err := Adopt(conn, events, Options{Base: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(false)
+	ended := make(chan *Session, 10)
+	c.Start(func(s *Session) { ended <- s }, func(zk.Event) {})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	old, err := c.Present(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.LeaseStart(ctx, old, time.Minute); err != nil {
+		t.Error(err)
+	}
+	p.Cut()
+	time.Sleep(3 * time.Second)
+	p.Reset()
+	p.Heal()
+	if s := <-ended; s != old || !s.Over() {
+		t.Errorf("session %x has ended, over: %v, want %x", s.ID, s.Over(), old.ID)
+	}
+	if err := c.Confirm(ctx); err != nil {
+		t.Error(err)
+	}
+	if now := c.Session(); now == old || now == nil || now.Over() || len(ended) > 0 {
+		t.Errorf("the session is %v, after %v, and %d more have ended", now, old, len(ended))
+	}
+	if _, err := c.LeaseStart(ctx, old, time.Minute); !errors.Is(err, ErrExpired) {
+		t.Errorf("a lease of a session that is over: %v", err)
+	}
+}
+
+// TestClosed: after Close nothing is sent, and no task is begun.
+func TestClosed(t *testing.T) {
+	c, err := Open(Options{Base: "/", Session: time.Second, Servers: []string{testbed.SharedZookeeper(t).Addr()}, Dial: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start(func(*Session) {}, func(zk.Event) {})
+	if err := c.Confirm(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ended := false
+	c.Go(func(ctx context.Context) {
+		<-ctx.Done()
+		ended = true
+	})
+	c.Close(false)
+	if !ended || c.Go(func(context.Context) {}) {
+		t.Error("a task runs after Close")
+	}
+	if err := c.Confirm(t.Context()); !errors.Is(err, driver.ErrClosed) || WasSent(err) {
+		t.Errorf("a request after Close: %v", err)
+	}
+}
+
+// TestTimeoutNotShown refuses a client whose session timeout cannot be read.
+func TestTimeoutNotShown(t *testing.T) {
+	for name, conn := range map[string]any{
+		"renamed": &struct{ timeoutMs int32 }{}, "another type": &struct{ sessionTimeoutMs string }{},
+	} {
+		if _, err := timeoutField(conn); !errors.Is(err, driver.ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := timeoutField(&zk.Conn{}); err != nil {
+		t.Error(err)
+	}
+}
