@@ -74,6 +74,6 @@
 // here and measured: a contended lock had 0.79 to 1.02 of its grants a second, the
 // client's CPU rose by 10 to 23 %, a held lock took 1,537 bytes instead of 1,111, and a
 // release to a semaphore with a hundred waiters took 5.1 requests instead of 3. The
-// engine needed seven options and callbacks that no other store uses. So package
+// engine needed fourteen fields, options and functions that no other store uses. So package
 // zookeeper has machinery of its own.
 package kvqueue

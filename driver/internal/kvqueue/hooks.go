@@ -70,3 +70,13 @@ func Call(ctx context.Context, e *Engine, request func(context.Context) error) e
 	}
 	return e.failed(ctx, err)
 }
+
+// Ask is Call, once it is sure that the locks are kept as this driver does.
+func Ask(ctx context.Context, e *Engine, request func(context.Context) error) error {
+	return Call(ctx, e, func(ctx context.Context) error {
+		if err := e.store.Agree(ctx, false); err != nil {
+			return err
+		}
+		return request(ctx)
+	})
+}

@@ -15,22 +15,32 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// adopted is a connection of the user's behind a proxy, and what has ended of it.
+func adopted(t *testing.T, blind bool) (*zk.Conn, *Conn, *testbed.Proxy, <-chan *Session) {
+	t.Helper()
+	p := testbed.SharedZookeeper(t).Proxy(t)
+	conn, events, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if blind {
+		events = nil
+	}
+	c, err := Adopt(conn, events, Options{Base: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(false) })
+	ended := make(chan *Session, 10)
+	c.Start(func(s *Session) { ended <- s }, func(zk.Event) {})
+	return conn, c, p, ended
+}
+
 // TestOldSessionID has the session end while someone is about to compare its
 // ID: the next session is not taken for over.
 func TestOldSessionID(t *testing.T) {
-	p := testbed.SharedZookeeper(t).Proxy(t)
-	conn, _, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c, err := Adopt(conn, nil, Options{Base: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(false)
-	var ended []*Session
-	c.Start(func(s *Session) { ended = append(ended, s) }, nil)
+	conn, c, p, ended := adopted(t, true)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	old, err := c.Present(ctx)
@@ -66,19 +76,7 @@ func TestOldSessionID(t *testing.T) {
 
 // TestSessionEnds has the session end: that is told, once, and there is another.
 func TestSessionEnds(t *testing.T) {
-	p := testbed.SharedZookeeper(t).Proxy(t)
-	conn, events, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c, err := Adopt(conn, events, Options{Base: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(false)
-	ended := make(chan *Session, 10)
-	c.Start(func(s *Session) { ended <- s }, func(zk.Event) {})
+	_, c, p, ended := adopted(t, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	old, err := c.Present(ctx)
@@ -95,11 +93,9 @@ func TestSessionEnds(t *testing.T) {
 	if s := <-ended; s != old || !s.Over() {
 		t.Errorf("session %x has ended, over: %v, want %x", s.ID, s.Over(), old.ID)
 	}
-	if err := c.Confirm(ctx); err != nil {
-		t.Error(err)
-	}
-	if now := c.Session(); now == old || now == nil || now.Over() || len(ended) > 0 {
-		t.Errorf("the session is %v, after %v, and %d more have ended", now, old, len(ended))
+	now, err := c.Present(ctx)
+	if err != nil || now == old || now.Over() || len(ended) > 0 {
+		t.Errorf("the session is %v, after %v, and %d more have ended: %v", now, old, len(ended), err)
 	}
 	if _, err := c.LeaseStart(ctx, old, time.Minute); !errors.Is(err, ErrExpired) {
 		t.Errorf("a lease of a session that is over: %v", err)
