@@ -35,6 +35,22 @@ func TestEncode(t *testing.T) {
 	}
 }
 
+// TestEncodeIsFixed: all programs of a protocol version have to use the same nodes.
+func TestEncodeIsFixed(t *testing.T) {
+	for name, want := range map[string]string{
+		"plain-_:@+=,~.9Z": "plain-_:@+=,~.9Z",
+		".a.":              "%2Ea.",
+		"a/b c":            "a%2Fb%20c",
+		"!\"#$%&'()*;<>?":  "%21%22%23%24%25%26%27%28%29%2A%3B%3C%3E%3F",
+		"[\\]^`{|}\x7f":    "%5B%5C%5D%5E%60%7B%7C%7D%7F",
+		"\x00\u00e9":       "%00%C3%A9",
+	} {
+		if got := encode(name); got != want {
+			t.Errorf("%q is encoded as %s, want %s", name, got, want)
+		}
+	}
+}
+
 func FuzzEncode(f *testing.F) {
 	f.Add("a/b", "a%2Fb")
 	f.Fuzz(func(t *testing.T, a, b string) {

@@ -14,7 +14,7 @@ import (
 // sync, so that neither shows that the session lives. What a majority has refused does
 // not count, either.
 func TestOnlyWritesConfirm(t *testing.T) {
-	_, c, _, _ := adopted(t, false)
+	_, c, _, _ := adopted(t, 10*time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	s, err := c.Present(ctx)
@@ -66,7 +66,7 @@ func TestOnlyWritesConfirm(t *testing.T) {
 // TestWatches: a watch is used again until it fires, or the client has another
 // connection.
 func TestWatches(t *testing.T) {
-	_, c, p, _ := adopted(t, false)
+	_, c, p, _ := adopted(t, 10*time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	path := "/watches-" + rand.Text()

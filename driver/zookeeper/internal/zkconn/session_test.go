@@ -16,10 +16,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // adopted is a connection of the user's behind a proxy, and what has ended of it.
-func adopted(t *testing.T, blind bool) (*zk.Conn, *Conn, *testbed.Proxy, <-chan *Session) {
+func adopted(t *testing.T, session time.Duration, blind bool) (*zk.Conn, *Conn, *testbed.Proxy, <-chan *Session) {
 	t.Helper()
 	p := testbed.SharedZookeeper(t).Proxy(t)
-	conn, events, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
+	conn, events, err := zk.Connect([]string{p.Addr()}, session, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func adopted(t *testing.T, blind bool) (*zk.Conn, *Conn, *testbed.Proxy, <-chan 
 // TestOldSessionID has the session end while someone is about to compare its
 // ID: the next session is not taken for over.
 func TestOldSessionID(t *testing.T) {
-	conn, c, p, ended := adopted(t, true)
+	conn, c, p, ended := adopted(t, time.Second, true)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	old, err := c.Present(ctx)
@@ -76,7 +76,7 @@ func TestOldSessionID(t *testing.T) {
 
 // TestSessionEnds has the session end: that is told, once, and there is another.
 func TestSessionEnds(t *testing.T) {
-	_, c, p, ended := adopted(t, false)
+	_, c, p, ended := adopted(t, time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	old, err := c.Present(ctx)
