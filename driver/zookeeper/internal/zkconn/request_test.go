@@ -17,10 +17,7 @@ func TestOnlyWritesConfirm(t *testing.T) {
 	_, c, _, _ := adopted(t, 10*time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := c.Present(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := present(ctx, t, c)
 	path := "/confirm-" + rand.Text()
 	for what, read := range map[string]func() error{
 		"Get":           func() error { _, _, err := c.Get(ctx, "/"); return err },
@@ -113,14 +110,12 @@ func TestWatches(t *testing.T) {
 	for c.Shows(first) {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := c.Present(ctx); err != nil {
+	if _, ok := c.watchOn(path); ok {
+		t.Error("a watch of another connection is used again")
+	}
+	_, other, _, _ := adopted(t, 10*time.Second, false)
+	if err := other.Delete(ctx, path); err != nil {
 		t.Fatal(err)
 	}
-	if second := node(); second == first {
-		t.Error("a watch of another connection was used again")
-	}
-	if err := c.Delete(ctx, path); err != nil {
-		t.Fatal(err)
-	}
-	<-first.C
+	<-first.C // the client has set it again
 }
