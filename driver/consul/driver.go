@@ -139,20 +139,10 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// call runs a request of a method that the engine does not have.
-func (d *Driver) call(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
-		if err := d.store.Agree(ctx, false); err != nil {
-			return err
-		}
-		return request(ctx)
-	})
-}
-
 // List implements driver.Lister.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
 	var names []string
-	err := d.call(ctx, func(ctx context.Context) error {
+	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		keys, _, err := d.store.client.KV().Keys(d.store.keys.queues(), "", d.store.exact(ctx))
 		for _, key := range keys {
 			if name, ok := d.store.keys.nameOf(key); ok {
@@ -168,7 +158,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 // Break implements driver.Breaker. The ticket's driver is notified by a key of its
 // session. A key that another program has locked in the queue is removed, too.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	return d.call(ctx, func(ctx context.Context) error {
+	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		for {
 			pairs, _, err := d.store.list(d.store.exact(ctx), d.store.keys.queue(name))
 			if err != nil {
@@ -198,7 +188,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 // after it has checked the rights, and they write nothing: one asks for a session with an unknown
 // behaviour, the other is a transaction with a session that does not exist.
 func (d *Driver) Ping(ctx context.Context) error {
-	return d.call(ctx, func(ctx context.Context) error {
+	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		_, err := d.store.open(ctx, minTTL, "none")
 		if err == nil || !strings.Contains(err.Error(), "Invalid Behavior") {
 			return err

@@ -180,7 +180,7 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 	}
 	own := pairs[0]
 	s.note(own.CreateIndex)
-	placed := kvqueue.Placed{Number: own.CreateIndex, Token: own.CreateIndex, Version: own.ModifyIndex}
+	placed := kvqueue.Placed{Number: own.CreateIndex, Version: own.ModifyIndex}
 	if p.Brief {
 		return placed, nil
 	}

@@ -149,23 +149,13 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{MinTTL: time.Duration(shortest) * time.Second, MaxTTL: longest, Crash: end, Liveness: end}
 }
 
-// ask runs a request once it is sure that the locks are kept as this driver does.
-func (d *Driver) ask(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
-		if err := d.store.Agree(ctx, false); err != nil {
-			return err
-		}
-		return request(ctx)
-	})
-}
-
 // List implements driver.Lister. It reads the keys of all tickets, a page at a
 // time.
 func (d *Driver) List(ctx context.Context) (names []string, err error) {
 	const page = 10000
 	first := d.store.prefix + "/"
 	end := clientv3.GetPrefixRangeEnd(first)
-	err = d.ask(ctx, func(ctx context.Context) error {
+	err = kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		for {
 			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), first,
 				clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(page))
@@ -192,7 +182,7 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	return d.ask(ctx, func(ctx context.Context) error {
+	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		queue := d.store.queue(name)
 		resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 			clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
@@ -217,7 +207,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 // the server refuses to users who may not write the keys of tickets.
 func (d *Driver) Ping(ctx context.Context) error {
 	right := "read"
-	err := d.ask(ctx, func(ctx context.Context) error {
+	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		key := d.store.ping()
 		if _, err := d.store.client.Get(d.store.asking(ctx), key); err != nil {
 			return err

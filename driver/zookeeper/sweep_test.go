@@ -18,7 +18,7 @@ import (
 func TestSweep(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
+	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(noLog{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -23,7 +24,7 @@ func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
-	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
+	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(noLog{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +41,15 @@ func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
 func enqueue(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
 	t.Helper()
 	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
-	if _, err := e.enqueue(ctx); err != nil {
+	if err := e.enqueue(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return e.t.path
 }
+
+type noLog struct{}
+
+func (noLog) Printf(string, ...any) {}
 
 // TestWatchOfAnother has a waiter find the watch that another has set on their queue
 // after it has read it: it is to read the queue again, since the watch does not tell
@@ -65,24 +70,24 @@ func TestWatchOfAnother(t *testing.T) {
 		}
 		return v
 	}
-	watch := func(v *view) <-chan zk.Event {
-		ch, err := d.watchQueue(ctx, parent, v)
+	watch := func(v *view) zkconn.Watch {
+		set, err := d.conn.WatchChildren(ctx, parent, v.children)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ch
+		return set
 	}
 	before := read()
-	if _, err := d.deleteTicket(paths[0], false); err != nil {
+	if _, err := d.deleteTicket(ctx, paths[0], false); err != nil {
 		t.Fatal(err)
 	}
-	if fired(watch(read())) {
+	if watch(read()).HasFired() {
 		t.Error("the watch of a waiter that has read the queue as it is has fired")
 	}
-	if !fired(watch(before)) {
+	if !watch(before).HasFired() {
 		t.Error("a waiter that has read the queue as it was before waits for the next change")
 	}
-	if fired(watch(read())) {
+	if watch(read()).HasFired() {
 		t.Error("the watch has fired without a change")
 	}
 }
@@ -101,7 +106,7 @@ func TestOwnDuplicateAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, _, err := d.conn.Children(parentOf(own))
+	nodes, _, err := d.conn.Children(ctx, parentOf(own))
 	if err != nil || len(nodes) != 1 || !strings.HasSuffix(own, nodes[0]) {
 		t.Errorf("nodes %v (error %v), want %s alone", nodes, err, own)
 	}

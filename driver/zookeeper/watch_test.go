@@ -8,6 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -22,25 +23,33 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 	ahead := enqueue(ctx, t, d, r)
 	r.ID = "waits-1"
 	own := enqueue(ctx, t, d, r)
-	w := &waiter{d: d, t: d.ticketOf(r.Hold(0)), r: r, parent: parentOf(own), node: nodeOf(own)}
+	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
 	if _, wake, err := w.read(ctx); err != nil || wake == nil {
 		t.Fatalf("behind another: wake %v, error %v", wake, err)
 	}
 	if w.predecessor != ahead || !w.watched() {
 		t.Fatalf("it waits for %q, watched %v", w.predecessor, w.watched())
 	}
-	before := d.reconnects.now()
 	p.Reset()
-	for d.reconnects.same(before) || d.conn.State() != zk.StateHasSession {
-		if !d.pause(ctx, time.Millisecond) {
-			t.Fatal("the client has not come back")
+	for w.watched() {
+		if !retry.Sleep(ctx, time.Millisecond, nil) {
+			t.Fatal("the client has not noticed")
+		}
+	}
+	for {
+		_, err := d.conn.Present(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the client has not come back: %v", err)
 		}
 	}
 	d.mu.Lock()
-	w.t.watch = make(chan zk.Event) // it is set in the second request
+	w.t.watch.C = make(chan zk.Event) // it is set in the second request
 	d.mu.Unlock()
 	for _, path := range []string{own, ahead} {
-		if _, err := d.deleteTicket(path, false); err != nil {
+		if _, err := d.deleteTicket(ctx, path, false); err != nil {
 			t.Fatal(err)
 		}
 	}
