@@ -70,6 +70,30 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// TestAnswerLost proves that no request is repeated silently (D13): a release that was done would be taken for a loss.
+func TestAnswerLost(t *testing.T) {
+	srv := newCabinet(t)
+	d, err := cabinet.New(srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	r := driver.Request{Name: "order:42", ID: "t-1", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := srv.LoseReply("PUT ")
+	if err := d.Release(t.Context(), r.Hold(g.Token)); err != nil {
+		t.Errorf("a release whose answer was lost: %v", err)
+	}
+	select {
+	case <-lost:
+	default:
+		t.Error("no answer was lost")
+	}
+}
+
 func TestURL(t *testing.T) {
 	srv := newCabinet(t)
 	l, err := locker.Open(t.Context(), "cabinet://"+srv.Addr()+"?prefix=app&timeout=5s&ttl=10s")
