@@ -48,8 +48,9 @@
 // statement that inserts a ticket names the server and its start for which it is meant (by server_id and
 // UUID_SHORT), and does nothing elsewhere. Tokens grow as long as the clocks of the servers agree and fewer than
 // 1,000 rows a second are inserted on average. A former primary that takes over again without having been
-// restarted, and without the commits of the primary in between, is not noticed: restart it first. Replication has
-// to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
+// restarted, and without the commits of the primary in between, is noticed only by processes that have inserted
+// tickets on that one: restart it first. Replication has to be by rows (binlog_format ROW or MIXED, the servers'
+// defaults): under STATEMENT it would break.
 //
 // Each request is one statement and its own transaction, except the deletion of expired tickets. They work in any
 // isolation level, SQL mode and DSN but one with autocommit=0: in a session where autocommit is off each statement

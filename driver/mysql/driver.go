@@ -74,6 +74,7 @@ type Driver struct {
 	extra     chan struct{} // held while there is a connection beyond the pool's limit
 	idleStale atomic.Bool   // idle connections may have ended
 	known     atomic.Pointer[server]
+	before    atomic.Uint64 // the start of the server that was known last
 	poller    poller
 	anchors   anchors
 	txQueues  txQueues

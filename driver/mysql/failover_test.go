@@ -216,3 +216,31 @@ func TestTokensGrowOverALossyFailover(t *testing.T) {
 		}
 	}
 }
+
+// Tokens grow also when the first primary takes over again, without what the second has given, as soon as a process
+// that was granted a ticket there comes back.
+func TestTokensGrowOverALossyWayBack(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	l, _, prefix := fresh(t, p.pool(t))
+	stays, _ := join(t, p.pool(t), prefix)
+	cycle(t, l, "a")
+	cycle(t, stays, "b")
+	p.caughtUp(t)
+	do(t, p.onReplica, "STOP SLAVE")
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	p.serve(p.replica)
+	last := cycle(t, l, "c")
+	do(t, p.onReplica, "SET GLOBAL read_only = 1")
+	do(t, p.onPrimary, "SET GLOBAL read_only = 0")
+	p.serve(p.primary)
+	for range 3 {
+		for _, l := range []*locker.Client{l, stays} {
+			token := cycle(t, l, "c")
+			if token <= last {
+				t.Errorf("token %d after %d", token, last)
+			}
+			last = token
+		}
+	}
+}
