@@ -70,7 +70,7 @@ func TestOwnConnection(t *testing.T) {
 	closed := time.Now()
 	conn.Close()
 	<-k.Done()
-	if took := time.Since(closed); took > 2*time.Second || !errors.Is(k.Err(), locker.ErrLost) {
+	if took := time.Since(closed); took > time.Second || !errors.Is(k.Err(), locker.ErrLost) {
 		t.Fatalf("told of the end of the connection after %v: %v", took, k.Err())
 	}
 	if err := <-w; err == nil {
