@@ -92,6 +92,34 @@ func TestWatchOfAnother(t *testing.T) {
 	}
 }
 
+// TestMarkedMeanwhile has the ticket that another waits for be granted, and mark its
+// node, after that one has read the queue: it is to read the queue again.
+func TestMarkedMeanwhile(t *testing.T) {
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
+	var paths []string
+	for _, id := range []string{"held-1", "held-2", "first-1", "second-1"} {
+		r.ID = id
+		paths = append(paths, enqueue(ctx, t, d, r))
+	}
+	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+	v, err := d.list(ctx, w.parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := w.watch(ctx, v, 3)
+	if err != nil || set.HasFired() || w.ahead != paths[2] {
+		t.Fatalf("it watches %s, error %v, want %s", w.ahead, err, paths[2])
+	}
+	if err := d.conn.Set(ctx, paths[2], []byte("{}"), -1); err != nil {
+		t.Fatal(err)
+	}
+	<-set.C
+	if set, err = w.watch(ctx, v, 3); err != nil || !set.HasFired() {
+		t.Errorf("it waits for a mark that was set before, error %v", err)
+	}
+}
+
 // TestOwnDuplicateAhead has a create that was given up arrive just before the one
 // after it: a request that does not wait is not refused because of itself.
 func TestOwnDuplicateAhead(t *testing.T) {
