@@ -24,17 +24,23 @@ func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
-	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(noLog{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn, events := dial(t, addr)
 	d, err := New(conn, events, WithPrefix("t/"+rand.Text()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
 	return ctx, d
+}
+
+func dial(t *testing.T, addr string) (*zk.Conn, <-chan zk.Event) {
+	t.Helper()
+	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(noLog{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn, events
 }
 
 // enqueue puts a ticket in the queue of x, and returns the path of its node.
@@ -89,6 +95,34 @@ func TestWatchOfAnother(t *testing.T) {
 	}
 	if watch(read()).HasFired() {
 		t.Error("the watch has fired without a change")
+	}
+}
+
+// TestMarkedMeanwhile has the ticket that another waits for be granted, and mark its
+// node, after that one has read the queue: it is to read the queue again.
+func TestMarkedMeanwhile(t *testing.T) {
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
+	var paths []string
+	for _, id := range []string{"held-1", "held-2", "first-1", "second-1"} {
+		r.ID = id
+		paths = append(paths, enqueue(ctx, t, d, r))
+	}
+	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+	v, err := d.list(ctx, w.parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := w.watch(ctx, v, 3)
+	if err != nil || set.HasFired() || w.ahead != paths[2] {
+		t.Fatalf("it watches %s, error %v, want %s", w.ahead, err, paths[2])
+	}
+	if err := d.conn.Set(ctx, paths[2], []byte("{}"), -1); err != nil {
+		t.Fatal(err)
+	}
+	<-set.C
+	if set, err = w.watch(ctx, v, 3); err != nil || !set.HasFired() {
+		t.Errorf("it waits for a mark that was set before, error %v", err)
 	}
 }
 

@@ -24,7 +24,8 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 	r.ID = "waits-1"
 	own := enqueue(ctx, t, d, r)
 	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
-	if _, wake, err := w.read(ctx); err != nil || wake == nil {
+	_, wake, err := w.read(ctx)
+	if err != nil || wake == nil {
 		t.Fatalf("behind another: wake %v, error %v", wake, err)
 	}
 	if w.predecessor != ahead || !w.watched() {
@@ -36,24 +37,17 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 			t.Fatal("the client has not noticed")
 		}
 	}
-	for {
-		_, err := d.conn.Present(ctx)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("the client has not come back: %v", err)
-		}
-	}
 	d.mu.Lock()
 	w.t.watch.C = make(chan zk.Event) // it is set in the second request
 	d.mu.Unlock()
+	other, _ := dial(t, testbed.SharedZookeeper(t).Addr())
 	for _, path := range []string{own, ahead} {
-		if _, err := d.deleteTicket(ctx, path, false); err != nil {
+		if err := other.Delete(path, -1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.first = true // the watch on the one ahead was set in the first
+	<-wake // the client has come back, and has set the watch on the one ahead
+	w.first = true
 	if g, _, err := w.step(ctx); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("a ticket that is gone: grant %v, error %v", g, err)
 	}
