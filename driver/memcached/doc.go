@@ -43,14 +43,15 @@
 // # Costs
 //
 // Acquire and Release of a free lock are one request each, a write and a reading of it, and one more if this process
-// has not used the name in the last 30 s or another one has used it since. A hand-off to another process takes five or six. A process that
-// waits sends 10 to 20 small requests a second and a heartbeat each second, however many locks it waits for. A
-// process that holds locks sends one heartbeat for all of them in each round of renewals, reads their items,
-// a hundred with one request, and writes each item once a minute so that the server does not forget it.
+// has not used the name in the last 30 s or another one has used it since. A hand-off to another process takes five
+// or six. A process that waits sends 10 to 20 small requests a second and a heartbeat each second, however many locks
+// it waits for. A process that holds locks sends one heartbeat for all of them in each round of renewals, reads their
+// items, a hundred with one request, and writes each item once a minute so that the server does not forget it.
 //
 // A process that waits also reads the heartbeats of the holder and of eight waiters before it, and the whole queue,
-// each second, so long queues of many processes are dear: on two processors a hand-off took 2 to 5 ms with 16
-// processes, and 17 ms with 256, which took two seconds to queue when they came at once.
+// each second, so long queues of many processes are dear: on two busy processors a hand-off took 2 to 10 ms with 16
+// processes. With 256 it took 17 ms in the one run that was measured, and these took two to six seconds to queue when
+// they came at once.
 //
 // # Several servers
 //

@@ -215,8 +215,9 @@ func (d *Driver) reassure() {
 	})
 }
 
-// askAgain has all leases looked after once more when a renewal has failed on a node
-// that is back by then: a request of the time before may have failed with it.
+// askAgain renews all leases once more a second after a renewal has failed on a node, if
+// the node is back by then. The renewal may have failed only because it was queued behind
+// a request from before.
 func (d *Driver) askAgain(n *node) {
 	n.owe("reassure", again, func() {
 		if n.listener.Up() {
