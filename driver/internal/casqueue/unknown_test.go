@@ -1,8 +1,11 @@
 package casqueue
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -69,4 +72,25 @@ func TestNoTicket(t *testing.T) {
 			b.Errorf("acquire without a store: %v", err)
 		}
 	})
+}
+
+// A put that is answered at the moment at which its caller goes may have made a ticket: only one that failed leaves none.
+func TestAnsweredWhileCallerGoes(t *testing.T) {
+	for i := range 50 {
+		bubble(t, func(b *bed) {
+			e, _ := b.open()
+			if i%2 == 0 {
+				b.take(e, request("a", "0"))
+			}
+			b.take(e, request("b", "0"))
+			const requests = 200 * time.Microsecond // in which the bubble's store answers a get and a put
+			ctx, cancel := context.WithTimeout(b.Context(), requests)
+			defer cancel()
+			r := request("a", "1")
+			_, err := e.Acquire(ctx, r)
+			if queued := slices.Contains(b.queue(e, "a"), r.ID); queued && errors.Is(err, driver.ErrNoTicket) {
+				b.Errorf("the ticket is queued, and the error is %v", err)
+			}
+		})
+	}
 }

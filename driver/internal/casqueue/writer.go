@@ -101,11 +101,12 @@ func (e *Engine) await(ctx context.Context, c *change) error {
 	}
 }
 
-// leftNothing reports whether a change that failed cannot have been made, nor will be.
+// leftNothing reports whether a change certainly was not made, nor will be. One whose caller has gone may have been
+// made meanwhile.
 func (c *change) leftNothing() bool {
 	select {
 	case <-c.ended:
-		return !c.unsure
+		return c.err != nil && !c.unsure
 	default:
 		return false
 	}
