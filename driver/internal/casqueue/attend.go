@@ -227,7 +227,8 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	sent := time.Now()
-	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, longest+keepEmpty)
+	// One that went before others have concluded that the process is dead would be a change, and so a sign of life.
+	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, patience(longest)+keepEmpty)
 	e.answered(err)
 	if err != nil {
 		return err

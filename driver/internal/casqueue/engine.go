@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Store  Store
 	Prefix string                   // of all keys
-	MaxTTL time.Duration            // for which the store can keep a document, less keepTickets; 0: any
+	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: any
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
 }
 
