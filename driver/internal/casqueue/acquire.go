@@ -158,7 +158,7 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 		e.tickets[r.ID], t.file.own[r.ID] = t, t
 	}
 	if placed.Lease > 0 {
-		e.hold(t, placed, sent)
+		e.hold(t, placed, sent, r.TTL)
 		return nil
 	}
 	t.callers++
@@ -168,15 +168,15 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 	return t
 }
 
-// hold notes that the lease of a ticket was written, and ends its wait. With mu held.
-func (e *Engine) hold(t *ticket, r *record, sent time.Time) {
+// hold notes that the lease of a ticket was written, for a caller who asked for ttl, and ends its wait. With mu held.
+func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 	if t.state != held {
 		t.grant = driver.Grant{Token: r.Token, Asked: sent}
 		close(t.done)
 	}
 	t.state, t.leased, t.fixed, t.ttl = held, true, r.Fixed, r.TTL
 	t.alive = sent
-	if end := sent.Add(r.TTL); end.After(t.promised) {
+	if end := sent.Add(ttl); end.After(t.promised) {
 		t.promised = end
 	}
 	delete(e.waiting, t)
