@@ -91,7 +91,7 @@ func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.Grant, error) {
 	key := e.key(r.Name)
 	var placed record
-	var written bool
+	var written, none bool // none: there is no ticket, nor will be
 	var t *ticket
 	var grant driver.Grant
 	c := &change{}
@@ -106,16 +106,21 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 		if err == nil {
 			t = e.enlist(key, r, &placed, sent)
 			grant = driver.Grant{Token: placed.Token, Asked: sent}
+		} else { // an earlier request for it may have been done, or be done yet
+			f := e.fileOf(key)
+			none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0
 		}
 		if t != nil && ctx.Err() != nil { // its caller has gone
 			e.leave(t)
 		}
 	}
 	err := e.change(ctx, key, c)
-	switch {
-	case err == nil:
+	if err == nil {
 		return t, grant, nil
-	case !errors.Is(err, driver.ErrNotAcquired) && c.leftNothing():
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if none && !errors.Is(err, driver.ErrNotAcquired) {
 		err = driver.NoTicket(err)
 	}
 	return nil, driver.Grant{}, err

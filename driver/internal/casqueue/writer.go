@@ -101,17 +101,6 @@ func (e *Engine) await(ctx context.Context, c *change) error {
 	}
 }
 
-// leftNothing reports whether a change certainly was not made, nor will be. One whose caller has gone may have been
-// made meanwhile.
-func (c *change) leftNothing() bool {
-	select {
-	case <-c.ended:
-		return c.err != nil && !c.unsure
-	default:
-		return false
-	}
-}
-
 // write makes the changes of a file until there are none.
 func (e *Engine) write(f *file) {
 	for {
