@@ -59,6 +59,7 @@ func (e *Engine) attend() {
 			return
 		case <-e.wake:
 			woken, a.scanned = true, time.Time{}
+			a.sampling = min(a.sampling, sampleEvery(minTTL)) // the lease that the new ticket waits for may be the shortest
 		case <-timer.C:
 		}
 		a.scan()
