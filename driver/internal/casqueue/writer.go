@@ -273,6 +273,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 	if begun.Before(f.asOf) {
 		return
 	}
+	before := f.doc
 	if !f.known || read.Version != f.version {
 		doc, err := decode(read.Value)
 		if f.broken = err; err != nil {
@@ -284,6 +285,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 	f.asOf = begun
 	if f.unanswered && f.version.Number != f.barred.Number {
 		f.unanswered = false // that Put has been done, or cannot be done any more
+		e.notifyAll(before, f.doc)
 	}
 	e.learn(f)
 }
