@@ -32,7 +32,7 @@
 // second at most), counted from the last renewal or from when the first waiter has come, whichever is later; with
 // 10 s that is 12 s. Waiters that have died delay the queue by 5.7 s, all together, and by 7.7 s if eight or more of
 // those next to each other died. The shortest lease is one second: the core ends shorter ones while its process
-// lives. The longest is 30 days, less two minutes. The clocks of machines may differ by 30 s: else the first token
+// lives. The longest is 28 days. The clocks of machines may differ by 30 s: else the first token
 // after a time in which nobody used a name can be less than the last one before.
 //
 // A queue has to fit into an item: 1 MiB, unless memcached -I says otherwise, is about 6,000 waiters for one name.

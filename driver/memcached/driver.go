@@ -99,7 +99,7 @@ func New(servers []string, opts ...Option) (*Driver, error) {
 	d := &Driver{}
 	for _, addr := range servers {
 		c := newClient(addr, o)
-		const longest = maxKeep - 2*time.Minute
+		const longest = 28 * 24 * time.Hour // maxKeep is 5 % and a minute more, at least
 		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, Hash: o.hash})
 		d.servers = append(d.servers, &server{e, c})
 	}

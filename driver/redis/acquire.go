@@ -23,8 +23,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, driver.NoTicket(err) // none was asked for before
 	}
 	if !r.Wait {
-		g, _, err := d.ask(ctx, r, false)
-		return g, err
+		return d.try(ctx, r)
 	}
 	if !d.listener.Up() {
 		// Subscribe before enqueueing, so that the grant cannot be missed. Perhaps
@@ -34,7 +33,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 			return g, err
 		}
 		if err := d.await(ctx); err != nil {
-			return driver.Grant{}, driver.NoTicket(err)
+			return driver.Grant{}, d.noTicket(r, err)
 		}
 	}
 	return d.enqueue(ctx, r)
@@ -45,11 +44,11 @@ func (d *Driver) ask(ctx context.Context, r driver.Request, wait bool) (driver.G
 	asked := time.Now()
 	c := d.acquireCall(r, wait)
 	v, err := d.do(ctx, c)
+	d.unanswered.Note(c, err)
 	if err != nil {
-		if noTicket := c.Sent() == 0 || c.Sent() == 1 && redisqueue.Refused(err); noTicket && d.unanswered.Requests(r.ID) == 0 {
-			return driver.Grant{}, answer{}, driver.NoTicket(err)
+		if c.Sent() == 0 || c.Sent() == 1 && redisqueue.Refused(err) {
+			err = d.noTicket(r, err)
 		}
-		d.unanswered.Note(c, err)
 		return driver.Grant{}, answer{}, err
 	}
 	a, err := parseAcquire(v)
@@ -57,6 +56,26 @@ func (d *Driver) ask(ctx context.Context, r driver.Request, wait bool) (driver.G
 		err = redisqueue.Unavailable(c.Acked())
 	}
 	return driver.Grant{Token: a.token, Asked: asked}, a, err
+}
+
+// noTicket marks an error after which there is no ticket, unless another request for it may still arrive.
+func (d *Driver) noTicket(r driver.Request, err error) error {
+	if d.unanswered.Requests(r.ID) > 0 {
+		return err
+	}
+	return driver.NoTicket(err)
+}
+
+// try asks for a grant now. If the request was sent more than once, another sending of it may arrive after the one
+// that was refused: the ticket is released before the core is told that there is none.
+func (d *Driver) try(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, _, err := d.ask(ctx, r, false)
+	if errors.Is(err, driver.ErrNotAcquired) && d.unanswered.Requests(r.ID) > 0 {
+		if failed := d.Release(ctx, r.Hold(0)); failed != nil && !errors.Is(failed, driver.ErrLost) {
+			return g, failed
+		}
+	}
+	return g, err
 }
 
 // A waiter is a ticket of this process that is not known to be granted.

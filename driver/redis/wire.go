@@ -65,7 +65,7 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
 	}
 	c := d.call(redisqueue.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), d.record(r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))
-	c.Durable = d.durable
+	c.Durable, c.Redirected = d.durable, !d.single
 	return c
 }
 

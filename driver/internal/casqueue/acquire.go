@@ -91,7 +91,7 @@ func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.Grant, error) {
 	key := e.key(r.Name)
 	var placed record
-	var written bool
+	var written, none bool // none: there is no ticket, nor will be
 	var t *ticket
 	var grant driver.Grant
 	c := &change{}
@@ -109,16 +109,21 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 		if err == nil {
 			t = e.enlist(key, r, &placed, sent)
 			grant = driver.Grant{Token: placed.Token, Asked: sent}
+		} else { // an earlier request for it may have been done, or be done yet
+			f := e.fileOf(key)
+			none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0
 		}
 		if t != nil && ctx.Err() != nil { // its caller has gone
 			e.leave(t)
 		}
 	}
 	err := e.change(ctx, key, c)
-	switch {
-	case err == nil:
+	if err == nil {
 		return t, grant, nil
-	case !errors.Is(err, driver.ErrNotAcquired) && c.leftNothing():
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if none && !errors.Is(err, driver.ErrNotAcquired) {
 		err = driver.NoTicket(err)
 	}
 	return nil, driver.Grant{}, err
@@ -161,7 +166,7 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 		e.tickets[r.ID], t.file.own[r.ID] = t, t
 	}
 	if placed.Lease > 0 {
-		e.hold(t, placed, sent)
+		e.hold(t, placed, sent, r.TTL)
 		return nil
 	}
 	t.callers++
@@ -171,15 +176,15 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 	return t
 }
 
-// hold notes that the lease of a ticket was written, and ends its wait. With mu held.
-func (e *Engine) hold(t *ticket, r *record, sent time.Time) {
+// hold notes that the lease of a ticket was written, for a caller who asked for ttl, and ends its wait. With mu held.
+func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 	if t.state != held {
 		t.grant = driver.Grant{Token: r.Token, Asked: sent}
 		close(t.done)
 	}
 	t.state, t.leased, t.fixed, t.ttl = held, true, r.Fixed, r.TTL
 	t.alive = sent
-	if end := sent.Add(r.TTL); end.After(t.promised) {
+	if end := sent.Add(ttl); end.After(t.promised) {
 		t.promised = end
 	}
 	delete(e.waiting, t)

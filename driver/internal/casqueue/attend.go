@@ -59,6 +59,7 @@ func (e *Engine) attend() {
 			return
 		case <-e.wake:
 			woken, a.scanned = true, time.Time{}
+			a.sampling = min(a.sampling, sampleEvery(minTTL)) // the lease that the new ticket waits for may be the shortest
 		case <-timer.C:
 		}
 		a.scan()
@@ -227,7 +228,8 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	sent := time.Now()
-	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, longest+keepEmpty)
+	// One that went before others have concluded that the process is dead would be a change, and so a sign of life.
+	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, patience(longest)+keepEmpty)
 	e.answered(err)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ const format = 1
 
 // How long the store keeps a document after it was written.
 const (
-	keepTickets = time.Minute      // longer than the lives of its tickets
+	keepTickets = time.Minute      // longer than anybody waits for signs of life of its tickets
 	keepEmpty   = 30 * time.Second // one without tickets, for its counters
 )
 
@@ -81,7 +81,7 @@ func (d *document) keep() time.Duration {
 	longest := keepEmpty - keepTickets
 	for _, q := range d.Queues {
 		for i := range q.Tickets {
-			longest = max(longest, q.Tickets[i].life())
+			longest = max(longest, patience(q.Tickets[i].life()))
 		}
 	}
 	return longest + keepTickets

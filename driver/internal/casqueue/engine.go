@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Store  Store
 	Prefix string                   // of all keys
-	MaxTTL time.Duration            // for which the store can keep a document, less keepTickets; 0: any
+	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: any
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
 }
 
@@ -28,9 +28,10 @@ type Engine struct {
 	store   Store
 	process string // the ID of this process, or rather of this Engine
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // all goroutines
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // all goroutines
+	notices sync.WaitGroup // those that notify others; none is added after Close has begun
 
 	wake  chan struct{} // wakes the background task
 	start sync.Once     // starts it
@@ -158,11 +159,17 @@ func (e *Engine) Ping(ctx context.Context) error {
 	return e.failed(ctx, e.store.Set(ctx, e.notifyKey(e.process+"-ping"), []byte("ping"), keepEmpty))
 }
 
+// closeBound is how long Close waits for notifications that are under way.
+const closeBound = 100 * time.Millisecond
+
 // Close implements driver.Driver. Waiting tickets that the core has not released expire.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
+	timer := time.AfterFunc(closeBound, e.cancel)
+	defer timer.Stop()
+	e.notices.Wait() // who releases and ends has notified the next waiter
 	e.cancel()
 	e.work.Wait()
 	return nil

@@ -45,6 +45,7 @@ const (
 	noAnswer       // it is done, and its answer is lost
 	late           // it is done when the test calls process.arrive, and was not answered
 	slow           // it is done, and answered later
+	never          // it is neither done nor answered
 )
 
 // process is the connection of a process to a fake.
@@ -86,6 +87,9 @@ func (p *process) arrive() {
 // request does f, which takes a moment.
 func (p *process) request(ctx context.Context, verb, key string, f func() error) error {
 	time.Sleep(50 * time.Microsecond)
+	if ctx.Err() != nil {
+		return ctx.Err() // before it was sent
+	}
 	p.mu.Lock()
 	decide := p.fault
 	p.mu.Unlock()
@@ -97,6 +101,10 @@ func (p *process) request(ctx context.Context, verb, key string, f func() error)
 		p.mu.Lock()
 		p.delayed = append(p.delayed, func() { _ = p.do(verb, f) })
 		p.mu.Unlock()
+	}
+	if what == never {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	if what == late || what == notDone {
 		return errNotDone

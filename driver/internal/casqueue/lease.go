@@ -80,11 +80,12 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		return nil, driver.ErrLost
 	}
 	ttl := e.lease(r.TTL)
-	if ttl < t.ttl && t.leased && now.Add(ttl).Before(t.promised) {
-		ttl = t.ttl // a renewal never shortens the lease
+	as := ttl
+	if t.leased {
+		as = t.notShorter(ttl, t.ttl, now)
 	}
-	forgotten := keepTickets - min(ttl/2, keepTickets*3/4) // soon, by the store
-	if t.leased && !t.fixed && ttl == t.ttl && !t.lapsed(now) && now.Sub(f.written) < forgotten {
+	forgotten := keepTickets - min(as/2, keepTickets*3/4) // soon, by the store
+	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && now.Sub(f.written) < forgotten {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
@@ -93,6 +94,15 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 	c := e.begin(ctx, t, ttl, held)
 	e.submit(f, c)
 	return c, nil
+}
+
+// notShorter is the TTL with which a lease is renewed for ttl that has another one in the document: a renewal never
+// shortens a lease. One that is in the document and not known yet was asked for just before. With mu held.
+func (t *ticket) notShorter(ttl, has time.Duration, now time.Time) time.Duration {
+	if has > t.ttl || now.Add(ttl).Before(t.promised) {
+		return max(ttl, has)
+	}
+	return ttl
 }
 
 // begin is the change that begins the lease of a ticket, or begins it anew. One that is held and whose lease is over
@@ -110,7 +120,11 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 			q.remove(i)
 			return true, errLapsed
 		}
-		q.Tickets[i].hold(ttl, !t.renewed)
+		as := ttl
+		if q.Tickets[i].Lease > 0 {
+			as = t.notShorter(ttl, q.Tickets[i].TTL, time.Now())
+		}
+		q.Tickets[i].hold(as, !t.renewed)
 		written = q.Tickets[i]
 		return true, nil
 	}
@@ -120,7 +134,7 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 		case errors.Is(err, driver.ErrLost):
 			e.lose(t, err)
 		case err == nil:
-			e.hold(t, &written, sent)
+			e.hold(t, &written, sent, ttl)
 		case from == claiming:
 			t.state = waiting // until the document is read the next time
 		}

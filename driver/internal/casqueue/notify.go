@@ -19,10 +19,12 @@ func (e *Engine) notifyAll(before, after *document) {
 			}
 		}
 	}
-	if len(processes) == 0 {
+	if len(processes) == 0 || e.closed {
 		return
 	}
+	e.notices.Add(1)
 	e.spawn(func() {
+		defer e.notices.Done()
 		for process, content := range processes {
 			// Without an answer the process finds out by itself.
 			e.answered(e.store.Set(e.ctx, e.notifyKey(process), content, keepEmpty))

@@ -115,3 +115,30 @@ func TestCallerGoesWhileReading(t *testing.T) {
 		})
 	}
 }
+
+// A request that is repeated and has reached nobody says nothing of the one before, which may have left a ticket, or
+// may leave one yet.
+func TestAskedAgainForNothing(t *testing.T) {
+	for _, what := range []fault{late, noAnswer, fine} {
+		bubble(t, func(b *bed) {
+			e, p := b.open()
+			r := request("a", "1")
+			p.with(func(verb, _ string) fault { return map[string]fault{"put": what}[verb] })
+			if _, err := e.Acquire(b.Context(), r); what != fine && (err == nil || errors.Is(err, driver.ErrNoTicket)) {
+				b.Errorf("first: %v", err)
+			}
+			e.mu.Lock()
+			e.files[e.key("a")].known = false // it has to be read before it is written
+			e.mu.Unlock()
+			p.with(func(string, string) fault { return notDone })
+			if _, err := e.Acquire(b.Context(), r); err == nil || errors.Is(err, driver.ErrNoTicket) {
+				b.Errorf("asked again: %v", err)
+			}
+			p.with(nil)
+			p.arrive()
+			if err := e.Release(b.Context(), r.Hold(0)); err != nil {
+				b.Errorf("release: %v", err)
+			}
+		})
+	}
+}

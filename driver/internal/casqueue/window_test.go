@@ -141,3 +141,35 @@ func TestManyHolders(t *testing.T) {
 		}
 	})
 }
+
+// A process that waits for something else already looks in time at the holder that a new ticket waits for.
+func TestNewTicketIsLookedAfter(t *testing.T) {
+	for i := range 10 {
+		bubble(t, func(b *bed) {
+			e, _ := b.open()
+			busy, _ := b.open()
+			r := request("busy", "1")
+			r.TTL, r.Renewed = time.Hour, false
+			b.take(busy, r)
+			b.waits(e, request("busy", "2"))
+			time.Sleep(5*time.Second + time.Duration(i)*100*time.Millisecond)
+
+			dies, _ := b.open()
+			r = request("a", "3")
+			r.TTL = minTTL
+			g := b.take(dies, r)
+			got := b.waits(e, request("a", "4"))
+			if err := dies.Renew(b.Context(), r.Hold(g.Token), r.TTL); err != nil {
+				b.Fatal(err)
+			}
+			begun := time.Now()
+			_ = dies.Close()
+			if err := <-got; err != nil {
+				b.Fatal(err)
+			}
+			if took, bound := time.Since(begun), e.Bounds(r.TTL).Crash; took > bound {
+				b.Errorf("granted %v after the last renewal, want at most %v", took, bound)
+			}
+		})
+	}
+}

@@ -101,17 +101,6 @@ func (e *Engine) await(ctx context.Context, c *change) error {
 	}
 }
 
-// leftNothing reports whether a change certainly was not made, nor will be. One whose caller has gone may have been
-// made meanwhile.
-func (c *change) leftNothing() bool {
-	select {
-	case <-c.ended:
-		return c.err != nil && !c.unsure
-	default:
-		return false
-	}
-}
-
 // write makes the changes of a file until there are none.
 func (e *Engine) write(f *file) {
 	for {
@@ -284,6 +273,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 	if begun.Before(f.asOf) {
 		return
 	}
+	before := f.doc
 	if !f.known || read.Version != f.version {
 		doc, err := decode(read.Value)
 		if f.broken = err; err != nil {
@@ -295,6 +285,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 	f.asOf = begun
 	if f.unanswered && f.version.Number != f.barred.Number {
 		f.unanswered = false // that Put has been done, or cannot be done any more
+		e.notifyAll(before, f.doc)
 	}
 	e.learn(f)
 }

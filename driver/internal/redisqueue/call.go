@@ -14,6 +14,9 @@ import (
 type Call struct {
 	// Durable has the call wait for replicas; Acked tells what came of it.
 	Durable bool
+	// Redirected says that the server is a Cluster: go-redis sends a call again, too, that one of its servers has
+	// refused, and redirected to another.
+	Redirected bool
 
 	script *Script
 	args   []any // of EVALSHA, verb included
@@ -27,6 +30,7 @@ type Call struct {
 	// How often it was written to a connection, and gone when its caller has
 	// gone: from then on a Ticket that is to be sent once is not sent any more.
 	sent atomic.Int64
+	lost bool // a sending was not answered
 
 	lag    <-chan struct{}             // closed when the server takes long
 	then   func(answer any, err error) // or, if nil:
@@ -94,9 +98,11 @@ func (c *Call) finish(answer any, err error) {
 // errors.
 func (c *Call) Sent() int { return int(c.sent.Load() &^ gone) }
 
-// Unanswered tells whether requests of a call that has failed may still be on
-// their way to the server.
-func (c *Call) Unanswered(err error) bool { return err != nil && !IsReply(err) && c.Sent() > 0 }
+// Unanswered tells whether requests of a call, which has ended with err, may still be on
+// their way to the server: the answer is to the last one.
+func (c *Call) Unanswered(err error) bool {
+	return c.lost || c.Sent() > 1 && !c.Redirected || err != nil && !IsReply(err) && c.Sent() > 0
+}
 
 // Acked returns ErrReplicas unless enough replicas have what a durable call, now
 // answered, has written.

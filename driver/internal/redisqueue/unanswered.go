@@ -17,7 +17,7 @@ type unanswered struct {
 	at       time.Time
 }
 
-// Note takes in the error, if any, of a call that may have queued its Ticket.
+// Note takes in the end of a call that may have queued its Ticket.
 func (u *Unanswered) Note(c *Call, err error) {
 	if !c.Unanswered(err) {
 		return

@@ -1,0 +1,106 @@
+package casqueue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// The store keeps a heartbeat, and the queue, until those who wait have concluded that the holder is dead: a long
+// lease ends within the bound too, and nobody loses the position in the queue.
+func TestLongLease(t *testing.T) {
+	for _, ttl := range []time.Duration{15 * time.Minute, 30 * time.Minute} {
+		bubble(t, func(b *bed) {
+			holder, _ := b.open()
+			r := request("a", "1")
+			r.TTL = ttl
+			g := b.take(holder, r)
+			e, _ := b.open()
+			got := b.waits(e, request("a", "2"))
+			time.Sleep(time.Second)
+			if err := holder.Renew(b.Context(), r.Hold(g.Token), ttl); err != nil {
+				b.Fatal(err)
+			}
+			begun := time.Now()
+			_ = holder.Close()
+			if err := <-got; err != nil {
+				b.Errorf("a lease of %v: the waiter got %v after %v", ttl, err, time.Since(begun))
+			}
+			if took, bound := time.Since(begun), e.Bounds(ttl).Crash; took < ttl || took > bound {
+				b.Errorf("a lease of %v ended after %v, want at most %v", ttl, took, bound)
+			}
+		})
+	}
+}
+
+// ended returns when the lease of a ticket ends that nobody renews any more.
+func (b *bed) ended(holder *Engine, name string) time.Duration {
+	b.Helper()
+	_ = holder.Close()
+	begun := time.Now()
+	other, _ := b.open()
+	if err := <-b.waits(other, request(name, "after")); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(begun)
+}
+
+// A renewal never shortens a lease (D12), also if it is asked for while one for longer is being written, or is
+// written with it.
+func TestRenewalsAtOnce(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		bubble(t, func(b *bed) {
+			first, _ := b.open()
+			b.take(first, request("a", "1"))
+			e, p := b.open()
+			got := b.waits(e, request("a", "2"))
+			if err := first.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got; err != nil {
+				b.Fatal(err)
+			}
+			p.once("put", slow)
+			if together {
+				r := request("a", "3")
+				r.Wait = true
+				go func() { _, _ = e.Acquire(b.Context(), r) }()
+				time.Sleep(10 * time.Millisecond)
+			}
+			errs := make(chan error)
+			for _, ttl := range []time.Duration{time.Minute, 10 * time.Second} {
+				go func() { errs <- e.Renew(b.Context(), driver.Hold{Name: "a", ID: "2"}, ttl) }()
+				time.Sleep(10 * time.Millisecond)
+			}
+			if err := errors.Join(<-errs, <-errs); err != nil {
+				b.Fatal(err)
+			}
+			if took := b.ended(e, "a"); took < time.Minute-time.Second {
+				b.Errorf("a lease that was renewed for a minute ended after %v (written together: %v)", took, together)
+			}
+		})
+	}
+}
+
+// A lease that was once longer has its length again when that time is over, however often it was renewed in it.
+func TestLongerOnce(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		if err := e.Renew(b.Context(), h, time.Minute); err != nil {
+			b.Fatal(err)
+		}
+		for range 40 {
+			time.Sleep(3 * time.Second)
+			if err := e.Renew(b.Context(), h, r.TTL); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if took, bound := b.ended(e, "a"), e.Bounds(r.TTL).Crash; took > bound {
+			b.Errorf("the lease ended %v after its last renewal, want at most %v", took, bound)
+		}
+	})
+}

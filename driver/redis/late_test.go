@@ -1,0 +1,198 @@
+package redis_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/redis"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// delays is a network that holds back one request and delivers it later, although its connection was given up: as
+// TCP does, which sends a packet that was lost again after 200 ms.
+type delays struct {
+	mu   sync.Mutex
+	text []byte // the next request with that is held back; nil: none
+	held []func() error
+}
+
+type delayed struct {
+	net.Conn
+	of *delays
+
+	mu   sync.Mutex
+	held bool
+}
+
+// next has the next request with a text held back.
+func (n *delays) next(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.text = []byte(text)
+}
+
+// deliver delivers the request that was held back. The server has done it then.
+func (n *delays) deliver(t *testing.T) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.held) != 1 {
+		t.Fatalf("%d requests were held back, want one", len(n.held))
+	}
+	if err := n.held[0](); err != nil {
+		t.Fatal(err)
+	}
+	n.held = nil
+}
+
+func (c *delayed) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.of
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.text == nil || !bytes.Contains(b, n.text) {
+		return c.Conn.Write(b)
+	}
+	n.text, c.held = nil, true
+	request := bytes.Clone(b)
+	n.held = append(n.held, func() error {
+		defer c.Conn.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Conn.Write(request); err != nil {
+			return err
+		}
+		_, err := c.Read(make([]byte, 1000)) // its answer
+		return err
+	})
+	return len(b), nil
+}
+
+func (c *delayed) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// open opens a driver on that network.
+func (n *delays) open(t *testing.T, o *goredis.Options) *redis.Driver {
+	t.Helper()
+	o.ReadTimeout = 200 * time.Millisecond
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return &delayed{Conn: c, of: n}, err
+	}
+	client := goredis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	d, err := redis.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// TestLateSending: a request that was sent again, and answered, leaves no ticket when its first sending arrives after
+// the ticket was released, or refused.
+func TestLateSending(t *testing.T) {
+	srv := testbed.SharedRedis(t)
+	n := &delays{}
+	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
+	if err := d.Ping(t.Context()); err != nil { // and it listens
+		t.Fatal(err)
+	}
+	other := openAt(t, srv.URL())
+	free := func(what, name string) {
+		t.Helper()
+		n.deliver(t)
+		q, err := other.Inspect(t.Context(), name)
+		if err != nil || len(q) != 0 {
+			t.Errorf("%s: the queue is %+v, %v", what, q, err)
+		}
+	}
+
+	r := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	n.next(r.ID)
+	if _, err := d.Acquire(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+		t.Error(err)
+	}
+	free("granted", r.Name)
+
+	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r = driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute}
+	n.next(r.ID)
+	if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("refused: %v", err)
+	}
+	if err := other.Release(t.Context(), holder.Hold(0)); err != nil {
+		t.Error(err)
+	}
+	free("refused", r.Name)
+
+	holder.ID = newName()
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r = driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Joined = cancel
+	n.next(r.ID)
+	if _, err := d.Acquire(ctx, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+		t.Error(err)
+	}
+	if err := other.Release(t.Context(), holder.Hold(0)); err != nil {
+		t.Error(err)
+	}
+	free("given up", r.Name)
+}
+
+// TestLateSendingUnsubscribed: who cannot wait, for want of a subscription, has asked for a grant before. If another
+// sending of that request may still arrive, there may be a ticket.
+func TestLateSendingUnsubscribed(t *testing.T) {
+	srv := testbed.Redis(t)
+	err := dial(t, srv.Addr()).Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &delays{}
+	d := n.open(t, &goredis.Options{Addr: srv.Addr(), Username: "deaf", Password: "secret"})
+	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+	n.next(r.ID)
+	if _, err := d.Acquire(t.Context(), r); err == nil || errors.Is(err, driver.ErrNoTicket) || errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("without a subscription: %v", err)
+	}
+	if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("release: %v", err)
+	}
+	if err := d.Release(t.Context(), holder.Hold(0)); err != nil {
+		t.Error(err)
+	}
+	n.deliver(t)
+	if q, err := d.Inspect(t.Context(), r.Name); err != nil || len(q) != 0 {
+		t.Errorf("the queue is %+v, %v", q, err)
+	}
+}
