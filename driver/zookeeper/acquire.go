@@ -30,7 +30,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	err := e.enqueue(ctx)
 	if e.mayArrive {
 		d.orphan(e.parent, r.ID)
-	} else if err != nil && e.t == nil {
+	} else if err != nil && e.t == nil && !e.unknown {
 		err = driver.NoTicket(err)
 	}
 	if err != nil {
