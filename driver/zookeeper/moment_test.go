@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,5 +68,51 @@ func TestCreatedInTheNextSession(t *testing.T) {
 	}
 	if err := d.Release(ctx, r.Hold(0)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDeletedBeforeGrant has the node of a ticket go, and that be noticed, right before it
+// is granted: it is lost, for nobody would tell its holder of that later.
+func TestDeletedBeforeGrant(t *testing.T) {
+	url := storeURL(t)
+	deleted := make(chan string, 100)
+	_, d := own(t, session, zookeeper.WithPrefix(base(url)), zookeeper.WithEvents(func(ev zk.Event) {
+		if ev.Type == zk.EventNodeDeleted {
+			deleted <- ev.Path
+		}
+	}))
+	other, admin := open(t, url), admin(t)
+	ctx := ctxFor(t, 30*time.Second)
+	held := request("x", "held-1")
+	g := must[driver.Grant](t)(other.Acquire(ctx, held))
+
+	joined, ended := make(chan struct{}), make(chan error, 1)
+	r := request("x", "waits-1")
+	r.Joined = func() { close(joined) }
+	var path string
+	var armed atomic.Bool
+	go func() {
+		_, err := d.Acquire(hooked{context.Background(), func() error {
+			if armed.CompareAndSwap(true, false) {
+				if err := admin.Delete(path, -1); err != nil {
+					t.Error(err)
+				}
+				for <-deleted != path {
+				}
+			}
+			return nil
+		}}, r)
+		ended <- err
+	}()
+	<-joined
+	path = ticketNode(t, admin, url, 1)
+	watchedBy(t, path, 1)
+	time.Sleep(time.Second) // so that the grant is confirmed
+	armed.Store(true)
+	if err := other.Release(ctx, held.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, driver.ErrLost) || armed.Load() {
+		t.Errorf("acquire of a ticket that was deleted: %v", err)
 	}
 }
