@@ -111,7 +111,7 @@ func (c *call) Value(key any) any {
 	if ctx := c.started(); ctx != nil {
 		return ctx.Value(key) // package context finds the cause in it, and attaches children without a goroutine
 	}
-	return c.parent.Value(key)
+	return withoutCause(c.parent).Value(key)
 }
 
 func (c *call) started() context.Context {
@@ -127,7 +127,7 @@ func (c *call) start() context.Context {
 	if c.ctx != nil {
 		return c.ctx
 	}
-	c.ctx, c.cancel = context.WithCancelCause(c.parent)
+	c.ctx, c.cancel = context.WithCancelCause(withoutCause(c.parent))
 	if c.ended {
 		c.cancel(nil)
 		return c.ctx
@@ -191,6 +191,9 @@ func (c *call) explain(err error) error {
 		return unanswered(err)
 	}
 	cause, ended := context.Cause(c), c.parent.Err()
+	if ended != nil && errors.Is(cause, ended) {
+		cause = context.Cause(c.parent)
+	}
 	var timeout *timeoutError
 	waitOver := c.wait > 0 && errors.Is(cause, errWaitOver)
 	switch {
@@ -208,3 +211,25 @@ func (c *call) explain(err error) error {
 		return because(err, ErrUnavailable, ended, cause)
 	}
 }
+
+// uncaused is a context without the cause of its end.
+type uncaused struct {
+	context.Context
+	values context.Context
+}
+
+// withoutCause hides the cause of ctx's end from the driver, which returns it. It may be
+// anything, such as the error of another acquisition, and then says nothing of what the
+// store has answered to this one.
+func withoutCause(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx // it never ends
+	}
+	return uncaused{ctx, context.WithoutCancel(ctx)}
+}
+
+// Value implements context.Context. Package context finds no cause in it.
+func (u uncaused) Value(key any) any { return u.values.Value(key) }
+
+// AfterFunc is what package context calls to attach a child without a goroutine.
+func (u uncaused) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(u.Context, f) }

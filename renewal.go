@@ -194,15 +194,17 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 
 // extend renews a lease now, out of schedule, for at least ttl.
 func (b *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error {
+	gone := false // as the store says: ctx may have ended because another lock was lost
 	err := b.ask(ctx, func(ctx context.Context) error {
 		asked := b.clock.now()
 		err := b.d.Renew(ctx, l.hold, b.storeTTL(ttl))
 		if err == nil {
 			b.extended(l, asked, ttl)
 		}
+		gone = errors.Is(err, driver.ErrLost)
 		return err
 	})
-	if errors.Is(err, driver.ErrLost) {
+	if gone {
 		b.lose(l, err)
 	}
 	b.mu.Lock()

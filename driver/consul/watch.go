@@ -250,6 +250,7 @@ func (w *sharedWatch) read(ctx context.Context, index uint64) *listing {
 		l.pairs[p.Key] = p
 	}
 	l.index = now
+	w.store.note(now) // a queue that is read now is complete as of then, too
 	return l
 }
 

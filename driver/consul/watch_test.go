@@ -3,6 +3,7 @@ package consul
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,5 +64,36 @@ func TestIndexGoesBack(t *testing.T) {
 		if got, err := s.Read(t.Context(), "a"); err != nil || got.Complete != c.complete {
 			t.Errorf("at index %s: complete as of %d, %v, want %d", index, got.Complete, err, c.complete)
 		}
+	}
+}
+
+// When another queue has changed, a queue that is watched with all others is read again,
+// once: then it is known as of that change.
+func TestAnotherQueueChanges(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		index := "50" // of this queue
+		if strings.HasSuffix(r.URL.Path, "/~queue/") {
+			index = "100" // of all
+		}
+		w.Header().Set("X-Consul-Index", index)
+		_, _ = w.Write([]byte("[]"))
+	}))
+	defer srv.Close()
+	client, err := api.NewClient(&api.Config{Address: srv.URL, HttpClient: srv.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &store{client: client, keys: keyspace{prefix: "locker"}, opts: options{queryWait: 10 * time.Millisecond}}
+	s.shared.store, s.engine = s, kvqueue.New(kvqueue.Options{Store: s})
+	defer s.engine.Close()
+	known, err := s.Read(t.Context(), "a")
+	if err == nil {
+		err = s.shared.watch(t.Context(), kvqueue.Watching{Name: "a", Complete: known.Complete}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known, err = s.Read(t.Context(), "a"); err != nil || known.Complete != 100 {
+		t.Errorf("after a watch that has seen 100 the queue is known as of %d (%v)", known.Complete, err)
 	}
 }

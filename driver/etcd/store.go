@@ -243,14 +243,21 @@ func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 	return nil
 }
 
-// Move implements kvqueue.Store.
+// Move implements kvqueue.Store. A request that arrives late must not take the ticket
+// back from where it was moved next.
 func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
+	from := clientv3.Compare(clientv3.LeaseValue(t.Key), "=", leaseOf(t.Session))
 	put := clientv3.OpPut(t.Key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(leaseOf(to)))
-	resp, err := s.commit(ctx, []clientv3.Cmp{is(t.Key, t.Number)}, put)
-	if err == nil && !resp.Succeeded {
-		return driver.ErrLost
+	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(is(t.Key, t.Number), from).
+		Then(put).Else(clientv3.OpGet(t.Key, clientv3.WithKeysOnly())).Commit()
+	if err != nil || resp.Succeeded {
+		return outcome(err)
 	}
-	return outcome(err)
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 1 && uint64(kvs[0].CreateRevision) == t.Number && clientv3.LeaseID(kvs[0].Lease) == leaseOf(to) {
+		return nil // by an earlier request
+	}
+	return driver.ErrLost
 }
 
 // Read implements kvqueue.Store.

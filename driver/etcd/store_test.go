@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -66,5 +68,40 @@ func TestMissingGoesByNumber(t *testing.T) {
 	missing, err := s.Missing(t.Context(), there.Session, []kvqueue.Ticket{there, another})
 	if err != nil || !slices.Equal(missing, []int{1}) {
 		t.Errorf("missing: %v, %v; want the second", missing, err)
+	}
+}
+
+// A move that arrives late does not take the ticket back; one that is asked for again is
+// answered as before.
+func TestLateMove(t *testing.T) {
+	s, ticket := onStore(t, true)
+	var leases []string
+	for range 3 {
+		session, err := s.Open(t.Context(), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.End(context.Background(), session.ID) })
+		leases = append(leases, session.ID)
+	}
+	none := sessionOf(clientv3.NoLease)
+	for _, m := range []struct {
+		from, to, is string
+		err          error
+	}{
+		{none, leases[0], leases[0], nil},
+		{none, leases[0], leases[0], nil},
+		{leases[0], leases[1], leases[1], nil},
+		{none, leases[0], leases[1], driver.ErrLost},
+		{leases[1], leases[2], leases[2], nil},
+	} {
+		ticket.Session = m.from
+		if err := s.Move(t.Context(), &ticket, m.to); !errors.Is(err, m.err) {
+			t.Errorf("from %s to %s: %v, want %v", m.from, m.to, err, m.err)
+		}
+		resp, err := s.client.Get(t.Context(), ticket.Key)
+		if err != nil || sessionOf(clientv3.LeaseID(resp.Kvs[0].Lease)) != m.is {
+			t.Errorf("after a move from %s to %s the lease is %d (%v), want %s", m.from, m.to, resp.Kvs[0].Lease, err, m.is)
+		}
 	}
 }

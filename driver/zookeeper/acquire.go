@@ -30,14 +30,14 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	err := e.enqueue(ctx)
 	if e.mayArrive {
 		d.orphan(e.parent, r.ID)
-	} else if err != nil && e.t == nil {
+	} else if err != nil && e.t == nil && !e.unknown {
 		err = driver.NoTicket(err)
 	}
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	if e.granted {
-		return d.grant(e.t, r, e.sent), nil // the create has confirmed the session
+		return d.grant(e.t, r, e.sent) // the create has confirmed the session
 	}
 	return d.await(ctx, e.t, r, e.began)
 }
@@ -228,12 +228,16 @@ func (e *enqueueing) check(ctx context.Context) error {
 	return nil
 }
 
-// grant makes t held and returns its grant.
-func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Grant {
+// grant makes t held and returns its grant, unless it was lost meanwhile, of which its
+// holder would not be told.
+func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Grant, error) {
 	lease := t.sess.Lease()
 	g := driver.Grant{Token: t.hold.Token, Asked: asked}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.tickets[r.ID] != t {
+		return driver.Grant{}, errRemoved
+	}
 	t.held = true
 	if r.TTL >= lease {
 		g.TTL = lease
@@ -245,7 +249,7 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Gran
 		t.kept = time.Now().Add(r.MinHold)
 	}
 	d.watchLater(t)
-	return g
+	return g, nil
 }
 
 // hintsMost bounds the hints about queues.

@@ -219,8 +219,10 @@ func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	g := w.d.grant(w.t, w.r, asked)
-	return g, w.lost()
+	if err := w.lost(); err != nil {
+		return driver.Grant{}, err
+	}
+	return w.d.grant(w.t, w.r, asked)
 }
 
 // mark wakes the waiter that waits for the grant of this ticket, see blocker.

@@ -162,6 +162,9 @@ func (t *ticket) willWait(r *driver.Request) bool {
 func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 	e.mu.Lock()
 	defer e.unlock()
+	if err == nil && t.session.over { // the entry was there, and has gone with it
+		err = ErrSessionOver
+	}
 	switch {
 	case err == nil:
 	case isRefused(err):

@@ -290,3 +290,27 @@ func TestUnansweredRelease(t *testing.T) {
 		}
 	})
 }
+
+// A put that is answered after its session was over has left nothing.
+func TestSessionOverBeforeAnswer(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.e.opts.Losses = false // which would find out, too
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && done && b.store.count("end") == 0 {
+				if err := b.store.End(b.Context(), "s1"); err != nil {
+					t.Error(err)
+				}
+				SessionOver(b.e, "s1")
+			}
+			return nil
+		})
+		h := b.get(b.e, request("a", "1"))
+		if n := b.store.queued("a"); n != 1 {
+			t.Errorf("%d tickets are queued after a grant", n)
+		}
+		if n := len(b.e.sessions); n != 1 {
+			t.Errorf("the engine has %d sessions, want 1", n)
+		}
+		b.drop(b.e, h)
+	})
+}

@@ -22,6 +22,8 @@ type fake struct {
 	number   uint64
 	queues   map[string][]Ticket
 	sessions map[string]bool
+	ttls     map[string]time.Duration // of each session that was opened
+	kept     map[string]time.Time     // when each was last kept alive
 	opened   int
 	tombs    map[string]bool
 	blind    bool // puts do not read the queue
@@ -37,6 +39,7 @@ type fake struct {
 func newFake() *fake {
 	return &fake{
 		queues: make(map[string][]Ticket), sessions: make(map[string]bool), tombs: make(map[string]bool),
+		ttls: make(map[string]time.Duration), kept: make(map[string]time.Time),
 		changed: make(chan struct{}), calls: make(map[string]int),
 	}
 }
@@ -97,6 +100,7 @@ func (s *fake) Open(ctx context.Context, class time.Duration) (o Session, err er
 		s.opened++
 		o = Session{ID: fmt.Sprint("s", s.opened), TTL: class}
 		s.sessions[o.ID] = true
+		s.ttls[o.ID], s.kept[o.ID] = class, time.Now()
 		return nil
 	})
 	return o, err
@@ -107,9 +111,10 @@ func (s *fake) KeepAlive(ctx context.Context, session string) (ttl time.Duration
 		if !s.sessions[session] {
 			return ErrSessionOver
 		}
+		ttl, s.kept[session] = s.ttls[session], time.Now()
 		return nil
 	})
-	return 30 * time.Second, err
+	return ttl, err
 }
 
 func (s *fake) End(ctx context.Context, session string) error {

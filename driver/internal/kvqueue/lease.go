@@ -104,7 +104,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	for _, r := range rs {
 		if lost[r.ticket] {
 			*r.err = errDeleted
-		} else if *r.err = e.lengthen(ctx, r); *r.err == nil {
+		} else if *r.err = e.lengthen(ctx, r, begun); *r.err == nil {
 			e.extend(r, begun)
 		}
 	}
@@ -122,44 +122,67 @@ func (e *Engine) extend(r renewal, begun time.Time) {
 // lengthen moves a ticket to a session of another class if it needs a longer one. While
 // a move is not answered the ticket may be in either session, and each renewal asks
 // again for the same move.
-func (e *Engine) lengthen(ctx context.Context, r renewal) error {
-	begun := time.Now()
-	e.mu.Lock()
-	s, to := r.session, r.moving
-	short := r.ttl > s.ttl
-	k := kind{s.length, s.minHold}
-	e.mu.Unlock()
-	if !short && to == nil {
-		return nil
+func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error {
+	for {
+		to, counted, err := e.longer(ctx, r, begun)
+		switch {
+		case err != nil:
+			return e.failed(ctx, err)
+		case to == nil:
+			return nil
+		}
+		if err := e.move(ctx, r.ticket, to, counted); err != nil {
+			return err
+		}
 	}
-	length, err := e.store.Class(ctx, &driver.Request{TTL: r.ttl, Renewed: true})
-	if err != nil {
-		return e.failed(ctx, err)
-	}
-	switch {
-	case to != nil:
-		err = e.keepAlive(ctx, to)
-	case length <= k.length:
-		return nil
-	default:
-		k.length = length
-		to, err = e.attach(ctx, k, begun)
-	}
-	if err != nil {
-		return e.failed(ctx, err)
-	}
-	return e.move(ctx, r.ticket, to)
 }
 
-// move moves a ticket to a session on which it is counted.
-func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
+// longer returns the session to which a ticket is to be moved: the one of a move that is
+// not answered or, if its own is too short, another one, on which the ticket is counted
+// then; nil if there is none. The session was kept alive since begun, as is its own.
+func (e *Engine) longer(ctx context.Context, r renewal, begun time.Time) (to *session, counted bool, err error) {
+	e.mu.Lock()
+	s, to := r.session, r.moving
+	short, stale := r.ttl > s.ttl, s.sent.Before(begun)
+	e.mu.Unlock()
+	switch {
+	case to != nil:
+		return to, false, e.keepAlive(ctx, to)
+	case stale: // another renewal has moved the ticket there
+		if err = e.keepAlive(ctx, s); errors.Is(err, ErrSessionOver) {
+			err = errSessionLost
+		}
+	}
+	if err != nil || !short {
+		return nil, false, err
+	}
+	length, err := e.store.Class(ctx, &driver.Request{TTL: r.ttl, Renewed: true})
+	if err != nil || length <= s.length {
+		return nil, false, err
+	}
+	to, err = e.attach(ctx, kind{length, s.minHold}, begun)
+	return to, err == nil, err
+}
+
+// move moves a ticket to a session. If another renewal has done that meanwhile, or has
+// begun to move it elsewhere, it does nothing.
+func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool) error {
 	e.mu.Lock()
 	asked := t.Ticket
-	if t.state != held {
+	begins := counted && t.moving == nil && t.session != to
+	if counted && (!begins || t.state != held) {
+		e.detach(to)
+	}
+	switch {
+	case t.state != held:
 		e.mu.Unlock()
 		return driver.ErrLost
+	case !begins && t.moving != to:
+		e.mu.Unlock()
+		return nil
 	}
 	t.moving = to
+	t.moves++
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
 	e.mu.Lock()
@@ -168,18 +191,22 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
 	case t.state == gone:
 		return errDeleted
 	case err == nil:
-		if t.moving == to { // else the session before has ended meanwhile
+		if t.moving == to { // else another renewal was faster, or the session before has ended meanwhile
 			e.moved(t)
 		}
 		return nil
-	case errors.Is(err, driver.ErrLost):
+	case errors.Is(err, driver.ErrLost) && (t.moving == to || t.session == to):
 		e.forget(t)
 		return errDeleted
+	case errors.Is(err, driver.ErrLost): // it is elsewhere by now
+		return nil
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
 	case isRefused(err) && t.moving == to:
-		t.moving = nil
-		e.detach(to)
+		if t.moves--; t.moves == 0 {
+			t.moving = nil
+			e.detach(to)
+		}
 	}
 	return e.failed(ctx, err)
 }
@@ -187,7 +214,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
 // moved notes that a ticket is in the session to which it was moved. With mu held.
 func (e *Engine) moved(t *ticket) {
 	old := t.session
-	t.session, t.moving, t.Session = t.moving, nil, t.moving.id
+	t.session, t.moving, t.moves, t.Session = t.moving, nil, 0, t.moving.id
 	e.detach(old)
 }
 

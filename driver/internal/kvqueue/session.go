@@ -178,7 +178,7 @@ func (e *Engine) sessionOver(s *session) {
 	for _, t := range e.tickets {
 		switch {
 		case t.moving == s:
-			t.moving = nil
+			t.moving, t.moves = nil, 0
 			e.detach(s)
 		case t.session == s && t.moving != nil: // it is there, or gone: the next renewal asks
 			e.moved(t)

@@ -26,6 +26,7 @@ type ticket struct {
 
 	queue *queue
 	slot  int32
+	moves int32         // requests that may move it, or have: not those that were refused
 	stays time.Duration // the minimum hold
 
 	state    state

@@ -208,7 +208,7 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 		w.q.removed(g)
 	}
 	if ev.Queue != nil {
-		w.learn(*ev.Queue, false)
+		w.learn(*ev.Queue, time.Time{})
 	}
 	w.settle()
 	if aimed && !w.view.has(w.aim) && len(w.q.waiters) > 0 {
@@ -238,7 +238,7 @@ func (w *watcher) read(ctx context.Context) error {
 		known = max(known, w.q.waiters[n-1].Number)
 	}
 	w.stale = false
-	bound := w.bound
+	bound, begun := w.bound, time.Now()
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -250,21 +250,25 @@ func (w *watcher) read(ctx context.Context) error {
 		return err
 	}
 	e.storeErr, w.bound = nil, tryBound
-	w.learn(s, s.Complete < known)
+	if s.Complete >= known {
+		begun = time.Time{}
+	}
+	w.learn(s, begun)
 	w.settle()
 	return nil
 }
 
-// learn takes in a snapshot. A waiter that it should show, and does not, is lost. With
-// mu held; losses are told when it ends.
-func (w *watcher) learn(s Snapshot, restored bool) {
-	if restored {
+// learn takes in a snapshot. A waiter that it should show, and does not, is lost: of a
+// store that has lost its past, as a reading shows that was begun then, all that were queued
+// before. With mu held; losses are told when it ends.
+func (w *watcher) learn(s Snapshot, restored time.Time) {
+	if !restored.IsZero() {
 		w.view.reset()
 	}
 	w.view.merge(s)
 	for i := len(w.q.waiters) - 1; i >= 0; i-- {
 		t := w.q.waiters[i]
-		if (t.Number <= s.Complete || restored) && !w.view.has(t.Entry) {
+		if (t.Number <= s.Complete || !t.since.After(restored)) && !w.view.has(t.Entry) {
 			w.q.e.lose(t, errDeleted)
 		}
 	}

@@ -2,6 +2,7 @@ package zkconn
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -87,12 +88,26 @@ func (h *hosts) Next() (server string, pause bool) {
 }
 
 // resolve returns the addresses of all hosts in a random order, the one that
-// was tried last at the end. A host that cannot be looked up is tried by its
-// name, so that the error of the lookup is seen. With mu held.
+// was tried last at the end. With mu held, but not during the lookup.
 func (h *hosts) resolve() []string {
+	h.mu.Unlock()
+	found, hostOf := h.lookUp()
+	h.mu.Lock()
+	maps.Copy(h.hostOf, hostOf)
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
+	if i := slices.Index(found, h.last); i >= 0 {
+		found = append(slices.Delete(found, i, i+1), h.last)
+	}
+	h.count, h.began = len(found), time.Now()
+	return found
+}
+
+// lookUp returns the addresses of all hosts, and the host of each. A host that cannot be
+// looked up is tried by its name, so that the error of the lookup is seen.
+func (h *hosts) lookUp() (found []string, hostOf map[string]string) {
 	ctx, cancel := context.WithTimeout(h.life, lookupBound)
 	defer cancel()
-	var found []string
+	hostOf = make(map[string]string)
 	for _, name := range h.names {
 		host, port, err := net.SplitHostPort(name)
 		if err != nil {
@@ -107,15 +122,10 @@ func (h *hosts) resolve() []string {
 			if !slices.Contains(found, addr) {
 				found = append(found, addr)
 			}
-			h.hostOf[addr] = host
+			hostOf[addr] = host
 		}
 	}
-	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
-	if i := slices.Index(found, h.last); i >= 0 {
-		found = append(slices.Delete(found, i, i+1), h.last)
-	}
-	h.count, h.began = len(found), time.Now()
-	return found
+	return found, hostOf
 }
 
 // host returns the name that an address was looked up for.

@@ -101,3 +101,33 @@ func relay(t *testing.T, at, to string) (end func()) {
 	t.Cleanup(end)
 	return end
 }
+
+// TestLookupHangs: while hosts are looked up, which takes seconds where the resolver does
+// not answer, nobody else waits.
+func TestLookupHangs(t *testing.T) {
+	life, end := context.WithCancel(t.Context())
+	h := newHosts(life, []string{"store.example:2181"})
+	asked, ended := make(chan struct{}), make(chan struct{})
+	h.lookup = func(ctx context.Context, _ string) ([]string, error) {
+		close(asked)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	go func() {
+		h.Next()
+		close(ended)
+	}()
+	<-asked
+	answered := make(chan int, 1)
+	go func() { answered <- h.Len() }()
+	select {
+	case n := <-answered:
+		if n != 1 {
+			t.Errorf("%d hosts, want 1", n)
+		}
+	case <-time.After(lookupBound / 2):
+		t.Error("Len waits for a lookup")
+	}
+	end()
+	<-ended
+}

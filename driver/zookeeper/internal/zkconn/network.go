@@ -22,7 +22,7 @@ type network struct {
 
 	mu     sync.Mutex
 	conn   net.Conn
-	answer time.Duration // bound for the first answer of a server: longer each time, up to most
+	answer time.Duration // bound for the first answer of a server: longer each time, up to most, for all may be slow
 	failed error         // why there is no session; nil: there is one, or nothing was tried yet
 }
 
@@ -33,13 +33,13 @@ func newNetwork(names []string, config *tls.Config, first, session time.Duration
 	life, end := context.WithCancel(context.Background())
 	return &network{
 		hosts: newHosts(life, names), tls: config, first: first, life: life, end: end,
-		answer: answerFirst, most: max(session/5, answerFirst),
+		answer: answerFirst, most: max(session*2/3, answerFirst), // a server that is slower loses its clients anyway
 	}
 }
 
 // dial is the client's zk.Dialer. The client's own timeout is fixed.
 func (n *network) dial(network, address string, _ time.Duration) (net.Conn, error) {
-	conn, err := n.open(network, address)
+	conn, bound, err := n.open(network, address)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil && n.life.Err() != nil {
@@ -50,30 +50,44 @@ func (n *network) dial(network, address string, _ time.Duration) (net.Conn, erro
 		n.failed = err
 		return nil, err
 	}
-	n.conn = &boundedConn{Conn: conn, network: n, until: time.Now().Add(n.answer)}
-	n.answer = min(2*n.answer, n.most)
+	n.conn = &boundedConn{Conn: conn, network: n, until: time.Now().Add(bound)}
 	return n.conn, nil
 }
 
-func (n *network) open(network, address string) (net.Conn, error) {
+// open makes a connection. It returns the bound for the server's first answer, and takes
+// twice that for a handshake, which is two.
+func (n *network) open(network, address string) (conn net.Conn, bound time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(n.life, n.first)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err != nil || n.tls == nil {
-		return conn, err
+	conn, err = new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, 0, err
+	}
+	bound = n.nextBound()
+	if n.tls == nil {
+		return conn, bound, nil
 	}
 	config := n.tls.Clone()
 	if config.ServerName == "" {
 		config.ServerName = n.hosts.host(address)
 	}
-	ctx, cancel = context.WithTimeout(n.life, n.most)
+	ctx, cancel = context.WithTimeout(n.life, 2*bound)
 	defer cancel()
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("TLS with %s: %w", address, err)
+		return nil, 0, fmt.Errorf("TLS with %s: %w", address, err)
 	}
-	return secure, nil
+	return secure, bound, nil
+}
+
+// nextBound is the bound for the first answer on a connection. The next one has a longer one.
+func (n *network) nextBound() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	bound := n.answer
+	n.answer = min(2*bound, n.most)
+	return bound
 }
 
 // hasSession notes that a server has given a session.

@@ -1,0 +1,86 @@
+package locker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// The cause with which the caller's context ends may be the error of another acquisition.
+// It is not taken for the store's answer to this one, whose ticket is removed.
+func TestCauseIsNoAnswer(t *testing.T) {
+	for what, cause := range map[string]error{
+		"not acquired": fmt.Errorf("the other one: %w", locker.ErrNotAcquired),
+		"no ticket":    driver.NoTicket(errDown),
+		"lost":         locker.ErrLost,
+	} {
+		for _, lazy := range []bool{false, true} {
+			t.Run(what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStub()
+					l := locker.New(s)
+					defer l.Close()
+					if lazy { // the driver has not waited for the context, and has lost the answer
+						s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+							if _, err := next(context.WithoutCancel(ctx), r); err != nil {
+								t.Error(err)
+							}
+							time.Sleep(2 * time.Second)
+							return driver.Grant{}, context.Cause(ctx)
+						}
+					} else {
+						acquire(t, l, "a")
+					}
+					ctx, cancel := context.WithCancelCause(t.Context())
+					time.AfterFunc(time.Second, func() { cancel(cause) })
+					_, err := l.Acquire(ctx, "a")
+					want(t, err, context.Canceled)
+					want(t, err, cause)
+					time.Sleep(time.Second)
+					tickets := 1
+					if lazy {
+						tickets = 0
+					}
+					if n := s.queueLen(t, "a"); n != tickets {
+						t.Errorf("%d tickets are queued, want %d", n, tickets)
+					}
+				})
+			})
+		}
+	}
+}
+
+// An extension under the context of a lock that is lost meanwhile is no loss of its own lock.
+func TestExtendUnderALostLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		outer, inner := acquire(t, l, "outer"), acquire(t, l, "inner")
+		s.set(func(s *stub) {
+			s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+				if r.Name == "inner" && r.TTL > time.Minute {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}
+				return next(ctx, r)
+			}
+		})
+		time.AfterFunc(time.Second, func() {
+			if err := s.Break(context.Background(), "outer", outer.Token()); err != nil {
+				t.Error(err)
+			}
+		})
+		err := inner.Extend(outer.Context(t.Context()), time.Hour)
+		want(t, err, context.Canceled)
+		want(t, outer.Err(), locker.ErrLost)
+		if err := inner.Err(); err != nil {
+			t.Errorf("the lock itself: %v", err)
+		}
+	})
+}
