@@ -73,9 +73,14 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 
 // noTicket marks an error of Acquire after which there is no ticket, if that is known.
 func (d *Driver) noTicket(id string, err error) error {
-	known := true
-	d.state(id, func(s *ticketState) { known = *s == ticketState{} })
-	if known && !errors.Is(err, driver.ErrNotAcquired) {
+	refused, known := errors.Is(err, driver.ErrNotAcquired), true
+	d.state(id, func(s *ticketState) {
+		if refused {
+			*s = ticketState{insertion: s.insertion} // nobody will release it
+		}
+		known = *s == ticketState{}
+	})
+	if known && !refused {
 		return driver.NoTicket(err)
 	}
 	return err
