@@ -111,10 +111,14 @@ func (d *Driver) insert(ctx context.Context, r driver.Request) (ticket, error) {
 		err error
 	)
 	bounded, cancel := context.WithTimeout(d.ctx, insertBound)
-	n := &insertion{Request: &r, d: d, caller: ctx, done: make(chan struct{}), cancel: cancel}
+	caller, gone := context.WithCancel(ctx)
+	unlink := context.AfterFunc(d.ctx, gone) // Close waits for whoever is connecting
+	n := &insertion{Request: &r, d: d, caller: caller, done: make(chan struct{}), cancel: cancel}
 	d.state(r.ID, func(s *ticketState) { s.insertion = n })
 	finish := func() {
 		cancel()
+		unlink()
+		gone()
 		d.state(r.ID, func(s *ticketState) {
 			if err == nil && !t.granted {
 				s.token = t.token
