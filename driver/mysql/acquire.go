@@ -73,9 +73,14 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 
 // noTicket marks an error of Acquire after which there is no ticket, if that is known.
 func (d *Driver) noTicket(id string, err error) error {
-	known := true
-	d.state(id, func(s *ticketState) { known = *s == ticketState{} })
-	if known && !errors.Is(err, driver.ErrNotAcquired) {
+	refused, known := errors.Is(err, driver.ErrNotAcquired), true
+	d.state(id, func(s *ticketState) {
+		if refused {
+			*s = ticketState{insertion: s.insertion} // nobody will release it
+		}
+		known = *s == ticketState{}
+	})
+	if known && !refused {
 		return driver.NoTicket(err)
 	}
 	return err
@@ -106,10 +111,14 @@ func (d *Driver) insert(ctx context.Context, r driver.Request) (ticket, error) {
 		err error
 	)
 	bounded, cancel := context.WithTimeout(d.ctx, insertBound)
-	n := &insertion{Request: &r, d: d, caller: ctx, done: make(chan struct{}), cancel: cancel}
+	caller, gone := context.WithCancel(ctx)
+	unlink := context.AfterFunc(d.ctx, gone) // Close waits for whoever is connecting
+	n := &insertion{Request: &r, d: d, caller: caller, done: make(chan struct{}), cancel: cancel}
 	d.state(r.ID, func(s *ticketState) { s.insertion = n })
 	finish := func() {
 		cancel()
+		unlink()
+		gone()
 		d.state(r.ID, func(s *ticketState) {
 			if err == nil && !t.granted {
 				s.token = t.token

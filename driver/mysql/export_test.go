@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -72,4 +73,15 @@ func Config(raw string) (*mysql.Config, error) {
 	}
 	u.Int("pool_size", defaultPool, 1) // clientConfig leaves it to openURL
 	return clientConfig(u)
+}
+
+// DueAfterAPoll reports whether a queue is polled again at once to which a reader has come while it was polled.
+func DueAfterAPoll() bool {
+	p := &poller{wake: make(chan struct{}, 1), queues: make(map[string]*watched), running: true}
+	p.add(&waiter{name: "a", candidate: candidate{token: 2 * turns}})
+	polls := p.due()
+	polls[0].rows = []row{{token: turns, left: time.Minute}, {token: 2 * turns, left: time.Minute}}
+	p.add(&waiter{name: "a", candidate: candidate{token: 3 * turns, shared: true}})
+	p.plan(polls[0], false, false)
+	return len(p.due()) == 1
 }

@@ -19,7 +19,8 @@ func TestGuard(t *testing.T) {
 		a, d, prefix := fresh(t, db)
 		b, _ := join(t, db, prefix)
 		for _, shared := range []bool{false, true} {
-			opts := []locker.Option{locker.WithTTL(time.Second)}
+			const ttl = 2 * time.Second // in which it is guarded, and extended, on a busy machine, too
+			opts := []locker.Option{locker.WithTTL(ttl)}
 			if shared {
 				opts = append(opts, locker.Shared())
 			}
@@ -27,8 +28,8 @@ func TestGuard(t *testing.T) {
 			tx, err := db.BeginTx(t.Context(), nil)
 			must(t, err)
 			must(t, d.Guard(t.Context(), tx, k))
-			must(t, k.Extend(t.Context(), 1500*time.Millisecond)) // renewals go on
-			waiting, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+			must(t, k.Extend(t.Context(), ttl)) // renewals go on
+			waiting, cancel := context.WithTimeout(t.Context(), 2*ttl)
 			if k, err := b.Acquire(waiting, "a"); err == nil {
 				t.Errorf("granted %d while a transaction guards %v", k.Token(), shared)
 			}
@@ -62,7 +63,7 @@ func TestReleaseOfAGuardedLock(t *testing.T) {
 					defer func() { must(t, anchor.Release(t.Context())) }()
 				}
 				k := take(t, l, kind, opts...)
-				other := take(t, l, "other", locker.WithTTL(1500*time.Millisecond))
+				other := take(t, l, "other", locker.WithTTL(2*time.Second))
 				tx, err := db.BeginTx(t.Context(), nil)
 				must(t, err)
 				defer func() { _ = tx.Rollback() }()
@@ -149,13 +150,13 @@ func TestGuardHoldsUpTheReleaseOfALostLock(t *testing.T) {
 		db := connect(t, srv, "")
 		a, d, prefix := fresh(t, db)
 		b, _ := join(t, db, prefix)
-		k := take(t, a, "a", locker.WithTTL(500*time.Millisecond), locker.WithoutRenewal())
+		k := take(t, a, "a", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 		for range 2 {
 			tx, err := db.BeginTx(t.Context(), nil)
 			must(t, err)
 			defer func() { _ = tx.Rollback() }()
 			must(t, d.Guard(t.Context(), tx, k))
-			must(t, k.Extend(t.Context(), time.Second))
+			must(t, k.Extend(t.Context(), 2*time.Second))
 		}
 		<-k.Done()
 		time.Sleep(300 * time.Millisecond) // its release has been sent

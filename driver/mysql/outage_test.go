@@ -198,9 +198,8 @@ func endsInTime(t *testing.T, what string, f func(context.Context) error, down f
 	for attempt := 1; ; attempt++ {
 		down()
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		begun := time.Now()
-		err := f(ctx)
-		took := time.Since(begun)
+		var err error
+		took := testbed.Elapsed(func() { err = f(ctx) })
 		cancel()
 		switch {
 		case err == nil:
@@ -231,13 +230,46 @@ func TestCloseOnACutWay(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(100 * time.Millisecond)
-		begun := time.Now()
-		must(t, l.Close())
-		if took := time.Since(begun); took > 200*time.Millisecond {
+		took := testbed.Elapsed(func() { must(t, l.Close()) })
+		if took > 200*time.Millisecond {
 			t.Errorf("Close took %v", took)
 		}
 		if err := <-done; !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("a request that was under way: %v", err)
+		}
+	})
+}
+
+// Nor for one that does not even greet.
+func TestCloseWhileConnecting(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		proxy := srv.Proxy(t)
+		proxy.Cut()
+		d, err := mysqltest.Open(t.Context(), proxy.URL(), fmt.Sprintf("c%d", prefixes.Add(1)))
+		must(t, err)
+		done, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(context.WithoutCancel(t.Context()), request("w", true))
+			done <- err
+		}()
+		for proxy.Stats().Conns == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		took := testbed.Elapsed(func() {
+			go func() { closed <- d.Close() }()
+			select {
+			case err = <-closed:
+			case <-time.After(5 * time.Second):
+				proxy.Heal()
+				err = <-closed
+			}
+		})
+		must(t, err)
+		if took > 200*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+		if err := <-done; !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("a request that was connecting: %v", err)
 		}
 	})
 }

@@ -178,3 +178,33 @@ func TestNothingIsRemembered(t *testing.T) {
 		}
 	})
 }
+
+// Nor of a try that was refused after an answer was lost: nobody releases it.
+func TestRefusedAfterALostAnswer(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		d, direct, proxy := onProxy(t, srv)
+		held := request("held", false)
+		g, err := direct.Acquire(t.Context(), held)
+		must(t, err)
+		warm := driver.Request{Name: "b", ID: "warm", TTL: time.Minute}
+		h, err := d.Acquire(t.Context(), warm)
+		must(t, err)
+		must(t, d.Release(t.Context(), warm.Hold(h.Token)))
+		lost := proxy.LoseReply("INSERT INTO")
+		if _, err := d.Acquire(t.Context(), request("try", false)); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("a try while another holds: %v", err)
+		}
+		<-lost
+		if n := d.Known(); n != 0 {
+			t.Errorf("%d tickets are remembered", n)
+		}
+		must(t, direct.Release(t.Context(), held.Hold(g.Token)))
+	})
+}
+
+// A reader who comes while the queue is being polled need not wait for the poll after the next.
+func TestReaderWhoComesDuringAPoll(t *testing.T) {
+	if !mysql.DueAfterAPoll() {
+		t.Error("a queue is not polled at once although a reader has come")
+	}
+}

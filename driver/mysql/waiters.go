@@ -70,7 +70,7 @@ func (p *poller) add(w *waiter) bool {
 	i, _ := slices.BinarySearchFunc(q.waiters, w.token, func(w *waiter, token uint64) int { return cmp.Compare(w.token, token) })
 	q.waiters = slices.Insert(q.waiters, i, w)
 	if i == 0 || w.shared { // else it is not granted before the waiters ahead of it
-		q.due = time.Time{}
+		q.due = time.Now() // not zero: a poll that is under way does not have it
 	}
 	if !p.running {
 		p.running = p.d.begin(p.run)
@@ -118,7 +118,7 @@ func (p *poller) end(w *waiter, a answer) {
 	p.mu.Unlock()
 	p.d.state(w.id, func(s *ticketState) {
 		if errors.Is(a.err, driver.ErrLost) {
-			s.token = 0
+			*s = ticketState{insertion: s.insertion} // nobody will release it
 		} else if s.token > 0 {
 			s.followed = w.followed
 		}

@@ -149,8 +149,7 @@ func (t *task) heartbeat() {
 	})
 	switch {
 	case err != nil:
-		ws.setFault(err)
-		t.next = time.Now().Add(min(d.heartbeatEvery()/4, longestPoll))
+		t.failed(err)
 		return
 	case !alive:
 		ws.expired(process)
@@ -161,6 +160,15 @@ func (t *task) heartbeat() {
 	}
 	if t.heartbeats++; t.heartbeats%compareEvery == 0 {
 		t.compare(true)
+	}
+}
+
+// failed has the next heartbeat sent soon, and not at once: while the database is down, requests fail in no time. After
+// the first one that succeeds everything is compared.
+func (t *task) failed(err error) {
+	t.d.waiters.setFault(err)
+	if soon := time.Now().Add(min(t.d.heartbeatEvery()/4, longestPoll)); soon.Before(t.next) {
+		t.next = soon
 	}
 }
 
@@ -178,8 +186,7 @@ func (t *task) compare(all bool) (news bool) {
 	var asked time.Time
 	rows, err := query(ctx, d, sending{sent: &asked}, rowTicket(new(int64)), sql, process)
 	if err != nil {
-		d.waiters.setFault(err)
-		d.waiters.mayHaveMissed()
+		t.failed(err)
 		return false
 	}
 	return t.settle(ctx, rows, process, asked, all)

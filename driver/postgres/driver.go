@@ -70,6 +70,7 @@ type options struct {
 	prefix, schema string
 	liveness       time.Duration
 	listen, create bool
+	listenIdle     time.Duration
 	sweepEvery     time.Duration
 	logger         *slog.Logger
 }
@@ -100,7 +101,7 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l 
 func newOptions(opts []Option) (options, *wire, error) {
 	o := options{
 		prefix: DefaultPrefix, schema: DefaultSchema, liveness: DefaultLiveness,
-		listen: true, create: true, sweepEvery: sweepEvery,
+		listen: true, create: true, listenIdle: listenIdle, sweepEvery: sweepEvery,
 	}
 	for _, opt := range opts {
 		if opt != nil {

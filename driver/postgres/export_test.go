@@ -21,6 +21,16 @@ func (d *Driver) Repeat(ctx context.Context, f func() error) error {
 // SweepEvery changes the interval of a driver that was not used yet.
 func (d *Driver) SweepEvery(every time.Duration) { d.opts.sweepEvery = every }
 
+// ListenFor changes how long a driver that was not used yet goes on listening.
+func (d *Driver) ListenFor(idle time.Duration) { d.opts.listenIdle = idle }
+
+// Hears reports whether notifications arrive.
+func (d *Driver) Hears() bool {
+	d.waiters.mu.Lock()
+	defer d.waiters.mu.Unlock()
+	return d.waiters.hearing
+}
+
 // Code is the SQLSTATE of an error.
 func Code(err error) string { return code(err) }
 
@@ -55,3 +65,23 @@ func (d *Driver) SchemaText() string { return d.w.schema }
 
 // MaxConns is the size of the pool of a driver.
 func MaxConns(d *Driver) int { return int(d.pool.Config().MaxConns) }
+
+// Queue is what a process does with a ticket that the database has queued. It returns the ID of the process, and what
+// tells how the wait has ended; nil: it has not.
+func (d *Driver) Queue(r driver.Request) (process int64, ended func() error) {
+	w := d.waiters.add(r)
+	d.waiters.queued(w, time.Minute)
+	return w.process, func() error {
+		select {
+		case o := <-w.outcome:
+			return o.err
+		default:
+			return nil
+		}
+	}
+}
+
+// Register registers the process, as a request does that was answered that it is not known.
+func (d *Driver) Register(ctx context.Context) error {
+	return d.register(ctx, d.waiters.current(), time.Now())
+}

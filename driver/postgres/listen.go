@@ -47,10 +47,10 @@ func (d *Driver) listen() {
 	for {
 		began := time.Now()
 		err := d.listenOnce()
-		heard := d.waiters.setHearing(false)
-		if err == nil { // idle
+		if err == nil { // idle; another listener may run by now
 			return
 		}
+		heard := d.waiters.setHearing(false)
 		if heard && time.Since(began) > time.Second {
 			backoff.Reset()
 		}
@@ -58,7 +58,7 @@ func (d *Driver) listen() {
 		if errors.Is(err, errPooled) {
 			pause = pooledPause
 		}
-		if !retry.Sleep(d.ctx, pause, nil) || d.waiters.stopListening() {
+		if !retry.Sleep(d.ctx, pause, nil) || d.waiters.stopListening(d.opts.listenIdle) {
 			return
 		}
 	}
@@ -76,10 +76,10 @@ func (ws *waiters) setHearing(hearing bool) (before bool) {
 }
 
 // stopListening ends the listener if nothing was held or waited for in a while.
-func (ws *waiters) stopListening() bool {
+func (ws *waiters) stopListening(idle time.Duration) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if len(ws.held)+len(ws.byID) > 0 || time.Since(ws.used) < listenIdle {
+	if len(ws.held)+len(ws.byID) > 0 || time.Since(ws.used) < idle {
 		return false
 	}
 	ws.listening, ws.hearing = false, false
@@ -108,13 +108,13 @@ func (d *Driver) listenOnce() error {
 	})
 	d.waiters.setHearing(true)
 	for {
-		n, err := await(ctx, c, listenIdle)
+		n, err := await(ctx, c, d.opts.listenIdle)
 		switch {
 		case err != nil:
 			return err
 		case n != nil:
 			d.notified(n.Payload)
-		case d.waiters.stopListening():
+		case d.waiters.stopListening(d.opts.listenIdle):
 			return nil
 		}
 	}

@@ -29,7 +29,7 @@ func TestKilledBackends(t *testing.T) {
 		_, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", app)
 		ok(t, err)
 	}
-	held, err := l.Acquire(t.Context(), "held", locker.WithTTL(time.Second))
+	held, err := l.Acquire(t.Context(), "held", locker.WithTTL(2*time.Second))
 	ok(t, err)
 	k, err := lo.Acquire(t.Context(), "waited")
 	ok(t, err)
@@ -41,7 +41,7 @@ func TestKilledBackends(t *testing.T) {
 		ok(t, err)
 		kill()
 		ok(t, another.Release(t.Context()))
-		time.Sleep(100 * time.Millisecond) // five kills within one and a half TTLs
+		time.Sleep(500 * time.Millisecond) // five kills within one and a half TTLs
 	}
 	ok(t, held.Err())
 	kill()
@@ -82,12 +82,13 @@ func TestBreakTellsTheHolder(t *testing.T) {
 	k, err := l.Acquire(t.Context(), "a")
 	ok(t, err)
 	w := async(t, l, "a")
-	queued(t, lo, "a", 2) // by now the driver listens, or will before it hears
-	time.Sleep(200 * time.Millisecond)
-	began := time.Now()
-	ok(t, lo.Break(t.Context(), "a", k.Token()))
-	<-k.Done()
-	if took := time.Since(began); took > time.Second {
+	queued(t, lo, "a", 2)
+	waitFor(t, "it listens", d.Hears)
+	took := testbed.Elapsed(func() {
+		ok(t, lo.Break(t.Context(), "a", k.Token()))
+		<-k.Done()
+	})
+	if took > time.Second {
 		t.Errorf("the loss was notified after %v", took)
 	}
 	is(t, k.Err(), locker.ErrLost)

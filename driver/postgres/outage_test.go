@@ -155,7 +155,7 @@ func closeInAnOutage(t *testing.T, srv *testbed.Server, begin func(*testbed.Prox
 		_, _ = d.Acquire(ctx, driver.Request{Name: "a", ID: "2", TTL: time.Minute, Wait: true, Joined: func() { close(joined) }})
 	}()
 	<-joined
-	time.Sleep(200 * time.Millisecond) // it listens
+	waitFor(t, "it listens", d.Hears)
 	cancel()
 	<-done
 	ok(t, d.Release(t.Context(), r.Hold(g.Token)))

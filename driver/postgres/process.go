@@ -120,9 +120,10 @@ func (d *Driver) register(ctx context.Context, then int64, asked time.Time) erro
 		d.waiters.expired(process)
 	}
 	_, err := repeat(ctx, d, true, func() (struct{}, error) {
-		alive, _, err := d.heartbeat(ctx, d.waiters.current(), true)
-		if err == nil && !alive { // an earlier try has registered it, too long ago
-			d.waiters.leave()
+		process := d.waiters.current()
+		alive, _, err := d.heartbeat(ctx, process, true)
+		if err == nil && !alive { // an earlier try has registered it, too long ago; others may have queued since
+			d.waiters.expired(process)
 			_, _, err = d.heartbeat(ctx, d.waiters.current(), true)
 		}
 		return struct{}{}, err

@@ -83,7 +83,7 @@ func TestPoolOfOne(t *testing.T) {
 	ok(t, err)
 	t.Cleanup(func() { ok(t, d.Close()) })
 	l := newLocker(t, d)
-	k, err := l.Acquire(t.Context(), "a", locker.WithTTL(time.Second))
+	k, err := l.Acquire(t.Context(), "a", locker.WithTTL(3*time.Second))
 	ok(t, err)
 	var ws []<-chan *locker.Lock
 	for range 20 {
@@ -96,7 +96,7 @@ func TestPoolOfOne(t *testing.T) {
 	select {
 	case <-k.Done():
 		t.Error("the lock was lost while the user had the pool's only connection")
-	case <-time.After(2500 * time.Millisecond):
+	case <-time.After(5 * time.Second):
 	}
 	ok(t, k.Release(t.Context()))
 	first := make(chan *locker.Lock, len(ws))
@@ -157,7 +157,8 @@ func TestRequests(t *testing.T) {
 		ok(t, k.Release(t.Context()))
 	}
 	cycle()
-	time.Sleep(500 * time.Millisecond) // the listener listens
+	waitFor(t, "it listens", d.Hears)
+	time.Sleep(500 * time.Millisecond) // a first sweep, which one in ten does, has ended
 	n.Store(0)
 	for range 100 {
 		cycle()

@@ -59,6 +59,19 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 	}
 }
 
+// The first try to register a process was not answered, and the process has expired before the next one: those who
+// were queued in between learn that they have lost their tickets.
+func TestExpiredBeforeItWasRegistered(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	sweep(t, d) // makes the tables
+	process, ended := d.Queue(driver.Request{Name: "a", ID: "queued", TTL: time.Minute})
+	_, err := p.Exec(t.Context(), "INSERT INTO "+prefix+"_processes VALUES ($1, 1, now() - interval '1 s')", process)
+	ok(t, err)
+	ok(t, d.Register(t.Context()))
+	is(t, ended(), driver.ErrLost)
+}
+
 // A process that has not waited for a while leaves, and may wait again.
 func TestWaitsAgainAfterAWhile(t *testing.T) {
 	if testing.Short() {
@@ -66,7 +79,7 @@ func TestWaitsAgainAfterAWhile(t *testing.T) {
 	}
 	t.Parallel()
 	prefix := unique()
-	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithLiveness(500*time.Millisecond))
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithLiveness(2*time.Second))
 	holder := driver.Request{Name: "a", ID: "holder", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), holder)
 	ok(t, err)
@@ -88,7 +101,7 @@ func TestWaitsAgainAfterAWhile(t *testing.T) {
 		return processes == 0
 	})
 	ended = wait(t.Context(), "two")
-	time.Sleep(2 * time.Second) // without heartbeats it would expire
+	time.Sleep(4 * time.Second) // without heartbeats it would expire
 	ok(t, d.Release(t.Context(), holder.Hold(g.Token)))
 	ok(t, <-ended)
 }

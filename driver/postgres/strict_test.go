@@ -66,14 +66,14 @@ func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {
 	ok(t, err)
 	t.Cleanup(func() { ok(t, d.Close()) })
 	l := newLocker(t, d)
-	k, err := l.Acquire(t.Context(), "a", locker.WithTTL(time.Second))
+	k, err := l.Acquire(t.Context(), "a", locker.WithTTL(2*time.Second))
 	ok(t, err)
 	mine, err := p.Acquire(t.Context()) // all that there is
 	ok(t, err)
 	defer mine.Release()
 	other, err := l.TryAcquire(t.Context(), "b")
 	ok(t, err)
-	time.Sleep(1500 * time.Millisecond) // longer than the lease
+	time.Sleep(3 * time.Second) // longer than the lease
 	ok(t, k.Err())
 	ok(t, k.Release(t.Context()))
 	ok(t, other.Release(t.Context()))

@@ -23,12 +23,16 @@ func TestTablesThatVanish(t *testing.T) {
 	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	ok(t, err)
-	_, err = p.Exec(t.Context(), strings.ReplaceAll("DROP VIEW PREFIX_queues; DROP TABLE PREFIX_tickets, PREFIX_processes; DROP SEQUENCE PREFIX_token",
+	// In the order in which a sweep, which one driver in ten does with its first ticket, takes the tables: else there may
+	// be a deadlock.
+	_, err = p.Exec(t.Context(), strings.ReplaceAll("DROP VIEW PREFIX_queues; DROP TABLE PREFIX_processes, PREFIX_tickets; DROP SEQUENCE PREFIX_token",
 		"PREFIX", prefix), pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
 	for range 2 {
-		began := time.Now()
-		again, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "2", TTL: time.Minute})
+		var again driver.Grant
+		took := testbed.Elapsed(func() {
+			again, err = d.Acquire(t.Context(), driver.Request{Name: "a", ID: "2", TTL: time.Minute})
+		})
 		if err == nil {
 			t.Fatalf("token %d was granted beside %d", again.Token, g.Token)
 		}
@@ -36,7 +40,7 @@ func TestTablesThatVanish(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 		is(t, err, driver.ErrNoTicket)
-		if took := time.Since(began); took > 500*time.Millisecond {
+		if took > 500*time.Millisecond {
 			t.Errorf("the error took %v", took)
 		}
 		for what, err := range map[string]error{
@@ -95,13 +99,15 @@ func TestMissingRights(t *testing.T) {
 	ok(t, ping(t.Context(), d))
 	for i, missing := range append(rights, "INSERT ON PREFIX_tickets", "UPDATE ON PREFIX_processes", "UPDATE ON SEQUENCE PREFIX_token") {
 		exec("REVOKE " + missing + " FROM USER")
-		began := time.Now()
-		err := ping(t.Context(), d)
+		var err error
+		took := testbed.Elapsed(func() { err = ping(t.Context(), d) })
 		if postgres.Code(err) != "42501" || errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("ping without %s: %v", missing, err)
 		}
 		if i < 2 {
-			_, err = d.Acquire(t.Context(), driver.Request{Name: "a", ID: fmt.Sprint(i), TTL: time.Minute, Wait: true})
+			took += testbed.Elapsed(func() {
+				_, err = d.Acquire(t.Context(), driver.Request{Name: "a", ID: fmt.Sprint(i), TTL: time.Minute, Wait: true})
+			})
 			if i == 0 && postgres.Code(err) != "42501" {
 				t.Errorf("acquire without %s: %v", missing, err)
 			}
@@ -109,7 +115,7 @@ func TestMissingRights(t *testing.T) {
 				is(t, err, driver.ErrNoTicket)
 			}
 		}
-		if took := time.Since(began); took > 200*time.Millisecond {
+		if took > 200*time.Millisecond {
 			t.Errorf("it took %v to say that %s is missing", took, missing)
 		}
 		exec("GRANT " + missing + " TO USER")

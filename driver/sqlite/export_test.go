@@ -36,3 +36,19 @@ func (d *Driver) Abort(query string) error {
 	})
 	return err
 }
+
+// WakesWhoLooks reports whether a ticket that is queued while the background task, after a time without waiters, looks
+// whether there are any wakes it.
+func WakesWhoLooks() bool {
+	d := &Driver{sweep: time.Hour, waiters: waiters{byID: make(map[string]*waiter)}}
+	d.waiters.mu.Lock() // so that it is looking
+	slept := make(chan time.Duration)
+	go func() { slept <- (&poller{d: d}).next() }()
+	wakes := false
+	for end := time.Now().Add(5 * time.Second); !wakes && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		wakes = d.idle.Load() // as Acquire does
+	}
+	d.waiters.mu.Unlock()
+	<-slept
+	return wakes
+}

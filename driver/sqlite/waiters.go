@@ -137,6 +137,7 @@ type poller struct {
 
 // next returns how long to wait for a notification. A process that waited a moment ago goes on polling.
 func (p *poller) next() time.Duration {
+	p.d.idle.Store(true) // before it looks who waits: whoever queues after that wakes it
 	if p.d.waiters.any() {
 		p.lastWait = time.Now()
 	}

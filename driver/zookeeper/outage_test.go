@@ -96,11 +96,12 @@ func TestCloseWhileHanging(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Cut()
-	began := time.Now()
-	if err := d.Close(); err != nil {
+	var err error
+	took := testbed.Elapsed(func() { err = d.Close() })
+	if err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 150*time.Millisecond {
+	if took > 150*time.Millisecond {
 		t.Errorf("Close took %v", took)
 	}
 }
@@ -160,9 +161,9 @@ func TestMissingRights(t *testing.T) {
 		},
 		"Ping": func() error { return d.(driver.Pinger).Ping(ctx) },
 	} {
-		began := time.Now()
-		err := ask()
-		if took := time.Since(began); took > 200*time.Millisecond || !errors.Is(err, zk.ErrNoAuth) || errors.Is(err, driver.ErrUnavailable) {
+		var err error
+		took := testbed.Elapsed(func() { err = ask() })
+		if took > 200*time.Millisecond || !errors.Is(err, zk.ErrNoAuth) || errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%s, after %v: %v", method, took, err)
 		}
 	}
@@ -211,11 +212,12 @@ func TestMinHold(t *testing.T) {
 		nextAt <- time.Now()
 	}()
 	<-joined
-	began := time.Now()
-	if err := d.Close(); err != nil {
+	var err error
+	took := testbed.Elapsed(func() { err = d.Close() })
+	if err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 150*time.Millisecond {
+	if took > 150*time.Millisecond {
 		t.Errorf("Close took %v", took)
 	}
 	stayed := (<-nextAt).Sub(granted)
@@ -278,12 +280,12 @@ func TestLapsedLease(t *testing.T) {
 	ctx := ctxFor(t, 20*time.Second)
 	d := open(t, storeURL(t))
 	r := request("x", "fixed-1")
-	r.TTL, r.Renewed = 100*time.Millisecond, false
+	r.TTL, r.Renewed = 2*time.Second, false // in which a request is answered on a busy machine, too
 	g := must[driver.Grant](t)(d.Acquire(ctx, r))
-	if err := d.Renew(ctx, r.Hold(g.Token), 100*time.Millisecond); err != nil {
+	if err := d.Renew(ctx, r.Hold(g.Token), r.TTL); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(r.TTL + 50*time.Millisecond)
 	if err := d.Renew(ctx, r.Hold(g.Token), time.Minute); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a lease that is over was revived: %v", err)
 	}

@@ -59,6 +59,13 @@ func (n *network) cut() {
 	_ = n.present.Close()
 }
 
+// hasLost reports whether a request that sets watches was lost.
+func (n *network) hasLost() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lost > 0
+}
+
 type tapped struct {
 	net.Conn
 	network *network
@@ -141,6 +148,9 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 			for conn.State() != zk.StateHasSession {
 				time.Sleep(time.Millisecond)
 			}
+			for !n.hasLost() && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
 			// What is answered now is later than the release.
 			if _, _, err := conn.Exists("/zookeeper"); err != nil {
 				t.Fatal(err)
@@ -161,9 +171,7 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 			case <-time.After(c.within):
 				t.Fatalf("a permit is free, and who waits is not granted within %v", c.within)
 			}
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			if n.lost == 0 {
+			if !n.hasLost() {
 				t.Error("no request that sets watches was lost")
 			}
 		})

@@ -2,7 +2,6 @@ package zookeeper_test
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,7 +19,7 @@ import (
 func TestTLS(t *testing.T) {
 	certs := testbed.NewCerts(t)
 	dir := t.TempDir()
-	port := freePort(t)
+	port := testbed.Port(t)
 	withNetty(t)
 	testbed.Zookeeper(t, testbed.Faults(), testbed.Args(
 		"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -96,14 +95,4 @@ func store(t *testing.T, dir, name string, files ...string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
