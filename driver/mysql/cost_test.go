@@ -6,8 +6,10 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -33,6 +35,20 @@ func TestStatementsOfACycle(t *testing.T) {
 			}
 			if n := questions(t, db) - before - 1; n != 2*cycles {
 				t.Errorf("%d statements for %d cycles of acquire and release, want 2 each", n, cycles)
+			}
+		})
+	}
+}
+
+// Queues that do not move are read together, however far apart their waiters came.
+func TestQueuesAtRest(t *testing.T) {
+	for _, c := range []struct {
+		queues int
+		apart  time.Duration
+	}{{2, 20 * time.Millisecond}, {3, 17 * time.Millisecond}, {90, 7 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			if n := mysql.PollsAtRest(c.queues, c.apart); n > 20 {
+				t.Errorf("%d queues, %v apart: %d polls a second, want 20", c.queues, c.apart, n)
 			}
 		})
 	}

@@ -2,6 +2,9 @@ package mysql
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -84,4 +87,28 @@ func DueAfterAPoll() bool {
 	p.add(&waiter{name: "a", candidate: candidate{token: 3 * turns, shared: true}})
 	p.plan(polls[0], false, false)
 	return len(p.due()) == 1
+}
+
+// PollsAtRest is how often a second a poller polls queues that do not move, to which
+// waiters came one after the other. It is called in a bubble of synctest.
+func PollsAtRest(queues int, apart time.Duration) (polls int) {
+	const settle = 2 * time.Second
+	p := &poller{wake: make(chan struct{}, 1), queues: make(map[string]*watched), running: true}
+	last := time.Duration(queues-1) * apart
+	for began, added := time.Now(), 0; time.Since(began) < last+settle+time.Second; time.Sleep(time.Millisecond) {
+		for ; added < queues && time.Since(began) >= time.Duration(added)*apart; added++ {
+			p.add(&waiter{name: strconv.Itoa(added), candidate: candidate{token: 2 * turns}})
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Values(p.queues)), func(q *watched) bool { return !q.due.After(time.Now()) }) {
+			continue
+		}
+		for _, r := range p.due() {
+			r.rows = []row{{token: turns, left: time.Minute}, {token: 2 * turns, left: time.Minute}}
+			p.plan(r, false, false)
+		}
+		if time.Since(began) >= last+settle {
+			polls++
+		}
+	}
+	return polls
 }

@@ -15,9 +15,9 @@ const (
 	pollEarly = 4                     // in this last part of its interval a queue is polled with others
 )
 
-// pollAgain takes note of what was read of a queue, and returns when to poll it again.
+// setInterval takes note of what was read of a queue, and sets its poll interval.
 // With the poller's mu held.
-func (q *watched) pollAgain(r *poll, now time.Time) (due time.Time) {
+func (q *watched) setInterval(r *poll, now time.Time) {
 	head := uint64(len(r.rows))
 	for _, t := range r.rows {
 		head = head*1099511628211 + t.token
@@ -30,14 +30,25 @@ func (q *watched) pollAgain(r *poll, now time.Time) (due time.Time) {
 	q.interval = min(time.Duration(times)*max(now.Sub(q.movedAt)/pollShare, pollLeast), pollMost)
 	if ahead > 0 {
 		q.interval = max(q.interval, min(q.speed.interval(ahead), pollFar)) // those ahead see to it that the queue moves
-		return now.Add(q.interval)
+		return
 	}
 	for _, t := range r.rows {
 		if t.left > 0 {
 			q.interval = min(q.interval, max(t.left, pollLeast)) // then it is to be reaped, if it is not renewed
 		}
 	}
-	return now.Add(q.interval)
+}
+
+// next returns when to poll a queue again. Queues that have come to rest are polled
+// together, however far apart their waiters came. With mu held.
+func (p *poller) next(q *watched, now time.Time) time.Time {
+	if q.interval != pollMost {
+		return now.Add(q.interval)
+	}
+	if p.together.Sub(now) < pollMost/pollEarly { // it was polled with others right now
+		p.together = now.Add(pollMost)
+	}
+	return p.together
 }
 
 // distance returns by how many times the interval is longer where others are between the

@@ -139,8 +139,10 @@ func (p *poller) plan(r *poll, granted, more bool) {
 		q.most = 8 * r.most // and it is still due
 	default:
 		q.most = 0
-		if due := q.pollAgain(r, time.Now()); !granted && q.due.IsZero() {
-			q.due = due
+		now := time.Now()
+		q.setInterval(r, now)
+		if !granted && q.due.IsZero() {
+			q.due = p.next(q, now)
 		}
 	}
 }

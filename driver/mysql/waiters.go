@@ -21,6 +21,7 @@ type poller struct {
 	queues      map[string]*watched
 	running     bool
 	heartbeatAt time.Time // when the last one was sent that the database answered
+	together    time.Time // when the queues at rest are polled
 	fault       error     // of the last poll; nil: it succeeded
 }
 
