@@ -45,7 +45,7 @@ type app struct {
 // Main runs the command line and returns the exit code of the process.
 func Main(args []string, s Streams) int {
 	if len(args) == 1 && args[0] == guardVerb {
-		supervise.Guard(s.In)
+		supervise.Guard(s.In, s.Out)
 		return ExitOK
 	}
 	ctx, stop := withSignals(context.Background())

@@ -63,6 +63,7 @@ func TestRunKilled(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "times")
 		holder := locked(t, env, []string{t.Name(), "--ttl=2s"}, shell(tree, file)).Start()
 		waitForWrites(t, file)
+		killed := time.Now()
 		holder.Signal(syscall.SIGKILL)
 		holder.Wait()
 		r := locked(t, env, []string{t.Name(), "--wait=45s"}, shell("date +%s%N")).Run()
@@ -70,8 +71,11 @@ func TestRunKilled(t *testing.T) {
 			t.Fatal(r)
 		}
 		granted := time.Unix(0, number(t, r.Out))
+		t.Logf("the next one was granted %v after the kill", granted.Sub(killed))
 		for _, suffix := range treeFiles {
-			if last := lastWrite(t, file+suffix); !last.Before(granted) {
+			last := lastWrite(t, file+suffix)
+			t.Logf("the process %q was dead %v after the kill", suffix, last.Sub(killed))
+			if !last.Before(granted) {
 				t.Errorf("the process %q went on for %v after the next one was granted", suffix, last.Sub(granted))
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"os/signal"
 	"syscall"
@@ -20,8 +21,9 @@ type guard struct {
 }
 
 // startGuard starts the guard, in a session of its own, so that nothing that is
-// sent to this process or its group reaches it. It need not have come up before
-// the command is started: what it is to watch waits in the pipe.
+// sent to this process or its group reaches it. It returns when the guard watches:
+// on a busy machine a process takes long to come up, and the command may not go on
+// for so long when this one is killed.
 func startGuard(command []string, log func(string)) *guard {
 	if len(command) == 0 {
 		return nil
@@ -31,14 +33,38 @@ func startGuard(command []string, log func(string)) *guard {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return noGuard(log, err)
+	}
+	watches, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		log(fmt.Sprintf("there is no guard: if locker is killed, processes that the command has started may go on: %v", err))
-		return nil
+		return noGuard(log, err)
 	}
-	return &guard{cmd, pipe}
+	g := &guard{cmd, pipe}
+	if err := awaitByte(watches); err != nil {
+		g.stop()
+		return noGuard(log, err)
+	}
+	return g
+}
+
+func noGuard(log func(string), err error) *guard {
+	log(fmt.Sprintf("there is no guard: if locker is killed, processes that the command has started may go on: %v", err))
+	return nil
+}
+
+// awaitByte waits for a byte from a process that was started.
+func awaitByte(from io.ReadCloser) error {
+	defer from.Close()
+	const patience = 2 * time.Second
+	if file, ok := from.(*os.File); ok {
+		_ = file.SetReadDeadline(time.Now().Add(patience))
+	}
+	_, err := from.Read(make([]byte, 1))
+	return err
 }
 
 func (g *guard) watch(group int, mark string) {
@@ -56,10 +82,11 @@ func (g *guard) stop() {
 	_ = g.cmd.Wait()
 }
 
-// Guard waits for the end of the process at the other end of in, and then kills
-// what in named. It is all that the guard's process does.
-func Guard(in io.Reader) {
+// Guard writes a byte to out, waits for the end of the process at the other end of in,
+// and then kills what in named. It is all that the guard's process does.
+func Guard(in io.Reader, out io.Writer) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	_, _ = out.Write([]byte{'\n'})
 	var group int
 	var mark string
 	lines := bufio.NewScanner(in)

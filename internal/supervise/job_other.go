@@ -27,4 +27,4 @@ func Run(ctx context.Context, cmd *exec.Cmd, _ Options) (Result, error) {
 }
 
 // Guard does nothing on this system.
-func Guard(io.Reader) {}
+func Guard(io.Reader, io.Writer) {}

@@ -1,0 +1,61 @@
+//go:build unix
+
+package supervise_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/internal/supervise"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// run runs a command that writes "command" into the file $1, under a guard.
+func run(t *testing.T, guard string) (file string, log []string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "order")
+	cmd := exec.Command("sh", "-c", `echo command >> "$1"`, "sh", file) //nolint:noctx // Run ends it
+	result, err := supervise.Run(t.Context(), cmd, supervise.Options{
+		Guard: []string{"/bin/sh", "-c", guard, "sh", file},
+		Log:   func(text string) { log = append(log, text) },
+	})
+	if err != nil || result.Code != 0 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	return file, log
+}
+
+// A command is started when its guard watches: before that nobody would end it, were
+// this process killed.
+func TestGuardBeforeCommand(t *testing.T) {
+	file, log := run(t, `/bin/sleep 0.3; echo guard >> "$1"; echo; exec /bin/cat`)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if order := strings.Fields(string(text)); !slices.Equal(order, []string{"guard", "command"}) {
+		t.Errorf("started in the order %q", order)
+	}
+	if len(log) > 0 {
+		t.Errorf("said %q", log)
+	}
+}
+
+func TestGuardThatDoesNotComeUp(t *testing.T) {
+	for name, guard := range map[string]string{"ends": "exit 1", "hangs": "exec /bin/sleep 60"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, log := run(t, guard)
+			if len(log) != 1 || !strings.Contains(log[0], "there is no guard") {
+				t.Errorf("said %q", log)
+			}
+		})
+	}
+}
