@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func run(t *testing.T, guard string) (file string, log []string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "order")
-	cmd := exec.Command("sh", "-c", `echo command >> "$1"`, "sh", file) //nolint:noctx // Run ends it
+	cmd := exec.Command("sh", "-c", `echo command >> "$1"`, "sh", file)
 	result, err := supervise.Run(t.Context(), cmd, supervise.Options{
 		Guard: []string{"/bin/sh", "-c", guard, "sh", file},
 		Log:   func(text string) { log = append(log, text) },
