@@ -204,7 +204,7 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 		switch {
 		case err != nil:
 			return err
-		case term.Err() != nil:
+		case term.Err() != nil && !ending:
 			return nil //nolint:nilerr // lost: the observer has said so, and Run campaigns again
 		case ending || what == stop:
 			e.code = code
