@@ -32,15 +32,21 @@ func (a *acquisition) outer() *Lock {
 
 // reenter adds a handle to a lease, and lengthens the lease if the request wants
 // more than is left of it.
-func (a *acquisition) reenter(l *lease) (*Lock, error) {
+func (a *acquisition) reenter(l *lease) (_ *Lock, err error) {
 	c, k := a.c, &Lock{c: a.c}
 	short, err := c.leases.reenter(l, k, &a.r)
 	if err != nil {
 		return nil, err
 	}
+	complete := false
+	defer func() { // also when an observer panics
+		if !complete {
+			err = errors.Join(err, ignore(k.Release(a.parent), ErrLost))
+		}
+	}()
 	if short {
-		if err := c.leases.extend(a, l, a.r.ttl); err != nil {
-			return nil, errors.Join(err, ignore(k.Release(a.parent), ErrLost))
+		if err := c.leases.extendBy(l, a.r.ttl, a.ask); err != nil {
+			return nil, err
 		}
 	}
 	c.leases.atLeast(l, a.r.ttl)
@@ -49,7 +55,17 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 		e.ID, e.Shared, e.Waited = a.id, a.r.shared, a.waited // as in the EventWaiting that this event ends
 		c.notify(a.parent, e)
 	}
+	complete = true
 	return k, nil
+}
+
+// ask makes a request to the store within the limits of the acquisition.
+func (a *acquisition) ask(request func(context.Context) error) error {
+	err := request(a)
+	if err != nil && errors.Is(context.Cause(a), errWaitOver) {
+		err = errors.Join(err, errWaitOver)
+	}
+	return a.explain(err)
 }
 
 // ownerKey is what an explicit owner re-enters by.

@@ -65,11 +65,12 @@ func check(what string, l locker.Locker, name string, n int) error {
 // same lock, the holder of the lock polls often.
 func await(ctx context.Context, l locker.Locker, lock string, try func(ctx context.Context) (bool, error)) error {
 	w := &waiter{try: try}
+	poller := locker.NewMutex(l, lock)
 	for {
 		if w.once(ctx) {
 			return w.err
 		}
-		err := locker.Do(ctx, l, lock, w.poll, locker.WithWait(pollWait), locker.WithTTL(pollTTL),
+		err := poller.Do(ctx, w.poll, locker.WithWait(pollWait), locker.WithTTL(pollTTL),
 			locker.WithoutReentry(), locker.WithMinHold(0))
 		switch {
 		case w.over:
@@ -101,11 +102,12 @@ func (w *waiter) once(ctx context.Context) bool {
 	return w.over
 }
 
-// poll tries until the wait is over or ctx ends.
+// poll tries until the wait is over or ctx, that of the lock, ends. Why it has ended
+// is for await to find out: the caller's context may live.
 func (w *waiter) poll(ctx context.Context) error {
 	for pause := pauseFirst; !w.once(ctx); pause = min(2*pause, pauseMost) {
-		if err := sleep(ctx, pause); err != nil {
-			return err
+		if sleep(ctx, pause) != nil {
+			return nil
 		}
 	}
 	return nil

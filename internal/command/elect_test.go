@@ -144,6 +144,19 @@ func TestElectWithoutAStore(t *testing.T) {
 	}
 }
 
+// A candidate that cannot reach the store, and is told to end, has not failed.
+func TestElectEndsWithoutAStore(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	srv.Kill()
+	c := candidate(t, "LOCKER_URL="+srv.URL(), nil, shell(serve)).Start()
+	c.WaitErr("cannot campaign")
+	c.Signal(syscall.SIGTERM)
+	if r := c.Wait(); r.Code != 0 {
+		t.Error(r)
+	}
+}
+
 func TestElectWrongUse(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
@@ -174,5 +187,25 @@ func TestElectWrongUse(t *testing.T) {
 				t.Errorf("want %d and %q, %v", c.code, c.says, r)
 			}
 		})
+	}
+}
+
+// A candidate that is told to end does so, also when it loses the leadership before its
+// command has ended, and another one leads.
+func TestElectEndsThoughTheLeadershipIsLost(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
+	leader := candidate(t, env, []string{"--ttl=2s"}, shell(`trap 'echo told' TERM; echo leads; while :; do sleep 0.02; done`)).Start()
+	leader.WaitOut("leads")
+	next := candidate(t, env, []string{"--verbose"}, shell(serve)).Start()
+	next.WaitErr("campaigning")
+	leader.Signal(syscall.SIGTERM)
+	leader.WaitOut("told")
+	if r := commandtest.Command(t, "break", "--yes", t.Name()).With(env).Run(); r.Code != 0 {
+		t.Fatal(r)
+	}
+	next.WaitOut("leads")
+	if r := leader.Wait(); r.Code != 128+int(syscall.SIGKILL) || !strings.Contains(r.ErrOut, "leadership lost") {
+		t.Error(r)
 	}
 }
