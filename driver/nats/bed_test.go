@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -169,7 +168,7 @@ func waitFor(t *testing.T, bound time.Duration, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal(fmt.Sprintf("no %s within %v", what, bound))
+			t.Fatalf("no %s within %v", what, bound)
 		}
 	}
 }

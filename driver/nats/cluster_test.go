@@ -101,7 +101,7 @@ func TestReadAfterWrite(t *testing.T) {
 func TestPausedLeader(t *testing.T) {
 	e := cluster(t)
 	const key = "paused:q:a"
-	for round := range 3 {
+	for round := range 2 {
 		l := leader(t, e)
 		at := opened(t, l.URL()+"?timeout=30s").Store() // knows that one server
 		var others []string
