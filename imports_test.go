@@ -40,7 +40,7 @@ var layers = []struct {
 		return !own(p) || p == module+"/driver" || under(p, "driver/internal")
 	}, "what drivers share knows the driver interface, and no driver"},
 	{"driver/", func(folder, p string) bool {
-		return !own(p) || p == module+"/driver" || under(p, "driver/internal") || p == module+"/"+folder
+		return !own(p) || p == module+"/driver" || under(p, "driver/internal") || under(p, folder)
 	}, "a driver imports the driver interface, never the core nor another driver"},
 	{"conformance/", func(_, p string) bool {
 		return standard(p) || p == "github.com/anishathalye/porcupine" ||

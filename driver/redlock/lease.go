@@ -11,9 +11,9 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// Release implements driver.Driver: one request to each node, all at once. It
-// returns when a majority has answered; the others follow, and who is not
-// reached is asked again for as long as the lease may last there.
+// Release implements driver.Driver: one request to each node, all at once. It returns
+// when a majority has answered. A node that is not reached is asked again for as long as
+// the lease may last there.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.life.Closed() {
 		return driver.ErrClosed
