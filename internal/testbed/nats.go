@@ -29,7 +29,7 @@ var nats = &kind{
 
 func writeNatsConf(n *node) error {
 	addr := fmt.Sprintf("127.0.0.1:%d", n.ports[0])
-	sync := "" // every two minutes
+	sync := "sync_interval: 1h" // that of two minutes stops a server for seconds on a busy disk
 	if n.opts.durable {
 		sync = "sync_interval: always"
 	}
