@@ -112,8 +112,11 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		}
 	}
 	r.each = func(node int, held []int64, err error) {
-		if told && err == nil {
+		switch {
+		case err == nil && told:
 			mend(node, held)
+		case err != nil && !denied(err):
+			d.askAgain(d.nodes[node])
 		}
 	}
 	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.renewCall(rs) })
@@ -208,6 +211,17 @@ func (d *Driver) reassure() {
 	}
 	d.life.Go(func() {
 		for d.reassureAll() {
+		}
+	})
+}
+
+// askAgain renews all leases once more a second after a renewal has failed on a node, if
+// the node is back by then. The renewal may have failed only because it was queued behind
+// a request from before.
+func (d *Driver) askAgain(n *node) {
+	n.owe("reassure", again, func() {
+		if n.listener.Up() {
+			d.reassure()
 		}
 	})
 }
