@@ -68,6 +68,12 @@ authorization {
     { user: deaf, password: geheim, permissions: {
         publish: ["$KV.locker.>", "$JS.API.STREAM.INFO.KV_locker", "$JS.API.DIRECT.GET.KV_locker"]
         subscribe: ["_INBOX.>"] } }
+    { user: writer, password: geheim, permissions: {
+        publish: ["$KV.locker.>", "$JS.API.STREAM.INFO.KV_locker"]
+        subscribe: ["_INBOX.>"] } }
+    { user: mute, password: geheim, permissions: {
+        publish: ["$KV.locker.>", "$JS.API.STREAM.INFO.KV_locker", "$JS.API.DIRECT.GET.KV_locker"]
+        subscribe: ["_LOCKER.locker.>"] } }
     { user: reader, password: geheim, permissions: {
         publish: ["$JS.API.STREAM.INFO.KV_locker", "$JS.API.DIRECT.GET.KV_locker"]
         subscribe: ["_INBOX.>"] } }
@@ -82,8 +88,14 @@ authorization {
 	if err := as("admin").Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := as("reader").Ping(t.Context()); err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "$KV.locker") {
-		t.Errorf("without the right to write: %v", err)
+	for user, subject := range map[string]string{"reader": "$KV.locker", "writer": "DIRECT.GET.KV_locker", "mute": "_INBOX"} {
+		l := as(user)
+		_, err := l.TryAcquire(t.Context(), user)
+		for verb, err := range map[string]error{"ping": l.Ping(t.Context()), "try": err} {
+			if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), subject) {
+				t.Errorf("%s as the user %s: %v, want the subject %s in it", verb, user, err, subject)
+			}
+		}
 	}
 	for _, user := range []string{"app", "deaf"} { // who may not listen polls
 		a, b := as(user), as(user)

@@ -31,6 +31,8 @@ type client struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // all goroutines
 
+	watch sync.Once // over the given connection
+
 	mu      sync.Mutex
 	closed  bool
 	own     *natsgo.Conn
@@ -71,6 +73,9 @@ func (c *client) close() {
 	c.mu.Lock()
 	c.closed = true
 	own := c.own
+	if c.current != nil {
+		c.current.end()
+	}
 	c.mu.Unlock()
 	c.cancel()
 	if own != nil {
@@ -86,9 +91,9 @@ func (c *client) connect(ctx context.Context) (*session, error) {
 		c.mu.Unlock()
 		return nil, driver.ErrClosed
 	}
-	if s := c.current; s != nil && s.alive() {
-		c.mu.Unlock()
-		return s, nil
+	if c.sessionLasts() {
+		defer c.mu.Unlock()
+		return c.current, nil
 	}
 	o := c.opening
 	if o == nil {
@@ -115,6 +120,7 @@ func (c *client) open(o *opening) {
 		c.eras++
 		s.era = c.eras
 		c.current = s
+		c.sessionLasts() // it may have been lost while nobody knew it
 	}
 	o.s, o.err = s, err
 	close(o.done)
@@ -131,34 +137,48 @@ func (c *client) begin() (*session, error) {
 		return nil, err
 	}
 	s := &session{nc: nc, js: js, names: c.names, timeout: c.o.timeout, reconnects: nc.Stats().Reconnects, dead: make(chan struct{})}
-	c.watchOver(s)
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.timeout)
 	defer cancel()
 	config, err := c.bucket(ctx, s)
 	if err != nil {
-		s.end()
 		return nil, err
 	}
 	s.largest = largest(nc.MaxPayload(), config.MaxMsgSize)
 	return s, nil
 }
 
-// watchOver ends a session with its connection. The channels that tell of that are left to the connection, which
-// has no safe way to take them back. It drops an event that comes before the last one was received: so there is one
-// for each status.
-func (c *client) watchOver(s *session) {
-	lost, closed := s.nc.StatusChanged(natsgo.RECONNECTING), s.nc.StatusChanged(natsgo.CLOSED)
+// watchOver ends the session on a connection when that is lost. The channels that tell of that are left to the
+// connection, which has no safe way to take them back: so this is done once for a connection, and not for each of its
+// sessions. The connection drops an event that comes before the last one was received; so the next request looks
+// too.
+func (c *client) watchOver(nc *natsgo.Conn) {
+	lost, closed := nc.StatusChanged(natsgo.RECONNECTING), nc.StatusChanged(natsgo.CLOSED)
 	c.work.Go(func() {
-		if s.alive() {
+		for !nc.IsClosed() {
 			select {
 			case <-lost:
 			case <-closed:
-			case <-s.dead:
 			case <-c.ctx.Done():
+				return
 			}
+			c.mu.Lock()
+			c.sessionLasts()
+			c.mu.Unlock()
 		}
-		s.end()
 	})
+}
+
+// sessionLasts reports whether there is a session, and ends one whose connection is not what it was. With mu held.
+func (c *client) sessionLasts() bool {
+	s := c.current
+	if s == nil {
+		return false
+	}
+	if !s.alive() {
+		s.end()
+		return false
+	}
+	return true
 }
 
 func (s *session) end() { s.once.Do(func() { close(s.dead) }) }
@@ -175,6 +195,7 @@ func (s *session) alive() bool {
 // reach returns a connection that works.
 func (c *client) reach() (*natsgo.Conn, error) {
 	if nc := c.given; nc != nil {
+		c.watch.Do(func() { c.watchOver(nc) })
 		if !nc.IsConnected() {
 			return nil, driver.Unavailable(errors.Join(errNotConnected, nc.LastError()))
 		}
@@ -198,6 +219,7 @@ func (c *client) reach() (*natsgo.Conn, error) {
 		nc.Close()
 		return nil, driver.ErrClosed
 	}
+	c.watchOver(nc)
 	return nc, nil
 }
 
@@ -266,7 +288,7 @@ func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamConfi
 	case errors.Is(err, natsgo.ErrNoResponders):
 		return nil, driver.Unavailable(errNoJetStream)
 	case err != nil:
-		return nil, s.failed(ctx, c.ctx, subject, err)
+		return nil, s.failed(ctx, c.ctx, err, subject)
 	}
 	config := stream.CachedInfo().Config
 	if err := c.names.check(&config, c.o.replicas); err != nil {

@@ -2,11 +2,11 @@
 //
 // JetStream acknowledges what its servers have in memory and have given to the operating system, and writes it to
 // the disks every two minutes. So know first what is lost when. A server that ends, or is killed, loses nothing; nor
-// does a bucket with three replicas of which one is lost. But if the machine of the only server loses its power, or
-// those of two of three servers at once, up to two minutes of locks are gone: the next to ask may be granted
-// what somebody holds, who notices at the next renewal, a third of the TTL later at the most. Set
-// sync_interval: always in the jetstream block of each server to have every lock on the disks of a majority before it
-// is granted. Tokens grow all the same, because they begin with the wall clock: compare them (package fence) where two
+// does a bucket with three replicas of which one is killed. But a machine that loses its power, or whose system
+// crashes, forgets up to two minutes of what it has acknowledged. If that is the machine of the only server, or happens
+// to two of three at once, or to one while another is behind, locks are gone: the next to ask may be granted what
+// somebody holds, who notices at the next renewal, a third of the TTL later at the most. Set sync_interval: always in
+// the jetstream block of each server to have every lock on the disks of a majority before it is granted. Tokens grow all the same, because they begin with the wall clock: compare them (package fence) where two
 // holders would cost money. A bucket that is deleted loses its locks too, and the next request makes it anew.
 //
 //	nc, err := natsgo.Connect("nats://n1,nats://n2,nats://n3", natsgo.PingInterval(time.Second), natsgo.MaxReconnects(-1))
@@ -24,8 +24,9 @@
 // driver/internal, says how, and how a process is found to be dead although NATS has no sessions. The key of the entry
 // is a hash of the name, which is in the entry itself; names whose hashes are equal share an entry. All entries have
 // a time to live of their own, so that nothing is left of locks that nobody uses: a minute after their last ticket at
-// the most. A process that waits does not poll: the bucket republishes the notifications that processes write for
-// each other.
+// the most. Each server counts that by its own clock: one that is set forward by two thirds of a TTL, or is that far
+// ahead of the leader's, may lose a lock. A process that waits does not poll: the bucket republishes the notifications
+// that processes write for each other.
 //
 // Readings are linearizable, which those of JetStream are not: replicas answer without asking each other, and a
 // leader that stood still answers with what it knew. A process that believed them could take a holder for dead whose
@@ -52,7 +53,7 @@
 // # Costs
 //
 // Acquire and Release of a free lock are one request each, and two more if this process has not used the name in
-// the last 30 s or another one has used it since: each reading is two requests. A process that waits sends five small
+// the last 30 s or another one has used it since: each reading is two requests. A process that waits sends three small
 // requests a second, however many locks it waits for. A process that holds locks sends one heartbeat for all of them
 // in each round of renewals, reads their entries, a hundred at a time, and writes each entry once a minute so that the
 // server does not forget it. On two busy processors a hand-over between 16 processes took 2 ms and 12 requests.
@@ -63,7 +64,7 @@
 // # Rights
 //
 // Publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET and $JS.API.DIRECT.GET.KV_BUCKET; subscribe to _INBOX.> and
-// _LOCKER.BUCKET.>, without which processes that wait poll. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to make the
+// _LOCKER.BUCKET.>, without which processes that wait poll. Ping shows what is missing. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to make the
 // bucket. NATS answers nothing that it forbids: the error comes when the timeout is over, and names the subject.
 //
 // # Versions

@@ -30,7 +30,7 @@ var _ interface {
 // with one that was written after Get was called, the barrier: who knows that knows all that was written before.
 func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
 	docs := make([]casqueue.Document, 0, len(keys))
-	err := c.request(ctx, c.names.get(), func(ctx context.Context, s *session) error {
+	err := c.request(ctx, func(ctx context.Context, s *session) error {
 		least, err := s.write(ctx, c.names.barrier(), nil, keepBarrier)
 		if err != nil {
 			return err
@@ -49,7 +49,7 @@ func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, 
 			}
 		}
 		return nil
-	})
+	}, c.names.get(), c.names.barrier())
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, 
 // has to be read again.
 func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (v casqueue.Version, err error) {
 	subject := c.names.subject(key)
-	err = c.request(ctx, subject, func(ctx context.Context, s *session) error {
+	err = c.request(ctx, func(ctx context.Context, s *session) error {
 		if read.Number != 0 && read.Era != s.era {
 			return casqueue.ErrChanged
 		}
@@ -71,21 +71,21 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 		number, err := s.write(ctx, subject, value, keep, jetstream.WithExpectLastSequencePerSubject(read.Number))
 		v = casqueue.Version{Era: s.era, Number: number}
 		return err
-	})
+	}, subject)
 	return v, err
 }
 
 // Set implements casqueue.Store.
 func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
 	subject := c.names.subject(key)
-	return c.request(ctx, subject, func(ctx context.Context, s *session) error {
+	return c.request(ctx, func(ctx context.Context, s *session) error {
 		_, err := s.write(ctx, subject, value, keep)
 		return err
-	})
+	}, subject)
 }
 
-// request makes a request, mainly on a subject, for as long as one may take.
-func (c *client) request(caller context.Context, subject string, f func(ctx context.Context, s *session) error) error {
+// request makes a request, on some subjects, for as long as one may take.
+func (c *client) request(caller context.Context, f func(ctx context.Context, s *session) error, subjects ...string) error {
 	s, err := c.connect(caller)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (c *client) request(caller context.Context, subject string, f func(ctx cont
 	ctx, cancel := context.WithTimeout(caller, c.o.timeout)
 	defer cancel()
 	if err := f(ctx, s); err != nil {
-		return s.failed(ctx, caller, subject, err)
+		return s.failed(ctx, caller, err, subjects...)
 	}
 	return nil
 }
@@ -104,13 +104,13 @@ func (c *client) Watch(ctx context.Context, key string, changed func()) error {
 	var ended <-chan struct{}
 	subject := c.names.changesOf(key)
 	var sub *natsgo.Subscription
-	err := c.request(ctx, subject, func(timed context.Context, s *session) (err error) {
+	err := c.request(ctx, func(timed context.Context, s *session) (err error) {
 		ended = s.dead
 		if sub, err = s.nc.Subscribe(subject, func(*natsgo.Msg) { changed() }); err != nil {
 			return err
 		}
 		return errors.Join(s.nc.FlushWithContext(timed), s.denied(subject))
-	})
+	}, subject)
 	if sub != nil {
 		defer func() { _ = sub.Unsubscribe() }() // fails only without a connection
 	}
@@ -150,7 +150,7 @@ func (s *session) get(ctx context.Context, keys []string, least uint64) (map[str
 		switch {
 		case err == nil && found[s.names.barrier()].number >= least:
 			return found, nil
-		case err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errSilent):
+		case err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errSilent) && !errors.Is(err, errParts):
 			return nil, err
 		}
 		if !retry.Sleep(ctx, pause, s.dead) {
@@ -171,14 +171,14 @@ func (s *session) ask(ctx context.Context, subjects []string) (map[string]entry,
 	if err := s.nc.PublishRequest(s.names.get(), inbox, multiGet(subjects)); err != nil {
 		return nil, err
 	}
-	found := make(map[string]entry, len(subjects))
+	a := answer{found: make(map[string]entry, len(subjects))}
 	timer := time.NewTimer(s.timeout / 4)
 	defer timer.Stop()
 	for {
 		select {
 		case m := <-answers:
-			if last, err := collect(m, found); last {
-				return found, err
+			if end, err := a.add(m); end {
+				return a.found, err
 			}
 		case <-s.dead:
 			return nil, errDisconnected

@@ -55,6 +55,12 @@ func (n names) check(c *jetstream.StreamConfig, replicas int) error {
 		wrong = "it is kept in memory"
 	case c.Discard != jetstream.DiscardNew:
 		wrong = "it discards old entries when it is full"
+	case c.PersistMode != jetstream.DefaultPersistMode:
+		wrong = "it acknowledges what it has not yet written to a file"
+	case c.NoAck:
+		wrong = "it acknowledges nothing"
+	case c.Retention != jetstream.LimitsPolicy:
+		wrong = "it keeps only what somebody consumes"
 	case c.MaxAge != 0:
 		wrong = "its entries have a greatest age"
 	case c.Mirror != nil || len(c.Sources) > 0:
@@ -101,30 +107,43 @@ func multiGet(subjects []string) []byte {
 var (
 	errMoved  = errors.New("an entry has changed while it was read")
 	errSilent = errors.New("a replica does not answer")
+	errParts  = errors.New("a part of an answer is missing")
 )
 
-// collect takes in an answer to multiGet, and reports whether it was the last.
-func collect(m *natsgo.Msg, found map[string]entry) (last bool, err error) {
-	switch status := m.Header.Get("Status"); {
-	case status == "204": // the end
-		if rest := m.Header.Get("Nats-Num-Pending"); rest != "0" {
-			return true, fmt.Errorf("NATS has left out %s entries of an answer, which would be too large", rest)
-		}
-		return true, nil
-	case status == "404" && m.Header.Get("Description") == "No Results":
+// answer is what has come in answer to multiGet: a message for each entry that is there, and one at the end. Servers
+// that lose the connection to each other lose messages without a word, so each message tells the number in the one
+// before: an entry whose message is missing must not be taken for one that is not there.
+type answer struct {
+	found map[string]entry // by subject
+	last  uint64           // number
+}
+
+// add takes in a message, and reports whether it ends the answer.
+func (a *answer) add(m *natsgo.Msg) (end bool, err error) {
+	status, description := m.Header.Get("Status"), m.Header.Get("Description")
+	rest := m.Header.Get("Nats-Num-Pending")
+	switch {
+	case status == "404" && description == "No Results":
 		return true, nil
 	case status == "404":
 		return true, errMoved
 	case status == "503":
 		return true, natsgo.ErrNoResponders
-	case status != "":
-		return true, fmt.Errorf("NATS answers %s %s", status, m.Header.Get("Description"))
+	case status != "" && status != "204":
+		return true, fmt.Errorf("NATS answers %s %s", status, description)
+	case m.Header.Get(jetstream.LastSequenceHeader) != strconv.FormatUint(a.last, 10):
+		return true, errParts
+	case status == "204" && rest != "0":
+		return true, fmt.Errorf("NATS has left out %s entries of an answer, which would be too large", rest)
+	case status == "204":
+		return true, nil
 	}
 	number, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
 		return true, fmt.Errorf("NATS answers without a number: %w", err)
 	}
-	found[m.Header.Get(jetstream.SubjectHeader)] = entry{m.Data, number}
+	a.found[m.Header.Get(jetstream.SubjectHeader)] = entry{m.Data, number}
+	a.last = number
 	return false, nil
 }
 
@@ -141,8 +160,8 @@ var (
 	errNoBucket = errors.New("no server answers for the bucket")
 )
 
-// failed is the error of a request on a subject, under ctx, which was made of the caller's context.
-func (s *session) failed(ctx, caller context.Context, subject string, err error) error {
+// failed is the error of a request on some subjects, under ctx, which was made of the caller's context.
+func (s *session) failed(ctx, caller context.Context, err error, subjects ...string) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, casqueue.ErrChanged), errors.Is(err, casqueue.ErrTooLarge), refused(err):
@@ -155,7 +174,7 @@ func (s *session) failed(ctx, caller context.Context, subject string, err error)
 		s.end() // the bucket may be gone
 		return driver.Unavailable(errNoBucket)
 	case ctx.Err() != nil:
-		if err := s.denied(subject); err != nil {
+		if err := s.denied(subjects...); err != nil {
 			return err
 		}
 		return driver.Unavailable(errTimeout)
@@ -165,9 +184,19 @@ func (s *session) failed(ctx, caller context.Context, subject string, err error)
 	return driver.Unavailable(err)
 }
 
-// denied is the server's complaint about the use of a subject. It answers no request that it forbids.
-func (s *session) denied(subject string) error {
-	if err := s.nc.LastError(); errors.Is(err, natsgo.ErrPermissionViolation) && strings.Contains(err.Error(), strconv.Quote(subject)) {
+// denied is the server's complaint about the use of one of some subjects, or about listening to answers. It answers
+// no request that it forbids.
+func (s *session) denied(subjects ...string) error {
+	err := s.nc.LastError()
+	if !errors.Is(err, natsgo.ErrPermissionViolation) {
+		return nil
+	}
+	for _, subject := range subjects {
+		if strings.Contains(err.Error(), strconv.Quote(subject)) {
+			return err
+		}
+	}
+	if strings.Contains(err.Error(), `"`+natsgo.InboxPrefix) {
 		return err
 	}
 	return nil
