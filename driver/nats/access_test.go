@@ -113,14 +113,12 @@ authorization {
 			return err == nil && len(q.Tickets) == 2
 		})
 		time.Sleep(500 * time.Millisecond)
-		begun := time.Now()
-		if err := k.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := <-got; err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begun); took > 500*time.Millisecond {
+		took := testbed.Elapsed(func() {
+			if err := errors.Join(k.Release(t.Context()), <-got); err != nil {
+				t.Error(err)
+			}
+		})
+		if took > 500*time.Millisecond {
 			t.Errorf("%s: a hand-over took %v", user, took)
 		}
 	}

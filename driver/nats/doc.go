@@ -6,8 +6,9 @@
 // crashes, forgets up to two minutes of what it has acknowledged. If that is the machine of the only server, or happens
 // to two of three at once, or to one while another is behind, locks are gone: the next to ask may be granted what
 // somebody holds, who notices at the next renewal, a third of the TTL later at the most. Set sync_interval: always in
-// the jetstream block of each server to have every lock on the disks of a majority before it is granted. Tokens grow all the same, because they begin with the wall clock: compare them (package fence) where two
-// holders would cost money. A bucket that is deleted loses its locks too, and the next request makes it anew.
+// the jetstream block of each server to have every lock on the disks of a majority before it is granted. Tokens grow
+// all the same, because they begin with the wall clock: compare them (package fence) where two holders would cost
+// money. A bucket that is deleted loses its locks too, and the next request makes it anew.
 //
 //	nc, err := natsgo.Connect("nats://n1,nats://n2,nats://n3", natsgo.PingInterval(time.Second), natsgo.MaxReconnects(-1))
 //	d, err := nats.New(nc)
@@ -41,14 +42,17 @@
 //
 // With a TTL t, the lock of a holder that has died goes to a live waiter within t + 5 % + 0.5 s + a quarter of t (a
 // second at most), counted from the last renewal or from when the first waiter has come, whichever is later; with
-// 10 s that is 12 s. Waiters that have died delay the queue by 5.7 s, all together. The shortest lease is one
-// second: the core ends shorter ones while its process lives.
+// 10 s that is 12 s. Waiters that have died delay the queue by 5.7 s, all together, and by 7.7 s if eight or more of
+// those next to each other died. The shortest lease is one second: the core ends shorter ones while its process lives.
+// The clocks of machines may differ by 30 s: else the first token after a time in which nobody used a name can be less
+// than the last one before.
 //
 // When the leader of a bucket is lost, the others elect one within 4 to 10 s, in which nothing is granted or renewed:
 // take a TTL of 20 s or more to keep locks through that. Those that wait queue again, in whatever order, if it takes
-// longer than 4 s. A queue has to fit into a message: 1 MiB, unless max_payload
-// says otherwise, is about 6,000 waiters for one name. A ticket for which there is no space left is refused with an
-// error that says so.
+// longer than 4 s.
+//
+// A queue has to fit into a message: 1 MiB, unless max_payload says otherwise, is about 6,000 waiters for one name. A
+// ticket for which there is no space left is refused with an error that says so.
 //
 // # Costs
 //
@@ -64,8 +68,9 @@
 // # Rights
 //
 // Publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET and $JS.API.DIRECT.GET.KV_BUCKET; subscribe to _INBOX.> and
-// _LOCKER.BUCKET.>, without which processes that wait poll. Ping shows what is missing. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to make the
-// bucket. NATS answers nothing that it forbids: the error comes when the timeout is over, and names the subject.
+// _LOCKER.BUCKET.>, without which processes that wait poll. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to make the
+// bucket. NATS answers nothing that it forbids: the error comes when the timeout is over, and names the subject. Ping
+// needs the same rights, but for the last of those to subscribe.
 //
 // # Versions
 //
