@@ -17,7 +17,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-var natsStore = store{name: "nats", title: "nats, one server, JetStream's usual fsync every two minutes", subjects: func(tb *bed) []subject {
+var natsStore = store{name: "nats", title: "nats, one server, JetStream without fsync", subjects: func(tb *bed) []subject {
 	addr := testbed.Nats(tb).Addr()
 	return []subject{
 		{name: "raw KV create + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
