@@ -1,6 +1,7 @@
 package nats_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -96,6 +99,12 @@ authorization {
 				t.Errorf("%s as the user %s: %v, want the subject %s in it", verb, user, err, subject)
 			}
 		}
+	}
+	store := opened(t, with(srv.URL(), "deaf:geheim@", "?timeout=1s")).Store()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := store.Watch(ctx, "locker:n:deaf", func() { t.Error("a watch has begun without the right to listen") }); !errors.Is(err, natsgo.ErrPermissionViolation) {
+		t.Errorf("watch without the right to listen: %v", err)
 	}
 	for _, user := range []string{"app", "deaf"} { // who may not listen polls
 		a, b := as(user), as(user)

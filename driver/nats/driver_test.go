@@ -61,8 +61,9 @@ func TestStore(t *testing.T) {
 	if docs, err := s.Get(ctx, many...); err != nil || len(docs) != len(many) || string(docs[1100].Value) != "x" {
 		t.Errorf("%d documents, %v", len(docs), err)
 	}
-	if _, err := s.Put(ctx, a, make([]byte, 1<<20), casqueue.Version{}, time.Second); !errors.Is(err, casqueue.ErrTooLarge) {
-		t.Errorf("a mebibyte: %v", err)
+	const most = 1 << 20 // of a message, with its headers
+	if _, err := s.Put(ctx, a, make([]byte, most-512), casqueue.Version{}, time.Second); !errors.Is(err, casqueue.ErrTooLarge) {
+		t.Errorf("almost a mebibyte: %v", err)
 	}
 }
 
@@ -223,6 +224,7 @@ func TestGiven(t *testing.T) {
 		t.Errorf("while the server is down: %v", err)
 	}
 	srv.Start()
+	waitFor(t, 10*time.Second, "connection", nc.IsConnected) // who asks earlier is told that there is none
 	if err := take(t, l, "other").Release(t.Context()); err != nil {
 		t.Error(err)
 	}

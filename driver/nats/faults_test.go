@@ -40,6 +40,9 @@ func TestBucketLost(t *testing.T) {
 	const ttl = 3 * time.Second
 	a, b := process(t, srv.URL()), process(t, srv.URL())
 	k := take(t, a, "lost", locker.WithTTL(ttl))
+	if err := b.Ping(t.Context()); err != nil { // both know the bucket
+		t.Fatal(err)
+	}
 	before, err := stream(t.Context(), srv.Addr(), nats.DefaultBucket)
 	if err != nil {
 		t.Fatal(err)
