@@ -96,6 +96,9 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 	var grant driver.Grant
 	c := &change{}
 	c.apply = func(d *document, fresh bool) (changed bool, err error) {
+		if err := ctx.Err(); err != nil { // the caller has gone while the document was read
+			return false, err
+		}
 		placed, written, changed, err = e.place(d, key, r, fresh)
 		return changed, err
 	}

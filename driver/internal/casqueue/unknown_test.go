@@ -94,3 +94,24 @@ func TestAnsweredWhileCallerGoes(t *testing.T) {
 		})
 	}
 }
+
+// Who goes while the document is read for it has asked for nothing: the name may be free by then.
+func TestCallerGoesWhileReading(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		bubble(t, func(b *bed) {
+			e, p := b.open()
+			p.once("get", slow)
+			ctx, cancel := context.WithTimeout(b.Context(), time.Millisecond)
+			defer cancel()
+			r := request("a", "1")
+			r.Wait = wait
+			if _, err := e.Acquire(ctx, r); !errors.Is(err, context.DeadlineExceeded) {
+				b.Errorf("acquire: %v, want the end of its context", err)
+			}
+			time.Sleep(time.Second)
+			if ids := b.queue(e, "a"); len(ids) != 0 {
+				b.Errorf("queue %q, want none (wait: %v)", ids, wait)
+			}
+		})
+	}
+}
