@@ -36,7 +36,8 @@
 // The driver makes the bucket if it is not there: with files, three replicas in a cluster (else one), one revision,
 // entries with times to live, and republishing to _LOCKER.BUCKET. It refuses a bucket that is kept in memory or
 // discards entries, since that loses locks, and one that lacks what it needs. Its numbers begin with the clock, so that
-// no revision comes twice even if the bucket is made anew.
+// no revision comes twice even if the bucket is made anew. To make one on three servers takes an election of its leader:
+// who asks for a lock meanwhile may be told that NATS has not answered. Make it before you need it, with Ping.
 //
 // # Bounds
 //
