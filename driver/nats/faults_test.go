@@ -40,7 +40,8 @@ func TestBucketLost(t *testing.T) {
 	const ttl = 3 * time.Second
 	a, b := process(t, srv.URL()), process(t, srv.URL())
 	k := take(t, a, "lost", locker.WithTTL(ttl))
-	if err := b.Ping(t.Context()); err != nil { // both know the bucket
+	store := opened(t, srv.URL()).Store()
+	if err := errors.Join(b.Ping(t.Context()), store.Set(t.Context(), "lost:n:a", nil, time.Minute)); err != nil { // all know the bucket
 		t.Fatal(err)
 	}
 	before, err := stream(t.Context(), srv.Addr(), nats.DefaultBucket)
@@ -53,6 +54,9 @@ func TestBucketLost(t *testing.T) {
 	}
 	if err := js.DeleteStream(t.Context(), "KV_"+nats.DefaultBucket); err != nil {
 		t.Fatal(err)
+	}
+	if err := store.Set(t.Context(), "lost:n:a", nil, time.Minute); err != nil {
+		t.Errorf("the first request without the bucket: %v", err)
 	}
 	begun := time.Now()
 	next := take(t, b, "lost", locker.WithTTL(ttl))

@@ -84,8 +84,19 @@ func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Du
 	}, subject)
 }
 
-// request makes a request, on some subjects, for as long as one may take.
+// request makes a request, on some subjects, for as long as one may take. While nobody answers for the bucket, certainly
+// nothing is done, and it is made again: servers may not yet know of a new bucket, or of its new leader.
 func (c *client) request(caller context.Context, f func(ctx context.Context, s *session) error, subjects ...string) error {
+	for begun, pause := time.Now(), 10*time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := c.try(caller, f, subjects)
+		if !errors.Is(err, errNoBucket) || time.Since(begun) > c.o.timeout || !retry.Sleep(caller, pause, c.ctx.Done()) {
+			return err
+		}
+	}
+}
+
+// try makes a request once.
+func (c *client) try(caller context.Context, f func(ctx context.Context, s *session) error, subjects []string) error {
 	s, err := c.connect(caller)
 	if err != nil {
 		return err
