@@ -49,6 +49,7 @@ type Engine struct {
 	beaten     time.Time            // when the last heartbeat was sent that was answered
 	storeErr   error                // of the last request
 	watches    bool                 // the store tells of notifications
+	notified   bool                 // it has told of one, and the queues were not read since
 }
 
 var (
@@ -152,11 +153,16 @@ func (e *Engine) remove(ctx context.Context, name string, which func(*record) bo
 	return e.change(ctx, e.key(name), c)
 }
 
-// Ping implements driver.Pinger. It writes, as every acquisition does.
+// Ping implements driver.Pinger. It writes and reads, as acquisitions do, so that it fails without the right to either.
 func (e *Engine) Ping(ctx context.Context) error {
 	ctx, done := e.bind(ctx)
 	defer done()
-	return e.failed(ctx, e.store.Set(ctx, e.notifyKey(e.process+"-ping"), []byte("ping"), keepEmpty))
+	key := e.notifyKey(e.process + "-ping")
+	err := e.store.Set(ctx, key, []byte("ping"), keepEmpty)
+	if err == nil {
+		_, err = e.store.Get(ctx, key)
+	}
+	return e.failed(ctx, err)
 }
 
 // closeBound is how long Close waits for notifications that are under way.
