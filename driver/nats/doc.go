@@ -25,9 +25,9 @@
 // driver/internal, says how, and how a process is found to be dead although NATS has no sessions. The key of the entry
 // is a hash of the name, which is in the entry itself; names whose hashes are equal share an entry. All entries have
 // a time to live of their own, so that nothing is left of locks that nobody uses: a minute after their last ticket at
-// the most. Each server counts that by its own clock: one that is set forward by two thirds of a TTL, or is that far
-// ahead of the leader's, may lose a lock. A process that waits does not poll: the bucket republishes the notifications
-// that processes write for each other.
+// the most. Each server counts that by its own clock: one that is set forward by a minute, or by two thirds of a TTL if
+// that is less, or is that far ahead of the leader's, may lose a lock. A process that waits does not poll: the bucket
+// republishes the notifications that processes write for each other.
 //
 // Readings are linearizable, which those of JetStream are not: replicas answer without asking each other, and a
 // leader that stood still answers with what it knew. A process that believed them could take a holder for dead whose

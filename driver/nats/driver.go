@@ -130,11 +130,9 @@ func (d *Driver) String() string {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
-	s, err := d.client.connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	return "NATS " + s.nc.ConnectedServerVersion(), nil
+	return request(ctx, d.client, func(_ context.Context, s *session) (string, error) {
+		return "NATS " + s.nc.ConnectedServerVersion(), nil
+	})
 }
 
 // Close implements driver.Driver.
