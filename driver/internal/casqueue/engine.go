@@ -20,6 +20,10 @@ type Options struct {
 	Prefix string                   // of all keys
 	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: any
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
+
+	// LatePuts says that a Put which was not answered may be done when the store has forgotten the document, since a
+	// server that stands still may hold it while others go on. So documents are created without tickets.
+	LatePuts bool
 }
 
 // Engine is a driver without the methods that only a store can give.
