@@ -97,7 +97,7 @@ func newDriver(nc *natsgo.Conn, opts []Option) (*Driver, error) {
 		return nil, err
 	}
 	c := newClient(nc, o)
-	return &Driver{casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, Hash: o.hash}), c}, nil
+	return &Driver{casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, Hash: o.hash, LatePuts: true}), c}, nil
 }
 
 var (
