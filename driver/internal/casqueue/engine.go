@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Store  Store
 	Prefix string                   // of all keys
-	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: any
+	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: a century
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
 
 	// LatePuts says that a Put which was not answered may be done when the store has forgotten the document, since a
@@ -70,13 +70,18 @@ var (
 	errNotOurs = fmt.Errorf("%w: renewal of a ticket that waits, or belongs to another process", driver.ErrUnsupported)
 )
 
-// minTTL is the shortest lease: a heartbeat takes a request or two.
-const minTTL = time.Second
+const (
+	minTTL  = time.Second                // a heartbeat takes a request or two
+	century = 100 * 365 * 24 * time.Hour // the longest lease: its margins are a duration too
+)
 
 // New makes an Engine.
 func New(o Options) *Engine {
 	if o.Hash == nil {
 		o.Hash = hash
+	}
+	if o.MaxTTL == 0 {
+		o.MaxTTL = century
 	}
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
@@ -116,10 +121,7 @@ func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
 
 // lease is the length of lease that the engine gives.
 func (e *Engine) lease(ttl time.Duration) time.Duration {
-	if e.opts.MaxTTL > 0 {
-		ttl = min(ttl, e.opts.MaxTTL)
-	}
-	return max(ttl, minTTL)
+	return max(min(ttl, e.opts.MaxTTL), minTTL)
 }
 
 // Release implements driver.Driver.
