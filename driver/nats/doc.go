@@ -60,9 +60,10 @@
 // Acquire and Release of a free lock are one request each, and two more if this process has not used the name in
 // the last 30 s or another one has used it since: each reading is two requests. Who is the first to use a name in 30 s
 // makes its entry, which is one more. A process that waits sends three small requests a second, however many locks it
-// waits for. A process that holds locks sends one heartbeat for all of them in each round of renewals, reads their
-// entries, a hundred at a time, and writes each entry once a minute so that the server does not forget it. On two busy
-// processors a hand-over between 16 processes took 2 ms and 9 requests.
+// waits for; two of them are writes, and so cost a sync of the disks with sync_interval: always. A process that holds
+// locks sends one heartbeat for all of them in each round of renewals, reads their entries, a hundred at a time, and
+// writes each entry once a minute so that the server does not forget it. On two busy processors a hand-over between 16
+// processes took 2 ms and 9 requests.
 //
 // A process that asks for a name which another one takes and releases without a pause has to find a moment
 // between two changes of the entry, and may be a fraction of a second late to join the queue.
