@@ -20,11 +20,12 @@ import (
 func TestServerStandsStill(t *testing.T) {
 	for what, open := range map[string]func(*testing.T, *testbed.Server) driver.Driver{
 		"a connection that tries to come back": func(t *testing.T, srv *testbed.Server) driver.Driver {
-			nc := connect(t, srv.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond),
+			nc := connect(t, srv.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond), natsgo.ReconnectJitter(0, 0),
 				natsgo.PingInterval(50*time.Millisecond), natsgo.MaxPingsOutstanding(1))
 			d := given(t, nc)
 			srv.Pause()
 			waitFor(t, 20*time.Second, "end of the connection", func() bool { return !nc.IsConnected() })
+			time.Sleep(200 * time.Millisecond) // until it waits for the server's greeting
 			return d
 		},
 		"a given connection whose buffers are full": func(t *testing.T, srv *testbed.Server) driver.Driver {
