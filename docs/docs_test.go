@@ -84,6 +84,7 @@ var packages = map[string]string{
 	"memcached":   "github.com/lockerproject/locker/driver/memcached",
 	"memory":      "github.com/lockerproject/locker/driver/memory",
 	"mysql":       "github.com/lockerproject/locker/driver/mysql",
+	"nats":        "github.com/lockerproject/locker/driver/nats",
 	"postgres":    "github.com/lockerproject/locker/driver/postgres",
 	"redis":       "github.com/lockerproject/locker/driver/redis",
 	"redlock":     "github.com/lockerproject/locker/driver/redlock",

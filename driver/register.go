@@ -72,6 +72,7 @@ var packages = map[string]string{
 	"consul": "driver/consul", "consuls": "driver/consul",
 	"postgres": "driver/postgres", "postgresql": "driver/postgres",
 	"mysql":  "driver/mysql",
+	"nats":   "driver/nats",
 	"sqlite": "driver/sqlite",
 	"all":    "compose", "fallback": "compose", "tokenbase": "compose",
 }

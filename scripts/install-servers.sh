@@ -5,8 +5,9 @@ set -euo pipefail
 
 ETCD_VERSION=v3.6.5
 CONSUL_VERSION=v1.22.5
+NATS_VERSION=v2.14.4 # the last line of versions that Go 1.25 builds
 
-DEFAULT='redis etcd zookeeper consul postgres mariadb memcached chromium prometheus'
+DEFAULT='redis etcd zookeeper consul postgres mariadb memcached nats chromium prometheus'
 EXTRA='mysql'
 
 # internal/testbed looks here too.
@@ -22,8 +23,8 @@ usage() {
 
 	redis, zookeeper, postgres (with pgbouncer and libfaketime), mariadb and memcached come from Debian's
 	packages, which needs root (or sudo). No service is left running.
-	etcd ($ETCD_VERSION) and consul ($CONSUL_VERSION) are built with Go into
-	$BIN; that takes about one and six minutes.
+	etcd ($ETCD_VERSION), consul ($CONSUL_VERSION) and nats ($NATS_VERSION) are built with Go into
+	$BIN; that takes about one, six, and one minutes.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
 	$CACHE/mysql, 400 MB. chromium and prometheus, Debian's too, are for the tests of
 	the console and of the alert rules.
@@ -143,8 +144,11 @@ build_consul() {
 		-exclude=github.com/hashicorp/go-msgpack@v1.1.6
 }
 
+build_nats() { build nats-server github.com/nats-io/nats-server/v2 $NATS_VERSION; }
+
 want_etcd()   { built etcd $ETCD_VERSION || BUILDS+=(etcd); }
 want_consul() { built consul $CONSUL_VERSION || BUILDS+=(consul); }
+want_nats()   { built nats-server $NATS_VERSION || BUILDS+=(nats); }
 
 BUILDS=()
 run_builds() {
@@ -154,6 +158,7 @@ run_builds() {
 		case $name in
 		etcd)   timed "building etcd $ETCD_VERSION (about a minute)" build_etcd ;;
 		consul) timed "building consul $CONSUL_VERSION (some minutes)" build_consul ;;
+		nats)   timed "building nats-server $NATS_VERSION (about a minute)" build_nats ;;
 		esac
 	done
 }

@@ -14,6 +14,7 @@ import (
 	_ "github.com/lockerproject/locker/driver/memcached" // memcached://
 	_ "github.com/lockerproject/locker/driver/memory"    // memory://
 	_ "github.com/lockerproject/locker/driver/mysql"     // mysql://
+	_ "github.com/lockerproject/locker/driver/nats"      // nats://
 	_ "github.com/lockerproject/locker/driver/postgres"  // postgres:// postgresql://
 	_ "github.com/lockerproject/locker/driver/redis"     // redis:// rediss:// redis+sentinel:// redis+cluster://
 	_ "github.com/lockerproject/locker/driver/redlock"   // redlock://

@@ -24,6 +24,7 @@ func TestServerVersion(t *testing.T) {
 		{"consul", `Consul 1\.\d+\.\d+`, shared(testbed.SharedConsul)},
 		{"zookeeper", `ZooKeeper 3\.\d+\.\d+`, shared(testbed.SharedZookeeper)},
 		{"memcached", `Memcached 1\.\d+\.\d+`, shared(testbed.SharedMemcached)},
+		{"nats", `NATS 2\.\d+\.\d+`, shared(testbed.SharedNats)},
 		{"postgres", `PostgreSQL \d+\.\d+`, shared(testbed.SharedPostgres)},
 		{"mariadb", `MariaDB \d+\.\d+\.\d+`, shared(testbed.SharedMariaDB)},
 		{"redlock", `Redis \d+\.\d+\.\d+`, func(tb testing.TB) string {

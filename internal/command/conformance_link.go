@@ -15,7 +15,7 @@ import (
 // the servers and would go around it; a server with TLS has a name that the proxy
 // has not.
 var ports = map[string]string{
-	"consul": "8500", "etcd": "2379", "memcached": "11211", "mysql": "3306", "postgres": "5432", "postgresql": "5432",
+	"consul": "8500", "etcd": "2379", "memcached": "11211", "mysql": "3306", "nats": "4222", "postgres": "5432", "postgresql": "5432",
 	"redis": "6379", "redlock": "6379", "zookeeper": "2181",
 }
 

@@ -49,7 +49,7 @@ func TestComposeHasAllStores(t *testing.T) {
 }
 
 var (
-	pinned   = regexp.MustCompile(`^[a-z0-9./-]+:v?[0-9][0-9.]*$`)
+	pinned   = regexp.MustCompile(`^[a-z0-9./-]+:v?[0-9][0-9.]*(-alpine)?$`)
 	loopback = regexp.MustCompile(`^127\.0\.0\.1:\$\{LOCKER_[A-Z]+(_[A-Z]+)?_PORT(_[0-9])?:-[0-9]+\}:`)
 )
 

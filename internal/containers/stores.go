@@ -41,6 +41,7 @@ var stores = map[string]store{
 	"mariadb":   {port: 3306, run: module(mariadb.Run)},
 	"memcached": {port: 11211, run: module(testcontainers.Run)}, // the module for it has no use for arguments
 	"mysql":     {port: 3306, run: module(mysql.Run)},
+	"nats":      {port: 4222, run: module(testcontainers.Run)}, // the module for it has no use for arguments
 	"postgres":  {port: 5432, run: module(postgres.Run)},
 	"redis":     {port: 6379, run: module(redis.Run)},
 	"zookeeper": {port: 2181, run: module(testcontainers.Run), arguments: zooCfg}, // there is no module for it

@@ -7,14 +7,14 @@ import (
 
 // Poll intervals of a process that waits.
 const (
-	leastPoll   = time.Millisecond
-	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
-	othersPoll  = 100 * time.Millisecond // else: it is notified when one becomes the next, and when one is granted
-	pollPart    = 8                      // of the time for which that ticket has been the next
-	firstPace   = 2 * time.Millisecond   // for which each ticket ahead is believed to take
-	watchedPoll = time.Second            // while the store tells of notifications
-	failedPoll  = 200 * time.Millisecond // while the store does not answer
-	rescan      = 250 * time.Millisecond // of all waiting tickets
+	leastPoll  = time.Millisecond
+	mostPoll   = 50 * time.Millisecond  // while one of its tickets is the next of its queue
+	othersPoll = 100 * time.Millisecond // else: it is notified when one becomes the next, and when one is granted
+	pollPart   = 8                      // of the time for which that ticket has been the next
+	firstPace  = 2 * time.Millisecond   // for which each ticket ahead is believed to take
+	failedPoll = 200 * time.Millisecond // while the store does not answer
+	mostFollow = 10 * time.Second       // between two attempts to watch where that is not allowed
+	rescan     = 250 * time.Millisecond // of all waiting tickets
 )
 
 // attendant is the background task: the state of a process that waits.
@@ -53,19 +53,15 @@ func (e *Engine) attend() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		woken := false
 		select {
 		case <-e.ctx.Done():
 			return
 		case <-e.wake:
-			woken, a.scanned = true, time.Time{}
+			a.scanned = time.Time{}
 			a.sampling = min(a.sampling, sampleEvery(minTTL)) // the lease that the new ticket waits for may be the shortest
 		case <-timer.C:
 		}
 		a.scan()
-		if woken && a.watched {
-			a.polled = time.Time{}
-		}
 		if a.some {
 			a.step()
 			a.scan()
@@ -94,7 +90,9 @@ func (a *attendant) scan() {
 		}
 	}
 	a.beaten = a.e.beaten
-	a.watched = a.e.watches
+	if a.watched = a.e.watches; a.e.notified {
+		a.e.notified, a.polled = false, time.Time{}
+	}
 }
 
 // interval is that of polls.
@@ -103,7 +101,7 @@ func (a *attendant) interval() time.Duration {
 	case a.failed:
 		return failedPoll
 	case a.watched:
-		return watchedPoll
+		return mostSample
 	case a.next.IsZero():
 		return min(othersPoll, max(leastPoll, time.Until(a.looked.Add(a.soon))))
 	}
@@ -135,7 +133,9 @@ func (a *attendant) step() {
 	}
 	switch {
 	case a.failed || !now.Before(a.sampled.Add(a.sampling)):
-		looked = a.sample(now)
+		if looked = a.sample(now); a.watched {
+			a.polled = now // the queues were read
+		}
 	case !now.Before(a.polled.Add(a.interval())):
 		looked = a.poll(now)
 	}
@@ -144,11 +144,11 @@ func (a *attendant) step() {
 	}
 }
 
-// poll looks for a notification and, if there is one, at the queues; at these anyway if a ticket should be the next
-// sooner than a notification of that would be seen.
+// poll looks for a notification and, if there is one, at the queues. It looks at these at once if the store has told of
+// a notification, or if a ticket should be the next sooner than a notification of that would be seen.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.next.IsZero() && !a.watched && now.Sub(a.looked) >= a.soon {
+	if a.watched || a.next.IsZero() && now.Sub(a.looked) >= a.soon {
 		return a.look()
 	}
 	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))

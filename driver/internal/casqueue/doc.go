@@ -51,14 +51,19 @@
 // tickets that have become granted, or the next to be, or were removed. A process that waits has one poller, however
 // many of its tickets wait: it reads that document every 100 ms, and more often while one of its tickets is the
 // next, from every millisecond to every 50 ms the longer that takes. It reads the queue itself when half of the time
-// has passed until a ticket should be the next, at the pace at which the queue has moved. A store that can tell of changes ([Watcher])
-// needs no poller. A notification that is lost is made up for by the looks for the dead, every second at most.
+// has passed until a ticket should be the next, at the pace at which the queue has moved. A store that can tell of
+// changes ([Watcher]) needs no poller: the queue is read when it tells of one. A notification that is lost is made up
+// for by the looks for the dead, every second at most.
 //
 // # Unknown outcomes
 //
 // A request that was not answered is followed by a reading: the ticket's ID shows whether it was done. It may yet
 // be done, on condition that the document has not changed; so the next change of the document is written even if
 // it changes nothing. A release is answered only after that.
+//
+// A document that the store forgets leaves no version that such a request could wait for. Only one that creates it
+// could be done then, and make a ticket that was released long ago and that the heartbeats of its process keep alive.
+// If a store may be so late (LatePuts), a document is created without tickets first, and then changed.
 //
 // # Tokens
 //

@@ -18,8 +18,12 @@ import (
 type Options struct {
 	Store  Store
 	Prefix string                   // of all keys
-	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: any
+	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: a century
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
+
+	// LatePuts says that a Put which was not answered may be done when the store has forgotten the document, since a
+	// server that stands still may hold it while others go on. So documents are created without tickets.
+	LatePuts bool
 }
 
 // Engine is a driver without the methods that only a store can give.
@@ -49,6 +53,7 @@ type Engine struct {
 	beaten     time.Time            // when the last heartbeat was sent that was answered
 	storeErr   error                // of the last request
 	watches    bool                 // the store tells of notifications
+	notified   bool                 // it has told of one, and the queues were not read since
 }
 
 var (
@@ -65,13 +70,18 @@ var (
 	errNotOurs = fmt.Errorf("%w: renewal of a ticket that waits, or belongs to another process", driver.ErrUnsupported)
 )
 
-// minTTL is the shortest lease: a heartbeat takes a request or two.
-const minTTL = time.Second
+const (
+	minTTL  = time.Second                // a heartbeat takes a request or two
+	century = 100 * 365 * 24 * time.Hour // the longest lease: its margins are a duration too
+)
 
 // New makes an Engine.
 func New(o Options) *Engine {
 	if o.Hash == nil {
 		o.Hash = hash
+	}
+	if o.MaxTTL == 0 {
+		o.MaxTTL = century
 	}
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
@@ -111,10 +121,7 @@ func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
 
 // lease is the length of lease that the engine gives.
 func (e *Engine) lease(ttl time.Duration) time.Duration {
-	if e.opts.MaxTTL > 0 {
-		ttl = min(ttl, e.opts.MaxTTL)
-	}
-	return max(ttl, minTTL)
+	return max(min(ttl, e.opts.MaxTTL), minTTL)
 }
 
 // Release implements driver.Driver.
@@ -152,11 +159,16 @@ func (e *Engine) remove(ctx context.Context, name string, which func(*record) bo
 	return e.change(ctx, e.key(name), c)
 }
 
-// Ping implements driver.Pinger. It writes, as every acquisition does.
+// Ping implements driver.Pinger. It writes and reads, as acquisitions do, so that it fails without the right to either.
 func (e *Engine) Ping(ctx context.Context) error {
 	ctx, done := e.bind(ctx)
 	defer done()
-	return e.failed(ctx, e.store.Set(ctx, e.notifyKey(e.process+"-ping"), []byte("ping"), keepEmpty))
+	key := e.notifyKey(e.process + "-ping")
+	err := e.store.Set(ctx, key, []byte("ping"), keepEmpty)
+	if err == nil {
+		_, err = e.store.Get(ctx, key)
+	}
+	return e.failed(ctx, err)
 }
 
 // closeBound is how long Close waits for notifications that are under way.

@@ -59,18 +59,23 @@ func statuses(q *queue) map[string]status {
 	return all
 }
 
-// follow has the store tell of notifications.
+// follow has the store tell of notifications. Without that the engine polls, so a store that refuses is asked less and
+// less often.
 func (e *Engine) follow(w Watcher) {
-	for e.ctx.Err() == nil {
+	for pause := failedPoll; e.ctx.Err() == nil; pause = min(2*pause, mostFollow) {
 		_ = w.Watch(e.ctx, e.notifyKey(e.process), func() {
 			e.mu.Lock()
-			e.watches = true
+			e.watches, e.notified = true, true
 			e.mu.Unlock()
 			e.hurry()
 		})
 		e.mu.Lock()
+		if e.watches {
+			pause = failedPoll
+		}
 		e.watches = false
 		e.mu.Unlock()
-		retry.Sleep(e.ctx, failedPoll, nil)
+		e.hurry() // to poll
+		retry.Sleep(e.ctx, pause, nil)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,18 +43,158 @@ func TestWatch(t *testing.T) {
 		other, _ := b.open(func(o *Options) { o.Store = watching{o.Store.(*process)} })
 		b.take(e, request("a", "1"))
 		got := b.waits(other, request("a", "2"))
-		time.Sleep(2 * time.Second)
+		time.Sleep(2300 * time.Millisecond)
 		gets := b.count("get")
 		time.Sleep(2 * time.Second)
-		if n := b.count("get") - gets; n > 5 {
+		if n := b.count("get") - gets; n > 3 {
 			b.Errorf("%d readings in two seconds of waiting", n)
 		}
+		gets = b.count("get")
 		begun := time.Now()
 		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
 			b.Fatal(err)
 		}
 		if err := <-got; err != nil || time.Since(begun) > 2*time.Millisecond {
 			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+		if n := b.count("get") - gets; n > 2 {
+			b.Errorf("%d readings for a hand-off: want one to release and one to know of the grant", n)
+		}
+	})
+}
+
+// forgetful is a store that begins to watch, and tells of nothing.
+type forgetful struct{ watching }
+
+func (w forgetful) Watch(ctx context.Context, _ string, changed func()) error {
+	changed()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A notification that the store does not tell of delays a grant by a second at most.
+func TestWatchMisses(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		other, _ := b.open(func(o *Options) { o.Store = forgetful{watching{o.Store.(*process)}} })
+		b.take(e, request("a", "1"))
+		got := b.waits(other, request("a", "2"))
+		time.Sleep(3300 * time.Millisecond)
+		begun := time.Now()
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil || time.Since(begun) > time.Second+10*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// ending is a store that stops to watch.
+type ending struct {
+	watching
+	end chan struct{}
+}
+
+func (w ending) Watch(ctx context.Context, _ string, changed func()) error {
+	select {
+	case <-w.end:
+		return errNotDone
+	default:
+	}
+	changed()
+	select {
+	case <-w.end:
+	case <-ctx.Done():
+	}
+	return errNotDone
+}
+
+// A process whose store watches no more polls at once.
+func TestWatchEnds(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		end := make(chan struct{})
+		other, _ := b.open(func(o *Options) { o.Store = ending{watching{o.Store.(*process)}, end} })
+		b.take(e, request("a", "1"))
+		got := b.waits(other, request("a", "2"))
+		time.Sleep(3300 * time.Millisecond)
+		close(end)
+		begun := time.Now()
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil || time.Since(begun) > 110*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// refusing is a store that does not tell of changes for some time.
+type refusing struct {
+	watching
+	until time.Time
+	asked *atomic.Int32
+}
+
+func (w refusing) Watch(ctx context.Context, key string, changed func()) error {
+	w.asked.Add(1)
+	if time.Now().Before(w.until) {
+		return errNotDone
+	}
+	return w.watching.Watch(ctx, key, changed)
+}
+
+// A store that refuses to watch is asked again, less and less often, and polled meanwhile.
+func TestWatchRefused(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		var asked atomic.Int32
+		other, _ := b.open(func(o *Options) {
+			o.Store = refusing{watching{o.Store.(*process)}, time.Now().Add(8 * time.Second), &asked}
+		})
+		b.take(e, request("a", "1"))
+		got := b.waits(other, request("a", "2"))
+		time.Sleep(8 * time.Second)
+		if n := asked.Load(); n < 3 || n > 7 {
+			b.Errorf("asked %d times in eight seconds", n)
+		}
+		begun := time.Now()
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil || time.Since(begun) > 110*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+		b.take(e, request("c", "3"))
+		got = b.waits(other, request("c", "4"))
+		time.Sleep(6 * time.Second)
+		gets := b.count("get")
+		time.Sleep(2 * time.Second)
+		if n := b.count("get") - gets; n > 3 {
+			b.Errorf("%d readings in two seconds of waiting, though the store watches now", n)
+		}
+		if err := e.Release(b.Context(), driver.Hold{Name: "c", ID: "3"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// Ping fails if the store refuses to be written, or read.
+func TestPing(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		if err := e.Ping(b.Context()); err != nil {
+			b.Error(err)
+		}
+		for _, verb := range []string{"set", "get"} {
+			p.once(verb, notDone)
+			if err := e.Ping(b.Context()); !errors.Is(err, errNotDone) {
+				b.Errorf("without an answer to a %s: %v", verb, err)
+			}
 		}
 	})
 }

@@ -1,0 +1,341 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+var (
+	errNotConnected = errors.New("there is no connection to a server of NATS")
+	errDisconnected = errors.New("the connection to the server of NATS has ended")
+	errNoJetStream  = errors.New("no JetStream answers: start nats-server with -js, and allow this user its use")
+)
+
+// client is the connection and, while it lasts, the bucket.
+type client struct {
+	o     options
+	given *natsgo.Conn // nil: it makes its own
+	names names
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // all goroutines
+
+	watch sync.Once // over the given connection
+
+	mu      sync.Mutex // never held over a call of a connection
+	closed  bool
+	own     *natsgo.Conn
+	current *session
+	opening *opening
+	eras    uint64
+}
+
+// opening is an attempt to make a session.
+type opening struct {
+	done chan struct{}
+	s    *session
+	err  error
+}
+
+// session is the bucket as it was when it was looked at on a connection, for as long as both last.
+type session struct {
+	nc      *natsgo.Conn
+	js      jetstream.JetStream
+	names   names
+	timeout time.Duration
+	largest int    // value
+	era     uint64 // which session of the client it is
+
+	reconnects uint64 // of the connection, when the session began
+
+	once sync.Once
+	dead chan struct{} // closed when it has ended
+}
+
+func newClient(nc *natsgo.Conn, o options) *client {
+	c := &client{o: o, given: nc, names: names{o.bucket, o.prefix}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// closeBound is how long close waits for what a connection of the program's own holds up.
+const closeBound = 40 * time.Millisecond
+
+func (c *client) close() {
+	c.mu.Lock()
+	c.closed = true
+	own, s := c.own, c.current
+	c.mu.Unlock()
+	if s != nil {
+		s.end()
+	}
+	c.cancel()
+	if own != nil {
+		own.Close()
+	}
+	ended := make(chan struct{})
+	go func() {
+		c.work.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(closeBound)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C: // the rest ends when the connection answers, or is closed
+	}
+}
+
+// spawn starts a goroutine that close waits for; it reports false after close.
+func (c *client) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+// connect returns the session, and makes one if necessary.
+func (c *client) connect(ctx context.Context) (*session, error) {
+	if s := c.session(); s != nil {
+		return s, nil
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, driver.ErrClosed
+	}
+	o := c.opening
+	if o == nil {
+		o = &opening{done: make(chan struct{})}
+		c.opening = o
+		c.work.Go(func() { c.open(o) })
+	}
+	c.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.s, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// open makes a session once.
+func (c *client) open(o *opening) {
+	s, err := c.session(), error(nil)
+	if s == nil { // nobody else was faster
+		s, err = c.begin()
+	}
+	c.mu.Lock()
+	if err == nil && s != c.current {
+		c.eras++
+		s.era = c.eras
+		c.current = s
+	}
+	c.opening = nil
+	c.mu.Unlock()
+	c.session() // it may have been lost while nobody knew it
+	o.s, o.err = s, err
+	close(o.done)
+}
+
+// begin connects and looks at the bucket.
+func (c *client) begin() (*session, error) {
+	nc, err := c.reach()
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{nc: nc, js: js, names: c.names, timeout: c.o.timeout, reconnects: nc.Stats().Reconnects, dead: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(c.ctx, c.o.timeout)
+	defer cancel()
+	config, err := c.bucket(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	s.largest = largest(nc.MaxPayload(), config.MaxMsgSize)
+	return s, nil
+}
+
+// watchOver ends the session on a connection when that is lost. The channels that tell of that are left to the
+// connection, which has no safe way to take them back: so this is done once for a connection, and not for each of its
+// sessions. The connection drops an event that comes before the last one was received; so the next request looks
+// too.
+func (c *client) watchOver(nc *natsgo.Conn) {
+	lost, closed := nc.StatusChanged(natsgo.RECONNECTING), nc.StatusChanged(natsgo.CLOSED)
+	c.work.Go(func() {
+		for !nc.IsClosed() {
+			select {
+			case <-lost:
+			case <-closed:
+			case <-c.ctx.Done():
+				return
+			}
+			c.session()
+		}
+	})
+}
+
+// session returns the session if it lasts, and ends one whose connection is not what it was. It is not called with mu
+// held: the connection may keep its own mutex for seconds.
+func (c *client) session() *session {
+	c.mu.Lock()
+	s := c.current
+	c.mu.Unlock()
+	switch {
+	case s == nil:
+		return nil
+	case !s.alive():
+		s.end()
+		return nil
+	}
+	return s
+}
+
+func (s *session) end() { s.once.Do(func() { close(s.dead) }) }
+
+func (s *session) alive() bool {
+	select {
+	case <-s.dead:
+		return false
+	default:
+		return s.nc.IsConnected() && s.nc.Stats().Reconnects == s.reconnects
+	}
+}
+
+// reach returns a connection that works.
+func (c *client) reach() (*natsgo.Conn, error) {
+	if nc := c.given; nc != nil {
+		c.watch.Do(func() { c.watchOver(nc) })
+		if !nc.IsConnected() {
+			return nil, driver.Unavailable(errors.Join(errNotConnected, nc.LastError()))
+		}
+		return nc, nil
+	}
+	c.mu.Lock()
+	nc := c.own
+	c.mu.Unlock()
+	if nc != nil && nc.IsConnected() {
+		return nc, nil
+	}
+	nc, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.own = nc
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		nc.Close()
+		return nil, driver.ErrClosed
+	}
+	c.watchOver(nc)
+	return nc, nil
+}
+
+// dial connects to one of the servers. A connection that ends is replaced by the next request, so that every
+// request knows whether there is one, and why not.
+func (c *client) dial() (*natsgo.Conn, error) {
+	d := &dialer{ctx: c.ctx, timeout: c.o.dialTimeout}
+	opts := append([]natsgo.Option{
+		natsgo.Name("locker"), natsgo.NoReconnect(), natsgo.SkipHostLookup(), natsgo.SetCustomDialer(d),
+		natsgo.Timeout(c.o.dialTimeout), natsgo.PingInterval(c.o.timeout / 2), natsgo.MaxPingsOutstanding(2), natsgo.FlusherTimeout(c.o.timeout),
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // else they go to standard error
+	}, c.o.connection...)
+	nc, err := natsgo.Connect("nats://"+strings.Join(c.o.servers, ",nats://"), opts...)
+	switch {
+	case err == nil:
+		return nc, nil
+	case refused(err):
+		return nil, err
+	case errors.Is(err, natsgo.ErrNoServers) && d.err != nil:
+		err = d.err // says why
+	}
+	return nil, driver.Unavailable(err)
+}
+
+// dialer connects while the client is open.
+type dialer struct {
+	ctx     context.Context
+	timeout time.Duration
+	err     error // of the last attempt
+}
+
+// Dial implements natsgo.CustomDialer.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	nc, err := (&net.Dialer{Timeout: d.timeout}).DialContext(d.ctx, network, address)
+	if err != nil {
+		d.err = err
+		return nil, err
+	}
+	if l, ok := nc.(interface{ SetLinger(seconds int) error }); ok {
+		_ = l.SetLinger(0) // what was not answered is not sent again and again after Close
+	}
+	return &conn{nc, context.AfterFunc(d.ctx, func() { _ = nc.Close() })}, nil
+}
+
+// conn is a connection that ends with its client, also before the servers have greeted it.
+type conn struct {
+	net.Conn
+
+	stop func() bool
+}
+
+func (c *conn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// bucket looks at the bucket, and makes it if it is not there.
+func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamConfig, error) {
+	if err := checkVersion(s.nc.ConnectedServerVersion()); err != nil {
+		return nil, err
+	}
+	subject := c.names.api("INFO")
+	stream, err := s.js.Stream(ctx, c.names.stream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		subject = c.names.api("CREATE")
+		stream, err = c.create(ctx, s)
+	}
+	switch {
+	case errors.Is(err, natsgo.ErrNoResponders):
+		return nil, driver.Unavailable(errNoJetStream)
+	case err != nil:
+		return nil, s.failed(ctx, c.ctx, err, subject)
+	}
+	config := stream.CachedInfo().Config
+	if err := c.names.check(&config, c.o.replicas); err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", c.o.bucket, err)
+	}
+	return &config, nil
+}
+
+// create makes the bucket, unless another process is faster.
+func (c *client) create(ctx context.Context, s *session) (jetstream.Stream, error) {
+	replicas := max(c.o.replicas, 1)
+	if c.o.replicas == 0 && s.nc.ConnectedClusterName() != "" {
+		replicas = 3
+	}
+	stream, err := s.js.CreateStream(ctx, c.names.config(replicas, time.Now()))
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return s.js.Stream(ctx, c.names.stream())
+	}
+	return stream, err
+}

@@ -1,0 +1,228 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/internal/retry"
+)
+
+const (
+	atOnce      = 500         // entries in one request, of which NATS takes 1,024
+	keepBarrier = time.Minute // longer than any reading takes
+	manyChanges = 64          // that are told of while one is taken in
+)
+
+var _ interface {
+	casqueue.Store
+	casqueue.Watcher
+} = (*client)(nil)
+
+// Get implements casqueue.Store. Any replica or mirror of the bucket answers, and none knows whether it is up to
+// date: a leader that was replaced while it stood still does not know that either. So the entries are read together
+// with one that was written after Get was called, the barrier: who knows that knows all that was written before.
+func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
+	return request(ctx, c, func(ctx context.Context, s *session) ([]casqueue.Document, error) {
+		least, err := s.write(ctx, c.names.barrier(), nil, keepBarrier)
+		if err != nil {
+			return nil, err
+		}
+		docs := make([]casqueue.Document, 0, len(keys))
+		for chunk := range slices.Chunk(keys, atOnce) {
+			found, err := s.get(ctx, chunk, least)
+			if err != nil {
+				return nil, err
+			}
+			for _, key := range chunk {
+				d := casqueue.Document{}
+				if e, ok := found[c.names.subject(key)]; ok {
+					d = casqueue.Document{Value: e.value, Version: casqueue.Version{Era: s.era, Number: e.number}}
+				}
+				docs = append(docs, d)
+			}
+		}
+		return docs, nil
+	}, c.names.get(), c.names.barrier())
+}
+
+// Put implements casqueue.Store. Servers that lose what they had not yet written to their disks give the same
+// numbers again, so a version that was read on another connection may be that of another content: the document
+// has to be read again.
+func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
+	subject := c.names.subject(key)
+	return request(ctx, c, func(ctx context.Context, s *session) (v casqueue.Version, err error) {
+		if read.Number != 0 && read.Era != s.era {
+			return v, casqueue.ErrChanged
+		}
+		if len(value) > s.largest {
+			return v, fmt.Errorf("%w: %d bytes of at most %d (max_payload of nats-server)", casqueue.ErrTooLarge, len(value), s.largest)
+		}
+		v.Era = s.era
+		v.Number, err = s.write(ctx, subject, value, keep, jetstream.WithExpectLastSequencePerSubject(read.Number))
+		return v, err
+	}, subject)
+}
+
+// Set implements casqueue.Store.
+func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
+	subject := c.names.subject(key)
+	_, err := request(ctx, c, func(ctx context.Context, s *session) (uint64, error) {
+		return s.write(ctx, subject, value, keep)
+	}, subject)
+	return err
+}
+
+// request makes a request on some subjects, and returns when the caller's context ends, whatever the connection does:
+// that heeds no context while it waits for its own mutex, which it keeps for seconds when it writes to a server that
+// stands still, or tries to come back to one.
+func request[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects ...string) (v T, err error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	if !c.spawn(func() {
+		v, err := repeat(caller, c, f, subjects)
+		done <- result{v, err}
+	}) {
+		return v, driver.ErrClosed
+	}
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-caller.Done():
+		return v, caller.Err()
+	case <-c.ctx.Done():
+		return v, driver.ErrClosed
+	}
+}
+
+// repeat makes a request for as long as one may take. While nobody answers for the bucket, certainly nothing is done,
+// and it is made again: servers may not yet know of a new bucket, or of its new leader.
+func repeat[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects []string) (T, error) {
+	for begun, pause := time.Now(), 10*time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		v, err := try(caller, c, f, subjects)
+		if !errors.Is(err, errNoBucket) || time.Since(begun) > c.o.timeout || !retry.Sleep(caller, pause, c.ctx.Done()) {
+			return v, err
+		}
+	}
+}
+
+// try makes a request once.
+func try[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects []string) (v T, err error) {
+	s, err := c.connect(caller)
+	if err != nil {
+		return v, err
+	}
+	ctx, cancel := context.WithTimeout(caller, c.o.timeout)
+	defer cancel()
+	if v, err = f(ctx, s); err != nil {
+		err = s.failed(ctx, caller, err, subjects...)
+	}
+	return v, err
+}
+
+// Watch implements casqueue.Watcher. The bucket republishes what was stored, and nothing is kept in the server
+// for who listens; so what is told while there is no connection is lost, and Watch ends with the connection.
+func (c *client) Watch(ctx context.Context, key string, changed func()) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	subject := c.names.changesOf(key)
+	changes := make(chan *natsgo.Msg, manyChanges)
+	s, err := request(ctx, c, func(timed context.Context, s *session) (*session, error) {
+		sub, err := s.nc.ChanSubscribe(subject, changes)
+		if err != nil {
+			return nil, err
+		}
+		c.work.Go(func() { // also if Watch has ended meanwhile
+			<-ctx.Done()
+			_ = sub.Unsubscribe() // fails only without a connection
+		})
+		return s, errors.Join(s.nc.FlushWithContext(timed), s.denied(subject))
+	}, subject)
+	if err != nil {
+		return err
+	}
+	for {
+		changed()
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.dead:
+			return driver.Unavailable(errDisconnected)
+		}
+	}
+}
+
+// write writes an entry, and returns its number.
+func (s *session) write(ctx context.Context, subject string, value []byte, keep time.Duration, opts ...jetstream.PublishOpt) (uint64, error) {
+	keep = (keep + time.Second - 1).Truncate(time.Second) // NATS counts whole seconds
+	opts = append(opts, jetstream.WithMsgTTL(keep), jetstream.WithExpectStream(s.names.stream()), jetstream.WithRetryAttempts(0))
+	ack, err := s.js.PublishMsg(ctx, &natsgo.Msg{Subject: subject, Data: value}, opts...)
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// get reads the entries of keys as of the barrier with the number least, or later. The question goes to one of the
+// replicas: if that one stands still, another is asked.
+func (s *session) get(ctx context.Context, keys []string, least uint64) (map[string]entry, error) {
+	subjects := make([]string, 0, len(keys)+1)
+	for _, key := range keys {
+		subjects = append(subjects, s.names.subject(key))
+	}
+	subjects = append(subjects, s.names.barrier())
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		found, err := s.ask(ctx, subjects)
+		switch {
+		case err == nil && found[s.names.barrier()].number >= least:
+			return found, nil
+		case err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errSilent) && !errors.Is(err, errParts):
+			return nil, err
+		}
+		if !retry.Sleep(ctx, pause, s.dead) {
+			return nil, errDisconnected
+		}
+	}
+}
+
+// ask reads the entries of subjects once.
+func (s *session) ask(ctx context.Context, subjects []string) (map[string]entry, error) {
+	answers := make(chan *natsgo.Msg, len(subjects)+1)
+	inbox := s.nc.NewInbox()
+	sub, err := s.nc.ChanSubscribe(inbox, answers)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only without a connection
+	if err := s.nc.PublishRequest(s.names.get(), inbox, multiGet(subjects)); err != nil {
+		return nil, err
+	}
+	a := answer{found: make(map[string]entry, len(subjects))}
+	timer := time.NewTimer(s.timeout / 4)
+	defer timer.Stop()
+	for {
+		select {
+		case m := <-answers:
+			if end, err := a.add(m); end {
+				return a.found, err
+			}
+		case <-s.dead:
+			return nil, errDisconnected
+		case <-timer.C:
+			return nil, errSilent
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+)
+
+// names are the names that the bucket has in JetStream, where it is a stream: the key locker:q:ab is the subject
+// $KV.BUCKET.locker.q.ab.
+type names struct{ bucket, prefix string }
+
+func (n names) stream() string              { return "KV_" + n.bucket }
+func (n names) subjects() string            { return "$KV." + n.bucket + ".>" }
+func (n names) subject(key string) string   { return "$KV." + n.bucket + "." + dotted(key) }
+func (n names) barrier() string             { return n.subject(n.prefix + ":b") }
+func (n names) get() string                 { return "$JS.API.DIRECT.GET." + n.stream() }
+func (n names) api(verb string) string      { return "$JS.API.STREAM." + verb + "." + n.stream() }
+func (n names) changes() string             { return "_LOCKER." + n.bucket + ".>" }
+func (n names) changesOf(key string) string { return "_LOCKER." + n.bucket + "." + dotted(key) }
+
+func dotted(key string) string { return strings.ReplaceAll(key, ":", ".") }
+
+// config is that of a bucket. Its numbers begin with the clock, in microseconds: so they grow even if somebody
+// deletes the bucket and it is made anew.
+func (n names) config(replicas int, now time.Time) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: n.stream(), Description: "locks", Subjects: []string{n.subjects()},
+		Storage: jetstream.FileStorage, Replicas: replicas, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		AllowDirect: true, AllowMsgTTL: true, AllowRollup: true, DenyDelete: true,
+		RePublish: &jetstream.RePublish{Source: n.subjects(), Destination: n.changes(), HeadersOnly: true},
+		FirstSeq:  uint64(now.UnixMicro()), //nolint:gosec // after 1970
+	}
+}
+
+// check refuses a bucket that loses locks, or cannot do what the driver needs.
+func (n names) check(c *jetstream.StreamConfig, replicas int) error {
+	var wrong string
+	switch {
+	case c.Replicas < replicas:
+		return fmt.Errorf("it has %d replicas, and %d are asked for (nats stream edit %s --replicas)", c.Replicas, replicas, n.stream())
+	case c.Storage != jetstream.FileStorage:
+		wrong = "it is kept in memory"
+	case c.Discard != jetstream.DiscardNew:
+		wrong = "it discards old entries when it is full"
+	case c.PersistMode != jetstream.DefaultPersistMode:
+		wrong = "it acknowledges what it has not yet written to a file"
+	case c.NoAck:
+		wrong = "it acknowledges nothing"
+	case c.Retention != jetstream.LimitsPolicy:
+		wrong = "it keeps only what somebody consumes"
+	case c.MaxAge != 0:
+		wrong = "its entries have a greatest age"
+	case c.Mirror != nil || len(c.Sources) > 0:
+		wrong = "its entries come from another bucket"
+	case !c.AllowDirect:
+		wrong = "it lacks allow_direct"
+	case !c.AllowMsgTTL:
+		wrong = "it lacks allow_msg_ttl"
+	case c.RePublish == nil || c.RePublish.Source != n.subjects() || c.RePublish.Destination != n.changes():
+		wrong = fmt.Sprintf("it does not republish %s to %s", n.subjects(), n.changes())
+	case !slices.Contains(c.Subjects, n.subjects()):
+		wrong = "its subjects are not " + n.subjects()
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s: let the driver make the bucket, or choose another name", wrong)
+}
+
+// checkVersion refuses servers that ignore what they do not know of a bucket, or answer no multiGet.
+func checkVersion(version string) error {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 2 || major == 2 && minor < 11) {
+		return fmt.Errorf("nats-server %s: want 2.11 or newer", version)
+	}
+	return nil
+}
+
+// headroom is more than the headers of a message need.
+const headroom = 1024
+
+// largest is the size of the largest value. Zero and less: the bucket has no limit.
+func largest(payload int64, message int32) int {
+	if message > 0 {
+		payload = min(payload, int64(message))
+	}
+	return int(payload) - headroom
+}
+
+// entry is a value that was read.
+type entry struct {
+	value  []byte
+	number uint64
+}
+
+// multiGet is the body of a request for the newest entries of several subjects, which are read together.
+func multiGet(subjects []string) []byte {
+	body, _ := json.Marshal(struct { // of strings: cannot fail
+		Subjects []string `json:"multi_last"`
+	}{subjects})
+	return body
+}
+
+var (
+	errMoved  = errors.New("an entry has changed while it was read")
+	errSilent = errors.New("a replica does not answer")
+	errParts  = errors.New("a part of an answer is missing")
+)
+
+// answer is what has come in answer to multiGet: a message for each entry that is there, and one at the end. Servers
+// that lose the connection to each other lose messages without a word, so each message tells the number in the one
+// before: an entry whose message is missing must not be taken for one that is not there.
+type answer struct {
+	found map[string]entry // by subject
+	last  uint64           // number
+}
+
+// add takes in a message, and reports whether it ends the answer.
+func (a *answer) add(m *natsgo.Msg) (end bool, err error) {
+	status, description := m.Header.Get("Status"), m.Header.Get("Description")
+	rest := m.Header.Get("Nats-Num-Pending")
+	switch {
+	case status == "404" && description == "No Results":
+		return true, nil
+	case status == "404":
+		return true, errMoved
+	case status == "503":
+		return true, natsgo.ErrNoResponders
+	case status != "" && status != "204":
+		return true, fmt.Errorf("NATS answers %s %s", status, description)
+	case m.Header.Get(jetstream.LastSequenceHeader) != strconv.FormatUint(a.last, 10):
+		return true, errParts
+	case status == "204" && rest != "0":
+		return true, fmt.Errorf("NATS has left out %s entries of an answer, which would be too large", rest)
+	case status == "204":
+		return true, nil
+	}
+	number, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return true, fmt.Errorf("NATS answers without a number: %w", err)
+	}
+	a.found[m.Header.Get(jetstream.SubjectHeader)] = entry{m.Data, number}
+	a.last = number
+	return false, nil
+}
+
+// The codes of JetStream that package jetstream does not name.
+const (
+	noPeers         jetstream.ErrorCode = 10005 // servers enough for the replicas
+	oneServer       jetstream.ErrorCode = 10074 // cannot have replicas
+	tooLarge        jetstream.ErrorCode = 10054
+	changedMeantime jetstream.ErrorCode = 10164 // while a change of the same entry is on its way
+)
+
+var (
+	errTimeout  = fmt.Errorf("NATS has not answered in time: %w", os.ErrDeadlineExceeded)
+	errNoBucket = errors.New("no server answers for the bucket")
+)
+
+// failed is the error of a request on some subjects, under ctx, which was made of the caller's context.
+func (s *session) failed(ctx, caller context.Context, err error, subjects ...string) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, casqueue.ErrChanged), errors.Is(err, casqueue.ErrTooLarge), refused(err):
+		return err
+	case errors.As(err, &api):
+		return s.answered(api, err)
+	case caller.Err() != nil:
+		return caller.Err()
+	case errors.Is(err, natsgo.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+		s.end() // the bucket may be gone
+		return driver.Unavailable(errNoBucket)
+	case ctx.Err() != nil:
+		if err := s.denied(subjects...); err != nil {
+			return err
+		}
+		return driver.Unavailable(errTimeout)
+	case errors.Is(err, natsgo.ErrMaxPayload):
+		return fmt.Errorf("%w: %w", casqueue.ErrTooLarge, err)
+	}
+	return driver.Unavailable(err)
+}
+
+// denied is the server's complaint about the use of one of some subjects, or about listening to answers. It answers
+// no request that it forbids.
+func (s *session) denied(subjects ...string) error {
+	err := s.nc.LastError()
+	if !errors.Is(err, natsgo.ErrPermissionViolation) {
+		return nil
+	}
+	for _, subject := range subjects {
+		if strings.Contains(err.Error(), strconv.Quote(subject)) {
+			return err
+		}
+	}
+	if strings.Contains(err.Error(), `"`+natsgo.InboxPrefix) {
+		return err
+	}
+	return nil
+}
+
+// answered is the error of a request that JetStream has refused.
+func (s *session) answered(api *jetstream.APIError, err error) error {
+	switch {
+	case api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence, api.ErrorCode == changedMeantime:
+		return casqueue.ErrChanged
+	case api.ErrorCode == tooLarge:
+		return fmt.Errorf("%w: %w", casqueue.ErrTooLarge, err)
+	case api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		s.end()
+	case api.ErrorCode == noPeers:
+		err = fmt.Errorf("%w (replicas=1 makes a bucket on one server)", err)
+	case api.Code < 500, api.ErrorCode == oneServer:
+		return err
+	}
+	return driver.Unavailable(err)
+}
+
+// refused reports whether an error refuses this caller, and nobody else.
+func refused(err error) bool {
+	for _, e := range []error{
+		natsgo.ErrAuthorization, natsgo.ErrAuthExpired, natsgo.ErrAuthRevoked, natsgo.ErrAccountAuthExpired,
+		natsgo.ErrPermissionViolation, natsgo.ErrNkeysNotSupported, natsgo.ErrSecureConnWanted, natsgo.ErrSecureConnRequired,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
