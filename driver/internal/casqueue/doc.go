@@ -19,6 +19,8 @@
 // has just begun to look has to look for that long, however long there was no sign of life before: only a
 // ticket that somebody waits for all the time is removed within the stated bounds. Kubernetes' leader election and
 // the DynamoDB lock client conclude in the same way.
+// For who only tries there is the time for which the store keeps a document: all tickets in one that the store has
+// forgotten, or says that it has still and need not ([Document].Expired), are dead.
 //
 // What a holder may count on ends earlier: a life after it sent the last sign of life, if that was answered
 // within the life that the one before it had begun (ticket.alive). Everybody else waits for the life, 5 %, and

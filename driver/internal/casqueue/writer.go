@@ -267,11 +267,14 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 	if begun.Before(f.asOf) {
 		return
 	}
-	if !f.known || read.Version != f.version {
+	if !f.known || read.Version != f.version || read.Expired {
 		doc, err := decode(read.Value)
 		if f.broken = err; err != nil {
 			f.broken = fmt.Errorf("key %s: %w", f.key, err)
 			return
+		}
+		if read.Expired {
+			doc.expire()
 		}
 		f.doc, f.version, f.known = doc, read.Version, true
 	}
