@@ -163,7 +163,8 @@ run_builds() {
 
 # --- DynamoDB Local, from Maven Central ---------------------------------------
 
-want_dynamodb() {
+want_dynamodb() { # it syncs each write to the disk without libeatmydata
+	compgen -G '/usr/lib/*/libeatmydata.so.1' >/dev/null || PACKAGES+=(libeatmydata1)
 	[ -e "$CACHE/dynamodb/DynamoDBLocal-$DYNAMODB_VERSION.jar" ] && return
 	DYNAMODB=yes
 	have java || [[ " ${PACKAGES[*]-} " == *" default-jre-headless "* ]] || PACKAGES+=(default-jre-headless)

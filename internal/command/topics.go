@@ -21,6 +21,6 @@ URLs:
   consul://host:8500                        zookeeper://host:2181/chroot
   postgres://user:password@host/db          mysql://user:password@host:3306/db
   sqlite:///path/to/locks.db                redlock://host1,host2,host3
-  memcached://host1,host2`,
+  memcached://host1,host2                   dynamodb://table?region=eu-west-1`,
 	}
 }

@@ -1,0 +1,72 @@
+// Package dynamodb keeps locks in a table of Amazon DynamoDB.
+//
+// DynamoDB has each write in three data centres before it answers, and every reading here is strongly consistent, so
+// a lock survives what DynamoDB survives. A lock is lost when its item is: with the table, or by whoever deletes or
+// restores items. Two regions of a global table can hold the same lock at the same time, because the later write
+// wins there whatever its condition was; such a table is refused, unless it is strongly consistent, or you accept it
+// since all programs use the same region.
+//
+//	d, err := dynamodb.New(client, "locks")
+//	l := locker.New(d)
+//	l, err := locker.Open(ctx, "dynamodb://locks?region=eu-west-1")
+//
+// Parameters of the URL are prefix, ttl, region and endpoint (by default the AWS SDK's), create, replicas (refuse, or
+// accept), timeout and dial_timeout (2s each), and pool_size (64). Credentials are those that the SDK finds; the URL
+// has none.
+//
+// # The table
+//
+// The partition key is the text id, and there is no sort key. The table is checked when it is first used. A missing
+// one is an error, unless you have it created (create=true, [WithCreate]):
+//
+//	aws dynamodb create-table --table-name locks --billing-mode PAY_PER_REQUEST \
+//	    --attribute-definitions AttributeName=id,AttributeType=S --key-schema AttributeName=id,KeyType=HASH
+//	aws dynamodb update-time-to-live --table-name locks \
+//	    --time-to-live-specification Enabled=true,AttributeName=expires
+//
+// A program needs these rights, and for create=true dynamodb:CreateTable and dynamodb:UpdateTimeToLive too:
+//
+//	{"Version": "2012-10-17", "Statement": [{"Effect": "Allow",
+//	    "Action": ["dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:DescribeTable"],
+//	    "Resource": "arn:aws:dynamodb:eu-west-1:123456789012:table/locks"}]}
+//
+// # How it works
+//
+// The queue of a name is one item, replaced on condition that it still has the version that was read; package
+// casqueue, in driver/internal, says how, and how a process is found to be dead although DynamoDB has no sessions.
+// The key of the item is a hash of the name, which is in the item itself; names whose hashes are equal share an item.
+// Versions are random, so none is ever that of another content. The SDK's retries are off: a conditional write that
+// is sent twice may fail because it has been done. The driver repeats what was not answered itself, after a reading;
+// and it looks at the item that DynamoDB returns with a failure, in case something on the way has sent it twice.
+//
+// Every item has a time after which nobody needs it, at the latest 65 s after the last ticket of a name. DynamoDB
+// removes such items within a few days, without a charge, if the table's time to live is enabled. Until then they
+// count as if they were empty: a program that only tries gets the lock of a process that died two minutes ago, and
+// its token is the next. Those times are of DynamoDB's clock, which every answer has; no clock of a client matters.
+// Once an item is removed, the tokens of its name begin again with the clock of the machine that makes the next.
+//
+// # Bounds
+//
+// With a TTL t, the lock of a holder that has died goes to a live waiter within t + 5 % + 0.5 s + a quarter of t (a
+// second at most), counted from the last renewal or from when the first waiter has come, whichever is later; with
+// 10 s that is 12 s. Waiters that have died delay the queue by 5.7 s, all together. The shortest lease is one
+// second: the core ends shorter ones while its process lives.
+//
+// A queue has to fit into an item of 400 KB, which is about 2,000 waiters for one name. A ticket for which there is
+// no space left is refused with an error that says so. One item bears 1,000 writing units a second; what exceeds
+// that, or the throughput of the table, is throttled, and reported as [driver.ErrUnavailable].
+//
+// # Costs
+//
+// A writing unit is a write of 1 KB, a reading unit a consistent reading of 4 KB; a ticket takes some 200 bytes.
+//
+//	acquire and release, free lock    2 writes; 1 reading if this process has not used the name in the last 30 s
+//	hand-off to another process       REQUESTS
+//	a process that waits, a second    10 to 20 readings, 1 write, however many locks it waits for;
+//	                                  and 1 reading for each process that waits before it
+//	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
+//	a process that holds, an hour     360 writes for all its locks
+//
+// The shorter the TTL, the more: a lock is read, and a heartbeat written, in each round of renewals. With 16 processes
+// that want one lock, items are larger: see the table of hand-offs.
+package dynamodb
