@@ -119,40 +119,33 @@ const checkBound = 5_000_000
 //
 // A ticket of unknown outcome, of which only the queueing and leaving are recorded,
 // rules out nothing, since it may have left as soon as it was queued. It can only
-// explain a refusal. Each such ticket doubles the orders to try, so the history is
-// checked first without them, and then with those that may explain a refusal.
+// explain a refusal. Each such ticket would double the orders to try, so these tickets
+// are left out, and the refusals that they may explain with them.
 func checkHistory(ops []porcupine.Operation) error {
-	lastRefusal := int64(-1)
 	certain := make(map[int]bool) // tickets that were granted or refused
 	for _, op := range ops {
-		switch st := stepOf(op); st.what {
-		case isRefused:
-			lastRefusal = max(lastRefusal, op.Return)
-			certain[st.ticket] = true
-		case isGranted:
+		if st := stepOf(op); st.what == isRefused || st.what == isGranted {
 			certain[st.ticket] = true
 		}
 	}
-	known, explaining := only(ops, func(op porcupine.Operation) bool { return certain[stepOf(op).ticket] }),
-		only(ops, func(op porcupine.Operation) bool { return certain[stepOf(op).ticket] || op.Call <= lastRefusal })
-	if checkOperations(known) == nil {
-		return nil
+	explained := func(refusal porcupine.Operation) bool {
+		return slices.ContainsFunc(ops, func(op porcupine.Operation) bool {
+			st := stepOf(op)
+			return st.what == leaves && !certain[st.ticket] && op.Call <= refusal.Return && refusal.Call <= op.Return &&
+				stepOf(refusal).kind.minds(st.kind)
+		})
 	}
-	return checkOperations(explaining)
+	return checkOperations(slices.DeleteFunc(slices.Clone(ops), func(op porcupine.Operation) bool {
+		st := stepOf(op)
+		return !certain[st.ticket] || st.what == isRefused && explained(op)
+	}))
 }
+
+// minds reports whether a ticket ahead can be why one of kind k is refused.
+func (k kind) minds(ahead kind) bool { return !k.shared || !ahead.shared || k.limit > 0 }
 
 func stepOf(op porcupine.Operation) step {
 	return op.Input.(step) //nolint:forcetypeassert // nothing else is recorded
-}
-
-// only returns the steps for which keep is true.
-func only(ops []porcupine.Operation, keep func(porcupine.Operation) bool) (kept []porcupine.Operation) {
-	for _, op := range ops {
-		if keep(op) {
-			kept = append(kept, op)
-		}
-	}
-	return kept
 }
 
 func checkOperations(ops []porcupine.Operation) error {

@@ -193,6 +193,63 @@ func TestLateHeartbeat(t *testing.T) {
 	}
 }
 
+// A reading of a heartbeat says nothing about a ticket that was written after it: a process that was taken for dead
+// lives again, holds, and sends heartbeats, which the other has not read since.
+func TestOldReadingOfHeartbeat(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		x, _ := b.open()
+		short := func(id string) driver.Request {
+			r := request("a", id)
+			r.TTL = minTTL
+			return r
+		}
+		b.take(e, short("1"))
+		if err := <-b.waits(x, short("2")); err != nil { // when it has taken e for dead
+			b.Fatal(err)
+		}
+		if err := x.Release(b.Context(), driver.Hold{Name: "a", ID: "2"}); err != nil {
+			b.Fatal(err)
+		}
+		g := b.take(e, short("3"))
+		for range 10 {
+			if _, err := x.Acquire(b.Context(), short("4")); !errors.Is(err, driver.ErrNotAcquired) {
+				b.Fatalf("while another holds: %v", err)
+			}
+			time.Sleep(minTTL / 4)
+			if err := e.Renew(b.Context(), driver.Hold{Name: "a", ID: "3", Token: g.Token}, minTTL); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// A ticket that was removed and queued again, because its request was repeated, is another ticket to those who have
+// not looked meanwhile.
+func TestTicketIsQueuedAgain(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		x, _ := b.open()
+		b.take(e, request("b", "0")) // x reads the heartbeat of e for this
+		b.waits(x, request("b", "1"))
+		short := request("a", "2")
+		short.TTL = minTTL
+		h := driver.Hold{Name: "a", ID: "2", Token: b.take(e, short).Token}
+		try := request("a", "3")
+		if _, err := x.Acquire(b.Context(), try); !errors.Is(err, driver.ErrNotAcquired) {
+			b.Fatalf("while another holds: %v", err)
+		}
+		time.Sleep(2 * minTTL)
+		if err := e.Release(b.Context(), h); err != nil {
+			b.Fatal(err)
+		}
+		b.take(e, short)
+		if _, err := x.Acquire(b.Context(), try); !errors.Is(err, driver.ErrNotAcquired) {
+			b.Errorf("while another holds again: %v", err)
+		}
+	})
+}
+
 // Whoever has just arrived must see no sign of life for the whole time, however long there was none before.
 func TestNewObserver(t *testing.T) {
 	bubble(t, func(b *bed) {

@@ -26,6 +26,7 @@ func sampleEvery(life time.Duration) time.Duration {
 // process's monotonic clock.
 type sighting struct {
 	content string    // of a heartbeat
+	token   uint64    // of a ticket
 	lease   int       // of a ticket
 	since   time.Time // when it was first seen as it is
 	asked   time.Time // the last reading that has found it so was begun then
@@ -38,8 +39,8 @@ func (f *file) see(now time.Time) {
 		for i := range q.Tickets {
 			r := &q.Tickets[i]
 			old, ok := f.seen[r.ID]
-			if !ok || old.lease != r.Lease {
-				old = sighting{lease: r.Lease, since: now}
+			if !ok || old.token != r.Token || old.lease != r.Lease {
+				old = sighting{token: r.Token, lease: r.Lease, since: now}
 			}
 			seen[r.ID] = old
 		}
@@ -59,22 +60,23 @@ func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 
 // dead reports whether a ticket may be removed, because neither it nor the heartbeat of its process has changed
 // for longer than it lives. That the ticket has not changed since is certain if the document that it was seen in
-// is replaced by version; that the heartbeat has not changed is as old as the last reading of it, and the
-// owner counts on no heartbeat that was answered later than its life allows (ticket.alive). With mu held.
+// is replaced by version; that the heartbeat has not changed is as old as the last reading of it, which has to be
+// that much younger than the ticket, too. The owner counts on no heartbeat that was answered later than its life
+// allows (ticket.alive). With mu held.
 func (e *Engine) dead(f *file, r *record, now time.Time) bool {
 	limit := patience(r.life())
 	if t := f.own[r.ID]; t != nil {
 		return t.fixed && t.state == held && now.Sub(t.alive) > limit
 	}
 	s, ok := f.seen[r.ID]
-	if !ok || now.Sub(s.since) <= limit {
+	if !ok {
 		return false
 	}
 	if r.Fixed && r.Lease > 0 {
-		return true
+		return now.Sub(s.since) > limit
 	}
 	b := e.heartbeats[r.Process]
-	return b != nil && b.asked.Sub(b.since) > limit
+	return b != nil && b.asked.Sub(b.since) > limit && b.asked.Sub(s.since) > limit
 }
 
 // reap removes the dead tickets of a queue. With mu held.
