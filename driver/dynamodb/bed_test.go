@@ -36,10 +36,13 @@ func open(ctx context.Context, url string) (driver.Driver, error) {
 	return driver.Open(ctx, u)
 }
 
+// patience is how long a request may take here: DynamoDB Local takes long for its first requests on a busy machine.
+const patience = 10 * time.Second
+
 // process opens a Locker as a process of its own would.
 func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Client {
 	t.Helper()
-	l, err := locker.Open(t.Context(), url, opts...)
+	l, err := locker.Open(t.Context(), url+"&timeout="+patience.String(), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +147,7 @@ func client(tb testing.TB, srv *testbed.Server, opts ...func(*sdk.Options)) (*sd
 func made(tb testing.TB, srv *testbed.Server, opts ...dynamodb.Option) (*dynamodb.Driver, *wire) {
 	tb.Helper()
 	c, w := client(tb, srv)
-	d, err := dynamodb.New(c, "locker", append([]dynamodb.Option{dynamodb.WithCreate()}, opts...)...)
+	d, err := dynamodb.New(c, "locker", append([]dynamodb.Option{dynamodb.WithCreate(), dynamodb.WithTimeout(patience)}, opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

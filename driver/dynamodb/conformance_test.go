@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
@@ -38,7 +37,7 @@ func warm(t *testing.T, srv *testbed.Server) {
 	t.Helper()
 	var clients sync.WaitGroup
 	for i := range 4 {
-		d, _ := made(t, srv, dynamodb.WithPrefix("warm"), dynamodb.WithTimeout(10*time.Second))
+		d, _ := made(t, srv, dynamodb.WithPrefix("warm"))
 		clients.Go(func() {
 			r := request(fmt.Sprint(i), "a")
 			for range 200 {

@@ -79,7 +79,7 @@ func counted(tb testing.TB) (*dynamodb.Driver, *units) {
 	tb.Helper()
 	u := new(units)
 	c, _ := client(tb, testbed.SharedDynamoDB(tb), u.count)
-	d, err := dynamodb.New(c, "locker", dynamodb.WithPrefix("cost"), dynamodb.WithCreate())
+	d, err := dynamodb.New(c, "locker", dynamodb.WithPrefix("cost"), dynamodb.WithCreate(), dynamodb.WithTimeout(patience))
 	if err != nil {
 		tb.Fatal(err)
 	}

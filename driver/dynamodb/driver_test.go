@@ -255,7 +255,7 @@ func TestItemOfOthers(t *testing.T) {
 // Close leaves the program's client open, and a second Close does nothing.
 func TestClose(t *testing.T) {
 	c, _ := client(t, testbed.SharedDynamoDB(t))
-	d, err := dynamodb.New(c, "locker", nil, dynamodb.WithCreate())
+	d, err := dynamodb.New(c, "locker", nil, dynamodb.WithCreate(), dynamodb.WithTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
