@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
@@ -267,6 +269,40 @@ func TestClose(t *testing.T) {
 	}
 	if _, err := c.ListTables(t.Context(), &sdk.ListTablesInput{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Close ends the connections of a driver that was opened by URL.
+func TestCloseOfURL(t *testing.T) {
+	url := testbed.SharedDynamoDB(t).URL() + "&timeout=" + patience.String()
+	others := goleak.IgnoreCurrent()
+	d, err := open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.(driver.Pinger).Ping(t.Context()), d.Close()); err != nil {
+		t.Error(err)
+	}
+	goleak.VerifyNone(t, others)
+}
+
+// A table that another process creates at the same time serves.
+func TestCreatedByOthers(t *testing.T) {
+	srv := testbed.SharedDynamoDB(t)
+	if d, _ := made(t, srv); d.Ping(t.Context()) != nil {
+		t.Fatal("there is no table")
+	}
+	d, w := made(t, srv)
+	var once sync.Once
+	w.does(func(_ string, _ []byte, send func() (*http.Response, error)) (r *http.Response, err error) {
+		once.Do(func() { r, err = refusal(400, "ResourceNotFoundException") })
+		if r == nil {
+			r, err = send()
+		}
+		return r, err
+	})
+	if err := d.Ping(t.Context()); err != nil || w.count("CreateTable") != 1 || w.count("UpdateTimeToLive") != 0 {
+		t.Errorf("%v; %d tables created, %d changed", err, w.count("CreateTable"), w.count("UpdateTimeToLive"))
 	}
 }
 

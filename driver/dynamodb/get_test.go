@@ -1,6 +1,7 @@
 package dynamodb
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -21,7 +23,6 @@ func TestGet(t *testing.T) {
 		Region: "eu-west-1", Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
 		BaseEndpoint: aws.String("http://" + testbed.SharedDynamoDB(t).Addr()), HTTPClient: &http.Client{Transport: transport},
 	}), "locker", options{timeout: 10 * time.Second, create: true, close: transport.CloseIdleConnections})
-	defer s.close()
 	keys := make([]string, 230)
 	written := make(map[int]casqueue.Version)
 	for i := range keys {
@@ -38,6 +39,10 @@ func TestGet(t *testing.T) {
 	docs, err := s.Get(t.Context(), keys...)
 	if err != nil || len(docs) != len(keys) {
 		t.Fatalf("%d documents, %v", len(docs), err)
+	}
+	s.close()
+	if _, err := s.Get(t.Context(), keys[0]); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("a reading after the end: %v", err)
 	}
 	for i, d := range docs {
 		v, there := written[i]

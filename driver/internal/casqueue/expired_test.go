@@ -50,10 +50,14 @@ func TestExpiredDocument(t *testing.T) {
 		_ = dead.Close()
 
 		time.Sleep(keepTickets)
-		if _, err := open().Acquire(b.Context(), request("n", "early")); !errors.Is(err, driver.ErrNotAcquired) {
+		early := open()
+		if _, err := early.Acquire(b.Context(), request("n", "early")); !errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("acquire before the time of the document is over: %v", err)
 		}
 		time.Sleep(10*time.Second + time.Second)
+		if ids := b.queue(early, "n"); len(ids) != 0 { // which has read the document before
+			t.Errorf("the queue is %q, though its document has expired", ids)
+		}
 		other := open()
 		if got := b.take(other, request("n", "late")); got.Token != g.Token+1 {
 			t.Errorf("token %d after %d, want the next", got.Token, g.Token)
