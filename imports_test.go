@@ -46,7 +46,7 @@ var layers = []struct {
 		if strings.HasPrefix(p, "github.com/aws/") {
 			return false // large, and for one store
 		}
-		return !own(p) || p == module+"/driver" || under(p, "driver/internal") || p == module+"/"+folder
+		return !own(p) || p == module+"/driver" || under(p, "driver/internal") || under(p, folder)
 	}, "a driver imports the driver interface, never the core nor another driver"},
 	{"conformance/", func(_, p string) bool {
 		return standard(p) || p == "github.com/anishathalye/porcupine" ||

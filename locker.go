@@ -1,6 +1,6 @@
 // Package locker gives processes time-bounded ownership of named resources, on
-// whichever store they already run: Redis, etcd, ZooKeeper, Consul,
-// PostgreSQL, MySQL, or memory.
+// whichever store they already run: Redis, etcd, ZooKeeper, Consul, PostgreSQL,
+// MySQL, Memcached, SQLite, or memory.
 //
 //	l, err := locker.Open(ctx, "redis://localhost:6379")
 //	if err != nil {
@@ -32,9 +32,10 @@
 //     sent, by its own monotonic clock and including the time that the machine was
 //     suspended. When the validity ends, [Lock.Done] is closed and the contexts of
 //     [Lock.Context] end, whether or not the store has answered, and before the
-//     store grants the lock to anybody else. There is one exception: a lock that is
-//     taken away with [Client.Break] is free at once, and its holder learns of that
-//     when the store notifies it, or at the next renewal.
+//     store grants the lock to anybody else. There are two exceptions: a lock that is
+//     taken away with [Client.Break] is free at once, and so is one whose store has
+//     lost its data. The holder learns of that when the store notifies it, or at the
+//     next renewal.
 //   - [Lock.Token] is a fencing token: it grows with every grant of the name. A
 //     resource that refuses a token smaller than the largest it has seen is safe
 //     from any late holder. See Kleppmann, "How to do distributed locking", 2016,

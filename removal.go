@@ -13,12 +13,6 @@ import (
 // removeBound is the longest that one request for a removal may take.
 const removeBound = time.Second
 
-// The request for a ticket that was given up may still be on its way to the store.
-// So an orphan that is not there is checked again, each time this much later: soon,
-// since a release often overtakes a request by milliseconds, and then for as long
-// as a network may keep one.
-var orphanChecks = [...]time.Duration{200 * time.Millisecond, 3 * time.Second, 7 * time.Second, 20 * time.Second}
-
 // removals are the tickets that nobody wants any more and that the store may
 // still have: the release was not answered, the acquisition was given up, or the
 // lease is over by the clock on a store that keeps tickets longer. Each is
@@ -47,7 +41,7 @@ type removal struct {
 	planned
 	hold       driver.Hold
 	unanswered bool          // a release was sent and not answered
-	checks     int           // how many of orphanChecks are left
+	checks     int           // how many of retry.Late are left
 	minHold    bool          // not due before its minimum hold is over, not even in Close
 	answered   chan struct{} // closed by the first answer; may be nil
 }
@@ -101,7 +95,7 @@ func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (ans
 // briefly for the store's answer.
 func (m *removals) orphan(h driver.Hold, wait time.Duration) {
 	answered := make(chan struct{})
-	m.add(removal{hold: h, checks: len(orphanChecks), answered: answered})
+	m.add(removal{hold: h, checks: len(retry.Late), answered: answered})
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -201,7 +195,7 @@ func (m *removals) try(r *removal) {
 	m.backoff.Reset()
 	gone := err == nil && !r.unanswered
 	if r.checks > 0 && !gone && !m.closing {
-		r.due = m.clock.now().Add(orphanChecks[len(orphanChecks)-r.checks])
+		r.due = m.clock.now().Add(retry.Late[len(retry.Late)-r.checks])
 		r.checks--
 		r.unanswered = false
 		m.tickets.put(r)

@@ -22,12 +22,12 @@ var postgresStore = store{name: "postgres", title: "postgres, durable", subjects
 	_, err := admin.Exec(context.Background(), "CREATE TABLE raw (name text PRIMARY KEY)")
 	tb.check(err)
 	admin.Close()
-	floor := &pgLines{holders: map[string]bool{}, waiting: map[string][]*pgFloor{}}
+	floor := &pgQueues{holders: map[string]bool{}, waiting: map[string][]*pgFloor{}}
 	return []subject{
 		{name: "raw insert + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &pgRaw{pgPool(tb, url, n, 32)}
 		}},
-		{name: "delete + insert + NOTIFY (floor, no line)", contended: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "delete + insert + NOTIFY (floor, no queue)", contended: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
 			return floor.open(tb, url, n)
 		}},
 		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
@@ -76,33 +76,33 @@ func (r *pgRaw) close() { r.p.Close() }
 
 // pgFloor is what a hand-off costs at least where LISTEN and NOTIFY wake: one
 // statement deletes the row of who releases, inserts that of the next, and
-// notifies it. Who is next this program knows: nobody joins a line in the
+// notifies it. Who is next this program knows: there is no queue in the
 // database, and nothing expires. Each client listens on a channel of its own.
 type pgFloor struct {
-	p     *pgxpool.Pool
-	lines *pgLines
-	id    string
-	woken chan struct{}
-	stop  context.CancelFunc
-	done  chan struct{}
+	p      *pgxpool.Pool
+	queues *pgQueues
+	id     string
+	woken  chan struct{}
+	stop   context.CancelFunc
+	done   chan struct{}
 }
 
-// pgLines are who holds and who waits, by name.
-type pgLines struct {
+// pgQueues are who holds and who waits, by name.
+type pgQueues struct {
 	mu      sync.Mutex
 	clients int
 	holders map[string]bool
 	waiting map[string][]*pgFloor
 }
 
-func (ls *pgLines) open(tb *bed, url string, n *atomic.Int64) client {
-	ls.mu.Lock()
-	ls.clients++
+func (qs *pgQueues) open(tb *bed, url string, n *atomic.Int64) client {
+	qs.mu.Lock()
+	qs.clients++
 	f := &pgFloor{
-		p: pgPool(tb, url, n, 2), lines: ls, id: fmt.Sprintf("floor_%d", ls.clients),
+		p: pgPool(tb, url, n, 2), queues: qs, id: fmt.Sprintf("floor_%d", qs.clients),
 		woken: make(chan struct{}, 1), done: make(chan struct{}),
 	}
-	ls.mu.Unlock()
+	qs.mu.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
 	f.stop = stop
 	c, err := pgx.Connect(ctx, url)
@@ -123,14 +123,14 @@ func (ls *pgLines) open(tb *bed, url string, n *atomic.Int64) client {
 }
 
 func (f *pgFloor) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
-	ls := f.lines
-	ls.mu.Lock()
-	first := !ls.holders[name]
-	ls.holders[name] = true
+	qs := f.queues
+	qs.mu.Lock()
+	first := !qs.holders[name]
+	qs.holders[name] = true
 	if !first {
-		ls.waiting[name] = append(ls.waiting[name], f)
+		qs.waiting[name] = append(qs.waiting[name], f)
 	}
-	ls.mu.Unlock()
+	qs.mu.Unlock()
 	release := func(ctx context.Context) error { return f.release(ctx, name) }
 	if first {
 		_, err := f.p.Exec(ctx, "INSERT INTO raw VALUES ($1)", name+f.id)
@@ -141,33 +141,33 @@ func (f *pgFloor) acquire(ctx context.Context, name string) (func(context.Contex
 		return release, nil
 	case <-ctx.Done():
 	}
-	if ls.leave(f, name) {
+	if qs.leave(f, name) {
 		return nil, ctx.Err()
 	}
 	<-f.woken // it is being handed over to
 	return release, nil
 }
 
-func (ls *pgLines) leave(f *pgFloor, name string) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	i := slices.Index(ls.waiting[name], f)
+func (qs *pgQueues) leave(f *pgFloor, name string) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	i := slices.Index(qs.waiting[name], f)
 	if i >= 0 {
-		ls.waiting[name] = slices.Delete(ls.waiting[name], i, i+1)
+		qs.waiting[name] = slices.Delete(qs.waiting[name], i, i+1)
 	}
 	return i >= 0
 }
 
 func (f *pgFloor) release(ctx context.Context, name string) error {
-	ls := f.lines
-	ls.mu.Lock()
+	qs := f.queues
+	qs.mu.Lock()
 	var next *pgFloor
-	if line := ls.waiting[name]; len(line) > 0 {
-		next, ls.waiting[name] = line[0], line[1:]
+	if queue := qs.waiting[name]; len(queue) > 0 {
+		next, qs.waiting[name] = queue[0], queue[1:]
 	} else {
-		ls.holders[name] = false
+		qs.holders[name] = false
 	}
-	ls.mu.Unlock()
+	qs.mu.Unlock()
 	if next == nil {
 		_, err := f.p.Exec(ctx, "DELETE FROM raw WHERE name = $1", name+f.id)
 		return err

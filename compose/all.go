@@ -34,9 +34,9 @@ import (
 // same, it has held the name on the earlier ones for a moment, in which another such
 // request may be refused though nobody gets the lock.
 //
-// Tickets of one name with different limits that are granted together on the first
-// store may reach the second in another order. Then one of them waits that the first
-// store would grant. More than the grant rule allows are never granted.
+// Tickets of one name with different limits that are granted together on the first store
+// may reach the second in another order. Then one of them waits although the first store
+// would grant it. Never are more tickets granted than the grant rule allows.
 //
 // # Tokens
 //

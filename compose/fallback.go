@@ -14,11 +14,11 @@ import (
 // DefaultPatience is how long Fallback waits for the primary's answer.
 const DefaultPatience = 2 * time.Second
 
-// Fallback returns a driver that acquires on the primary, and on the secondary while
-// the primary is unavailable: its answer is an error that means that the store
-// did not answer or refuses everybody (driver.ErrUnavailable, errors of the network),
-// or none comes within the patience. It never degrades because somebody else holds
-// the lock, because a right is missing, or because the caller's context has ended.
+// Fallback returns a driver that acquires on the primary, and on the secondary while the
+// primary is unavailable: its answer is an error that means that the store did not answer
+// or refuses everybody (driver.ErrUnavailable, errors of the network), or there is no
+// answer within the patience. It never degrades because somebody else holds the lock,
+// because a right is missing, or because the caller's context has ended.
 //
 // # When it grants twice
 //
@@ -109,19 +109,20 @@ type Degraded struct {
 	Cause       error // why the primary was not used
 }
 
-// OnDegraded has every degraded grant told to tell, instead of logging it with
-// slog.Warn, and returns f. The call is made with the context of the acquisition, before the lock is
-// returned and before the observers hear of it. It is set before f is used.
+// OnDegraded makes f call tell for every degraded grant, instead of logging it with
+// slog.Warn, and returns f. The call is made with the context of the acquisition, before
+// the lock is returned and before the observers are notified. Call OnDegraded before f is
+// used.
 func (f *FallbackDriver) OnDegraded(tell func(context.Context, Degraded)) *FallbackDriver {
 	f.degraded = tell
 	return f
 }
 
-// Patience sets how long the primary may take to answer an acquisition (to grant,
-// to refuse, or to say that the ticket is queued) and returns f. It has to be shorter
-// than the core's own bound, 10 s unless it was changed. A caller whose context has a
-// deadline gives the primary half of the time that is left, at most. It is set before f is used, and panics when d
-// is not greater than zero.
+// Patience sets how long the primary may take to answer an acquisition (to grant, to
+// refuse, or to say that the ticket is queued) and returns f. It has to be shorter than
+// the core's own bound, 10 s unless it was changed. A caller whose context has a deadline
+// gives the primary half of the time that is left, at most. It is set before f is used,
+// and panics when d is not greater than zero.
 func (f *FallbackDriver) Patience(d time.Duration) *FallbackDriver {
 	if d <= 0 {
 		panic(fmt.Sprintf("compose: Patience(%v): want a duration greater than zero", d))

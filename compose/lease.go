@@ -50,8 +50,8 @@ func (m *AllDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// Release implements driver.Driver. It is done when all parts have said so; the
-// parts that have are not asked again.
+// Release implements driver.Driver. It is done when all parts have confirmed it; those
+// that have are not asked again.
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {

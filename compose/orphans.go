@@ -3,16 +3,13 @@ package compose
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/retry"
 )
-
-// A request that was given up may still be on its way to the store, so a ticket that
-// is not there is looked for again, this long after each other look.
-var orphanLooks = [...]time.Duration{200 * time.Millisecond, 3 * time.Second, 7 * time.Second, 20 * time.Second}
 
 // orphanBound bounds one request for the removal of an orphan.
 const orphanBound = time.Second
@@ -26,8 +23,8 @@ type orphans struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	tickets []orphan // those that were looked for longest ago come last
-	running bool     // there is a goroutine
+	tickets []orphan
+	running bool // there is a goroutine
 	closed  bool
 	group   sync.WaitGroup
 }
@@ -66,7 +63,7 @@ func (o *orphans) work() {
 		case !ok:
 			return
 		case wait > 0:
-			// A ticket that is added meanwhile is as good as one that was just looked for.
+			// Not for longer than a second, since a ticket may be added meanwhile.
 			if !retry.Sleep(o.ctx, min(wait, time.Second), nil) {
 				return
 			}
@@ -94,13 +91,7 @@ func (o *orphans) next() (t orphan, wait time.Duration, ok bool) {
 		o.running = false
 		return orphan{}, 0, false
 	}
-	first := 0
-	for i := range o.tickets {
-		if o.tickets[i].due.Before(o.tickets[first].due) {
-			first = i
-		}
-	}
-	t = o.tickets[first]
+	t = slices.MinFunc(o.tickets, func(a, b orphan) int { return a.due.Compare(b.due) })
 	return t, time.Until(t.due), true
 }
 
@@ -109,20 +100,13 @@ func (o *orphans) next() (t orphan, wait time.Duration, ok bool) {
 func (o *orphans) answered(t orphan, removed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for i := range o.tickets {
-		if o.tickets[i].hold != t.hold {
-			continue
-		}
-		if removed || t.looks == len(orphanLooks) {
-			last := len(o.tickets) - 1
-			o.tickets[i] = o.tickets[last]
-			o.tickets = o.tickets[:last]
-			return
-		}
-		o.tickets[i].due = time.Now().Add(orphanLooks[t.looks])
-		o.tickets[i].looks++
+	i := slices.Index(o.tickets, t)
+	if removed || t.looks == len(retry.Late) {
+		o.tickets = slices.Delete(o.tickets, i, i+1)
 		return
 	}
+	o.tickets[i].due = time.Now().Add(retry.Late[t.looks])
+	o.tickets[i].looks++
 }
 
 // close stops the goroutine. What is left ends with its lease or its process.

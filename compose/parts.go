@@ -73,7 +73,7 @@ func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error
 	return errs
 }
 
-var errShortAnswer = errors.New("the answer to a batch of renewals has another length")
+var errShortAnswer = errors.New("the answer to a batch of renewals has the wrong length")
 
 // partial is an error of one store that is no answer of all: it hides what it
 // says of the ticket, which may be left on another store.

@@ -22,7 +22,8 @@ const maxTokenBase = 1 << 62
 // numbers use 64 bits: look at a token of each. A resource that keeps tokens in a
 // signed column of 64 bits needs n and the store's tokens to stay below 1<<63 together.
 //
-// TokenBase closes d with itself. It panics when d is nil or n is above 1<<62.
+// Closing the driver that it returns closes d. It panics when d is nil or n is above
+// 1<<62.
 func TokenBase(d driver.Driver, n uint64) driver.Driver {
 	if d == nil {
 		panic("compose: TokenBase: the driver is nil")

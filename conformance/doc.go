@@ -23,7 +23,7 @@
 // itself, to be killed and paused (Server), and a count of what it holds (Keys).
 // A case that needs a missing field is skipped, and the run ends with a summary:
 //
-//	110 of 130 cases proved; not fully proved: D18: give Keys; D7, D8, D13: give OpenLink; …
+//	122 of 155 cases proved; not fully proved: D18: give Keys; D6, D7, D8, …: give OpenLink; …
 //
 // Complete makes every case that cannot run a failure. Set it once all fields are
 // given, so that none gets lost again.
@@ -129,6 +129,6 @@
 // # How the suite is tested
 //
 // Cases return errors instead of failing a testing.T, so that they can run on
-// drivers that are broken on purpose. This package's tests have some ninety of
+// drivers that are broken on purpose. This package's tests have more than a hundred of
 // them, and each case must fail on at least one.
 package conformance

@@ -1,5 +1,5 @@
 // Package docs_test checks the documents of this module: every Go block
-// compiles, every link leads somewhere.
+// compiles, or is a part of a file that does, and every link leads somewhere.
 package docs_test
 
 import (
@@ -168,7 +168,7 @@ func TestCodeCompiles(t *testing.T) {
 	overlay := map[string]string{}
 	for _, file := range documents(t) {
 		for _, b := range blocks(file, read(t, file)) {
-			if b.language != "go" {
+			if b.language != "go" || excerpt.MatchString(b.text) {
 				continue
 			}
 			module, name := ".", fmt.Sprintf("block%d", len(overlay))
@@ -196,6 +196,29 @@ func TestCodeCompiles(t *testing.T) {
 	}
 	for module, where := range programs {
 		compile(t, filepath.Join(root, module), list, where)
+	}
+}
+
+// excerpt is the beginning of a block that is a part of a file of this module.
+var excerpt = regexp.MustCompile(`^// From (\S+):\n`)
+
+// TestExcerpts looks for these blocks in their files, with which they compile.
+func TestExcerpts(t *testing.T) {
+	found := 0
+	for _, file := range documents(t) {
+		for _, b := range blocks(file, read(t, file)) {
+			m := excerpt.FindStringSubmatch(b.text)
+			if m == nil {
+				continue
+			}
+			found++
+			if !strings.Contains(read(t, filepath.Join("..", m[1])), strings.TrimPrefix(b.text, m[0])) {
+				t.Errorf("%s is not, or no longer, in %s", b.where, m[1])
+			}
+		}
+	}
+	if found == 0 {
+		t.Fatal("no excerpt was found")
 	}
 }
 

@@ -11,6 +11,8 @@
 // The numbered sentences below are the specification. The conformance suite
 // proves them and cites them by number. Drivers that pass are interchangeable.
 //
+// The page docs/writing-a-driver.md of this module builds a driver step by step.
+//
 // # Tickets
 //
 // D1. A ticket is identified by its name and its ID. The core makes the ID. It
@@ -32,8 +34,9 @@
 //
 // D4. A ticket is granted exactly when [Grantable] says so of the live queue.
 // The decision is made by the store, or by a client on a view of the queue that
-// the store has ordered. It never depends on a client's clock. A waiter may
-// claim its own grant once it is grantable, within the time of D13.
+// the store has ordered. It never depends on the wall clock of a client, and never
+// compares the clocks of two machines. A waiter may claim its own grant once it is
+// grantable, within the time of D13.
 //
 // D5. Grants follow the queue. No request overtakes a live ticket that blocks
 // it, whether it waits (Request.Wait) or not.
@@ -67,7 +70,10 @@
 //
 // D10. A granted ticket is held under a lease of Request.TTL on the store's
 // clock: the clock of the server or, for an embedded store that the processes
-// of one machine share, the clock of that machine. The lease ends by itself. It
+// of one machine share, the clock of that machine. For a store that keeps no time
+// and has no sessions, other processes measure the lease: it is over when one of
+// them has seen no sign of life of the holder for longer than TTL, by its own
+// monotonic clock and with a margin for its rate. The lease ends by itself. It
 // does not end before TTL has passed since the store granted it (unless Grant.TTL
 // or Bounds.MaxTTL says less). The queue moves on within Bounds.Crash after the
 // last renewal at the latest, and needs no request of the holder for that. A

@@ -53,10 +53,10 @@ func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock 
 	return leader, e.termName(leader.Token, note), nil
 }
 
-// Observe returns the leaders, one after the other: the present one first, then
-// whenever another term begins or the leader proclaims another note. A ticket with
-// Token 0 says that nobody leads. A caller that takes its time misses what was
-// over meanwhile, never the last.
+// Observe returns the leaders, one after the other: the present one first, then whenever
+// another term begins or the leader proclaims another note. A ticket with Token 0 says
+// that nobody leads. A slow caller misses entries that have been replaced meanwhile, but
+// never the last one.
 //
 // An error says that the store is unavailable; once it answers again the
 // sequence goes on. Any other error, and the end of ctx, is the last entry.

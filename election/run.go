@@ -22,11 +22,10 @@ import (
 //   - returns nil after ErrResign;
 //   - returns any other error of lead.
 //
-// Run returns when ctx ends, with its error or that of lead. A store that is
-// unavailable does not end it; an error that waiting does not mend does, as
-// ErrClosed or a wrong password. Observers of the Locker
-// ([locker.WithObserver]) are notified of every failed campaign and of every
-// loss.
+// Run returns when ctx ends, with its error or that of lead. It goes on while the store
+// is unavailable. It returns errors that do not go away by themselves, such as ErrClosed
+// or a wrong password. Observers of the Locker ([locker.WithObserver]) are notified of
+// every failed campaign and of every loss.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term *Term) error) error {
 	if lead == nil {
 		return fmt.Errorf("election %q: %w: no function to lead", e.name, locker.ErrInvalidOption)

@@ -57,9 +57,9 @@ func (t *Term) Context(parent context.Context) context.Context {
 // Done is closed when the leadership is lost or the leader steps down.
 func (t *Term) Done() <-chan struct{} { return t.ctx.Done() }
 
-// Err returns nil while the candidate leads, then locker.ErrLost or
-// ErrSteppedDown, or locker.ErrReleased after the Locker was closed. It looks at
-// the clock: after a pause of the process it knows of the loss before Done does.
+// Err returns nil while the candidate leads, then locker.ErrLost or ErrSteppedDown, or
+// locker.ErrReleased after the Locker was closed. It reads the clock: after a pause of
+// the process it reports a loss before Done is closed.
 func (t *Term) Err() error {
 	err := t.lock.Err() // a loss ends t.ctx
 	if cause := context.Cause(t.ctx); cause != nil {

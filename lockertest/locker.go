@@ -12,9 +12,9 @@ import (
 // process cannot reach the store.
 const Liveness = 5 * time.Second
 
-// Locker is a locker.Client on a store in memory, with faults on demand. It
-// serves wherever a locker.Locker is asked for, and its Client where that
-// is. All methods may be called from many goroutines at once.
+// Locker is a locker.Client on a store in memory, with faults on demand. Use it as a
+// locker.Locker, or its Client as a *locker.Client. All methods may be called from many
+// goroutines at once.
 type Locker struct {
 	*locker.Client
 	d *faulty
@@ -34,8 +34,8 @@ func New(opts ...locker.ClientOption) *Locker {
 	return open(&store{d: memory.New()}, opts)
 }
 
-// Join returns a Locker of another process on the same store, with a way to
-// it, and faults, of its own.
+// Join returns a Locker of another process on the same store, with a connection and
+// faults of its own.
 func (l *Locker) Join(opts ...locker.ClientOption) *Locker { return open(l.s, opts) }
 
 func open(s *store, opts []locker.ClientOption) *Locker {
@@ -71,9 +71,9 @@ func (l *Locker) Lose(name string) {
 	}
 }
 
-// Answer sets what the store says to the next acquisitions of name by this
-// Locker, one error for each, whether they wait or not; nil lets one pass to the
-// store. It takes the place of an earlier Answer for name.
+// Answer sets how the store answers the next acquisitions of name by this Locker, one
+// error for each, whether they wait or not; nil lets one pass to the store. It takes the
+// place of an earlier Answer for name.
 //
 //   - locker.ErrNotAcquired: somebody else has the lock, and keeps it: an
 //     acquisition that waits is queued, and waits until its limit.

@@ -15,8 +15,8 @@ const Most = 1 << 16
 // Keys gives every key one of n lock names, by a hash: always the same for a key,
 // in every process.
 //
-// Who needs several keys takes them at once, with locker.AcquireAll and [Keys.All].
-// One after the other, in whatever order, two programs may wait for each other,
+// A program that needs several keys takes them at once, with locker.AcquireAll and
+// [Keys.All]. If it takes them one after the other, two programs may wait for each other,
 // and one with two keys of the same name waits for itself.
 type Keys struct{ set }
 

@@ -15,10 +15,10 @@ import (
 // nothing left, and what Do returns when no segment has.
 var ErrEmpty = errors.New("the segment is empty")
 
-// Segments are the locks of a resource that is cut in n parts: some tens at most,
-// since who finds none free has asked for each. Make one Segments for each
-// resource and process, and keep it: it knows which segment the process used
-// last. All methods may be called from many goroutines at once.
+// Segments are the locks of a resource that is divided into n parts: some tens at most,
+// since a caller that finds none free has tried each. Make one Segments for each resource
+// and process, and keep it: it knows which segment the process used last. All methods may
+// be called from many goroutines at once.
 type Segments struct {
 	set
 	l    locker.Locker
@@ -56,11 +56,10 @@ func (s *Segments) TryAcquire(ctx context.Context, opts ...locker.Option) (*Segm
 	return s.try(ctx, s.all(), opts)
 }
 
-// Acquire takes a segment that is free, as TryAcquire does. If none is, it queues
-// for one, another each time, and looks at the others now and then, from
-// every 20 ms to every second: so it waits no longer than that while a segment is
-// free that nobody is queued for. locker.WithWait bounds the time in the queue,
-// ctx the whole.
+// Acquire takes a segment that is free, as TryAcquire does. If none is, it queues for
+// one, another each time, and tries the others at intervals that grow from 20 ms to a
+// second: so while a segment is free for which nobody is queued, it waits no longer than
+// that. locker.WithWait bounds the time in the queue, ctx the whole.
 //
 // Under the context of a segment that is held, Acquire may re-enter that one.
 func (s *Segments) Acquire(ctx context.Context, opts ...locker.Option) (*Segment, error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// Elector is a gocron.Elector: the scheduler that holds the lock leads. There is no
-// goroutine to it: a scheduler that does not lead tries to at each run of a
-// job, so the first that is due after the end of a leader is the next. The
+// Elector is a gocron.Elector: the scheduler that holds the lock leads. It has no
+// goroutine: a scheduler that does not lead tries to become the leader at each run of a
+// job, so the first whose job is due after the end of a leader is the next leader. The
 // Locker renews the lock of the leader.
 //
 // Make one for each scheduler.
@@ -26,9 +26,9 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector for the lock name on l, which is acquired with
-// opts. A leader that dies is replaced when its lease has ended (locker.WithTTL).
-// A nil l is locker.ErrInvalidOption; so are bad opts, from each IsLeader.
+// NewElector returns an Elector for the lock name on l, which is acquired with opts. A
+// leader that dies is replaced when its lease has ended (locker.WithTTL). A nil l is
+// locker.ErrInvalidOption; so are invalid opts, from each IsLeader.
 func NewElector(l locker.Locker, name string, opts ...locker.Option) (*Elector, error) {
 	if l == nil {
 		return nil, errNil
@@ -36,7 +36,7 @@ func NewElector(l locker.Locker, name string, opts ...locker.Option) (*Elector, 
 	return &Elector{l: l, name: name, opts: with(opts, locker.WithoutReentry())}, nil
 }
 
-// IsLeader returns nil if this scheduler leads, or does from now on. A leader
+// IsLeader returns nil if this scheduler leads, or has just become the leader. A leader
 // that has lost its lock knows of that before another one is elected.
 func (e *Elector) IsLeader(ctx context.Context) error {
 	e.mu.Lock()

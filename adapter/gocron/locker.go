@@ -30,8 +30,8 @@ var _ gocron.Locker = (*Locker)(nil)
 // whole period is right for both: 50 s for a job of every minute. Jobs whose
 // periods differ much get a Locker each, with gocron.WithDistributedJobLocker.
 //
-// A nil l, and a minHold that is not greater than zero, are
-// locker.ErrInvalidOption; so are bad opts, from each Lock.
+// A nil l, and a minHold that is not greater than zero, are locker.ErrInvalidOption; so are
+// invalid opts, from each Lock.
 func NewLocker(l locker.Locker, minHold time.Duration, opts ...locker.Option) (*Locker, error) {
 	if l == nil {
 		return nil, errNil

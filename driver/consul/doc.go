@@ -8,87 +8,85 @@
 // token_file), dc, namespace, partition, min_ttl, wait, dial_timeout, keepalive,
 // pool_size (connections that are kept while idle), and for TLS tls (true; consuls://
 // means it), ca, cert and key (files in PEM), server_name and insecure_skip_verify.
-// Files are read when the URL is opened, which does not reach the server.
-// server_name is the name that the agent's certificate has to be for, where that
-// is not the host of the URL. wait is how long a blocking query waits on the
-// server, 45 s unless given: shorter than the 60 s after which many proxies close
-// an idle connection. What a URL leaves out is taken from Consul's own CONSUL_*
-// variables, as all its clients do. [New] takes a client that is there already.
+// Files are read when the URL is opened, which does not reach the server. server_name
+// is the name in the agent's certificate, if it is not the host of the URL. wait is
+// how long a blocking query waits on the server, 45 s unless given: shorter than the
+// 60 s after which many proxies close an idle connection. Settings that the URL does
+// not have are taken from Consul's own CONSUL_* variables, as in all its clients.
+// [New] takes an existing client.
 //
 // # How it works
 //
-// A ticket is a key of the KV store, <prefix>/~queue/<name>/<session>-<slot>,
-// locked by a session whose behaviour is "delete". Its number, and fencing token,
-// is its CreateIndex: the index of the Raft log entry that created it. A
-// transaction creates the ticket and returns the queue as it is at that same index,
-// so an uncontended Acquire is one request and a Release another. Callers of one
-// driver at the same time share them: while two are under way, what others
-// create and delete goes together into the next. Keys are used again: Consul keeps a
-// tombstone of every different key that is deleted for a quarter of an hour, and
-// goes through them whenever their prefix is read.
+// A ticket is a key of the KV store, <prefix>/~queue/<name>/<session>-<slot>, locked
+// by a session whose behaviour is "delete". Its number and fencing token is its
+// CreateIndex: the index of the Raft log entry that created it. A transaction creates
+// the ticket and returns the queue as of that same index, so an uncontended Acquire
+// is one request and a Release another. Concurrent callers of one driver share
+// requests: while two requests are under way, what other callers create and delete
+// goes together into the next one. Keys are used again, because Consul keeps a
+// tombstone of every deleted key for a quarter of an hour, and reads all of them
+// whenever their prefix is read.
 //
-// A TryAcquire reads the queue first and is refused by what it reads, without a
-// commit. Else it creates its ticket on condition that nobody who could block it
-// was queued since, and reads again if somebody was: it is never queued and then
-// refused. The condition is on guard keys, at most 512 whatever the number of
-// names, which end with the session that made them.
+// A TryAcquire reads the queue first. If that shows that it has to wait, it is
+// refused without a commit. Otherwise it creates its ticket on condition that no
+// ticket that could block it was queued since, and reads again if one was: it is
+// never queued and then refused. The condition is on guard keys, at most 512 whatever
+// the number of names, which end with the session that made them.
 //
 // One session for each TTL in use carries all tickets of a driver; those with a
-// MinHold have sessions of their own, which Close leaves to their TTL until the time
-// is over. All keys die with their sessions, but for <prefix>/~/protocol, which says
-// which version of all this is in use: the first Acquire of a driver reads it, and
-// writes it where there is none. Programs of two versions would not exclude each other:
-// the second is refused, with an error that says what to do.
+// MinHold have sessions of their own, which Close does not end before the minimum
+// hold is over. All keys are deleted with their sessions, except <prefix>/~/protocol,
+// which contains the version of the stored data: the first Acquire of a driver reads
+// it, and writes it if there is none. Programs of two versions would not exclude each
+// other: the second is refused, with an error that says what to do.
 //
 // All waiters of a process for one name share a blocking query on one ticket ahead of
 // the first of them. A release wakes the next waiter and nobody else. (A semaphore of
-// more than one permit watches its whole queue: there, anybody's leaving may be what
-// is waited for.) Between processes of the same Driver no query is needed. A process
+// more than one permit watches its whole queue, because any ticket that leaves may
+// free a permit.) Between tickets of the same Driver no query is needed. A process
 // that waits for more than 48 names watches the rest through one query of all
-// tickets, so 10,000 waiters need some 50 connections;
-// agents allow 200 for each client address unless limits.http_max_conns_per_client
-// says otherwise. That query reads all tickets at each change, with a pause between two
-// readings, so a hand-over takes about 3 ms more for each hundred tickets there are.
+// tickets, so 10,000 waiters need some 50 connections; agents allow 200 for each
+// client address unless limits.http_max_conns_per_client says otherwise. That query
+// reads all tickets at each change, with a pause between two readings, so a hand-off
+// takes about 3 ms longer for each hundred tickets that there are.
 //
-// # What is believed
+// # Which answers are trusted
 //
-// That a ticket is queued, and what is ahead of it, is believed from
-// transactions, which pass through Raft, and from reads in "consistent" mode. That
-// one ahead has gone is believed from blocking queries in "default" mode too, which
-// a deposed leader may answer, at an index at which that ticket had been created: what
-// has gone never comes back with the same index. That a session or a ticket of our own
-// is gone is asked again in consistent mode before it is said, since a leader that was
-// just started answers renewals before it has read its log.
+// Transactions, which pass through Raft, and reads in "consistent" mode say that a
+// ticket is queued, and what is ahead of it. Blocking queries in "default" mode,
+// which a deposed leader may answer, are trusted only when they say that a ticket
+// ahead has gone, at an index at which it had been created: what has gone never comes
+// back with the same index. If an answer says that a session or a ticket of this
+// driver is gone, the driver asks again in consistent mode before it reports a loss,
+// since a leader that has just started answers renewals before it has read its log.
 //
 // # Leases
 //
-// Consul ends a session between one and two times its TTL after the last renewal,
-// and gives no TTL under 10 s (session_ttl_min; see [WithMinTTL]) nor over 24 h,
-// which is refused with ErrUnsupported. So after a crash the queue moves on
-// 2 × max(TTL, 10 s) + 1 s after the last renewal at the latest, and as much
-// later as the servers are without a leader: a new one begins to count afresh.
-// A shorter lease, and a fixed one, is ended by the core at its time while the
-// process lives. Different TTLs mean different sessions: a program uses a few.
-// An extension beyond the session's TTL moves the ticket, with its number, to a
-// longer session.
+// Consul ends a session between one and two times its TTL after the last renewal, and
+// gives no TTL under 10 s (session_ttl_min; see [WithMinTTL]) nor over 24 h, which is
+// refused with ErrUnsupported. So after a crash the queue moves on 2 × max(TTL, 10 s)
+// + 1 s after the last renewal at the latest; time without a leader comes on top,
+// since a new leader begins every TTL anew. The core ends shorter and fixed leases in
+// time while the process lives. Different TTLs mean different sessions: a program
+// uses a few. An extension beyond the session's TTL moves the ticket, with its
+// number, to a longer session.
 //
-// Sessions have no health checks: only the TTL ends them, not the failure of
-// the agent that was asked. They have no lock-delay either. It would guard a key
-// against its next holder, and here no key has a next holder; what it is meant
-// for is the fencing token's to do.
+// Sessions have no health checks: only the TTL ends them, not the failure of the
+// agent. They have no lock-delay either, which protects a key from its next holder:
+// here every ticket is a key of its own, and fencing tokens protect the resource.
 //
 // # What loses a lock
 //
-// The session's end: by its TTL, by an operator (consul session destroy), or
-// because the node of the agent that created it left the cluster or was
-// deregistered. It is told at once. A Break by any locker: told at once. The
-// key's deletion by hand: seen at the next renewal, a third of the TTL later at
-// most; of a waiting ticket when its blocking query ends (parameter wait). In the first
-// fifth of a second of a ticket nothing is pushed; it is seen after that.
+// The session's end: by its TTL, by an operator (consul session destroy), or because
+// the node of the agent that created it left the cluster or was deregistered. The
+// holder is notified at once, and so it is of a Break by any locker. The deletion of
+// the key by hand is noticed at the next renewal, a third of the TTL later at most,
+// and that of a waiting ticket when its blocking query ends (parameter wait). A loss
+// in the first fifth of a second of a ticket is noticed after that time.
 //
 // A change of leader loses nothing; the loss of a majority of servers stops
-// everything until leases end by their holders' clocks. Restoring a snapshot
-// brings old sessions back: index, and so tokens, go on growing.
+// everything until leases end by their holders' clocks. Restoring a snapshot brings
+// old sessions back; the index, and so the tokens, go on growing.
 //
 // # Access
 //
@@ -102,12 +100,12 @@
 // whole queue cannot know who is first. Tokens are never printed.
 //
 // Errors of an agent that has no leader at the moment, or that limits rates, are
-// waited out within the caller's context, with growing delays, and are
-// driver.ErrUnavailable when it ends. A missing right is told at once.
+// retried within the caller's context, with growing pauses, and are
+// driver.ErrUnavailable when it ends. A missing right is reported at once.
 //
-// After an outage a release that was not answered is repeated on another
-// connection. That needs HTTP/1.1, which URLs use: with HTTP/2 all requests share
-// one connection, and when that is dead they fail until TCP gives it up.
+// After an outage a release that was not answered is repeated on another connection.
+// That needs HTTP/1.1, which drivers opened by URL use: with HTTP/2 all requests
+// share one connection, and if that is dead they fail until TCP gives it up.
 //
 // # Requests
 //

@@ -57,12 +57,12 @@ type options struct {
 	version    string // of the protocol
 }
 
-// WithPrefix sets what all keys begin with; "locker" unless set. Only lockers
-// may write below it.
+// WithPrefix sets the beginning of all keys; the default is "locker". No other program may write
+// below it.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithDatacenter sets the datacenter that keeps the locks; that of the client,
-// or else of its agent, unless set. Locks of two datacenters are different locks.
+// WithDatacenter sets the datacenter in which the locks are kept; the default is that of the
+// client, or of its agent. Locks of two datacenters are different locks.
 func WithDatacenter(dc string) Option { return func(o *options) { o.datacenter = dc } }
 
 // WithNamespace sets the namespace (Consul Enterprise). Consul's transactions do
@@ -72,8 +72,8 @@ func WithNamespace(ns string) Option { return func(o *options) { o.namespace = n
 // WithPartition sets the admin partition (Consul Enterprise), as WithNamespace.
 func WithPartition(p string) Option { return func(o *options) { o.partition = p } }
 
-// WithMinTTL tells the shortest TTL that the servers give a session, where
-// their session_ttl_min is not Consul's default of 10 s.
+// WithMinTTL sets the shortest TTL that the servers give a session, if their session_ttl_min is not
+// Consul's default of 10 s.
 func WithMinTTL(d time.Duration) Option { return func(o *options) { o.minTTL = d } }
 
 // WithQueryWait sets how long a blocking query waits on the server; 45 s unless
@@ -84,13 +84,11 @@ func WithQueryWait(d time.Duration) Option { return func(o *options) { o.queryWa
 // New makes a driver that uses client and never closes it. It does not reach
 // the server.
 //
-// The client should keep some idle connections per host
-// (http.Transport.MaxIdleConnsPerHost: 8 do, since concurrent callers share
-// requests; each costs two goroutines), and its http.Client should have
-// no Timeout: waiting is done by blocking queries. With TLS it should not use
-// HTTP/2 (http.Transport.ForceAttemptHTTP2), where all requests hang on one
-// connection when that has died. Without
-// compression (http.Transport.DisableCompression) contended locks are faster.
+// The client should keep some idle connections per host (http.Transport.MaxIdleConnsPerHost: 8 do,
+// since concurrent callers share requests; each costs two goroutines), and its http.Client should
+// have no Timeout: waiting is done by blocking queries. With TLS it should not use HTTP/2
+// (http.Transport.ForceAttemptHTTP2), where all requests depend on one connection, which may be
+// dead. Without compression (http.Transport.DisableCompression) contended locks are faster.
 func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("consul: New needs a client, got nil")
@@ -141,20 +139,10 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// call runs a request of a method that the engine does not have.
-func (d *Driver) call(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
-		if err := d.store.Agree(ctx, false); err != nil {
-			return err
-		}
-		return request(ctx)
-	})
-}
-
 // List implements driver.Lister.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
 	var names []string
-	err := d.call(ctx, func(ctx context.Context) error {
+	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		keys, _, err := d.store.client.KV().Keys(d.store.keys.queues(), "", d.store.exact(ctx))
 		for _, key := range keys {
 			if name, ok := d.store.keys.nameOf(key); ok {
@@ -170,7 +158,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 // Break implements driver.Breaker. The ticket's driver is notified by a key of its
 // session. A key that another program has locked in the queue is removed, too.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	return d.call(ctx, func(ctx context.Context) error {
+	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		for {
 			pairs, _, err := d.store.list(d.store.exact(ctx), d.store.keys.queue(name))
 			if err != nil {
@@ -196,11 +184,11 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	})
 }
 
-// Ping implements driver.Pinger. Both requests are refused after the rights have been
-// looked at, and write nothing: a session of a behaviour that there is not, and a
-// transaction that names a session that does not exist.
+// Ping implements driver.Pinger. Its two requests are invalid, so that the server refuses them
+// after it has checked the rights, and they write nothing: one asks for a session with an unknown
+// behaviour, the other is a transaction with a session that does not exist.
 func (d *Driver) Ping(ctx context.Context) error {
-	return d.call(ctx, func(ctx context.Context) error {
+	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		_, err := d.store.open(ctx, minTTL, "none")
 		if err == nil || !strings.Contains(err.Error(), "Invalid Behavior") {
 			return err
@@ -215,8 +203,8 @@ func (d *Driver) Ping(ctx context.Context) error {
 
 const noSession = "00000000-0000-0000-0000-000000000000"
 
-// ServerVersion implements driver.ServerVersioner: that of the agent. Where rules
-// apply it takes the right to read the agent.
+// ServerVersion implements driver.ServerVersioner: that of the agent. With ACLs it needs the right
+// to read the agent.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	var self struct {
 		Config struct{ Version string }

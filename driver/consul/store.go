@@ -113,7 +113,7 @@ func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, e
 }
 
 // errNotReady says that a server does not know yet what it has on its disk.
-var errNotReady = errors.New("the consul server is not ready: it does not know a session that it has")
+var errNotReady = errors.New("the consul server is not ready: it does not know an existing session yet")
 
 // End implements kvqueue.Store.
 func (s *store) End(ctx context.Context, session string) error {
@@ -180,7 +180,7 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 	}
 	own := pairs[0]
 	s.note(own.CreateIndex)
-	placed := kvqueue.Placed{Number: own.CreateIndex, Token: own.CreateIndex, Version: own.ModifyIndex}
+	placed := kvqueue.Placed{Number: own.CreateIndex, Version: own.ModifyIndex}
 	if p.Brief {
 		return placed, nil
 	}

@@ -107,7 +107,7 @@ func checkURL(u *driver.URL) error {
 	case strings.Trim(u.Path, "/") != "":
 		return fmt.Errorf("path %q: want none; the keys' prefix is the parameter prefix", u.Path)
 	case u.Password != "" && u.Param("token", "") != "":
-		return errors.New("two tokens: one as password and one as parameter")
+		return errors.New("two tokens, one as the password and one as the parameter token: want one of them")
 	case u.User != "":
 		return errors.New("a user is given: the token is the password, as in consul://:TOKEN@host, or the parameter token_file")
 	}

@@ -45,8 +45,8 @@ func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, con
 // them may be watched. The last but one is the best choice: when it has gone,
 // the queue is read again while the last still holds the lock, and when the last
 // has gone nothing needs to be read.
-func (s *store) Aim(blockers []kvqueue.Entry, anyOf bool, _ int) kvqueue.Entry {
-	if anyOf {
+func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
+	if some {
 		return kvqueue.Entry{}
 	}
 	return blockers[max(len(blockers)-2, 0)]

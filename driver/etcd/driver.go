@@ -39,7 +39,7 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// DefaultPrefix is what all keys begin with unless WithPrefix says otherwise.
+// DefaultPrefix is the beginning of all keys unless WithPrefix sets another.
 const DefaultPrefix = "locker"
 
 // An Option changes a Driver. A nil Option does nothing.
@@ -67,14 +67,13 @@ func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
 // that is there already has a logger of its own (clientv3.Config.Logger).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New makes a Driver on a client, which stays the caller's to close, after the
-// Driver. It does not reach the store.
+// New makes a Driver on a client, which the caller closes, after the Driver. It sends no request.
 //
-// Set the client's DialKeepAliveTime (10 s, say) and DialKeepAliveTimeout:
-// without them a connection that has silently gone dead is noticed late. Set gRPC's
-// MinConnectTimeout (grpc.WithConnectParams) to 2 s, say: without it, a connection
-// whose first packet was lost in an outage is waited for up to 20 s. A
-// client that confines its keys to a namespace (clientv3/namespace) will do.
+// Set the client's DialKeepAliveTime (10 s, say) and DialKeepAliveTimeout: without them a
+// connection that has silently gone dead is noticed late. Set gRPC's MinConnectTimeout
+// (grpc.WithConnectParams) to 2 s, say: without it, a connection whose first packet was lost in an
+// outage is waited for up to 20 s. A client that confines its keys to a namespace
+// (clientv3/namespace) works too.
 func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("etcd: New: the client is nil")
@@ -141,24 +140,13 @@ const usualShortest = 2
 // longest is the longest lease that etcd gives.
 const longest = clientv3.MaxLeaseTTL * time.Second
 
-// Bounds implements driver.Bounder. A lease that is over is found by the server
-// within half a second, and revoked through the log; the rest is allowed for
-// the requests and for lag. A change of leader while a holder is dead
-// starts its lease anew, which is not in the bounds: see the package comment.
+// Bounds implements driver.Bounder. The server finds an expired lease within half a second, and
+// revokes it through the log; the rest allows for requests and delays. A change of leader while a
+// holder is dead starts its lease anew, which is not in the bounds: see the package comment.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	shortest := d.store.shortest.Load()
 	end := time.Duration(max(seconds(ttl), shortest))*time.Second + 2*time.Second
 	return driver.Bounds{MinTTL: time.Duration(shortest) * time.Second, MaxTTL: longest, Crash: end, Liveness: end}
-}
-
-// ask runs a request once it is sure that the locks are kept as this driver does.
-func (d *Driver) ask(ctx context.Context, request func(context.Context) error) error {
-	return kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
-		if err := d.store.Agree(ctx, false); err != nil {
-			return err
-		}
-		return request(ctx)
-	})
 }
 
 // List implements driver.Lister. It reads the keys of all tickets, a page at a
@@ -167,7 +155,7 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 	const page = 10000
 	first := d.store.prefix + "/"
 	end := clientv3.GetPrefixRangeEnd(first)
-	err = d.ask(ctx, func(ctx context.Context) error {
+	err = kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		for {
 			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), first,
 				clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(page))
@@ -194,7 +182,7 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	return d.ask(ctx, func(ctx context.Context) error {
+	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		queue := d.store.queue(name)
 		resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 			clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
@@ -215,11 +203,11 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	})
 }
 
-// Ping implements driver.Pinger. It reads, and sends a transaction that never does
-// anything, but is refused to those who may not write the keys of tickets.
+// Ping implements driver.Pinger. It reads, and sends a transaction that changes nothing, and that
+// the server refuses to users who may not write the keys of tickets.
 func (d *Driver) Ping(ctx context.Context) error {
 	right := "read"
-	err := d.ask(ctx, func(ctx context.Context) error {
+	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		key := d.store.ping()
 		if _, err := d.store.client.Get(d.store.asking(ctx), key); err != nil {
 			return err

@@ -28,7 +28,7 @@ const (
 )
 
 var (
-	errWithdrawn = fmt.Errorf("%w: the ticket was released while it was asked for", driver.ErrLost)
+	errWithdrawn = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
 	// errNoAnswer says that one member has not answered; another one may.
 	errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answered")
 )

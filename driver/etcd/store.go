@@ -161,7 +161,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 	case !resp.Succeeded:
 		return kvqueue.Placed{}, kvqueue.Refused(errWithdrawn)
 	}
-	placed := kvqueue.Placed{Number: uint64(resp.Header.Revision), Token: uint64(resp.Header.Revision)}
+	placed := kvqueue.Placed{Number: uint64(resp.Header.Revision)}
 	placed.Granted = p.If != nil || !p.Brief && granted(p.Request, resp.Responses)
 	if len(ops) > 0 && !placed.Granted {
 		placed.Queue = s.snapshot(p, queue, resp)

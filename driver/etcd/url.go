@@ -23,9 +23,9 @@ func init() {
 	}
 }
 
-// Open makes a Driver with a client of its own from a URL, as locker.Open does,
-// and takes options besides, such as [WithLogger], which count for more than what
-// the URL says. With a user the store has to answer; without, it is not reached.
+// Open makes a Driver with a client of its own from a URL, as locker.Open does, and also
+// takes options, such as [WithLogger], which override the parameters of the URL. If the
+// URL has a user, the store has to answer; otherwise no request is sent.
 func Open(ctx context.Context, url string, opts ...Option) (*Driver, error) {
 	u, err := driver.ParseURL(url)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Aim implements kvqueue.Store.
-func (s *store) Aim(blockers []kvqueue.Entry, some bool, _ int) kvqueue.Entry {
+func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
 	if some || len(blockers) <= nearFront {
 		return kvqueue.Entry{}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memcached"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -87,7 +88,55 @@ func handOffs(b *testing.B, n int) {
 	clients.Wait()
 }
 
-// counting makes connections that count the requests.
+// BenchmarkJoin measures clients that queue for a held name at the same time, each as a process of its own: the time
+// until all are queued, and the requests for each.
+func BenchmarkJoin(b *testing.B) {
+	for _, n := range []int{16, 256} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			addr := testbed.SharedMemcached(b).Addr()
+			var requests atomic.Int64
+			ds := make([]*memcached.Driver, n+1)
+			for i := range ds {
+				var err error
+				if ds[i], err = memcached.New([]string{addr}, memcached.WithDialer(counting(&requests))); err != nil {
+					b.Fatal(err)
+				}
+				defer ds[i].Close()
+				if err := ds[i].Ping(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			requests.Store(0)
+			b.ResetTimer()
+			for i := range b.N {
+				join(b, ds, fmt.Sprint("join-", time.Now().UnixNano(), i))
+			}
+			b.ReportMetric(float64(requests.Load())/float64(b.N)/float64(n), "requests/client")
+		})
+	}
+}
+
+// join has the first process hold a name, and all others queue for it.
+func join(b *testing.B, ds []*memcached.Driver, name string) {
+	b.Helper()
+	r := driver.Request{Name: name, ID: "holder", TTL: time.Hour}
+	if _, err := ds[0].Acquire(b.Context(), r); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	var joined, ended sync.WaitGroup
+	for i, d := range ds[1:] {
+		joined.Add(1)
+		w := driver.Request{Name: name, ID: fmt.Sprint(i), TTL: time.Hour, Renewed: true, Wait: true, Joined: joined.Done}
+		ended.Go(func() { _, _ = d.Acquire(ctx, w) })
+	}
+	joined.Wait()
+	cancel()
+	ended.Wait()
+}
+
+// counting makes connections that count the requests. A write on condition is counted as the reading that is sent with
+// it.
 func counting(n *atomic.Int64) memcached.Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)

@@ -117,6 +117,9 @@ func (c *client) open() (*conn, error) {
 	if err != nil {
 		return nil, driver.Unavailable(err)
 	}
+	if l, ok := nc.(interface{ SetLinger(seconds int) error }); ok {
+		_ = l.SetLinger(0) // what was not answered is not sent again and again after Close
+	}
 	if c.o.tls != nil {
 		nc = tls.Client(nc, tlsurl.ForHost(c.o.tls, c.addr))
 	}

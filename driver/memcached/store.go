@@ -1,8 +1,10 @@
 package memcached
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/lockerproject/locker/driver/internal/casqueue"
@@ -10,6 +12,9 @@ import (
 
 // itemOverhead is more than what an item needs besides its key and value.
 const itemOverhead = 128
+
+// overwritten is the number of what another program has written over before its CAS was read. No item has it.
+const overwritten = math.MaxUint64
 
 var _ casqueue.Store = (*client)(nil)
 
@@ -48,17 +53,21 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 	if size := len(key) + len(value) + itemOverhead; size > n.settings.maxItem {
 		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d (memcached -I)", casqueue.ErrTooLarge, size, n.settings.maxItem)
 	}
-	replies, err := n.do(ctx, appendPut(nil, key, value, read.Number, keep), 1)
+	replies, err := n.do(ctx, appendPut(nil, key, value, read.Number, keep), 2)
 	if err != nil {
 		return casqueue.Version{}, err
 	}
-	switch a := replies[0]; a.code {
-	case "HD":
-		return casqueue.Version{Era: n.era, Number: a.cas}, nil
-	case "EX", "NF", "NS":
+	switch put := replies[0]; put.code {
+	case "STORED":
+		v := casqueue.Version{Era: n.era, Number: overwritten}
+		if now := replies[1]; bytes.Equal(now.value, value) {
+			v.Number = now.cas
+		}
+		return v, nil
+	case "EXISTS", "NOT_FOUND", "NOT_STORED":
 		return casqueue.Version{}, casqueue.ErrChanged
 	default:
-		return casqueue.Version{}, a.failed()
+		return casqueue.Version{}, put.failed()
 	}
 }
 

@@ -13,12 +13,16 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The driver speaks Memcached's meta commands (doc/protocol.txt, "Meta Commands"), whose answers each begin with
-// a line of a code and flags:
+// The driver speaks Memcached's text protocol (doc/protocol.txt), whose answers each begin with a line of a code and,
+// in meta commands, flags:
 //
-//	mg KEY v c               → VA SIZE cCAS, and the value; EN: there is none
-//	ms KEY SIZE c CCAS TKEEP → HD cCAS; EX: another CAS; NF: there is none
-//	ms KEY SIZE c ME TKEEP   → HD cCAS; NS: there is one
+//	mg KEY v c                  → VA SIZE cCAS, and the value; EN: there is none
+//	ms KEY SIZE MS TKEEP        → HD
+//	cas KEY 0 KEEP SIZE CAS     → STORED; EXISTS: another CAS; NOT_FOUND: there is none
+//	add KEY 0 KEEP SIZE         → STORED; NOT_STORED: there is one
+//
+// The meta command ms has conditions too, and answers with the new CAS. But a server without free memory answers it
+// by deleting the item, whatever the condition. A cas or add that fails leaves the item as it is.
 
 // maxKeep is the longest time that Memcached takes for a time and not for a date.
 const maxKeep = 30 * 24 * time.Hour
@@ -27,24 +31,25 @@ func appendGet(req []byte, key string) []byte {
 	return fmt.Appendf(req, "mg %s v c\r\n", key)
 }
 
-// appendPut appends a write: if the item still has that CAS or, for 0, if there is none.
+// appendPut appends a write, if the item still has that CAS or, for 0, if there is none; and a reading of it, for its
+// new CAS.
 func appendPut(req []byte, key string, value []byte, cas uint64, keep time.Duration) []byte {
-	condition := "ME"
-	if cas != 0 {
-		condition = "C" + strconv.FormatUint(cas, 10)
+	if cas == 0 {
+		req = fmt.Appendf(req, "add %s 0 %d %d\r\n", key, seconds(keep), len(value))
+	} else {
+		req = fmt.Appendf(req, "cas %s 0 %d %d %d\r\n", key, seconds(keep), len(value), cas)
 	}
-	return appendValue(req, key, value, condition, keep)
+	return appendGet(append(append(req, value...), "\r\n"...), key)
 }
 
 func appendSet(req []byte, key string, value []byte, keep time.Duration) []byte {
-	return appendValue(req, key, value, "MS", keep)
+	req = fmt.Appendf(req, "ms %s %d MS T%d\r\n", key, len(value), seconds(keep))
+	return append(append(req, value...), "\r\n"...)
 }
 
-func appendValue(req []byte, key string, value []byte, condition string, keep time.Duration) []byte {
-	// The server counts whole seconds, and may be one too fast.
-	seconds := int64((min(keep, maxKeep-2*time.Second)+time.Second-1)/time.Second) + 1
-	req = fmt.Appendf(req, "ms %s %d c %s T%d\r\n", key, len(value), condition, seconds)
-	return append(append(req, value...), "\r\n"...)
+// seconds is how long the server has to keep an item. It counts whole seconds, and may be one too fast.
+func seconds(keep time.Duration) int64 {
+	return int64((min(keep, maxKeep-2*time.Second)+time.Second-1)/time.Second) + 1
 }
 
 // reply is one answer.
@@ -82,7 +87,7 @@ func readReply(r *bufio.Reader) (reply, error) {
 			return a, errors.New("memcached: a value does not end where it should")
 		}
 		a.value, flags = a.value[:n], rest
-	case "EN", "HD", "EX", "NF", "NS":
+	case "EN", "HD", "STORED", "EXISTS", "NOT_FOUND", "NOT_STORED":
 	case "SERVER_ERROR":
 		a.value = []byte(line)
 		return a, nil

@@ -121,3 +121,30 @@ func TestAnchorFromBeforeAFailoverIsNotLeftIdle(t *testing.T) {
 		lost = token
 	}
 }
+
+// An anchor is not left idle on another server than the one that gave its ticket. That one may take over again,
+// without the tokens that the other has given since, and its process would take the anchor there.
+func TestAnchorIsNotLeftIdleOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	l, _, prefix := fresh(t, p.pool(t))
+	other, _ := join(t, p.pool(t), prefix)
+	cycle(t, l, "a")
+	k := take(t, l, "a")
+	p.switchOver(t)
+	must(t, take(t, other, "b").Release(t.Context())) // now both know the replica
+	must(t, take(t, l, "b").Release(t.Context()))
+	must(t, k.Release(t.Context()))
+	caughtUp(t, p.onReplica, p.onPrimary)
+	do(t, p.onPrimary, "STOP SLAVE")
+	lost := cycle(t, other, "a")
+	do(t, p.onReplica, "SET GLOBAL read_only = 1")
+	do(t, p.onPrimary, "SET GLOBAL read_only = 0")
+	p.serve(p.primary)
+	must(t, take(t, l, "c").Release(t.Context())) // now it knows the primary again
+	for range 3 {
+		if token := cycle(t, l, "a"); token <= lost {
+			t.Errorf("token %d after %d", token, lost)
+		}
+	}
+}

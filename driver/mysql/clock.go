@@ -28,17 +28,19 @@ type server struct {
 	raised uint64        // the start that tokens were last raised for
 }
 
-// server returns what is known of the server, and asks it if nothing is.
+// server returns what is known of the server, and asks it if nothing is. A server that this process comes back to from
+// another one may not know what that has given since, nor that it was there: tokens are raised again.
 func (d *Driver) server(ctx context.Context) (server, error) {
 	if s := d.known.Load(); s != nil {
 		return *s, nil
 	}
 	for try := 0; ; try++ {
 		s, err := d.readServer(ctx)
-		if err == nil && s.raised != s.start {
+		if before := d.before.Load(); err == nil && (s.raised != s.start || before != 0 && before != s.start) {
 			err = d.raiseTokens(ctx, s)
 		}
 		if err == nil {
+			d.before.Store(s.start)
 			d.known.Store(&s)
 		}
 		if code(err) != errNull || try == 2 { // else the server has changed in between

@@ -11,32 +11,31 @@
 //
 //   - prefix (of the tables, "locker"), liveness (4s), create (true; false: see Rights): as the options of the same names.
 //   - dial_timeout: how long a connection may take; 5s.
-//   - read_timeout, write_timeout: how long a connection may be silent within a request; no limit, since
-//     each request has one of its own.
+//   - read_timeout, write_timeout: how long a connection may be silent within a request; no limit by default, since
+//     each request has a time limit of its own.
 //   - pool_size: most connections of the pool; 16.
-//   - tls, ca, cert, key, server_name, insecure_skip_verify: tls=true speaks TLS and nothing else, and verifies
-//     that the server's certificate is one of the authorities in the file ca (the system's without it), for
-//     the host or for server_name; cert and key are the files of the client's own certificate. Also, as in a DSN,
-//     tls=skip-verify and tls=preferred, which verify nothing; the latter also works with a server that has no TLS.
+//   - tls, ca, cert, key, server_name, insecure_skip_verify: tls=true speaks only TLS, and verifies that the
+//     server's certificate is signed by an authority in the file ca (the system's without it), for the host or for
+//     server_name; cert and key are the files of the client's own certificate. Also, as in a DSN, tls=skip-verify
+//     and tls=preferred, which verify nothing; the latter also works with a server that has no TLS.
 //   - password_file: a file with the password, which is read when the URL is opened.
 //   - ttl: the default lease, which the core reads.
 //
-// Of the parameters of a DSN of go-sql-driver those that say how to reach the server are valid with their meaning there:
-// timeout, readTimeout and writeTimeout (for those above), allowCleartextPasswords, allowFallbackToPlaintext, allowNativePasswords,
-// allowOldPasswords, checkConnLiveness, compress, connectionAttributes, maxAllowedPacket. Those for the rows and the SQL of a
-// program (parseTime, loc, charset, collation, multiStatements, …) are refused: the driver needs none of them.
-// A DSN is for sql.Open, whose result New takes.
+// Those parameters of a go-sql-driver DSN that say how to reach the server are valid, with their meaning there:
+// timeout, readTimeout and writeTimeout (for those above), allowCleartextPasswords, allowFallbackToPlaintext,
+// allowNativePasswords, allowOldPasswords, checkConnLiveness, compress, connectionAttributes, maxAllowedPacket.
+// Those for the rows and the SQL of a program (parseTime, loc, charset, collation, multiStatements, …) are refused:
+// the driver needs none of them. A DSN is for sql.Open, whose result New takes.
 //
 // # How it works
 //
-// A ticket is a row of <prefix>_tickets, numbered by AUTO_INCREMENT, which these servers
-// keep through restarts and through the deletion of rows. The first ticket of a queue is its
-// anchor: the row whose primary key is the name. So one INSERT takes a free name, and finds
-// out that a name is not free. The anchor stays, without a ticket, as long as others may be
-// in the queue, and those are inserted under their IDs. The anchor of a name that a process
-// takes again and again stays for a while when the name is free, idle, and the process takes it by changing the
-// row: a token is the number of the row times 2^20, and the count of the tickets that it had. A unique index makes two exclusive
-// holders of one name impossible in the schema.
+// A ticket is a row of <prefix>_tickets, numbered by AUTO_INCREMENT, which these servers keep through restarts and
+// through the deletion of rows. The first ticket of a queue is its anchor: the row whose primary key is the name.
+// So one INSERT takes a free name, and finds out that a name is not free. The anchor stays, without a ticket, as
+// long as other tickets may be in the queue; these are inserted under their IDs. If a process takes a name again
+// and again, the anchor also stays for a while when the name is free. It is then idle, and the process takes the
+// name by changing that row. So a token is the number of the row times 2^20, plus the count of the tickets that the
+// row had. A unique index makes two exclusive holders of one name impossible in the schema.
 //
 // A client decides on a grant after it has read the head of the queue from the primary. That
 // is sound because what is ahead of a ticket only ever goes away: the tokens of a name become
@@ -44,30 +43,32 @@
 // until it is committed, and an expired ticket blocks the queue until somebody has deleted
 // it. All times are the database's. Names are compared byte by byte.
 //
-// A crash or a failover may lose the last commits. So that tokens grow all the same, the
-// first process that meets a server that was started, or took over, raises AUTO_INCREMENT to
-// that server's clock, in milliseconds; each statement that inserts a ticket says which start of which server it
-// is meant for (by server_id and UUID_SHORT), and does nothing on another. Tokens grow as far as
-// the clocks of the servers agree, and as long as fewer than 1,000 rows a second are inserted on average. Replication has to be by rows (binlog_format ROW or MIXED, the
-// servers' defaults): under STATEMENT it would break.
+// A crash or a failover may lose the last commits. So that tokens grow all the same, the first process that meets a
+// server which was started, or has taken over, raises AUTO_INCREMENT to that server's clock, in milliseconds. Each
+// statement that inserts a ticket names the server and its start for which it is meant (by server_id and
+// UUID_SHORT), and does nothing elsewhere. Tokens grow as long as the clocks of the servers agree and fewer than
+// 1,000 rows a second are inserted on average. A former primary that takes over again without having been
+// restarted, and without the commits of the primary in between, is noticed only by processes that have inserted
+// tickets on that one: restart it first. Replication has to be by rows (binlog_format ROW or MIXED, the servers'
+// defaults): under STATEMENT it would break.
 //
-// Each request is one statement and its own transaction, except the deletion of expired
-// tickets. They work in any isolation level, SQL mode and DSN but one with autocommit=0: in a
-// session where autocommit is off each statement fails, with an error that says so. The driver
-// sets nothing in the sessions of a *sql.DB that is yours (in its own, autocommit=1), prepares
-// nothing, and holds no connection while it waits. A pool of one connection is enough.
-// What a deadlock ends is sent again.
+// Each request is one statement and its own transaction, except the deletion of expired tickets. They work in any
+// isolation level, SQL mode and DSN but one with autocommit=0: in a session where autocommit is off each statement
+// fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB that is yours (in its
+// own, autocommit=1), prepares nothing, and holds no connection while it waits. A pool of one connection is enough.
+// A statement that a deadlock has ended is sent again.
 //
-// A request waits 200 ms for a connection of a pool that has reached its limit. Then the driver
-// raises the limit by one for the time of the request, so that work that holds all connections
-// does not keep its locks from being renewed.
+// If the pool has reached its limit, a request waits 200 ms for a connection. Then the driver raises the limit by
+// one for the time of the request, so that locks are renewed even while the work that they protect uses all
+// connections.
 //
 // A connection to a server that has become read only (errors 1290, 1792, 1836) is given up for a new one, which may
-// lead to the new primary: rejectReadOnly in the DSN is not needed. While there is none, that is ErrUnavailable.
+// lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
+// ErrUnavailable.
 //
 // The tables are created at first use. If they vanish later, by DROP or because a session was moved to another
-// database, a driver that has used them reports an error and does not create them again: it would grant what others hold.
-// A new driver creates them.
+// database, a driver that has used them reports an error and does not create them again, since it would grant what
+// others hold. A driver that is opened later creates them.
 //
 // A request to insert a ticket that was not answered may still arrive for 2 seconds: until then Release does not confirm
 // that the ticket is gone. A statement that has arrived may wait longer for a lock in the database, up to
@@ -76,22 +77,21 @@
 //
 // # Cost
 //
-// To acquire a free lock is one statement, and to release it another; each is one round
-// trip and one commit. A waiter needs two statements to be queued, one to be granted, and one
-// or two to release. To release a lock that a transaction was tied to by Guard takes about ten.
+// Acquiring a free lock is one statement, and releasing it another; each is one round trip and one commit. A waiter
+// needs two statements to be queued, one to be granted, and one or two to release. Releasing a lock whose Guard was
+// used takes about ten.
 //
-// The server cannot notify, so waiters poll: each process with one statement for
-// all its waiters in the queues that are due, which reads a few rows of each, whatever the
-// number of waiters. The next waiter polls after an eighth of the time since the queue last
-// moved, between 0.5 ms and 50 ms; those further behind after two thirds of the time that
-// the queue, at its speed, takes to reach them, 75 ms at most. So what a grant costs all
+// The server cannot notify, so waiters poll. Each process polls with one statement for all its waiters in the
+// queues that are due, which reads a few rows of each queue, whatever the number of waiters. The next waiter polls
+// after an eighth of the time since the queue last moved, between 0.5 ms and 50 ms; those further behind after two
+// thirds of the time that the queue, at its speed, takes to reach them, 75 ms at most. So what a grant costs all
 // processes together grows with the logarithm of their number, and the next waiter is granted within 100 ms of a
 // release, however long it has waited. At rest that is 20 statements a second for a process that waits, whatever
-// the number of its waiters on up to 100 names. A release in the same process is noticed at once.
-// Every quarter of the liveness another statement, the heartbeat, shows that the process lives.
+// the number of its waiters on up to 100 names. A release by the same process is noticed at once. Every quarter of
+// the liveness another statement, the heartbeat, shows that the process lives.
 //
-// To enqueue locks no table, not even AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
-// Renewals go 500 to a statement. The server notifies of nothing: the holder notices a break at its next renewal.
+// Enqueueing locks no table, not even for AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
+// Renewals go 500 to a statement. The holder notices a break at its next renewal.
 //
 // # What loses the lock
 //
@@ -101,9 +101,10 @@
 // one and the same primary: with several, as in Galera or Group Replication in its
 // multi-primary mode, rows are not locked across them.
 //
-// Also a step forward of the server's wall clock, by as much as it is stepped: SQL has no other clock. Holders learn of it
-// when they renew, after a third of the TTL; until then another may have been granted, with a higher token. A step back lengthens
-// leases, and so the time until a lock is free after a crash. Have the clock slewed, not stepped.
+// A step forward of the server's wall clock also ends leases early, by the length of the step: SQL has no other
+// clock. Holders learn of it when they renew, after a third of the TTL; until then another may have been granted,
+// with a higher token. A step back makes leases longer, and so the time until a lock is free after a crash. Let the
+// server slew its clock, not step it.
 //
 // # Bounds
 //
@@ -116,16 +117,16 @@
 //
 // # Rights
 //
-// The tables and the view are created at first use, which takes CREATE, and CREATE VIEW, without which there is no view. In production let a DBA create
-// them, with the SQL that Schema returns (locker schema mysql), tell the driver so by create=false (WithoutCreate), and give its
-// user what it needs to work:
+// The tables and the view are created at first use, which needs the right CREATE and, for the view, CREATE VIEW. In
+// production let a DBA create them, with the SQL that Schema returns (locker schema mysql), tell the driver so by
+// create=false (WithoutCreate), and give its user what it needs to work:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tickets TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
 //
-// Client.Ping succeeds when all these rights are there, and names one that is missing; so does the first request that needs it.
-// People who look at the queues need
+// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing. People who look at
+// the queues need
 //
 //	GRANT SELECT ON app.locker_queues TO 'ops'@'%';
 //	GRANT SELECT ON app.locker_tickets TO 'ops'@'%';
@@ -138,23 +139,25 @@
 //
 // # Versions
 //
-// The comment of the table locker_tickets says which version of the schema the tables are of, with a hash of its text, and the name of a
-// column contains both. A program of another version fails with its first request, or with the next
-// ticket that it would insert after the tables were changed, with an error that names both versions, also with
-// create=true: two versions never work on the same queues. To move on, end all programs, drop the tables, as
-// the error says, and create those of the new version; tokens go on growing. A program of the new version under another prefix
-// shares no locks with the old ones.
+// The comment of the table locker_tickets says which version of the schema the tables are of, with a hash of its
+// text, and the name of a column contains both. A program of another version fails with its first request, or with
+// the next ticket that it would insert after the tables were changed, with an error that names both versions, also
+// with create=true: two versions never work on the same queues. To upgrade, end all programs, drop the tables, as
+// the error says, and create those of the new version; tokens go on growing. A program of the new version under
+// another prefix shares no locks with the old ones.
 //
 // # In production
 //
 //   - create=false, with the rights above.
-//   - pool_size: a connection is used for the time of one request; none is used to wait or to hold, and renewals are sent in batches.
-//     So it bounds how many acquisitions and releases are under way at once, and not how many locks there are. While
-//     the pool is exhausted the driver opens one connection beside it: count pool_size + 1 for each process, within
-//     max_connections. A wait_timeout below a minute costs reconnections, and nothing else.
+//   - pool_size: a connection is used for the time of one request; waiters and holders use none, and renewals are
+//     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many
+//     locks there are. While the pool is exhausted the driver opens one connection beside it: count pool_size + 1
+//     for each process, within max_connections. A wait_timeout below a minute costs reconnections, and nothing
+//     else.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
-//     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row that a transaction
-//     of yours has locked: let it be longer than innodb_lock_wait_timeout, which 5 s suit better than the default of 50.
+//     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row
+//     that a transaction of yours has locked: choose it longer than innodb_lock_wait_timeout, for which 5 s is
+//     better than the default of 50 s.
 //   - Poolers and proxies (ProxySQL, MaxScale, RDS Proxy): all requests have to go to the primary, reads included. No session state is
 //     used but autocommit.
 //   - Durability: innodb_flush_log_at_trx_commit=1 and sync_binlog=1, or a crash may grant again what was granted last.

@@ -34,8 +34,8 @@ type options struct {
 	logger   *slog.Logger
 }
 
-// WithPrefix sets what the names of the tables begin with, "locker" unless it is
-// set: 1 to 40 letters, digits, _, $ or -.
+// WithPrefix sets the beginning of the names of the tables: 1 to 40 letters, digits, _, $ or -; the
+// default is "locker".
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
 // WithLiveness sets how long a waiter may be silent before its ticket expires; 4 s
@@ -74,6 +74,7 @@ type Driver struct {
 	extra     chan struct{} // held while there is a connection beyond the pool's limit
 	idleStale atomic.Bool   // idle connections may have ended
 	known     atomic.Pointer[server]
+	before    atomic.Uint64 // the start of the server that was known last
 	poller    poller
 	anchors   anchors
 	txQueues  txQueues
@@ -134,8 +135,8 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 // create them.
 func (d *Driver) Schema() string { return d.w.schema() }
 
-// String names the store: its address where the driver opened it, and the
-// prefix where it is not the usual one.
+// String names the store: its address if the driver was opened by URL, and the prefix if it is not
+// the default.
 func (d *Driver) String() string {
 	s := "mysql"
 	if d.opts.address != "" {

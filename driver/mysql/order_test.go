@@ -104,6 +104,21 @@ func TestSchemaForbidsTwoHolders(t *testing.T) {
 	})
 }
 
+// queued waits until a queue has so many tickets.
+func queued(t *testing.T, l *locker.Client, name string, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		queue, err := l.Inspect(t.Context(), name)
+		must(t, err)
+		if len(queue.Tickets) == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the queue of %s is %+v, want %d tickets", name, queue.Tickets, n)
+		}
+	}
+}
+
 // Two tickets of a name must not get their tokens in one order and become visible in the
 // other: while the insertion of one is not committed, no other is inserted.
 func TestTokensBecomeVisibleInOrder(t *testing.T) {
@@ -124,7 +139,7 @@ func TestTokensBecomeVisibleInOrder(t *testing.T) {
 			if name == "held" { // somebody here waits, so that others are queued at once
 				want = 2
 				group.Go(func() { wait(new(atomic.Bool)) })
-				time.Sleep(300 * time.Millisecond)
+				queued(t, l, name, want)
 			}
 			tx, err := db.BeginTx(t.Context(), nil)
 			must(t, err)

@@ -28,9 +28,9 @@ func (e edition) String() string { return e.version + " (" + e.hash + ")" }
 
 const commentBegin = "locker: tickets, schema "
 
-// Schema returns the SQL that creates the tables and the view for drivers with the same
-// prefix, for those who do not let the driver create them. It has no transaction control
-// (these servers have none for that), and may be run again. A driver has it, too.
+// Schema returns the SQL that creates the tables and the view for drivers with the same prefix. It
+// is for those who do not let the driver create them. It has no transaction control, since these
+// servers commit each such statement, and may be run again. See also [Driver.Schema].
 func Schema(opts ...Option) (string, error) {
 	o, err := newOptions(opts)
 	if err != nil {

@@ -80,9 +80,16 @@ func TestReleaseDuringAnInsertion(t *testing.T) {
 		must(t, err)
 		lockRow(t, tx, fmt.Sprintf("SELECT %s FROM %s_slots WHERE %[1]s = %[3]d FOR UPDATE", mysql.SlotColumn, prefix, mysql.SlotOf("a")))
 		r := driver.Request{Name: "a", ID: "gone-1", TTL: time.Minute, Wait: true}
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		if _, err := d.Acquire(ctx, r); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNoTicket) {
+		answer := make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(ctx, r)
+			answer <- err
+		}()
+		blocked(t, db)
+		cancel()
+		if err := <-answer; !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrNoTicket) {
 			t.Errorf("acquired while the slot is locked: %v", err)
 		}
 		var group sync.WaitGroup

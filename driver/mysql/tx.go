@@ -150,8 +150,8 @@ func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) 
 // and whoever wants the lock wait for the end of tx, too, and if the lock is not held
 // any more, even others' locks may until tx is rolled back.
 //
-// A *locker.Lock is such a lock. Package fence/sqlfence begins, guards and commits such
-// a transaction in one call, and says fence.ErrStale.
+// A *locker.Lock is such a lock. Package fence/sqlfence begins, guards and commits such a
+// transaction in one call, and returns fence.ErrStale.
 func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 	Name() string
 	Token() uint64

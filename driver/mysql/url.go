@@ -21,9 +21,9 @@ func init() {
 	driver.Register("mysql", func(_ context.Context, u *driver.URL) (driver.Driver, error) { return openURL(u, nil) })
 }
 
-// Open makes a Driver with a pool of its own from a URL, as locker.Open does, and takes
-// options besides, such as [WithLogger], which count for more than what the URL says.
-// It does not reach the database.
+// Open makes a Driver with a pool of its own from a URL, as locker.Open does, and also
+// takes options, such as [WithLogger], which override the parameters of the URL. It does
+// not reach the database.
 func Open(_ context.Context, url string, opts ...Option) (*Driver, error) {
 	u, err := driver.ParseURL(url)
 	if err != nil {

@@ -23,8 +23,8 @@
 // sslrootcert, sslsni, target_session_attrs; and pgx's own: default_query_exec_mode, pool_max_conns, pool_min_conns,
 // pool_min_idle_conns, pool_max_conn_lifetime, pool_max_conn_lifetime_jitter, pool_max_conn_idle_time,
 // pool_health_check_period. Two with the same meaning (dial_timeout and connect_timeout, pool_size and pool_max_conns,
-// tls and sslmode and its companions) are refused together. What is not given is read from libpq's environment
-// variables (PGPASSWORD, PGSSLMODE, …).
+// tls and sslmode and its companions) are refused together. Settings that the URL does not have are taken from libpq's
+// environment variables (PGPASSWORD, PGSSLMODE, …).
 //
 // # How it works
 //
@@ -33,10 +33,10 @@
 // has slot 0, which a check enforces, and the primary key is (name, slot): two exclusive holders of one name are
 // impossible in the schema. Names are bytea, compared byte by byte. All times are clock_timestamp() of the database.
 //
-// An acquisition is one statement, a call of a function, in a transaction of its own. So is a release, which also grants
-// the next ticket and sends one NOTIFY to its process; it does not wait for those who are just queueing. A request
-// for a ticket contains the time, on the database's clock, after which its sender has given up (10 s, or the end of its
-// context): if it arrives later it takes no ticket.
+// An acquisition is one statement, a call of a function, in a transaction of its own. So is a release, which also
+// grants the next ticket and sends one NOTIFY to its process; it does not wait for requests that are being queued. A
+// request for a ticket contains the time, on the database's clock, after which its sender has given up (10 s, or the
+// end of its context): if it arrives later it takes no ticket.
 //
 // Waiters hold no connection. A process that waits has one row in locker_processes, which it renews every quarter of
 // the liveness interval (WithLiveness), whether it waits for one lock or for ten thousand. Once in that time, or when the
@@ -44,13 +44,13 @@
 // second with the default, whether locks are passed on or not. A process that has asked for a ticket also removes
 // what crashed processes have left, every 45 s until the driver is closed.
 //
-// While it holds or waits for something, the driver listens (LISTEN) on a connection of its own, outside the pool. Where it
-// cannot, because all connections are in use or a pooler (PgBouncer, in any mode) is on the way, it polls: one statement
-// every 2 to 250 ms for all that the process waits for, so that a hand-off may take that long. It
-// recognizes a pooler by the process ID of the session, which a pooler replaces, and leaves no LISTEN on the sessions of
-// a pooler. Requests depend on no state of a session, and use no prepared statements once one was lost. When the
-// pool has been exhausted for 200 ms, or a quarter of the time that a request has, requests use one spare connection,
-// so that a pool of one, used by the work that a lock protects, does not stop the renewals of that lock.
+// While it holds or waits for something, the driver listens (LISTEN) on a connection of its own, outside the pool. If
+// it cannot, because all connections are in use or there is a pooler in between (PgBouncer, in any mode), it polls: one
+// statement every 2 to 250 ms for all that the process waits for, so that a hand-off may take that long. It recognizes
+// a pooler by the process ID of the session, which a pooler replaces, and leaves no LISTEN on the sessions of a pooler.
+// Requests depend on no state of a session, and use no prepared statements once one was lost. When the pool has been
+// exhausted for 200 ms, or a quarter of the time that a request has, requests use one spare connection, so that a pool
+// of one, used by the work that a lock protects, does not stop the renewals of that lock.
 //
 // NOTIFY takes a lock of the whole cluster while its transaction commits: in PostgreSQL all transactions that notify,
 // in all databases of a server, commit one after the other. Here that is each release of a lock for which another
@@ -145,10 +145,10 @@
 // # In production
 //
 //   - create=false, with a schema of its own and the rights above.
-//   - pool_size: a connection is used for the time of one statement, by no one who waits or holds, and renewals are sent in
-//     batches. So it bounds how many acquisitions and releases are under way at once, and not how many locks there are: 4 is
-//     a good start. In addition a process has one connection that listens, and one spare connection if the pool is
-//     exhausted: pool_size + 2 for each process, within max_connections.
+//   - pool_size: a connection is used for the time of one statement; waiters and holders use none, and renewals are
+//     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many locks
+//     there are: 4 is a good start. In addition a process has one connection that listens, and one spare connection if
+//     the pool is exhausted: pool_size + 2 for each process, within max_connections.
 //   - A pooler: behind PgBouncer, in any mode, grants are polled for, which takes up to 250 ms: say listen=false, and give the
 //     driver the database's own address if that is too long. PgBouncer refuses the parameters options and search_path
 //     unless it is configured to ignore them.
@@ -159,6 +159,8 @@
 //     the new one. Locks are as safe as the commits: set synchronous_commit and synchronous_standby_names, or a
 //     failover may grant again what was granted last (see above).
 //   - TLS: tls=true with ca; sslmode's default, prefer, verifies nothing.
-//   - A role for the locks alone, without the rights of the application, keeps a leak of one from being one of the other.
-//   - idle_in_transaction_session_timeout for all others: a transaction that stays open for hours slows these tables down.
+//   - Use a role for the locks alone, without the rights of the application: then a password that leaks exposes only
+//     one of them.
+//   - Set idle_in_transaction_session_timeout for all other roles: a transaction that stays open for hours slows these
+//     tables down.
 package postgres

@@ -74,8 +74,8 @@ type options struct {
 	logger         *slog.Logger
 }
 
-// WithPrefix sets what the names of the tables, functions and channels begin with; "locker" unless it is given. At
-// most 40 bytes.
+// WithPrefix sets the beginning of the names of the tables, functions and channels; the default is
+// "locker". At most 40 bytes.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
 // WithSchema sets the database schema that contains them; "public" unless it is given.
@@ -161,7 +161,8 @@ func (d *Driver) String() string {
 // slack is for timers, a poll and a commit.
 const slack = 500 * time.Millisecond
 
-// Bounds implements driver.Bounder. Waiters expire after their last heartbeat, and somebody looks.
+// Bounds implements driver.Bounder. Waiters expire some time after their last heartbeat, and the
+// next look at the queue removes them.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
 		MinTTL: sqlqueue.MinTTL, Crash: ttl + slack,

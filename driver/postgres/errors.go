@@ -108,15 +108,16 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 const interruptions = 3
 
 // repeat calls f until it succeeds or fails for good, and explains its error. A request that may be sent twice
-// is sent again after its connection broke.
+// is sent again after its connection broke. When ctx ends, the error tells what the last call but that one met, too.
 func repeat[T any](ctx context.Context, d *Driver, twice bool, f func() (T, error)) (answer T, err error) {
 	backoff, broken := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0
 	for {
+		before := err
 		if answer, err = f(); err == nil {
 			return answer, nil
 		}
 		if end := ended(ctx); end != nil {
-			return answer, d.explain(ctx, errors.Join(end, err))
+			return answer, d.explain(ctx, errors.Join(end, err, before))
 		}
 		again := undone(err)
 		if !again && twice && interrupted(err) {

@@ -12,6 +12,12 @@ import (
 // Sweep sweeps once.
 func (d *Driver) Sweep(ctx context.Context) (busy int64, err error) { return d.sweep(ctx) }
 
+// Repeat calls f as every request is called that may be sent twice.
+func (d *Driver) Repeat(ctx context.Context, f func() error) error {
+	_, err := repeat(ctx, d, true, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
 // SweepEvery changes the interval of a driver that was not used yet.
 func (d *Driver) SweepEvery(every time.Duration) { d.opts.sweepEvery = every }
 

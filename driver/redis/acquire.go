@@ -12,9 +12,9 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// Acquire implements driver.Driver, in one request. Who has waited and is granted
-// has a provisional lease that is confirmed by a request more: by the core, or here when
-// the wait was long.
+// Acquire implements driver.Driver, in one request. A waiter that is granted has a
+// provisional lease, which one more request confirms: the core sends it, or this method
+// if the wait was long.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if d.life.Closed() {
 		return driver.Grant{}, driver.ErrClosed

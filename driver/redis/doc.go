@@ -9,28 +9,27 @@
 //
 // # What the store holds
 //
-// The exclusive holder of a name is the plain string key prefix:{name} (see
-// [Driver.Key]), set as by SET key value NX PX ms. Programs that lock with SET
-// NX PX on that key, bsm/redislock and go-redsync among them, are kept out by
-// our holders, exclusive or shared, and we by theirs. On another key they are
-// not: a mutex of redsync with the same name as a lock of ours has the name itself for
-// a key, and both hold. [WithKeyForm] (key_form=* in the URL) keeps that key. So is what another library
-// keeps there in another type, such as the hash of a lock of Redisson: a try is refused and a wait lasts
-// until it is gone, but Redisson meets an error where we hold, so that the two cannot
-// share a name. Nobody tells of their
-// releases: the process of the first waiter looks every 5 to 200 ms. They are
-// not in the queue; while one of ours waits, a release hands the key over
-// without a gap for them. Inspect shows such a holder with the owner [Foreign] and the
-// token 0, and Break with the token 0 removes it.
+// The exclusive holder of a name is the plain string key prefix:{name} (see [Driver.Key]), set as
+// by SET key value NX PX ms. Programs that lock with SET NX PX on that key, such as those that use
+// bsm/redislock and go-redsync, and holders of this driver, exclusive or shared, exclude each
+// other. On different keys they do not: a mutex of redsync uses the name itself as its key, so a
+// lock of this driver with the same name does not exclude it, unless [WithKeyForm] (key_form=* in
+// the URL) names that key. A key of another type, such as the hash of a Redisson lock, excludes
+// this driver too: a try is refused, and a wait lasts until the key is gone. But Redisson fails
+// with an error where this driver holds, so the two cannot share a name. Other libraries notify
+// nobody of their releases: the process of the first waiter polls, every 5 to 200 ms. They are not
+// in the queue; while a ticket of this driver waits, a release hands the key over without a gap for
+// them. Inspect shows such a holder with the owner [Foreign] and the token 0, and Break with the
+// token 0 removes it.
 //
-// Who waits, or holds with others, is kept in a few keys beside it, in the same
-// hash slot. They go with the last of these, or by themselves after all
-// processes that knew of them have died: some seconds after it those of waiters, and
-// those of shared holders half a minute after their leases at the latest. What stays is prefix:fence, the last
-// token: one key, and on a Cluster one for each hash slot in use; and prefix:protocol,
-// the version of all this, which the first Acquire of each driver reads, and writes
-// where there is none. Programs of two versions, or with two forms of keys, would not
-// exclude each other: the second is refused, with an error that says what to do.
+// Waiters and shared holders are kept in a few keys beside it, in the same hash slot. These are
+// deleted with the last waiter and shared holder. If all processes that knew of them have died,
+// they expire: those of waiters after some seconds, and those of shared holders half a minute after
+// their leases at the latest. Two keys stay: prefix:fence, the last token (on a Cluster one for
+// each hash slot in use), and prefix:protocol, the version of the stored data. The first Acquire of
+// each driver reads the version, and writes it if there is none. Programs of two versions, or with
+// two forms of keys, would not exclude each other: the second is refused, with an error that says
+// what to do.
 //
 // # What is guaranteed
 //
@@ -39,13 +38,13 @@
 // release, expiry, restart and loss of all data, as long as the server's clock,
 // or after a failover the new primary's, is not behind the last token that was lost.
 //
-// Only the server's clock decides when a lease ends. The queue moves in
-// scripts: a release grants whoever is next and notifies that process alone, on
-// its own channel. A waiter that is granted has a provisional lease, for as long as its
-// process would have been taken for alive anyway, until it confirms that it
-// lives: at once when it has waited for more than half of that, else when it
-// holds for longer than a third. So dead waiters, however many, delay the queue by 3 s in all, and by
-// half a second on a single server when their connections are closed.
+// Only the server's clock decides when a lease ends. The queue is changed by scripts: a release
+// grants the next ticket and notifies its process alone, on a channel of that process. A waiter
+// that is granted gets a provisional lease, which lasts as long as its process would have counted
+// as alive. It confirms the grant, which begins the whole lease, at once if it has waited for more
+// than half of that time, and otherwise when it has held the lock for a third of it. So dead
+// waiters, however many, delay the queue by 3 s in all, and by half a second on a single server
+// when their connections are closed.
 //
 // # What loses a lock
 //
@@ -58,31 +57,28 @@
 //     with appendfsync everysec a power cut within a second of the grant.
 //   - Eviction: use a maxmemory-policy that spares locks (noeviction), or a
 //     server of their own.
-//   - DEL by an operator. The queue moves on within a second; the holder
-//     finds out at its next renewal. Client.Break tells it at once.
+//   - DEL by an operator. The queue moves on within a second; the holder learns of it at its next
+//     renewal. Client.Break notifies it at once.
 //   - In a Cluster whose hash slot is being moved to another master for longer than
 //     the rest of a shared lease: see below.
 //
 // # Resharding a Cluster
 //
-// While a hash slot is being moved, and its keys are on two masters, Redis refuses
-// requests that need several of them (TRYAGAIN). All scripts name all keys of a queue, so that none
-// runs on a part of it: acquiring, releasing and inspecting a name of that slot wait
-// until it has moved, and are asked again every 5 to 100 ms until then or their
-// context ends. Exclusive leases, which are one key, are renewed meanwhile; shared
-// ones when the keys of the shared holders are on one side. Waiters of a slot that takes
-// longer than three seconds to move may have to queue again.
+// While a hash slot is being moved, and its keys are on two masters, Redis refuses requests that
+// need several of them (TRYAGAIN). Each script names all keys of its queue and so never runs on a
+// part of it: acquiring, releasing and inspecting a name of that slot wait until it has moved, and
+// are repeated every 5 to 100 ms until then or until their context ends. Exclusive leases, which
+// are one key, are renewed meanwhile; shared ones when the keys of the shared holders are on one
+// side. Waiters of a slot that takes longer than three seconds to move may have to queue again.
 //
 // # Numbers
 //
-// Acquire and release are one request each, token included. A contended grant
-// takes two however many wait, to queue and to release, and a third, to confirm,
-// when the wait or the hold is long. Requests of concurrent
-// callers share round trips. Renewals go out together, 100 leases to a request
-// (on a Cluster one, in pipelines). A process that waits sends one heartbeat a
-// second for each name it waits for, more often for TTLs below a second, and
-// holds one connection for its subscription, which a process that only acquires what is
-// free opens too, so that it can be told of a break.
+// Acquire and release are one request each, token included. A contended grant takes two however
+// many wait, to queue and to release, and a third, to confirm, when the wait or the hold is long.
+// Requests of concurrent callers share round trips. Renewals go out together, 100 leases to a
+// request (on a Cluster one, in pipelines). A process that waits sends one heartbeat a second for
+// each name it waits for, more often for TTLs below a second, and holds one connection for its
+// subscription. A process that never waits has one too, so that it can be notified of a break.
 //
 // The shortest TTL is a millisecond. After a crash the next waiter is granted
 // within what is left of the TTL (at least a second) and 0.2 s.

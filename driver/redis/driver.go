@@ -55,7 +55,7 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// DefaultPrefix begins all keys and channels unless WithPrefix says otherwise.
+// DefaultPrefix is the beginning of all keys and channels unless WithPrefix sets another.
 const DefaultPrefix = "locker"
 
 // An Option changes a Driver. A nil Option does nothing.
@@ -67,18 +67,18 @@ type options struct {
 	replicaTimeout  time.Duration
 }
 
-// WithPrefix sets what the names of all keys and channels begin with: 1 to 128
-// bytes without braces, blanks and control characters. Drivers with different
-// prefixes do not see each other's locks.
+// WithPrefix sets the beginning of all keys and channels: 1 to 128 bytes without braces,
+// blanks and control characters. Drivers with different prefixes do not see each other's
+// locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithKeyForm sets what the keys of exclusive holders look like: form with the name in
-// the place of its one *. So "*" is the name itself, as locks of other libraries
-// usually have it, and "lock:*" the name with something before. Unless it is set the
-// key is prefix:{name}. With it, programs that lock with SET NX PX on keys of their
-// own are kept out, and keep us out, while both run; what else the driver keeps
-// stands beside that key and, for all names together, under the prefix. All programs
-// that use the same prefix have to use the same form.
+// WithKeyForm sets the form of the keys of exclusive holders, in which one * stands for
+// the name. So "*" is the name itself, which locks of other libraries usually have as
+// their key, and "lock:*" the name after a prefix. The default is prefix:{name}. With the
+// same keys, this driver and programs of other libraries that lock with SET NX PX exclude
+// each other while both run. The other data of a lock is in keys beside that key and, for
+// all names together, under the prefix. All programs that use the same prefix must use
+// the same form.
 //
 // No other data may be under such keys. In a Cluster the form needs a hash tag, as in
 // "{*}" or "lock:{*}". A name whose key would be one of the driver's own, such as
@@ -95,9 +95,9 @@ func WithReplicas(n int, timeout time.Duration) Option {
 }
 
 // New makes a Driver over a client: of one server, also through Sentinel, or of a
-// Cluster. A Ring is refused: it moves names to other servers when one is down,
-// and with them goes the knowledge of who holds them. The client stays the
-// caller's to close, after the Driver. New does not reach the server.
+// Cluster. A Ring is refused: when a server is down it moves names to other servers,
+// which do not know who holds them. The caller closes the client, after the Driver. New
+// sends no request.
 func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	if isNil(client) {
 		return nil, errors.New("redis: New: the client is nil")
@@ -182,7 +182,7 @@ func (d *Driver) String() string { return d.name }
 // programs that lock with SET NX PX themselves.
 func (d *Driver) Key(name string) string { return d.keys.Main(name) }
 
-// NotifyLoss implements driver.LossNotifier: Break tells at once.
+// NotifyLoss implements driver.LossNotifier. It notifies of a Break at once.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
 // closeBound is how long Close waits for requests that are under way, which

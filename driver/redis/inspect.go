@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// Foreign is the owner that Inspect shows for a holder that is not of this
-// library: another client, which sets the key itself. It has no token.
+// Foreign is the owner that Inspect shows for a holder of another library, which sets the
+// key itself. It has no token.
 const Foreign = redisqueue.Foreign
 
 // Inspect implements driver.Driver.
@@ -80,8 +80,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// Break implements driver.Breaker. What another library has put there has the
-// token 0.
+// Break implements driver.Breaker. The lock of another library has the token 0.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err

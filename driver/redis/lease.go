@@ -79,9 +79,8 @@ func renewed(c *redisqueue.Call, n int, v any, err error) []error {
 	return errs
 }
 
-// Bounds implements driver.Bounder. Redis counts in milliseconds. The first
-// waiter's process looks when the holder's lease ends, as it knows it from its
-// last heartbeat.
+// Bounds implements driver.Bounder. Redis counts in milliseconds. The first waiter's
+// process checks when the holder's lease ends, which it knows from its last heartbeat.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
 		MinTTL:   time.Millisecond,

@@ -91,6 +91,25 @@ func TestOtherKeyForm(t *testing.T) {
 	}
 }
 
+// TestNothingOfWaitersStays: when the only waiter gives up while another holds, nothing
+// of the queue stays but the holder, not even for seconds.
+func TestNothingOfWaitersStays(t *testing.T) {
+	srv := testbed.Redis(t)
+	c := dial(t, srv.Addr())
+	l := process(t, srv.URL())
+	for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
+		k := take(t, l, "a")
+		_, err := l.Acquire(t.Context(), "a", append(opts, locker.WithWait(50*time.Millisecond))...)
+		if !errors.Is(err, locker.ErrNotAcquired) {
+			t.Fatalf("while another holds: %v", err)
+		}
+		if keys := c.Keys(t.Context(), "locker:{a}*").Val(); len(keys) != 1 {
+			t.Errorf("%q while one holds and nobody waits", keys)
+		}
+		release(t, k)
+	}
+}
+
 // TestKeyForm: a driver with keys of another form does all that one with the usual
 // does, and leaves nothing that the other does not.
 func TestKeyForm(t *testing.T) {

@@ -59,9 +59,8 @@ func newClient(o *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClient(s)
 }
 
-// LogTo has go-redis log to l, or nowhere when l is nil. It is no Option, because
-// go-redis has one logger for the whole process, which unless it is set writes to
-// standard error what connections have failed: drivers return these errors and do not
-// touch it, since it is the program's, and other clients of the program log there too.
-// Call it once, before clients are made.
+// LogTo makes go-redis log to l, or nowhere if l is nil. It is not an Option, because
+// go-redis has one logger for the whole process, which all its clients use. Unless it is
+// set, it writes failed connections to standard error. Drivers return these errors and
+// never set the logger themselves. Call LogTo once, before clients are made.
 func LogTo(l *slog.Logger) { redisqueue.LogTo(l) }

@@ -8,10 +8,10 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// ACLCommands are the commands that a user of Redis needs the right to, beside
-// the keys and the channels that begin with the prefix: ~locker:* &locker:*.
-// wait is for WithReplicas, scan and getrange for listing; a Cluster needs cluster|slots
-// and command besides.
+// ACLCommands are the commands for which a user of Redis needs the right, besides the
+// keys and the channels that begin with the prefix: ~locker:* &locker:*. wait is for
+// WithReplicas, scan and getrange for listing; a Cluster needs cluster|slots and command
+// besides.
 const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"

@@ -33,7 +33,7 @@
 //
 // A renewal counts when a majority has it. On a node that lacks a lease which a majority has
 // (it was down, or has lost its data) the lease is set again, for what is left of it: with
-// each renewal, and within a second after a node is back. A lease without a majority is lost,
+// each renewal, and within two seconds after a node is back. A lease without a majority is lost,
 // never repaired.
 //
 // # The queue
@@ -119,12 +119,12 @@
 //   - A node whose clock jumps ends leases early; a majority that does at about the same time
 //     gives a lock away while it is held. Slew clocks, do not step them. What was measured
 //     here is servers on one clock.
-//   - Nodes that lose data when they restart (no appendonly, or not appendfsync always)
-//     forget leases. Each gets them again from their holders, within a second of being back.
-//     Until then one node fewer has the lease: when it is on a bare majority, because all
-//     other nodes are down or were lost too, whoever asks in that second can be granted it
-//     again. Its holder is told at once. Keep such a node down for as long as the longest
-//     TTL, or keep its data.
+//   - Nodes that lose data when they restart (no appendonly, or not appendfsync always) forget
+//     leases. Each gets them again from their holders, within two seconds of being back. Until
+//     then one node fewer has the lease: when it is on a bare majority, because all other
+//     nodes are down or were lost too, whoever asks in that second can be granted it again.
+//     Its holder is notified at once. Keep such a node down for as long as the longest TTL, or
+//     keep its data.
 //   - A holder that is paused (garbage collection, a suspended machine) may go on for a
 //     moment after its lease has ended: its context ends as soon as it runs again, not
 //     before.

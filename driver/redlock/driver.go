@@ -55,7 +55,7 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// What holds unless an Option says otherwise.
+// Defaults of the options.
 const (
 	DefaultPrefix  = "locker"
 	DefaultTimeout = time.Second
@@ -79,36 +79,36 @@ type options struct {
 	drift   float64
 }
 
-// WithPrefix sets what the names of all keys and channels begin with: 1 to 128
-// bytes without braces, blanks and control characters. Drivers with different
-// prefixes do not see each other's locks.
+// WithPrefix sets the beginning of all keys and channels: 1 to 128 bytes without braces,
+// blanks and control characters. Drivers with different prefixes do not see each other's
+// locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithKeyForm sets what the keys of exclusive holders look like on each node: form with
-// the name in the place of its one *. So "*" is the name itself, as mutexes of
-// go-redsync usually have it, and "lock:*" the name with something before. Unless it
-// is set the key is prefix:{name}. With it, programs that lock with SET NX PX on keys
-// of their own are kept out, and keep us out, while both run; what else the driver
-// keeps stands beside that key and, for all names together, under the prefix. All
-// programs that use the same prefix have to use the same form.
+// WithKeyForm sets the form of the keys of exclusive holders on each node, in which one *
+// stands for the name. So "*" is the name itself, which mutexes of go-redsync usually
+// have as their key, and "lock:*" the name after a prefix. The default is prefix:{name}.
+// With the same keys, this driver and programs of other libraries that use Redlock with
+// SET NX PX exclude each other while both run. The other data of a lock is in keys beside
+// that key and, for all names together, under the prefix. All programs that use the same
+// prefix must use the same form.
 //
 // No other data may be under such keys. A name whose key would be one of the driver's
 // own, such as prefix:fences, is refused with ErrUnsupported.
 func WithKeyForm(form string) Option { return func(o *options) { o.keyForm = form } }
 
-// WithNodeTimeout sets how long one node has to answer one request. Nobody
-// waits so long while a majority answers: it is how soon a lack of one is
-// noticed. It should be small beside the TTLs in use; the default is a second.
+// WithNodeTimeout sets how long one node may take to answer one request; the default is a
+// second. While a majority answers sooner, no call waits that long: it is the time after
+// which a missing majority is noticed. It should be much shorter than the TTLs in use.
 func WithNodeTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithDrift sets by which part of a lease the clocks of a node and a holder may
-// drift apart: 0 to 0.5, the default is 0.01. Nodes keep a lease for so much longer,
-// and two milliseconds.
+// WithDrift sets the part of a lease by which the clocks of a node and a holder may drift
+// apart: 0 to 0.5; the default is 0.01. Nodes keep a lease for that much longer, plus two
+// milliseconds.
 func WithDrift(part float64) Option { return func(o *options) { o.drift = part } }
 
-// New makes a Driver over the clients of 3 to 64 servers, which know nothing of
-// each other: no replicas, no Cluster. The clients stay the caller's to close,
-// after the Driver. New reaches no server.
+// New makes a Driver over the clients of 3 to 64 servers, which know nothing of each
+// other: no replicas, no Cluster. The caller closes the clients, after the Driver. New
+// sends no request.
 func New(clients []redis.UniversalClient, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, drift: DefaultDrift}
 	for _, opt := range opts {
@@ -218,11 +218,11 @@ func (d *Driver) String() string {
 // for programs that use Redlock with SET NX PX themselves.
 func (d *Driver) Key(name string) string { return d.keys.Main(name) }
 
-// NotifyLoss implements driver.LossNotifier: Break tells at once.
+// NotifyLoss implements driver.LossNotifier. It notifies of a Break at once.
 func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
 
-// Bounds implements driver.Bounder. The first waiter's process looks when the
-// lease ends on a majority of nodes, as it knows it from its last heartbeat.
+// Bounds implements driver.Bounder. The first waiter's process checks when the lease ends
+// on a majority of nodes, which it knows from its last heartbeat.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	lease := time.Duration(d.millis(ttl)) * time.Millisecond
 	return driver.Bounds{

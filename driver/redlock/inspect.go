@@ -12,12 +12,12 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// Foreign is the owner that Inspect shows for a holder that is not of this
-// library: another client, which sets the keys itself. It has no token.
+// Foreign is the owner that Inspect shows for a holder of another library, which sets the
+// keys itself. It has no token.
 const Foreign = redisqueue.Foreign
 
-// Inspect implements driver.Driver. A ticket is in the queue when it is on a
-// majority, as far as the nodes that answer can tell.
+// Inspect implements driver.Driver. A ticket is in the queue if it is on a majority of
+// the nodes, as far as those that answer can tell.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err

@@ -11,9 +11,9 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// Release implements driver.Driver: one request to each node, all at once. It
-// returns when a majority has answered; the others follow, and who is not
-// reached is asked again for as long as the lease may last there.
+// Release implements driver.Driver: one request to each node, all at once. It returns
+// when a majority has answered. A node that is not reached is asked again for as long as
+// the lease may last there.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.life.Closed() {
 		return driver.ErrClosed
@@ -112,8 +112,11 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		}
 	}
 	r.each = func(node int, held []int64, err error) {
-		if told && err == nil {
+		switch {
+		case err == nil && told:
 			mend(node, held)
+		case err != nil && !denied(err):
+			d.askAgain(d.nodes[node])
 		}
 	}
 	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.renewCall(rs) })
@@ -208,6 +211,17 @@ func (d *Driver) reassure() {
 	}
 	d.life.Go(func() {
 		for d.reassureAll() {
+		}
+	})
+}
+
+// askAgain renews all leases once more a second after a renewal has failed on a node, if
+// the node is back by then. The renewal may have failed only because it was queued behind
+// a request from before.
+func (d *Driver) askAgain(n *node) {
+	n.owe("reassure", again, func() {
+		if n.listener.Up() {
+			d.reassure()
 		}
 	})
 }

@@ -233,9 +233,23 @@ func TestRepairWhenBack(t *testing.T) {
 	end := time.Now().Add(time.Minute)
 	r := take(t, a, "r", locker.Shared(), locker.WithTTL(time.Minute))
 	everywhere := func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "f")+heldOn(t, cs, "r") == 9 }
+	stop, busy := make(chan struct{}), sync.WaitGroup{}
+	busy.Go(func() { // of whose requests one may fail while the node comes back
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			k := take(t, a, "busy"+strconv.Itoa(i%10))
+			release(t, k)
+		}
+	})
 	time.Sleep(2 * time.Second) // a part of the leases is over
 	nodes.Members[2].Start()
 	eventually(t, "held by the node that was down", everywhere)
+	close(stop)
+	busy.Wait()
 	nodes.Members[0].Kill() // it loses what it has
 	nodes.Members[0].Start()
 	eventually(t, "held by the node that has lost it", everywhere)

@@ -183,7 +183,7 @@ func (e *quorumError) Unwrap() []error { return e.errs }
 // error.
 func (d *Driver) unreached(errs []error) error {
 	var failures []error
-	denied := 0
+	refusals := 0
 	for i, n := range d.nodes {
 		err := errs[i]
 		if err == nil {
@@ -192,8 +192,8 @@ func (d *Driver) unreached(errs []error) error {
 		if errors.Is(err, redisqueue.ErrClosed) && d.life.Closed() {
 			return driver.ErrClosed
 		}
-		if redisqueue.IsReply(err) && !errors.Is(redisqueue.Unavailable(err), driver.ErrUnavailable) {
-			denied++
+		if denied(err) {
+			refusals++
 		}
 		if errors.Is(err, errSilent) {
 			err = cmp.Or(n.listener.Err(), fmt.Errorf("no answer within %v", d.timeout))
@@ -207,10 +207,15 @@ func (d *Driver) unreached(errs []error) error {
 	e := &quorumError{errs: failures}
 	e.text = fmt.Sprintf("%d of %d nodes answered, %d are needed (%s)",
 		len(d.nodes)-len(failures), len(d.nodes), d.quorum, strings.Join(texts, "; "))
-	if denied <= d.minority() { // else a majority has refused this caller
+	if refusals <= d.minority() { // else a majority has refused this caller
 		return driver.Unavailable(e)
 	}
 	return e
+}
+
+// denied tells whether a node has refused this caller, and not everybody for a while.
+func denied(err error) bool {
+	return redisqueue.IsReply(err) && !errors.Is(redisqueue.Unavailable(err), driver.ErrUnavailable)
 }
 
 var errUnsubscribed = errors.New("no answer to SUBSCRIBE")

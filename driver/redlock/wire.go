@@ -10,9 +10,9 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// ACLCommands are the commands that a user of the nodes needs the right to,
-// beside the keys and the channels that begin with the prefix: ~locker:*
-// &locker:*. scan and getrange are for listing.
+// ACLCommands are the commands for which a user of the nodes needs the right, besides the
+// keys and the channels that begin with the prefix: ~locker:* &locker:*. scan and
+// getrange are for listing.
 const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " +
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember getrange " +
 	"publish subscribe unsubscribe ping select scan"

@@ -67,7 +67,7 @@ func prepare(path string, create bool) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !create:
-		return "", fmt.Errorf("there is no file, and it is not to be made: %w", err)
+		return "", fmt.Errorf("the file does not exist, and create=false (WithoutCreate) forbids creating it: %w", err)
 	case err != nil:
 		return "", err
 	}
@@ -118,7 +118,7 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	}
 	switch {
 	case tables == 0 && !create:
-		return false, errors.New("the file is empty, and tables are not to be made in it")
+		return false, errors.New("the file is empty, and create=false (WithoutCreate) forbids creating tables in it")
 	case tables > 0 && application != applicationID:
 		return false, errors.New("the file is an SQLite database of another program")
 	case tables > 0:

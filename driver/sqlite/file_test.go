@@ -61,7 +61,7 @@ func try(t *testing.T, d *sqlite.Driver, name string) error {
 func TestFileIsMade(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state", "locker", "locks.db")
-	refused(t, path, "no file", fs.ErrNotExist, sqlite.WithoutCreate())
+	refused(t, path, "the file does not exist", fs.ErrNotExist, sqlite.WithoutCreate())
 	if _, err := os.Stat(filepath.Dir(path)); err == nil {
 		t.Error("a folder was made without create")
 	}

@@ -49,7 +49,7 @@ func TestURLIsRefused(t *testing.T) {
 		"sqlite://" + dir + "/a?mode=ro":         `unknown parameter "mode" (known: busy_timeout, create, prefix, ttl)`,
 		"sqlite://" + dir + "/a?busy_timeout=5":  "want a duration",
 		"sqlite://" + dir + "/a?create=maybe":    "want true or false",
-		"sqlite://" + dir + "/none?create=false": "there is no file",
+		"sqlite://" + dir + "/none?create=false": "the file does not exist",
 	} {
 		l, err := locker.Open(ctx, url)
 		if err == nil {

@@ -9,39 +9,25 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
-)
-
-const (
-	// enqueueBound is how long a ticket that is not queued yet is tried for while no
-	// server answers: an ensemble that has lost its leader has a new one by then.
-	enqueueBound = 5 * time.Second
-
-	retryFirst = 20 * time.Millisecond
-	retryMost  = time.Second
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	err := d.ready(ctx)
-	if err == nil && r.MinHold > 0 {
-		err = d.canKeep(ctx, r.MinHold)
-	}
-	if err != nil {
+	if err := d.canKeep(ctx, r.MinHold); err != nil {
 		if !d.mayHave(r.ID) {
 			err = driver.NoTicket(err)
 		}
 		return driver.Grant{}, err
 	}
+	if t := d.ticketOf(r.Hold(0)); t != nil {
+		return d.await(ctx, t, r, time.Now()) // asked again
+	}
 	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
 	e.mayArrive = d.takeOrphan(r.ID)
 	e.unknown = e.mayArrive // an earlier request of the same ID may have left its node
-	if t := d.ticketOf(r.Hold(0)); t != nil {
-		if e.mayArrive {
-			d.orphan(e.parent, r.ID)
-		}
-		return d.await(ctx, t, r, e.began) // asked again
-	}
-	granted, err := e.enqueue(ctx)
+	err := e.enqueue(ctx)
 	if e.mayArrive {
 		d.orphan(e.parent, r.ID)
 	} else if err != nil && e.t == nil {
@@ -50,23 +36,45 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	if granted {
+	if e.granted {
 		return d.grant(e.t, r, e.sent), nil // the create has confirmed the session
 	}
 	return d.await(ctx, e.t, r, e.began)
+}
+
+// canKeep refuses a minimum hold that the session cannot give. Nothing but the session
+// keeps a ticket, so it stays for as long as the server waits for a client that has
+// gone, and then only if nobody has ended the session: the user's own connection would
+// end it, or keep it for ever.
+func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
+	if least == 0 {
+		return nil
+	}
+	if !d.conn.Own() {
+		return fmt.Errorf("%w: a minimum hold on a connection that is not the driver's own; open the store by URL", driver.ErrUnsupported)
+	}
+	s, err := d.conn.Present(ctx)
+	if err != nil {
+		return err // the timeout of the session is not known
+	}
+	if most := s.Lease(); least > most {
+		return fmt.Errorf("%w: a minimum hold of %v: a session of %v keeps a ticket for %v at most",
+			driver.ErrUnsupported, least, s.Timeout(), most)
+	}
+	return nil
 }
 
 // mayHave reports whether an earlier request has left a ticket of that ID, or may have.
 func (d *Driver) mayHave(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, orphaned := d.tasks.orphans[id]
+	_, orphaned := d.orphans[id]
 	return orphaned || d.tickets[id] != nil
 }
 
 // ticketOf returns the ticket of that name and ID, if it is on the books.
 func (d *Driver) ticketOf(h driver.Hold) *ticket {
-	s := d.session()
+	s := d.conn.Session()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := d.tickets[h.ID]; t != nil && t.hold.Name == h.Name && t.sess == s {
@@ -83,92 +91,90 @@ type enqueueing struct {
 	began  time.Time
 
 	t         *ticket
+	granted   bool
 	sent      time.Time // when the create was sent that has made t
 	unknown   bool      // a create may have been carried out
 	mayArrive bool      // … or may be in flight: see orphan
 	seen      *view     // of a request that does not wait: the queue in which it would be granted
 }
 
-// enqueue queues a ticket and reports whether it is granted. A request that does not
-// wait, and would have to, gets ErrNotAcquired and no ticket.
-func (e *enqueueing) enqueue(ctx context.Context) (granted bool, err error) {
-	for delay := retryFirst; ; {
-		granted, err = e.step(ctx)
+// enqueue queues a ticket. A request that does not wait, and would have to, gets
+// ErrNotAcquired and no ticket.
+func (e *enqueueing) enqueue(ctx context.Context) error {
+	for pause := newBackoff(); ; {
+		err := e.step(ctx)
 		switch {
 		case err == nil && e.t != nil:
-			return granted, nil
-		case err == nil:
-			continue // the queue was not as expected
-		case final(err) || errors.Is(err, driver.ErrNotAcquired) || ctx.Err() != nil:
-			return false, err
-		case time.Since(e.began) > enqueueBound || !e.d.pause(ctx, delay):
-			return false, err
+			return nil
+		case err == nil: // the queue was not as expected
+		case final(err), errors.Is(err, driver.ErrNotAcquired), ctx.Err() != nil, time.Since(e.began) > enqueueBound,
+			!retry.Sleep(ctx, pause.Next(), e.d.conn.Closed()):
+			return err
 		}
-		delay = min(2*delay, retryMost)
 	}
 }
 
 // step does one thing to get a ticket into the queue. Without an error and without a
 // ticket there is something else to do.
-func (e *enqueueing) step(ctx context.Context) (granted bool, err error) {
+func (e *enqueueing) step(ctx context.Context) error {
 	d := e.d
 	if err := d.agree(ctx, true); err != nil {
-		return false, err
+		return err
 	}
 	if e.unknown {
 		if err := e.find(ctx); err != nil || e.t != nil {
-			return false, err
+			return err
 		}
 		e.unknown = false
 	}
 	others := d.expectsOthers(e.parent)
 	if others && !e.r.Wait && e.seen == nil {
-		return false, e.check(ctx)
+		return e.check(ctx)
 	}
 	e.sent = time.Now()
-	before := d.session()
-	data := newRecord(e.r, leaseOf(d.timeout()))
-	got, err := write(ctx, d, func() (created, error) { return d.createTicket(e.parent, e.r, data, !others, e.seen) })
+	before := d.conn.Session()
+	data := newRecord(e.r, zkconn.Lease(d.conn.Timeout()))
+	got, err := d.createTicket(ctx, e.parent, e.r, data, !others, e.seen)
 	switch {
 	case err == nil:
-		return got.children == 1 || e.seen != nil, e.created(got, before)
+		return e.created(got, before)
 	case errors.Is(err, zk.ErrNodeExists):
 		d.expectOthers(e.parent, true)
-		return false, nil
+		return nil
 	case e.seen != nil && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, zk.ErrNoNode)):
 		e.seen = nil // the queue has changed since
-		return false, nil
+		return nil
 	case errors.Is(err, zk.ErrNoNode) && others:
 		d.expectOthers(e.parent, false)
-		return false, nil
+		return nil
 	case errors.Is(err, zk.ErrNoNode):
-		return false, d.createBase(ctx)
-	case answered(err), !wasSent(err):
-		return false, err
+		return d.conn.CreatePath(ctx, d.base, d.acl)
+	case zkconn.WasSent(err) && !zkconn.Answered(err):
+		e.unknown, e.mayArrive = true, true
 	}
-	e.unknown, e.mayArrive = true, true
-	return false, err
+	return err
 }
 
 // created registers the ticket of a create that was answered.
-func (e *enqueueing) created(got created, before *session) error {
-	now := e.d.session()
+func (e *enqueueing) created(got created, before *zkconn.Session) error {
+	now := e.d.conn.Session()
 	if now == nil || now != before {
 		// The connection got another session meanwhile: either may have created it.
 		e.unknown = true
 		return nil
 	}
+	e.granted = got.children == 1 || e.seen != nil
 	return e.adopt(got.path, got.czxid, now)
 }
 
 // adopt makes a node a ticket of this driver.
-func (e *enqueueing) adopt(path string, czxid int64, s *session) error {
+func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 	t := &ticket{hold: e.r.Hold(uint64(czxid)), path: path, sess: s}
 	d := e.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s.over() {
-		return fmt.Errorf("%w while the ticket was queued", errExpired)
+	if s.Over() { // else sessionOver finds the ticket
+		return fmt.Errorf("%w while the ticket was queued", zkconn.ErrExpired)
 	}
 	d.tickets[e.r.ID] = t
 	e.t = t
@@ -180,10 +186,7 @@ func (e *enqueueing) adopt(path string, czxid int64, s *session) error {
 // still in flight on a connection that was given up: see orphan.
 func (e *enqueueing) find(ctx context.Context) error {
 	d := e.d
-	if err := d.sync(ctx); err != nil {
-		return err
-	}
-	v, err := d.list(ctx, e.parent)
+	v, err := d.syncAndList(ctx, e.parent)
 	if err != nil {
 		return err
 	}
@@ -192,11 +195,11 @@ func (e *enqueueing) find(ctx context.Context) error {
 			continue
 		}
 		path := e.parent + "/" + entry.node
-		st, err := call(ctx, d, func() (*zk.Stat, error) { _, st, err := d.conn.Exists(path); return st, err })
+		st, err := d.conn.Exists(ctx, path)
 		if err != nil {
 			return err
 		}
-		if s := d.session(); s != nil && st.EphemeralOwner == s.id {
+		if s := d.conn.Session(); s != nil && st != nil && st.EphemeralOwner == s.ID {
 			return e.adopt(path, st.Czxid, s)
 		}
 		// It is of a session that has ended, and goes with it.
@@ -211,10 +214,7 @@ func (e *enqueueing) find(ctx context.Context) error {
 // granted is queued only if the queue is still as seen here, so that a refused request
 // is never queued.
 func (e *enqueueing) check(ctx context.Context) error {
-	if err := e.d.sync(ctx); err != nil {
-		return err
-	}
-	v, err := e.d.list(ctx, e.parent)
+	v, err := e.d.syncAndList(ctx, e.parent)
 	switch {
 	case err != nil:
 		return err
@@ -230,12 +230,11 @@ func (e *enqueueing) check(ctx context.Context) error {
 
 // grant makes t held and returns its grant.
 func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Grant {
-	lease := t.sess.lease()
+	lease := t.sess.Lease()
 	g := driver.Grant{Token: t.hold.Token, Asked: asked}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t.held = true
-	t.since = asked
 	if r.TTL >= lease {
 		g.TTL = lease
 	}
@@ -245,9 +244,7 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) driver.Gran
 	if r.MinHold > 0 {
 		t.kept = time.Now().Add(r.MinHold)
 	}
-	if t.watch == nil {
-		d.watchLater(t)
-	}
+	d.watchLater(t)
 	return g
 }
 

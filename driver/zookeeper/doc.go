@@ -146,8 +146,11 @@
 // at a time, so ten thousand locks that are acquired at once cost ten thousand reads
 // after it, and none later.
 //
-// The driver runs one goroutine, and others, up to a hundred, while there are watches to
-// set or nodes to remove. The client has three.
+// The driver runs two goroutines, and others while it sends requests, has watches to set
+// or nodes to remove. The client has three.
+//
+// Package driver/internal/kvqueue, on which the drivers of etcd and Consul are, says why
+// this one is not.
 //
 // # URLs
 //

@@ -13,6 +13,8 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/protocol"
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 const (
@@ -23,47 +25,33 @@ const (
 // Driver keeps locks in a ZooKeeper. All its tickets live as long as the one session of
 // its connection.
 type Driver struct {
-	conn  *zk.Conn
-	owned bool // the driver has opened conn
-	name  string
-	base  string // the node below which everything is
-	acl   []zk.ACL
-	asked time.Duration // session timeout, while it is not known
-	login *login        // nil: none needed
-
-	version  string // of the protocol
+	options
+	conn     *zkconn.Conn
 	protocol *protocol.Check
-	logger   *slog.Logger // of the client; nil: it logs nothing
-	forward  func(zk.Event)
-	lost     func(driver.Hold, error)
+	lost     func(driver.Hold, error) // nil: nobody wants to be told
+	listings listings
 
-	closing    chan struct{}
-	ending     sync.Once
-	work       sync.WaitGroup // background goroutines
-	connection *connection    // of conn, if it is the driver's own; else nil
-	listings   listings
-	watches    watches
-	reconnects reconnects
-	granted    granted
-	sweeper    *time.Timer
-
-	mu       sync.Mutex
-	sess     *session // nil: none at present
-	over     bool     // conn was closed
-	tickets  map[string]*ticket
-	occupied map[string]struct{} // parents that were not empty when last seen; a hint
-	tasks    tasks
+	// mu guards what follows, and the fields of tickets. It is never held over a request.
+	mu        sync.Mutex
+	tickets   map[string]*ticket  // by ID
+	occupied  map[string]struct{} // parents that were not empty when last seen; a hint
+	orphans   map[string]orphan   // by ID
+	searching bool                // for orphans
+	young     []*ticket           // to be watched, but not yet
+	due       []*ticket           // to be watched
+	watching  bool                // … by a background task
 }
 
 var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.LossNotifier = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
+	_ driver.Driver          = (*Driver)(nil)
+	_ driver.BatchRenewer    = (*Driver)(nil)
+	_ driver.Lister          = (*Driver)(nil)
+	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.LossNotifier    = (*Driver)(nil)
+	_ driver.Bounder         = (*Driver)(nil)
+	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.ServerVersioner = (*Driver)(nil)
+	_ fmt.Stringer           = (*Driver)(nil)
 )
 
 // A ticket is one that this driver has in a queue. Driver.mu guards what is not
@@ -71,25 +59,31 @@ var (
 type ticket struct {
 	hold driver.Hold
 	path string
-	sess *session
+	sess *zkconn.Session
 
-	held      bool
-	gone      chan struct{}   // of a waiter: closed when its node was deleted
-	since     time.Time       // when it was held, or began to wait
-	until     time.Time       // end of a fixed lease
-	kept      time.Time       // end of the minimum hold
-	watch     <-chan zk.Event // on the ticket's own node; nil: not yet
-	watchedOn uint64          // the connection on which watch was set
-	queued    bool            // to be watched
+	held   bool
+	gone   chan struct{} // of a waiter: closed when the ticket is taken off the books
+	until  time.Time     // end of a fixed lease
+	kept   time.Time     // end of the minimum hold
+	watch  zkconn.Watch  // on the ticket's own node; zero: not yet
+	queued bool          // to be watched
 }
 
 // An Option changes what New makes.
-type Option func(*Driver) error
+type Option func(*options) error
+
+type options struct {
+	base    string // the node below which everything is
+	acl     []zk.ACL
+	logger  *slog.Logger // of the client
+	forward func(zk.Event)
+	version string // of the protocol
+}
 
 // WithPrefix sets the node below which the locks are kept, such as "locker" (the
 // default) or "/services/locker". It is created if it is not there.
 func WithPrefix(path string) Option {
-	return func(d *Driver) error {
+	return func(o *options) error {
 		base, err := cleanPath(path)
 		if err != nil {
 			return fmt.Errorf("prefix: %w", err)
@@ -97,7 +91,7 @@ func WithPrefix(path string) Option {
 		if base == "" || base == "/zookeeper" || strings.HasPrefix(base, "/zookeeper/") {
 			return fmt.Errorf("prefix %q: want the path of a node of its own, such as %q", path, defaultPrefix)
 		}
-		d.base = base
+		o.base = base
 		return nil
 	}
 }
@@ -106,11 +100,11 @@ func WithPrefix(path string) Option {
 // same locks needs all permissions. The default is everybody; or, for a driver opened by
 // a URL with a user, that user.
 func WithACL(acl ...zk.ACL) Option {
-	return func(d *Driver) error {
+	return func(o *options) error {
 		if len(acl) == 0 {
 			return errors.New("an ACL without entries lets nobody in: want at least one")
 		}
-		d.acl = acl
+		o.acl = acl
 		return nil
 	}
 }
@@ -118,8 +112,8 @@ func WithACL(acl ...zk.ACL) Option {
 // WithEvents passes every event of the connection on to handle, from one goroutine,
 // after the driver has handled it. It must return soon.
 func WithEvents(handle func(zk.Event)) Option {
-	return func(d *Driver) error {
-		d.forward = handle
+	return func(o *options) error {
+		o.forward = handle
 		return nil
 	}
 }
@@ -128,8 +122,8 @@ func WithEvents(handle func(zk.Event)) Option {
 // set it logs nothing, since errors are returned. New refuses it: a connection that is
 // there already has a logger of its own (zk.WithLogger).
 func WithLogger(l *slog.Logger) Option {
-	return func(d *Driver) error {
-		d.logger = l
+	return func(o *options) error {
+		o.logger = l
 		return nil
 	}
 }
@@ -148,155 +142,126 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error)
 	if conn == nil {
 		return nil, errors.New("zookeeper: New needs a connection (*zk.Conn), got nil")
 	}
-	d, err := prepare(opts)
+	o, err := newOptions(opts)
 	if err != nil {
 		return nil, err
 	}
-	if d.logger != nil {
+	if o.logger != nil {
 		return nil, errors.New("zookeeper: New: WithLogger is for Open: the connection has a logger of its own")
 	}
-	field, err := timeoutField(conn)
+	c, err := zkconn.Adopt(conn, events, zkconn.Options{Base: o.base, Session: defaultSession})
 	if err != nil {
 		return nil, err
 	}
-	d.granted = granted{field: field}
-	d.start(conn, events)
-	return d, nil
+	return newDriver(c, o), nil
 }
 
-// prepare makes a driver without a connection.
-func prepare(opts []Option) (*Driver, error) {
-	d := &Driver{
-		asked: defaultSession, version: version,
-		base: "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), name: "zookeeper",
-		closing: make(chan struct{}),
-		tickets: make(map[string]*ticket), occupied: make(map[string]struct{}),
-	}
-	d.listings.queues = make(map[string]*listing)
-	d.watches.nodes = make(map[string]watch)
-	d.tasks.orphans = make(map[string]orphan)
-	d.tasks.empty = make(map[string]struct{})
+func newOptions(opts []Option) (options, error) {
+	o := options{base: "/" + defaultPrefix, acl: zk.WorldACL(zk.PermAll), version: version}
 	for _, opt := range opts {
 		if opt == nil {
 			continue
 		}
-		if err := opt(d); err != nil {
-			return nil, fmt.Errorf("zookeeper: %w", err)
+		if err := opt(&o); err != nil {
+			return o, fmt.Errorf("zookeeper: %w", err)
 		}
 	}
-	d.protocol = newCheck(d.base, d.version)
-	return d, nil
+	return o, nil
 }
 
-// start begins to use a connection.
-func (d *Driver) start(conn *zk.Conn, events <-chan zk.Event) {
-	d.conn = conn
-	d.reconnects.unknown = events == nil && !d.owned
-	if events != nil {
-		d.work.Go(func() { d.listen(events) })
+func newDriver(conn *zkconn.Conn, o options) *Driver {
+	d := &Driver{
+		options: o, conn: conn,
+		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
+		tickets:  make(map[string]*ticket),
+		occupied: make(map[string]struct{}),
+		orphans:  make(map[string]orphan),
 	}
-	d.session() // if there is one already, its timeout is known from now on
-	d.sweepAfter(sweepFirst)
+	d.listings.queues = make(map[string]*listing)
+	conn.Start(d.sessionOver, d.handle)
+	conn.Go(d.sweepAll)
+	return d
 }
 
 // String names the store.
-func (d *Driver) String() string {
-	if d.owned {
-		return d.name
-	}
-	if at := d.conn.Server(); at != "" {
-		return "zookeeper " + at + d.base
-	}
-	return "zookeeper " + d.base
-}
+func (d *Driver) String() string { return "zookeeper " + d.conn.Name() + d.base }
 
 // Bounds implements driver.Bounder. A lease is as long as the session, whatever its TTL:
 // the core ends a shorter one, and when its process has died the session does. The leader
 // learns of the last heartbeat up to half a tick late, and ends expired sessions once
 // a tick; a tick is half a session at most.
 func (d *Driver) Bounds(time.Duration) driver.Bounds {
-	timeout := d.timeout()
+	timeout := d.conn.Timeout()
 	crash := timeout + 3*timeout/4 + time.Second
-	return driver.Bounds{MinTTL: time.Millisecond, MaxTTL: leaseOf(timeout), Crash: crash, Liveness: crash}
-}
-
-// timeout is the session's: what the server has granted or, before there has been a
-// session, what was asked for.
-func (d *Driver) timeout() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.sess != nil {
-		return time.Duration(d.sess.timeout.Load())
-	}
-	return d.asked
+	return driver.Bounds{MinTTL: time.Millisecond, MaxTTL: zkconn.Lease(timeout), Crash: crash, Liveness: crash}
 }
 
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(lost func(driver.Hold, error)) { d.lost = lost }
 
-// closeBound is how long Close waits for the server to confirm the end of the session.
-const closeBound = 100 * time.Millisecond
-
-// Close implements driver.Driver.
+// Close implements driver.Driver. It ends the session of a connection of its own, unless
+// a ticket has to stay because of its minimum hold.
 func (d *Driver) Close() error {
-	d.ending.Do(func() {
-		close(d.closing)
-		d.mu.Lock()
-		d.tasks.closed = true
-		d.sweeper.Stop()
-		keep := d.hasMinHold(time.Now())
-		d.mu.Unlock()
-		if d.owned {
-			d.disconnect(keep)
-		}
-		d.work.Wait()
-	})
+	keep := false
+	now := time.Now()
+	d.mu.Lock()
+	for _, t := range d.tickets {
+		keep = keep || t.held && t.kept.After(now)
+	}
+	d.mu.Unlock()
+	d.conn.Close(keep)
 	return nil
 }
 
-// hasMinHold reports whether a ticket has to stay when the driver is closed. With mu
-// held.
-func (d *Driver) hasMinHold(now time.Time) bool {
-	for _, t := range d.tickets {
-		if t.held && t.kept.After(now) {
-			return true
-		}
+// handle handles an event of the connection.
+func (d *Driver) handle(ev zk.Event) {
+	if ev.Type == zk.EventNodeDeleted || ev.Type == zk.EventNodeDataChanged {
+		d.changed(ev)
 	}
-	return false
+	if d.forward != nil {
+		d.forward(ev)
+	}
 }
 
-// disconnect closes the connection that the driver has opened. With keep the session is
-// not ended: it lives on until it times out, and its tickets with it.
-func (d *Driver) disconnect(keep bool) {
-	if keep || d.conn.State() != zk.StateHasSession {
-		d.connection.close()
-	}
-	done := make(chan struct{})
-	go func() {
-		d.conn.Close()
-		close(done)
-	}()
-	bound := time.NewTimer(closeBound)
-	defer bound.Stop()
-	select {
-	case <-done:
-	case <-bound.C:
-	}
-	d.connection.close() // the client then gives up, within a second
+// agree makes sure, once, that all who use these locks keep them in the same way. With
+// write it says how, where nobody has said so yet.
+func (d *Driver) agree(ctx context.Context, write bool) error {
+	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) { return d.readVersion(ctx, write) })
 }
 
-// ready fails early what cannot work, and logs in.
-func (d *Driver) ready(ctx context.Context) error {
-	select {
-	case <-d.closing:
-		return driver.ErrClosed
-	default:
+// final reports whether err will not get better by waiting.
+func final(err error) bool {
+	return zkconn.Answered(err) || errors.As(err, new(*protocol.Mismatch)) || errors.Is(err, zk.ErrClosing) ||
+		errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrLost)
+}
+
+// Times of requests.
+const (
+	// enqueueBound is how long a ticket that is not queued yet is tried for while no
+	// server answers: an ensemble that has lost its leader has a new one by then.
+	enqueueBound = 5 * time.Second
+	taskBound    = 10 * time.Second // one request of a background task
+	taskPause    = time.Second      // between two tries of a background task
+)
+
+// newBackoff is the pauses between tries of a request.
+func newBackoff() retry.Backoff {
+	return retry.Backoff{First: 20 * time.Millisecond, Most: time.Second}
+}
+
+// each asks about every item, many at once, and returns the answers in order.
+func each[T, R any](items []T, ask func(T) (R, error)) ([]R, error) {
+	const atOnce = 32
+	answers, errs := make([]R, len(items)), make([]error, len(items))
+	slots := make(chan struct{}, atOnce)
+	var group sync.WaitGroup
+	for i, item := range items {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			answers[i], errs[i] = ask(item)
+		})
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if d.connectionClosed() {
-		return errClosedConn
-	}
-	return d.logIn(ctx)
+	group.Wait()
+	return answers, errors.Join(errs...)
 }

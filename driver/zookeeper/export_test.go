@@ -2,8 +2,8 @@ package zookeeper
 
 // WithVersion makes a driver that speaks another protocol version.
 func WithVersion(v string) Option {
-	return func(d *Driver) error {
-		d.version = v
+	return func(o *options) error {
+		o.version = v
 		return nil
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -60,16 +61,16 @@ func (d *Driver) remaining(e inspected) time.Duration {
 
 // readQueue returns the live queue with the data of each ticket.
 func (d *Driver) readQueue(ctx context.Context, name string) ([]inspected, error) {
-	if err := d.readyToRead(ctx); err != nil {
+	if err := d.agree(ctx, false); err != nil {
 		return nil, err
 	}
 	parent := d.parent(name)
-	v, err := d.list(ctx, parent)
+	v, err := d.syncAndList(ctx, parent)
 	if err != nil {
 		return nil, err
 	}
-	queue, err := each(ctx, d, v.entries, func(e entry) (inspected, error) {
-		data, st, err := d.conn.Get(parent + "/" + e.node)
+	queue, err := each(v.entries, func(e entry) (inspected, error) {
+		data, st, err := d.conn.Get(ctx, parent+"/"+e.node)
 		if errors.Is(err, zk.ErrNoNode) {
 			return inspected{}, nil
 		}
@@ -78,29 +79,15 @@ func (d *Driver) readQueue(ctx context.Context, name string) ([]inspected, error
 	if err != nil {
 		return nil, err
 	}
-	there := queue[:0]
-	for _, e := range queue {
-		if e.stat != nil {
-			there = append(there, e)
-		}
-	}
-	return there, nil
-}
-
-// readyToRead is ready for a read that has to see all that was written before.
-func (d *Driver) readyToRead(ctx context.Context) error {
-	if err := d.ready(ctx); err != nil {
-		return err
-	}
-	if err := d.agree(ctx, false); err != nil {
-		return err
-	}
-	return d.sync(ctx)
+	return slices.DeleteFunc(queue, func(e inspected) bool { return e.stat == nil }), nil
 }
 
 // List implements driver.Lister.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
-	if err := d.readyToRead(ctx); err != nil {
+	if err := d.agree(ctx, false); err != nil {
+		return nil, err
+	}
+	if err := d.conn.Sync(ctx); err != nil {
 		return nil, err
 	}
 	nodes, err := d.nameNodes(ctx)
@@ -123,20 +110,18 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 // nameNodes returns the children of the base: the nodes of names, and perhaps foreign
 // ones.
 func (d *Driver) nameNodes(ctx context.Context) ([]string, error) {
-	return call(ctx, d, func() ([]string, error) {
-		nodes, _, err := d.conn.Children(d.base)
-		if errors.Is(err, zk.ErrNoNode) {
-			return nil, nil
-		}
-		return nodes, err
-	})
+	nodes, _, err := d.conn.Children(ctx, d.base)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	return nodes, err
 }
 
 // emptyOnes reports for each of the nodes whether it has no children.
 func (d *Driver) emptyOnes(ctx context.Context, nodes []string) ([]bool, error) {
-	return each(ctx, d, nodes, func(node string) (bool, error) {
-		ok, st, err := d.conn.Exists(d.base + "/" + node)
-		return !ok || st.NumChildren == 0, err
+	return each(nodes, func(node string) (bool, error) {
+		st, err := d.conn.Exists(ctx, d.base+"/"+node)
+		return st == nil || st.NumChildren == 0, err
 	})
 }
 
@@ -153,3 +138,23 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	}
 	return fmt.Errorf("%w: no ticket %d is queued", driver.ErrLost, token)
 }
+
+// Ping implements driver.Pinger: one transaction that creates a node and deletes it.
+func (d *Driver) Ping(ctx context.Context) error {
+	err := d.agree(ctx, false)
+	if err == nil {
+		err = d.tryRights(ctx)
+	}
+	if errors.Is(err, zk.ErrNoNode) {
+		if err = d.conn.CreatePath(ctx, d.base, d.acl); err == nil {
+			err = d.tryRights(ctx)
+		}
+	}
+	if errors.Is(err, zk.ErrNoAuth) {
+		return fmt.Errorf("the ACL of %s lacks a right of this client: it has to read it, and to create, write and delete nodes below: %w", d.base, err)
+	}
+	return err
+}
+
+// ServerVersion implements driver.ServerVersioner.
+func (d *Driver) ServerVersion(ctx context.Context) (string, error) { return d.conn.ServerVersion(ctx) }

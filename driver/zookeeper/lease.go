@@ -11,28 +11,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// canKeep refuses a minimum hold that the session cannot give. Nothing but the session
-// keeps a ticket, so it stays for as long as the server waits for a client that has
-// gone, and then only if nobody has ended the session: the user's own connection would
-// end it, or keep it for ever.
-func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
-	if !d.owned {
-		return fmt.Errorf("%w: a minimum hold on a connection that is not the driver's own; open the store by URL", driver.ErrUnsupported)
-	}
-	if err := d.connected(ctx); err != nil {
-		return err // the timeout of the session is not known
-	}
-	s := d.session()
-	if s == nil {
-		return d.offline()
-	}
-	if most := s.lease(); least > most {
-		return fmt.Errorf("%w: a minimum hold of %v: a session of %v keeps a ticket for %v at most",
-			driver.ErrUnsupported, least, time.Duration(s.timeout.Load()), most)
-	}
-	return nil
-}
-
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
 	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
@@ -42,12 +20,7 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 // and the watches on the tickets' nodes, whose events come before its answer, that they
 // are there.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	err := d.ready(ctx)
-	if err == nil {
-		if err = d.confirmOrReconnect(ctx); errors.Is(err, zk.ErrNoNode) {
-			err = nil // the base is gone, and all below: the majority has answered
-		}
-	}
+	err := d.conn.ConfirmOrReconnect(ctx)
 	errs := make([]error, len(rs))
 	for i, r := range rs {
 		if errs[i] = err; err == nil {
@@ -78,7 +51,7 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
 	case over:
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
-	case watch == nil || !fired(watch):
+	case !watch.HasFired():
 		return nil
 	}
 	return d.watchTicket(ctx, t)
@@ -97,12 +70,12 @@ func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 // Release implements driver.Driver. A release that is not answered leaves nothing but
 // the node, which the next release looks for.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	if err := d.ready(ctx); err != nil {
-		return err
-	}
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
-		return d.remove(ctx, t.path, d.heldAlone(t))
+		d.mu.Lock()
+		heldAlone := t.held && !t.hold.Shared
+		d.mu.Unlock()
+		return d.remove(ctx, t.path, heldAlone)
 	}
 	path, err := d.findTicket(ctx, h)
 	if err != nil {
@@ -111,34 +84,11 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	return d.remove(ctx, path, false)
 }
 
-// heldAlone reports whether a ticket holds the lock alone.
-func (d *Driver) heldAlone(t *ticket) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return t.held && !t.hold.Shared
-}
-
-// forget takes a ticket off the books, so that its end is no loss.
-func (d *Driver) forget(t *ticket) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.tickets[t.hold.ID] != t {
-		return
-	}
-	delete(d.tickets, t.hold.ID)
-	if t.gone != nil {
-		close(t.gone)
-	}
-}
-
 // findTicket searches the queue for a ticket that is not on the books. ErrLost says that
 // it is not there.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
-	if err := d.sync(ctx); err != nil {
-		return "", err
-	}
 	parent := d.parent(h.Name)
-	v, err := d.list(ctx, parent)
+	v, err := d.syncAndList(ctx, parent)
 	if err != nil {
 		return "", err
 	}
@@ -155,11 +105,11 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 func (d *Driver) remove(ctx context.Context, path string, heldAlone bool) error {
 	parent, err := parentOf(path), zk.ErrNotEmpty
 	if !d.expectsOthers(parent) {
-		_, err = write(ctx, d, func() (struct{}, error) { return struct{}{}, d.deleteLast(path) })
+		err = d.deleteLast(ctx, path)
 	}
 	if errors.Is(err, zk.ErrNotEmpty) {
 		var left int
-		left, err = write(ctx, d, func() (int, error) { return d.deleteTicket(path, heldAlone) })
+		left, err = d.deleteTicket(ctx, path, heldAlone)
 		switch {
 		case err != nil:
 		case left == 0:
@@ -173,3 +123,6 @@ func (d *Driver) remove(ctx context.Context, path string, heldAlone bool) error 
 	}
 	return err
 }
+
+// isGone reports whether a removal has left no node.
+func isGone(err error) bool { return err == nil || errors.Is(err, driver.ErrLost) }

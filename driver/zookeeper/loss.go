@@ -9,77 +9,60 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
-// watchDelay is how long a ticket is held, or waits, before its own node is watched. The
-// watch tells of a break, and a short critical section is over before one.
-const watchDelay = 100 * time.Millisecond
+// watchDelay is how long a ticket is held, or waits, once or twice, before its own node is
+// watched. The watch tells of a break, and a short critical section is over before one.
+const watchDelay = 50 * time.Millisecond
 
 // errRemoved is the cause of the loss of a ticket whose node is not there, though its
 // session is.
 var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
-// watchLater has the node of a ticket watched soon. With mu held.
+// watchLater has the node of a ticket watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {
-	if t.queued {
+	if t.queued || t.watch.IsSet() {
 		return
 	}
 	t.queued = true
-	d.tasks.unwatched = append(d.tasks.unwatched, t)
-	if !d.tasks.watching {
-		d.tasks.watching = d.spawn(d.watchTickets)
+	d.young = append(d.young, t)
+	if !d.watching {
+		d.watching = d.conn.Go(d.watchTickets)
 	}
 }
 
 // watchTickets is the background task.
-func (d *Driver) watchTickets() {
-	for {
-		batch, wait := d.takeUnwatched()
-		if len(batch) == 0 && wait == 0 {
+func (d *Driver) watchTickets(ctx context.Context) {
+	for retry.Sleep(ctx, watchDelay, nil) {
+		batch, more := d.takeDue()
+		if !more {
 			return
 		}
-		if len(batch) == 0 {
-			if !d.pause(context.Background(), wait) {
-				return
-			}
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), taskBound)
-		_, err := each(ctx, d, batch, func(t *ticket) (struct{}, error) { return struct{}{}, d.watchOrLose(ctx, t) })
+		bounded, cancel := context.WithTimeout(ctx, taskBound)
+		_, err := each(batch, func(t *ticket) (struct{}, error) { return struct{}{}, d.watchOrLose(bounded, t) })
 		cancel()
-		if err != nil && !d.pause(context.Background(), retryMost) {
+		if err != nil && !retry.Sleep(ctx, taskPause, nil) {
 			return
 		}
 	}
 }
 
-// takeUnwatched returns the tickets that are due, or how long to wait for the next. If
-// it returns neither there are none, and the task ends.
-func (d *Driver) takeUnwatched() (batch []*ticket, wait time.Duration) {
+// takeDue returns the tickets that have become due; more says that there are some, or
+// will be. Otherwise the task ends.
+func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rest := d.tasks.unwatched[:0]
-	for _, t := range d.tasks.unwatched {
-		switch left := watchDelay - time.Since(t.since); {
-		case d.tickets[t.hold.ID] != t || t.watch != nil:
-			t.queued = false
-		case left <= 0:
-			t.queued = false
+	for _, t := range d.due {
+		t.queued = false
+		if d.tickets[t.hold.ID] == t && !t.watch.IsSet() {
 			batch = append(batch, t)
-		default:
-			rest = append(rest, t)
-			if wait == 0 || left < wait {
-				wait = left
-			}
 		}
 	}
-	clear(d.tasks.unwatched[len(rest):])
-	d.tasks.unwatched = rest
-	if len(rest) == 0 && len(batch) == 0 {
-		d.tasks.unwatched = nil
-		d.tasks.watching = false
-	}
-	return batch, wait
+	d.due, d.young = d.young, nil
+	d.watching = len(batch) > 0 || len(d.due) > 0
+	return batch, d.watching
 }
 
 // watchOrLose watches the node of a ticket. If the node has gone the ticket is lost; if
@@ -101,17 +84,13 @@ func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
 // watchTicket sets a watch on the node of a ticket of this driver. ErrLost says that the
 // node has gone.
 func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
-	connection := d.reconnects.now()
-	ch, err := call(ctx, d, func() (<-chan zk.Event, error) {
-		_, _, ch, err := d.conn.GetW(t.path)
-		return ch, err
-	})
+	set, err := d.conn.Watch(ctx, t.path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return errRemoved
 	}
 	if err == nil {
 		d.mu.Lock()
-		t.watch, t.watchedOn = ch, connection
+		t.watch = set
 		d.mu.Unlock()
 	}
 	return err
@@ -129,32 +108,70 @@ func (d *Driver) changed(ev zk.Event) {
 		d.mu.Unlock()
 		return
 	}
-	if ev.Type == zk.EventNodeDataChanged {
-		if t.watch != nil {
-			t.watch = nil
-			d.watchLater(t)
-		}
-		d.mu.Unlock()
-		return
+	if ev.Type == zk.EventNodeDataChanged && t.watch.IsSet() {
+		t.watch = zkconn.Watch{}
+		d.watchLater(t)
 	}
 	d.mu.Unlock()
-	d.lose(t, errRemoved)
+	if ev.Type == zk.EventNodeDeleted {
+		d.lose(t, errRemoved)
+	}
 }
 
 // lose takes a ticket off the books and notifies its holder of the loss.
 func (d *Driver) lose(t *ticket, cause error) {
-	d.mu.Lock()
-	ours := d.tickets[t.hold.ID] == t
-	if ours {
-		delete(d.tickets, t.hold.ID)
-		d.removeLater(parentOf(t.path))
-		if t.gone != nil {
-			close(t.gone)
-		}
+	if !d.forget(t) {
+		return
 	}
+	d.removeLater(parentOf(t.path))
+	d.mu.Lock()
 	held := t.held
 	d.mu.Unlock()
-	if ours && held {
+	if held {
 		d.notifyLost(t.hold, cause)
+	}
+}
+
+// forget takes a ticket off the books, so that its end is no loss. It reports whether it
+// was there.
+func (d *Driver) forget(t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tickets[t.hold.ID] != t {
+		return false
+	}
+	delete(d.tickets, t.hold.ID)
+	if t.gone != nil {
+		close(t.gone)
+	}
+	return true
+}
+
+// sessionOver takes the tickets of a session that has ended off the books. Their waiters
+// learn it from the session.
+func (d *Driver) sessionOver(s *zkconn.Session) {
+	var lost []driver.Hold
+	var parents []string
+	d.mu.Lock()
+	for id, t := range d.tickets {
+		if t.sess != s {
+			continue
+		}
+		delete(d.tickets, id)
+		parents = append(parents, parentOf(t.path))
+		if t.held {
+			lost = append(lost, t.hold)
+		}
+	}
+	d.mu.Unlock()
+	d.removeLater(parents...)
+	for _, h := range lost {
+		d.notifyLost(h, zkconn.ErrExpired)
+	}
+}
+
+func (d *Driver) notifyLost(h driver.Hold, cause error) {
+	if d.lost != nil {
+		d.lost(h, cause)
 	}
 }

@@ -307,7 +307,7 @@ func TestWrittenByHand(t *testing.T) {
 	held := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
 	granted := make(chan *locker.Lock, 1)
 	go func() {
-		k, err := b.Acquire(ctx, "x")
+		k, err := b.Acquire(ctx, "x", locker.WithTTL(5*time.Second), locker.WithoutRenewal()) // which would set the watch again, too
 		if err != nil {
 			t.Error(err)
 		}

@@ -2,11 +2,10 @@ package zookeeper
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"time"
 
-	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // orphan is a ticket whose create was given up without an answer. The request may
@@ -18,16 +17,13 @@ type orphan struct {
 	until  time.Time
 }
 
-// orphanInterval is how often the queues are searched.
-const orphanInterval = time.Second
-
 func (d *Driver) orphan(parent, id string) {
 	crash := d.Bounds(0).Crash // by then the server has closed the connection
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.tasks.orphans[id] = orphan{parent: parent, until: time.Now().Add(crash)}
-	if !d.tasks.removing {
-		d.tasks.removing = d.spawn(d.removeOrphans)
+	d.orphans[id] = orphan{parent: parent, until: time.Now().Add(crash)}
+	if !d.searching {
+		d.searching = d.conn.Go(d.removeOrphans)
 	}
 }
 
@@ -36,39 +32,34 @@ func (d *Driver) orphan(parent, id string) {
 func (d *Driver) takeOrphan(id string) (was bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, was = d.tasks.orphans[id]
-	delete(d.tasks.orphans, id)
+	_, was = d.orphans[id]
+	delete(d.orphans, id)
 	return was
 }
 
 // removeOrphans is the background task.
-func (d *Driver) removeOrphans() {
-	for d.pause(context.Background(), orphanInterval) {
+func (d *Driver) removeOrphans(ctx context.Context) {
+	for retry.Sleep(ctx, taskPause, nil) {
 		d.mu.Lock()
-		left := maps.Clone(d.tasks.orphans)
-		if len(left) == 0 {
-			d.tasks.removing = false
-		}
+		left := maps.Clone(d.orphans)
+		d.searching = len(left) > 0
 		d.mu.Unlock()
 		if len(left) == 0 {
 			return
 		}
 		for id, o := range left {
-			d.removeOrphan(id, o)
+			d.removeOrphan(ctx, id, o)
 		}
 	}
 }
 
 // removeOrphan removes what a late create has made. The last search begins after the
 // time in which one may arrive.
-func (d *Driver) removeOrphan(id string, o orphan) {
-	ctx, cancel := context.WithTimeout(context.Background(), taskBound)
+func (d *Driver) removeOrphan(ctx context.Context, id string, o orphan) {
+	ctx, cancel := context.WithTimeout(ctx, taskBound)
 	defer cancel()
 	last := time.Now().After(o.until)
-	if d.sync(ctx) != nil {
-		return
-	}
-	v, err := d.list(ctx, o.parent)
+	v, err := d.syncAndList(ctx, o.parent)
 	if err != nil {
 		return
 	}
@@ -80,20 +71,17 @@ func (d *Driver) removeOrphan(id string, o orphan) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if last && d.tasks.orphans[id] == o {
-		delete(d.tasks.orphans, id)
+	if last && d.orphans[id] == o {
+		delete(d.orphans, id)
 	}
 }
-
-// isGone reports whether a removal has left no node.
-func isGone(err error) bool { return err == nil || errors.Is(err, driver.ErrLost) }
 
 // isOrphan reports whether the node at path belongs to an orphan, and not to a ticket of
 // the same ID.
 func (d *Driver) isOrphan(id, path string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, is := d.tasks.orphans[id]
+	_, is := d.orphans[id]
 	t := d.tickets[id]
 	return is && (t == nil || t.path != path)
 }

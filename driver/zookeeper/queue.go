@@ -11,13 +11,15 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
 )
 
 // view is a queue as one listing shows it, in order. It is read only.
 type view struct {
-	entries []entry
-	version int32 // of the parent's data
-	absent  bool  // the parent is not there
+	entries  []entry
+	children zkconn.State // of the parent
+	version  int32        // of its data
+	absent   bool         // it is not there
 }
 
 // index returns the position of the ticket of that node, or -1 if it is not queued.
@@ -83,23 +85,24 @@ func (v *view) awaited(i int) bool {
 }
 
 // newView orders a listing.
-func newView(entries []entry, order func(a, b entry) int) *view {
-	slices.SortFunc(entries, order)
+func newView(entries []entry) *view {
+	slices.SortFunc(entries, inOrder)
 	return &view{entries: entries}
 }
 
-func bySequence(a, b entry) int { return cmp.Compare(a.seq, b.seq) }
-func byCreation(a, b entry) int { return cmp.Compare(a.czxid, b.czxid) }
+// inOrder orders entries by their sequences, and those beyond by their czxid, which no
+// other entry has.
+func inOrder(a, b entry) int {
+	return cmp.Or(cmp.Compare(a.czxid, b.czxid), cmp.Compare(a.seq, b.seq))
+}
 
 // Sequences order a queue up to this one. The server's counter has 31 bits: what it does
-// beyond depends on its version (it becomes negative, or does not change), so that a
-// queue that comes near is ordered by czxid.
+// beyond depends on its version (it becomes negative, or does not change), so that
+// tickets beyond are ordered by czxid.
 const lastSequence = math.MaxInt32 - 1<<20
 
-// sequential reports whether the sequences order the queue.
-func sequential(entries []entry) bool {
-	return !slices.ContainsFunc(entries, func(e entry) bool { return e.seq < 0 || e.seq > lastSequence })
-}
+// beyond reports whether the sequence does not order the entry.
+func (e entry) beyond() bool { return e.seq < 0 || e.seq > lastSequence }
 
 // arrange makes a view of a listing. Foreign nodes are left out.
 func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*view, error) {
@@ -109,27 +112,24 @@ func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*v
 			entries = append(entries, e)
 		}
 	}
-	if sequential(entries) {
-		return newView(entries, bySequence), nil
+	if !slices.ContainsFunc(entries, entry.beyond) {
+		return newView(entries), nil
 	}
-	stats, err := each(ctx, d, entries, func(e entry) (*zk.Stat, error) {
-		ok, st, err := d.conn.Exists(parent + "/" + e.node)
-		if err != nil || !ok {
-			return nil, err
+	entries, err := each(entries, func(e entry) (entry, error) {
+		if !e.beyond() {
+			return e, nil
 		}
-		return st, nil
+		st, err := d.conn.Exists(ctx, parent+"/"+e.node)
+		if st == nil {
+			return entry{}, err // it has left since
+		}
+		e.czxid = st.Czxid
+		return e, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	there := entries[:0]
-	for i, e := range entries {
-		if stats[i] != nil {
-			e.czxid = stats[i].Czxid
-			there = append(there, e)
-		}
-	}
-	return newView(there, byCreation), nil
+	return newView(slices.DeleteFunc(entries, func(e entry) bool { return e.node == "" })), nil
 }
 
 // listings shares listings among callers that want one of the same queue at the same
@@ -147,18 +147,23 @@ type listing struct {
 	next *listing // for callers that come meanwhile; nil: there are none
 }
 
-// list returns the queue below parent, at or after the time of the call.
-func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
-	if err := d.connected(ctx); err != nil {
+// syncAndList is list once the server has caught up with what has happened.
+func (d *Driver) syncAndList(ctx context.Context, parent string) (*view, error) {
+	if err := d.conn.Sync(ctx); err != nil {
 		return nil, err
 	}
+	return d.list(ctx, parent)
+}
+
+// list returns the queue below parent, at or after the time of the call.
+func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
 	l := d.shareListing(parent)
 	select {
 	case <-l.done:
-		return l.view, d.explain(l.err)
+		return l.view, l.err
 	case <-ctx.Done():
-		return nil, d.ended(ctx)
-	case <-d.closing:
+		return nil, d.conn.Ended(ctx)
+	case <-d.conn.Closed():
 		return nil, driver.ErrClosed
 	}
 }
@@ -169,8 +174,9 @@ func (d *Driver) shareListing(parent string) *listing {
 	current := d.listings.queues[parent]
 	if current == nil {
 		l := &listing{done: make(chan struct{})}
-		d.listings.queues[parent] = l
-		go d.runListings(parent, l)
+		if d.conn.Go(func(ctx context.Context) { d.runListings(ctx, parent, l) }) {
+			d.listings.queues[parent] = l
+		}
 		return l
 	}
 	if current.next == nil {
@@ -179,11 +185,10 @@ func (d *Driver) shareListing(parent string) *listing {
 	return current.next
 }
 
-// runListings runs l and those that are asked for meanwhile. It ends with the connection
-// at the latest.
-func (d *Driver) runListings(parent string, l *listing) {
+// runListings runs l and those that are asked for meanwhile.
+func (d *Driver) runListings(ctx context.Context, parent string, l *listing) {
 	for l != nil {
-		l.view, l.err = d.listNow(parent)
+		l.view, l.err = d.listOnce(ctx, parent)
 		close(l.done)
 		d.listings.mu.Lock()
 		l = l.next
@@ -196,22 +201,17 @@ func (d *Driver) runListings(parent string, l *listing) {
 	}
 }
 
-func (d *Driver) listNow(parent string) (*view, error) {
-	nodes, st, err := d.conn.Children(parent)
+func (d *Driver) listOnce(ctx context.Context, parent string) (*view, error) {
+	nodes, st, err := d.conn.Children(ctx, parent)
 	if errors.Is(err, zk.ErrNoNode) {
-		nodes, st, err = nil, nil, nil
+		return &view{absent: true}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	v, err := d.arrange(context.Background(), parent, nodes)
-	switch {
-	case err != nil:
-		return nil, err
-	case st == nil:
-		v.absent = true
-	default:
-		v.version = st.Version
+	v, err := d.arrange(ctx, parent, nodes)
+	if err == nil {
+		v.version, v.children = st.Version, zkconn.ChildrenOf(st)
 	}
-	return v, nil
+	return v, err
 }

@@ -35,6 +35,22 @@ func TestEncode(t *testing.T) {
 	}
 }
 
+// TestEncodeIsFixed: all programs of a protocol version have to use the same nodes.
+func TestEncodeIsFixed(t *testing.T) {
+	for name, want := range map[string]string{
+		"plain-_:@+=,~.9Z": "plain-_:@+=,~.9Z",
+		".a.":              "%2Ea.",
+		"a/b c":            "a%2Fb%20c",
+		"!\"#$%&'()*;<>?":  "%21%22%23%24%25%26%27%28%29%2A%3B%3C%3E%3F",
+		"[\\]^`{|}\x7f":    "%5B%5C%5D%5E%60%7B%7C%7D%7F",
+		"\x00\u00e9":       "%00%C3%A9",
+	} {
+		if got := encode(name); got != want {
+			t.Errorf("%q is encoded as %s, want %s", name, got, want)
+		}
+	}
+}
+
 func FuzzEncode(f *testing.F) {
 	f.Add("a/b", "a%2Fb")
 	f.Fuzz(func(t *testing.T, a, b string) {
@@ -99,7 +115,7 @@ func TestBlocker(t *testing.T) {
 			gone := rand.IntN(len(v.entries))
 			left := make([]entry, 0, len(v.entries))
 			left = append(append(left, v.entries[:gone]...), v.entries[gone+1:]...)
-			v = newView(left, bySequence)
+			v = newView(left)
 			for _, w := range watches {
 				i, b := v.index(w.by), v.index(w.blocker)
 				if i < 0 || !v.granted(i) || w.blocker == "" {
@@ -151,23 +167,27 @@ func randomView(n int) *view {
 		entries[i] = e
 	}
 	rand.Shuffle(n, func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
-	return newView(entries, bySequence)
+	return newView(entries)
 }
 
 func TestSequential(t *testing.T) {
-	for seq, want := range map[int32]bool{0: true, lastSequence: true, lastSequence + 1: false, -1: false, -2147483648: false} {
-		if got := sequential([]entry{{seq: 1}, {seq: seq}}); got != want {
-			t.Errorf("sequence %d: %v", seq, got)
+	for seq, want := range map[int32]bool{0: false, lastSequence: false, lastSequence + 1: true, -1: true, -2147483648: true} {
+		if got := (entry{seq: seq}).beyond(); got != want {
+			t.Errorf("sequence %d is beyond the last: %v", seq, got)
 		}
 	}
-	v := newView([]entry{{node: "late", seq: -2147483648, czxid: 9}, {node: "early", seq: 2147483647, czxid: 8}}, byCreation)
-	if v.entries[0].node != "early" {
-		t.Errorf("order %v", v.entries)
+	v := newView([]entry{
+		{node: "3", seq: -2147483648, czxid: 9}, {node: "2", seq: 2147483647, czxid: 8}, {node: "1", seq: lastSequence}, {node: "0", seq: 7},
+	})
+	for i, e := range v.entries {
+		if e.node != fmt.Sprint(i) {
+			t.Errorf("order %v", v.entries)
+		}
 	}
 }
 
 func TestAdmits(t *testing.T) {
-	v := newView([]entry{{node: "a", shared: true, limit: 2}}, bySequence)
+	v := newView([]entry{{node: "a", shared: true, limit: 2}})
 	for _, c := range []struct {
 		r    driver.Request
 		want bool

@@ -70,11 +70,32 @@ func TestOwnConnection(t *testing.T) {
 	closed := time.Now()
 	conn.Close()
 	<-k.Done()
-	if took := time.Since(closed); took > 2*time.Second || !errors.Is(k.Err(), locker.ErrLost) {
+	if took := time.Since(closed); took > time.Second || !errors.Is(k.Err(), locker.ErrLost) {
 		t.Fatalf("told of the end of the connection after %v: %v", took, k.Err())
 	}
 	if err := <-w; err == nil {
 		t.Fatal("a waiter was granted on a closed connection")
+	}
+}
+
+// TestEndIsTold: the holder is notified of the end of the session without a renewal.
+func TestEndIsTold(t *testing.T) {
+	conn, d := own(t, session, zookeeper.WithPrefix(base(storeURL(t))))
+	told := make(chan error, 1)
+	d.NotifyLoss(func(h driver.Hold, cause error) {
+		if h.ID == "told-1" {
+			told <- cause
+		}
+	})
+	must[driver.Grant](t)(d.Acquire(ctxFor(t, 30*time.Second), request("x", "told-1")))
+	conn.Close()
+	select {
+	case cause := <-told:
+		if !errors.Is(cause, driver.ErrLost) || !errors.Is(cause, zk.ErrSessionExpired) {
+			t.Errorf("told %v", cause)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the end of the connection was not told")
 	}
 }
 

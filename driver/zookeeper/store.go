@@ -3,18 +3,11 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/protocol"
 )
-
-// What follows sends requests, and returns the client's errors as they are: see call.
-
-// parent is the node of a name.
-func (d *Driver) parent(name string) string { return d.base + "/" + encode(name) }
 
 // createTicket creates the node of a ticket, below a parent that it creates too (fresh)
 // or that has to be there. Setting the parent's data in the same transaction costs no
@@ -32,7 +25,9 @@ func (d *Driver) parent(name string) string { return d.base + "/" + encode(name)
 // The error is then ErrNotEmpty, ErrBadVersion or ErrNoNode. Otherwise it is
 // ErrNodeExists for a fresh parent that is there, ErrNoNode for one whose base is not,
 // and ErrNoNode for a parent that is not fresh and not there.
-func (d *Driver) createTicket(parent string, r driver.Request, data []byte, fresh bool, seen *view) (created, error) {
+func (d *Driver) createTicket(
+	ctx context.Context, parent string, r driver.Request, data []byte, fresh bool, seen *view,
+) (created, error) {
 	ops := make([]any, 0, 4)
 	version := int32(-1)
 	if !fresh && seen != nil {
@@ -53,7 +48,7 @@ func (d *Driver) createTicket(parent string, r driver.Request, data []byte, fres
 			Flags: zk.FlagEphemeralSequential,
 		},
 		&zk.SetDataRequest{Path: parent, Data: []byte{}, Version: version})
-	res, err := d.conn.Multi(ops...)
+	res, err := d.conn.Multi(ctx, ops...)
 	if err != nil {
 		return created{}, err
 	}
@@ -81,7 +76,7 @@ var errIncomplete = errors.New("the server's answer to a transaction is incomple
 // deletion: that tells it, without a request, that all tickets ahead have gone. No
 // ticket is ever ahead of a holder again, so that this remains true however late the
 // request arrives.
-func (d *Driver) deleteTicket(path string, heldAlone bool) (left int, err error) {
+func (d *Driver) deleteTicket(ctx context.Context, path string, heldAlone bool) (left int, err error) {
 	ops := make([]any, 0, 3)
 	if heldAlone {
 		ops = append(ops, &zk.SetDataRequest{Path: path, Data: []byte{}, Version: -1})
@@ -89,7 +84,7 @@ func (d *Driver) deleteTicket(path string, heldAlone bool) (left int, err error)
 	ops = append(ops,
 		&zk.DeleteRequest{Path: path, Version: -1},
 		&zk.SetDataRequest{Path: parentOf(path), Data: []byte{}, Version: -1})
-	res, err := d.conn.Multi(ops...)
+	res, err := d.conn.Multi(ctx, ops...)
 	if err != nil {
 		return 0, err
 	}
@@ -101,66 +96,26 @@ func (d *Driver) deleteTicket(path string, heldAlone bool) (left int, err error)
 
 // deleteLast deletes the node of a ticket and its parent. ErrNotEmpty says that there
 // are other tickets, and that nothing was done.
-func (d *Driver) deleteLast(path string) error {
-	_, err := d.conn.Multi(&zk.DeleteRequest{Path: path, Version: -1}, &zk.DeleteRequest{Path: parentOf(path), Version: -1})
-	return err
-}
-
-// checkBase is a request that a majority has to confirm. A read, or a sync, would not
-// do: a server that is cut off from the others answers those for a while, when the
-// session may have ended already.
-func (d *Driver) checkBase() error {
-	_, err := d.conn.Multi(&zk.CheckVersionRequest{Path: d.base, Version: -1})
+func (d *Driver) deleteLast(ctx context.Context, path string) error {
+	_, err := d.conn.Multi(ctx, &zk.DeleteRequest{Path: path, Version: -1}, &zk.DeleteRequest{Path: parentOf(path), Version: -1})
 	return err
 }
 
 // tryRights does to a node that nobody sees what is done to the node of a name. No name
 // is encoded like it, see encode.
-func (d *Driver) tryRights() error {
+func (d *Driver) tryRights(ctx context.Context) error {
 	path := d.base + "/%ping"
-	_, err := d.conn.Multi(
+	_, err := d.conn.Multi(ctx,
 		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: d.acl},
 		&zk.SetDataRequest{Path: path, Data: []byte{}, Version: -1},
 		&zk.DeleteRequest{Path: path, Version: -1})
 	return err
 }
 
-// createPath creates a persistent node and what is missing above it.
-func (d *Driver) createPath(path string) error {
-	for i := 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != '/' {
-			continue
-		}
-		exists, _, err := d.conn.Exists(path[:i])
-		if err != nil && !errors.Is(err, zk.ErrNoAuth) {
-			return err
-		}
-		if exists {
-			continue
-		}
-		if _, err := d.conn.Create(path[:i], []byte{}, 0, d.acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return fmt.Errorf("create %s: %w", path[:i], err)
-		}
-	}
-	return nil
-}
-
-func newCheck(base, version string) *protocol.Check {
-	return protocol.New(version, "the node "+base+"/"+protocolNode, "delete that node")
-}
-
-// agree makes sure, once, that all who use these locks keep them in the same way. With
-// write it says how, where nobody has said so yet.
-func (d *Driver) agree(ctx context.Context, write bool) error {
-	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
-		return call(ctx, d, func() (string, error) { return d.readVersion(write) })
-	})
-}
-
-func (d *Driver) readVersion(write bool) (string, error) {
+func (d *Driver) readVersion(ctx context.Context, write bool) (string, error) {
 	path := d.base + "/" + protocolNode
 	for {
-		found, _, err := d.conn.Get(path)
+		found, _, err := d.conn.Get(ctx, path)
 		switch {
 		case err == nil:
 			return string(found), nil
@@ -169,9 +124,9 @@ func (d *Driver) readVersion(write bool) (string, error) {
 		case !write:
 			return "", nil
 		}
-		_, err = d.conn.Create(path, []byte(d.protocol.Own()), 0, d.acl)
+		err = d.conn.Create(ctx, path, []byte(d.protocol.Own()), d.acl)
 		if errors.Is(err, zk.ErrNoNode) {
-			err = d.createPath(d.base)
+			err = d.conn.CreatePath(ctx, d.base, d.acl)
 		}
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return "", err

@@ -6,84 +6,33 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/lockerproject/locker/internal/retry"
 )
 
-// tasks are the background tasks. Each has a goroutine while there is something to do.
-// Driver.mu guards them.
-type tasks struct {
-	closed    bool
-	unwatched []*ticket // without a watch on their node
-	watching  bool
-	orphans   map[string]orphan // by ticket ID
-	removing  bool
-	empty     map[string]struct{} // parents whose queue may be empty
-	emptying  bool
-}
-
-// taskBound bounds one request of a background task.
-const taskBound = 10 * time.Second
-
-// spawn runs f in the background, unless the driver is being closed. With mu held.
-func (d *Driver) spawn(f func()) bool {
-	if d.tasks.closed {
-		return false
-	}
-	d.work.Go(f)
-	return true
-}
-
-func (d *Driver) background(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.spawn(f)
-}
-
 // removeEmpty removes the node of a name whose queue is empty. The server refuses if a
-// ticket has been queued meanwhile.
+// ticket has been queued meanwhile. What is not answered is left to a sweep.
 func (d *Driver) removeEmpty(ctx context.Context, parent string) {
 	d.expectOthers(parent, false)
-	_, err := call(ctx, d, func() (struct{}, error) { return struct{}{}, d.conn.Delete(parent, -1) })
-	if err != nil && !answered(err) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.removeLater(parent)
-	}
+	_ = d.conn.Delete(ctx, parent)
 }
 
-// removeDelay is how long after the end of a session the nodes of its names are removed.
-const removeDelay = time.Second
-
-// removeLater removes the node of a name soon if its queue is empty: the server removes
-// the tickets of a session that has ended, and leaves their parents. With mu held.
-func (d *Driver) removeLater(parent string) {
-	d.tasks.empty[parent] = struct{}{}
-	if !d.tasks.emptying {
-		d.tasks.emptying = d.spawn(d.removeAllEmpty)
-	}
-}
-
-func (d *Driver) removeAllEmpty() {
-	for d.pause(context.Background(), removeDelay) {
-		d.mu.Lock()
-		parents := make([]string, 0, len(d.tasks.empty))
-		for p := range d.tasks.empty {
-			parents = append(parents, p)
-		}
-		if len(parents) == 0 {
-			d.tasks.emptying = false
-		}
-		clear(d.tasks.empty)
-		d.mu.Unlock()
-		if len(parents) == 0 {
+// removeLater removes the nodes of names soon if their queues are empty: the server
+// removes the tickets of a session that has ended, and leaves their parents.
+func (d *Driver) removeLater(parents ...string) {
+	slices.Sort(parents)
+	parents = slices.Compact(parents)
+	d.conn.Go(func(ctx context.Context) {
+		if !retry.Sleep(ctx, taskPause, nil) {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), taskBound)
-		_, _ = each(ctx, d, parents, func(p string) (struct{}, error) {
-			d.removeEmpty(ctx, p)
+		ctx, cancel := context.WithTimeout(ctx, taskBound)
+		defer cancel()
+		_, _ = each(parents, func(parent string) (struct{}, error) {
+			d.removeEmpty(ctx, parent)
 			return struct{}{}, nil
 		})
-		cancel()
-	}
+	})
 }
 
 // Processes that end together leave the nodes of names that nobody uses again. One of
@@ -95,42 +44,18 @@ const (
 	sweepEvery = 24 * time.Second
 )
 
-func (d *Driver) sweepAfter(delay time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delay += rand.N(delay / 2)
-	d.sweeper = time.AfterFunc(delay, func() {
-		d.background(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			_ = d.sweep(ctx, time.Now()) // the next sweep does what this one could not
-			d.sweepAfter(sweepEvery)
-		})
-	})
-	if d.tasks.closed {
-		d.sweeper.Stop()
+// sweepAll is the background task.
+func (d *Driver) sweepAll(ctx context.Context) {
+	for delay := sweepFirst; retry.Sleep(ctx, delay+rand.N(delay/2), nil); delay = sweepEvery {
+		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		_ = d.sweep(bounded, time.Now()) // the next sweep does what this one could not
+		cancel()
 	}
 }
 
-// sweep removes the nodes of names whose queue is empty, unless that was done lately:
-// the data of the base say when. A wrong clock makes for too many sweeps or too few,
-// and nothing else.
+// sweep removes the nodes of names whose queue is empty, unless that was done lately.
 func (d *Driver) sweep(ctx context.Context, now time.Time) error {
-	if err := d.ready(ctx); err != nil {
-		return err
-	}
-	won, err := call(ctx, d, func() (bool, error) {
-		data, st, err := d.conn.Get(d.base)
-		if err != nil {
-			return false, err
-		}
-		if last, err := strconv.ParseInt(string(data), 10, 64); err == nil && now.Sub(time.UnixMilli(last)).Abs() < sweepEvery/2 {
-			return false, nil
-		}
-		_, err = d.conn.Set(d.base, strconv.AppendInt(nil, now.UnixMilli(), 10), st.Version)
-		return err == nil, err
-	})
-	if err != nil || !won {
+	if due, err := d.sweepIsDue(ctx, now); !due || err != nil {
 		return err
 	}
 	nodes, err := d.nameNodes(ctx)
@@ -148,6 +73,21 @@ func (d *Driver) sweep(ctx context.Context, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// sweepIsDue reports whether to sweep now: the data of the base say when it was done
+// last, and it writes the time there. A wrong clock makes for too many sweeps or too
+// few, and nothing else.
+func (d *Driver) sweepIsDue(ctx context.Context, now time.Time) (bool, error) {
+	data, st, err := d.conn.Get(ctx, d.base)
+	if err != nil {
+		return false, err
+	}
+	if last, err := strconv.ParseInt(string(data), 10, 64); err == nil && now.Sub(time.UnixMilli(last)).Abs() < sweepEvery/2 {
+		return false, nil
+	}
+	err = d.conn.Set(ctx, d.base, strconv.AppendInt(nil, now.UnixMilli(), 10), st.Version)
+	return err == nil, err
 }
 
 // withoutTickets returns the nodes of the names in which this driver has no ticket.

@@ -18,11 +18,7 @@ import (
 func TestSweep(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn, events := dial(t, testbed.SharedZookeeper(t).Addr())
 	d, err := New(conn, events, WithPrefix("t/"+rand.Text()))
 	if err != nil {
 		t.Fatal(err)

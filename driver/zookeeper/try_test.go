@@ -34,7 +34,7 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 				if err := d.Release(ctx, driver.Hold{Name: "x", ID: "reader-1"}); err != nil {
 					t.Fatal(err)
 				}
-				if ok, _, err := d.conn.Exists(d.parent("x")); ok || err != nil {
+				if st, err := d.conn.Exists(ctx, d.parent("x")); st != nil || err != nil {
 					t.Fatalf("the name's node is still there (error %v)", err)
 				}
 				enqueue(ctx, t, d, with(exclusive, "writer-1"))
@@ -43,8 +43,8 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 		},
 		"a writer takes an empty queue": {
 			try: with(exclusive, "try-1"),
-			before: func(_ context.Context, t *testing.T, d *Driver) {
-				if _, err := d.conn.Create(d.parent("x"), []byte{}, 0, d.acl); err != nil {
+			before: func(ctx context.Context, t *testing.T, d *Driver) {
+				if err := d.conn.Create(ctx, d.parent("x"), []byte{}, d.acl); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -59,27 +59,27 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, d := inside(t)
-			if err := d.createPath(d.base); err != nil {
+			if err := d.conn.CreatePath(ctx, d.base, d.acl); err != nil {
 				t.Fatal(err)
 			}
 			c.before(ctx, t, d)
 			c.try.Wait = false
 			e := &enqueueing{d: d, r: c.try, parent: d.parent("x"), began: time.Now()}
 			d.expectOthers(e.parent, true)
-			if _, err := e.step(ctx); err != nil || e.t != nil {
+			if err := e.step(ctx); err != nil || e.t != nil {
 				t.Fatalf("first read: %v", err)
 			}
 			c.then(ctx, t, d)
-			_, before, err := d.conn.Exists(e.parent)
+			before, err := d.conn.Exists(ctx, e.parent)
 			if err != nil {
 				t.Fatal(err)
 			}
 			d.expectOthers(e.parent, true)
-			granted, err := e.enqueue(ctx)
-			if refused := errors.Is(err, driver.ErrNotAcquired); refused != c.wantRefused || !refused && (err != nil || !granted) {
-				t.Fatalf("granted %v, error %v", granted, err)
+			err = e.enqueue(ctx)
+			if refused := errors.Is(err, driver.ErrNotAcquired); refused != c.wantRefused || !refused && (err != nil || !e.granted) {
+				t.Fatalf("granted %v, error %v", e.granted, err)
 			}
-			_, after, err := d.conn.Exists(e.parent)
+			after, err := d.conn.Exists(ctx, e.parent)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
 )
 
 func init() {
@@ -78,19 +79,21 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	if u.HasUser {
 		all = append(all, WithACL(zk.AuthACL(zk.PermAll)...))
 	}
-	d, err := prepare(append(all, opts...))
+	o, err := newOptions(append(all, opts...))
 	if err != nil {
 		return nil, err
 	}
-	hosts := u.HostsWithPort(port)
-	d.owned, d.asked, d.name = true, timeout, "zookeeper "+strings.Join(hosts, ",")+d.base
-	if u.HasUser {
-		d.login = newLogin(u.User, password)
+	c := zkconn.Options{
+		Base: o.base, Session: timeout, Servers: u.HostsWithPort(port), TLS: secure, Dial: dialTimeout, Logger: o.logger,
 	}
-	if err := d.dial(newConnection(hosts, secure, dialTimeout, timeout)); err != nil {
+	if u.HasUser {
+		c.Credentials = u.User + ":" + password
+	}
+	conn, err := zkconn.Open(c)
+	if err != nil {
 		return nil, err
 	}
-	return d, nil
+	return newDriver(conn, o), nil
 }
 
 // cleanPath makes the path of a node: with one slash before every part and none at the

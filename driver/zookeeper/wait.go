@@ -4,44 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // await waits for the grant of a ticket that is queued.
 func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began time.Time) (driver.Grant, error) {
-	w := &waiter{d: d, t: t, r: r, parent: parentOf(t.path), node: nodeOf(t.path)}
-	for delay := retryFirst; ; {
+	w := newWaiter(d, t, r)
+	for pause := newBackoff(); ; {
 		if err := w.lost(); err != nil {
 			return driver.Grant{}, err
 		}
-		w.reconnected = d.reconnects.next() // before anything is read
+		w.reconnected = d.conn.Reconnected() // before anything is read
 		g, wake, err := w.step(ctx)
 		switch {
 		case err == nil && wake == nil:
 			return g, nil
 		case err == nil:
-			w.last, delay = nil, retryFirst
+			w.last = nil
+			pause.Reset()
 			if err := w.sleep(ctx, wake); err != nil {
 				return driver.Grant{}, err
 			}
 			continue
 		case ctx.Err() != nil:
 			return driver.Grant{}, w.ended(ctx)
-		case final(err) || errors.Is(err, driver.ErrNotAcquired):
-			return driver.Grant{}, err
-		case !w.joined && time.Since(began) > enqueueBound:
+		case final(err), errors.Is(err, driver.ErrNotAcquired), !w.joined && time.Since(began) > enqueueBound:
 			return driver.Grant{}, err
 		}
 		w.last = err
-		if !d.pause(ctx, delay) {
+		if !retry.Sleep(ctx, pause.Next(), d.conn.Closed()) {
 			return driver.Grant{}, w.ended(ctx)
 		}
-		delay = min(2*delay, retryMost)
 	}
 }
 
@@ -54,13 +53,33 @@ type waiter struct {
 
 	joined      bool            // Request.Joined was called
 	reconnected <-chan struct{} // closed when the client has another connection
-	poll        time.Duration   // interval without a wake
-	watches     string          // path of the node ahead that is watched; "": the queue is
-	version     int32           // … of its data when the watch was set
+	poll        retry.Backoff   // the intervals without a wake
+	ahead       string          // path of the node ahead that is watched; "": the queue is
+	seen        zkconn.State    // … of its data when the watch was set
 	predecessor string          // … if the ticket is granted when that node's ticket was held and released
 	first       bool            // the predecessor was held and released
 	gone        <-chan struct{} // closed when the ticket's node was deleted
 	last        error           // of the store, nil when it has answered since
+}
+
+// A waiter does not rely on watches alone: the client may lose an event on its way from
+// one connection to the next. It sets its watches again in several requests, each of
+// which asks for events since the last answer that the client has had: if an answer
+// comes first, or the connection ends between two of them, an event before that is
+// missed. So a waiter reads the queue again on each new connection (the deletion of a
+// node cannot be missed like that, but its change, and that of the queue). And because a
+// user's connection may drop the event of a new connection, or report none, it polls,
+// seldom.
+const (
+	pollFirst = 5 * time.Second
+	pollMost  = 5 * time.Minute
+)
+
+func newWaiter(d *Driver, t *ticket, r driver.Request) *waiter {
+	return &waiter{
+		d: d, t: t, r: r, parent: parentOf(t.path), node: nodeOf(t.path),
+		poll: retry.Backoff{First: pollFirst, Most: pollMost},
+	}
 }
 
 // step finds out whether the ticket is granted; if not, wake fires when that has to be
@@ -72,11 +91,11 @@ func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	// What is left to know is whether the ticket's own node is there. If it was deleted
 	// before the one ahead, the watch on it has fired before that one's.
 	if !w.watched() {
-		ok, err := call(ctx, w.d, func() (bool, error) { ok, _, err := w.d.conn.Exists(w.t.path); return ok, err })
+		st, err := w.d.conn.Exists(ctx, w.t.path)
 		switch {
 		case err != nil:
 			return g, nil, err
-		case !ok:
+		case st == nil:
 			return g, nil, w.deleted()
 		}
 	}
@@ -98,13 +117,13 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	}
 	d.expectOthers(w.parent, len(v.entries) > 1)
 	if deleted, err := w.deleteDuplicates(ctx, v); deleted || err != nil {
-		return g, again, err // the order of a queue with duplicates says nothing
+		return g, zkconn.Fired.C, err // the order of a queue with duplicates says nothing
 	}
 	if v.granted(i) {
 		// Also the first time: a ticket that was queued after this one, and saw it
 		// wait, may be waiting for its mark.
 		if g, err = w.granted(ctx); err == nil && v.awaited(i) {
-			d.background(w.mark)
+			d.conn.Go(w.mark)
 		}
 		return g, nil, err
 	}
@@ -112,8 +131,8 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 		return g, nil, w.refuse(ctx)
 	}
 	w.queued()
-	wake, err = w.watch(ctx, v, i)
-	return g, wake, err
+	set, err := w.watch(ctx, v, i)
+	return g, set.C, err
 }
 
 // queued calls Request.Joined, once.
@@ -125,7 +144,6 @@ func (w *waiter) queued() {
 	w.d.mu.Lock()
 	if w.t.gone == nil {
 		w.t.gone = make(chan struct{})
-		w.t.since = time.Now()
 		w.d.watchLater(w.t)
 	}
 	w.gone = w.t.gone
@@ -136,80 +154,51 @@ func (w *waiter) queued() {
 }
 
 // watch sets the one watch that the ticket needs.
-func (w *waiter) watch(ctx context.Context, v *view, i int) (<-chan zk.Event, error) {
-	w.predecessor, w.watches = "", ""
+func (w *waiter) watch(ctx context.Context, v *view, i int) (zkconn.Watch, error) {
+	w.predecessor, w.ahead = "", ""
 	b := v.blocker(i)
 	if b < 0 {
-		return w.d.watchQueue(ctx, w.parent, v)
+		return w.d.conn.WatchChildren(ctx, w.parent, v.children)
 	}
 	ahead := v.entries[b]
 	path := w.parent + "/" + ahead.node
-	unmarked := w.t.hold.Shared && ahead.shared // it marks its node when it is granted
-	s, err := w.d.watchNode(ctx, path, unmarked)
-	w.watches, w.version = path, s.version
-	wake := s.fired
+	set, err := w.d.conn.WatchNode(ctx, path)
+	w.ahead, w.seen = path, set.Seen
+	if ahead.shared && w.r.Shared && set.Seen.Changes != 0 {
+		return zkconn.Fired, nil // it marks its node when it is granted, and has
+	}
 	if err != nil || ahead.shared || w.r.Shared && w.r.Limit > 0 {
-		return wake, err
+		return set, err
 	}
 	// The release of an exclusive ticket that was held says so (deleteTicket): then
 	// nothing else is ahead, and what remains to know is whether the ticket's own
 	// node is there, for which it needs a watch.
 	w.predecessor = path
-	if len(wake) == 0 && !w.watched() {
+	if !set.HasFired() && !w.watched() {
 		err = w.d.watchTicket(ctx, w.t)
 		if errors.Is(err, driver.ErrLost) {
 			err = w.deleted()
 		}
 	}
-	return wake, err
-}
-
-// A waiter does not rely on watches alone: the client may lose an event on its way from
-// one connection to the next. It sets its watches again in several requests, each of
-// which asks for events since the last answer that the client has had: if an answer
-// comes first, or the connection ends between two of them, an event before that is
-// missed. So a waiter reads the queue again on each new connection (the deletion of a
-// node cannot be missed like that, but its change, and that of the queue). And because a
-// user's connection may drop the event of a new connection, or report none, it polls,
-// seldom.
-const (
-	pollFirst = 5 * time.Second
-	pollMost  = 5 * time.Minute
-)
-
-// nextPoll returns how long to sleep without a wake: longer each time.
-func (w *waiter) nextPoll() time.Duration {
-	w.poll = min(max(2*w.poll, pollFirst), pollMost)
-	return w.poll - rand.N(w.poll/4)
+	return set, err
 }
 
 // unchanged reports whether the node ahead is as it was when its watch was set. It costs
 // one short read where a listing reads the whole queue.
 func (w *waiter) unchanged(ctx context.Context) bool {
-	if w.watches == "" {
+	if w.ahead == "" {
 		return false
 	}
-	st, err := call(ctx, w.d, func() (*zk.Stat, error) {
-		ok, st, err := w.d.conn.Exists(w.watches)
-		if !ok {
-			st = nil
-		}
-		return st, err
-	})
-	return err != nil || st != nil && st.Version == w.version
+	st, err := w.d.conn.Exists(ctx, w.ahead)
+	return err != nil || st != nil && zkconn.DataOf(st) == w.seen
 }
 
 // watched reports whether a watch shows that the ticket's own node is there: one that
-// was set on the present connection, see reconnects.
+// was set on the present connection.
 func (w *waiter) watched() bool {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	return w.t.watch != nil && !fired(w.t.watch) && w.d.reconnects.same(w.t.watchedOn)
-}
-
-// woken takes the event of the watch.
-func (w *waiter) woken(ev zk.Event) {
-	w.first = ev.Type == zk.EventNodeDataChanged && ev.Path == w.predecessor
+	return w.d.conn.Shows(w.t.watch)
 }
 
 // deleted takes the ticket off the books, since its node is not there.
@@ -222,11 +211,11 @@ func (w *waiter) deleted() error {
 // begins now, with a confirmation.
 func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 	if w.r.MinHold > 0 {
-		if err := w.d.confirm(ctx); err != nil {
+		if err := w.d.conn.Confirm(ctx); err != nil {
 			return driver.Grant{}, err
 		}
 	}
-	asked, err := w.d.leaseStart(ctx, w.t.sess, w.r.TTL)
+	asked, err := w.d.conn.LeaseStart(ctx, w.t.sess, w.r.TTL)
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -235,12 +224,11 @@ func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 }
 
 // mark wakes the waiter that waits for the grant of this ticket, see blocker.
-func (w *waiter) mark() {
-	d, ctx := w.d, context.Background()
-	data := newRecord(w.r, w.t.sess.lease())
-	for delay := retryFirst; !w.t.sess.over(); delay = min(2*delay, retryMost) {
-		_, err := write(ctx, d, func() (*zk.Stat, error) { return d.conn.Set(w.t.path, data, -1) })
-		if err == nil || final(err) || !d.pause(ctx, delay) {
+func (w *waiter) mark(ctx context.Context) {
+	data := newRecord(w.r, w.t.sess.Lease())
+	for pause := newBackoff(); !w.t.sess.Over(); {
+		err := w.d.conn.Set(ctx, w.t.path, data, -1)
+		if err == nil || final(err) || !retry.Sleep(ctx, pause.Next(), nil) {
 			return
 		}
 	}
@@ -272,12 +260,12 @@ func (w *waiter) deleteDuplicates(ctx context.Context, v *view) (deleted bool, e
 
 // sleep waits for a wake, or for the end of the ticket or of the wait.
 func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
-	poll := time.NewTimer(w.nextPoll())
+	poll := time.NewTimer(w.poll.Next())
 	defer poll.Stop()
 	for {
 		select {
 		case ev := <-wake:
-			w.woken(ev)
+			w.first = ev.Type == zk.EventNodeDataChanged && ev.Path == w.predecessor
 			return nil
 		case <-w.reconnected:
 			return nil
@@ -285,14 +273,14 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 			if !w.unchanged(ctx) {
 				return nil
 			}
-			poll.Reset(w.nextPoll())
+			poll.Reset(w.poll.Next())
 		case <-w.gone:
 			return w.deleted()
-		case <-w.t.sess.gone:
+		case <-w.t.sess.Gone():
 			return w.lost()
 		case <-ctx.Done():
 			return w.ended(ctx)
-		case <-w.d.closing:
+		case <-w.d.conn.Closed():
 			return driver.ErrClosed
 		}
 	}
@@ -300,8 +288,8 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 
 // lost reports whether the ticket has gone with its session.
 func (w *waiter) lost() error {
-	if w.d.session(); w.t.sess.over() {
-		return errExpired
+	if w.d.conn.Session(); w.t.sess.Over() {
+		return zkconn.ErrExpired
 	}
 	return nil
 }
@@ -309,15 +297,12 @@ func (w *waiter) lost() error {
 // ended is the error at ctx's end: why it ended, and the state of the store.
 func (w *waiter) ended(ctx context.Context) error {
 	select {
-	case <-w.d.closing:
+	case <-w.d.conn.Closed():
 		return driver.ErrClosed
 	default:
 	}
-	if w.last == nil && w.d.conn.State() != zk.StateHasSession {
-		w.last = w.d.offline()
-	}
 	if w.last == nil {
-		return context.Cause(ctx)
+		return w.d.conn.Ended(ctx)
 	}
 	return fmt.Errorf("%w: %w", context.Cause(ctx), w.last)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -23,11 +24,7 @@ func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
-	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn, events := dial(t, addr)
 	d, err := New(conn, events, WithPrefix("t/"+rand.Text()))
 	if err != nil {
 		t.Fatal(err)
@@ -36,15 +33,29 @@ func insideAt(t *testing.T, addr string) (context.Context, *Driver) {
 	return ctx, d
 }
 
+func dial(t *testing.T, addr string) (*zk.Conn, <-chan zk.Event) {
+	t.Helper()
+	conn, events, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogInfo(false), zk.WithLogger(noLog{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn, events
+}
+
 // enqueue puts a ticket in the queue of x, and returns the path of its node.
 func enqueue(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
 	t.Helper()
 	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
-	if _, err := e.enqueue(ctx); err != nil {
+	if err := e.enqueue(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return e.t.path
 }
+
+type noLog struct{}
+
+func (noLog) Printf(string, ...any) {}
 
 // TestWatchOfAnother has a waiter find the watch that another has set on their queue
 // after it has read it: it is to read the queue again, since the watch does not tell
@@ -65,25 +76,53 @@ func TestWatchOfAnother(t *testing.T) {
 		}
 		return v
 	}
-	watch := func(v *view) <-chan zk.Event {
-		ch, err := d.watchQueue(ctx, parent, v)
+	watch := func(v *view) zkconn.Watch {
+		set, err := d.conn.WatchChildren(ctx, parent, v.children)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ch
+		return set
 	}
 	before := read()
-	if _, err := d.deleteTicket(paths[0], false); err != nil {
+	if _, err := d.deleteTicket(ctx, paths[0], false); err != nil {
 		t.Fatal(err)
 	}
-	if fired(watch(read())) {
+	if watch(read()).HasFired() {
 		t.Error("the watch of a waiter that has read the queue as it is has fired")
 	}
-	if !fired(watch(before)) {
+	if !watch(before).HasFired() {
 		t.Error("a waiter that has read the queue as it was before waits for the next change")
 	}
-	if fired(watch(read())) {
+	if watch(read()).HasFired() {
 		t.Error("the watch has fired without a change")
+	}
+}
+
+// TestMarkedMeanwhile has the ticket that another waits for be granted, and mark its
+// node, after that one has read the queue: it is to read the queue again.
+func TestMarkedMeanwhile(t *testing.T) {
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
+	var paths []string
+	for _, id := range []string{"held-1", "held-2", "first-1", "second-1"} {
+		r.ID = id
+		paths = append(paths, enqueue(ctx, t, d, r))
+	}
+	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+	v, err := d.list(ctx, w.parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := w.watch(ctx, v, 3)
+	if err != nil || set.HasFired() || w.ahead != paths[2] {
+		t.Fatalf("it watches %s, error %v, want %s", w.ahead, err, paths[2])
+	}
+	if err := d.conn.Set(ctx, paths[2], []byte("{}"), -1); err != nil {
+		t.Fatal(err)
+	}
+	<-set.C
+	if set, err = w.watch(ctx, v, 3); err != nil || !set.HasFired() {
+		t.Errorf("it waits for a mark that was set before, error %v", err)
 	}
 }
 
@@ -101,7 +140,7 @@ func TestOwnDuplicateAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, _, err := d.conn.Children(parentOf(own))
+	nodes, _, err := d.conn.Children(ctx, parentOf(own))
 	if err != nil || len(nodes) != 1 || !strings.HasSuffix(own, nodes[0]) {
 		t.Errorf("nodes %v (error %v), want %s alone", nodes, err, own)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -22,29 +23,31 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 	ahead := enqueue(ctx, t, d, r)
 	r.ID = "waits-1"
 	own := enqueue(ctx, t, d, r)
-	w := &waiter{d: d, t: d.ticketOf(r.Hold(0)), r: r, parent: parentOf(own), node: nodeOf(own)}
-	if _, wake, err := w.read(ctx); err != nil || wake == nil {
+	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+	_, wake, err := w.read(ctx)
+	if err != nil || wake == nil {
 		t.Fatalf("behind another: wake %v, error %v", wake, err)
 	}
 	if w.predecessor != ahead || !w.watched() {
 		t.Fatalf("it waits for %q, watched %v", w.predecessor, w.watched())
 	}
-	before := d.reconnects.now()
 	p.Reset()
-	for d.reconnects.same(before) || d.conn.State() != zk.StateHasSession {
-		if !d.pause(ctx, time.Millisecond) {
-			t.Fatal("the client has not come back")
+	for w.watched() {
+		if !retry.Sleep(ctx, time.Millisecond, nil) {
+			t.Fatal("the client has not noticed")
 		}
 	}
 	d.mu.Lock()
-	w.t.watch = make(chan zk.Event) // it is set in the second request
+	w.t.watch.C = make(chan zk.Event) // it is set in the second request
 	d.mu.Unlock()
+	other, _ := dial(t, testbed.SharedZookeeper(t).Addr())
 	for _, path := range []string{own, ahead} {
-		if _, err := d.deleteTicket(path, false); err != nil {
+		if err := other.Delete(path, -1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.first = true // the watch on the one ahead was set in the first
+	<-wake // the client has come back, and has set the watch on the one ahead
+	w.first = true
 	if g, _, err := w.step(ctx); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("a ticket that is gone: grant %v, error %v", g, err)
 	}

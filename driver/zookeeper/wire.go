@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"encoding/json"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -28,65 +29,23 @@ const version = "1"
 // encoded like it, see encode.
 const protocolNode = "%protocol"
 
-const upperhex = "0123456789ABCDEF"
-
-// encode makes the name of a node of a lock name, one to one: bytes that are not
-// unreserved become %XX, as does a first dot. So there is no slash, no NUL, no rune that
-// ZooKeeper refuses, and neither "." nor "..".
+// encode makes the name of a node of a lock name, one to one: it is escaped as in a URL,
+// but for a comma, $ and &; and a first dot is escaped, too. So there is no slash, no
+// NUL, no rune that ZooKeeper refuses, and neither "." nor "..".
 func encode(name string) string {
-	n := 0
-	for i := range len(name) {
-		if !unreserved(name, i) {
-			n++
-		}
+	node := unlikeURL.Replace(url.PathEscape(name))
+	if node[0] == '.' {
+		return "%2E" + node[1:]
 	}
-	if n == 0 {
-		return name
-	}
-	b := make([]byte, 0, len(name)+2*n)
-	for i := range len(name) {
-		c := name[i]
-		if unreserved(name, i) {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', upperhex[c>>4], upperhex[c&15])
-		}
-	}
-	return string(b)
+	return node
 }
 
-func unreserved(name string, i int) bool {
-	c := name[i]
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
-	case c == '.':
-		return i > 0
-	default:
-		return strings.IndexByte("-_:@+=,~", c) >= 0
-	}
-}
+var unlikeURL = strings.NewReplacer("%2C", ",", "$", "%24", "&", "%26")
 
 // decode is the inverse of encode. It reports false for what encode does not make.
-func decode(s string) (string, bool) {
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			b = append(b, s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", false
-		}
-		c, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b = append(b, byte(c))
-		i += 2
-	}
-	name := string(b)
-	return name, name != "" && encode(name) == s
+func decode(node string) (name string, ok bool) {
+	name, err := url.PathUnescape(node)
+	return name, err == nil && name != "" && encode(name) == node
 }
 
 // mode is the middle part of a ticket's node name.
@@ -108,7 +67,7 @@ type entry struct {
 	shared bool
 	limit  int
 	seq    int32
-	czxid  int64 // 0: not asked for
+	czxid  int64 // 0: the sequence orders the entry
 }
 
 // parseEntry reads the name of a ticket's node. It reports false for a foreign node. The
@@ -166,3 +125,6 @@ func parseRecord(data []byte) record {
 
 func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }
 func nodeOf(path string) string   { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// parent is the node of a name.
+func (d *Driver) parent(name string) string { return d.base + "/" + encode(name) }

@@ -38,7 +38,7 @@ that were shown are removed: whoever is granted the lock meanwhile keeps it.`,
 				return err
 			}
 			if !yes && !isTerminal(a.In) {
-				return exit(ExitUsage, errors.New("nobody can be asked: standard input is no terminal"),
+				return exit(ExitUsage, errors.New("cannot ask for confirmation: standard input is not a terminal"),
 					"locker inspect "+shellWord(args[0])+", then locker break --yes with the token that it shows")
 			}
 			c, err := a.open(cmd.Context())

@@ -69,8 +69,8 @@ func TestBreakWrongUse(t *testing.T) {
 			args []string
 			want string
 		}{
-			{command.ExitUsage, []string{"a"}, "standard input is no terminal"},
-			{command.ExitUsage, []string{"a", "--json"}, "standard input is no terminal"},
+			{command.ExitUsage, []string{"a"}, "standard input is not a terminal"},
+			{command.ExitUsage, []string{"a", "--json"}, "standard input is not a terminal"},
 			{command.ExitUsage, []string{"a", "first", "--yes"}, `token "first"`},
 			{command.ExitUsage, []string{"a", "0", "--yes"}, `token "0"`},
 			{command.ExitUsage, []string{"--yes"}, "accepts between 1 and 2"},

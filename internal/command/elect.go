@@ -56,7 +56,7 @@ at a time, and on another one if that fails. The leader is the holder of the loc
 that name: locker inspect shows it, and the candidates in order.
 
 When the command ends, --on-success (code 0) or --on-failure says what follows:
-  restart    start it again, and lead on
+  restart    start it again, and go on leading
   step-down  let the other candidates lead first, and campaign again
   stop       exit with its code
 --delay passes before the command is started again on this machine.

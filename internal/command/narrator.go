@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) addVoice(f *pflag.FlagSet) {
-	f.BoolVarP(&a.quiet, "quiet", "q", false, "print nothing of locker's own but errors, and not that the lock is busy")
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "print only errors, and not that the lock is busy")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say what happens to the lock")
 }
 

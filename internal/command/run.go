@@ -74,7 +74,7 @@ them once.`,
 	f.BoolVar(&r.shared, "shared", false, "share the lock with others who do, as readers")
 	f.IntVar(&r.limit, "limit", 0, "be one of `N` who hold the lock at once; all have to give the same N")
 	f.DurationVar(&r.holdAtLeast, "hold-at-least", 0, "keep the lock for at least `DURATION`, though the command, or locker, ends before")
-	f.IntVar(&r.onBusy, "on-busy", ExitBusy, "exit with `CODE`, and without a word, if somebody else has the lock")
+	f.IntVar(&r.onBusy, "on-busy", ExitBusy, "exit with `CODE`, and print nothing, if somebody else has the lock")
 	f.StringVar(&r.note, "note", "", "`TEXT` that locker inspect shows (default: the name of the command)")
 	f.StringVar(&r.owner, "owner", "", "`ID` that locker inspect shows (default: one that names this process)")
 	r.lease.add(f, "after this `DURATION` the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")

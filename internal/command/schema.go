@@ -60,7 +60,7 @@ func schemaOf(store string, f schemaFlags) (string, error) {
 	dialect := map[string]sqlfence.Dialect{"postgres": sqlfence.Postgres, "mysql": sqlfence.MySQL}[store]
 	switch {
 	case f.fence != "" && f.prefix+f.schema != "":
-		return "", errors.New("--fence stands alone: --prefix and --schema are of the locks' tables; want --fence [SCHEMA.]TABLE")
+		return "", errors.New("--fence excludes --prefix and --schema, which are for the tables of the locks: want --fence [SCHEMA.]TABLE")
 	case f.fence != "":
 		table, err := sqlfence.New(dialect, f.fence)
 		if err != nil {

@@ -97,7 +97,7 @@ func defaultURL() (string, error) {
 	if !filepath.IsAbs(state) { // relative paths are to be ignored, says the XDG specification
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", configuration(fmt.Errorf("no store is given, and no place for the default one is known: %w", err))
+			return "", configuration(fmt.Errorf("no store is given, and the folder of the default one is unknown: %w", err))
 		}
 		state = filepath.Join(home, ".local", "state")
 	}

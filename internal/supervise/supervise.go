@@ -1,20 +1,20 @@
 // Package supervise runs a command that must not outlive the right to run it.
 //
-// The command gets a process group of its own. Signals that are sent to this
-// process are sent on to the whole group, once: on a terminal the group becomes
-// the foreground one when it first reads from the terminal or changes its
-// settings, and then Ctrl-C reaches it without us; Ctrl-Z stops both, and fg goes
-// on with both.
+// The command gets a process group of its own. Signals that this process receives are
+// sent on to the whole group, once. On a terminal the group becomes the foreground
+// group when it first reads from the terminal or changes its settings; from then on
+// it receives Ctrl-C from the terminal itself. Ctrl-Z stops both, and fg continues
+// both.
 //
-// When the context ends, the command gets SIGTERM and, Grace later, SIGKILL, and
-// with it all processes that it has started: those of its group and, on Linux,
-// those that bear its mark in their environment (as timeout and interactive
-// shells start theirs in groups of their own). Those that have taken another
-// user's rights, or have emptied their environment in another group, escape.
+// When the context ends, the command gets SIGTERM and, Grace later, SIGKILL, and with
+// it all processes that it has started: those of its group and, on Linux, those that
+// have its mark in their environment, since timeout and interactive shells start
+// processes in groups of their own. Processes that run as another user, or that have
+// cleared their environment in another group, are not killed.
 //
-// When this process is killed, the kernel kills the command with it (Linux,
-// FreeBSD), and a guard, a process that waits for nothing else, the rest of its
-// group and those that bear the mark.
+// When this process is killed, the kernel kills the command too (Linux, FreeBSD). A
+// guard, a process that does nothing else, kills the rest of its group and the
+// processes with the mark.
 package supervise
 
 import (

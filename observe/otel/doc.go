@@ -23,12 +23,12 @@
 //     lost or the store has not confirmed its release
 //   - locker.holder.count: locks that are held now
 //   - locker.renew.duration: how long renewals took, with error.type
-//   - locker.losses: locks that were lost, with error.type expired (not renewed in
-//     time) or removed (the store has it no more)
+//   - locker.losses: locks that were lost, with error.type expired (not renewed in time)
+//     or removed (it is no longer in the store)
 //   - locker.queue.length: see [ObserveQueues]
 //
-// A re-entry counts as an acquisition only if it had to wait. Calls that are refused
-// before anything is asked, as for an invalid name, do not count.
+// A re-entry counts as an acquisition only if it had to wait. Calls that fail before a
+// request is sent, as for an invalid name, do not count.
 //
 // error.type is one of unavailable, not_acquired, timeout, canceled, closed, upgrade,
 // unsupported, invalid, lost, expired, removed, and _OTHER for the store's own errors.
@@ -36,16 +36,16 @@
 // # Spans
 //
 // locker.acquire is the acquisition and locker.hold the time that the lock is held. Both
-// have the span of Acquire's caller as their parent, and the second is linked to
-// the first, and to the caller of Release if that is another one. What happens meanwhile
-// is an event: queued, rejoined, renewal failed. The status of a hold that was lost is an
+// have the span of Acquire's caller as their parent, and the second is linked to the
+// first, and to the caller of Release if that is another one. What happens meanwhile is
+// an event: queued, rejoined, renewal failed. The status of a hold that was lost is an
 // error; an acquisition that is refused, or given up by its caller, has an error.type and
-// no such status. A span is exported when it ends: that of a lock that is held for days,
-// days later.
+// no such status. A span is exported when it ends: if a lock is held for days, days
+// later.
 //
 // # Cardinality
 //
-// Names of locks are on nothing unless asked for: on spans they cost little
-// ([WithLockNamesOnSpans]), on metrics each name makes series of its own
-// ([WithLockNames]). [WithLockClass] is the middle way.
+// By default neither metrics nor spans contain the names of locks. On spans names cost
+// little ([WithLockNamesOnSpans]); on metrics each name makes series of its own
+// ([WithLockNames]). [WithLockClass] puts a class of names on both.
 package lockerotel

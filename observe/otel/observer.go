@@ -10,8 +10,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// Observer is the option for [locker.New] and [locker.Open] that has the Client's locks
-// measured and traced. It may be given to several Clients.
+// Observer is the option for [locker.New] and [locker.Open] that measures and traces the
+// Client's locks. It may be given to several Clients.
 func Observer(opts ...Option) locker.ClientOption {
 	return newObserver(opts).attach
 }

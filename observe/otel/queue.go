@@ -16,10 +16,10 @@ import (
 // out, with all other metrics, because the store is away.
 const queueBound = time.Second
 
-// ObserveQueues has the queues of the named locks measured: locker.queue.length is the
-// number of their tickets, of all processes, with the attributes locker.lock.name and
-// locker.ticket.state (held or waiting). At each collection it asks the store of l once
-// for each name, within a second for all of them; it is for a few names that matter. One
+// ObserveQueues measures the queues of the named locks: locker.queue.length is the number
+// of their tickets, of all processes, with the attributes locker.lock.name and
+// locker.ticket.state (held or waiting). At each collection it asks the store of l once for
+// each name, within a second for all of them; it is for a few names that matter. One
 // process of many is enough: others see the same.
 //
 // Unregister the registration before l is closed.

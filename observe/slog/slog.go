@@ -6,23 +6,25 @@
 //	l, err := locker.Open(ctx, url, lockerslog.Observer(logger))
 //
 // Every lock that was held has a record when it is acquired and one when it is released or
-// lost; the latter says all by itself:
+// lost. The second has all that there is to know about the lock:
 //
 //	level=INFO msg="lock released" lock=order:42 owner=web-1/4711/5f0c store="redis db:6379/0" token=17 mode=exclusive since=2026-03-01T09:30:00.000Z held_seconds=4.2
 //
 // The attributes are:
 //
-//   - lock, owner, store: the name, whom the ticket is for, and the store
+//   - lock, owner, store: the name of the lock, its owner, and the store
 //   - token: the fencing token, from the grant on
 //   - mode: exclusive or shared
 //   - seconds: how long the call, or the renewal, took
 //   - since, held_seconds: when the lock was granted, and how long it was held
 //   - waited: whether the acquisition had to wait in the queue
-//   - degraded: a substitute for the store has granted (compose.Fallback); only if so
-//   - error: why; with it unavailable, whether the store did not answer
+//   - degraded: present if a substitute for the store has granted the lock
+//     (compose.Fallback)
+//   - error, unavailable: present after a failure; the error, and whether the store did not
+//     answer
 //
-// Records of one acquisition, and of the lock that it got, have the same acquisition, which
-// is unique in the process. None has a password: errors of locker hold none.
+// acquisition is a number that all records of one acquisition and its lock have in common;
+// it is unique in the process. No record contains a password.
 //
 // The context of each record is that of the call, so that handlers find the span that it
 // belongs to.
@@ -37,8 +39,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// Observer is the option for [locker.New] and [locker.Open] that has the Client's events
-// logged. Without a logger (nil) it is slog.Default at the time of each event.
+// Observer is the option for [locker.New] and [locker.Open] that logs the Client's events.
+// If logger is nil, it uses slog.Default at the time of each event.
 //
 // Levels are those of [Level]; levels, if it is given, sets others, as in a program that
 // audits refusals too:
@@ -64,11 +66,11 @@ func Observer(logger *slog.Logger, levels ...func(locker.Event) slog.Level) lock
 	})
 }
 
-// Level is the level of an event: Error for a lock that was lost; Warn for what may end
-// so, or troubles its caller (a renewal that failed, a release that the store has not
-// confirmed, a ticket that was lost while it waited, a grant by a substitute, an acquisition
-// that failed); Info for a lock that was acquired or released; and Debug for what happens in
-// between, and for an acquisition that was refused, or that its caller gave up.
+// Level is the level of an event: Error for a lock that was lost; Warn for a renewal that
+// failed, a release that the store has not confirmed, a ticket that was lost while it
+// waited, a grant by a substitute, and an acquisition that failed; Info for a lock that was
+// acquired or released; and Debug for what happens in between, and for an acquisition that
+// was refused, or that its caller gave up.
 func Level(e locker.Event) slog.Level {
 	switch e.Kind {
 	case locker.EventLost:

@@ -59,6 +59,8 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if r.TTL = e.lease(asked); r.TTL < r.MinHold {
 		return driver.Grant{}, driver.NoTicket(fmt.Errorf("%w: a minimum hold of %v: leases have at most %v", driver.ErrUnsupported, r.MinHold, r.TTL))
 	}
+	ctx, done := e.bind(ctx)
+	defer done()
 	t, g, err := e.enter(ctx, &r)
 	if t != nil {
 		g, err = e.wait(ctx, t, &r)
@@ -78,10 +80,10 @@ func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver
 	case <-t.done:
 		return t.grant, t.err
 	case <-ctx.Done():
-		e.giveUp(t)
-		return driver.Grant{}, e.stopped(ctx)
-	case <-e.ctx.Done():
-		return driver.Grant{}, driver.ErrClosed
+		e.mu.Lock()
+		e.leave(t)
+		e.mu.Unlock()
+		return driver.Grant{}, e.failed(ctx, ctx.Err())
 	}
 }
 
@@ -89,52 +91,41 @@ func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.Grant, error) {
 	key := e.key(r.Name)
 	var placed record
+	var written bool
 	var t *ticket
 	var grant driver.Grant
 	c := &change{}
 	c.apply = func(d *document, fresh bool) (changed bool, err error) {
-		placed, changed, err = e.place(d, key, r, fresh)
+		placed, written, changed, err = e.place(d, key, r, fresh)
 		return changed, err
 	}
 	c.done = func(sent time.Time, err error) {
+		if !written {
+			sent = time.Time{} // what was written besides is no sign of life of this ticket
+		}
 		if err == nil {
 			t = e.enlist(key, r, &placed, sent)
 			grant = driver.Grant{Token: placed.Token, Asked: sent}
 		}
-		switch {
-		case t != nil && ctx.Err() != nil: // its caller has gone
+		if t != nil && ctx.Err() != nil { // its caller has gone
 			e.leave(t)
-		case err != nil && c.unsure && !errors.Is(err, driver.ErrNotAcquired):
-			e.unsure[r.ID] = struct{}{}
 		}
 	}
 	err := e.change(ctx, key, c)
-	if err == nil {
+	switch {
+	case err == nil:
 		return t, grant, nil
-	}
-	if !errors.Is(err, driver.ErrNotAcquired) && e.leftNothing(c, r.ID) {
+	case !errors.Is(err, driver.ErrNotAcquired) && c.leftNothing():
 		err = driver.NoTicket(err)
 	}
 	return nil, driver.Grant{}, err
 }
 
-// leftNothing reports whether a change that failed, and no other for that ticket, can have queued it.
-func (e *Engine) leftNothing(c *change, id string) bool {
-	select {
-	case <-c.ended:
-	default:
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, unsure := e.unsure[id]
-	return !unsure && e.tickets[id] == nil
-}
-
 // place puts a ticket at the tail, and begins its lease if it is granted. A ticket that is queued already,
-// because the request is repeated or its answer was lost, keeps its position. With mu held.
-func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (placed record, changed bool, err error) {
-	q := d.open(r.Name)
+// because the request is repeated or its answer was lost, keeps its position: it is written only if it is granted.
+// With mu held.
+func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (placed record, written, changed bool, err error) {
+	q := d.open(r.Name, e.highest)
 	reaped := e.reap(e.fileOf(key), q)
 	i := q.index(r.ID)
 	added := i < 0
@@ -145,20 +136,19 @@ func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (
 	switch {
 	case driver.Grantable(q.views(), i):
 		q.Tickets[i].hold(max(r.TTL, q.Tickets[i].TTL), !r.Renewed)
-		return q.Tickets[i], true, nil
+		return q.Tickets[i], true, true, nil
 	case r.Wait:
-		return q.Tickets[i], added || reaped, nil
+		return q.Tickets[i], added, added || reaped, nil
 	case !fresh:
-		return placed, false, errStale
+		return placed, false, false, errStale
 	}
 	q.remove(i)
-	return placed, reaped || !added, driver.ErrNotAcquired
+	return placed, false, reaped || !added, driver.ErrNotAcquired
 }
 
 // enlist takes a ticket on the books that was placed, and returns it if it has to wait. Zero sent: it was there
 // already, as it is. With mu held.
 func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time.Time) *ticket {
-	delete(e.unsure, r.ID)
 	t := e.tickets[r.ID]
 	if t == nil || t.name != r.Name {
 		t = &ticket{
@@ -192,17 +182,9 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time) {
 	delete(e.waiting, t)
 }
 
-// giveUp notes that a caller waits for a ticket no longer.
-func (e *Engine) giveUp(t *ticket) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.leave(t)
-}
-
 // leave forgets a ticket for which nobody waits any more: the core releases it. With mu held.
 func (e *Engine) leave(t *ticket) {
 	if t.callers--; t.callers == 0 && t.state != ended {
-		e.unsure[t.id] = struct{}{}
 		e.forget(t)
 	}
 }
@@ -232,6 +214,9 @@ func (e *Engine) lose(t *ticket, cause error) {
 func (e *Engine) learn(f *file) {
 	now := time.Now()
 	f.see(now)
+	for _, q := range f.doc.Queues {
+		e.highest = max(e.highest, q.Last)
+	}
 	if len(f.own) == 0 {
 		return
 	}
@@ -287,7 +272,7 @@ func (e *Engine) loseMissing(f *file) {
 // granted takes a grant. The lease is provisional, and nothing need be written, if the core renews it and the
 // ticket was certainly alive a moment ago. With mu held.
 func (e *Engine) granted(t *ticket, r *record, now time.Time) {
-	if t.renewed && !t.minHold && r.Lease == 0 && elapsed(t.alive, now) < t.life()/2 {
+	if t.renewed && !t.minHold && r.Lease == 0 && now.Sub(t.alive) < t.life()/2 {
 		t.state = held
 		t.promised = t.alive.Add(t.life())
 		delete(e.waiting, t)
@@ -298,43 +283,6 @@ func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 		close(t.done)
 		return
 	}
-	e.claim(t)
-}
-
-// claim writes that a ticket is held. With mu held.
-func (e *Engine) claim(t *ticket) {
 	t.state = claiming
-	var claimed record
-	c := &change{ctx: e.ctx, urgent: true}
-	c.apply = func(d *document, fresh bool) (bool, error) {
-		q := d.find(t.name)
-		i := q.index(t.id)
-		switch {
-		case i < 0 && !fresh:
-			return false, errStale
-		case i < 0:
-			return false, errBroken
-		}
-		q.Tickets[i].hold(t.ttl, !t.renewed)
-		claimed = q.Tickets[i]
-		return true, nil
-	}
-	c.done = func(sent time.Time, err error) {
-		switch {
-		case t.state != claiming:
-		case errors.Is(err, driver.ErrLost):
-			e.lose(t, err)
-		case err != nil:
-			t.state = waiting // until the document is read the next time
-		default:
-			e.hold(t, &claimed, sent)
-		}
-	}
-	e.submit(t.file, c)
-}
-
-// elapsed is the time since then by the clock that has run faster: the monotonic one stands still while the
-// machine is suspended.
-func elapsed(then, now time.Time) time.Duration {
-	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
+	e.submit(t.file, e.begin(e.ctx, t, t.ttl, claiming))
 }

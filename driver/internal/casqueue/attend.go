@@ -3,8 +3,6 @@ package casqueue
 import (
 	"context"
 	"time"
-
-	"github.com/lockerproject/locker/driver"
 )
 
 // Poll intervals of a process that waits.
@@ -49,20 +47,24 @@ func (e *Engine) attend() {
 	a := &attendant{e: e}
 	if w, ok := e.store.(Watcher); ok {
 		e.mu.Lock()
-		e.spawn(func() { a.follow(w) })
+		e.spawn(func() { e.follow(w) })
 		e.mu.Unlock()
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		woken := false
 		select {
 		case <-e.ctx.Done():
 			return
 		case <-e.wake:
-			a.scanned = time.Time{}
+			woken, a.scanned = true, time.Time{}
 		case <-timer.C:
 		}
 		a.scan()
+		if woken && a.watched {
+			a.polled = time.Time{}
+		}
 		if a.some {
 			a.step()
 			a.scan()
@@ -133,21 +135,12 @@ func (a *attendant) step() {
 	switch {
 	case a.failed || !now.Before(a.sampled.Add(a.sampling)):
 		looked = a.sample(now)
-	case !now.Before(a.polled.Add(a.interval())) || a.told():
+	case !now.Before(a.polled.Add(a.interval())):
 		looked = a.poll(now)
 	}
 	if a.failed = beaten != nil || looked != nil; a.failed {
 		a.polled = now
 	}
-}
-
-// told reports whether the store has told of a notification.
-func (a *attendant) told() bool {
-	a.e.mu.Lock()
-	defer a.e.mu.Unlock()
-	told := a.e.told
-	a.e.told = false
-	return told
 }
 
 // poll looks for a notification and, if there is one, at the queues; at these anyway if a ticket should be the next
@@ -183,9 +176,9 @@ func (a *attendant) sample(now time.Time) error {
 	files := e.waitedFor()
 	processes := make(map[string]struct{})
 	e.mu.Lock()
-	for _, f := range files {
+	for f := range files {
 		for _, q := range f.doc.Queues {
-			a.sampling = min(a.sampling, e.watched(f, q, f.lastOwn(q), processes))
+			a.sampling = min(a.sampling, e.watch(f, q, f.lastOwn(q), processes))
 		}
 	}
 	e.mu.Unlock()
@@ -194,7 +187,7 @@ func (a *attendant) sample(now time.Time) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, f := range files {
+	for f := range files {
 		if e.anyDead(f) {
 			c := e.reaping(f)
 			c.ctx = e.ctx
@@ -205,15 +198,12 @@ func (a *attendant) sample(now time.Time) error {
 }
 
 // waitedFor returns the files in which tickets of this process wait.
-func (e *Engine) waitedFor() (files []*file) {
+func (e *Engine) waitedFor() map[*file]struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	seen := make(map[*file]struct{})
+	files := make(map[*file]struct{})
 	for t := range e.waiting {
-		if _, ok := seen[t.file]; !ok {
-			seen[t.file] = struct{}{}
-			files = append(files, t.file)
-		}
+		files[t.file] = struct{}{}
 	}
 	return files
 }
@@ -254,73 +244,4 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 		e.beaten = sent
 	}
 	return nil
-}
-
-// notifyAll notifies the processes of the tickets that a change has granted, made the next, or removed. With mu
-// held.
-func (e *Engine) notifyAll(before, after *document) {
-	processes := make(map[string][]byte)
-	for _, q := range before.Queues {
-		old := statuses(q)
-		now := statuses(after.find(q.Name))
-		for i := range q.Tickets {
-			r := &q.Tickets[i]
-			if s, there := now[r.ID]; r.Process != e.process && (!there || s > old[r.ID]) {
-				processes[r.Process] = e.unique()
-			}
-		}
-	}
-	if len(processes) == 0 {
-		return
-	}
-	e.spawn(func() {
-		for process, content := range processes {
-			// Without an answer the process finds out by itself.
-			e.answered(e.store.Set(e.ctx, e.notifyKey(process), content, keepEmpty))
-		}
-	})
-}
-
-// status is where a ticket is in its queue.
-type status uint8
-
-const (
-	behind status = iota
-	next          // the first that is not granted
-	granted
-)
-
-// statuses returns where the tickets of a queue are, by ID.
-func statuses(q *queue) map[string]status {
-	all := make(map[string]status, len(q.Tickets))
-	first := true
-	for i, is := range driver.Granted(q.views()) {
-		switch {
-		case is:
-			all[q.Tickets[i].ID] = granted
-		case first:
-			all[q.Tickets[i].ID] = next
-			first = false
-		default:
-			all[q.Tickets[i].ID] = behind
-		}
-	}
-	return all
-}
-
-// follow has the store tell of notifications.
-func (a *attendant) follow(w Watcher) {
-	e := a.e
-	for e.ctx.Err() == nil {
-		_ = w.Watch(e.ctx, e.notifyKey(e.process), func() {
-			e.mu.Lock()
-			e.watches, e.told = true, true
-			e.mu.Unlock()
-			e.hurry()
-		})
-		e.mu.Lock()
-		e.watches = false
-		e.mu.Unlock()
-		e.pause(e.ctx, failedPoll)
-	}
 }

@@ -13,14 +13,20 @@
 //
 // No clocks of two machines are compared. A process shows that it lives by changing a document of its own, its
 // heartbeat, however many tickets it has: four times in the life of a waiter while it waits, and with each round of
-// renewals. A ticket is dead to a process which has seen, for longer than the ticket lives by its own monotonic
-// clock, that neither the ticket's record nor the heartbeat has changed. Then it removes the ticket from the
-// document. A ticket that is held lives for its TTL, and one that waits for 4 s or its TTL, if that is less. Who
-// has just begun to look has to look for that long, however long there was no sign of life before: only a
-// ticket that somebody waits for all the time is removed within the stated bounds. Kubernetes' leader election and
-// the DynamoDB lock client conclude in the same way.
-// For who only tries there is the time for which the store keeps a document: all tickets in one that the store has
-// forgotten, or says that it has still and need not ([Document].Expired), are dead.
+// renewals. A ticket is dead to a process which has looked for longer than the ticket lives, by its own monotonic
+// clock, and has seen neither the ticket's record nor the heartbeat change in that time. Then it removes the ticket
+// from the document, if the document still is what it has read. A ticket that is held lives for its TTL, and one that
+// waits for 4 s or its TTL, if that is less. Who has just begun to look has to look for that long, however long there
+// was no sign of life before: only a ticket that somebody waits for all the time is removed within the stated bounds.
+// Whoever reads a queue to change it looks too, so a process that only tries finds out in the end. Kubernetes' leader
+// election and the DynamoDB lock client conclude in the same way. All tickets are dead that are in a document which
+// the store has forgotten, or says that it has still and need not ([Document].Expired).
+//
+// A process that waits looks at the holders and, before each of its tickets, at the nearest 8 waiters that are not
+// silent: a queue of n processes costs some 9 n readings a second, and not n². The waiters further ahead are looked
+// at by those behind them. When 8 are silent, those that should look at others may be dead too: then it looks at all.
+// So all that are dead leave the queue together, however many they are, some 6 s after their death; or 8 s, if 8 or
+// more died of those next to each other.
 //
 // What a holder may count on ends earlier: a life after it sent the last sign of life, if that was answered
 // within the life that the one before it had begun (ticket.alive). Everybody else waits for the life, 5 %, and
@@ -59,6 +65,7 @@
 //
 // A ticket's number comes from the counter of its queue, which begins with the wall clock in microseconds. A
 // document without tickets is kept for 30 s, for its counter. So numbers grow as long as a document lasts; and
-// after the store has lost or forgotten it, if the clock of the machine that makes the next one is not behind that
-// of the one that made the last by more than the time between them.
+// after the store has lost or forgotten it, if the process that makes the next one has seen the last number, or the
+// clock of its machine is not behind that of the one that made the last by more than the time between them: clocks
+// may differ by 30 s in ordinary use.
 package casqueue

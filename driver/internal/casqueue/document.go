@@ -99,11 +99,11 @@ func (d *document) find(name string) *queue {
 
 // open returns the queue of name, and makes it if necessary. The store may have forgotten one, or lost it: the
 // numbers go on from the wall clock, in microseconds, which is beyond all that were given before unless a
-// million a second were, or a clock was set back.
-func (d *document) open(name string) *queue {
+// million a second were, or a clock was set back; and beyond known, the highest that this process has seen.
+func (d *document) open(name string, known uint64) *queue {
 	q := d.find(name)
 	if q.Last == 0 {
-		q.Last = uint64(time.Now().UnixMicro()) //nolint:gosec // after 1970
+		q.Last = max(uint64(time.Now().UnixMicro()), known) //nolint:gosec // after 1970
 		d.Queues = append(d.Queues, q)
 	}
 	return q

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Options are what differs between stores.
@@ -43,13 +42,12 @@ type Engine struct {
 	forgot     time.Time
 	tickets    map[string]*ticket   // those that wait or are held, by ID
 	waiting    map[*ticket]struct{} // those that wait
-	unsure     map[string]struct{}  // IDs of tickets that a failed Acquire may have left
 	heartbeats map[string]*sighting // by process
 	sent       uint64               // heartbeats and notifications, which each have another content
+	highest    uint64               // number of a ticket that this process has seen
 	beaten     time.Time            // when the last heartbeat was sent that was answered
 	storeErr   error                // of the last request
 	watches    bool                 // the store tells of notifications
-	told       bool                 // … and has
 }
 
 var (
@@ -77,7 +75,7 @@ func New(o Options) *Engine {
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
 		files: make(map[string]*file), tickets: make(map[string]*ticket), waiting: make(map[*ticket]struct{}),
-		unsure: make(map[string]struct{}), heartbeats: make(map[string]*sighting),
+		heartbeats: make(map[string]*sighting),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -102,9 +100,12 @@ func (e *Engine) unique() []byte {
 // Bounds implements driver.Bounder.
 func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
 	const requests = 400 * time.Millisecond // to find out, and to change the queue
-	bound := func(life time.Duration) time.Duration { return patience(life) + sampleEvery(life) + requests }
+	bound := func(life time.Duration, samples int) time.Duration {
+		return time.Duration(samples)*sampleEvery(life) + patience(life) + requests
+	}
 	ttl = e.lease(ttl)
-	return driver.Bounds{MinTTL: minTTL, MaxTTL: e.opts.MaxTTL, Crash: bound(ttl), Liveness: bound(min(ttl, liveness))}
+	// All holders are always watched. Who is beyond the window is, once those in it were found silent for two samples.
+	return driver.Bounds{MinTTL: minTTL, MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1), Liveness: bound(min(ttl, liveness), 3)}
 }
 
 // lease is the length of lease that the engine gives.
@@ -117,17 +118,19 @@ func (e *Engine) lease(ttl time.Duration) time.Duration {
 
 // Release implements driver.Driver.
 func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
-	return e.remove(ctx, h.Name, func(r *record) bool { return r.ID == h.ID && (h.Token == 0 || r.Token == h.Token) }, h.ID)
+	return e.remove(ctx, h.Name, func(r *record) bool { return r.ID == h.ID && (h.Token == 0 || r.Token == h.Token) })
 }
 
 // Break implements driver.Breaker.
 func (e *Engine) Break(ctx context.Context, name string, token uint64) error {
-	return e.remove(ctx, name, func(r *record) bool { return r.Token == token }, "")
+	return e.remove(ctx, name, func(r *record) bool { return r.Token == token })
 }
 
 // remove removes the ticket of name that is asked for. If an earlier try was not answered and the ticket is not
 // there, that try has removed it.
-func (e *Engine) remove(ctx context.Context, name string, which func(*record) bool, id string) error {
+func (e *Engine) remove(ctx context.Context, name string, which func(*record) bool) error {
+	ctx, done := e.bind(ctx)
+	defer done()
 	c := &change{urgent: true}
 	c.apply = func(d *document, fresh bool) (bool, error) {
 		q := d.find(name)
@@ -144,11 +147,6 @@ func (e *Engine) remove(ctx context.Context, name string, which func(*record) bo
 			return false, nil
 		}
 		return false, driver.ErrLost
-	}
-	c.done = func(_ time.Time, err error) {
-		if err == nil || errors.Is(err, driver.ErrLost) {
-			delete(e.unsure, id)
-		}
 	}
 	return e.change(ctx, e.key(name), c)
 }
@@ -189,11 +187,6 @@ func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// pause waits.
-func (e *Engine) pause(ctx context.Context, d time.Duration) {
-	retry.Sleep(ctx, d, nil)
-}
-
 // answered notes whether the store has answered a request.
 func (e *Engine) answered(err error) {
 	if errors.Is(err, context.Canceled) {
@@ -207,22 +200,17 @@ func (e *Engine) answered(err error) {
 	e.storeErr = err
 }
 
-// stopped is the error of a call that ctx has ended, with the store's last error.
-func (e *Engine) stopped(ctx context.Context) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return errors.Join(context.Cause(ctx), e.storeErr)
-}
-
-// failed is the error of a request.
+// failed is the error of a call, with the store's last one if the call has ended with ctx.
 func (e *Engine) failed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case e.ctx.Err() != nil:
 		return driver.ErrClosed
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return e.stopped(ctx)
+	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
+		return err
 	}
-	return err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return errors.Join(context.Cause(ctx), e.storeErr)
 }

@@ -44,6 +44,7 @@ const (
 	notDone        // it is never done
 	noAnswer       // it is done, and its answer is lost
 	late           // it is done when the test calls process.arrive, and was not answered
+	slow           // it is done, and answered later
 )
 
 // process is the connection of a process to a fake.
@@ -102,6 +103,9 @@ func (p *process) request(ctx context.Context, verb, key string, f func() error)
 	}
 	err := p.do(verb, f)
 	time.Sleep(50 * time.Microsecond)
+	if what == slow {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if what == noAnswer {
 		return errNoAnswer
 	}
@@ -137,6 +141,9 @@ func (p *process) Get(ctx context.Context, keys ...string) (docs []Document, err
 	err = p.request(ctx, "get", keys[0], func() error {
 		docs = nil
 		for _, key := range keys {
+			if strings.Contains(key, ":h:") {
+				p.calls["heartbeat"]++
+			}
 			docs = append(docs, p.find(key))
 		}
 		return nil
@@ -245,6 +252,21 @@ func (b *bed) queue(e *Engine, name string) (ids []string) {
 	}
 	for _, t := range tickets {
 		ids = append(ids, t.ID)
+	}
+	return ids
+}
+
+// stored returns the IDs of a queue as the store has it.
+func (b *bed) stored(name string) (ids []string) {
+	b.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d, err := decode(b.find("t:q:" + hash(name)).Value)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, r := range d.find(name).Tickets {
+		ids = append(ids, r.ID)
 	}
 	return ids
 }

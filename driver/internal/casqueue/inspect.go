@@ -18,14 +18,6 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	if err := e.read(ctx, f); err != nil {
 		return nil, e.failed(ctx, err)
 	}
-	processes := make(map[string]struct{})
-	e.mu.Lock()
-	q := f.doc.find(name)
-	e.watched(f, q, len(q.Tickets), processes)
-	e.mu.Unlock()
-	if err := e.sample(ctx, processes, nil); err != nil {
-		return nil, e.failed(ctx, err)
-	}
 	e.mu.Lock()
 	dead := e.anyDead(f)
 	e.mu.Unlock()
@@ -61,11 +53,9 @@ func (e *Engine) show(f *file, name string) []driver.Ticket {
 
 // remaining is what is left of a lease, as far as this process knows. With mu held.
 func (e *Engine) remaining(f *file, r *record, now time.Time) time.Duration {
-	since := f.seen[r.ID].since
+	since, _ := e.silence(f, r, now)
 	if t := f.own[r.ID]; t != nil {
 		since = t.alive
-	} else if b := e.heartbeats[r.Process]; b != nil && !r.Fixed && b.since.After(since) {
-		since = b.since
 	}
 	return max(r.life()-now.Sub(since), time.Millisecond)
 }

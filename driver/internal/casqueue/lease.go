@@ -3,14 +3,10 @@ package casqueue
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
-
-// atOnce is how many documents are read with one request.
-const atOnce = 100
 
 // Renew implements driver.Driver.
 func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
@@ -20,54 +16,37 @@ func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 // RenewAll implements driver.BatchRenewer: with one heartbeat for all tickets, and by reading their documents.
 // What is written besides is the leases that heartbeats do not renew, and documents that the store would forget.
 func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	errs := make([]error, len(rs))
 	ctx, done := e.bind(ctx)
 	defer done()
+	errs, changes := make([]error, len(rs)), make([]*change, len(rs))
 	err := e.prepare(ctx, rs)
-	changes := make([]*change, len(rs))
 	e.mu.Lock()
 	for i := range rs {
-		switch {
-		case e.closed:
-			errs[i] = driver.ErrClosed
-		case err == nil:
-			if changes[i], errs[i] = e.renew(ctx, &rs[i]); changes[i] != nil {
-				e.submit(e.fileOf(e.key(rs[i].Name)), changes[i])
-			}
+		if errs[i] = err; err == nil {
+			changes[i], errs[i] = e.renew(ctx, &rs[i])
 		}
 	}
 	e.mu.Unlock()
 	for i, c := range changes {
-		switch {
-		case err != nil:
-			errs[i] = e.failed(ctx, err)
-		case c != nil:
+		if c != nil {
 			errs[i] = e.await(ctx, c)
+		} else {
+			errs[i] = e.failed(ctx, errs[i])
 		}
 	}
 	return errs
 }
 
-// await waits for a change.
-func (e *Engine) await(ctx context.Context, c *change) error {
-	select {
-	case <-c.ended:
-		return c.err
-	case <-ctx.Done():
-		return e.stopped(ctx)
-	}
-}
-
 // prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all.
 func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
 	needed := false
-	var files []*file
+	files := make(map[*file]struct{})
 	e.mu.Lock()
 	for i := range rs {
 		if t := e.held(&rs[i].Hold); t != nil {
 			needed = needed || !t.fixed
 		}
-		files = append(files, e.fileOf(e.key(rs[i].Name)))
+		files[e.fileOf(e.key(rs[i].Name))] = struct{}{}
 	}
 	e.mu.Unlock()
 	if needed {
@@ -75,18 +54,7 @@ func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
 			return err
 		}
 	}
-	slices.SortFunc(files, func(a, b *file) int {
-		if a.key < b.key {
-			return -1
-		}
-		return 1
-	})
-	for chunk := range slices.Chunk(slices.Compact(files), atOnce) {
-		if err := e.sample(ctx, nil, chunk); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.sample(ctx, nil, files)
 }
 
 // held returns the ticket of a hold if this process holds it. With mu held.
@@ -98,7 +66,7 @@ func (e *Engine) held(h *driver.Hold) *ticket {
 	return t
 }
 
-// renew decides about one renewal, after the heartbeat: it is done, or needs a change. With mu held.
+// renew makes one renewal, after the heartbeat: it is done, or needs a change, which it returns. With mu held.
 func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) {
 	f, now := e.fileOf(e.key(r.Name)), time.Now()
 	t := e.held(&r.Hold)
@@ -122,22 +90,23 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		}
 		return nil, nil
 	}
-	return e.rewrite(ctx, t, ttl), nil
+	c := e.begin(ctx, t, ttl, held)
+	e.submit(f, c)
+	return c, nil
 }
 
-// rewrite is the change that begins a lease anew or, if it is over, removes the ticket.
-func (e *Engine) rewrite(ctx context.Context, t *ticket, ttl time.Duration) *change {
+// begin is the change that begins the lease of a ticket, or begins it anew. One that is held and whose lease is over
+// is removed instead.
+func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from state) *change {
 	var written record
 	c := &change{ctx: ctx, urgent: true}
-	c.apply = func(d *document, fresh bool) (bool, error) {
+	c.apply = func(d *document, _ bool) (bool, error) {
 		q := d.find(t.name)
 		i := q.index(t.id)
 		switch {
-		case i < 0 && !fresh:
-			return false, errStale
-		case i < 0:
+		case i < 0: // what is known is not older than the ticket
 			return false, errBroken
-		case t.lapsed(time.Now()):
+		case from == held && t.lapsed(time.Now()):
 			q.remove(i)
 			return true, errLapsed
 		}
@@ -147,11 +116,13 @@ func (e *Engine) rewrite(ctx context.Context, t *ticket, ttl time.Duration) *cha
 	}
 	c.done = func(sent time.Time, err error) {
 		switch {
-		case t.state != held:
+		case t.state != from:
 		case errors.Is(err, driver.ErrLost):
 			e.lose(t, err)
 		case err == nil:
 			e.hold(t, &written, sent)
+		case from == claiming:
+			t.state = waiting // until the document is read the next time
 		}
 	}
 	return c

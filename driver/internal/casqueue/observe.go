@@ -2,8 +2,11 @@ package casqueue
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 const (
@@ -11,6 +14,8 @@ const (
 
 	mostSample  = time.Second // between two looks at the signs of life
 	leastSample = 50 * time.Millisecond
+
+	window = 8 // the waiters that are watched
 )
 
 // patience is how long a process must have seen no sign of life before it may conclude that a ticket is dead.
@@ -38,11 +43,11 @@ func (f *file) see(now time.Time) {
 	for _, q := range f.doc.Queues {
 		for i := range q.Tickets {
 			r := &q.Tickets[i]
-			old, ok := f.seen[r.ID]
-			if !ok || old.token != r.Token || old.lease != r.Lease {
-				old = sighting{token: r.Token, lease: r.Lease, since: now}
+			s, ok := f.seen[r.ID]
+			if !ok || s.token != r.Token || s.lease != r.Lease {
+				s = sighting{token: r.Token, lease: r.Lease, since: now}
 			}
-			seen[r.ID] = old
+			seen[r.ID] = s
 		}
 	}
 	f.seen = seen
@@ -58,25 +63,35 @@ func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 	s.asked = asked
 }
 
-// dead reports whether a ticket may be removed, because neither it nor the heartbeat of its process has changed
-// for longer than it lives. That the ticket has not changed since is certain if the document that it was seen in
-// is replaced by version; that the heartbeat has not changed is as old as the last reading of it, which has to be
-// that much younger than the ticket, too. The owner counts on no heartbeat that was answered later than its life
-// allows (ticket.alive). With mu held.
+// silence is the time in which this process has looked, and seen no sign of life of a ticket: neither its record
+// nor the heartbeat of its process has changed. What was seen before the record was is no proof: the heartbeat of
+// a process that neither waited nor renewed did not change, and the new record is a sign of life. That the record
+// has not changed until now is certain if the document that it was seen in is the one that is replaced. With mu held.
+func (e *Engine) silence(f *file, r *record, now time.Time) (since, until time.Time) {
+	s, ok := f.seen[r.ID]
+	switch b := e.heartbeats[r.Process]; {
+	case !ok:
+		return now, now
+	case r.Fixed && r.Lease > 0:
+		return s.since, now
+	case b == nil:
+		return s.since, s.since
+	case b.since.After(s.since):
+		return b.since, b.asked
+	default:
+		return s.since, b.asked
+	}
+}
+
+// dead reports whether a ticket may be removed: this process has seen no sign of life for longer than it lives, and
+// its owner counts on no heartbeat that was answered later than that (ticket.alive). With mu held.
 func (e *Engine) dead(f *file, r *record, now time.Time) bool {
 	limit := patience(r.life())
 	if t := f.own[r.ID]; t != nil {
 		return t.fixed && t.state == held && now.Sub(t.alive) > limit
 	}
-	s, ok := f.seen[r.ID]
-	if !ok {
-		return false
-	}
-	if r.Fixed && r.Lease > 0 {
-		return now.Sub(s.since) > limit
-	}
-	b := e.heartbeats[r.Process]
-	return b != nil && b.asked.Sub(b.since) > limit && b.asked.Sub(s.since) > limit
+	since, until := e.silence(f, r, now)
+	return until.Sub(since) > limit
 }
 
 // reap removes the dead tickets of a queue. With mu held.
@@ -107,55 +122,76 @@ func (e *Engine) reaping(f *file) *change {
 			}
 			return changed, nil
 		},
-		done: func(time.Time, error) {},
 	}
 }
 
-// watched returns the processes whose heartbeats decide about the tickets of q before the given one, as far as
-// these were not read a moment ago, and how soon to look again. With mu held.
-func (e *Engine) watched(f *file, q *queue, before int, processes map[string]struct{}) (interval time.Duration) {
+// watch adds the processes whose heartbeats decide about the tickets of q before the given one, as far as these
+// were not read a moment ago, and returns how soon to look again. Those are the holders and, before each ticket of
+// this process, the nearest waiters: as many as the window, besides those that are silent, unless those are as
+// many too. Then all are watched, since the processes that would watch the others may be dead. With mu held.
+func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struct{}) (interval time.Duration) {
 	interval = mostSample
 	now := time.Now()
-	for i := range q.Tickets[:before] {
+	granted := driver.Granted(q.views())
+	live, silent := 0, 0
+	for i := before - 1; i >= 0; i-- {
 		r := &q.Tickets[i]
-		if f.own[r.ID] != nil {
+		life, every := r.life(), sampleEvery(r.life())
+		since, until := e.silence(f, r, now)
+		switch {
+		case f.own[r.ID] != nil:
+			live, silent = 0, 0
 			continue
+		case granted[i]:
+		case live >= window && silent < window:
+			continue
+		case until.After(since) && now.Sub(since) > every*3/2:
+			silent++
+		default:
+			live++
 		}
-		every := sampleEvery(r.life())
+		rest := patience(life) - now.Sub(since) // until a conclusion is possible
 		interval = min(interval, every)
-		if b := e.heartbeats[r.Process]; b == nil || now.Sub(b.asked) >= every/2 {
+		if rest > 0 {
+			interval = min(interval, rest+time.Millisecond)
+		}
+		if b := e.heartbeats[r.Process]; b == nil || rest <= 0 || now.Sub(b.asked) >= every/2 {
 			processes[r.Process] = struct{}{}
 		}
 	}
 	return interval
 }
 
-// sample reads heartbeats and, in the same request, documents.
-func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, files []*file) error {
-	var keys, names []string
-	for _, f := range files {
-		keys = append(keys, f.key)
-	}
-	for process := range processes {
-		names = append(names, process)
+// atOnce is how many documents are read with one request.
+const atOnce = 100
+
+// sample reads heartbeats and, with them, documents.
+func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, files map[*file]struct{}) error {
+	names, fs := slices.Collect(maps.Keys(processes)), slices.Collect(maps.Keys(files))
+	keys := make([]string, 0, len(names)+len(fs))
+	for _, process := range names {
 		keys = append(keys, e.heartbeatKey(process))
 	}
-	if len(keys) == 0 {
-		return nil
+	for _, f := range fs {
+		keys = append(keys, f.key)
 	}
 	asked := time.Now()
-	docs, err := e.store.Get(ctx, keys...)
-	e.answered(err)
-	if err != nil {
-		return err
+	docs := make([]Document, 0, len(keys))
+	for chunk := range slices.Chunk(keys, atOnce) {
+		read, err := e.store.Get(ctx, chunk...)
+		e.answered(err)
+		if err != nil {
+			return err
+		}
+		docs = append(docs, read...)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, process := range names {
-		e.seeHeartbeat(process, string(docs[len(files)+i].Value), asked)
+		e.seeHeartbeat(process, string(docs[i].Value), asked)
 	}
-	for i, f := range files {
-		e.took(f, docs[i], asked)
+	for i, f := range fs {
+		e.took(f, docs[len(names)+i], asked)
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 // request each, repeat none silently, and return when ctx ends at the latest. Every error but ErrChanged and
 // ErrTooLarge means that it is unknown whether the request was done, or will be.
 type Store interface {
-	// Get reads documents, in the order of the keys. One that is not there has no version.
+	// Get reads documents, in the order of the keys, each as it is at some time after the call: an old copy, as a
+	// replica may have, is none. One that is not there has no version.
 	Get(ctx context.Context, keys ...string) ([]Document, error)
 	// Put replaces a document if its version still is the one that was read, or creates it if that is the zero
 	// Version. Otherwise it returns ErrChanged and does nothing, then or later. The store may forget the document

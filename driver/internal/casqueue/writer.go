@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
-	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 const (
 	tries      = 3                      // of a request that the store has not answered
 	retryFirst = 20 * time.Millisecond  // before the second of them
-	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one
+	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one; and for each ticket queued
 	conflicts  = 10                     // at most so often
 	urgent     = 3                      // the same, of changes for which others wait
 )
@@ -51,8 +52,8 @@ type change struct {
 	// apply makes the change, and reports whether it changed anything. It may be called several times, on
 	// documents that are dropped. It returns errStale if it needs a fresh one. Engine.mu is held.
 	apply func(d *document, fresh bool) (changed bool, err error)
-	// done is called once, with mu held: with the time when the Put was sent (zero if none was necessary), and
-	// the error of apply or of the store.
+	// done, if any, is called once, with mu held: with the time when the Put was sent (zero if none was necessary),
+	// and the error of apply or of the store.
 	done func(sent time.Time, err error)
 
 	urgent bool // others wait for it
@@ -85,22 +86,29 @@ func (e *Engine) submit(f *file, c *change) {
 func (e *Engine) change(ctx context.Context, key string, c *change) error {
 	c.ctx = ctx
 	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return driver.ErrClosed
-	}
 	e.submit(e.fileOf(key), c)
 	e.mu.Unlock()
+	return e.await(ctx, c)
+}
+
+// await waits for a change, and returns its error.
+func (e *Engine) await(ctx context.Context, c *change) error {
 	select {
 	case <-c.ended:
-		if e.ctx.Err() != nil {
-			return driver.ErrClosed
-		}
-		return c.err
+		return e.failed(ctx, c.err)
 	case <-ctx.Done():
-		return e.stopped(ctx)
-	case <-e.ctx.Done():
-		return driver.ErrClosed
+		return e.failed(ctx, ctx.Err())
+	}
+}
+
+// leftNothing reports whether a change certainly was not made, nor will be. One whose caller has gone may have been
+// made meanwhile.
+func (c *change) leftNothing() bool {
+	select {
+	case <-c.ended:
+		return c.err != nil && !c.unsure
+	default:
+		return false
 	}
 }
 
@@ -134,37 +142,38 @@ func (e *Engine) commit(f *file, batch []*change) {
 			continue
 		case errors.Is(err, ErrChanged):
 			if conflicted++; conflicted > 1 {
-				e.pause(e.ctx, rand.N(conflict<<min(conflicted, mostConflicts(batch)))) //nolint:gosec // no secret
+				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted)), nil) //nolint:gosec // no secret
 			}
 			continue
 		case errors.Is(err, ErrTooLarge) && len(batch) > 1:
-			for _, c := range batch {
-				e.commit(f, []*change{c})
-			}
+			half := len(batch) / 2
+			e.commit(f, batch[:half])
+			e.commit(f, batch[half:])
 			return
 		}
 		if failed++; failed == tries || errors.Is(err, ErrTooLarge) || errors.Is(err, os.ErrDeadlineExceeded) || e.ctx.Err() != nil {
 			e.answer(f, batch, time.Time{}, err)
 			return
 		}
-		e.pause(e.ctx, retryFirst<<failed)
+		retry.Sleep(e.ctx, retryFirst<<failed, nil)
 	}
 }
 
-// mostConflicts is how often the pause after a conflict is doubled.
-func mostConflicts(batch []*change) int {
-	for _, c := range batch {
-		if c.urgent {
-			return urgent
-		}
+// backoff is the longest pause after a conflict, which doubles with each one. A change for which others wait does
+// not pause for long; any other for longer the longer the queue is: processes that queue at once make it long.
+func (e *Engine) backoff(f *file, batch []*change, conflicted int) time.Duration {
+	if slices.ContainsFunc(batch, func(c *change) bool { return c.urgent }) {
+		return conflict << min(conflicted, urgent)
 	}
-	return conflicts
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return conflict<<min(conflicted, conflicts) + conflict*time.Duration(len(f.seen))
 }
 
-// wanted leaves out the changes whose callers have gone, unless they may have been made.
+// wanted leaves out the changes whose callers have gone. They may have been made: then the core releases the ticket.
 func (e *Engine) wanted(batch []*change) (wanted []*change) {
 	for _, c := range batch {
-		if c.ctx.Err() == nil || c.unsure {
+		if c.ctx.Err() == nil {
 			wanted = append(wanted, c)
 			continue
 		}
@@ -184,7 +193,8 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 		}
 	}
 	e.mu.Lock()
-	next, changed := f.doc.clone(), f.unanswered
+	before, version := f.doc, f.version
+	next, changed := before.clone(), f.unanswered
 	for _, c := range batch {
 		did, err := c.apply(next, fresh)
 		if errors.Is(err, errStale) {
@@ -194,17 +204,16 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 		}
 		c.err, changed = err, changed || did
 	}
-	version := f.version
 	e.mu.Unlock()
 	if !changed {
 		e.answer(f, batch, time.Time{}, nil)
 		return nil
 	}
-	return e.put(f, version, next, batch)
+	return e.put(f, version, before, next, batch)
 }
 
-// put writes a document.
-func (e *Engine) put(f *file, read Version, next *document, batch []*change) error {
+// put writes a document in place of the one before. A reading may have found it, and f have it, before the answer comes.
+func (e *Engine) put(f *file, read Version, before, next *document, batch []*change) error {
 	value, err := next.encode()
 	if err != nil {
 		return err
@@ -219,14 +228,13 @@ func (e *Engine) put(f *file, read Version, next *document, batch []*change) err
 		e.mu.Unlock()
 		return err
 	case err != nil:
-		f.known, f.unanswered, f.barred = false, true, read
+		f.unanswered, f.barred = true, read
 		for _, c := range batch {
 			c.unsure = true
 		}
 		e.mu.Unlock()
 		return err
 	}
-	before := f.doc
 	f.doc, f.version, f.known, f.unanswered = next, version, true, false
 	f.written, f.asOf = sent, time.Now()
 	e.notifyAll(before, next)
@@ -243,7 +251,9 @@ func (e *Engine) answer(f *file, batch []*change, sent time.Time, err error) {
 		if err != nil {
 			c.err = err
 		}
-		c.done(sent, c.err)
+		if c.done != nil {
+			c.done(sent, c.err)
+		}
 		close(c.ended)
 	}
 	if f != nil && err == nil {
@@ -251,9 +261,16 @@ func (e *Engine) answer(f *file, batch []*change, sent time.Time, err error) {
 	}
 }
 
-// read reads the document of a file.
+// read reads the document of a file, and the heartbeats that decide about the tickets that were in it: who tries
+// again and again, or inspects, observes as a waiter does.
 func (e *Engine) read(ctx context.Context, f *file) error {
-	if err := e.sample(ctx, nil, []*file{f}); err != nil {
+	processes := make(map[string]struct{})
+	e.mu.Lock()
+	for _, q := range f.doc.Queues {
+		e.watch(f, q, len(q.Tickets), processes)
+	}
+	e.mu.Unlock()
+	if err := e.sample(ctx, processes, map[*file]struct{}{f: {}}); err != nil {
 		return err
 	}
 	e.mu.Lock()

@@ -29,7 +29,6 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 	ctx, done := e.bind(ctx)
 	defer done()
 	var last error // of a store that has answered
-	begun := time.Now()
 	for tries, pause := 1, newBackoff(); ; {
 		t, err := e.enterOnce(ctx, r)
 		switch {
@@ -42,7 +41,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 		case errors.Is(err, ErrSessionOver) && tries < sessions:
 			tries++
 			continue
-		case !e.store.Temporary(err), e.opts.RetryFor > 0 && time.Since(begun) > e.opts.RetryFor:
+		case !e.store.Temporary(err):
 			return nil, e.notQueued(ctx, r, err)
 		}
 		last = err
@@ -127,11 +126,8 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 			return nil, err
 		}
 	}
-	switch {
-	case r.Renewed && r.MinHold == 0:
+	if r.Renewed && r.MinHold == 0 {
 		since = since.Add(-k.length / freshPart)
-	case e.opts.PutKeepsAlive:
-		since = time.Time{}
 	}
 	s, err := e.attach(ctx, k, since)
 	if err != nil {
@@ -143,9 +139,8 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 	t := e.enroll(r, s, stop)
 	p.Ticket, p.Brief = t.Ticket, t.willWait(r)
 	e.mu.Unlock()
-	sent := time.Now()
 	placed, err := e.store.Put(ctx, p)
-	return t, e.placed(t, p, &placed, err, sent)
+	return t, e.placed(t, p, &placed, err)
 }
 
 // willWait reports whether a ticket that is put will surely wait, in a queue that is
@@ -164,7 +159,7 @@ func (t *ticket) willWait(r *driver.Request) bool {
 }
 
 // placed takes the answer to a put.
-func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error, sent time.Time) error {
+func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
@@ -183,14 +178,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error, sent time.T
 		}
 		return err
 	}
-	t.Number, t.Version, t.token, t.era = p.Number, p.Version, p.Token, p.Era
-	if p.Key != "" {
-		t.Key = p.Key
-		e.keys[t.Key] = t
-	}
-	if p.Alive && sent.After(t.session.sent) {
-		t.session.sent = sent
-	}
+	t.Number, t.Version = p.Number, p.Version
 	t.settle(leaving) // nobody waits for it yet
 	switch {
 	case p.Granted:
@@ -264,7 +252,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	if t.state != held {
 		return driver.Grant{}, errDeleted
 	}
-	g := driver.Grant{Token: t.token, Asked: t.session.sent}
+	g := driver.Grant{Token: t.Number, Asked: t.session.sent}
 	if spare := t.session.ttl - r.TTL; spare < 0 {
 		g.TTL = t.session.ttl
 	} else if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) { // half of it for a release that is late

@@ -138,12 +138,12 @@ func (s *fake) doPut(p *Put) (placed Placed, err error) {
 	case cond && len(queue) > 0 && queue[len(queue)-1].Number > since:
 		return placed, ErrChanged
 	}
-	granted := Grants(entries(queue), p.Shared, p.Limit)
+	granted := grants(entries(queue), p.Shared, p.Limit)
 	s.number++
 	t := p.Ticket
 	t.Number = s.number
 	s.queues[p.Name] = append(queue, t)
-	placed = Placed{Number: s.number, Token: s.number, Granted: granted}
+	placed = Placed{Number: s.number, Granted: granted}
 	if !p.Brief && !granted && !s.blind {
 		placed.Queue = &Snapshot{Complete: s.number, Entries: entries(s.queues[p.Name])}
 	}
@@ -161,12 +161,22 @@ func (s *fake) Put(ctx context.Context, p *Put) (placed Placed, err error) {
 func (s *fake) Look(ctx context.Context, r *driver.Request) (cond any, err error) {
 	err = s.request(ctx, "look", r.Name, func() error {
 		cond = s.number
-		if !Grants(entries(s.queues[r.Name]), r.Shared, r.Limit) {
+		if !grants(entries(s.queues[r.Name]), r.Shared, r.Limit) {
 			return driver.ErrNotAcquired
 		}
 		return nil
 	})
 	return cond, err
+}
+
+// grants reports whether a ticket behind the given entries is granted.
+func grants(ahead []Entry, shared bool, limit int) bool {
+	queue := make([]driver.Ticket, len(ahead)+1)
+	for i, e := range ahead {
+		queue[i].Shared = e.Shared
+	}
+	queue[len(ahead)] = driver.Ticket{Shared: shared, Limit: limit}
+	return driver.Grantable(queue, len(ahead))
 }
 
 func entries(ts []Ticket) []Entry {
@@ -232,7 +242,7 @@ func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missin
 }
 
 // Aim is at the last, as stores do whose watches are of one key.
-func (s *fake) Aim(blockers []Entry, some bool, _ int) Entry {
+func (s *fake) Aim(blockers []Entry, some bool) Entry {
 	if some {
 		return Entry{}
 	}

@@ -22,31 +22,13 @@ func SessionOver(e *Engine, id string) {
 	}
 }
 
-// Deleted is to be called when a driver has deleted an entry on its own account, as by
-// Break.
+// Deleted is to be called when an entry was deleted, as by Break of a driver.
 func Deleted(e *Engine, name string, g Gone) {
 	e.mu.Lock()
 	defer e.unlock()
 	if q := e.queues[name]; q != nil {
 		q.removed(g)
 		q.settle()
-	}
-}
-
-// Vanished is to be called when a store has pushed that an entry of this driver has gone.
-// Its ticket is lost. Others may have gone with it, so the queue is read before
-// anybody is granted.
-func Vanished(e *Engine, name string, g Gone) {
-	e.mu.Lock()
-	defer e.unlock()
-	q := e.queues[name]
-	if q == nil {
-		return
-	}
-	q.removed(g)
-	if q.watcher != nil {
-		q.watcher.stale = true
-		q.watcher.look()
 	}
 }
 
@@ -67,23 +49,11 @@ func Key(e *Engine, name string, token uint64) (key string, ok bool) {
 		return "", false
 	}
 	for _, t := range q.slots {
-		if t != nil && t.state == held && t.token == token {
+		if t != nil && t.state == held && t.Number == token {
 			return t.Key, true
 		}
 	}
 	return "", false
-}
-
-// Kept reports whether Close leaves a ticket because of its minimum hold.
-func Kept(e *Engine) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, t := range e.tickets {
-		if t.kept() {
-			return true
-		}
-	}
-	return false
 }
 
 // Call runs a request of a driver's own method: its ctx ends with Close too, and its
@@ -99,4 +69,14 @@ func Call(ctx context.Context, e *Engine, request func(context.Context) error) e
 		return err
 	}
 	return e.failed(ctx, err)
+}
+
+// Ask is Call, once it is sure that the locks are kept as this driver does.
+func Ask(ctx context.Context, e *Engine, request func(context.Context) error) error {
+	return Call(ctx, e, func(ctx context.Context) error {
+		if err := e.store.Agree(ctx, false); err != nil {
+			return err
+		}
+		return request(ctx)
+	})
 }

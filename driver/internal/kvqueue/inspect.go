@@ -8,16 +8,18 @@ import (
 )
 
 // Inspect implements driver.Driver.
-func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	ctx, done := e.bind(ctx)
-	defer done()
-	err := e.store.Agree(ctx, false)
-	var recs []Record
-	if err == nil {
-		recs, err = e.store.Tickets(ctx, name)
-	}
+func (e *Engine) Inspect(ctx context.Context, name string) (queue []driver.Ticket, err error) {
+	err = Ask(ctx, e, func(ctx context.Context) error {
+		queue, err = e.inspect(ctx, name)
+		return err
+	})
+	return queue, err
+}
+
+func (e *Engine) inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	recs, err := e.store.Tickets(ctx, name)
 	if err != nil {
-		return nil, e.failed(ctx, err)
+		return nil, err
 	}
 	queue := make([]driver.Ticket, len(recs))
 	for i, r := range recs {
@@ -35,7 +37,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	}
 	if len(foreign) > 0 {
 		if err := e.store.Remaining(ctx, foreign); err != nil {
-			return nil, e.failed(ctx, err)
+			return nil, err
 		}
 	}
 	for i, r := range recs {

@@ -109,12 +109,7 @@ func (e *Engine) lost(ctx context.Context, scope string, l Loss) {
 		e.check(ctx, scope)
 		return
 	}
-	e.mu.Lock()
-	defer e.unlock()
-	if q := e.queues[l.Name]; q != nil {
-		q.removed(l.Gone)
-		q.settle()
-	}
+	Deleted(e, l.Name, l.Gone)
 }
 
 // check finds out which tickets have gone. What is not answered is asked at the next

@@ -69,23 +69,17 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 
 // releaseForeign releases a ticket that this driver does not know.
 func (e *Engine) releaseForeign(ctx context.Context, h driver.Hold) error {
-	if e.ctx.Err() != nil {
-		return driver.ErrClosed
-	}
-	err := e.store.Agree(ctx, false)
-	if err != nil {
-		return e.failed(ctx, err)
-	}
-	rec, err := e.lookUp(ctx, h)
-	switch {
-	case err != nil:
-		return e.failed(ctx, err)
-	case rec == nil:
-		return driver.ErrLost
-	}
-	if err = e.store.Delete(ctx, &rec.Ticket); err != nil && !errors.Is(err, driver.ErrLost) {
-		return e.failed(ctx, err)
-	}
-	Deleted(e, h.Name, Gone{Key: rec.Key, Before: rec.Number + 1})
-	return err
+	return Ask(ctx, e, func(ctx context.Context) error {
+		rec, err := e.lookUp(ctx, h)
+		switch {
+		case err != nil:
+			return err
+		case rec == nil:
+			return driver.ErrLost
+		}
+		if err = e.store.Delete(ctx, &rec.Ticket); err == nil || errors.Is(err, driver.ErrLost) {
+			Deleted(e, h.Name, Gone{Key: rec.Key, Before: rec.Number + 1})
+		}
+		return err
+	})
 }

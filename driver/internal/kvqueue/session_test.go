@@ -326,23 +326,3 @@ func TestRestored(t *testing.T) {
 		b.drop(b.e, b.get(b.e, request("a", "3")))
 	})
 }
-
-// Of a queue whose entries are numbered anew nothing is believed that was known before.
-func TestEra(t *testing.T) {
-	v := newView()
-	v.merge(Snapshot{Era: 1, Complete: 10, Entries: []Entry{{Key: "old", Number: 10}}})
-	v.remove(Gone{Key: "old", Before: 11})
-	v.renew(2) // a ticket was put, and is told its era
-	v.add(Entry{Key: "w", Number: 3})
-	v.merge(Snapshot{Era: 1, Complete: 12}) // late
-	check := func(want ...uint64) {
-		t.Helper()
-		if got := v.granted(func(Entry) int { return 0 }); !slices.Equal(got, want) || v.complete != 3 {
-			t.Errorf("granted: %v, complete up to %d; want %v", got, v.complete, want)
-		}
-	}
-	v.merge(Snapshot{Era: 2, Complete: 3, Entries: []Entry{{Key: "x", Number: 1}, {Key: "w", Number: 3}}})
-	check(1)
-	v.merge(Snapshot{Era: 3, Complete: 3, Entries: []Entry{{Key: "y", Number: 2}}})
-	check(2)
-}

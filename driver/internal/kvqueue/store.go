@@ -42,7 +42,7 @@ type Store interface {
 
 	// Key is the key of a ticket. A slot is a small number which no other ticket of
 	// this session and name has. Keys are used again, since stores keep something of
-	// every key that was ever used. A store that makes keys itself returns "" (S6).
+	// every key that was ever used (S6).
 	Key(name, session string, slot int, shared bool) string
 
 	// Put creates an entry. It does nothing if the ticket was withdrawn (S11), or if
@@ -55,15 +55,14 @@ type Store interface {
 	Look(ctx context.Context, r *driver.Request) (cond any, err error)
 
 	// Delete removes an entry if it is still the one with that number, or else
-	// answers ErrLost. So a deletion that arrives late removes nobody else's. A store
-	// may have the deletion say to who watches that the ticket was held (S9).
+	// answers ErrLost. So a deletion that arrives late removes nobody else's (S9).
 	Delete(ctx context.Context, t *Ticket) error
-	// Withdraw removes the entry of a ticket whose Put was not answered, by its key
-	// or ID, and keeps that Put from creating it later. It reports ErrLost where there
-	// was no entry (S10, S11).
+	// Withdraw removes the entry of a ticket whose Put was not answered, by its key,
+	// and keeps that Put from creating it later. It reports ErrLost where there was no
+	// entry (S10, S11).
 	Withdraw(ctx context.Context, t *Ticket) error
 	// Move gives an entry to another session, with its number. It must be possible
-	// to ask again. A store whose Class is always the same is never asked (S12).
+	// to ask again (S12).
 	Move(ctx context.Context, t *Ticket, to string) error
 
 	// Read reads a queue as it is at an instant after the call began: Complete is not
@@ -74,11 +73,9 @@ type Store interface {
 	Missing(ctx context.Context, session string, ts []Ticket) ([]int, error)
 
 	// Aim chooses what to watch for a ticket that is blocked by some others, in
-	// order, of which all have to go or, with some, a part may be enough. With limit the
-	// blockers are all that is ahead, and all tickets of this driver that wait are
-	// permits with that limit. The zero Entry is the whole queue. It sends nothing
-	// (S15).
-	Aim(blockers []Entry, some bool, limit int) Entry
+	// order, of which all have to go or, with some, a part may be enough. The zero
+	// Entry is the whole queue. It sends nothing (S15).
+	Aim(blockers []Entry, some bool) Entry
 	// Watch calls tell when what was aimed at changes, until ctx ends, and perhaps
 	// when other entries of the queue do. What has happened after the queue was known
 	// as of w.Complete, and before Watch was called, is told too. It may return nil
@@ -142,8 +139,8 @@ type Session struct {
 }
 
 // Entry is one entry of a queue. Its number is larger than that of all that were put
-// before, and no other entry ever has it. Its key is unique among the live ones of the
-// store.
+// before, and no other entry ever has it: it is the ticket's fencing token, too. Its key
+// is unique among the live ones of the store.
 type Entry struct {
 	Key     string
 	Number  uint64
@@ -158,7 +155,6 @@ type Ticket struct {
 	Name    string
 	ID      string
 	Session string
-	Held    bool // it has been granted
 }
 
 // Put is the request to create an entry.
@@ -173,14 +169,10 @@ type Put struct {
 // Placed is the answer to a Put.
 type Placed struct {
 	Number  uint64
-	Token   uint64 // the fencing token: in most stores the number
 	Version uint64
-	Key     string // if the store makes keys itself
 	// Granted says that the ticket is granted by the rule of driver.Grantable, in the
 	// queue as it was when it was put. Not said of a Brief one.
 	Granted bool
-	Alive   bool   // the request counts as a KeepAlive
-	Era     uint64 // see Snapshot
 	// Queue is the queue as it was when the entry was put, which is in it, or later.
 	// Its Complete is the number at least. It may be nil, above all if the ticket is
 	// granted, or if the queue is long.
@@ -190,10 +182,8 @@ type Placed struct {
 // Snapshot is a queue as it was at an instant, in any order. All live entries with
 // numbers up to Complete are in it; others may be. Complete does not go back from one
 // Read to the next unless the store has lost its past, as by a restore; the engine then
-// forgets what it knew. A store that numbers the entries of a queue anew when it was
-// empty tells by a greater Era.
+// forgets what it knew.
 type Snapshot struct {
-	Era      uint64
 	Complete uint64
 	Entries  []Entry
 }
@@ -202,7 +192,6 @@ type Snapshot struct {
 type Watching struct {
 	Name     string
 	Aim      Entry
-	First    Entry  // the first ticket of this driver that waits
 	Complete uint64 // the queue is known as of this
 }
 
@@ -216,9 +205,6 @@ type Event struct {
 type Gone struct {
 	Key    string
 	Before uint64
-	// All says that all entries ahead of it have gone, too, and that Watching.First has
-	// not: see the package comment.
-	All bool
 }
 
 // Loss is news of entries of this driver: one that has gone or, with Check, that any
@@ -243,20 +229,10 @@ type Options struct {
 	// LocalWait is how long a ticket of this driver that blocks another one is not
 	// watched: its release is known without.
 	LocalWait time.Duration
-	// RetryFor is for how long a ticket is tried to be put while errors are Temporary: 0 for
-	// until the context ends.
-	RetryFor time.Duration
 	// Recheck is after how long without news a queue is read again, and its watch made
 	// anew, at first. It doubles up to a minute.
 	Recheck time.Duration
 	// LongQueue: a queue of more entries than this, 64 unless set, is not read with each
 	// put of a ticket that will wait behind another one of this driver.
 	LongQueue int
-	// PutKeepsAlive says that every Put is a KeepAlive, too.
-	PutKeepsAlive bool
-	// Granted, if it is set, is called in the background when a permit that had to wait is
-	// granted: a store may have others notified.
-	Granted func(context.Context, Ticket)
-	// Turns is how many other keys are used before the same one is again.
-	Turns int
 }

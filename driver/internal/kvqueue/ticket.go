@@ -33,9 +33,7 @@ type ticket struct {
 	released bool // while it was being put
 	waited   bool // before its grant
 	session  *session
-	moving   *session // to which it is being moved, or may have been
-	era      uint64   // of its number
-	token    uint64
+	moving   *session  // to which it is being moved, or may have been
 	since    time.Time // of the grant, or of queueing
 	until    time.Time // when a lease that nobody renews is over; or zero
 
@@ -46,7 +44,7 @@ type ticket struct {
 }
 
 func (t *ticket) hold() driver.Hold {
-	return driver.Hold{Name: t.Name, ID: t.ID, Token: t.token, Shared: t.Shared}
+	return driver.Hold{Name: t.Name, ID: t.ID, Token: t.Number, Shared: t.Shared}
 }
 
 // kept reports whether Close leaves a ticket because of its minimum hold.
@@ -72,37 +70,30 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 	}
 	t := &ticket{
 		Ticket: Ticket{Name: q.name, ID: r.ID, Session: s.id, Entry: Entry{Shared: r.Shared, Limit: r.Limit}},
-		queue:  q, slot: q.takeSlot(e.opts.Turns), session: s, stays: r.MinHold, stop: stop,
+		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop,
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
 	q.slots[t.slot] = t
 	e.tickets[t.ID] = t
-	if t.Key != "" {
-		e.keys[t.Key] = t
-	}
+	e.keys[t.Key] = t
 	return t
 }
 
-// takeSlot returns a slot that is free: the last one that was used or, with turns,
-// the one that was not used for the longest.
-func (q *queue) takeSlot(turns int) (slot int32) {
+// takeSlot returns a slot that is free: the one that was used last.
+func (q *queue) takeSlot() (slot int32) {
 	q.used++
-	switch n := len(q.free); {
-	case n == 0 || n < turns:
-		q.slots = append(q.slots, nil)
-		return int32(len(q.slots) - 1)
-	case turns > 0:
-		slot, q.free = q.free[0], q.free[1:]
-	default:
+	if n := len(q.free); n > 0 {
 		slot, q.free = q.free[n-1], q.free[:n-1]
+		return slot
 	}
-	return slot
+	q.slots = append(q.slots, nil)
+	return int32(len(q.slots) - 1)
 }
 
 // find returns the ticket of a hold. With mu held.
 func (e *Engine) find(h driver.Hold) *ticket {
 	t := e.tickets[h.ID]
-	if t == nil || t.Name != h.Name || h.Token != 0 && t.token != 0 && h.Token != t.token {
+	if t == nil || t.Name != h.Name || h.Token != 0 && t.Number != 0 && h.Token != t.Number {
 		return nil
 	}
 	return t
@@ -181,12 +172,8 @@ func (e *Engine) unwait(t *ticket) {
 func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
-	t.state, t.since, t.Held = held, time.Now(), true
+	t.state, t.since = held, time.Now()
 	e.carries(t)
-	if t.waited && t.Limit > 0 && e.opts.Granted != nil {
-		asked := t.Ticket
-		e.spawn(func() { e.opts.Granted(e.ctx, asked) })
-	}
 }
 
 // forget takes a ticket off the books that is not in the store, nor will be. With mu
@@ -204,9 +191,7 @@ func (e *Engine) forget(t *ticket) {
 	if e.tickets[t.ID] == t {
 		delete(e.tickets, t.ID)
 	}
-	if e.keys[t.Key] == t {
-		delete(e.keys, t.Key)
-	}
+	delete(e.keys, t.Key)
 	q := t.queue
 	q.slots[t.slot] = nil
 	q.free = append(q.free, t.slot)

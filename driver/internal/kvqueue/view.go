@@ -3,15 +3,12 @@ package kvqueue
 import (
 	"cmp"
 	"slices"
-
-	"github.com/lockerproject/locker/driver"
 )
 
 // view is what is known of a queue while a ticket of this driver waits in it: all
 // live entries with numbers up to complete, less those that are known to have gone,
 // and some with larger numbers. See the package comment for why that is enough.
 type view struct {
-	era      uint64
 	complete uint64
 	entries  []Entry           // by number
 	numbers  map[string]uint64 // of each key
@@ -35,12 +32,6 @@ func (v *view) index(number uint64) int {
 
 // has reports whether the view shows an entry.
 func (v *view) has(e Entry) bool { return v.numbers[e.Key] == e.Number }
-
-// shows reports whether the view shows what has gone.
-func (v *view) shows(g Gone) bool {
-	number, ok := v.numbers[g.Key]
-	return ok && number < g.Before
-}
 
 // add takes in an entry that an answer shows, unless it is known to have gone.
 func (v *view) add(e Entry) {
@@ -73,22 +64,14 @@ func (v *view) remove(g Gone) {
 	if g.Before > v.complete+1 {
 		v.gone[g.Key] = max(g.Before, v.gone[g.Key])
 	}
-	if !v.shows(g) {
-		return
-	}
-	i := v.index(v.numbers[g.Key])
-	v.cut(i)
-	for ; g.All && i > 0; i-- {
-		v.cut(0)
+	if number, ok := v.numbers[g.Key]; ok && number < g.Before {
+		v.cut(v.index(number))
 	}
 }
 
 // merge takes in a snapshot. Whatever order answers arrive in: what the snapshot
 // lacks has gone since, and what the view lacks has gone before.
 func (v *view) merge(s Snapshot) {
-	if v.renew(s.Era); s.Era < v.era {
-		return
-	}
 	byNumber := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
 	slices.SortFunc(s.Entries, byNumber)
 	v.entries = slices.DeleteFunc(v.entries, func(e Entry) bool {
@@ -110,15 +93,6 @@ func (v *view) merge(s Snapshot) {
 		if before <= v.complete+1 {
 			delete(v.gone, key)
 		}
-	}
-}
-
-// renew forgets everything if the entries are numbered anew. None of this driver is
-// among them then, since it would have kept the queue from being empty.
-func (v *view) renew(era uint64) {
-	if era > v.era {
-		v.reset()
-		v.era = era
 	}
 }
 
@@ -161,15 +135,4 @@ func (v *view) blockers(t Entry, others bool) (ahead []Entry, some bool) {
 		return exclusive, false
 	}
 	return ahead, t.Limit != 1 || others
-}
-
-// Grants reports whether a ticket behind the given entries is granted, in whatever
-// order they are.
-func Grants(ahead []Entry, shared bool, limit int) bool {
-	queue := make([]driver.Ticket, len(ahead)+1)
-	for i, e := range ahead {
-		queue[i].Shared = e.Shared
-	}
-	queue[len(ahead)] = driver.Ticket{Shared: shared, Limit: limit}
-	return driver.Grantable(queue, len(ahead))
 }

@@ -101,7 +101,6 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	pause := linger
 	if len(w.q.waiters) > 0 {
 		pause = e.opts.LocalWait
-		what.First = w.q.waiters[0].Entry
 	}
 	recheck := w.recheck - w.recheck/8 + rand.N(w.recheck/4) //nolint:gosec // so that many queues are not read at once
 	local := w.doing == resting && len(w.q.waiters) > 0
@@ -142,19 +141,7 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	return watching, q.e.store.Aim(ahead, some, q.limit())
-}
-
-// limit is that of all waiters, if they are permits of the same limit; or 0. With mu
-// held.
-func (q *queue) limit() int {
-	l := q.waiters[0].Limit
-	for _, t := range q.waiters {
-		if l == 0 || t.Limit != l {
-			return 0
-		}
-	}
-	return l
+	return watching, q.e.store.Aim(ahead, some)
 }
 
 // look is called when what next goes by may have changed. With mu held.
@@ -195,7 +182,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	defer quiet.Stop()
 	err := e.store.Watch(ctx, what, func(ev Event) {
 		quiet.Reset(recheck)
-		w.told(ctx, what.First, ev)
+		w.told(ctx, ev)
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -209,8 +196,8 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	return err
 }
 
-// told takes what a watch has told that was made for a waiter.
-func (w *watcher) told(ctx context.Context, first Entry, ev Event) {
+// told takes what a watch has told.
+func (w *watcher) told(ctx context.Context, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
@@ -218,15 +205,6 @@ func (w *watcher) told(ctx context.Context, first Entry, ev Event) {
 	w.doing, w.news = telling, true
 	aimed := w.view.has(w.aim)
 	for _, g := range ev.Gone {
-		switch {
-		case !g.All:
-		case !w.view.shows(g): // it was released here
-		case len(w.q.waiters) == 0 || w.q.waiters[0].Entry != first:
-			w.stale = true // nobody has looked for the entry of the one that is first now
-			continue
-		default:
-			aimed = false // no others are left ahead
-		}
 		w.q.removed(g)
 	}
 	if ev.Queue != nil {
@@ -255,7 +233,7 @@ func (w *watcher) told(ctx context.Context, first Entry, ev Event) {
 func (w *watcher) read(ctx context.Context) error {
 	e := w.q.e
 	e.mu.Lock()
-	known, era := w.view.complete, w.view.era
+	known := w.view.complete
 	if n := len(w.q.waiters); n > 0 {
 		known = max(known, w.q.waiters[n-1].Number)
 	}
@@ -272,7 +250,7 @@ func (w *watcher) read(ctx context.Context) error {
 		return err
 	}
 	e.storeErr, w.bound = nil, tryBound
-	w.learn(s, s.Era == era && s.Complete < known)
+	w.learn(s, s.Complete < known)
 	w.settle()
 	return nil
 }
@@ -286,7 +264,7 @@ func (w *watcher) learn(s Snapshot, restored bool) {
 	w.view.merge(s)
 	for i := len(w.q.waiters) - 1; i >= 0; i-- {
 		t := w.q.waiters[i]
-		if (t.Number <= s.Complete || t.era < s.Era || restored) && t.era <= s.Era && !w.view.has(t.Entry) {
+		if (t.Number <= s.Complete || restored) && !w.view.has(t.Entry) {
 			w.q.e.lose(t, errDeleted)
 		}
 	}
@@ -294,7 +272,7 @@ func (w *watcher) learn(s Snapshot, restored bool) {
 
 // place takes in a ticket that was put, and the queue as it was then. With mu held.
 func (w *watcher) place(t Entry, p *Placed) {
-	if w.view.renew(p.Era); p.Queue != nil {
+	if p.Queue != nil {
 		w.view.merge(*p.Queue)
 	}
 	w.view.add(t)

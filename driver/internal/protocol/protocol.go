@@ -1,11 +1,10 @@
-// Package protocol keeps programs of two versions that are not compatible from
-// using the same locks, which would be two lock spaces: who holds in the one would
-// not be seen in the other. What a driver keeps in its store has a protocol
-// version, a small text. The first driver to use the store writes it there, and each
-// compares it with its own before its first request.
+// Package protocol prevents programs of two incompatible versions from using the same
+// locks: neither would see the other's holders. The data that a driver keeps in its store
+// has a protocol version, a short text. The first driver that uses the store writes it
+// there, and every driver compares it with its own before its first request.
 //
-// It is read once: a version that is removed from the store under a running
-// program, with all other data, is written again by the next one.
+// Each driver reads it once: if it is removed from the store while programs run, together
+// with all other data, the next driver that is opened writes it again.
 package protocol
 
 import (

@@ -138,9 +138,6 @@ func (b *batches) run() {
 		timer.Reset(late)
 		unreached := b.pipe.run(b, batch)
 		timer.Stop()
-		if unreached != nil && b.pipe.ordered != nil {
-			b.fail(unreached) // who has queued up meanwhile need not wait for the same
-		}
 		if len(batch) == 1 && batch[0].cmd != nil { // it was sent
 			b.quick.Store(unreached == nil && time.Since(begun) < late)
 		} else {
@@ -162,13 +159,18 @@ func (b *batches) take(batch []*Call) []*Call {
 
 // fail ends the calls that were not sent.
 func (b *batches) fail(err error) {
-	b.mu.Lock()
-	calls := b.calls
-	b.calls = nil
-	b.mu.Unlock()
-	for _, c := range calls {
+	for _, c := range b.takeAll() {
 		c.finish(nil, err)
 	}
+}
+
+// takeAll takes the calls that were not sent out of the queue.
+func (b *batches) takeAll() []*Call {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	calls := b.calls
+	b.calls = nil
+	return calls
 }
 
 func (b *batches) close() {

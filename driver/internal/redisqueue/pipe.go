@@ -184,16 +184,25 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 	}
 	p.exec(via, unknown, again)
 	for _, c := range live {
-		answer, err := c.cmd.Result()
-		if err != nil && !IsReply(err) {
+		if err := c.cmd.Err(); err != nil && !IsReply(err) {
 			unreached = err
 		}
+	}
+	var queued []*Call
+	if unreached != nil && p.ordered != nil { // who has queued up meanwhile need not wait for the same
+		queued = b.takeAll() // and not who asks again because of this answer
+	}
+	for _, c := range live {
+		answer, err := c.cmd.Result()
 		if via != p.client && Moving(err) {
 			c.unsent()
 			p.senders.Go(func() { _ = p.run(b, []*Call{c}) }) // which follows its hash slot
 			continue
 		}
 		c.finish(answer, err)
+	}
+	for _, c := range queued {
+		c.finish(nil, unreached)
 	}
 	p.check(unreached)
 	return unreached

@@ -94,6 +94,35 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
+// TestAskedAgain: who asks again because a call failed is not given the error of that call.
+func TestAskedAgain(t *testing.T) {
+	srv := testbed.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond})
+	pipe := redisqueue.NewOrderedPipe(client, []*redisqueue.Script{redisqueue.Acquire})
+	t.Cleanup(func() {
+		pipe.Close(5 * time.Second)
+		_ = client.Close()
+	})
+	main := redisqueue.Keys{Prefix: "test"}.Main("a")
+	acquire := func(id string) *redisqueue.Call {
+		c := redisqueue.NewCall(redisqueue.Acquire, []string{main, redisqueue.Keys{Prefix: "test"}.Fence(main)}, nil, 60_000, "channel 0 0 0 ", "x")
+		c.SetArg(0, c.Ticket(id, true))
+		return c
+	}
+	srv.Pause()
+	answer := make(chan error, 1)
+	pipe.Send(acquire("first"), func(_ any, err error) {
+		if err == nil {
+			t.Error("a paused server has answered")
+		}
+		srv.Resume()
+		pipe.Send(acquire("again"), func(_ any, err error) { answer <- err })
+	})
+	if err := <-answer; err != nil {
+		t.Errorf("the server is back, and the answer is %v", err)
+	}
+}
+
 // granted reads an answer that is a token.
 func granted(v any, err error) (string, bool) {
 	token, ok := v.(string)

@@ -1,5 +1,6 @@
-// Package rights tries, on a store that asks its clients who they are, whether
-// one may do all that a locker does, and whether another is told that it may not.
+// Package rights tests access rights on a store with authentication: a user with the
+// documented rights can do all that a Locker does, and a user without them gets an error
+// that says so.
 package rights
 
 import (

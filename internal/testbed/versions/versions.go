@@ -1,5 +1,5 @@
-// Package versions tries whether a driver keeps away from locks that are kept by
-// another protocol version, and writes its own where there is none.
+// Package versions tests that a driver refuses a store whose data has another protocol
+// version, and writes its own version into a store without one.
 package versions
 
 import (

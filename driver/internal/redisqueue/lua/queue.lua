@@ -92,7 +92,7 @@ end
 local function settle(v)
   local alone = call('EXISTS', H, S) == 0 -- with the first exclusive waiter
   if not alone and v ~= MARK then forget() end
-  if v and v ~= MARK then return end
+  if v and v ~= MARK then return tidy() end -- the last waiter may have left
   if v then expire() end
   local x = peek(X, '0')
   if not alone then admit(x and x.number) end

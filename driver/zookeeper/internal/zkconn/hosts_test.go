@@ -1,4 +1,4 @@
-package zookeeper
+package zkconn
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockerproject/locker/driver"
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -23,41 +24,31 @@ func TestServerMoves(t *testing.T) {
 	}
 	before := relay(t, net.JoinHostPort("127.0.0.2", port), srv.Addr())
 	var moved atomic.Bool
-	d, err := prepare([]Option{WithPrefix("t/moves")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.owned = true
-	c := newConnection([]string{"store.example:" + port}, nil, time.Second, d.asked)
-	c.hosts.lookup = func(context.Context, string) ([]string, error) {
+	o := Options{Base: "/", Session: 10 * time.Second, Servers: []string{"store.example:" + port}, Dial: time.Second}
+	n := newNetwork(o.Servers, nil, o.Dial, o.Session)
+	n.hosts.lookup = func(context.Context, string) ([]string, error) {
 		if moved.Load() {
 			return []string{"127.0.0.1"}, nil
 		}
 		return []string{"127.0.0.2"}, nil
 	}
-	if err := d.dial(c); err != nil {
+	c, err := open(n, o)
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	defer c.Close(false)
+	c.Start(func(*Session) { t.Error("the session has ended") }, func(zk.Event) {})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	r := driver.Request{Name: "x", ID: "moves-1", TTL: time.Minute, Renewed: true}
-	if _, err := d.Acquire(ctx, r); err != nil {
+	if err := c.Confirm(ctx); err != nil {
 		t.Fatal(err)
 	}
 	moved.Store(true)
 	before()
-	for {
-		err := d.Renew(ctx, r.Hold(0), time.Minute)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil || errors.Is(err, driver.ErrLost) {
+	for err := errors.New("not asked"); err != nil; err = c.Confirm(ctx) {
+		if ctx.Err() != nil {
 			t.Fatalf("after the move: %v", err)
 		}
-	}
-	if err := d.Release(ctx, r.Hold(0)); err != nil {
-		t.Fatal(err)
 	}
 }
 

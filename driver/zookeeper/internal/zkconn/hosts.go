@@ -1,4 +1,4 @@
-package zookeeper
+package zkconn
 
 import (
 	"context"
@@ -22,7 +22,7 @@ const (
 type hosts struct {
 	names  []string // host:port, as the URL has them
 	lookup func(ctx context.Context, host string) ([]string, error)
-	life   context.Context // of the driver
+	life   context.Context // of the connection
 
 	mu        sync.Mutex
 	round     []string          // addresses that are still to be tried

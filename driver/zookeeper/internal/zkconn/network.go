@@ -1,4 +1,4 @@
-package zookeeper
+package zkconn
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// connection is the network connection that the client has at present, where it is the
-// driver's own: the client returns little about it.
-type connection struct {
+// network is the network connection that the client has at present, where it is not the
+// user's: the client returns little about it.
+type network struct {
 	hosts *hosts
 	tls   *tls.Config   // nil: without TLS
 	first time.Duration // bound for a connection to be made
@@ -29,44 +29,44 @@ type connection struct {
 // answerFirst is the first bound for the first answer of a server.
 const answerFirst = time.Second
 
-func newConnection(names []string, config *tls.Config, first, session time.Duration) *connection {
+func newNetwork(names []string, config *tls.Config, first, session time.Duration) *network {
 	life, end := context.WithCancel(context.Background())
-	return &connection{
+	return &network{
 		hosts: newHosts(life, names), tls: config, first: first, life: life, end: end,
 		answer: answerFirst, most: max(session/5, answerFirst),
 	}
 }
 
 // dial is the client's zk.Dialer. The client's own timeout is fixed.
-func (c *connection) dial(network, address string, _ time.Duration) (net.Conn, error) {
-	conn, err := c.open(network, address)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil && c.life.Err() != nil {
+func (n *network) dial(network, address string, _ time.Duration) (net.Conn, error) {
+	conn, err := n.open(network, address)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil && n.life.Err() != nil {
 		_ = conn.Close()
 		err = net.ErrClosed
 	}
 	if err != nil {
-		c.failed = err
+		n.failed = err
 		return nil, err
 	}
-	c.conn = &boundedConn{Conn: conn, connection: c, until: time.Now().Add(c.answer)}
-	c.answer = min(2*c.answer, c.most)
-	return c.conn, nil
+	n.conn = &boundedConn{Conn: conn, network: n, until: time.Now().Add(n.answer)}
+	n.answer = min(2*n.answer, n.most)
+	return n.conn, nil
 }
 
-func (c *connection) open(network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(c.life, c.first)
+func (n *network) open(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(n.life, n.first)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err != nil || c.tls == nil {
+	if err != nil || n.tls == nil {
 		return conn, err
 	}
-	config := c.tls.Clone()
+	config := n.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName = c.hosts.host(address)
+		config.ServerName = n.hosts.host(address)
 	}
-	ctx, cancel = context.WithTimeout(c.life, c.most)
+	ctx, cancel = context.WithTimeout(n.life, n.most)
 	defer cancel()
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -77,46 +77,46 @@ func (c *connection) open(network, address string) (net.Conn, error) {
 }
 
 // hasSession notes that a server has given a session.
-func (c *connection) hasSession() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failed, c.answer = nil, answerFirst
+func (n *network) hasSession() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failed, n.answer = nil, answerFirst
 }
 
 // fail notes why a connection was lost.
-func (c *connection) fail(err error) {
+func (n *network) fail(err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // closed here
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failed = err
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failed = err
 }
 
 // lastError returns why there is no session, if that is known.
-func (c *connection) lastError() error {
-	if c == nil {
+func (n *network) lastError() error {
+	if n == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.failed
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failed
 }
 
-func (c *connection) present() net.Conn {
-	if c == nil {
+func (n *network) present() net.Conn {
+	if n == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.conn
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.conn
 }
 
 // close ends the connection for good, without telling the server: the session lives on
 // until it times out.
-func (c *connection) close() {
-	c.end()
-	if conn := c.present(); conn != nil {
+func (n *network) close() {
+	n.end()
+	if conn := n.present(); conn != nil {
 		_ = conn.Close()
 	}
 }
@@ -126,9 +126,9 @@ func (c *connection) close() {
 // seven sessions, in which the one that it has ends, though others would serve it.
 type boundedConn struct {
 	net.Conn
-	connection *connection
-	until      time.Time // for the first answer
-	answered   bool
+	network  *network
+	until    time.Time // for the first answer
+	answered bool
 }
 
 // SetReadDeadline keeps the deadline within the bound until the client sets a zero one,
@@ -143,30 +143,13 @@ func (b *boundedConn) SetReadDeadline(t time.Time) error {
 
 // Read notes why the connection ends.
 func (b *boundedConn) Read(p []byte) (int, error) {
-	n, err := b.Conn.Read(p)
+	read, err := b.Conn.Read(p)
 	if err != nil {
 		verb := "lost the connection to"
 		if !b.answered {
 			verb = "no session from"
 		}
-		b.connection.fail(fmt.Errorf("%s %v: %w", verb, b.RemoteAddr(), err))
+		b.network.fail(fmt.Errorf("%s %v: %w", verb, b.RemoteAddr(), err))
 	}
-	return n, err
-}
-
-// confirmOrReconnect is confirm for a renewal. If it is not answered in its time the
-// client has to leave the server, which hangs or is cut off from the others, for
-// another: by itself it would notice after two thirds of the session, when the leases
-// are over. A short ctx of a caller is no reason to leave, nor is one request that was
-// lost while others are confirmed.
-func (d *Driver) confirmOrReconnect(ctx context.Context) error {
-	sent, s, conn := time.Now(), d.session(), d.connection.present()
-	err := d.confirm(ctx)
-	if err == nil || ctx.Err() == nil || s == nil || conn == nil || d.connection.hosts.Len() < 2 {
-		return err
-	}
-	if time.Since(sent) > s.lease()/8 && s.confirmedAt().Before(sent) {
-		_ = conn.Close() // the client notices, and goes to the next server
-	}
-	return err
+	return read, err
 }

@@ -1,0 +1,168 @@
+package casqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// watching is a store that tells of changes.
+type watching struct{ *process }
+
+func (w watching) Watch(ctx context.Context, key string, changed func()) error {
+	for last := (Version{0, 1}); ; {
+		w.fake.mu.Lock()
+		if w.fake.changed == nil {
+			w.fake.changed = make(chan struct{})
+		}
+		v, wait := w.find(key).Version, w.fake.changed
+		w.fake.mu.Unlock()
+		if v != last {
+			last = v
+			changed()
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// With a store that tells of changes a hand-off takes some requests, and waiting takes none but looks for the
+// dead.
+func TestWatch(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		other, _ := b.open(func(o *Options) { o.Store = watching{o.Store.(*process)} })
+		b.take(e, request("a", "1"))
+		got := b.waits(other, request("a", "2"))
+		time.Sleep(2 * time.Second)
+		gets := b.count("get")
+		time.Sleep(2 * time.Second)
+		if n := b.count("get") - gets; n > 5 {
+			b.Errorf("%d readings in two seconds of waiting", n)
+		}
+		begun := time.Now()
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil || time.Since(begun) > 2*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// A notification that is lost delays a grant by a second at most.
+func TestNotificationLost(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		other, _ := b.open()
+		b.take(e, request("a", "1"))
+		got := b.waits(other, request("a", "2"))
+		last := b.waits(other, request("a", "3"))
+		time.Sleep(5 * time.Second)
+		p.with(func(verb, key string) fault {
+			if verb == "set" && strings.Contains(key, ":n:") {
+				return notDone
+			}
+			return fine
+		})
+		begun := time.Now()
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil || time.Since(begun) > time.Second+10*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "2"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-last; err != nil || time.Since(begun) > 2*(time.Second+10*time.Millisecond) {
+			b.Errorf("granted %v after the release before (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// A process that reads what it has written, before the write is answered, notifies the others all the same.
+func TestNotifiedThoughRead(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		other, _ := b.open()
+		for i := range 5 {
+			id, next := fmt.Sprint("e", i), fmt.Sprint("other", i)
+			b.take(e, request("a", id))
+			got := b.waits(other, request("a", next))
+			time.Sleep(300 * time.Millisecond)
+			b.queue(e, "a") // so that the release is written at once
+			p.once("put", slow)
+			begun := time.Now()
+			released := make(chan error)
+			go func() { released <- e.Release(b.Context(), driver.Hold{Name: "a", ID: id}) }()
+			time.Sleep(20 * time.Millisecond)
+			if ids := b.queue(e, "a"); len(ids) != 1 {
+				b.Errorf("queue %q while the answer is on its way", ids)
+			}
+			if err := errors.Join(<-released, <-got); err != nil || time.Since(begun) > 150*time.Millisecond {
+				b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+			}
+			if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: next}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// A waiter whose ticket is removed is notified.
+func TestRemovedIsNotified(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		other, _ := b.open()
+		g := b.take(e, request("a", "1"))
+		got := b.waits(other, request("a", "2"))
+		time.Sleep(300 * time.Millisecond)
+		begun := time.Now()
+		if err := e.Break(b.Context(), "a", g.Token+1); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; !errors.Is(err, driver.ErrLost) || time.Since(begun) > 150*time.Millisecond {
+			b.Errorf("the waiter got %v, %v after its ticket was removed", err, time.Since(begun))
+		}
+	})
+}
+
+// Who becomes the next looks more often.
+func TestNextIsNotified(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		b.take(e, request("a", "0"))
+		var got []<-chan error
+		for i := range 6 {
+			w, _ := b.open()
+			got = append(got, b.waits(w, request("a", fmt.Sprint(i+1))))
+		}
+		time.Sleep(10 * time.Second) // the queue does not move
+		var sum time.Duration
+		for i := range got {
+			begun := time.Now()
+			if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: fmt.Sprint(i)}); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got[i]; err != nil {
+				b.Fatal(err)
+			}
+			if i > 0 {
+				sum += time.Since(begun)
+			}
+			time.Sleep(110 * time.Millisecond)
+		}
+		if mean := sum / time.Duration(len(got)-1); mean > 20*time.Millisecond {
+			b.Errorf("a hand-off takes %v", mean)
+		}
+	})
+}

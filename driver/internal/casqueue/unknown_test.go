@@ -1,0 +1,96 @@
+package casqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// A put whose answer was lost is found by the ticket's ID.
+func TestAnswerLost(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		p.once("put", noAnswer)
+		b.take(e, request("a", "1"))
+		if ids := b.queue(e, "a"); len(ids) != 1 {
+			b.Errorf("queue %q, want one ticket", ids)
+		}
+		p.once("put", noAnswer)
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Errorf("a release that was done, and not answered: %v", err)
+		}
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != driver.ErrLost { //nolint:errorlint // the sentinel itself
+			b.Errorf("a second release: %v", err)
+		}
+	})
+}
+
+// A put that was not answered and is still on its way must not be done after the release of its ticket was
+// answered, whether the document exists or not (D13).
+func TestLatePut(t *testing.T) {
+	for _, exists := range []bool{false, true} {
+		bubble(t, func(b *bed) {
+			e, p := b.open()
+			if exists {
+				b.take(e, request("a", "0"))
+				if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "0"}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			p.with(func(verb, _ string) fault {
+				if verb == "put" {
+					return late
+				}
+				return fine
+			})
+			if _, err := e.Acquire(b.Context(), request("a", "1")); err == nil || errors.Is(err, driver.ErrNoTicket) {
+				b.Fatalf("acquire: %v, want an error that may have left a ticket", err)
+			}
+			p.with(nil)
+			if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != driver.ErrLost { //nolint:errorlint // the sentinel itself
+				b.Errorf("release: %v", err)
+			}
+			p.arrive()
+			other, _ := b.open()
+			if ids := b.queue(other, "a"); len(ids) != 0 {
+				b.Errorf("queue %q after a late put (document before: %v)", ids, exists)
+			}
+		})
+	}
+}
+
+// A request that has not reached the store leaves no ticket, and says so.
+func TestNoTicket(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		p.with(func(string, string) fault { return notDone })
+		if _, err := e.Acquire(b.Context(), request("a", "1")); !errors.Is(err, driver.ErrNoTicket) || !errors.Is(err, errNotDone) {
+			b.Errorf("acquire without a store: %v", err)
+		}
+	})
+}
+
+// A put that is answered at the moment at which its caller goes may have made a ticket: only one that failed leaves none.
+func TestAnsweredWhileCallerGoes(t *testing.T) {
+	for i := range 50 {
+		bubble(t, func(b *bed) {
+			e, _ := b.open()
+			if i%2 == 0 {
+				b.take(e, request("a", "0"))
+			}
+			b.take(e, request("b", "0"))
+			const requests = 200 * time.Microsecond // in which the bubble's store answers a get and a put
+			ctx, cancel := context.WithTimeout(b.Context(), requests)
+			defer cancel()
+			r := request("a", "1")
+			_, err := e.Acquire(ctx, r)
+			if queued := slices.Contains(b.queue(e, "a"), r.ID); queued && errors.Is(err, driver.ErrNoTicket) {
+				b.Errorf("the ticket is queued, and the error is %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package zkconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// answer is what a request returns; which part of it depends on the request.
+type answer struct {
+	data    []byte
+	nodes   []string
+	stat    *zk.Stat
+	fired   <-chan zk.Event
+	results []zk.MultiResponse
+}
+
+// do sends a request, when there is a session. A request that cannot be sent now is not
+// left with the client, which would send it later.
+func (c *Conn) do(ctx context.Context, request func(*answer) error) (answer, error) {
+	if err := c.connected(ctx); err != nil {
+		return answer{}, err
+	}
+	if err := c.logIn(ctx); err != nil {
+		return answer{}, unsent{err}
+	}
+	return c.send(ctx, request)
+}
+
+// send sends a request from a goroutine of its own, since the client takes no context.
+// One that is given up ends with its connection at the latest.
+func (c *Conn) send(ctx context.Context, request func(*answer) error) (answer, error) {
+	type result struct {
+		answer
+		err error
+	}
+	results := make(chan result, 1)
+	go func() {
+		var r result
+		r.err = request(&r.answer)
+		results <- r
+	}()
+	select {
+	case r := <-results:
+		return r.answer, c.explain(r.err)
+	case <-ctx.Done():
+		return answer{}, c.Ended(ctx)
+	case <-c.life.Done():
+		return answer{}, driver.ErrClosed
+	}
+}
+
+// write is do for a request that a majority has to confirm: its success shows that the
+// session is alive.
+func (c *Conn) write(ctx context.Context, request func(*answer) error) (answer, error) {
+	sent, s := time.Now(), c.Session()
+	a, err := c.do(ctx, request)
+	if err == nil && s != nil && c.Session() == s {
+		s.confirm(sent)
+	}
+	return a, err
+}
+
+// Get returns the data of a node.
+func (c *Conn) Get(ctx context.Context, path string) ([]byte, *zk.Stat, error) {
+	a, err := c.do(ctx, func(a *answer) (err error) { a.data, a.stat, err = c.zk.Get(path); return err })
+	return a.data, a.stat, err
+}
+
+// Exists returns nil for a node that is not there.
+func (c *Conn) Exists(ctx context.Context, path string) (*zk.Stat, error) {
+	a, err := c.do(ctx, func(a *answer) error {
+		ok, stat, err := c.zk.Exists(path)
+		if ok {
+			a.stat = stat
+		}
+		return err
+	})
+	return a.stat, err
+}
+
+// Children returns the names of a node's children.
+func (c *Conn) Children(ctx context.Context, path string) ([]string, *zk.Stat, error) {
+	a, err := c.do(ctx, func(a *answer) (err error) { a.nodes, a.stat, err = c.zk.Children(path); return err })
+	return a.nodes, a.stat, err
+}
+
+// Create creates a persistent node.
+func (c *Conn) Create(ctx context.Context, path string, data []byte, acl []zk.ACL) error {
+	_, err := c.write(ctx, func(*answer) error { _, err := c.zk.Create(path, data, 0, acl); return err })
+	return err
+}
+
+// CreatePath creates a persistent node and what is missing above it.
+func (c *Conn) CreatePath(ctx context.Context, path string, acl []zk.ACL) error {
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		st, err := c.Exists(ctx, path[:i])
+		if err != nil && !errors.Is(err, zk.ErrNoAuth) {
+			return err
+		}
+		if st != nil {
+			continue
+		}
+		if err := c.Create(ctx, path[:i], []byte{}, acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			return fmt.Errorf("create %s: %w", path[:i], err)
+		}
+	}
+	return nil
+}
+
+// Set writes the data of a node of that version; -1: of any.
+func (c *Conn) Set(ctx context.Context, path string, data []byte, version int32) error {
+	_, err := c.write(ctx, func(*answer) error { _, err := c.zk.Set(path, data, version); return err })
+	return err
+}
+
+// Delete deletes a node.
+func (c *Conn) Delete(ctx context.Context, path string) error {
+	_, err := c.write(ctx, func(*answer) error { return c.zk.Delete(path, -1) })
+	return err
+}
+
+// Multi does all of the operations, or none.
+func (c *Conn) Multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error) {
+	a, err := c.write(ctx, func(a *answer) (err error) { a.results, err = c.zk.Multi(ops...); return err })
+	return a.results, err
+}
+
+// Sync makes the server of this connection catch up with what has happened.
+func (c *Conn) Sync(ctx context.Context) error {
+	_, err := c.do(ctx, func(*answer) error { _, err := c.zk.Sync(c.options.Base); return err })
+	return err
+}
+
+const (
+	connectedWait = time.Second           // how long a request waits for a session
+	pollInterval  = 20 * time.Millisecond // of a connection whose events are not received
+)
+
+// Present waits until there is a session, and returns it.
+func (c *Conn) Present(ctx context.Context) (*Session, error) {
+	if err := c.connected(ctx); err != nil {
+		return nil, err
+	}
+	if s := c.Session(); s != nil {
+		return s, nil
+	}
+	return nil, unsent{c.offline()}
+}
+
+// connected waits until there is a session. After an error nothing was sent.
+func (c *Conn) connected(ctx context.Context) error {
+	if c.life.Err() == nil && ctx.Err() == nil && c.zk.State() == zk.StateHasSession {
+		return nil
+	}
+	most := time.NewTimer(connectedWait)
+	defer most.Stop()
+	for late := false; ; {
+		next := c.Reconnected()
+		switch {
+		case c.life.Err() != nil:
+			return unsent{driver.ErrClosed}
+		case ctx.Err() != nil:
+			return unsent{c.Ended(ctx)}
+		case c.connectionClosed():
+			return unsent{errClosedConn}
+		case c.zk.State() == zk.StateHasSession:
+			return nil
+		case late:
+			return unsent{c.offline()}
+		}
+		var poll <-chan time.Time
+		if c.blind() {
+			poll = time.After(pollInterval)
+		}
+		select {
+		case <-next:
+		case <-poll:
+		case <-ctx.Done():
+		case <-c.life.Done():
+		case <-most.C:
+			late = true
+		}
+	}
+}
+
+// errClosedConn says that the user's connection was closed.
+var errClosedConn = fmt.Errorf("%w: its ZooKeeper connection was closed", driver.ErrClosed)
+
+// unsent is an error after which it is certain that the request was not sent.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
+
+// WasSent reports whether the request that failed with err may have been sent.
+func WasSent(err error) bool { return !errors.As(err, new(unsent)) }
+
+// Answered reports whether err is the server's answer. After all others, with those of
+// the context, it is not known whether the request was carried out.
+func Answered(err error) bool {
+	for _, answer := range []error{
+		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrAuthFailed,
+		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrBadArguments,
+	} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
+}
+
+// offline says that there is no session, and why, if that is known.
+func (c *Conn) offline() error {
+	cause := c.network.lastError()
+	if cause == nil {
+		cause = errors.New(c.zk.State().String())
+	}
+	return driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, cause))
+}
+
+// Ended is the error of what ctx has ended: with the reason why there is no session, if
+// there is none.
+func (c *Conn) Ended(ctx context.Context) error {
+	if c.zk.State() == zk.StateHasSession {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), c.offline())
+}
+
+// explain marks the client's errors that mean that no server has answered, and adds the
+// reason, which the client does not return.
+func (c *Conn) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, zk.ErrNoServer):
+		// The client returns it for what it has not sent, and for nothing else.
+		return unsent{c.offline()}
+	case errors.Is(err, zk.ErrConnectionClosed):
+		if cause := c.network.lastError(); cause != nil {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+		return driver.Unavailable(err)
+	case errors.Is(err, zk.ErrSessionMoved), errors.Is(err, zk.ErrSessionExpired):
+		return driver.Unavailable(err)
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+package zkconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Session is one session of a connection. When the server ends it the client begins
+// another by itself; the ephemeral nodes of the old one are gone.
+type Session struct {
+	ID      int64
+	timeout atomic.Int64  // nanoseconds, as granted
+	gone    chan struct{} // closed when the server has said that the session is over
+
+	mu        sync.Mutex
+	confirmed time.Time // when the last request that a majority confirmed was sent
+}
+
+func newSession(id int64, timeout time.Duration) *Session {
+	s := &Session{ID: id, gone: make(chan struct{})}
+	s.timeout.Store(int64(timeout))
+	return s
+}
+
+// Timeout is what the server has granted.
+func (s *Session) Timeout() time.Duration { return time.Duration(s.timeout.Load()) }
+
+// Lease is how long the session's nodes are sure to stay after a request that a majority
+// confirmed was sent.
+func (s *Session) Lease() time.Duration { return Lease(s.Timeout()) }
+
+// Lease is the lease that a session of that timeout gives.
+//
+// The leader counts the timeout from the last heartbeat that was reported to it, and ends no
+// session before. A request that it confirms shows that the session has not ended, but
+// is no heartbeat to it when it comes by a follower: these report heartbeats in their
+// answers to the leader's pings, twice a tick. If a follower dies together with the
+// client, right after it has passed a request on, the leader has the heartbeats from
+// before the last half tick. The latest of them may be a third of the session older: the
+// client pings in that interval, by a ticker, whatever else it sends. (For a client that
+// has gone to another server meanwhile the leader itself was asked whether the session
+// lives, which is a heartbeat; and a new leader gives all sessions their full timeout.)
+// So a lease is the timeout less a third and half a tick.
+//
+// No server says what its tick is. The default of 2 s is assumed or, if that is more, a fifth
+// of the session; but no more than half of the session, the least that servers grant
+// unless their minSessionTimeout is set.
+//
+// The comment of package zookeeper says what that does not cover.
+func Lease(timeout time.Duration) time.Duration {
+	halfTick := min(timeout/4, max(timeout/10, time.Second))
+	return timeout - timeout/3 - halfTick
+}
+
+// Gone is closed when the session is over.
+func (s *Session) Gone() <-chan struct{} { return s.gone }
+
+// Over reports whether the server has said that the session is over.
+func (s *Session) Over() bool {
+	select {
+	case <-s.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Session) confirm(sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sent.After(s.confirmed) {
+		s.confirmed = sent
+	}
+}
+
+func (s *Session) confirmedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.confirmed
+}
+
+// Session returns the present session; nil while there is none. It notices when the
+// server has ended the one before.
+func (c *Conn) Session() *Session {
+	c.mu.Lock()
+	// A connection changes its session's ID only when the server has said that the
+	// session is over. It is read with the lock held: an older ID must not end a newer
+	// session.
+	id := c.zk.SessionID()
+	before := c.sess
+	if before != nil && before.ID == id && !c.over {
+		c.mu.Unlock()
+		return before
+	}
+	c.sess = nil
+	if id != 0 && !c.over && c.zk.State() == zk.StateHasSession {
+		c.sess = newSession(id, c.granted())
+	}
+	now := c.sess
+	if before != nil {
+		close(before.gone)
+	}
+	c.mu.Unlock()
+	if before != nil {
+		c.ended(before)
+	}
+	return now
+}
+
+// Timeout is that of the session: what the server has granted or, before there has been
+// a session, what was asked for.
+func (c *Conn) Timeout() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sess != nil {
+		return c.sess.Timeout()
+	}
+	return c.options.Session
+}
+
+// timeoutField finds the field of a *zk.Conn with the timeout that the server has
+// granted, which it may have made shorter than asked. The client does not export it. To
+// trust a longer one would be to hold locks that somebody else holds too, so a client
+// without that field is refused.
+func timeoutField(conn any) (reflect.Value, error) {
+	v := reflect.ValueOf(conn).Elem().FieldByName("sessionTimeoutMs")
+	if !v.IsValid() || v.Kind() != reflect.Int32 {
+		return v, fmt.Errorf("zookeeper: this version of github.com/go-zookeeper/zk does not show the timeout of the session: %w", driver.ErrUnsupported)
+	}
+	return v, nil
+}
+
+// granted reads that field. It is called only while there is a session: before that the
+// field has what was asked for. The client writes it when it is given a session, and may
+// do so for the next connection while the event of the last one is handled here: what is
+// read then is what the one server has granted, or the other, and the next event says
+// which.
+//
+//go:norace
+func (c *Conn) granted() time.Duration {
+	return time.Duration(*(*int32)(c.timeout.Addr().UnsafePointer())) * time.Millisecond
+}
+
+// Confirm asks a majority whether the session is alive. A read, or a sync, would not do:
+// a server that is cut off from the others answers those for a while, when the session
+// may have ended already.
+func (c *Conn) Confirm(ctx context.Context) error {
+	_, err := c.Multi(ctx, &zk.CheckVersionRequest{Path: c.options.Base, Version: -1})
+	return err
+}
+
+// ConfirmOrReconnect is Confirm for a renewal; that the base is not there is an answer,
+// too. If there is none in time the client has to leave the server, which hangs or is cut
+// off from the others, for another: by itself it would notice after two thirds of the
+// session, when the leases are over. A short ctx of a caller is no reason to leave, nor is
+// one request that was lost while others are confirmed.
+func (c *Conn) ConfirmOrReconnect(ctx context.Context) error {
+	sent, s, conn := time.Now(), c.Session(), c.network.present()
+	err := c.Confirm(ctx)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil
+	case err == nil || ctx.Err() == nil || s == nil || conn == nil || c.network.hosts.Len() < 2:
+		return err
+	}
+	if time.Since(sent) > s.Lease()/8 && s.confirmedAt().Before(sent) {
+		_ = conn.Close() // the client notices, and goes to the next server
+	}
+	return err
+}
+
+// ErrExpired says that a session has ended.
+var ErrExpired = fmt.Errorf("%w: %w", driver.ErrLost, zk.ErrSessionExpired)
+
+// LeaseStart returns the moment from which a lease of ttl counts: now or, if the last
+// request that a majority has confirmed does not show the session to be alive for that
+// long, as much earlier as need be. It asks a majority when that would be too early.
+func (c *Conn) LeaseStart(ctx context.Context, s *Session, ttl time.Duration) (time.Time, error) {
+	now, lease := time.Now(), s.Lease()
+	ttl = min(ttl, lease)
+	from := func() time.Time { return s.confirmedAt().Add(lease - ttl) }
+	if at := from(); now.Sub(at) > ttl/8 {
+		if err := c.Confirm(ctx); err != nil {
+			return time.Time{}, err
+		}
+	}
+	if s.Over() {
+		return time.Time{}, ErrExpired
+	}
+	if at := from(); at.Before(now) {
+		return at, nil
+	}
+	return now, nil
+}
