@@ -18,6 +18,10 @@ const (
 	DefaultTimeout = 2 * time.Second
 )
 
+// latency is how long DynamoDB may take for a request for the bounds to hold: most take some milliseconds in its own
+// region, those that begin with a connection some tens, and those from another continent up to a quarter of a second.
+const latency = 250 * time.Millisecond
+
 // Option changes how New makes a Driver.
 type Option func(*options)
 
@@ -75,7 +79,7 @@ func New(client *sdk.Client, table string, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("dynamodb: New: %w", err)
 	}
 	s := newStore(client, table, o)
-	return &Driver{casqueue.New(casqueue.Options{Store: s, Prefix: o.prefix}), s}, nil
+	return &Driver{casqueue.New(casqueue.Options{Store: s, Prefix: o.prefix, Latency: latency}), s}, nil
 }
 
 // tables are the names that DynamoDB allows, and the ARNs by which tables of other accounts are named.

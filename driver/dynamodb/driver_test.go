@@ -234,7 +234,7 @@ func TestTableOfOthers(t *testing.T) {
 	}
 }
 
-// An item that is none of locker's is left alone.
+// An item that is none of locker's is left alone, and the locks that are renewed with it are kept.
 func TestItemOfOthers(t *testing.T) {
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
@@ -245,12 +245,21 @@ func TestItemOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	edit(t, c, "others:q:", "value", &types.AttributeValueMemberS{Value: "another"})
-	if err := d.Renew(t.Context(), r.Hold(g.Token), time.Minute); err == nil || errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "none of locker") {
+	fine := request("fine", "b")
+	next, err := d.Acquire(t.Context(), fine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := d.RenewAll(t.Context(), []driver.Renewal{{Hold: r.Hold(g.Token), TTL: time.Minute}, {Hold: fine.Hold(next.Token), TTL: time.Minute}})
+	if err := errs[0]; err == nil || errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "not a document of locker") {
 		t.Errorf("renew: %v", err)
 	}
-	r.ID = "b"
-	if _, err := d.Acquire(t.Context(), r); err == nil {
-		t.Error("acquire: no error")
+	if errs[1] != nil {
+		t.Errorf("renewed with it: %v", errs[1])
+	}
+	r.ID = "c"
+	if _, err := d.Acquire(t.Context(), r); err == nil || errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), "not a document of locker") {
+		t.Errorf("acquire: %v", err)
 	}
 }
 

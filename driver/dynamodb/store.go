@@ -164,14 +164,10 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 		if err != nil {
 			return err
 		}
-		s.clock.note(out.ResultMetadata)
+		now := s.clock.note(out.ResultMetadata)
 		for _, items := range out.Responses {
 			for _, item := range items {
-				key, doc, err := decode(item)
-				if err != nil {
-					return err
-				}
-				doc.Expired = s.clock.after(item)
+				key, doc := decode(item, now)
 				found[key] = doc
 			}
 		}

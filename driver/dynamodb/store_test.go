@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,6 +63,73 @@ func TestAnswerLost(t *testing.T) {
 	w.does(nil)
 	if queue, err := d.Inspect(t.Context(), "n"); err != nil || len(queue) != 1 || queue[0].Token != g.Token {
 		t.Errorf("the queue is %v, %v", queue, err)
+	}
+}
+
+// A write that was done before its connection was lost is not sent again, by the SDK or by net/http, which sends
+// again what may not have arrived on a connection that was in use before.
+func TestConnectionLost(t *testing.T) {
+	srv := testbed.SharedDynamoDB(t)
+	onward := new(http.Transport)
+	t.Cleanup(onward.CloseIdleConnections)
+	server := httputil.ReverseProxy{Transport: onward, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: srv.Addr()}) }}
+	var mu sync.Mutex
+	var ops []string
+	lose := false
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+		mu.Lock()
+		ops = append(ops, op)
+		lost := lose && op == "PutItem"
+		lose = lose && !lost
+		mu.Unlock()
+		if lost {
+			server.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	d, err := open(t.Context(), strings.Replace(srv.URL(), srv.Addr(), front.Listener.Addr().String(), 1)+"&prefix=connection&timeout="+patience.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	if err := d.(driver.Pinger).Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	ops, lose = nil, true
+	mu.Unlock()
+	r := request("n", "a")
+	g, err := d.Acquire(t.Context(), r)
+	mu.Lock()
+	got := strings.Join(ops, " ")
+	mu.Unlock()
+	if want := "BatchGetItem PutItem BatchGetItem PutItem"; err != nil || got != want {
+		t.Fatalf("%v; the requests are %q, want %q", err, got, want)
+	}
+	if err := d.Release(t.Context(), r.Hold(g.Token)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ping shows that the rights suffice: those to write and to read are two.
+func TestRights(t *testing.T) {
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix("rights"))
+	if err := d.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, right := range []string{"PutItem", "BatchGetItem"} {
+		w.does(func(op string, _ []byte, send func() (*http.Response, error)) (*http.Response, error) {
+			if op == right {
+				return refusal(400, "AccessDeniedException")
+			}
+			return send()
+		})
+		if err := d.Ping(t.Context()); err == nil || driver.IsUnavailable(err) || !strings.Contains(err.Error(), "AccessDenied") {
+			t.Errorf("without the right to %s: %v", right, err)
+		}
 	}
 }
 

@@ -71,11 +71,17 @@ func (s *store) usable(t *types.TableDescription) error {
 		return driver.Unavailable(fmt.Errorf("the table %s is %s", s.table, t.TableStatus))
 	case key != want:
 		return fmt.Errorf("the table %s has the key %q, want %q: a partition key %s of text, and no sort key", s.table, key, want, idAttribute)
-	case len(t.Replicas) > 0 && t.MultiRegionConsistency != types.MultiRegionConsistencyStrong && !s.o.replicas:
+	case replicated(t) && !s.o.replicas:
 		return fmt.Errorf("the table %s is global with eventual consistency, where two regions can hold the same lock: use a table of one region, "+
 			"or one with strong consistency, or accept that with replicas=accept if all programs use this region", s.table)
 	}
 	return nil
+}
+
+// replicated reports whether a table is global with eventual consistency: that of the first version always is.
+func replicated(t *types.TableDescription) bool {
+	return aws.ToString(t.GlobalTableVersion) == "2017.11.29" ||
+		len(t.Replicas) > 0 && t.MultiRegionConsistency != types.MultiRegionConsistencyStrong
 }
 
 // create creates the table, unless another process does, and returns it when it is active.

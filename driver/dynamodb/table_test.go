@@ -45,6 +45,10 @@ func TestUsable(t *testing.T) {
 			table: table(func(d *types.TableDescription) { d.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }),
 		},
 		{what: "global", want: "two regions", table: table(replicated)},
+		{
+			what: "global of the first version", want: "two regions",
+			table: table(func(d *types.TableDescription) { d.GlobalTableVersion = aws.String("2017.11.29") }),
+		},
 		{what: "global, accepted", o: options{replicas: true}, table: table(replicated)},
 		{what: "global with strong consistency", table: table(func(d *types.TableDescription) {
 			replicated(d)

@@ -3,7 +3,6 @@ package dynamodb
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -41,17 +40,29 @@ func encode(key string, value []byte, v casqueue.Version) item {
 	return item{idAttribute: text(key), valueAttribute: binaryOf(value), versionAttribute: encodeVersion(v)}
 }
 
-func decode(i item) (key string, d casqueue.Document, err error) {
-	id, ok1 := i[idAttribute].(*types.AttributeValueMemberS)
-	value, ok2 := i[valueAttribute].(*types.AttributeValueMemberB)
-	version, ok3 := i[versionAttribute].(*types.AttributeValueMemberB)
-	switch {
-	case !ok1:
-		return "", d, errors.New("an item has no id")
-	case !ok2 || !ok3 || len(version.Value) != versionBytes:
-		return "", d, fmt.Errorf("the item %s is none of locker: use a table, or a prefix, of its own", id.Value)
+// decode returns the document that an item is, as of a time by DynamoDB's clock. The engine refuses one that is none
+// of locker's: the names whose items were read with it are not affected.
+func decode(i item, now time.Time) (key string, d casqueue.Document) {
+	id, ok := i[idAttribute].(*types.AttributeValueMemberS)
+	if !ok {
+		return "", d // that of no document
 	}
-	return id.Value, casqueue.Document{Value: value.Value, Version: decodeVersion(version.Value)}, nil
+	value, ok1 := i[valueAttribute].(*types.AttributeValueMemberB)
+	version, ok2 := i[versionAttribute].(*types.AttributeValueMemberB)
+	if !ok1 || !ok2 || len(version.Value) != versionBytes {
+		return id.Value, casqueue.Document{Value: []byte("none of locker's")}
+	}
+	return id.Value, casqueue.Document{Value: value.Value, Version: decodeVersion(version.Value), Expired: expired(i, now)}
+}
+
+// expired reports whether an item need not be kept any longer. One without a time is kept for ever.
+func expired(i item, now time.Time) bool {
+	expires, ok := i[expiresAttribute].(*types.AttributeValueMemberN)
+	if !ok {
+		return false
+	}
+	at, err := strconv.ParseInt(expires.Value, 10, 64)
+	return err == nil && now.Unix() > at
 }
 
 func encodeVersion(v casqueue.Version) types.AttributeValue {
@@ -91,15 +102,15 @@ type serverClock struct {
 	at     time.Time // when that was, here
 }
 
-// note notes the time of an answer.
-func (c *serverClock) note(answer middleware.Metadata) {
+// note notes the time of an answer, and returns it; zero if the answer has none.
+func (c *serverClock) note(answer middleware.Metadata) time.Time {
 	server, ok := awsmiddleware.GetServerTime(answer)
-	if !ok {
-		return
+	if ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.server, c.at = server, time.Now()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.server, c.at = server, time.Now()
+	return server
 }
 
 // now is the time, once there was an answer. It may be a second and the time of an answer behind.
@@ -112,18 +123,6 @@ func (c *serverClock) now() (time.Time, bool) {
 	now := time.Now()
 	// The monotonic clock stands still while the machine is suspended.
 	return c.server.Add(max(now.Sub(c.at), now.Round(0).Sub(c.at.Round(0)))), true
-}
-
-// after reports whether an item that was just read has expired. One without a time never does.
-func (c *serverClock) after(i item) bool {
-	expires, ok := i[expiresAttribute].(*types.AttributeValueMemberN)
-	if !ok {
-		return false
-	}
-	at, err := strconv.ParseInt(expires.Value, 10, 64)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return err == nil && !c.at.IsZero() && c.server.Unix() > at
 }
 
 // temporary are the errors after which another try may help: throttling, a server that has failed, a connection.

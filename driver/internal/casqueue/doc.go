@@ -52,7 +52,8 @@
 // tickets that have become granted, or the next to be, or were removed. A process that waits has one poller, however
 // many of its tickets wait: it reads that document every 100 ms, and more often while one of its tickets is the
 // next, from every millisecond to every 50 ms the longer that takes. It reads the queue itself when half of the time
-// has passed until a ticket should be the next, at the pace at which the queue has moved. A store that can tell of changes ([Watcher])
+// has passed until a ticket should be the next, at the pace at which the queue has moved. It rests three times as
+// long as a reading takes, so that waiters do not overload a slow store. A store that can tell of changes ([Watcher])
 // needs no poller. A notification that is lost is made up for by the looks for the dead, every second at most.
 //
 // # Unknown outcomes
