@@ -19,7 +19,7 @@ import (
 )
 
 var dynamodbStore = store{name: "dynamodb", title: "DynamoDB Local, with its data in a file", subjects: func(tb *bed) []subject {
-	addr := testbed.DynamoDB(tb).Addr()
+	addr := testbed.DynamoDB(tb, testbed.Faults()).Addr() // with its data in a file
 	d, err := dynamodb.New(dynamodbClient(addr, new(atomic.Int64)), "locker", dynamodb.WithCreate())
 	tb.check(err)
 	tb.check(d.Ping(context.Background()))

@@ -58,9 +58,10 @@
 //
 // # Unknown outcomes
 //
-// A request that was not answered is followed by a reading: the ticket's ID shows whether it was done. It may yet
-// be done, on condition that the document has not changed; so the next change of the document is written even if
-// it changes nothing. A release is answered only after that.
+// A write that was not answered is followed by another for the same version, or by a reading. If it was done the other
+// one fails, and a reading follows: the ticket's ID shows that it was done. If it was not it may yet be, on condition
+// that the document has not changed; so the next change of the document is written even if it changes nothing. A
+// release is answered only after that.
 //
 // # Tokens
 //
