@@ -210,7 +210,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %d requests, want one", c.code, got)
 		}
 	}
-	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) { return answer(200, "{") })
+	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) { return answer(200, "<html>") })
 	if err := d.Ping(t.Context()); !driver.IsUnavailable(err) {
 		t.Errorf("a broken answer: %v", err)
 	}
