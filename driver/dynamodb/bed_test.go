@@ -3,6 +3,7 @@ package dynamodb_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +27,9 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// unique is a name that no test has had, also if it is run several times.
+func unique(name string) string { return name + "-" + rand.Text() }
 
 // open opens a driver by URL.
 func open(ctx context.Context, url string) (driver.Driver, error) {

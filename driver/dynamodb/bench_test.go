@@ -32,7 +32,7 @@ func handOffs(b *testing.B, n int) {
 	grants := make(chan struct{})
 	base := time.Now()
 	for range n {
-		d, u := counted(b)
+		d, u := counted(b, "cost")
 		all = append(all, u)
 		l := locker.New(d)
 		clients.Go(func() {
@@ -92,7 +92,7 @@ func handOffs(b *testing.B, n int) {
 
 // BenchmarkCycle is a free lock that one process uses.
 func BenchmarkCycle(b *testing.B) {
-	d, u := counted(b)
+	d, u := counted(b, "cost")
 	l := locker.New(d)
 	defer l.Close()
 	for b.Loop() {

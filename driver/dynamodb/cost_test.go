@@ -75,11 +75,11 @@ func (u *units) add(request, result any) {
 }
 
 // counted opens a driver as a process of its own would, and counts its requests.
-func counted(tb testing.TB) (*dynamodb.Driver, *units) {
+func counted(tb testing.TB, prefix string) (*dynamodb.Driver, *units) {
 	tb.Helper()
 	u := new(units)
 	c, _ := client(tb, testbed.SharedDynamoDB(tb), u.count)
-	d, err := dynamodb.New(c, "locker", dynamodb.WithPrefix("cost"), dynamodb.WithCreate(), dynamodb.WithTimeout(patience))
+	d, err := dynamodb.New(c, "locker", dynamodb.WithPrefix(prefix), dynamodb.WithCreate(), dynamodb.WithTimeout(patience))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func counted(tb testing.TB) (*dynamodb.Driver, *units) {
 
 // What the package comment says of the costs of locks that are free, and of those that are held.
 func TestCostsOfLocks(t *testing.T) {
-	d, u := counted(t)
+	d, u := counted(t, unique("cost"))
 	cycle := func() {
 		t.Helper()
 		r := request("free", "a")
@@ -138,7 +138,8 @@ func TestCostsOfLocks(t *testing.T) {
 
 // What it says of waiting, and of hand-offs.
 func TestCostsOfWaiting(t *testing.T) {
-	holder, _ := counted(t)
+	prefix := unique("cost")
+	holder, _ := counted(t, prefix)
 	l := locker.New(holder)
 	defer l.Close()
 	k := take(t, l, "waited for")
@@ -147,7 +148,7 @@ func TestCostsOfWaiting(t *testing.T) {
 	var all []*units
 	var waiters sync.WaitGroup
 	for i := range 3 {
-		d, u := counted(t)
+		d, u := counted(t, unique("cost"))
 		all = append(all, u)
 		w := locker.New(d)
 		waiters.Go(func() {

@@ -46,28 +46,29 @@ func TestServerKilled(t *testing.T) {
 // An item that has expired is as none, though DynamoDB still has it: a process that only tries gets what one that
 // died long ago has held. Its number is the next, and grows also when DynamoDB has removed the item.
 func TestExpiredItem(t *testing.T) {
+	prefix := unique("expired")
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
-	dead, _ := made(t, srv, dynamodb.WithPrefix("expired"))
+	dead, _ := made(t, srv, dynamodb.WithPrefix(prefix))
 	g, err := dead.Acquire(t.Context(), request("n", "dead"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = dead.Close()
-	items, err := scan(t.Context(), c, "expired:q:")
+	items, err := scan(t.Context(), c, prefix+":q:")
 	if err != nil || len(items) != 1 || expires(items[0]).Before(time.Now().Add(60*time.Second)) {
 		t.Fatalf("%d items, the first expires %v: %v", len(items), expires(items[0]), err)
 	}
 
 	now := &types.AttributeValueMemberN{Value: strconv.FormatInt(time.Now().Add(30*time.Second).Unix(), 10)}
-	edit(t, c, "expired:q:", "expires", now)
-	early, _ := made(t, srv, dynamodb.WithPrefix("expired"))
+	edit(t, c, prefix+":q:", "expires", now)
+	early, _ := made(t, srv, dynamodb.WithPrefix(prefix))
 	if _, err := early.Acquire(t.Context(), request("n", "early")); err != driver.ErrNotAcquired { //nolint:errorlint // the sentinel itself
 		t.Errorf("acquire before the item has expired: %v", err)
 	}
 	now.Value = strconv.FormatInt(time.Now().Add(-2*time.Second).Unix(), 10)
-	edit(t, c, "expired:q:", "expires", now)
-	late, _ := made(t, srv, dynamodb.WithPrefix("expired"))
+	edit(t, c, prefix+":q:", "expires", now)
+	late, _ := made(t, srv, dynamodb.WithPrefix(prefix))
 	next, err := late.Acquire(t.Context(), request("n", "late"))
 	if err != nil || next.Token != g.Token+1 {
 		t.Fatalf("token %d after %d, %v", next.Token, g.Token, err)
@@ -76,7 +77,7 @@ func TestExpiredItem(t *testing.T) {
 		t.Error(err)
 	}
 
-	remove(t, c, "expired:q:")
+	remove(t, c, prefix+":q:")
 	last, err := late.Acquire(t.Context(), request("n", "last"))
 	if err != nil || last.Token <= next.Token {
 		t.Errorf("token %d after %d, %v", last.Token, next.Token, err)
@@ -85,9 +86,10 @@ func TestExpiredItem(t *testing.T) {
 
 // An item is not taken for expired by the clock of this machine, nor by that of the writer's.
 func TestWrongClocks(t *testing.T) {
+	prefix := unique("clocks")
 	srv := testbed.SharedDynamoDB(t)
 	wrong := func(by time.Duration) *dynamodb.Driver {
-		d, w := made(t, srv, dynamodb.WithPrefix("clocks"))
+		d, w := made(t, srv, dynamodb.WithPrefix(prefix))
 		w.does(shifted(by))
 		return d
 	}
@@ -106,10 +108,11 @@ func TestWrongClocks(t *testing.T) {
 // The numbers of versions are never used again: what was read of an item is not the same when DynamoDB has removed
 // the item, and another process has made it anew.
 func TestItemMadeAnew(t *testing.T) {
+	prefix := unique("anew")
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
-	a, _ := made(t, srv, dynamodb.WithPrefix("anew"))
-	b, _ := made(t, srv, dynamodb.WithPrefix("anew"))
+	a, _ := made(t, srv, dynamodb.WithPrefix(prefix))
+	b, _ := made(t, srv, dynamodb.WithPrefix(prefix))
 	r := request("n", "a")
 	g, err := a.Acquire(t.Context(), r)
 	if err != nil {
@@ -118,7 +121,7 @@ func TestItemMadeAnew(t *testing.T) {
 	if err := a.Release(t.Context(), r.Hold(g.Token)); err != nil { // a knows the item now
 		t.Fatal(err)
 	}
-	remove(t, c, "anew:q:")
+	remove(t, c, prefix+":q:")
 	r.ID = "b"
 	if g, err = b.Acquire(t.Context(), r); err == nil {
 		err = b.Renew(t.Context(), r.Hold(g.Token), time.Minute) // the second content, as the one that a knows is
@@ -134,7 +137,8 @@ func TestItemMadeAnew(t *testing.T) {
 
 // A queue that fills its item refuses tickets, with the reason, and works on.
 func TestItemTooLarge(t *testing.T) {
-	d, _ := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix("full"))
+	prefix := unique("full")
+	d, _ := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(prefix))
 	r := driver.Request{Name: "full", ID: "holder", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	if err != nil {
@@ -220,6 +224,7 @@ func TestTableOfOthers(t *testing.T) {
 		"other-name": {{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
 		"sort-key":   {{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("sort"), KeyType: types.KeyTypeRange}},
 	} {
+		table = unique(table)
 		in := &sdk.CreateTableInput{TableName: &table, KeySchema: key, BillingMode: types.BillingModePayPerRequest}
 		for _, k := range key {
 			in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{AttributeName: k.AttributeName, AttributeType: "S"})
@@ -236,15 +241,16 @@ func TestTableOfOthers(t *testing.T) {
 
 // An item that is none of locker's is left alone, and the locks that are renewed with it are kept.
 func TestItemOfOthers(t *testing.T) {
+	prefix := unique("others")
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
-	d, _ := made(t, srv, dynamodb.WithPrefix("others"))
+	d, _ := made(t, srv, dynamodb.WithPrefix(prefix))
 	r := request("n", "a")
 	g, err := d.Acquire(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	edit(t, c, "others:q:", "value", &types.AttributeValueMemberS{Value: "another"})
+	edit(t, c, prefix+":q:", "value", &types.AttributeValueMemberS{Value: "another"})
 	fine := request("fine", "b")
 	next, err := d.Acquire(t.Context(), fine)
 	if err != nil {

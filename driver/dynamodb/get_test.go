@@ -1,6 +1,7 @@
 package dynamodb
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,10 +24,11 @@ func TestGet(t *testing.T) {
 		Region: "eu-west-1", Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
 		BaseEndpoint: aws.String("http://" + testbed.SharedDynamoDB(t).Addr()), HTTPClient: &http.Client{Transport: transport},
 	}), "locker", options{timeout: 10 * time.Second, create: true, close: transport.CloseIdleConnections})
+	prefix := "get-" + rand.Text() // the test may be run several times
 	keys := make([]string, 230)
 	written := make(map[int]casqueue.Version)
 	for i := range keys {
-		keys[i] = fmt.Sprint("get:", i)
+		keys[i] = fmt.Sprint(prefix, ":", i)
 		if i%46 != 7 {
 			continue
 		}

@@ -46,7 +46,7 @@ func sentTwice(t *testing.T, writes []string) {
 // A write whose answer was lost is not sent again by the SDK, which would take its own work for somebody else's: the
 // driver finds out, and the ticket is queued once.
 func TestAnswerLost(t *testing.T) {
-	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix("lost"))
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("lost")))
 	if err := d.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestConnectionLost(t *testing.T) {
 		server.ServeHTTP(w, r)
 	}))
 	t.Cleanup(front.Close)
-	d, err := open(t.Context(), strings.Replace(srv.URL(), srv.Addr(), front.Listener.Addr().String(), 1)+"&prefix=connection&timeout="+patience.String())
+	d, err := open(t.Context(), strings.Replace(srv.URL(), srv.Addr(), front.Listener.Addr().String(), 1)+"&prefix="+unique("connection")+"&timeout="+patience.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestConnectionLost(t *testing.T) {
 
 // Ping shows that the rights suffice: those to write and to read are two.
 func TestRights(t *testing.T) {
-	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix("rights"))
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("rights")))
 	if err := d.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestRights(t *testing.T) {
 
 // A write that something on the way sends twice is done, though DynamoDB says at last that the item has changed.
 func TestSentTwice(t *testing.T) {
-	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix("twice"))
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("twice")))
 	twice := 0
 	w.does(func(op string, _ []byte, send func() (*http.Response, error)) (*http.Response, error) {
 		r, err := send()
@@ -179,7 +179,7 @@ func TestSentTwice(t *testing.T) {
 
 // A server that is overloaded or broken is an outage; one that refuses this program is none.
 func TestErrors(t *testing.T) {
-	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix("errors"))
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("errors")))
 	if err := d.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,9 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %d requests, want one", c.code, got)
 		}
 	}
-	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) { return answer(200, "<html>") })
+	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) {
+		return answer(200, "<html>")
+	})
 	if err := d.Ping(t.Context()); !driver.IsUnavailable(err) {
 		t.Errorf("a broken answer: %v", err)
 	}
@@ -281,7 +283,7 @@ func mentioned(keys []json.RawMessage, item json.RawMessage) bool {
 // More items than one request may ask for, and those that the server leaves out, are read too; and all consistently.
 func TestManyItems(t *testing.T) {
 	const n = 230
-	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix("many"))
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("many")))
 	renewals := make([]driver.Renewal, n)
 	for i := range renewals {
 		r := request(fmt.Sprint("n", i), fmt.Sprint("id", i))
