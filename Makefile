@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 # What the tests need: redis, on which the testbed tries itself, the servers whose
 # drivers are here, a browser for the console, and Prometheus for the alert rules.
 DRIVERS := $(patsubst driver/%/driver.go,%,$(wildcard driver/*/driver.go))
-SERVERS ?= redis chromium prometheus $(filter etcd zookeeper consul postgres memcached nats,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
+SERVERS ?= redis chromium prometheus $(filter etcd zookeeper consul postgres memcached nats dynamodb,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
 
 # Passed to every `go test`, as in: make test FLAGS='-run TestX -v'
 FLAGS ?=

@@ -33,6 +33,7 @@ func TestServerVersion(t *testing.T) {
 		{"all", `Redis \S+, etcd \S+`, func(tb testing.TB) string {
 			return "all://(" + testbed.SharedRedis(tb).URL() + ")(" + testbed.SharedEtcd(tb).URL() + ")"
 		}},
+		{"dynamodb", ``, shared(testbed.SharedDynamoDB)},
 		{"memory", ``, func(testing.TB) string { return "memory://" }},
 	} {
 		t.Run(c.store, func(t *testing.T) {

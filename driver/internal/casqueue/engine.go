@@ -20,6 +20,10 @@ type Options struct {
 	Prefix string                   // of all keys
 	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: any
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
+
+	// Latency is how long a request may take while the store is in order; 0: 100 ms. The stated bounds have time for
+	// four requests, and the shortest lease for ten.
+	Latency time.Duration
 }
 
 // Engine is a driver without the methods that only a store can give.
@@ -66,13 +70,16 @@ var (
 	errNotOurs = fmt.Errorf("%w: renewal of a ticket that waits, or belongs to another process", driver.ErrUnsupported)
 )
 
-// minTTL is the shortest lease: a heartbeat takes a request or two.
-const minTTL = time.Second
+// latency is that of a request, unless the driver says otherwise.
+const latency = 100 * time.Millisecond
 
 // New makes an Engine.
 func New(o Options) *Engine {
 	if o.Hash == nil {
 		o.Hash = hash
+	}
+	if o.Latency == 0 {
+		o.Latency = latency
 	}
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
@@ -101,21 +108,24 @@ func (e *Engine) unique() []byte {
 
 // Bounds implements driver.Bounder.
 func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
-	const requests = 400 * time.Millisecond // to find out, and to change the queue
+	requests := 4 * e.opts.Latency // to find out, and to change the queue
 	bound := func(life time.Duration, samples int) time.Duration {
 		return time.Duration(samples)*sampleEvery(life) + patience(life) + requests
 	}
 	ttl = e.lease(ttl)
 	// All holders are always watched. Who is beyond the window is, once those in it were found silent for two samples.
-	return driver.Bounds{MinTTL: minTTL, MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1), Liveness: bound(min(ttl, liveness), 3)}
+	return driver.Bounds{MinTTL: e.minTTL(), MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1), Liveness: bound(min(ttl, liveness), 3)}
 }
+
+// minTTL is the shortest lease: a renewal takes two or three requests, and has to be in time.
+func (e *Engine) minTTL() time.Duration { return 10 * e.opts.Latency }
 
 // lease is the length of lease that the engine gives.
 func (e *Engine) lease(ttl time.Duration) time.Duration {
 	if e.opts.MaxTTL > 0 {
 		ttl = min(ttl, e.opts.MaxTTL)
 	}
-	return max(ttl, minTTL)
+	return max(ttl, e.minTTL())
 }
 
 // Release implements driver.Driver.
