@@ -57,9 +57,10 @@ func (e *env) name(label string) string {
 }
 
 // unique returns a text that nobody else uses.
-func (e *env) unique() string {
-	return fmt.Sprintf("%016x", rand.Uint64()) //nolint:gosec // for names, not for secrets
-}
+func (e *env) unique() string { return uniqueName(rand.Uint64()) } //nolint:gosec // for names, not for secrets
+
+// uniqueName has a lower-case letter: names that differ only in case have to be two names.
+func uniqueName(n uint64) string { return fmt.Sprintf("u%016x", n) }
 
 // driver opens a driver, which stands for another process.
 func (e *env) driver() driver.Driver {

@@ -119,9 +119,13 @@ func (e *env) provesListed(ns []string) {
 	}
 }
 
+// alike are names that a store may confuse.
+func alike(u string) []string {
+	return []string{u, u + "/", u + "/a", u + ":q", u + "a", u + " ", strings.ToUpper(u), "{" + u + "}", u + "\x00", u + "-1"}
+}
+
 func provesQueuesApart(e *env) {
-	u := e.unique()
-	ns := []string{u, u + "/", u + "/a", u + ":q", u + "a", u + " ", strings.ToUpper(u), "{" + u + "}", u + "\x00", u + "-1"}
+	ns := alike(e.unique())
 	cs := e.clients(2)
 	held, waiting := make([]*locker.Lock, len(ns)), make([]*pending, len(ns))
 	for i, n := range ns {

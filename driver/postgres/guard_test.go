@@ -67,12 +67,17 @@ func TestEndOfAGuardedLock(t *testing.T) {
 				}
 			}
 			done := make(chan error, 1)
-			go func() { done <- c.end(k) }()
-			select {
-			case err := <-done:
-				ok(t, err)
-			case <-time.After(10 * time.Second):
-				t.Error("the end of the lock waits for the transaction")
+			took := testbed.Elapsed(func() {
+				go func() { done <- c.end(k) }()
+				select {
+				case err := <-done:
+					ok(t, err)
+				case <-time.After(10 * time.Second): // the transaction would end later
+					t.Error("the end of the lock waits for the transaction")
+				}
+			})
+			if took > soon {
+				t.Errorf("the end of the lock took %v", took)
 			}
 			for range 3 {
 				quick("to try in vain", func() error { _, err := l.TryAcquire(ctx, name); return err }, locker.ErrNotAcquired)
@@ -91,7 +96,7 @@ func TestEndOfAGuardedLock(t *testing.T) {
 				return
 			}
 			var next *locker.Lock
-			took := testbed.Elapsed(func() {
+			took = testbed.Elapsed(func() {
 				ok(t, tx.Commit(ctx))
 				next = got(t, w)
 			})
