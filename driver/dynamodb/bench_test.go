@@ -15,7 +15,7 @@ import (
 // BenchmarkHandOff measures clients that want one name all the time, each as a process of its own: the time from
 // a release to the next grant, and the requests and units for each.
 func BenchmarkHandOff(b *testing.B) {
-	for _, n := range []int{2, 16} {
+	for _, n := range []int{2, 16, 256} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { handOffs(b, n) })
 	}
 }

@@ -2,6 +2,7 @@ package dynamodb_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -46,17 +47,23 @@ func (u *units) count(o *sdk.Options) {
 				p.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
 			}
 			out, answer, err := next.HandleInitialize(ctx, in)
-			u.add(in.Parameters, out.Result)
+			u.add(in.Parameters, out.Result, err)
 			return out, answer, err
 		}), middleware.Before)
 	})
 }
 
-// add adds a request. DynamoDB counts a unit for the reading of an item that is not there, and DynamoDB Local none.
-func (u *units) add(request, result any) {
+// add adds a request. DynamoDB counts a unit for the reading of an item that is not there, and the units of a write
+// whose condition does not hold; DynamoDB Local counts neither.
+func (u *units) add(request, result any, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.requests++
+	if errors.As(err, new(*types.ConditionalCheckFailedException)) {
+		value := request.(*sdk.PutItemInput).Item["value"].(*types.AttributeValueMemberB).Value
+		u.writing += float64(1 + (len(value)+100)/1024)
+		return
+	}
 	switch r := result.(type) {
 	case *sdk.PutItemOutput:
 		if r != nil && r.ConsumedCapacity != nil {
@@ -174,12 +181,67 @@ func TestCostsOfWaiting(t *testing.T) {
 		requests, reading, writing := u.take()
 		per := func(n float64) float64 { return n / d.Seconds() }
 		t.Logf("waiter %d: %.1f requests, %.1f reading units, %.1f writing units a second", i, per(float64(requests)), per(reading), per(writing))
-		if per(reading) > 30 || per(writing) > 2 {
-			t.Errorf("waiter %d: more than 30 reading units or 2 writing units a second", i)
+		if per(reading) > 25 || per(writing) > 1.5 {
+			t.Errorf("waiter %d: more than 25 reading units or 1.5 writing units a second", i)
 		}
 	}
 	if err := k.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	waiters.Wait()
+}
+
+// What it says of hand-offs between two processes.
+func TestCostsOfHandOffs(t *testing.T) {
+	prefix := unique("cost")
+	var clients [2]*locker.Client
+	var all [2]*units
+	for i := range clients {
+		d, u := counted(t, prefix)
+		clients[i], all[i] = locker.New(d), u
+		defer clients[i].Close()
+	}
+	watcher, _ := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(prefix))
+	k := take(t, clients[0], "n")
+	const n = 20
+	for i := range n {
+		next := make(chan *locker.Lock)
+		go func() {
+			k, err := clients[(i+1)%2].Acquire(t.Context(), "n")
+			if err != nil {
+				t.Error(err)
+			}
+			next <- k
+		}()
+		for {
+			queue, err := watcher.Inspect(t.Context(), "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(queue) == 2 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if i == 0 {
+			all[0].take()
+			all[1].take()
+		}
+		if err := k.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if k = <-next; k == nil {
+			return
+		}
+	}
+	if err := k.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, reading, writing := all[0].take()
+	_, r, w := all[1].take()
+	reading, writing = (reading+r)/n, (writing+w)/n
+	t.Logf("%.1f reading units and %.1f writing units for each hand-off", reading, writing)
+	if writing > 5 || reading > 10 { // the poll interval of a store that answers at once is short
+		t.Errorf("more than 10 reading units or 5 writing units")
+	}
 }

@@ -57,9 +57,12 @@
 // With a TTL t, the lock of a holder that has died goes to a live waiter within t + 5 % + 1.1 s + a quarter of t (a
 // second at most), counted from the last renewal or from when the first waiter has come, whichever is later; with
 // 10 s that is 12.6 s. Waiters that have died delay the queue by 6.3 s, all together, and by 8.3 s if eight or more of
-// those next to each other died. The shortest lease is 2.5 s: the core ends shorter ones while its process lives. All
-// that is so as long as DynamoDB answers within 250 ms, as it does to other continents too; mostly it takes some
-// milliseconds. A lease has time for one request that is not answered, if it is more than three times the timeout.
+// those next to each other died. All that is so as long as DynamoDB answers within 250 ms, as it does to other
+// continents too; mostly it takes some milliseconds.
+//
+// The shortest lease is 2.5 s: the core ends shorter ones while its process lives. A lock that is renewed should have no
+// shorter one, since a few slow requests lose it. A lease has time for one request that is not answered, if it is more
+// than three times the timeout.
 //
 // A queue has to fit into an item of 400 KB, which is about 2,000 waiters for one name. A ticket for which there is
 // no space left is refused with an error that says so. One item bears 1,000 writing units a second; what exceeds
@@ -74,7 +77,7 @@
 //	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock; one more reading for
 //	                                  each further lock, and for each of the eight processes before it
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
-//	a process that holds, an hour     360 writes for all its locks
+//	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //
 // On DynamoDB Local, on two busy processors, a hand-off took 9 ms between 2 processes and 23 ms among 16 in the median.
 //

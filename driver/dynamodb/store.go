@@ -30,6 +30,10 @@ const (
 // errTimeout ends a request. It may have been done.
 var errTimeout = fmt.Errorf("DynamoDB has not answered in time: %w", os.ErrDeadlineExceeded)
 
+// errBroken is what is not an answer of DynamoDB's, though it looks like one. What it leaves out is no proof that there
+// is no such item: then a process that lives would seem to be dead.
+var errBroken = errors.New("the answer is incomplete: it is not DynamoDB's")
+
 // errThrottled is DynamoDB's answer to a batch of which it has read nothing.
 var errThrottled = errors.New("DynamoDB has read none of the items: the table's or the account's throughput is exceeded")
 
@@ -164,25 +168,37 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 		if err != nil {
 			return err
 		}
-		now := s.clock.note(out.ResultMetadata)
-		for _, items := range out.Responses {
-			for _, item := range items {
-				key, doc := decode(item, now)
-				found[key] = doc
-			}
-		}
 		var left []item
 		for _, rest := range out.UnprocessedKeys {
 			left = rest.Keys
 		}
-		switch {
-		case len(left) == 0:
-			return nil
-		case len(left) >= len(want.Keys):
+		if len(left) >= len(want.Keys) {
 			return driver.Unavailable(errThrottled)
+		}
+		if err := s.decodeAll(out, keys, found); err != nil || len(left) == 0 {
+			return err
 		}
 		want.Keys = left
 	}
+}
+
+// decodeAll adds the items of an answer that has some of those with the keys. It has a list for the table, which is
+// empty if there are none.
+func (s *store) decodeAll(out *sdk.BatchGetItemOutput, keys []string, found map[string]casqueue.Document) error {
+	if len(out.Responses) != 1 {
+		return driver.Unavailable(errBroken)
+	}
+	now := s.clock.note(out.ResultMetadata)
+	for _, items := range out.Responses {
+		for _, item := range items {
+			key, doc := decode(item, now)
+			if !slices.Contains(keys, key) {
+				return driver.Unavailable(errBroken)
+			}
+			found[key] = doc
+		}
+	}
+	return nil
 }
 
 // Put implements casqueue.Store. Each content has a random version, so no earlier one has the same, even if

@@ -177,51 +177,6 @@ func TestSentTwice(t *testing.T) {
 	}
 }
 
-// A server that is overloaded or broken is an outage; one that refuses this program is none.
-func TestErrors(t *testing.T) {
-	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("errors")))
-	if err := d.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		status      int
-		code        string
-		unavailable bool
-	}{
-		{400, "ProvisionedThroughputExceededException", true},
-		{400, "ThrottlingException", true},
-		{400, "RequestLimitExceeded", true},
-		{400, "ReplicatedWriteConflictException", true},
-		{500, "InternalServerError", true},
-		{503, "ServiceUnavailable", true},
-		{400, "AccessDeniedException", false},
-		{400, "UnrecognizedClientException", false},
-		{400, "ExpiredTokenException", false},
-		{400, "ValidationException", false},
-	} {
-		w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) {
-			return refusal(c.status, c.code)
-		})
-		before := w.count()
-		if err := d.Ping(t.Context()); err == nil || driver.IsUnavailable(err) != c.unavailable || !strings.Contains(err.Error(), c.code) {
-			t.Errorf("%s: %v, want it unavailable: %v", c.code, err, c.unavailable)
-		}
-		if got := w.count() - before; got != 1 {
-			t.Errorf("%s: %d requests, want one", c.code, got)
-		}
-	}
-	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) {
-		return answer(200, "<html>")
-	})
-	if err := d.Ping(t.Context()); !driver.IsUnavailable(err) {
-		t.Errorf("a broken answer: %v", err)
-	}
-	w.does(nil)
-	if err := d.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // batch is a request for items, or what an answer says of those that it leaves out.
 type batch map[string]struct {
 	Keys           []json.RawMessage

@@ -49,6 +49,9 @@ func (s *store) describe(ctx context.Context) (*types.TableDescription, error) {
 		}
 		return err
 	})
+	if err == nil && table == nil {
+		err = driver.Unavailable(errBroken)
+	}
 	return table, err
 }
 

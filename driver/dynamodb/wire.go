@@ -45,7 +45,7 @@ func encode(key string, value []byte, v casqueue.Version) item {
 func decode(i item, now time.Time) (key string, d casqueue.Document) {
 	id, ok := i[idAttribute].(*types.AttributeValueMemberS)
 	if !ok {
-		return "", d // that of no document
+		return "", d // the key of no document
 	}
 	value, ok1 := i[valueAttribute].(*types.AttributeValueMemberB)
 	version, ok2 := i[versionAttribute].(*types.AttributeValueMemberB)
