@@ -170,13 +170,14 @@ run_builds() {
 
 want_dynamodb() { # it syncs each write to the disk without libeatmydata
 	compgen -G '/usr/lib/*/libeatmydata.so.1' >/dev/null || PACKAGES+=(libeatmydata1)
-	[ -e "$CACHE/dynamodb/DynamoDBLocal-$DYNAMODB_VERSION.jar" ] && return
-	DYNAMODB=yes
 	have java || [[ " ${PACKAGES[*]-} " == *" default-jre-headless "* ]] || PACKAGES+=(default-jre-headless)
+	[ ! -e "$CACHE/dynamodb/DynamoDBLocal-$DYNAMODB_VERSION.jar" ] || return 0
+	DYNAMODB=yes
 	have mvn || PACKAGES+=(maven)
 }
 
-# fetch_dynamodb gets it with all that it needs, and compares that with scripts/dynamodb.sha256.
+# fetch_dynamodb gets it with all that it needs, and compares that with scripts/dynamodb.sha256: those files, and no
+# others, which Java would load too.
 fetch_dynamodb() {
 	local dir=$CACHE/dynamodb.new
 	rm -rf "$dir" "$CACHE/src/dynamodb"; mkdir -p "$dir" "$CACHE/src/dynamodb"
@@ -191,7 +192,9 @@ fetch_dynamodb() {
 	END
 	mvn -B -f "$CACHE/src/dynamodb/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory="$dir"
-	(cd "$dir" && sha256sum --check --strict --quiet "$SCRIPTS/dynamodb.sha256")
+	cd "$dir"
+	sha256sum --check --strict --quiet "$SCRIPTS/dynamodb.sha256"
+	diff <(ls) <(awk '{ print $2 }' "$SCRIPTS/dynamodb.sha256" | sort)
 	rm -rf "$CACHE/dynamodb"
 	mv "$dir" "$CACHE/dynamodb"
 }
