@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,9 @@ func TestRunReports(t *testing.T) {
 func TestRunSaysWhatIsShort(t *testing.T) {
 	out := child(t, "slow", "-test.run=^TestChildBroken$", "-test.v")
 	wants(t, out, " disproved, with short leases of 3s; not fully proved", "--- PASS: TestChildBroken/expiry/renewed-together")
+	if !regexp.MustCompile(`and each gets its own answer \([7-9]\.`).MatchString(out) { // two TTLs and a half, and more
+		t.Errorf("leases were renewed for less than 7s, or more than 9s:\n%s", out)
+	}
 	if out := child(t, "bubble", "-test.run=^TestChildBroken$", "-test.v"); strings.Contains(out, "with short leases") {
 		t.Errorf("the summary mentions short leases that nobody asked for:\n%s", out)
 	}
