@@ -155,7 +155,7 @@ func TestCostsOfWaiting(t *testing.T) {
 	var all []*units
 	var waiters sync.WaitGroup
 	for i := range 3 {
-		d, u := counted(t, unique("cost"))
+		d, u := counted(t, prefix)
 		all = append(all, u)
 		w := locker.New(d)
 		waiters.Go(func() {
@@ -165,7 +165,11 @@ func TestCostsOfWaiting(t *testing.T) {
 			}
 		})
 		for {
-			if queue, err := l.Inspect(t.Context(), "waited for"); err != nil || len(queue.Tickets) == i+2 {
+			queue, err := l.Inspect(t.Context(), "waited for")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(queue.Tickets) == i+2 {
 				break
 			}
 			time.Sleep(time.Millisecond)
