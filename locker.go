@@ -1,6 +1,6 @@
 // Package locker gives processes time-bounded ownership of named resources, on
 // whichever store they already run: Redis, etcd, ZooKeeper, Consul, PostgreSQL,
-// MySQL, NATS, Memcached, SQLite, or memory.
+// MySQL, NATS, Memcached, DynamoDB, SQLite, or memory.
 //
 //	l, err := locker.Open(ctx, "redis://localhost:6379")
 //	if err != nil {

@@ -16,7 +16,7 @@ type store struct {
 }
 
 // stores are the tables, in order.
-var stores = []store{redisStore, redlockStore, etcdStore, zookeeperStore, consulStore, postgresStore, mysqlStore, natsStore, memcachedStore, sqliteStore}
+var stores = []store{redisStore, redlockStore, etcdStore, zookeeperStore, consulStore, postgresStore, mysqlStore, natsStore, memcachedStore, dynamodbStore, sqliteStore}
 
 // A subject is one way to lock.
 type subject struct {

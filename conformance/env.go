@@ -185,6 +185,10 @@ func (e *env) bounds(ttl time.Duration) driver.Bounds {
 // ttl returns a short TTL that the store itself can give.
 func (e *env) ttl() time.Duration { return max(shortTTL, e.bounds(shortTTL).MinTTL) }
 
+// short returns the TTL of cases about short leases. It may be less than what the store
+// itself can give: then the core ends the lease.
+func (e *env) short() time.Duration { return max(shortTTL, e.h.ShortTTL) }
+
 // liveness is how long waiters that requested waiterTTL may delay the queue.
 func (e *env) liveness() time.Duration { return e.bounds(waiterTTL).Liveness }
 

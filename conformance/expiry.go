@@ -20,7 +20,7 @@ var expiry = []Case{
 	{
 		Topic: "expiry", Name: "short-lease", Rules: []string{"D10", "C3"},
 		Explain: "a lease shorter than the store can give ends at its TTL too, while its process lives",
-		prove:   func(e *env) { fixedLease(e, shortTTL/2) },
+		prove:   func(e *env) { fixedLease(e, e.short()/2) },
 	},
 	{
 		Topic: "expiry", Name: "nobody-renews", Rules: []string{"D10", "C3"},
@@ -167,12 +167,13 @@ func provesRenewedLease(e *env) {
 	}
 	cs := e.clients(2)
 	k := e.take(cs[0], name, locker.WithTTL(ttl))
-	readers := e.take(cs[1], name+"-r", locker.Shared(), locker.WithTTL(shortTTL))
+	short := e.short()
+	readers := e.take(cs[1], name+"-r", locker.Shared(), locker.WithTTL(short))
 	p := e.queue(cs[1], name, 2)
 	for begun := time.Now(); time.Since(begun) < lives; {
 		e.sleep(ttl / 4)
 		e.holds(k, "%v after its grant, with a lease of %v that is renewed", time.Since(begun), ttl)
-		e.holds(readers, "with a lease of %v that is renewed", shortTTL)
+		e.holds(readers, "with a lease of %v that is renewed", short)
 		p.waits("the holder renews")
 	}
 	e.refused(cs[1], name)
@@ -185,23 +186,23 @@ func provesRenewedLease(e *env) {
 // provesRenewedTogether removes one of many tickets without the core: its next
 // renewal fails, and no other.
 func provesRenewedTogether(e *env) {
-	n := rounds(32)
+	n, ttl := rounds(32), e.short()
 	c, w := e.wired()
 	locks, holds := make([]*locker.Lock, n), make([]driver.Hold, n)
 	for i := range n {
-		locks[i] = e.take(c, e.name(fmt.Sprint("together-", i)), locker.WithTTL(shortTTL))
+		locks[i] = e.take(c, e.name(fmt.Sprint("together-", i)), locker.WithTTL(ttl))
 		holds[i] = w.lastGrant()
 	}
-	e.sleep(shortTTL / 2)
+	e.sleep(ttl / 2)
 	gone := n / 3
 	e.drop(w.d, holds[gone])
-	e.eventually(slacks(1).plus(shortTTL, "a TTL, in which there are renewals"), "waiting for a renewal to fail", func() error {
+	e.eventually(slacks(1).plus(ttl, "a TTL, in which there are renewals"), "waiting for a renewal to fail", func() error {
 		if locks[gone].Err() == nil {
 			return errors.New("a lock whose ticket is gone from the store is held")
 		}
 		return nil
 	})
-	e.sleep(2 * shortTTL)
+	e.sleep(2 * ttl)
 	for i, k := range locks {
 		if i != gone {
 			e.holds(k, "after two TTLs of renewals, beside one that was lost")
@@ -218,14 +219,15 @@ func provesShortAgain(e *env) {
 			lost.Add(1)
 		}
 	}))
-	held := e.take(c, e.name("session"), locker.WithTTL(shortTTL)) // what a session store shares is as old as this
+	ttl := e.short()
+	held := e.take(c, e.name("session"), locker.WithTTL(ttl)) // what a session store shares is as old as this
 	name := e.name("short")
 	for range 8 {
-		e.release(e.takeNow(c, name, locker.WithTTL(shortTTL)))
-		e.sleep(shortTTL * 3 / 8)
+		e.release(e.takeNow(c, name, locker.WithTTL(ttl)))
+		e.sleep(ttl * 3 / 8)
 	}
 	if n := lost.Load(); n > 0 {
-		e.failf("%d tickets of leases of %v were lost though all were released or renewed in time", n, shortTTL)
+		e.failf("%d tickets of leases of %v were lost though all were released or renewed in time", n, ttl)
 	}
 	e.release(held)
 	e.empty(name)

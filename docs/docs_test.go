@@ -80,6 +80,7 @@ var packages = map[string]string{
 	"coord":       "github.com/lockerproject/locker/coord",
 	"driver":      "github.com/lockerproject/locker/driver",
 	"consul":      "github.com/lockerproject/locker/driver/consul",
+	"dynamodb":    "github.com/lockerproject/locker/driver/dynamodb",
 	"etcd":        "github.com/lockerproject/locker/driver/etcd",
 	"memcached":   "github.com/lockerproject/locker/driver/memcached",
 	"memory":      "github.com/lockerproject/locker/driver/memory",

@@ -64,7 +64,8 @@ func Open(ctx context.Context, u *URL) (Driver, error) {
 
 // packages maps each scheme of this module to its package.
 var packages = map[string]string{
-	"memory": "driver/memory", "memcached": "driver/memcached",
+	"dynamodb": "driver/dynamodb",
+	"memory":   "driver/memory", "memcached": "driver/memcached",
 	"redis": "driver/redis", "rediss": "driver/redis", "redis+sentinel": "driver/redis", "redis+cluster": "driver/redis",
 	"redlock":   "driver/redlock",
 	"zookeeper": "driver/zookeeper", "zookeepers": "driver/zookeeper",

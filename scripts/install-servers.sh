@@ -6,13 +6,15 @@ set -euo pipefail
 ETCD_VERSION=v3.6.5
 CONSUL_VERSION=v1.22.5
 NATS_VERSION=v2.14.4 # the last line of versions that Go 1.25 builds
+DYNAMODB_VERSION=2.5.2
 
-DEFAULT='redis etcd zookeeper consul postgres mariadb memcached nats chromium prometheus'
+DEFAULT='redis etcd zookeeper consul postgres mariadb memcached nats dynamodb chromium prometheus'
 EXTRA='mysql'
 
 # internal/testbed looks here too.
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/locker
 BIN=$CACHE/bin
+SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 
 usage() {
 	cat <<-END
@@ -25,6 +27,7 @@ usage() {
 	packages, which needs root (or sudo). No service is left running.
 	etcd ($ETCD_VERSION), consul ($CONSUL_VERSION) and nats ($NATS_VERSION) are built with Go into
 	$BIN; that takes about one, six, and one minutes.
+	dynamodb (Amazon's DynamoDB Local $DYNAMODB_VERSION) comes from Maven Central, 50 MB in $CACHE/dynamodb.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
 	$CACHE/mysql, 400 MB. chromium and prometheus, Debian's too, are for the tests of
 	the console and of the alert rules.
@@ -163,6 +166,39 @@ run_builds() {
 	done
 }
 
+# --- DynamoDB Local, from Maven Central ---------------------------------------
+
+want_dynamodb() { # it syncs each write to the disk without libeatmydata
+	compgen -G '/usr/lib/*/libeatmydata.so.1' >/dev/null || PACKAGES+=(libeatmydata1)
+	have java || [[ " ${PACKAGES[*]-} " == *" default-jre-headless "* ]] || PACKAGES+=(default-jre-headless)
+	[ ! -e "$CACHE/dynamodb/DynamoDBLocal-$DYNAMODB_VERSION.jar" ] || return 0
+	DYNAMODB=yes
+	have mvn || PACKAGES+=(maven)
+}
+
+# fetch_dynamodb gets it with all that it needs, and compares that with scripts/dynamodb.sha256: those files, and no
+# others, which Java would load too.
+fetch_dynamodb() {
+	local dir=$CACHE/dynamodb.new
+	rm -rf "$dir" "$CACHE/src/dynamodb"; mkdir -p "$dir" "$CACHE/src/dynamodb"
+	cat >"$CACHE/src/dynamodb/pom.xml" <<-END
+	<project xmlns="http://maven.apache.org/POM/4.0.0">
+	  <modelVersion>4.0.0</modelVersion>
+	  <groupId>local</groupId><artifactId>dynamodb</artifactId><version>1</version>
+	  <dependencies><dependency>
+	    <groupId>com.amazonaws</groupId><artifactId>DynamoDBLocal</artifactId><version>$DYNAMODB_VERSION</version>
+	  </dependency></dependencies>
+	</project>
+	END
+	mvn -B -f "$CACHE/src/dynamodb/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory="$dir"
+	cd "$dir"
+	sha256sum --check --strict --quiet "$SCRIPTS/dynamodb.sha256"
+	diff <(ls) <(awk '{ print $2 }' "$SCRIPTS/dynamodb.sha256" | sort)
+	rm -rf "$CACHE/dynamodb"
+	mv "$dir" "$CACHE/dynamodb"
+}
+
 # --- MySQL, from Debian sid, unpacked and not installed ----------------------
 
 want_mysql() {
@@ -204,9 +240,9 @@ for name; do
 	esac
 done
 
-MYSQL=
+MYSQL= DYNAMODB=
 for name; do "want_$name"; done
-[ ${#PACKAGES[@]} -gt 0 ] || [ ${#BUILDS[@]} -gt 0 ] || [ -n "$MYSQL" ] || exit 0
+[ ${#PACKAGES[@]} -gt 0 ] || [ ${#BUILDS[@]} -gt 0 ] || [ -n "$MYSQL$DYNAMODB" ] || exit 0
 
 # Two runs at once would do the work twice: the second waits, and looks again.
 if [ -z "${LOCKER_INSTALL_LOCKED-}" ]; then
@@ -215,4 +251,5 @@ if [ -z "${LOCKER_INSTALL_LOCKED-}" ]; then
 fi
 install_packages
 run_builds
+[ -z "$DYNAMODB" ] || timed "fetching DynamoDB Local $DYNAMODB_VERSION" fetch_dynamodb
 [ -z "$MYSQL" ] || timed "unpacking MySQL from Debian sid" unpack_mysql

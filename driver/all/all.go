@@ -10,6 +10,7 @@ package all
 import (
 	_ "github.com/lockerproject/locker/compose"          // all:// fallback:// tokenbase://
 	_ "github.com/lockerproject/locker/driver/consul"    // consul:// consuls://
+	_ "github.com/lockerproject/locker/driver/dynamodb"  // dynamodb://
 	_ "github.com/lockerproject/locker/driver/etcd"      // etcd:// etcds://
 	_ "github.com/lockerproject/locker/driver/memcached" // memcached://
 	_ "github.com/lockerproject/locker/driver/memory"    // memory://

@@ -10,7 +10,7 @@ import (
 
 func TestSchemes(t *testing.T) {
 	want := []string{
-		"all", "consul", "consuls", "etcd", "etcds", "fallback", "memcached", "memory", "mysql", "nats", "postgres",
+		"all", "consul", "consuls", "dynamodb", "etcd", "etcds", "fallback", "memcached", "memory", "mysql", "nats", "postgres",
 		"postgresql", "redis", "redis+cluster", "redis+sentinel", "rediss", "redlock", "sqlite", "tokenbase", "zookeeper", "zookeepers",
 	}
 	if got := driver.Schemes(); !slices.Equal(got, want) {

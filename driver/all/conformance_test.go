@@ -23,7 +23,7 @@ var ports = map[string]string{
 // these, so the cases that do are left to each driver's own tests, and so are
 // those that count keys. The way to one that is a single address, without TLS, is cut.
 func TestConformance(t *testing.T) {
-	for _, store := range []string{"", "CONSUL_", "ETCD_", "MARIADB_", "MEMCACHED_", "MYSQL_", "NATS_", "POSTGRES_", "REDIS_", "ZOOKEEPER_"} {
+	for _, store := range []string{"", "CONSUL_", "DYNAMODB_", "ETCD_", "MARIADB_", "MEMCACHED_", "MYSQL_", "NATS_", "POSTGRES_", "REDIS_", "ZOOKEEPER_"} {
 		variable := "LOCKER_TEST_" + store + "URL"
 		address := os.Getenv(variable)
 		if address == "" {

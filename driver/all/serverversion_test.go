@@ -33,6 +33,7 @@ func TestServerVersion(t *testing.T) {
 		{"all", `Redis \S+, etcd \S+`, func(tb testing.TB) string {
 			return "all://(" + testbed.SharedRedis(tb).URL() + ")(" + testbed.SharedEtcd(tb).URL() + ")"
 		}},
+		{"dynamodb", ``, func(testing.TB) string { return "dynamodb://locks?region=eu-west-1" }}, // which has none to ask for
 		{"memory", ``, func(testing.TB) string { return "memory://" }},
 	} {
 		t.Run(c.store, func(t *testing.T) {

@@ -77,7 +77,7 @@ func (a *app) root() *cobra.Command {
 		Use:   "locker",
 		Short: "Distributed locks on the store that you have",
 		Long: `locker runs programs under distributed locks, and shows who holds what, on Redis,
-etcd, Consul, ZooKeeper, PostgreSQL, MySQL, NATS, Memcached, or a file on this machine.
+etcd, Consul, ZooKeeper, PostgreSQL, MySQL, NATS, Memcached, DynamoDB, or a file on this machine.
 
 The store is that of --url or, in this order, of the environment's LOCKER_URL, of
 the file that LOCKER_URL_FILE names, or $XDG_STATE_HOME/locker/locks.db: a file that

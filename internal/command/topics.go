@@ -21,6 +21,7 @@ URLs:
   consul://host:8500                        zookeeper://host:2181/chroot
   postgres://user:password@host/db          mysql://user:password@host:3306/db
   sqlite:///path/to/locks.db                redlock://host1,host2,host3
-  memcached://host1,host2                   nats://host1,host2,host3`,
+  memcached://host1,host2                   nats://host1,host2,host3
+  dynamodb://table?region=eu-west-1`,
 	}
 }

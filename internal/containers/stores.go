@@ -37,6 +37,7 @@ type store struct {
 // stores are by their names in docker-compose.yml.
 var stores = map[string]store{
 	"consul":    {port: 8500, run: module(consul.Run)},
+	"dynamodb":  {port: 8000, run: module(testcontainers.Run)},
 	"etcd":      {port: 2379, run: module(etcd.Run), arguments: func(a []string) option { return etcd.WithAdditionalArgs(a...) }},
 	"mariadb":   {port: 3306, run: module(mariadb.Run)},
 	"memcached": {port: 11211, run: module(testcontainers.Run)}, // the module for it has no use for arguments

@@ -3,6 +3,7 @@ package testbed
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,8 @@ type kind struct {
 	// url returns the URL of servers at addrs, "host:port,host:port"; nil where
 	// it is scheme://addrs.
 	url func(addrs string) string
+	// addr returns the address in a URL; nil where it is the host.
+	addr func(u *url.URL) string
 
 	image *image // nil where a container will not do
 

@@ -220,7 +220,11 @@ func (k *kind) external(tb testing.TB) *Server {
 	if err != nil || u.Host == "" {
 		tb.Fatalf("testbed: %s is not a URL with a host", k.env()) // it may hold a password: not shown
 	}
-	return &Server{tb: tb, kind: k, addr: u.Host, url: v}
+	s := &Server{tb: tb, kind: k, addr: u.Host, url: v}
+	if k.addr != nil {
+		s.addr = k.addr(u)
+	}
+	return s
 }
 
 // shared holds the servers that serve the whole test process, by name.

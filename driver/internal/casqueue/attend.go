@@ -7,14 +7,16 @@ import (
 
 // Poll intervals of a process that waits.
 const (
-	leastPoll  = time.Millisecond
-	mostPoll   = 50 * time.Millisecond  // while one of its tickets is the next of its queue
-	othersPoll = 100 * time.Millisecond // else: it is notified when one becomes the next, and when one is granted
-	pollPart   = 8                      // of the time for which that ticket has been the next
-	firstPace  = 2 * time.Millisecond   // for which each ticket ahead is believed to take
-	failedPoll = 200 * time.Millisecond // while the store does not answer
-	mostFollow = 10 * time.Second       // between two attempts to watch where that is not allowed
-	rescan     = 250 * time.Millisecond // of all waiting tickets
+	leastPoll   = time.Millisecond
+	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
+	othersPoll  = 100 * time.Millisecond // else: it is notified when one becomes the next, and when one is granted
+	pollPart    = 8                      // of the time for which that ticket has been the next
+	restPart    = 4                      // times as long as a poll takes, at least
+	firstPace   = 2 * time.Millisecond   // for which each ticket ahead is believed to take
+	slowestPoll = 250 * time.Millisecond // of a slow store
+	failedPoll  = 200 * time.Millisecond // while the store does not answer
+	mostFollow  = 10 * time.Second       // between two attempts to watch where that is not allowed
+	rescan      = 250 * time.Millisecond // of all waiting tickets
 )
 
 // attendant is the background task: the state of a process that waits.
@@ -32,6 +34,7 @@ type attendant struct {
 
 	polled, looked, beaten, sampled time.Time
 	sampling                        time.Duration // the interval
+	took                            time.Duration // for the last poll
 }
 
 // hurry wakes the background task. With mu held, or not.
@@ -58,7 +61,7 @@ func (e *Engine) attend() {
 			return
 		case <-e.wake:
 			a.scanned = time.Time{}
-			a.sampling = min(a.sampling, sampleEvery(minTTL)) // the lease that the new ticket waits for may be the shortest
+			a.sampling = min(a.sampling, sampleEvery(e.minTTL())) // the lease that the new ticket waits for may be the shortest
 		case <-timer.C:
 		}
 		a.scan()
@@ -95,17 +98,20 @@ func (a *attendant) scan() {
 	}
 }
 
-// interval is that of polls.
+// interval is that of polls. A poller rests for longer than the store takes to answer: so those of many processes do
+// not overload a slow one.
 func (a *attendant) interval() time.Duration {
 	switch {
 	case a.failed:
 		return failedPoll
 	case a.watched:
 		return mostSample
-	case a.next.IsZero():
-		return min(othersPoll, max(leastPoll, time.Until(a.looked.Add(a.soon))))
 	}
-	return max(leastPoll, min(time.Since(a.next)/pollPart, mostPoll))
+	interval := min(time.Until(a.looked.Add(a.soon)), othersPoll)
+	if !a.next.IsZero() {
+		interval = min(time.Since(a.next)/pollPart, mostPoll)
+	}
+	return max(interval, leastPoll, min(restPart*a.took, slowestPoll))
 }
 
 // due is when the next thing is.
@@ -138,6 +144,7 @@ func (a *attendant) step() {
 		}
 	case !now.Before(a.polled.Add(a.interval())):
 		looked = a.poll(now)
+		a.took = time.Since(now)
 	}
 	if a.failed = beaten != nil || looked != nil; a.failed {
 		a.polled = now

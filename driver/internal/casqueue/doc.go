@@ -19,7 +19,8 @@
 // waits for 4 s or its TTL, if that is less. Who has just begun to look has to look for that long, however long there
 // was no sign of life before: only a ticket that somebody waits for all the time is removed within the stated bounds.
 // Whoever reads a queue to change it looks too, so a process that only tries finds out in the end. Kubernetes' leader
-// election and the DynamoDB lock client conclude in the same way.
+// election and the DynamoDB lock client conclude in the same way. All tickets are dead that are in a document which
+// the store has forgotten, or says that it has still and need not ([Document].Expired).
 //
 // A process that waits looks at the holders and, before each of its tickets, at the nearest 8 waiters that are not
 // silent: a queue of n processes costs some 9 n readings a second, and not n². The waiters further ahead are looked
@@ -51,15 +52,17 @@
 // tickets that have become granted, or the next to be, or were removed. A process that waits has one poller, however
 // many of its tickets wait: it reads that document every 100 ms, and more often while one of its tickets is the
 // next, from every millisecond to every 50 ms the longer that takes. It reads the queue itself when half of the time
-// has passed until a ticket should be the next, at the pace at which the queue has moved. A store that can tell of
-// changes ([Watcher]) needs no poller: the queue is read when it tells of one. A notification that is lost is made up
-// for by the looks for the dead, every second at most.
+// has passed until a ticket should be the next, at the pace at which the queue has moved. It rests three times as
+// long as a reading takes, so that waiters do not overload a slow store. A store that can tell of changes ([Watcher])
+// needs no poller: the queue is read when it tells of one. A notification that is lost is made up for by the looks for
+// the dead, every second at most.
 //
 // # Unknown outcomes
 //
-// A request that was not answered is followed by a reading: the ticket's ID shows whether it was done. It may yet
-// be done, on condition that the document has not changed; so the next change of the document is written even if
-// it changes nothing. A release is answered only after that.
+// A write that was not answered is followed by another for the same version, or by a reading. If it was done the other
+// one fails, and a reading follows: the ticket's ID shows that it was done. If it was not it may yet be, on condition
+// that the document has not changed; so the next change of the document is written even if it changes nothing. A
+// release is answered only after that.
 //
 // A document that the store forgets leaves no version that such a request could wait for. Only one that creates it
 // could be done then, and make a ticket that was released long ago and that the heartbeats of its process keep alive.

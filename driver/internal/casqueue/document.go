@@ -117,6 +117,13 @@ func (q *queue) index(id string) int {
 // remove takes out the ticket at i.
 func (q *queue) remove(i int) { q.Tickets = slices.Delete(q.Tickets, i, i+1) }
 
+// expire removes all tickets, and keeps the counters.
+func (d *document) expire() {
+	for _, q := range d.Queues {
+		q.Tickets = nil
+	}
+}
+
 // views returns the queue for the grant rule.
 func (q *queue) views() []driver.Ticket {
 	views := make([]driver.Ticket, len(q.Tickets))

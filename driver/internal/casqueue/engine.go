@@ -21,6 +21,9 @@ type Options struct {
 	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: a century
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
 
+	// Latency is how long a request may take while the store is in order; 0: 100 ms. The stated bounds have time for
+	// four requests, and the shortest lease for ten.
+	Latency time.Duration
 	// LatePuts says that a Put which was not answered may be done when the store has forgotten the document, since a
 	// server that stands still may hold it while others go on. So documents are created without tickets.
 	LatePuts bool
@@ -71,7 +74,7 @@ var (
 )
 
 const (
-	minTTL  = time.Second                // a heartbeat takes a request or two
+	latency = 100 * time.Millisecond     // of a request, unless the driver says otherwise
 	century = 100 * 365 * 24 * time.Hour // the longest lease: its margins are a duration too
 )
 
@@ -82,6 +85,9 @@ func New(o Options) *Engine {
 	}
 	if o.MaxTTL == 0 {
 		o.MaxTTL = century
+	}
+	if o.Latency == 0 {
+		o.Latency = latency
 	}
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
@@ -110,18 +116,21 @@ func (e *Engine) unique() []byte {
 
 // Bounds implements driver.Bounder.
 func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
-	const requests = 400 * time.Millisecond // to find out, and to change the queue
+	requests := 4 * e.opts.Latency // to find out, and to change the queue
 	bound := func(life time.Duration, samples int) time.Duration {
 		return time.Duration(samples)*sampleEvery(life) + patience(life) + requests
 	}
 	ttl = e.lease(ttl)
 	// All holders are always watched. Who is beyond the window is, once those in it were found silent for two samples.
-	return driver.Bounds{MinTTL: minTTL, MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1), Liveness: bound(min(ttl, liveness), 3)}
+	return driver.Bounds{MinTTL: e.minTTL(), MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1), Liveness: bound(min(ttl, liveness), 3)}
 }
+
+// minTTL is the shortest lease: a renewal takes two or three requests, and has to be in time.
+func (e *Engine) minTTL() time.Duration { return 10 * e.opts.Latency }
 
 // lease is the length of lease that the engine gives.
 func (e *Engine) lease(ttl time.Duration) time.Duration {
-	return max(min(ttl, e.opts.MaxTTL), minTTL)
+	return max(min(ttl, e.opts.MaxTTL), e.minTTL())
 }
 
 // Release implements driver.Driver.

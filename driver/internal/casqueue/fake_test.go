@@ -137,7 +137,7 @@ func (s *fake) find(key string) Document {
 
 func (s *fake) write(key string, value []byte, keep time.Duration) Version {
 	s.number++
-	s.docs[key] = fakeDocument{Document{value, Version{1, s.number}}, time.Now().Add(keep)}
+	s.docs[key] = fakeDocument{Document{Value: value, Version: Version{1, s.number}}, time.Now().Add(keep)}
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = make(chan struct{})

@@ -1,8 +1,10 @@
 package casqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -37,7 +39,9 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all.
+// prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all. It does both at once: a
+// short lease has time for few requests. What is read is older than the answer to the heartbeat, by which nobody
+// can have taken a ticket for dead that had not lapsed.
 func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
 	needed := false
 	files := make(map[*file]struct{})
@@ -49,12 +53,14 @@ func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
 		files[e.fileOf(e.key(rs[i].Name))] = struct{}{}
 	}
 	e.mu.Unlock()
+	var both sync.WaitGroup
+	var sent error
 	if needed {
-		if err := e.sendHeartbeat(ctx); err != nil {
-			return err
-		}
+		both.Go(func() { sent = e.sendHeartbeat(ctx) })
 	}
-	return e.sample(ctx, nil, files)
+	read := e.sample(ctx, nil, files)
+	both.Wait()
+	return cmp.Or(sent, read)
 }
 
 // held returns the ticket of a hold if this process holds it. With mu held.

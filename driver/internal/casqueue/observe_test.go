@@ -249,7 +249,7 @@ func TestOldReadingOfHeartbeat(t *testing.T) {
 		x, _ := b.open()
 		short := func(id string) driver.Request {
 			r := request("a", id)
-			r.TTL = minTTL
+			r.TTL = e.minTTL()
 			return r
 		}
 		b.take(e, short("1"))
@@ -264,8 +264,8 @@ func TestOldReadingOfHeartbeat(t *testing.T) {
 			if _, err := x.Acquire(b.Context(), short("4")); !errors.Is(err, driver.ErrNotAcquired) {
 				b.Fatalf("while another holds: %v", err)
 			}
-			time.Sleep(minTTL / 4)
-			if err := e.Renew(b.Context(), driver.Hold{Name: "a", ID: "3", Token: g.Token}, minTTL); err != nil {
+			time.Sleep(e.minTTL() / 4)
+			if err := e.Renew(b.Context(), driver.Hold{Name: "a", ID: "3", Token: g.Token}, e.minTTL()); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -281,13 +281,13 @@ func TestTicketIsQueuedAgain(t *testing.T) {
 		b.take(e, request("b", "0")) // x reads the heartbeat of e for this
 		b.waits(x, request("b", "1"))
 		short := request("a", "2")
-		short.TTL = minTTL
+		short.TTL = e.minTTL()
 		h := driver.Hold{Name: "a", ID: "2", Token: b.take(e, short).Token}
 		try := request("a", "3")
 		if _, err := x.Acquire(b.Context(), try); !errors.Is(err, driver.ErrNotAcquired) {
 			b.Fatalf("while another holds: %v", err)
 		}
-		time.Sleep(2 * minTTL)
+		time.Sleep(2 * e.minTTL())
 		if err := e.Release(b.Context(), h); err != nil {
 			b.Fatal(err)
 		}

@@ -43,4 +43,5 @@ type Version struct{ Era, Number uint64 }
 type Document struct {
 	Value   []byte
 	Version Version // zero: there is no document
+	Expired bool    // it was to be kept no longer, and the store has it still: its tickets are dead, its numbers go on
 }

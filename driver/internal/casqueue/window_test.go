@@ -156,7 +156,7 @@ func TestNewTicketIsLookedAfter(t *testing.T) {
 
 			dies, _ := b.open()
 			r = request("a", "3")
-			r.TTL = minTTL
+			r.TTL = e.minTTL()
 			g := b.take(dies, r)
 			got := b.waits(e, request("a", "4"))
 			if err := dies.Renew(b.Context(), r.Hold(g.Token), r.TTL); err != nil {

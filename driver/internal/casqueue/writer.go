@@ -16,7 +16,8 @@ const (
 	tries      = 3                      // of a request that the store has not answered
 	retryFirst = 20 * time.Millisecond  // before the second of them
 	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one; and for each ticket queued
-	conflicts  = 10                     // at most so often
+	slowest    = 20 * time.Millisecond  // the same of a store that takes that long to answer, or longer
+	conflicts  = 10                     // doubled at most so often, and never longer than conflict would be
 	urgent     = 3                      // the same, of changes for which others wait
 )
 
@@ -123,6 +124,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 		if batch = e.wanted(batch); len(batch) == 0 {
 			return
 		}
+		begun := time.Now()
 		err := e.attempt(f, batch)
 		switch {
 		case err == nil:
@@ -131,7 +133,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 			continue
 		case errors.Is(err, ErrChanged):
 			if conflicted++; conflicted > 1 {
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted)), nil) //nolint:gosec // no secret
+				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), nil) //nolint:gosec // no secret
 			}
 			continue
 		case errors.Is(err, ErrTooLarge) && len(batch) > 1:
@@ -148,15 +150,17 @@ func (e *Engine) commit(f *file, batch []*change) {
 	}
 }
 
-// backoff is the longest pause after a conflict, which doubles with each one. A change for which others wait does
-// not pause for long; any other for longer the longer the queue is: processes that queue at once make it long.
-func (e *Engine) backoff(f *file, batch []*change, conflicted int) time.Duration {
+// backoff is the longest pause after a conflict, which doubles with each one, and is longer the longer the store
+// takes for a request. A change for which others wait does not pause for long; any other for longer the longer the
+// queue is: processes that queue at once make it long.
+func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.Duration) time.Duration {
+	unit, longest := max(conflict, min(request, slowest)), conflict<<conflicts
 	if slices.ContainsFunc(batch, func(c *change) bool { return c.urgent }) {
-		return conflict << min(conflicted, urgent)
+		return min(unit<<min(conflicted, urgent), longest)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return conflict<<min(conflicted, conflicts) + conflict*time.Duration(len(f.seen))
+	return min(unit<<min(conflicted, conflicts), longest) + unit*time.Duration(len(f.seen))
 }
 
 // wanted leaves out the changes whose callers have gone. They may have been made: then the core releases the ticket.
@@ -291,11 +295,14 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 		return
 	}
 	before := f.doc
-	if !f.known || read.Version != f.version {
+	if !f.known || read.Version != f.version || read.Expired {
 		doc, err := decode(read.Value)
 		if f.broken = err; err != nil {
 			f.broken = fmt.Errorf("key %s: %w", f.key, err)
 			return
+		}
+		if read.Expired {
+			doc.expire()
 		}
 		f.doc, f.version, f.known = doc, read.Version, true
 	}

@@ -1,0 +1,96 @@
+package dynamodb_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/dynamodb"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A server that is overloaded or broken is an outage; one that refuses this program is none.
+func TestErrors(t *testing.T) {
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("errors")))
+	if err := d.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		status      int
+		code        string
+		unavailable bool
+	}{
+		{400, "ProvisionedThroughputExceededException", true},
+		{400, "ThrottlingException", true},
+		{400, "RequestLimitExceeded", true},
+		{400, "ReplicatedWriteConflictException", true},
+		{500, "InternalServerError", true},
+		{503, "ServiceUnavailable", true},
+		{400, "AccessDeniedException", false},
+		{400, "UnrecognizedClientException", false},
+		{400, "ExpiredTokenException", false},
+		{400, "ValidationException", false},
+	} {
+		w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) {
+			return refusal(c.status, c.code)
+		})
+		before := w.count()
+		if err := d.Ping(t.Context()); err == nil || driver.IsUnavailable(err) != c.unavailable || !strings.Contains(err.Error(), c.code) {
+			t.Errorf("%s: %v, want it unavailable: %v", c.code, err, c.unavailable)
+		}
+		if got := w.count() - before; got != 1 {
+			t.Errorf("%s: %d requests, want one", c.code, got)
+		}
+	}
+	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) {
+		return answer(200, "<html>")
+	})
+	if err := d.Ping(t.Context()); !driver.IsUnavailable(err) {
+		t.Errorf("a broken answer: %v", err)
+	}
+	w.does(nil)
+	if err := d.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// An answer of which something is missing is none: what it leaves out may be there, and whoever has written that alive.
+func TestAnswerIncomplete(t *testing.T) {
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("incomplete")))
+	r := request("n", "a")
+	g, err := d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{
+		"", "{}", "null", `{"UnprocessedKeys":{}}`, `{"Responses":null}`, `{"Responses":{},"UnprocessedKeys":{}}`,
+		`{"Responses":{"locker":[{}]},"UnprocessedKeys":{}}`,
+		`{"Responses":{"locker":[{"id":{"N":"1"}}]},"UnprocessedKeys":{}}`,
+		`{"Responses":{"locker":[{"id":{"S":"another"}}]},"UnprocessedKeys":{}}`,
+		`{"Responses":{"locker":[],"other":[]},"UnprocessedKeys":{}}`,
+	} {
+		w.does(func(op string, _ []byte, send func() (*http.Response, error)) (*http.Response, error) {
+			if op == "BatchGetItem" {
+				return answer(200, body)
+			}
+			return send()
+		})
+		if queue, err := d.Inspect(t.Context(), "n"); !driver.IsUnavailable(err) {
+			t.Errorf("inspect, with the answer %q: %v, %v", body, queue, err)
+		}
+		if err := d.Renew(t.Context(), r.Hold(g.Token), r.TTL); !driver.IsUnavailable(err) || errors.Is(err, driver.ErrLost) {
+			t.Errorf("renew, with the answer %q: %v", body, err)
+		}
+	}
+	w.does(nil)
+	if err := d.Renew(t.Context(), r.Hold(g.Token), r.TTL); err != nil {
+		t.Error(err)
+	}
+	other, w := made(t, testbed.SharedDynamoDB(t))
+	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) { return answer(200, "{}") })
+	if err := other.Ping(t.Context()); !driver.IsUnavailable(err) {
+		t.Errorf("ping, of a table that is not described: %v", err)
+	}
+}

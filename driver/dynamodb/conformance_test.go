@@ -1,0 +1,57 @@
+package dynamodb_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/dynamodb"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// TestConformance runs on a DynamoDB Local that is cut off, paused, and killed and started again with its file.
+func TestConformance(t *testing.T) {
+	srv := testbed.DynamoDB(t, testbed.Faults())
+	const query = "&prefix=conformance"
+	c, _ := client(t, srv)
+	warm(t, srv)
+	conformance.Run(t, conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()+query) },
+		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+			p := srv.Proxy(t)
+			d, err := open(ctx, p.URL()+query)
+			return d, p, err
+		},
+		Server:   srv,
+		Complete: true,
+		ShortTTL: 2500 * time.Millisecond, // what the package comment asks for
+		Keys:     func(ctx context.Context) (int, error) { return live(ctx, c, "conformance") },
+	})
+}
+
+// warm has a server do what it will do, until it has compiled that: its first requests take a hundred times as long as
+// later ones.
+func warm(t *testing.T, srv *testbed.Server) {
+	t.Helper()
+	var clients sync.WaitGroup
+	for i := range 4 {
+		d, _ := made(t, srv, dynamodb.WithPrefix("warm"))
+		clients.Go(func() {
+			r := request(fmt.Sprint(i), "a")
+			for range 200 {
+				g, err := d.Acquire(t.Context(), r)
+				if err == nil {
+					err = d.Release(t.Context(), r.Hold(g.Token))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	clients.Wait()
+}

@@ -1,0 +1,108 @@
+package dynamodb
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+)
+
+// Defaults of options.
+const (
+	DefaultPrefix  = "locker"
+	DefaultTimeout = 2 * time.Second
+)
+
+// latency is how long DynamoDB may take for a request for the bounds to hold: most take some milliseconds in its own
+// region, those that begin with a connection some tens, and those from another continent up to a quarter of a second.
+const latency = 250 * time.Millisecond
+
+// Option changes how New makes a Driver.
+type Option func(*options)
+
+type options struct {
+	prefix   string
+	timeout  time.Duration
+	create   bool
+	replicas bool
+	close    func() // closes the connections of a client that the driver has made
+}
+
+// WithPrefix sets the beginning of all keys; the default is "locker". Drivers with different prefixes have
+// different locks.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithTimeout sets how long a request may take; the default is 2 s.
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// WithCreate has the driver create the table if it is missing, billed by request and with the removal of old items
+// enabled. That takes DynamoDB some ten seconds. Without it a missing table is an error.
+func WithCreate() Option { return func(o *options) { o.create = true } }
+
+// WithReplicas accepts a global table with eventual consistency. All programs must use the table in the same
+// region: those of two regions would get the same lock at the same time.
+func WithReplicas() Option { return func(o *options) { o.replicas = true } }
+
+// Driver keeps tickets in a table of DynamoDB. See the package comment.
+type Driver struct {
+	*casqueue.Engine
+	store *store
+}
+
+var (
+	_ driver.Driver       = (*Driver)(nil)
+	_ driver.BatchRenewer = (*Driver)(nil)
+	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Pinger       = (*Driver)(nil)
+	_ fmt.Stringer        = (*Driver)(nil)
+)
+
+// New makes a Driver on a client, which stays open when the Driver is closed. It sends no request: the table is
+// checked when it is first used.
+func New(client *sdk.Client, table string, opts ...Option) (*Driver, error) {
+	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, close: func() {}}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if client == nil {
+		return nil, errors.New("dynamodb: New: want a client")
+	}
+	if err := o.check(table); err != nil {
+		return nil, fmt.Errorf("dynamodb: New: %w", err)
+	}
+	s := newStore(client, table, o)
+	return &Driver{casqueue.New(casqueue.Options{Store: s, Prefix: o.prefix, Latency: latency}), s}, nil
+}
+
+// tables are the names that DynamoDB allows, and the ARNs by which tables of other accounts are named.
+var tables = regexp.MustCompile(`^(arn:[a-z-]+:dynamodb:[a-z0-9-]+:[0-9]+:table/)?[a-zA-Z0-9_.-]{3,255}$`)
+
+func (o *options) check(table string) error {
+	switch {
+	case !tables.MatchString(table):
+		return fmt.Errorf("table %q: want 3 to 255 letters, digits, and _.-", table)
+	case len(o.prefix) > 128:
+		return fmt.Errorf("prefix %q: want at most 128 bytes", o.prefix)
+	case o.timeout <= 0:
+		return errors.New("want a timeout greater than zero")
+	}
+	return nil
+}
+
+// String names the store.
+func (d *Driver) String() string { return "dynamodb " + d.store.table }
+
+// Close implements driver.Driver.
+func (d *Driver) Close() error {
+	err := d.Engine.Close()
+	d.store.close()
+	return err
+}

@@ -1,0 +1,254 @@
+package dynamodb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+)
+
+const (
+	mostKeys = 100        // in a BatchGetItem
+	mostItem = 400 * 1024 // bytes of names and values
+
+	// margin is how much longer than the engine wants an item is kept: the time of an answer has whole seconds, and
+	// DynamoDB has many machines.
+	margin = 5 * time.Second
+)
+
+// errTimeout ends a request. It may have been done.
+var errTimeout = fmt.Errorf("DynamoDB has not answered in time: %w", os.ErrDeadlineExceeded)
+
+// errBroken is what is not an answer of DynamoDB's, though it looks like one. What it leaves out is no proof that there
+// is no such item: then a process that lives would seem to be dead.
+var errBroken = errors.New("the answer is incomplete: it is not DynamoDB's")
+
+// errThrottled is DynamoDB's answer to a batch of which it has read nothing.
+var errThrottled = errors.New("DynamoDB has read none of the items: the table's or the account's throughput is exceeded")
+
+// store is a table.
+type store struct {
+	client *sdk.Client
+	table  string
+	o      options
+	clock  serverClock
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // all goroutines
+
+	mu       sync.Mutex
+	closed   bool
+	checked  bool // the table is as it should be
+	checking *checking
+}
+
+// checking is a check of the table.
+type checking struct {
+	done chan struct{}
+	err  error
+}
+
+var _ casqueue.Store = (*store)(nil)
+
+func newStore(client *sdk.Client, table string, o options) *store {
+	s := &store{client: client, table: table, o: o}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *store) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.work.Wait()
+	s.o.close()
+}
+
+// ready checks the table, once.
+func (s *store) ready(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed || s.checked {
+		defer s.mu.Unlock()
+		if s.closed {
+			return driver.ErrClosed
+		}
+		return nil
+	}
+	c := s.checking
+	if c == nil {
+		c = &checking{done: make(chan struct{})}
+		s.checking = c
+		s.work.Go(func() {
+			c.err = s.check(s.ctx)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.checking, s.checked = nil, c.err == nil
+			close(c.done)
+		})
+	}
+	s.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// once has the client send a request once, whatever its settings: a write on a condition that is sent again may
+// find that it has changed the item itself.
+func once(o *sdk.Options) { o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0 }
+
+// do sends a request.
+func (s *store) do(ctx context.Context, send func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, s.o.timeout)
+	defer cancel()
+	err := send(limited)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		return driver.Unavailable(errTimeout)
+	}
+	var missing *types.ResourceNotFoundException
+	if errors.As(err, &missing) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.checked = false
+		return s.missing(missing)
+	}
+	return classify(err)
+}
+
+// Get implements casqueue.Store. It sends a request for each hundred keys, and for those that DynamoDB leaves out.
+func (s *store) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	found := make(map[string]casqueue.Document, len(keys))
+	for chunk := range slices.Chunk(keys, mostKeys) {
+		if err := s.get(ctx, chunk, found); err != nil {
+			return nil, err
+		}
+	}
+	docs := make([]casqueue.Document, len(keys))
+	for i, key := range keys {
+		docs[i] = found[key]
+	}
+	return docs, nil
+}
+
+// get adds what is found of the keys.
+func (s *store) get(ctx context.Context, keys []string, found map[string]casqueue.Document) error {
+	want := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
+	for _, key := range keys {
+		want.Keys = append(want.Keys, item{idAttribute: text(key)})
+	}
+	for {
+		var out *sdk.BatchGetItemOutput
+		err := s.do(ctx, func(ctx context.Context) (err error) {
+			out, err = s.client.BatchGetItem(ctx, &sdk.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{s.table: want}}, once)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var left []item
+		for _, rest := range out.UnprocessedKeys {
+			left = rest.Keys
+		}
+		if len(left) >= len(want.Keys) {
+			return driver.Unavailable(errThrottled)
+		}
+		if err := s.decodeAll(out, keys, found); err != nil || len(left) == 0 {
+			return err
+		}
+		want.Keys = left
+	}
+}
+
+// decodeAll adds the items of an answer that has some of those with the keys. It has a list for the table, which is
+// empty if there are none.
+func (s *store) decodeAll(out *sdk.BatchGetItemOutput, keys []string, found map[string]casqueue.Document) error {
+	if len(out.Responses) != 1 {
+		return driver.Unavailable(errBroken)
+	}
+	now := s.clock.note(out.ResultMetadata)
+	for _, items := range out.Responses {
+		for _, item := range items {
+			key, doc := decode(item, now)
+			if !slices.Contains(keys, key) {
+				return driver.Unavailable(errBroken)
+			}
+			found[key] = doc
+		}
+	}
+	return nil
+}
+
+// Put implements casqueue.Store. Each content has a random version, so no earlier one has the same, even if
+// DynamoDB has removed the item in between.
+func (s *store) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
+	in := &sdk.PutItemInput{ConditionExpression: aws.String("attribute_not_exists(#a)"), ExpressionAttributeNames: map[string]string{"#a": idAttribute}}
+	if read != (casqueue.Version{}) {
+		in.ConditionExpression, in.ExpressionAttributeNames["#a"] = aws.String("#a = :read"), versionAttribute
+		in.ExpressionAttributeValues = item{":read": encodeVersion(read)}
+	}
+	return s.put(ctx, in, key, value, keep)
+}
+
+// Set implements casqueue.Store.
+func (s *store) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
+	_, err := s.put(ctx, &sdk.PutItemInput{}, key, value, keep)
+	return err
+}
+
+// put writes an item.
+func (s *store) put(ctx context.Context, in *sdk.PutItemInput, key string, value []byte, keep time.Duration) (casqueue.Version, error) {
+	if err := s.ready(ctx); err != nil {
+		return casqueue.Version{}, err
+	}
+	var random [versionBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	version := decodeVersion(random[:])
+	in.TableName, in.Item = &s.table, encode(key, value, version)
+	if at, ok := s.clock.now(); ok {
+		in.Item[expiresAttribute] = number(at.Add(keep + margin).Unix())
+	}
+	if n := size(in.Item); n > mostItem {
+		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d", casqueue.ErrTooLarge, n, mostItem)
+	}
+	in.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
+	err := s.do(ctx, func(ctx context.Context) error {
+		out, err := s.client.PutItem(ctx, in, once)
+		if err == nil {
+			s.clock.note(out.ResultMetadata)
+		}
+		return err
+	})
+	var changed *types.ConditionalCheckFailedException
+	switch {
+	case errors.As(err, &changed) && hasVersion(changed.Item, version): // something on the way has sent it twice
+		return version, nil
+	case changed != nil:
+		return casqueue.Version{}, casqueue.ErrChanged
+	case err != nil:
+		return casqueue.Version{}, err
+	}
+	return version, nil
+}

@@ -1,0 +1,139 @@
+package dynamodb
+
+import (
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+)
+
+// The attributes of an item.
+const (
+	idAttribute      = "id"      // text, the partition key
+	valueAttribute   = "value"   // binary
+	versionAttribute = "version" // binary, random: another one with each write
+	expiresAttribute = "expires" // seconds since 1970 by DynamoDB's clock
+)
+
+const versionBytes = 16
+
+type item = map[string]types.AttributeValue
+
+func text(s string) types.AttributeValue     { return &types.AttributeValueMemberS{Value: s} }
+func binaryOf(b []byte) types.AttributeValue { return &types.AttributeValueMemberB{Value: b} }
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+func encode(key string, value []byte, v casqueue.Version) item {
+	return item{idAttribute: text(key), valueAttribute: binaryOf(value), versionAttribute: encodeVersion(v)}
+}
+
+// decode returns the document that an item is, as of a time by DynamoDB's clock. The engine refuses one that is none
+// of locker's: the names whose items were read with it are not affected.
+func decode(i item, now time.Time) (key string, d casqueue.Document) {
+	id, ok := i[idAttribute].(*types.AttributeValueMemberS)
+	if !ok {
+		return "", d // the key of no document
+	}
+	value, ok1 := i[valueAttribute].(*types.AttributeValueMemberB)
+	version, ok2 := i[versionAttribute].(*types.AttributeValueMemberB)
+	if !ok1 || !ok2 || len(version.Value) != versionBytes {
+		return id.Value, casqueue.Document{Value: []byte("none of locker's")}
+	}
+	return id.Value, casqueue.Document{Value: value.Value, Version: decodeVersion(version.Value), Expired: expired(i, now)}
+}
+
+// expired reports whether an item need not be kept any longer. One without a time is kept for ever.
+func expired(i item, now time.Time) bool {
+	expires, ok := i[expiresAttribute].(*types.AttributeValueMemberN)
+	if !ok {
+		return false
+	}
+	at, err := strconv.ParseInt(expires.Value, 10, 64)
+	return err == nil && now.Unix() > at
+}
+
+func encodeVersion(v casqueue.Version) types.AttributeValue {
+	return binaryOf(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, v.Era), v.Number))
+}
+
+func decodeVersion(b []byte) casqueue.Version {
+	return casqueue.Version{Era: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:])}
+}
+
+func hasVersion(i item, v casqueue.Version) bool {
+	b, ok := i[versionAttribute].(*types.AttributeValueMemberB)
+	return ok && len(b.Value) == versionBytes && decodeVersion(b.Value) == v
+}
+
+// size is that of an item as DynamoDB counts it, or a little more.
+func size(i item) (n int) {
+	for name, value := range i {
+		n += len(name)
+		switch v := value.(type) {
+		case *types.AttributeValueMemberS:
+			n += len(v.Value)
+		case *types.AttributeValueMemberB:
+			n += len(v.Value)
+		case *types.AttributeValueMemberN:
+			n += len(v.Value) + 1
+		}
+	}
+	return n
+}
+
+// serverClock is DynamoDB's clock, by the time that its answers have. The clock of this machine only counts what
+// has passed since.
+type serverClock struct {
+	mu     sync.Mutex
+	server time.Time
+	at     time.Time // when that was, here
+}
+
+// note notes the time of an answer, and returns it; zero if the answer has none.
+func (c *serverClock) note(answer middleware.Metadata) time.Time {
+	server, ok := awsmiddleware.GetServerTime(answer)
+	if ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.server, c.at = server, time.Now()
+	}
+	return server
+}
+
+// now is the time, once there was an answer. It may be a second and the time of an answer behind.
+func (c *serverClock) now() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() {
+		return time.Time{}, false
+	}
+	now := time.Now()
+	// The monotonic clock stands still while the machine is suspended.
+	return c.server.Add(max(now.Sub(c.at), now.Round(0).Sub(c.at.Round(0)))), true
+}
+
+// temporary are the errors after which another try may help: throttling, a server that has failed, a connection.
+var temporary = retry.IsErrorRetryables(retry.DefaultRetryables)
+
+// classify marks an error that means that DynamoDB has not answered, or refuses everybody.
+func classify(err error) error {
+	var conflict *types.ReplicatedWriteConflictException
+	var broken *smithy.DeserializationError
+	if errors.As(err, &conflict) || errors.As(err, &broken) || temporary.IsErrorRetryable(err) == aws.TrueTernary {
+		return driver.Unavailable(err)
+	}
+	return err
+}
