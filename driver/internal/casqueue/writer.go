@@ -202,7 +202,11 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 		e.answer(f, batch, time.Time{}, nil)
 		return nil
 	}
-	return e.put(f, version, before, next, batch)
+	err := e.put(f, version, before, next, batch)
+	if errors.Is(err, ErrTooLarge) && !fresh {
+		return errStale // others may have left
+	}
+	return err
 }
 
 // put writes a document in place of the one before. A reading may have found it, and f have it, before the answer comes.
@@ -217,7 +221,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	e.mu.Lock()
 	switch {
 	case errors.Is(err, ErrChanged), errors.Is(err, ErrTooLarge): // nothing was done
-		f.known = f.known && !errors.Is(err, ErrChanged)
+		f.known = false
 		e.mu.Unlock()
 		return err
 	case err != nil:
