@@ -1,6 +1,7 @@
 package casqueue
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -64,6 +65,16 @@ func decode(value []byte) (*document, error) {
 }
 
 func (d *document) encode() ([]byte, error) { return json.Marshal(d) }
+
+// spare is what a large document has at its end when a ticket is queued: blanks, in whose place leases are written. So
+// a queue without space for another ticket has space for the leases of those that it has.
+func spare(value []byte) []byte {
+	const large = 8 << 10
+	if len(value) < large {
+		return nil
+	}
+	return bytes.Repeat([]byte{' '}, len(value)/16)
+}
 
 // clone copies what may be changed.
 func (d *document) clone() *document {

@@ -66,6 +66,7 @@ func TestCollisions(t *testing.T) {
 // Waiters of one process share a writer.
 func TestSharedWriter(t *testing.T) {
 	bubble(t, func(b *bed) {
+		b.most = 20_000 // for all of them
 		e, _ := b.open()
 		b.take(e, request("a", "holder"))
 		puts := b.count("put")

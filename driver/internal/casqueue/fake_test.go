@@ -163,12 +163,12 @@ func (p *process) Get(ctx context.Context, keys ...string) (docs []Document, err
 }
 
 func (p *process) Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (v Version, err error) {
+	if len(value) > p.most {
+		return v, ErrTooLarge // without a request, as stores do
+	}
 	err = p.request(ctx, "put", key, func() error {
 		if p.find(key).Version != read {
 			return ErrChanged
-		}
-		if len(value) > p.most {
-			return ErrTooLarge
 		}
 		v = p.write(key, value, keep)
 		return nil

@@ -76,3 +76,44 @@ func TestSpaceOfTheDead(t *testing.T) {
 		}
 	})
 }
+
+// A holder renews its lease, and a waiter begins its own, though the queue has no space for another ticket.
+func TestLeaseInFullQueue(t *testing.T) {
+	for _, renewed := range []bool{true, false} {
+		bubble(t, func(b *bed) {
+			holder, _ := b.open()
+			b.take(holder, request("a", "0"))
+			e, p := b.open()
+			r := request("a", "1")
+			r.Renewed = renewed
+			got := b.waits(e, r)
+			others, _ := b.open()
+			filled := false
+			p.with(func(verb, _ string) fault {
+				if verb == "put" && !filled {
+					filled = true
+					for size := b.most; !b.fits(others, large("2", size)); size-- {
+						if size == 0 {
+							b.Error("no space for one ticket")
+							break
+						}
+					}
+				}
+				return fine
+			})
+			if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "0"}); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got; err != nil {
+				b.Fatal(err)
+			}
+			begun := time.Now()
+			if err := e.Renew(b.Context(), r.Hold(0), r.TTL); err != nil {
+				b.Errorf("renewal in a full queue: %v", err)
+			}
+			if took := time.Since(begun); took > time.Second {
+				b.Errorf("it took %v", took)
+			}
+		})
+	}
+}

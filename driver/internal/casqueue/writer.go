@@ -58,6 +58,7 @@ type change struct {
 	done func(sent time.Time, err error)
 
 	urgent bool // others wait for it
+	queues bool // it queues a ticket
 	err    error
 	ended  chan struct{}
 	unsure bool // a Put with it was not answered
@@ -214,6 +215,9 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	value, err := next.encode()
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(batch, func(c *change) bool { return c.queues }) {
+		value = append(value, spare(value)...)
 	}
 	sent := time.Now()
 	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
