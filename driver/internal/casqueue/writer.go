@@ -37,7 +37,8 @@ type file struct {
 	own     map[string]*ticket  // this process's tickets that wait or are held, by ID
 
 	changes []*change
-	writing bool // a goroutine makes the changes
+	writing bool          // a goroutine makes the changes
+	hurried chan struct{} // ends its pause
 
 	// A Put for the version barred was not answered. It may still be done, unless the document gets another
 	// version: so the next change is written even if it changes nothing.
@@ -69,7 +70,7 @@ func (e *Engine) fileOf(key string) *file {
 	f := e.files[key]
 	if f == nil {
 		e.forgetFiles()
-		f = &file{key: key, doc: &document{Format: format}, own: make(map[string]*ticket)}
+		f = &file{key: key, doc: &document{Format: format}, own: make(map[string]*ticket), hurried: make(chan struct{}, 1)}
 		e.files[key] = f
 	}
 	return f
@@ -81,6 +82,12 @@ func (e *Engine) submit(f *file, c *change) {
 	f.changes = append(f.changes, c)
 	if !f.writing {
 		f.writing = e.spawn(func() { e.write(f) })
+	}
+	if c.urgent {
+		select {
+		case f.hurried <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -107,19 +114,28 @@ func (e *Engine) await(ctx context.Context, c *change) error {
 func (e *Engine) write(f *file) {
 	for {
 		e.mu.Lock()
-		batch := f.changes
-		f.changes = nil
+		batch := f.asked()
+		f.writing = len(batch) > 0
+		e.mu.Unlock()
 		if len(batch) == 0 {
-			f.writing = false
-			e.mu.Unlock()
 			return
 		}
-		e.mu.Unlock()
 		e.commit(f, batch)
 	}
 }
 
-// commit makes changes, as often as others are faster.
+// asked takes the changes that were asked for meanwhile. With mu held.
+func (f *file) asked() []*change {
+	batch := f.changes
+	f.changes = nil
+	select {
+	case <-f.hurried:
+	default:
+	}
+	return batch
+}
+
+// commit makes changes, as often as others are faster, and those that are asked for while it pauses.
 func (e *Engine) commit(f *file, batch []*change) {
 	for conflicted, failed := 0, 0; ; {
 		if batch = e.wanted(batch); len(batch) == 0 {
@@ -134,8 +150,11 @@ func (e *Engine) commit(f *file, batch []*change) {
 			continue
 		case errors.Is(err, ErrChanged):
 			if conflicted++; conflicted > 1 {
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), nil) //nolint:gosec // no secret
+				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.hurried) //nolint:gosec // no secret
 			}
+			e.mu.Lock()
+			batch = append(batch, f.asked()...)
+			e.mu.Unlock()
 			continue
 		case errors.Is(err, ErrTooLarge) && len(batch) > 1:
 			half := len(batch) / 2
