@@ -116,6 +116,7 @@ func (e *Engine) anyDead(f *file) bool {
 // reaping is the change that removes the dead tickets of a document.
 func (e *Engine) reaping(f *file) *change {
 	return &change{
+		urgent: true,
 		apply: func(d *document, _ bool) (changed bool, err error) {
 			for _, q := range d.Queues {
 				changed = e.reap(f, q) || changed

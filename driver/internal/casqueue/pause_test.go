@@ -54,3 +54,40 @@ func TestReleaseBesidePause(t *testing.T) {
 		}
 	})
 }
+
+// The removal of a holder that has died does not pause for long after conflicts: others wait for it.
+func TestRemovalBesideConflicts(t *testing.T) {
+	bubble(t, func(b *bed) {
+		for i := range 5 {
+			dies, _ := b.open()
+			r := request("a", fmt.Sprint("dies", i))
+			r.TTL = dies.minTTL()
+			b.take(dies, r)
+			e, p := b.open()
+			next := request("a", fmt.Sprint("next", i))
+			got := b.waits(e, next)
+			var first time.Time
+			n := 0
+			p.with(func(verb, _ string) fault {
+				if verb == "put" && n < conflicts {
+					if n++; n == 1 {
+						first = time.Now()
+					}
+					b.touch("t:q:" + hash("a"))
+				}
+				return fine
+			})
+			_ = dies.Close()
+			if err := <-got; err != nil {
+				b.Fatal(err)
+			}
+			if took := time.Since(first); took > 100*time.Millisecond {
+				b.Errorf("granted %v after the removal was first written", took)
+			}
+			p.with(nil)
+			if err := e.Release(b.Context(), next.Hold(0)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
