@@ -91,3 +91,39 @@ func TestRemovalBesideConflicts(t *testing.T) {
 		}
 	})
 }
+
+// Who joins a long queue of a slow store does not pause for as long as all who wait there would take to join it.
+func TestJoinsLongQueue(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.most = 1 << 20
+		holder, _ := b.open()
+		r := request("a", "holder")
+		r.TTL = time.Hour
+		b.take(holder, r)
+		for i := range 500 {
+			go func() {
+				w := request("a", fmt.Sprint("w", i))
+				w.Wait = true
+				_, _ = holder.Acquire(b.Context(), w)
+			}()
+		}
+		for len(b.stored("a")) < 501 {
+			time.Sleep(time.Millisecond)
+		}
+		e, p := b.open()
+		const late = 4
+		n := 0
+		p.with(func(verb, _ string) fault {
+			if verb == "put" && n < late {
+				n++
+				b.touch("t:q:" + hash("a"))
+			}
+			return slow
+		})
+		begun := time.Now()
+		b.waits(e, request("a", "last"))
+		if took := time.Since(begun); took > (late+1)*time.Second {
+			b.Errorf("queued after %v and %d conflicts", took, late)
+		}
+	})
+}

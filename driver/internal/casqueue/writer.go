@@ -172,7 +172,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 
 // backoff is the longest pause after a conflict, which doubles with each one, and is longer the longer the store
 // takes for a request. A change for which others wait does not pause for long; any other for longer the longer the
-// queue is: processes that queue at once make it long.
+// queue is, up to twice: processes that queue at once make it long.
 func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.Duration) time.Duration {
 	unit, longest := max(conflict, min(request, slowest)), conflict<<conflicts
 	if slices.ContainsFunc(batch, func(c *change) bool { return c.urgent }) {
@@ -180,7 +180,7 @@ func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return min(unit<<min(conflicted, conflicts), longest) + unit*time.Duration(len(f.seen))
+	return min(unit<<min(conflicted, conflicts), longest) + min(unit*time.Duration(len(f.seen)), longest)
 }
 
 // wanted leaves out the changes whose callers have gone. They may have been made: then the core releases the ticket.
