@@ -108,15 +108,23 @@ func (d *document) find(name string) *queue {
 	return &queue{Name: name}
 }
 
+// mostLag is how far numbers may stay behind the wall clock. They must not stay behind for longer than it takes to
+// bring a store back that has lost its last changes, and the less they do the closer the clocks of machines have to
+// agree when it has lost everything.
+const mostLag = 2 * time.Second
+
 // open returns the queue of name, and makes it if necessary. The store may have forgotten one, or lost it: the
-// numbers go on from the wall clock, in microseconds, which is beyond all that were given before unless a
-// million a second were, or a clock was set back; and beyond known, the highest that this process has seen.
+// numbers begin with the wall clock, in microseconds, which is beyond all that were given before unless a
+// million a second were, or a clock was set back; and beyond known, the highest that this process has seen. The store
+// may also have lost its last changes, and with them the last numbers: so those of an old queue follow the clock.
 func (d *document) open(name string, known uint64) *queue {
+	now := time.Now()
 	q := d.find(name)
 	if q.Last == 0 {
-		q.Last = max(uint64(time.Now().UnixMicro()), known) //nolint:gosec // after 1970
+		q.Last = max(uint64(now.UnixMicro()), known) //nolint:gosec // after 1970
 		d.Queues = append(d.Queues, q)
 	}
+	q.Last = max(q.Last, uint64(now.Add(-mostLag).UnixMicro())) //nolint:gosec // after 1970
 	return q
 }
 
