@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // Tokens grow though the store loses the last changes of a queue, and nobody is left who knows them.
@@ -26,6 +28,39 @@ func TestTokensOfOldDocument(t *testing.T) {
 		other, _ := b.open()
 		if got := b.take(other, request("a", "next")).Token; got <= last {
 			b.Errorf("token %d after %d", got, last)
+		}
+	})
+}
+
+// that of a waiter, which lives for a shorter time.
+func TestRenewalOfOldRecord(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		b.take(holder, request("a", "0"))
+		e, _ := b.open()
+		r := request("a", "1")
+		r.TTL = 30 * time.Second
+		got := b.waits(e, r)
+		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "0"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			b.Fatal(err)
+		}
+		restore := b.save()
+		if err := e.Renew(b.Context(), r.Hold(0), r.TTL); err != nil {
+			b.Fatal(err)
+		}
+		restore()
+		other, _ := b.open()
+		next := b.waits(other, request("a", "2"))
+		time.Sleep(time.Second)
+		if err := e.Renew(b.Context(), r.Hold(0), r.TTL); err != nil {
+			b.Fatal(err)
+		}
+		begun := time.Now()
+		if err := <-next; err != nil || time.Since(begun) < r.TTL {
+			b.Errorf("granted %v after a renewal for %v (%v)", time.Since(begun), r.TTL, err)
 		}
 	})
 }
