@@ -66,13 +66,16 @@ func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 // silence is the time in which this process has looked, and seen no sign of life of a ticket: neither its record
 // nor the heartbeat of its process has changed. What was seen before the record was is no proof: the heartbeat of
 // a process that neither waited nor renewed did not change, and the new record is a sign of life. That the record
-// has not changed until now is certain if the document that it was seen in is the one that is replaced. With mu held.
+// has not changed until now is certain if the document that it was seen in is the one that is replaced.
+//
+// The heartbeats of this process are for its own tickets. One that is none of these is of nobody: its Acquire has
+// failed, and it is to be released, or the store has it again because it has lost its last changes. With mu held.
 func (e *Engine) silence(f *file, r *record, now time.Time) (since, until time.Time) {
 	s, ok := f.seen[r.ID]
 	switch b := e.heartbeats[r.Process]; {
 	case !ok:
 		return now, now
-	case r.Fixed && r.Lease > 0:
+	case r.Fixed && r.Lease > 0, r.Process == e.process && e.tickets[r.ID] == nil:
 		return s.since, now
 	case b == nil:
 		return s.since, s.since
@@ -87,7 +90,7 @@ func (e *Engine) silence(f *file, r *record, now time.Time) (since, until time.T
 // its owner counts on no heartbeat that was answered later than that (ticket.alive). With mu held.
 func (e *Engine) dead(f *file, r *record, now time.Time) bool {
 	limit := patience(r.life())
-	if t := f.own[r.ID]; t != nil {
+	if t := e.tickets[r.ID]; t != nil && t.file.key == f.key {
 		return t.fixed && t.state == held && now.Sub(t.alive) > limit
 	}
 	since, until := e.silence(f, r, now)

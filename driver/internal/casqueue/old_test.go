@@ -64,3 +64,31 @@ func TestRenewalOfOldRecord(t *testing.T) {
 		}
 	})
 }
+
+// had died, though that lives, and sends heartbeats for something else.
+func TestReleasedTicketIsBack(t *testing.T) {
+	bubble(t, func(b *bed) {
+		busy, _ := b.open()
+		r := request("busy", "0")
+		r.Renewed, r.TTL = false, time.Hour
+		b.take(busy, r)
+		e, _ := b.open()
+		b.waits(e, request("busy", "1"))
+		r = request("a", "2")
+		b.take(e, r)
+		restore := b.save()
+		if err := e.Release(b.Context(), r.Hold(0)); err != nil {
+			b.Fatal(err)
+		}
+		restore()
+		got, bound := b.waits(e, request("a", "3")), e.Bounds(r.TTL).Crash
+		select {
+		case err := <-got:
+			if err != nil {
+				b.Error(err)
+			}
+		case <-time.After(bound):
+			b.Errorf("not granted after %v: queue %q", bound, b.queue(e, "a"))
+		}
+	})
+}
