@@ -53,10 +53,11 @@ func (f *file) see(now time.Time) {
 	f.seen = seen
 }
 
-// seeHeartbeat notes a heartbeat. No heartbeat is like one that does not change. With mu held.
+// seeHeartbeat notes a heartbeat. No heartbeat is like one that does not change: the store has forgotten it. With mu
+// held.
 func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 	s := e.heartbeats[process]
-	if s == nil || s.content != content {
+	if s == nil || content != "" && s.content != content {
 		s = &sighting{content: content, since: time.Now()}
 		e.heartbeats[process] = s
 	}
