@@ -1,6 +1,7 @@
 package casqueue
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -122,10 +123,8 @@ func (e *Engine) minTTL() time.Duration { return 10 * e.opts.Latency }
 
 // lease is the length of lease that the engine gives.
 func (e *Engine) lease(ttl time.Duration) time.Duration {
-	if e.opts.MaxTTL > 0 {
-		ttl = min(ttl, e.opts.MaxTTL)
-	}
-	return max(ttl, e.minTTL())
+	const anyTTL = 100 * 365 * 24 * time.Hour // with what stores add to it, far from the greatest Duration
+	return max(min(ttl, cmp.Or(e.opts.MaxTTL, anyTTL)), e.minTTL())
 }
 
 // Release implements driver.Driver.

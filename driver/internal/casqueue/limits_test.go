@@ -3,11 +3,37 @@ package casqueue
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
+
+// A lease of any length lasts: the longest that there are, too.
+func TestLongestLease(t *testing.T) {
+	for _, ttl := range []time.Duration{math.MaxInt64, math.MaxInt64 - math.MaxInt64/50, 200 * 365 * 24 * time.Hour} {
+		bubble(t, func(b *bed) {
+			e, _ := b.open()
+			r := request("a", "1")
+			r.TTL = ttl
+			g := b.take(e, r)
+			if given := min(ttl, 100*365*24*time.Hour); e.Bounds(ttl).Crash < given || g.TTL != 0 && g.TTL < given {
+				b.Errorf("a lease of %v: given for %v, with bounds %+v", ttl, g.TTL, e.Bounds(ttl))
+			}
+			other, _ := b.open()
+			got := b.waits(other, request("a", "2"))
+			select {
+			case err := <-got:
+				b.Errorf("a lease of %v: granted beside it (%v)", ttl, err)
+			case <-time.After(2 * time.Minute):
+			}
+			if err := e.Renew(b.Context(), r.Hold(g.Token), ttl); err != nil {
+				b.Errorf("a lease of %v: renewal: %v", ttl, err)
+			}
+		})
+	}
+}
 
 // that heartbeat is kept ends within the bound.
 func TestHeartbeatIsForgotten(t *testing.T) {
