@@ -33,6 +33,8 @@ type file struct {
 	broken  error               // why the document cannot be read
 	asOf    time.Time           // the document was doc at this time, or later
 	written time.Time           // when this process has sent the last Put that was done
+	settled time.Time           // when that was answered: until then readings may still have found what it replaced
+	before  Version             // which is this
 	seen    map[string]sighting // of the tickets in doc, by ID
 	own     map[string]*ticket  // this process's tickets that wait or are held, by ID
 
@@ -229,7 +231,8 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 	return err
 }
 
-// put writes a document in place of the one before. A reading may have found it, and f have it, before the answer comes.
+// put writes a document in place of the one before. A reading may have found it, or a newer one, and f have that, before
+// the answer comes.
 func (e *Engine) put(f *file, read Version, before, next *document, batch []*change) error {
 	value, err := next.encode()
 	if err != nil {
@@ -255,8 +258,14 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		e.mu.Unlock()
 		return err
 	}
-	f.doc, f.version, f.known, f.unanswered = next, version, true, false
-	f.written, f.asOf = sent, time.Now()
+	if f.version == read {
+		f.doc, f.version, f.known = next, version, true
+	}
+	f.unanswered, f.before = false, read
+	f.written, f.settled = sent, time.Now()
+	if sent.After(f.asOf) {
+		f.asOf = sent
+	}
 	e.notifyAll(before, next)
 	e.mu.Unlock()
 	e.answer(f, batch, sent, nil)
@@ -301,7 +310,7 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 // took takes in what was read, unless the file may be newer: what this process has written since is in it. With
 // mu held.
 func (e *Engine) took(f *file, read Document, begun time.Time) {
-	if begun.Before(f.asOf) {
+	if begun.Before(f.asOf) || begun.Before(f.settled) && read.Version.Number == f.before.Number {
 		return
 	}
 	before := f.doc
