@@ -1,6 +1,8 @@
 package casqueue
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +68,32 @@ func TestNotifiedBesideLateAnswer(t *testing.T) {
 	})
 }
 
+// that the answer is lost (D13).
+func TestReleaseReadBeforeItsLoss(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, p := b.open()
+		b.take(holder, request("a", "1"))
+		e, _ := b.open()
+		got := b.waits(e, request("a", "2"))
+		time.Sleep(2400 * time.Millisecond) // not at a look for the dead
+		b.queue(holder, "a")                // so that the first write of the release is done
+		p.once("put", slowLoss)
+		released := make(chan error)
+		go func() { released <- holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}) }()
+		time.Sleep(20 * time.Millisecond)
+		if ids := b.queue(holder, "a"); len(ids) != 1 {
+			b.Errorf("queue %q while the answer is on its way", ids)
+		}
+		if err := <-released; err != nil {
+			b.Fatal(err)
+		}
+		begun := time.Now()
+		if err := <-got; err != nil || time.Since(begun) > 100*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
 // What was read before a write of this process was done, and came after its answer, is old: the ticket is there.
 func TestReadingBeforeWrite(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -121,6 +149,64 @@ func TestAnswerAfterReading(t *testing.T) {
 			if n != 2 {
 				b.Fatalf("%d tickets, want the two that were read", n)
 			}
+		}
+	})
+}
+
+// document as it was.
+func TestLatePutOfOldConnection(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		b.take(e, request("a", "0"))
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "0"}); err != nil {
+			b.Fatal(err)
+		}
+		p.with(func(verb, key string) fault {
+			if verb != "put" {
+				return fine
+			}
+			p.with(nil)
+			e.mu.Lock()
+			e.files[key].version.Era++ // as if it were read on another connection
+			e.mu.Unlock()
+			return late
+		})
+		ctx, cancel := context.WithTimeout(b.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := e.Acquire(ctx, request("a", "1")); err == nil || errors.Is(err, driver.ErrNoTicket) {
+			b.Fatalf("acquire: %v, want an error that may have left a ticket", err)
+		}
+		time.Sleep(time.Second)
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != driver.ErrLost { //nolint:errorlint // the sentinel itself
+			b.Errorf("release: %v", err)
+		}
+		p.arrive()
+		if ids := b.stored("a"); len(ids) != 0 {
+			b.Errorf("queue %q after a late put", ids)
+		}
+	})
+}
+
+// was before.
+func TestAnswerOfOldConnection(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		b.take(holder, request("a", "0"))
+		e, p := b.open()
+		b.queue(e, "a")
+		p.with(func(verb, key string) fault {
+			if verb == "put" {
+				p.with(nil)
+				e.mu.Lock()
+				e.files[key].version.Era++ // as if it were read on another connection
+				e.mu.Unlock()
+			}
+			return fine
+		})
+		select {
+		case err := <-b.waits(e, request("a", "1")):
+			b.Errorf("a ticket that waits: %v", err)
+		case <-time.After(time.Second):
 		}
 	})
 }

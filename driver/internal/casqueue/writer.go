@@ -251,14 +251,18 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		e.mu.Unlock()
 		return err
 	case err != nil:
-		f.unanswered, f.barred = true, read
+		if f.version.Number == read.Number {
+			f.unanswered, f.barred = true, read
+		} else { // it was read: that Put has been done, or cannot be done any more
+			e.notifyAll(before, f.doc)
+		}
 		for _, c := range batch {
 			c.unsure = true
 		}
 		e.mu.Unlock()
 		return err
 	}
-	if f.version == read {
+	if f.version.Number == read.Number {
 		f.doc, f.version, f.known = next, version, true
 	}
 	f.unanswered, f.before = false, read
