@@ -94,6 +94,26 @@ func TestReleaseReadBeforeItsLoss(t *testing.T) {
 	})
 }
 
+// Who has seen that a document is not one of locker's sees that it is gone.
+func TestForeignDocumentIsGone(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		b.queue(e, "a")
+		if err := p.Set(b.Context(), e.key("a"), []byte("not ours"), time.Hour); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := e.Inspect(b.Context(), "a"); err == nil {
+			b.Error("inspect: no error")
+		}
+		b.lose("")
+		b.queue(e, "a")
+		b.take(e, request("a", "1"))
+		if _, err := e.Acquire(b.Context(), request("a", "2")); !errors.Is(err, driver.ErrNotAcquired) {
+			b.Errorf("beside a holder: %v", err)
+		}
+	})
+}
+
 // What was read before a write of this process was done, and came after its answer, is old: the ticket is there.
 func TestReadingBeforeWrite(t *testing.T) {
 	bubble(t, func(b *bed) {

@@ -318,9 +318,10 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 		return
 	}
 	before := f.doc
+	f.broken = nil
 	if !f.known || read.Version != f.version || read.Expired {
 		doc, err := decode(read.Value)
-		if f.broken = err; err != nil {
+		if err != nil {
 			f.broken = fmt.Errorf("key %s: %w", f.key, err)
 			return
 		}
