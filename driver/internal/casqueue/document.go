@@ -3,6 +3,7 @@ package casqueue
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -60,6 +61,9 @@ func decode(value []byte) (*document, error) {
 	if d.Format != format {
 		return nil, fmt.Errorf("the document has format %d, and this program knows format %d: use one version of locker for all programs",
 			d.Format, format)
+	}
+	if slices.Contains(d.Queues, nil) {
+		return nil, errors.New("this is not a document of locker: a queue is missing")
 	}
 	return d, nil
 }

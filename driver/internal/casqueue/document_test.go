@@ -118,7 +118,7 @@ func TestTooLarge(t *testing.T) {
 
 // A document of somebody else is refused, and left as it is.
 func TestForeignDocument(t *testing.T) {
-	for _, content := range []string{"not ours", `{"v":2}`} {
+	for _, content := range []string{"not ours", `{"v":2}`, `{"v":1,"q":[null]}`} {
 		bubble(t, func(b *bed) {
 			e, p := b.open()
 			held := request("held", "1")
