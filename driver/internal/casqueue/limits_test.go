@@ -71,6 +71,33 @@ func TestHeartbeatIsForgotten(t *testing.T) {
 	}
 }
 
+// A process that uses one name does not remember for ever all who have used it too.
+func TestForgetsProcesses(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		for i := range 30 {
+			other, _ := b.open()
+			r := request("a", fmt.Sprint(i))
+			g := b.take(other, r)
+			for range 3 {
+				if _, err := e.Acquire(b.Context(), request("a", fmt.Sprint("try", i))); !errors.Is(err, driver.ErrNotAcquired) {
+					b.Fatal(err)
+				}
+			}
+			if err := other.Release(b.Context(), r.Hold(g.Token)); err != nil {
+				b.Fatal(err)
+			}
+			_ = other.Close()
+			time.Sleep(time.Minute)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if n := len(e.heartbeats); n > 8 {
+			b.Errorf("it remembers %d processes", n)
+		}
+	})
+}
+
 // Who looks now and then only, at a lease that is renewed seldom, sees that it is renewed.
 func TestRareObserver(t *testing.T) {
 	bubble(t, func(b *bed) {

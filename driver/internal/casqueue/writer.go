@@ -69,9 +69,9 @@ type change struct {
 
 // fileOf returns the file with a key. With mu held.
 func (e *Engine) fileOf(key string) *file {
+	e.forgetFiles()
 	f := e.files[key]
 	if f == nil {
-		e.forgetFiles()
 		f = &file{key: key, doc: &document{Format: format}, own: make(map[string]*ticket), hurried: make(chan struct{}, 1)}
 		e.files[key] = f
 	}
