@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // storm has the writes of a process come too late, until as many have.
@@ -124,6 +126,36 @@ func TestJoinsLongQueue(t *testing.T) {
 		b.waits(e, request("a", "last"))
 		if took := time.Since(begun); took > (late+1)*time.Second {
 			b.Errorf("queued after %v and %d conflicts", took, late)
+		}
+	})
+}
+
+// All who are granted together are notified together, though the store takes some time for each notification.
+func TestNotifiedTogether(t *testing.T) {
+	bubble(t, func(b *bed) {
+		writer, p := b.open()
+		b.take(writer, request("a", "writer"))
+		var got []<-chan error
+		for i := range 12 {
+			e, _ := b.open()
+			r := request("a", fmt.Sprint(i))
+			r.Shared = true
+			got = append(got, b.waits(e, r))
+			time.Sleep(70 * time.Millisecond) // they look for the dead at different times
+		}
+		time.Sleep(5 * time.Second)
+		p.with(func(verb, _ string) fault { return map[string]fault{"set": slow}[verb] })
+		if err := writer.Release(b.Context(), driver.Hold{Name: "a", ID: "writer"}); err != nil {
+			b.Fatal(err)
+		}
+		begun := time.Now()
+		for _, g := range got {
+			if err := <-g; err != nil {
+				b.Fatal(err)
+			}
+		}
+		if took := time.Since(begun); took > 200*time.Millisecond {
+			b.Errorf("the last was granted %v after the release", took)
 		}
 	})
 }
