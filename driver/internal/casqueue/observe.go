@@ -74,7 +74,7 @@ func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 func (e *Engine) silence(f *file, r *record, now time.Time) (since, until time.Time) {
 	s, ok := f.seen[r.ID]
 	switch b := e.heartbeats[r.Process]; {
-	case !ok:
+	case !ok, s.token != r.Token, s.lease != r.Lease: // it is another record
 		return now, now
 	case r.Fixed && r.Lease > 0, r.Process == e.process && e.tickets[r.ID] == nil:
 		return s.since, now
