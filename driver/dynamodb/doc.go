@@ -48,7 +48,7 @@
 // Every item has a time after which nobody needs it, at the latest 65 s after the last ticket of a name. DynamoDB
 // removes such items within a few days, without a charge, if the table's time to live is enabled. Until then they
 // count as if they were empty: a program that only tries gets the lock of a process that died two minutes ago, and
-// its token is the next. Those times are of DynamoDB's clock, which every answer has; no lock depends on the clock of
+// its token is greater. Those times are of DynamoDB's clock, which every answer has; no lock depends on the clock of
 // a client, though DynamoDB refuses requests from machines whose clocks are wrong by minutes. Once an item is removed,
 // the tokens of its name begin again with the clock of the machine that makes the next.
 //

@@ -94,7 +94,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 	var written, none bool // none: there is no ticket, nor will be
 	var t *ticket
 	var grant driver.Grant
-	c := &change{}
+	c := &change{queues: true}
 	c.apply = func(d *document, fresh bool) (changed bool, err error) {
 		if err := ctx.Err(); err != nil { // the caller has gone while the document was read
 			return false, err

@@ -235,7 +235,7 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	sent := time.Now()
-	// One that went before others have concluded that the process is dead would be a change, and so a sign of life.
+	// It has to be there for who looks seldom, until the process may be taken for dead.
 	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, patience(longest)+keepEmpty)
 	e.answered(err)
 	if err != nil {

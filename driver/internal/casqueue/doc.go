@@ -70,9 +70,10 @@
 //
 // # Tokens
 //
-// A ticket's number comes from the counter of its queue, which begins with the wall clock in microseconds. A
-// document without tickets is kept for 30 s, for its counter. So numbers grow as long as a document lasts; and
-// after the store has lost or forgotten it, if the process that makes the next one has seen the last number, or the
-// clock of its machine is not behind that of the one that made the last by more than the time between them: clocks
-// may differ by 30 s in ordinary use.
+// A ticket's number comes from the counter of its queue, which begins with the wall clock in microseconds and is never
+// more than two seconds behind it. A document without tickets is kept for 30 s, for its counter. So numbers grow as long
+// as a document lasts; and after the store has lost or forgotten it, if the process that makes the next one has seen the
+// last number, or the clock of its machine is not behind that of the one that made the last by more than the time between
+// them: clocks may differ by 30 s in ordinary use. If the store loses the last changes of a document, numbers grow if it
+// is back only two seconds later, besides what the clocks differ by.
 package casqueue

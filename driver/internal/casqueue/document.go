@@ -1,7 +1,9 @@
 package casqueue
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -60,10 +62,23 @@ func decode(value []byte) (*document, error) {
 		return nil, fmt.Errorf("the document has format %d, and this program knows format %d: use one version of locker for all programs",
 			d.Format, format)
 	}
+	if slices.Contains(d.Queues, nil) {
+		return nil, errors.New("this is not a document of locker: a queue is missing")
+	}
 	return d, nil
 }
 
 func (d *document) encode() ([]byte, error) { return json.Marshal(d) }
+
+// spare is what a large document has at its end when a ticket is queued: blanks, in whose place leases are written. So
+// a queue without space for another ticket has space for the leases of those that it has.
+func spare(value []byte) []byte {
+	const large = 8 << 10
+	if len(value) < large {
+		return nil
+	}
+	return bytes.Repeat([]byte{' '}, len(value)/16)
+}
 
 // clone copies what may be changed.
 func (d *document) clone() *document {
@@ -97,15 +112,23 @@ func (d *document) find(name string) *queue {
 	return &queue{Name: name}
 }
 
+// mostLag is how far numbers may stay behind the wall clock. They must not stay behind for longer than it takes to
+// bring a store back that has lost its last changes, and the less they do the closer the clocks of machines have to
+// agree when it has lost everything.
+const mostLag = 2 * time.Second
+
 // open returns the queue of name, and makes it if necessary. The store may have forgotten one, or lost it: the
-// numbers go on from the wall clock, in microseconds, which is beyond all that were given before unless a
-// million a second were, or a clock was set back; and beyond known, the highest that this process has seen.
+// numbers begin with the wall clock, in microseconds, which is beyond all that were given before unless a
+// million a second were, or a clock was set back; and beyond known, the highest that this process has seen. The store
+// may also have lost its last changes, and with them the last numbers: so those of an old queue follow the clock.
 func (d *document) open(name string, known uint64) *queue {
+	now := time.Now()
 	q := d.find(name)
 	if q.Last == 0 {
-		q.Last = max(uint64(time.Now().UnixMicro()), known) //nolint:gosec // after 1970
+		q.Last = max(uint64(now.UnixMicro()), known) //nolint:gosec // after 1970
 		d.Queues = append(d.Queues, q)
 	}
+	q.Last = max(q.Last, uint64(now.Add(-mostLag).UnixMicro())) //nolint:gosec // after 1970
 	return q
 }
 

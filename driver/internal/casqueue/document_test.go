@@ -66,6 +66,7 @@ func TestCollisions(t *testing.T) {
 // Waiters of one process share a writer.
 func TestSharedWriter(t *testing.T) {
 	bubble(t, func(b *bed) {
+		b.most = 20_000 // for all of them
 		e, _ := b.open()
 		b.take(e, request("a", "holder"))
 		puts := b.count("put")
@@ -117,7 +118,7 @@ func TestTooLarge(t *testing.T) {
 
 // A document of somebody else is refused, and left as it is.
 func TestForeignDocument(t *testing.T) {
-	for _, content := range []string{"not ours", `{"v":2}`} {
+	for _, content := range []string{"not ours", `{"v":2}`, `{"v":1,"q":[null]}`} {
 		bubble(t, func(b *bed) {
 			e, p := b.open()
 			held := request("held", "1")

@@ -3,6 +3,7 @@ package casqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,6 +45,10 @@ func TestExpiredDocument(t *testing.T) {
 			e := New(Options{Store: lazy{&process{fake: b.fake}}, Prefix: "t"})
 			b.Cleanup(func() { _ = e.Close() })
 			return e
+		}
+		ahead := fmt.Appendf(nil, `{"v":1,"q":[{"n":"n","l":%d}]}`, time.Now().Add(time.Hour).UnixMicro())
+		if err := (&process{fake: b.fake}).Set(b.Context(), "t:q:"+hash("n"), ahead, time.Hour); err != nil {
+			b.Fatal(err)
 		}
 		dead := open()
 		g := b.take(dead, request("n", "dead"))

@@ -3,6 +3,7 @@ package casqueue
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ type fake struct {
 	number  uint64
 	calls   map[string]int
 	changed chan struct{} // nil while nobody watches
+	most    int           // bytes of a document
 }
 
 type fakeDocument struct {
@@ -28,7 +30,7 @@ type fakeDocument struct {
 }
 
 func newFake() *fake {
-	return &fake{docs: make(map[string]fakeDocument), calls: make(map[string]int)}
+	return &fake{docs: make(map[string]fakeDocument), calls: make(map[string]int), most: 10_000}
 }
 
 var (
@@ -45,6 +47,7 @@ const (
 	noAnswer       // it is done, and its answer is lost
 	late           // it is done when the test calls process.arrive, and was not answered
 	slow           // it is done, and answered later
+	slowLoss       // it is done, and its answer is lost later
 	never          // it is neither done nor answered
 )
 
@@ -111,10 +114,10 @@ func (p *process) request(ctx context.Context, verb, key string, f func() error)
 	}
 	err := p.do(verb, f)
 	time.Sleep(50 * time.Microsecond)
-	if what == slow {
+	if what == slow || what == slowLoss {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if what == noAnswer {
+	if what == noAnswer || what == slowLoss {
 		return errNoAnswer
 	}
 	return errors.Join(err, ctx.Err())
@@ -160,12 +163,12 @@ func (p *process) Get(ctx context.Context, keys ...string) (docs []Document, err
 }
 
 func (p *process) Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (v Version, err error) {
+	if len(value) > p.most {
+		return v, ErrTooLarge // without a request, as stores do
+	}
 	err = p.request(ctx, "put", key, func() error {
 		if p.find(key).Version != read {
 			return ErrChanged
-		}
-		if len(value) > 10_000 {
-			return ErrTooLarge
 		}
 		v = p.write(key, value, keep)
 		return nil
@@ -194,6 +197,33 @@ func (s *fake) lose(text string) {
 		if strings.Contains(key, text) {
 			delete(s.docs, key)
 		}
+	}
+}
+
+// save returns what brings the queues back as they are, as a store does that loses its last changes.
+func (s *fake) save() (restore func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	saved := make(map[string]fakeDocument)
+	for key, d := range s.docs {
+		if strings.Contains(key, ":q:") {
+			saved[key] = d
+		}
+	}
+	return func() {
+		s.lose(":q:")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		maps.Copy(s.docs, saved)
+	}
+}
+
+// touch has a queue written by somebody who changes nothing.
+func (s *fake) touch(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.find(key); d.Version != (Version{}) {
+		s.write(key, d.Value, time.Minute)
 	}
 }
 

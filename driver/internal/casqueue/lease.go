@@ -91,7 +91,7 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // soon, by the store
-	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && now.Sub(f.written) < forgotten {
+	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && now.Sub(f.written) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
@@ -100,6 +100,14 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 	c := e.begin(ctx, t, ttl, held)
 	e.submit(f, c)
 	return c, nil
+}
+
+// recorded reports whether the document has the lease of a ticket. A store that has lost its last changes may have the
+// ticket without it. With mu held.
+func (t *ticket) recorded(f *file) bool {
+	q := f.doc.find(t.name)
+	i := q.index(t.id)
+	return i >= 0 && q.Tickets[i].Lease > 0 && q.Tickets[i].TTL == t.ttl
 }
 
 // notShorter is the TTL with which a lease is renewed for ttl that has another one in the document: a renewal never

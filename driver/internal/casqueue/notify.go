@@ -19,17 +19,17 @@ func (e *Engine) notifyAll(before, after *document) {
 			}
 		}
 	}
-	if len(processes) == 0 || e.closed {
+	if e.closed {
 		return
 	}
-	e.notices.Add(1)
-	e.spawn(func() {
-		defer e.notices.Done()
-		for process, content := range processes {
+	for process, content := range processes {
+		e.notices.Add(1)
+		e.spawn(func() {
+			defer e.notices.Done()
 			// Without an answer the process finds out by itself.
 			e.answered(e.store.Set(e.ctx, e.notifyKey(process), content, keepEmpty))
-		}
-	})
+		})
+	}
 }
 
 // status is where a ticket is in its queue.

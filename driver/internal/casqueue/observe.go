@@ -53,10 +53,11 @@ func (f *file) see(now time.Time) {
 	f.seen = seen
 }
 
-// seeHeartbeat notes a heartbeat. No heartbeat is like one that does not change. With mu held.
+// seeHeartbeat notes a heartbeat. No heartbeat is like one that does not change: the store has forgotten it. With mu
+// held.
 func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 	s := e.heartbeats[process]
-	if s == nil || s.content != content {
+	if s == nil || content != "" && s.content != content {
 		s = &sighting{content: content, since: time.Now()}
 		e.heartbeats[process] = s
 	}
@@ -66,13 +67,16 @@ func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 // silence is the time in which this process has looked, and seen no sign of life of a ticket: neither its record
 // nor the heartbeat of its process has changed. What was seen before the record was is no proof: the heartbeat of
 // a process that neither waited nor renewed did not change, and the new record is a sign of life. That the record
-// has not changed until now is certain if the document that it was seen in is the one that is replaced. With mu held.
+// has not changed until now is certain if the document that it was seen in is the one that is replaced.
+//
+// The heartbeats of this process are for its own tickets. One that is none of these is of nobody: its Acquire has
+// failed, and it is to be released, or the store has it again because it has lost its last changes. With mu held.
 func (e *Engine) silence(f *file, r *record, now time.Time) (since, until time.Time) {
 	s, ok := f.seen[r.ID]
 	switch b := e.heartbeats[r.Process]; {
-	case !ok:
+	case !ok, s.token != r.Token, s.lease != r.Lease: // it is another record
 		return now, now
-	case r.Fixed && r.Lease > 0:
+	case r.Fixed && r.Lease > 0, r.Process == e.process && e.tickets[r.ID] == nil:
 		return s.since, now
 	case b == nil:
 		return s.since, s.since
@@ -87,7 +91,7 @@ func (e *Engine) silence(f *file, r *record, now time.Time) (since, until time.T
 // its owner counts on no heartbeat that was answered later than that (ticket.alive). With mu held.
 func (e *Engine) dead(f *file, r *record, now time.Time) bool {
 	limit := patience(r.life())
-	if t := f.own[r.ID]; t != nil {
+	if t := e.tickets[r.ID]; t != nil && t.file.key == f.key {
 		return t.fixed && t.state == held && now.Sub(t.alive) > limit
 	}
 	since, until := e.silence(f, r, now)
@@ -116,6 +120,7 @@ func (e *Engine) anyDead(f *file) bool {
 // reaping is the change that removes the dead tickets of a document.
 func (e *Engine) reaping(f *file) *change {
 	return &change{
+		urgent: true,
 		apply: func(d *document, _ bool) (changed bool, err error) {
 			for _, q := range d.Queues {
 				changed = e.reap(f, q) || changed

@@ -159,6 +159,13 @@ func TestSightingOfOneTicket(t *testing.T) {
 	if since := f.seen["1"].since; since.Equal(at) {
 		t.Error("a ticket that was queued anew is taken for the one before")
 	}
+	e := New(Options{})
+	defer func() { _ = e.Close() }()
+	for _, r := range []record{{ID: "1", Token: 7, Fixed: true, Lease: 1}, {ID: "1", Token: 6, Fixed: true, Lease: 1}} {
+		if e.dead(f, &r, at.Add(time.Hour)) {
+			t.Errorf("what was seen of another record is the proof that %+v is dead", r)
+		}
+	}
 }
 
 // Who tries again and again finds out that a holder has died, though it never waits, and so do waiters that died

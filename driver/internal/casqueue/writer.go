@@ -33,11 +33,14 @@ type file struct {
 	broken  error               // why the document cannot be read
 	asOf    time.Time           // the document was doc at this time, or later
 	written time.Time           // when this process has sent the last Put that was done
+	settled time.Time           // when that was answered: until then readings may still have found what it replaced
+	before  Version             // which is this
 	seen    map[string]sighting // of the tickets in doc, by ID
 	own     map[string]*ticket  // this process's tickets that wait or are held, by ID
 
 	changes []*change
-	writing bool // a goroutine makes the changes
+	writing bool          // a goroutine makes the changes
+	hurried chan struct{} // ends its pause
 
 	// A Put for the version barred was not answered. It may still be done, unless the document gets another
 	// version: so the next change is written even if it changes nothing.
@@ -58,6 +61,7 @@ type change struct {
 	done func(sent time.Time, err error)
 
 	urgent bool // others wait for it
+	queues bool // it queues a ticket
 	err    error
 	ended  chan struct{}
 	unsure bool // a Put with it was not answered
@@ -65,10 +69,10 @@ type change struct {
 
 // fileOf returns the file with a key. With mu held.
 func (e *Engine) fileOf(key string) *file {
+	e.forgetFiles()
 	f := e.files[key]
 	if f == nil {
-		e.forgetFiles()
-		f = &file{key: key, doc: &document{Format: format}, own: make(map[string]*ticket)}
+		f = &file{key: key, doc: &document{Format: format}, own: make(map[string]*ticket), hurried: make(chan struct{}, 1)}
 		e.files[key] = f
 	}
 	return f
@@ -80,6 +84,12 @@ func (e *Engine) submit(f *file, c *change) {
 	f.changes = append(f.changes, c)
 	if !f.writing {
 		f.writing = e.spawn(func() { e.write(f) })
+	}
+	if c.urgent {
+		select {
+		case f.hurried <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -106,19 +116,28 @@ func (e *Engine) await(ctx context.Context, c *change) error {
 func (e *Engine) write(f *file) {
 	for {
 		e.mu.Lock()
-		batch := f.changes
-		f.changes = nil
+		batch := f.asked()
+		f.writing = len(batch) > 0
+		e.mu.Unlock()
 		if len(batch) == 0 {
-			f.writing = false
-			e.mu.Unlock()
 			return
 		}
-		e.mu.Unlock()
 		e.commit(f, batch)
 	}
 }
 
-// commit makes changes, as often as others are faster.
+// asked takes the changes that were asked for meanwhile. With mu held.
+func (f *file) asked() []*change {
+	batch := f.changes
+	f.changes = nil
+	select {
+	case <-f.hurried:
+	default:
+	}
+	return batch
+}
+
+// commit makes changes, as often as others are faster, and those that are asked for while it pauses.
 func (e *Engine) commit(f *file, batch []*change) {
 	for conflicted, failed := 0, 0; ; {
 		if batch = e.wanted(batch); len(batch) == 0 {
@@ -133,8 +152,11 @@ func (e *Engine) commit(f *file, batch []*change) {
 			continue
 		case errors.Is(err, ErrChanged):
 			if conflicted++; conflicted > 1 {
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), nil) //nolint:gosec // no secret
+				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.hurried) //nolint:gosec // no secret
 			}
+			e.mu.Lock()
+			batch = append(batch, f.asked()...)
+			e.mu.Unlock()
 			continue
 		case errors.Is(err, ErrTooLarge) && len(batch) > 1:
 			half := len(batch) / 2
@@ -152,7 +174,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 
 // backoff is the longest pause after a conflict, which doubles with each one, and is longer the longer the store
 // takes for a request. A change for which others wait does not pause for long; any other for longer the longer the
-// queue is: processes that queue at once make it long.
+// queue is, up to twice: processes that queue at once make it long.
 func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.Duration) time.Duration {
 	unit, longest := max(conflict, min(request, slowest)), conflict<<conflicts
 	if slices.ContainsFunc(batch, func(c *change) bool { return c.urgent }) {
@@ -160,7 +182,7 @@ func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return min(unit<<min(conflicted, conflicts), longest) + unit*time.Duration(len(f.seen))
+	return min(unit<<min(conflicted, conflicts), longest) + min(unit*time.Duration(len(f.seen)), longest)
 }
 
 // wanted leaves out the changes whose callers have gone. They may have been made: then the core releases the ticket.
@@ -202,14 +224,22 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 		e.answer(f, batch, time.Time{}, nil)
 		return nil
 	}
-	return e.put(f, version, before, next, batch)
+	err := e.put(f, version, before, next, batch)
+	if errors.Is(err, ErrTooLarge) && !fresh {
+		return errStale // others may have left
+	}
+	return err
 }
 
-// put writes a document in place of the one before. A reading may have found it, and f have it, before the answer comes.
+// put writes a document in place of the one before. A reading may have found it, or a newer one, and f have that, before
+// the answer comes.
 func (e *Engine) put(f *file, read Version, before, next *document, batch []*change) error {
 	value, err := next.encode()
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(batch, func(c *change) bool { return c.queues }) {
+		value = append(value, spare(value)...)
 	}
 	if e.opts.LatePuts && read == (Version{}) {
 		if read, err = e.create(f); err != nil {
@@ -222,19 +252,29 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	e.mu.Lock()
 	switch {
 	case errors.Is(err, ErrChanged), errors.Is(err, ErrTooLarge): // nothing was done
-		f.known = f.known && !errors.Is(err, ErrChanged)
+		f.known = false
 		e.mu.Unlock()
 		return err
 	case err != nil:
-		f.unanswered, f.barred = true, read
+		if f.version.Number == read.Number {
+			f.unanswered, f.barred = true, read
+		} else { // it was read: that Put has been done, or cannot be done any more
+			e.notifyAll(before, f.doc)
+		}
 		for _, c := range batch {
 			c.unsure = true
 		}
 		e.mu.Unlock()
 		return err
 	}
-	f.doc, f.version, f.known, f.unanswered = next, version, true, false
-	f.written, f.asOf = sent, time.Now()
+	if f.version.Number == read.Number {
+		f.doc, f.version, f.known = next, version, true
+	}
+	f.unanswered, f.before = false, read
+	f.written, f.settled = sent, time.Now()
+	if sent.After(f.asOf) {
+		f.asOf = sent
+	}
 	e.notifyAll(before, next)
 	e.mu.Unlock()
 	e.answer(f, batch, sent, nil)
@@ -245,10 +285,13 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 func (e *Engine) create(f *file) (Version, error) {
 	version, err := e.store.Put(e.ctx, f.key, nil, Version{}, keepEmpty)
 	e.answered(err)
-	if errors.Is(err, ErrChanged) {
-		e.mu.Lock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrChanged):
 		f.known = false
-		e.mu.Unlock()
+	case err == nil && f.version == (Version{}):
+		f.version = version
 	}
 	return version, err
 }
@@ -291,13 +334,14 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 // took takes in what was read, unless the file may be newer: what this process has written since is in it. With
 // mu held.
 func (e *Engine) took(f *file, read Document, begun time.Time) {
-	if begun.Before(f.asOf) {
+	if begun.Before(f.asOf) || begun.Before(f.settled) && read.Version.Number == f.before.Number {
 		return
 	}
 	before := f.doc
+	f.broken = nil
 	if !f.known || read.Version != f.version || read.Expired {
 		doc, err := decode(read.Value)
-		if f.broken = err; err != nil {
+		if err != nil {
 			f.broken = fmt.Errorf("key %s: %w", f.key, err)
 			return
 		}

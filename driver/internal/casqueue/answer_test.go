@@ -1,0 +1,232 @@
+package casqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// meanwhile.
+func TestInspectBesideLateAnswer(t *testing.T) {
+	bubble(t, func(b *bed) {
+		other, o := b.open()
+		o.with(func(verb, _ string) fault { return map[string]fault{"set": notDone}[verb] }) // no notifications
+		b.take(other, request("a", "1"))
+		e, p := b.open()
+		b.waits(e, request("a", "2"))
+		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		p.with(func(verb, key string) fault {
+			if verb == "put" || verb == "get" && strings.Contains(key, ":q:") {
+				return slow
+			}
+			return fine
+		})
+		third := request("a", "3")
+		third.Wait = true
+		go func() { _, _ = e.Acquire(b.Context(), third) }()
+		time.Sleep(10 * time.Millisecond)
+		if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if ids := b.queue(e, "a"); !slices.Equal(ids, []string{"2", "3"}) {
+			b.Errorf("queue %q after the release of 1 was answered", ids)
+		}
+	})
+}
+
+// Who is notified while a write of its own is being answered reads what the notification is about.
+func TestNotifiedBesideLateAnswer(t *testing.T) {
+	bubble(t, func(b *bed) {
+		other, _ := b.open()
+		b.take(other, request("a", "1"))
+		e, p := b.open(func(o *Options) { o.Store = watching{o.Store.(*process)} })
+		got := b.waits(e, request("a", "2"))
+		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		p.with(func(verb, key string) fault {
+			if verb == "put" || verb == "get" && strings.Contains(key, ":q:") {
+				return slow
+			}
+			return fine
+		})
+		third := request("a", "3")
+		third.Wait = true
+		go func() { _, _ = e.Acquire(b.Context(), third) }()
+		time.Sleep(10 * time.Millisecond)
+		if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		begun := time.Now()
+		if err := <-got; err != nil || time.Since(begun) > 110*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// that the answer is lost (D13).
+func TestReleaseReadBeforeItsLoss(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, p := b.open()
+		b.take(holder, request("a", "1"))
+		e, _ := b.open()
+		got := b.waits(e, request("a", "2"))
+		time.Sleep(2400 * time.Millisecond) // not at a look for the dead
+		b.queue(holder, "a")                // so that the first write of the release is done
+		p.once("put", slowLoss)
+		released := make(chan error)
+		go func() { released <- holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}) }()
+		time.Sleep(20 * time.Millisecond)
+		if ids := b.queue(holder, "a"); len(ids) != 1 {
+			b.Errorf("queue %q while the answer is on its way", ids)
+		}
+		if err := <-released; err != nil {
+			b.Fatal(err)
+		}
+		begun := time.Now()
+		if err := <-got; err != nil || time.Since(begun) > 100*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// Who has seen that a document is not one of locker's sees that it is gone.
+func TestForeignDocumentIsGone(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		b.queue(e, "a")
+		if err := p.Set(b.Context(), e.key("a"), []byte("not ours"), time.Hour); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := e.Inspect(b.Context(), "a"); err == nil {
+			b.Error("inspect: no error")
+		}
+		b.lose("")
+		b.queue(e, "a")
+		b.take(e, request("a", "1"))
+		if _, err := e.Acquire(b.Context(), request("a", "2")); !errors.Is(err, driver.ErrNotAcquired) {
+			b.Errorf("beside a holder: %v", err)
+		}
+	})
+}
+
+// What was read before a write of this process was done, and came after its answer, is old: the ticket is there.
+func TestReadingBeforeWrite(t *testing.T) {
+	bubble(t, func(b *bed) {
+		other, _ := b.open()
+		b.take(other, request("a", "1"))
+		e, p := b.open()
+		b.queue(e, "a")
+		p.with(func(verb, _ string) fault {
+			if verb == "put" {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return map[string]fault{"get": slow}[verb]
+		})
+		second := request("a", "2")
+		second.Wait = true
+		got := make(chan error, 1)
+		go func() {
+			_, err := e.Acquire(b.Context(), second)
+			got <- err
+		}()
+		time.Sleep(5 * time.Millisecond)
+		b.queue(e, "a")
+		select {
+		case err := <-got:
+			b.Errorf("a ticket that waits: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	})
+}
+
+// The answer to a write is older than what was read since: a process does not go back behind that.
+func TestAnswerAfterReading(t *testing.T) {
+	bubble(t, func(b *bed) {
+		other, o := b.open()
+		o.with(func(verb, _ string) fault { return map[string]fault{"set": notDone}[verb] }) // no notifications
+		b.take(other, request("a", "1"))
+		e, p := b.open()
+		b.waits(e, request("a", "2"))
+		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		p.once("put", slow)
+		third := request("a", "3")
+		third.Wait = true
+		go func() { _, _ = e.Acquire(b.Context(), third) }()
+		time.Sleep(10 * time.Millisecond)
+		if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		b.queue(e, "a")
+		for begun := time.Now(); time.Since(begun) < 50*time.Millisecond; time.Sleep(20 * time.Microsecond) {
+			e.mu.Lock()
+			n := len(e.files[e.key("a")].doc.find("a").Tickets)
+			e.mu.Unlock()
+			if n != 2 {
+				b.Fatalf("%d tickets, want the two that were read", n)
+			}
+		}
+	})
+}
+
+// document as it was.
+func TestLatePutOfOldConnection(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		b.take(e, request("a", "0"))
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "0"}); err != nil {
+			b.Fatal(err)
+		}
+		p.with(func(verb, key string) fault {
+			if verb != "put" {
+				return fine
+			}
+			p.with(nil)
+			e.mu.Lock()
+			e.files[key].version.Era++ // as if it were read on another connection
+			e.mu.Unlock()
+			return late
+		})
+		ctx, cancel := context.WithTimeout(b.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := e.Acquire(ctx, request("a", "1")); err == nil || errors.Is(err, driver.ErrNoTicket) {
+			b.Fatalf("acquire: %v, want an error that may have left a ticket", err)
+		}
+		time.Sleep(time.Second)
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != driver.ErrLost { //nolint:errorlint // the sentinel itself
+			b.Errorf("release: %v", err)
+		}
+		p.arrive()
+		if ids := b.stored("a"); len(ids) != 0 {
+			b.Errorf("queue %q after a late put", ids)
+		}
+	})
+}
+
+// was before.
+func TestAnswerOfOldConnection(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		b.take(holder, request("a", "0"))
+		e, p := b.open()
+		b.queue(e, "a")
+		p.with(func(verb, key string) fault {
+			if verb == "put" {
+				p.with(nil)
+				e.mu.Lock()
+				e.files[key].version.Era++ // as if it were read on another connection
+				e.mu.Unlock()
+			}
+			return fine
+		})
+		select {
+		case err := <-b.waits(e, request("a", "1")):
+			b.Errorf("a ticket that waits: %v", err)
+		case <-time.After(time.Second):
+		}
+	})
+}
