@@ -315,8 +315,7 @@ func provesPromptHandOff(e *env) {
 func provesManyWaits(e *env) {
 	n := rounds(100)
 	cs := e.clients(2)
-	const ttl = 3 * shortTTL // renewed in time though the machine stands still for a second
-	own := e.take(cs[1], e.name("own"), locker.WithTTL(ttl))
+	own := e.take(cs[1], e.name("own"), locker.WithTTL(lastingTTL))
 	ns, held, ps := make([]string, n), make([]*locker.Lock, n), make([]*pending, n)
 	e.each(n, func(i int) {
 		ns[i] = e.name(fmt.Sprint("wait-", i))
@@ -330,7 +329,7 @@ func provesManyWaits(e *env) {
 	}
 	for range 3 {
 		e.release(e.takeNow(cs[1], e.name("beside")))
-		e.sleep(ttl / 2)
+		e.sleep(lastingTTL / 2)
 	}
 	e.holds(own, "renewed beside %d waits", n)
 	begun := time.Now()

@@ -149,7 +149,7 @@ func staleHandle(e *env, opts ...locker.Option) {
 
 func provesReleaseDelayed(e *env) {
 	name := e.name("delayed")
-	ttl := e.ttl()
+	ttl := e.lasting()
 	c, link := e.linked()
 	k := e.take(c, name, locker.WithTTL(ttl))
 	p := e.queue(e.client(), name, 2)

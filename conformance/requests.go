@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +68,24 @@ func (e *env) acquireAt(d driver.Driver, r driver.Request) *driverPending {
 func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	p := e.acquireAt(d, r)
 	e.awaitQueue(r.Name, n)
+	return p
+}
+
+// queueAtBehind is queueAt behind a lease that ends by itself. If the machine is
+// loaded the lease may end before the ticket has been seen in the queue.
+func (e *env) queueAtBehind(d driver.Driver, r driver.Request, n int) *driverPending {
+	p := e.acquireAt(d, r)
+	e.eventually(patient, "waiting for a ticket in the queue of "+r.Name, func() error {
+		select {
+		case <-p.done:
+			return nil
+		default:
+		}
+		if queue := e.queueOf(r.Name); len(queue) != n {
+			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
+		}
+		return nil
+	})
 	return p
 }
 

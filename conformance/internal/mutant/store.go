@@ -30,6 +30,7 @@ type Store struct {
 	last   uint64
 	xs     int // exclusive requests
 	clis   []*Driver
+	stalls stalls
 }
 
 // New returns a store with a bug.
