@@ -61,16 +61,6 @@ var fairness = []Case{
 		Explain: "a process that waits for a hundred names goes on acquiring, renewing and releasing others",
 		prove:   provesManyWaits,
 	},
-	{
-		Topic: "fairness", Name: "joined-called-once", Rules: []string{"D7", "C2"},
-		Explain: "Joined is called once for a ticket that has to wait, and not for one that is granted at once",
-		prove:   provesJoinedOnce,
-	},
-	{
-		Topic: "fairness", Name: "joined-may-call", Rules: []string{"D7", "C2"},
-		Explain: "observers may use the Locker while they are notified: Joined may call the driver",
-		prove:   provesJoinedMayCall,
-	},
 }
 
 func provesFIFO(e *env) {
