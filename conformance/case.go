@@ -28,7 +28,7 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all, alone []Case
 	for _, topic := range [][]Case{
-		exclusion, fairness, tries, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
+		exclusion, fairness, tries, joins, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
 		removal, timeLimits, minHolds, names, options, failures, calls, closing, inspection, histories, leaks, outages,
 	} {
 		for _, c := range topic {

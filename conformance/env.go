@@ -24,6 +24,9 @@ const (
 	// shortTTL is the lease in cases that wait for its end, on a driver that can
 	// give it.
 	shortTTL = time.Second
+	// lastingTTL is the lease in cases in which a lease has to last for a while: the
+	// machine may stand still for the slack between two renewals.
+	lastingTTL = 3 * slack
 	// caseBound ends a case that hangs.
 	caseBound = 4 * time.Minute
 	// waiterTTL is the lease that waiters request in cases about waiters that die.
@@ -185,9 +188,8 @@ func (e *env) bounds(ttl time.Duration) driver.Bounds {
 // ttl returns a short TTL that the store itself can give.
 func (e *env) ttl() time.Duration { return max(shortTTL, e.bounds(shortTTL).MinTTL) }
 
-// short returns the TTL of cases about short leases. It may be less than what the store
-// itself can give: then the core ends the lease.
-func (e *env) short() time.Duration { return max(shortTTL, e.h.ShortTTL) }
+// lasting returns a TTL for a lease that must not be lost on a loaded machine.
+func (e *env) lasting() time.Duration { return max(lastingTTL, e.bounds(lastingTTL).MinTTL) }
 
 // liveness is how long waiters that requested waiterTTL may delay the queue.
 func (e *env) liveness() time.Duration { return e.bounds(waiterTTL).Liveness }

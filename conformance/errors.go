@@ -107,7 +107,7 @@ func provesUnknownIsNotLost(e *env) {
 
 func provesReleaseCutOff(e *env) {
 	name := e.name("cut-off")
-	ttl := e.ttl()
+	ttl := e.lasting()
 	c, link := e.linked()
 	k := e.take(c, name, locker.WithTTL(ttl))
 	p := e.queue(e.client(), name, 2)

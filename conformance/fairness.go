@@ -61,16 +61,6 @@ var fairness = []Case{
 		Explain: "a process that waits for a hundred names goes on acquiring, renewing and releasing others",
 		prove:   provesManyWaits,
 	},
-	{
-		Topic: "fairness", Name: "joined-called-once", Rules: []string{"D7", "C2"},
-		Explain: "Joined is called once for a ticket that has to wait, and not for one that is granted at once",
-		prove:   provesJoinedOnce,
-	},
-	{
-		Topic: "fairness", Name: "joined-may-call", Rules: []string{"D7", "C2"},
-		Explain: "observers may use the Locker while they are notified: Joined may call the driver",
-		prove:   provesJoinedMayCall,
-	},
 }
 
 func provesFIFO(e *env) {
@@ -123,7 +113,7 @@ func provesEvenShare(e *env) {
 				grants[i]++
 				mu.Unlock()
 			}
-			for begun := time.Now(); q.len() < contenders-1 && left.Load() > 0 && time.Since(begun) < slack/10; {
+			for begun := time.Now(); q.len() < contenders-1 && left.Load() > 0 && time.Since(begun) < patience; {
 				e.sleep(50 * time.Microsecond)
 			}
 			e.release(k)
@@ -260,7 +250,7 @@ func provesTryInHandOff(e *env) {
 			}
 			for begun := time.Now(); !w.returned() && time.Since(begun) < slack; {
 				if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
-					jumped.Store(!w.returned())
+					jumped.Store(true) // what the waiter holds is not free either
 					e.release(k)
 				}
 				e.sleep(100 * time.Microsecond)
@@ -315,8 +305,7 @@ func provesPromptHandOff(e *env) {
 func provesManyWaits(e *env) {
 	n := rounds(100)
 	cs := e.clients(2)
-	const ttl = 3 * shortTTL // renewed in time though the machine stands still for a second
-	own := e.take(cs[1], e.name("own"), locker.WithTTL(ttl))
+	own := e.take(cs[1], e.name("own"), locker.WithTTL(lastingTTL))
 	ns, held, ps := make([]string, n), make([]*locker.Lock, n), make([]*pending, n)
 	e.each(n, func(i int) {
 		ns[i] = e.name(fmt.Sprint("wait-", i))
@@ -330,7 +319,7 @@ func provesManyWaits(e *env) {
 	}
 	for range 3 {
 		e.release(e.takeNow(cs[1], e.name("beside")))
-		e.sleep(ttl / 2)
+		e.sleep(lastingTTL / 2)
 	}
 	e.holds(own, "renewed beside %d waits", n)
 	begun := time.Now()

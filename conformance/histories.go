@@ -168,13 +168,17 @@ func (r *run) turn(c *locker.Client, client int) {
 	}
 }
 
+// removalWait is less than how long Acquire waits, after the end of its context, for
+// its ticket to be removed.
+const removalWait = 25 * time.Millisecond
+
 // unknownOutcome records a ticket that may have been queued, and then left at some
 // time. Where nothing fails it has left when Acquire returns, unless Acquire took
 // as long as the core waits for the removal.
 func (t *turn) unknownOutcome(ctx context.Context) {
 	until := lastForAll
 	deadline, _ := ctx.Deadline()
-	if !t.r.faulty && time.Since(deadline) < slack/2 {
+	if late := time.Since(deadline); !t.r.faulty && late >= 0 && late < removalWait {
 		until = t.r.tick()
 	}
 	t.happened(enqueues, 0, t.call, until)

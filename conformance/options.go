@@ -98,6 +98,10 @@ func provesLeaseLengths(e *env) {
 		e.ok(err, "acquire with a lease of %v", ttl)
 		e.sleep(50 * time.Millisecond)
 		e.oneTicket(k)
+		most := e.bounds(ttl).MaxTTL
+		if left := e.queueOf(name)[0].Remaining; left < ttl-2*slack && (most == 0 || most >= ttl) {
+			e.failf("%v remain of a lease of %v, which was not refused, and Bounds.MaxTTL is %v", left, ttl, most)
+		}
 		e.release(k)
 	}
 	e.empty(name)

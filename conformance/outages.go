@@ -148,7 +148,7 @@ func provesReconnect(e *env) {
 	c, link := e.linked()
 	k := e.take(c, name, locker.WithTTL(ttl))
 	link.Cut()
-	p := e.queue(e.client(), name, 2)
+	p := e.queueBehind(e.client(), name, 2)
 	next := p.granted(e.crash(ttl), "the holder was cut off")
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
 	link.Heal()
@@ -289,7 +289,7 @@ func (e *env) drain(name string, ps []*pending) {
 
 func provesStallWhileHeld(e *env) {
 	short, long := e.name("short"), e.name("long")
-	ttl := e.ttl()
+	ttl := e.lasting()
 	cs := e.clients(2)
 	s := e.server()
 	kept := e.take(cs[0], long)

@@ -44,6 +44,11 @@ var ownership = []Case{
 		prove:   provesAcquireAskedAgain,
 	},
 	{
+		Topic: "ownership", Name: "longest-ids", Rules: []string{"D1", "C4"},
+		Explain: "IDs of 64 bytes that differ at the end only are of two tickets",
+		prove:   provesLongestIDs,
+	},
+	{
 		Topic: "ownership", Name: "renew-does-not-revive", Rules: []string{"D12", "C4"},
 		Explain: "a renewal of a ticket that is gone returns ErrLost and does not revive it",
 		prove:   provesRenewDoesNotRevive,
@@ -149,7 +154,7 @@ func staleHandle(e *env, opts ...locker.Option) {
 
 func provesReleaseDelayed(e *env) {
 	name := e.name("delayed")
-	ttl := e.ttl()
+	ttl := e.lasting()
 	c, link := e.linked()
 	k := e.take(c, name, locker.WithTTL(ttl))
 	p := e.queue(e.client(), name, 2)
@@ -215,6 +220,27 @@ func provesAcquireAskedAgain(e *env) {
 	h2 := r2.Hold(second.grant.Token)
 	e.untouched(d2, h2)
 	e.drop(d2, r2.Hold(0))
+	e.empty(name)
+}
+
+func provesLongestIDs(e *env) {
+	name := e.name("ids")
+	d := e.driver()
+	id := fill(e.unique()+"-", "z", 63)
+	var hs []driver.Hold
+	for _, last := range []string{"a", "b"} {
+		r := e.request(name)
+		r.ID, r.Shared = id+last, true
+		hs = append(hs, e.grant(d, r))
+	}
+	queue, err := d.Inspect(e.within(patience), name)
+	e.ok(err, "inspect %q", name)
+	if len(queue) != 2 || queue[0].ID != hs[0].ID || queue[1].ID != hs[1].ID {
+		e.failf("the queue is %+v, want tickets %s and %s", queue, hs[0].ID, hs[1].ID)
+	}
+	e.drop(d, hs[0])
+	e.untouched(d, hs[1])
+	e.drop(d, hs[1])
 	e.empty(name)
 }
 

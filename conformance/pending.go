@@ -42,19 +42,37 @@ func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) 
 	before, _ := e.waitsOf(l, name)
 	p := e.acquire(l, name, opts...)
 	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
-		queue := e.queueOf(name)
-		times, observed := e.waitsOf(l, name)
-		if len(queue) == n && !queue[n-1].Held && (times > before || !observed) {
-			return nil
+		err := e.queued(l, name, n, before)
+		if err != nil && p.returned() {
+			return fmt.Errorf("Acquire returned although it had to wait (error: %w); %w", p.err, err)
 		}
-		select {
-		case <-p.done:
-			return fmt.Errorf("Acquire returned although it had to wait (error: %w); queue %s", p.err, show(queue))
-		default:
-			return fmt.Errorf("want %d tickets, the last of them waiting and its observer notified: %s", n, show(queue))
-		}
+		return err
 	})
 	return p
+}
+
+// queueBehind is queue behind a lease that ends by itself. If the machine is loaded
+// the lease may end before the ticket has been seen in the queue.
+func (e *env) queueBehind(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
+	before, _ := e.waitsOf(l, name)
+	p := e.acquire(l, name, opts...)
+	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
+		if p.returned() {
+			return nil
+		}
+		return e.queued(l, name, n, before)
+	})
+	return p
+}
+
+// queued reports why a ticket of l is not known to wait as the n-th of the queue.
+func (e *env) queued(l locker.Locker, name string, n, before int) error {
+	queue := e.queueOf(name)
+	times, observed := e.waitsOf(l, name)
+	if len(queue) == n && !queue[n-1].Held && (times > before || !observed) {
+		return nil
+	}
+	return fmt.Errorf("want %d tickets, the last of them waiting and its observer notified: %s", n, show(queue))
 }
 
 // waits fails if Acquire has returned.

@@ -227,7 +227,7 @@ func provesManyAtOnce(e *env) {
 
 func provesReentryLengthens(e *env) {
 	name := e.name("lengthens")
-	ttl := e.ttl()
+	ttl := e.lasting()
 	cs := e.clients(2)
 	fixed := locker.WithoutRenewal()
 	outer := e.take(cs[0], name, locker.WithTTL(ttl), fixed)
@@ -255,7 +255,7 @@ func provesNoReentryAfterLoss(e *env) {
 	owner := locker.WithOwner("alice")
 	outer := e.take(cs[0], name, owner, locker.WithTTL(ttl), locker.WithoutRenewal())
 	ctx := outer.Context(e.ctx)
-	next := e.queue(cs[1], name, 2).granted(e.leaseEnd(ttl), "the lease was granted")
+	next := e.queueBehind(cs[1], name, 2).granted(e.leaseEnd(ttl), "the lease was granted")
 
 	_, err := cs[0].Acquire(ctx, name)
 	e.is(err, locker.ErrLost, "acquire under the context of a lost lock")

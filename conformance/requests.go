@@ -3,11 +3,32 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
+
+// joins are the cases about Joined. They belong to the topic fairness.
+var joins = []Case{
+	{
+		Topic: "fairness", Name: "joined-called-once", Rules: []string{"D7", "C2"},
+		Explain: "Joined is called once for a ticket that has to wait, and not for one that is granted at once",
+		prove:   provesJoinedOnce,
+	},
+	{
+		Topic: "fairness", Name: "joined-may-call", Rules: []string{"D7", "C2"},
+		Explain: "observers may use the Locker while they are notified: Joined may call the driver",
+		prove:   provesJoinedMayCall,
+	},
+	{
+		Topic: "fairness", Name: "joined-may-take-long", Rules: []string{"D7", "D8", "C2"},
+		Explain: "a ticket stays queued although Joined takes longer than Bounds.Liveness, as a slow observer may",
+		prove:   provesJoinedMayTakeLong,
+	},
+}
 
 var errNotJoined = errors.New("the driver has not called Joined")
 
@@ -70,6 +91,24 @@ func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	return p
 }
 
+// queueAtBehind is queueAt behind a lease that ends by itself. If the machine is
+// loaded the lease may end before the ticket has been seen in the queue.
+func (e *env) queueAtBehind(d driver.Driver, r driver.Request, n int) *driverPending {
+	p := e.acquireAt(d, r)
+	e.eventually(patient, "waiting for a ticket in the queue of "+r.Name, func() error {
+		select {
+		case <-p.done:
+			return nil
+		default:
+		}
+		if queue := e.queueOf(r.Name); len(queue) != n {
+			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
+		}
+		return nil
+	})
+	return p
+}
+
 // ended waits until Acquire returns, at most as long as the bound.
 func (p *driverPending) ended(b bound, after string) error {
 	t := time.NewTimer(b.d)
@@ -129,6 +168,29 @@ func provesJoinedMayCall(e *env) {
 	case <-e.within(2 * patience).Done():
 		e.failf("calls of the driver inside Joined have not returned: Acquire must hold no lock meanwhile (D7)")
 	}
+	e.drop(d1, h)
+	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
+	e.drop(d2, p.r.Hold(p.grant.Token))
+	e.empty(name)
+}
+
+func provesJoinedMayTakeLong(e *env) {
+	name := e.name("joined-long")
+	d1, d2 := e.driver(), e.driver()
+	h := e.grant(d1, e.request(name))
+	r, joined := e.request(name), make(chan struct{})
+	end := sync.OnceFunc(func() { close(joined) })
+	e.onHeal(end)
+	r.TTL, r.Joined = max(waiterTTL, e.bounds(waiterTTL).MinTTL), func() { <-joined }
+	p := e.queueAt(d2, r, 2)
+	takes := e.heartbeats()
+	e.sleep(takes)
+	queue, err := d1.Inspect(e.within(patience), name)
+	e.ok(err, "inspect %q", name)
+	if len(queue) != 2 || queue[1].ID != r.ID {
+		e.failf("the queue is %+v when Joined has taken %v, want ticket %s second: Acquire keeps it alive meanwhile (D7)", queue, takes, r.ID)
+	}
+	end()
 	e.drop(d1, h)
 	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
 	e.drop(d2, p.r.Hold(p.grant.Token))

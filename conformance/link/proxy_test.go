@@ -117,6 +117,16 @@ func (c *client) expectReset() {
 	}
 }
 
+// lost waits until a connection has lost bytes.
+func lost(t *testing.T, p *Proxy) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); p.Stats().Lost == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was lost")
+		}
+	}
+}
+
 func TestProxyCut(t *testing.T) {
 	e := newEcho(t)
 	p := NewProxy(t, e.addr)
@@ -159,6 +169,7 @@ func TestProxyLose(t *testing.T) {
 	idle.expect("one")
 	p.Lose()
 	c.send("gone")
+	lost(t, p)
 	c.expectSilence()
 	p.Heal()
 	c.expectReset()
@@ -191,6 +202,7 @@ func TestProxyDropReplies(t *testing.T) {
 	idle.expect("zero")
 	p.DropReplies(true)
 	c.send("one")
+	lost(t, p)
 	e.has(t, "one")
 	c.expectSilence()
 	p.DropReplies(false)
@@ -203,11 +215,11 @@ func TestProxyLoseReply(t *testing.T) {
 	e := newEcho(t)
 	p := NewProxy(t, e.addr)
 	c, other := dial(t, p.Addr()), dial(t, p.Addr())
-	lost := p.LoseReply("secret")
+	dropped := p.LoseReply("secret")
 	other.send("hello")
 	other.expect("hello")
 	c.send("the secret word")
-	<-lost
+	<-dropped
 	e.has(t, "secret")
 	c.expectReset()
 	other.send("the secret word") // only the first

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -40,7 +41,7 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	select {
 	case <-t.done:
 	default:
-		d.join(r)
+		d.join(ctx, t, r.Joined)
 		if err := d.wait(ctx, t); err != nil {
 			return driver.Grant{}, err
 		}
@@ -48,15 +49,28 @@ func (d *Driver) acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return d.ack(ctx, t)
 }
 
-// join calls Joined.
-func (d *Driver) join(r driver.Request) {
+// join calls Joined, which may take long, and sends heartbeats meanwhile.
+func (d *Driver) join(ctx context.Context, t *ticket, joined func()) {
+	if joined == nil || d.s.has(NeverJoined) {
+		return
+	}
 	if d.s.has(JoinedBlocks) {
 		d.joining <- struct{}{}
 		defer func() { <-d.joining }()
 	}
-	if r.Joined != nil && !d.s.has(NeverJoined) {
-		r.Joined()
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	var heartbeats sync.WaitGroup
+	defer heartbeats.Wait()
+	defer cancel()
+	heartbeats.Go(func() {
+		for sleep(ctx, Liveness/4) && !d.s.has(JoinedIsSilent) && !d.s.has(JoinedBlocks) {
+			_ = d.ask(ctx, func() error {
+				d.touch(t)
+				return nil
+			})
+		}
+	})
+	joined()
 }
 
 // take enqueues a ticket.
@@ -66,6 +80,7 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.ID = s.id(r.ID)
 	for _, t := range q.tickets {
 		if t.r.ID == r.ID && !s.has(QueuesTwice) || s.has(OwnerIsTicket) && t.r.Owner == r.Owner {
 			return t, nil
@@ -282,6 +297,8 @@ func (s *Store) lease(ttl time.Duration) time.Duration {
 		return ttl * 6 / 10
 	case s.has(LongOverflows) && ttl > 24*time.Hour:
 		return 0
+	case s.has(LongShortened):
+		return min(ttl, 24*time.Hour)
 	}
 	return ttl
 }

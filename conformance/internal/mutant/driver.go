@@ -136,6 +136,9 @@ func (d *Driver) ask(ctx context.Context, f func() error) error {
 	if err := d.connected(ctx, false); err != nil {
 		return d.unknown(err)
 	}
+	if err := d.stall(ctx); err != nil {
+		return d.unknown(err)
+	}
 	if ctx.Err() != nil {
 		return d.unknown(errors.Join(context.Cause(ctx), errNoWay))
 	}

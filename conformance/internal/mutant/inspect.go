@@ -88,6 +88,8 @@ func (s *Store) show(t *ticket) driver.Ticket {
 		v.Note, _, _ = strings.Cut(v.Note, "\x00")
 	case NoRemaining:
 		v.Remaining = 0
+	case RemainingStays:
+		v.Remaining = min(v.Remaining, time.Until(t.since.Add(t.r.TTL)))
 	case WrongSince:
 		v.Since = time.Unix(1, 0)
 	}
@@ -100,8 +102,11 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 		for _, q := range d.s.queues {
 			q.settle()
 		}
-		for name := range d.s.queues {
+		for name, q := range d.s.queues {
 			names = append(names, name)
+			if d.s.has(ListsTickets) {
+				names = append(names, slices.Repeat([]string{name}, max(0, len(q.tickets)-1))...)
+			}
 		}
 		if d.s.has(ListsIdle) {
 			for name := range d.s.idleAt {

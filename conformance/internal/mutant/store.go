@@ -30,6 +30,7 @@ type Store struct {
 	last   uint64
 	xs     int // exclusive requests
 	clis   []*Driver
+	stalls stalls
 }
 
 // New returns a store with a bug.
@@ -185,6 +186,14 @@ func (s *Store) key(name string) string {
 	return name
 }
 
+// id is what identifies a ticket.
+func (s *Store) id(id string) string {
+	if s.has(CutsIDs) {
+		return id[:min(len(id), 32)]
+	}
+	return id
+}
+
 var errName = errors.New("mutant: no such name is possible")
 
 func (s *Store) queue(name string) (*queue, error) {
@@ -328,7 +337,7 @@ func (q *queue) remove(t *ticket) {
 // find returns the live ticket of a hold.
 func (q *queue) find(h driver.Hold) *ticket {
 	for _, t := range q.tickets {
-		if t.r.ID == h.ID && (!t.held || time.Now().Before(t.until) || !q.s.has(NeverExpires)) {
+		if t.r.ID == q.s.id(h.ID) && (!t.held || time.Now().Before(t.until) || !q.s.has(NeverExpires)) {
 			return t
 		}
 	}

@@ -1,0 +1,66 @@
+package conformance_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/conformance/internal/mutant"
+	"github.com/lockerproject/locker/driver"
+)
+
+// stallLength is most of the second that the suite allows a loaded machine. The rest is
+// for what a driver does then, such as asking again.
+const stallLength = 700 * time.Millisecond
+
+// patientCases measure again what a busy machine delays, and take long.
+var patientCases = "fairness/hand-off-time"
+
+// TestStall runs each case on a store that has no bug and once, at a random request,
+// does not answer for most of a second: that is no fault of a driver, so no case
+// may fail. A case that does would be red now and then on a busy machine.
+func TestStall(t *testing.T) {
+	times := 40
+	if testing.Short() {
+		times = 4
+	}
+	for _, c := range conformance.Cases() {
+		if strings.Contains(patientCases, c.String()) {
+			continue
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			requests := stalled(t, c, 0)
+			for range times {
+				stalled(t, c, 1+rand.IntN(requests+1))
+			}
+		})
+	}
+}
+
+// stalled runs a case on a store that does not answer for a moment, from its n-th
+// request, and returns how many requests there were.
+func stalled(t *testing.T, c conformance.Case, n int) (requests int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := mutant.New(mutant.None)
+		s.Stall(n, stallLength)
+		err := c.Run(t.Context(), conformance.Harness{
+			Open: func(context.Context) (driver.Driver, error) { return s.Open(), nil },
+			OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
+				d := s.Open()
+				return d, d, nil
+			},
+			Server: s,
+			Keys:   s.Keys,
+		})
+		if err != nil {
+			t.Errorf("with a stall of %v at request %d of about %d: %v", stallLength, n, s.Requests(), err)
+		}
+		requests = s.Requests()
+	})
+	return requests
+}
