@@ -121,11 +121,11 @@
 // three. With Keys, the minute of D18 is waited for if the driver is slow to remove
 // what has expired.
 //
-// Leases last a second where the store can give that. Those that are renewed last a
-// second on every store, unless Harness.ShortTTL asks for more: the summary says so. A
-// few cases run at the same time. Those that break the store, measure, or count what
-// others change run alone at the end. A driver that uses no network can set Bubble;
-// waiting then takes no time. With -short, random cases repeat less.
+// Leases last a second where the store can give that; those that are renewed, and must
+// not be lost on a busy machine, three. A few cases run at the same time. Those that
+// break the store, measure, or count what others change run alone at the end. A driver
+// that uses no network can set Bubble; waiting then takes no time. With -short, random
+// cases repeat less.
 //
 // # How the suite is tested
 //

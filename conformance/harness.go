@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -33,11 +32,6 @@ type Harness struct {
 	// time. It is for drivers that use no network, on stores whose timers and
 	// channels each belong to one lock name.
 	Bubble bool
-
-	// ShortTTL (optional) is the lease in cases about short ones; 0: a second. It is for
-	// stores whose requests take so long that the driver's documentation asks for longer
-	// leases where they are renewed. Less than a second counts as a second.
-	ShortTTL time.Duration
 
 	// Complete makes every case that cannot run a failure.
 	Complete bool

@@ -83,9 +83,6 @@ func summary(results []*result) string {
 	if disproved > 0 {
 		line += fmt.Sprintf(", %d disproved", disproved)
 	}
-	if short := results[0].h.ShortTTL; short > shortTTL {
-		line += fmt.Sprintf(", with short leases of %v", short)
-	}
 	for i, lack := range slices.Sorted(maps.Keys(rules)) {
 		if i == 0 {
 			line += "; not fully proved"

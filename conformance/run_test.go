@@ -4,10 +4,8 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/conformance/internal/mutant"
@@ -27,15 +25,10 @@ func TestChildBroken(t *testing.T) {
 	if os.Getenv(inChild) == "sound" {
 		bug = mutant.None
 	}
-	var short time.Duration
-	if os.Getenv(inChild) == "slow" {
-		short = 3 * time.Second
-	}
 	s := mutant.New(bug)
 	conformance.Run(t, conformance.Harness{
 		Open:     func(context.Context) (driver.Driver, error) { return s.Open(), nil },
 		Bubble:   os.Getenv(inChild) != "real",
-		ShortTTL: short,
 		Complete: os.Getenv(inChild) == "complete",
 	})
 }
@@ -91,18 +84,6 @@ func TestRunReports(t *testing.T) {
 		" disproved; not fully proved: D8, D10, D18: give Keys; D6, D7, D8,",
 		": give OpenLink; ", ", D19: give Server",
 	)
-}
-
-// A harness that asks for longer leases gets them, and the summary says so.
-func TestRunSaysWhatIsShort(t *testing.T) {
-	out := child(t, "slow", "-test.run=^TestChildBroken$", "-test.v")
-	wants(t, out, " disproved, with short leases of 3s; not fully proved", "--- PASS: TestChildBroken/expiry/renewed-together")
-	if !regexp.MustCompile(`and each gets its own answer \([7-9]\.`).MatchString(out) { // two TTLs and a half, and more
-		t.Errorf("leases were renewed for less than 7s, or more than 9s:\n%s", out)
-	}
-	if out := child(t, "bubble", "-test.run=^TestChildBroken$", "-test.v"); strings.Contains(out, "with short leases") {
-		t.Errorf("the summary mentions short leases that nobody asked for:\n%s", out)
-	}
 }
 
 func TestRunComplete(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
@@ -28,7 +27,6 @@ func TestConformance(t *testing.T) {
 		},
 		Server:   srv,
 		Complete: true,
-		ShortTTL: 2500 * time.Millisecond, // what the package comment asks for
 		Keys:     func(ctx context.Context) (int, error) { return live(ctx, c, "conformance") },
 	})
 }
