@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,7 @@ var natsStore = store{name: "nats", title: "nats, one server, JetStream without 
 	addr := testbed.Nats(tb).Addr()
 	return []subject{
 		{name: "raw KV create + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
-			return natsKV(tb, addr, n, false)
+			return natsKV(tb, addr, n)
 		}},
 		// Not so many waiters that a message would be too small for their queue.
 		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
@@ -30,8 +29,8 @@ var natsStore = store{name: "nats", title: "nats, one server, JetStream without 
 			tb.check(err)
 			return closing{ours{locker.New(d)}, func() error { nc.Close(); return nil }}
 		}},
-		{name: "KV create, tried again after 5 to 15 ms", uncontended: true, contended: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
-			return natsKV(tb, addr, n, true)
+		{name: "KV create, watched until it is deleted", contended: true, open: func(tb *bed, n *atomic.Int64) client {
+			return natsKV(tb, addr, n)
 		}},
 	}
 }}
@@ -67,34 +66,51 @@ func (c *countedMessages) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// kvLock is the recipe: create with a time to live, and delete.
+// kvLock is the recipe: create with a time to live, and delete; who finds the key watches it until it is deleted, and
+// tries again, together with all others.
 type kvLock struct {
-	nc    *natsgo.Conn
-	kv    jetstream.KeyValue
-	polls bool
+	nc *natsgo.Conn
+	kv jetstream.KeyValue
 }
 
-func natsKV(tb *bed, addr string, n *atomic.Int64, polls bool) *kvLock {
+func natsKV(tb *bed, addr string, n *atomic.Int64) *kvLock {
 	nc := natsConn(tb, addr, n)
 	js, err := jetstream.New(nc)
 	tb.check(err)
 	kv, err := js.CreateOrUpdateKeyValue(context.Background(), jetstream.KeyValueConfig{Bucket: "recipe", LimitMarkerTTL: time.Minute})
 	tb.check(err)
-	return &kvLock{nc, kv, polls}
+	return &kvLock{nc, kv}
 }
 
 func (k *kvLock) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	release, err := k.try(ctx, name)
+	if !errors.Is(err, jetstream.ErrKeyExists) {
+		return release, err
+	}
+	w, err := k.kv.Watch(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = w.Stop() }()
 	for {
-		revision, err := k.kv.Create(ctx, name, []byte("held"), jetstream.KeyTTL(leaseTTL))
-		if err == nil || !k.polls || !errors.Is(err, jetstream.ErrKeyExists) {
-			return func(ctx context.Context) error { return k.kv.Delete(ctx, name, jetstream.LastRevision(revision)) }, err
-		}
 		select {
-		case <-time.After(5*time.Millisecond + rand.N(10*time.Millisecond)):
+		case e := <-w.Updates(): // nil after the present one
+			if e != nil && e.Operation() == jetstream.KeyValuePut {
+				continue
+			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		if release, err = k.try(ctx, name); !errors.Is(err, jetstream.ErrKeyExists) {
+			return release, err
+		}
 	}
+}
+
+// try creates the key, if it is not there.
+func (k *kvLock) try(ctx context.Context, name string) (release func(context.Context) error, err error) {
+	revision, err := k.kv.Create(ctx, name, []byte("held"), jetstream.KeyTTL(leaseTTL))
+	return func(ctx context.Context) error { return k.kv.Delete(ctx, name, jetstream.LastRevision(revision)) }, err
 }
 
 func (k *kvLock) close() { k.nc.Close() }

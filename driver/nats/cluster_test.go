@@ -1,15 +1,20 @@
 package nats_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/nats"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -136,6 +141,62 @@ func TestPausedLeader(t *testing.T) {
 		readers.Wait()
 		l.Wait()
 	}
+}
+
+// A server that stands still with the write of somebody who gives up, until all others have forgotten its entry, does
+// it when it goes on: that makes no ticket, which would live as long as its process.
+func TestLateWrite(t *testing.T) {
+	e := cluster(t)
+	l := leader(t, e)
+	via := e.Members[0]
+	if via == l {
+		via = e.Members[1]
+	}
+	p := &pausing{before: []byte(`"i":"late"`), server: via}
+	d := given(t, connect(t, via.Addr()+",nats://"+l.Addr(), natsgo.DontRandomize(), natsgo.SetCustomDialer(p), natsgo.Timeout(time.Second),
+		natsgo.PingInterval(200*time.Millisecond), natsgo.MaxPingsOutstanding(1), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond)))
+	defer d.Close()
+	r := driver.Request{Name: "late", ID: "late", TTL: 10 * time.Second, Renewed: true}
+	if g, err := d.Acquire(t.Context(), r); err == nil {
+		t.Fatalf("granted %+v by a server that stands still", g)
+	}
+	waitFor(t, time.Minute, "answer to the release", func() bool {
+		err := d.Release(t.Context(), r.Hold(0))
+		return err == nil || errors.Is(err, driver.ErrLost)
+	})
+	time.Sleep(33 * time.Second) // until the entry is forgotten
+	via.Resume()
+	other := opened(t, l.URL())
+	for begun := time.Now(); time.Since(begun) < 5*time.Second; time.Sleep(50 * time.Millisecond) {
+		if queue, err := other.Inspect(t.Context(), "late"); err == nil && len(queue) > 0 {
+			t.Fatalf("%+v after the release of the ticket", queue)
+		}
+	}
+}
+
+// pausing pauses a server before the first write with some content.
+type pausing struct {
+	before []byte
+	server *testbed.Server
+	once   sync.Once
+}
+
+// Dial implements natsgo.CustomDialer.
+func (p *pausing) Dial(network, addr string) (net.Conn, error) {
+	nc, err := net.Dial(network, addr)
+	return &pausingConn{nc, p}, err
+}
+
+type pausingConn struct {
+	net.Conn
+	p *pausing
+}
+
+func (c *pausingConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, c.p.before) {
+		c.p.once.Do(c.p.server.Pause)
+	}
+	return c.Conn.Write(b)
 }
 
 // The leader of three servers is killed while a lock is held and a queue waits: the holder holds on, nobody else is

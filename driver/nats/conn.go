@@ -33,7 +33,7 @@ type client struct {
 
 	watch sync.Once // over the given connection
 
-	mu      sync.Mutex
+	mu      sync.Mutex // never held over a call of a connection
 	closed  bool
 	own     *natsgo.Conn
 	current *session
@@ -69,31 +69,54 @@ func newClient(nc *natsgo.Conn, o options) *client {
 	return c
 }
 
+// closeBound is how long close waits for what a connection of the program's own holds up.
+const closeBound = 40 * time.Millisecond
+
 func (c *client) close() {
 	c.mu.Lock()
 	c.closed = true
-	own := c.own
-	if c.current != nil {
-		c.current.end()
-	}
+	own, s := c.own, c.current
 	c.mu.Unlock()
+	if s != nil {
+		s.end()
+	}
 	c.cancel()
 	if own != nil {
 		own.Close()
 	}
-	c.work.Wait()
+	ended := make(chan struct{})
+	go func() {
+		c.work.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(closeBound)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C: // the rest ends when the connection answers, or is closed
+	}
+}
+
+// spawn starts a goroutine that close waits for; it reports false after close.
+func (c *client) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
 }
 
 // connect returns the session, and makes one if necessary.
 func (c *client) connect(ctx context.Context) (*session, error) {
+	if s := c.session(); s != nil {
+		return s, nil
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, driver.ErrClosed
-	}
-	if c.sessionLasts() {
-		defer c.mu.Unlock()
-		return c.current, nil
 	}
 	o := c.opening
 	if o == nil {
@@ -112,16 +135,19 @@ func (c *client) connect(ctx context.Context) (*session, error) {
 
 // open makes a session once.
 func (c *client) open(o *opening) {
-	s, err := c.begin()
+	s, err := c.session(), error(nil)
+	if s == nil { // nobody else was faster
+		s, err = c.begin()
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.opening = nil
-	if err == nil {
+	if err == nil && s != c.current {
 		c.eras++
 		s.era = c.eras
 		c.current = s
-		c.sessionLasts() // it may have been lost while nobody knew it
 	}
+	c.opening = nil
+	c.mu.Unlock()
+	c.session() // it may have been lost while nobody knew it
 	o.s, o.err = s, err
 	close(o.done)
 }
@@ -161,24 +187,25 @@ func (c *client) watchOver(nc *natsgo.Conn) {
 			case <-c.ctx.Done():
 				return
 			}
-			c.mu.Lock()
-			c.sessionLasts()
-			c.mu.Unlock()
+			c.session()
 		}
 	})
 }
 
-// sessionLasts reports whether there is a session, and ends one whose connection is not what it was. With mu held.
-func (c *client) sessionLasts() bool {
+// session returns the session if it lasts, and ends one whose connection is not what it was. It is not called with mu
+// held: the connection may keep its own mutex for seconds.
+func (c *client) session() *session {
+	c.mu.Lock()
 	s := c.current
-	if s == nil {
-		return false
-	}
-	if !s.alive() {
+	c.mu.Unlock()
+	switch {
+	case s == nil:
+		return nil
+	case !s.alive():
 		s.end()
-		return false
+		return nil
 	}
-	return true
+	return s
 }
 
 func (s *session) end() { s.once.Do(func() { close(s.dead) }) }
@@ -278,6 +305,9 @@ func (c *conn) Close() error {
 
 // bucket looks at the bucket, and makes it if it is not there.
 func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamConfig, error) {
+	if err := checkVersion(s.nc.ConnectedServerVersion()); err != nil {
+		return nil, err
+	}
 	subject := c.names.api("INFO")
 	stream, err := s.js.Stream(ctx, c.names.stream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

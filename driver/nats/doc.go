@@ -25,9 +25,9 @@
 // driver/internal, says how, and how a process is found to be dead although NATS has no sessions. The key of the entry
 // is a hash of the name, which is in the entry itself; names whose hashes are equal share an entry. All entries have
 // a time to live of their own, so that nothing is left of locks that nobody uses: a minute after their last ticket at
-// the most. Each server counts that by its own clock: one that is set forward by two thirds of a TTL, or is that far
-// ahead of the leader's, may lose a lock. A process that waits does not poll: the bucket republishes the notifications
-// that processes write for each other.
+// the most. Each server counts that by its own clock: one that is set forward by a minute, or by two thirds of a TTL if
+// that is less, or is that far ahead of the leader's, may lose a lock. A process that waits does not poll: the bucket
+// republishes the notifications that processes write for each other.
 //
 // Readings are linearizable, which those of JetStream are not: replicas answer without asking each other, and a
 // leader that stood still answers with what it knew. A process that believed them could take a holder for dead whose
@@ -58,10 +58,12 @@
 // # Costs
 //
 // Acquire and Release of a free lock are one request each, and two more if this process has not used the name in
-// the last 30 s or another one has used it since: each reading is two requests. A process that waits sends three small
-// requests a second, however many locks it waits for. A process that holds locks sends one heartbeat for all of them
-// in each round of renewals, reads their entries, a hundred at a time, and writes each entry once a minute so that the
-// server does not forget it. On two busy processors a hand-over between 16 processes took 2 ms and 9 requests.
+// the last 30 s or another one has used it since: each reading is two requests. Who is the first to use a name in 30 s
+// makes its entry, which is one more. A process that waits sends three small requests a second, however many locks it
+// waits for; two of them are writes, and so cost a sync of the disks with sync_interval: always. A process that holds
+// locks sends one heartbeat for all of them in each round of renewals, reads their entries, a hundred at a time, and
+// writes each entry once a minute so that the server does not forget it. On two busy processors a hand-over between 16
+// processes took 2 ms and 9 requests.
 //
 // A process that asks for a name which another one takes and releases without a pause has to find a moment
 // between two changes of the entry, and may be a fraction of a second late to join the queue.

@@ -97,7 +97,7 @@ func newDriver(nc *natsgo.Conn, opts []Option) (*Driver, error) {
 		return nil, err
 	}
 	c := newClient(nc, o)
-	return &Driver{casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, Hash: o.hash}), c}, nil
+	return &Driver{casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, Hash: o.hash, LatePuts: true}), c}, nil
 }
 
 var (
@@ -130,11 +130,9 @@ func (d *Driver) String() string {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
-	s, err := d.client.connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	return "NATS " + s.nc.ConnectedServerVersion(), nil
+	return request(ctx, d.client, func(_ context.Context, s *session) (string, error) {
+		return "NATS " + s.nc.ConnectedServerVersion(), nil
+	})
 }
 
 // Close implements driver.Driver.

@@ -95,6 +95,39 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// Watch tells of nothing after it has returned: who polls again because it has ended must not hear that it has begun.
+func TestWatchReturns(t *testing.T) {
+	s := opened(t, testbed.SharedNats(t).URL()).Store()
+	const key = "returns:n:a"
+	ctx, cancel := context.WithCancel(t.Context())
+	telling, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	calls := 0
+	go func() {
+		ended <- s.Watch(ctx, key, func() {
+			if calls++; calls <= 2 { // that it has begun, and of the first change
+				telling <- struct{}{}
+				<-goOn
+			}
+		})
+	}()
+	<-telling
+	goOn <- struct{}{}
+	if err := s.Set(t.Context(), key, nil, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	<-telling
+	cancel()
+	select {
+	case <-ended:
+		t.Error("Watch has returned, and tells of a change")
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(goOn)
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 // A queue that fills its message refuses tickets, with the reason, and works on.
 func TestQueueTooLarge(t *testing.T) {
 	d := opened(t, testbed.SharedNats(t).URL()+"?prefix=full")

@@ -1,8 +1,12 @@
 package nats_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"net"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -169,5 +173,48 @@ func TestBucketSearched(t *testing.T) {
 	}
 	if listeners > 2 {
 		t.Errorf("the connection tells %d channels of its end", listeners)
+	}
+}
+
+// misleading has one request for entries go where nobody answers: that of the given number.
+type misleading struct{ left *atomic.Int64 }
+
+// Dial implements natsgo.CustomDialer.
+func (m misleading) Dial(network, addr string) (net.Conn, error) {
+	nc, err := net.Dial(network, addr)
+	return &misleadingConn{nc, m.left}, err
+}
+
+type misleadingConn struct {
+	net.Conn
+	left *atomic.Int64
+}
+
+func (c *misleadingConn) Write(p []byte) (int, error) {
+	if subject := []byte("$JS.API.DIRECT.GET."); bytes.Contains(p, subject) && c.left.Add(-1) == 0 {
+		p = bytes.ReplaceAll(p, subject, []byte("$NO.API.DIRECT.GET."))
+	}
+	return c.Conn.Write(p)
+}
+
+// A reading that is made again because nobody has answered a part of it has all documents once, in their order.
+func TestReadAgain(t *testing.T) {
+	var left atomic.Int64
+	d := given(t, connect(t, testbed.SharedNats(t).Addr(), natsgo.SetCustomDialer(misleading{&left})))
+	defer d.Close()
+	keys := make([]string, 1200)
+	for i := range keys {
+		keys[i] = fmt.Sprint("again:q:", i)
+	}
+	if err := d.Store().Set(t.Context(), keys[1100], []byte("x"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	left.Store(2)
+	docs, err := d.Store().Get(t.Context(), keys...)
+	if err != nil || len(docs) != len(keys) || string(docs[1100].Value) != "x" {
+		t.Errorf("%d documents for %d keys, %v", len(docs), len(keys), err)
+	}
+	if left.Load() > 0 {
+		t.Error("all requests were answered")
 	}
 }

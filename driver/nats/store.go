@@ -18,6 +18,7 @@ import (
 const (
 	atOnce      = 500         // entries in one request, of which NATS takes 1,024
 	keepBarrier = time.Minute // longer than any reading takes
+	manyChanges = 64          // that are told of while one is taken in
 )
 
 var _ interface {
@@ -29,16 +30,16 @@ var _ interface {
 // date: a leader that was replaced while it stood still does not know that either. So the entries are read together
 // with one that was written after Get was called, the barrier: who knows that knows all that was written before.
 func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
-	docs := make([]casqueue.Document, 0, len(keys))
-	err := c.request(ctx, func(ctx context.Context, s *session) error {
+	return request(ctx, c, func(ctx context.Context, s *session) ([]casqueue.Document, error) {
 		least, err := s.write(ctx, c.names.barrier(), nil, keepBarrier)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		docs := make([]casqueue.Document, 0, len(keys))
 		for chunk := range slices.Chunk(keys, atOnce) {
 			found, err := s.get(ctx, chunk, least)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			for _, key := range chunk {
 				d := casqueue.Document{}
@@ -48,92 +49,117 @@ func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, 
 				docs = append(docs, d)
 			}
 		}
-		return nil
+		return docs, nil
 	}, c.names.get(), c.names.barrier())
-	if err != nil {
-		return nil, err
-	}
-	return docs, nil
 }
 
 // Put implements casqueue.Store. Servers that lose what they had not yet written to their disks give the same
 // numbers again, so a version that was read on another connection may be that of another content: the document
 // has to be read again.
-func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (v casqueue.Version, err error) {
+func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
 	subject := c.names.subject(key)
-	err = c.request(ctx, func(ctx context.Context, s *session) error {
+	return request(ctx, c, func(ctx context.Context, s *session) (v casqueue.Version, err error) {
 		if read.Number != 0 && read.Era != s.era {
-			return casqueue.ErrChanged
+			return v, casqueue.ErrChanged
 		}
 		if len(value) > s.largest {
-			return fmt.Errorf("%w: %d bytes of at most %d (max_payload of nats-server)", casqueue.ErrTooLarge, len(value), s.largest)
+			return v, fmt.Errorf("%w: %d bytes of at most %d (max_payload of nats-server)", casqueue.ErrTooLarge, len(value), s.largest)
 		}
-		number, err := s.write(ctx, subject, value, keep, jetstream.WithExpectLastSequencePerSubject(read.Number))
-		v = casqueue.Version{Era: s.era, Number: number}
-		return err
+		v.Era = s.era
+		v.Number, err = s.write(ctx, subject, value, keep, jetstream.WithExpectLastSequencePerSubject(read.Number))
+		return v, err
 	}, subject)
-	return v, err
 }
 
 // Set implements casqueue.Store.
 func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
 	subject := c.names.subject(key)
-	return c.request(ctx, func(ctx context.Context, s *session) error {
-		_, err := s.write(ctx, subject, value, keep)
-		return err
+	_, err := request(ctx, c, func(ctx context.Context, s *session) (uint64, error) {
+		return s.write(ctx, subject, value, keep)
 	}, subject)
+	return err
 }
 
-// request makes a request, on some subjects, for as long as one may take. While nobody answers for the bucket, certainly
-// nothing is done, and it is made again: servers may not yet know of a new bucket, or of its new leader.
-func (c *client) request(caller context.Context, f func(ctx context.Context, s *session) error, subjects ...string) error {
+// request makes a request on some subjects, and returns when the caller's context ends, whatever the connection does:
+// that heeds no context while it waits for its own mutex, which it keeps for seconds when it writes to a server that
+// stands still, or tries to come back to one.
+func request[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects ...string) (v T, err error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	if !c.spawn(func() {
+		v, err := repeat(caller, c, f, subjects)
+		done <- result{v, err}
+	}) {
+		return v, driver.ErrClosed
+	}
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-caller.Done():
+		return v, caller.Err()
+	case <-c.ctx.Done():
+		return v, driver.ErrClosed
+	}
+}
+
+// repeat makes a request for as long as one may take. While nobody answers for the bucket, certainly nothing is done,
+// and it is made again: servers may not yet know of a new bucket, or of its new leader.
+func repeat[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects []string) (T, error) {
 	for begun, pause := time.Now(), 10*time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		err := c.try(caller, f, subjects)
+		v, err := try(caller, c, f, subjects)
 		if !errors.Is(err, errNoBucket) || time.Since(begun) > c.o.timeout || !retry.Sleep(caller, pause, c.ctx.Done()) {
-			return err
+			return v, err
 		}
 	}
 }
 
 // try makes a request once.
-func (c *client) try(caller context.Context, f func(ctx context.Context, s *session) error, subjects []string) error {
+func try[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects []string) (v T, err error) {
 	s, err := c.connect(caller)
 	if err != nil {
-		return err
+		return v, err
 	}
 	ctx, cancel := context.WithTimeout(caller, c.o.timeout)
 	defer cancel()
-	if err := f(ctx, s); err != nil {
-		return s.failed(ctx, caller, err, subjects...)
+	if v, err = f(ctx, s); err != nil {
+		err = s.failed(ctx, caller, err, subjects...)
 	}
-	return nil
+	return v, err
 }
 
 // Watch implements casqueue.Watcher. The bucket republishes what was stored, and nothing is kept in the server
 // for who listens; so what is told while there is no connection is lost, and Watch ends with the connection.
 func (c *client) Watch(ctx context.Context, key string, changed func()) error {
-	var ended <-chan struct{}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	subject := c.names.changesOf(key)
-	var sub *natsgo.Subscription
-	err := c.request(ctx, func(timed context.Context, s *session) (err error) {
-		ended = s.dead
-		if sub, err = s.nc.Subscribe(subject, func(*natsgo.Msg) { changed() }); err != nil {
-			return err
+	changes := make(chan *natsgo.Msg, manyChanges)
+	s, err := request(ctx, c, func(timed context.Context, s *session) (*session, error) {
+		sub, err := s.nc.ChanSubscribe(subject, changes)
+		if err != nil {
+			return nil, err
 		}
-		return errors.Join(s.nc.FlushWithContext(timed), s.denied(subject))
+		c.work.Go(func() { // also if Watch has ended meanwhile
+			<-ctx.Done()
+			_ = sub.Unsubscribe() // fails only without a connection
+		})
+		return s, errors.Join(s.nc.FlushWithContext(timed), s.denied(subject))
 	}, subject)
-	if sub != nil {
-		defer func() { _ = sub.Unsubscribe() }() // fails only without a connection
-	}
 	if err != nil {
 		return err
 	}
-	changed()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-ended:
-		return driver.Unavailable(errDisconnected)
+	for {
+		changed()
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.dead:
+			return driver.Unavailable(errDisconnected)
+		}
 	}
 }
 

@@ -79,6 +79,15 @@ func (n names) check(c *jetstream.StreamConfig, replicas int) error {
 	return fmt.Errorf("%s: let the driver make the bucket, or choose another name", wrong)
 }
 
+// checkVersion refuses servers that ignore what they do not know of a bucket, or answer no multiGet.
+func checkVersion(version string) error {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 2 || major == 2 && minor < 11) {
+		return fmt.Errorf("nats-server %s: want 2.11 or newer", version)
+	}
+	return nil
+}
+
 // headroom is more than the headers of a message need.
 const headroom = 1024
 

@@ -58,3 +58,13 @@ func TestAnswer(t *testing.T) {
 		t.Error("an entry without a number is accepted")
 	}
 }
+
+func TestVersions(t *testing.T) {
+	for version, ok := range map[string]bool{
+		"1.4.1": false, "2.9.25": false, "2.10.29": false, "2.11.0": true, "2.14.4-RC.1": true, "3.0.0": true, "unknown": true,
+	} {
+		if err := checkVersion(version); (err == nil) != ok {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}

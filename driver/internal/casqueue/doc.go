@@ -64,6 +64,10 @@
 // that the document has not changed; so the next change of the document is written even if it changes nothing. A
 // release is answered only after that.
 //
+// A document that the store forgets leaves no version that such a request could wait for. Only one that creates it
+// could be done then, and make a ticket that was released long ago and that the heartbeats of its process keep alive.
+// If a store may be so late (LatePuts), a document is created without tickets first, and then changed.
+//
 // # Tokens
 //
 // A ticket's number comes from the counter of its queue, which begins with the wall clock in microseconds. A

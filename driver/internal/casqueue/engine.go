@@ -18,12 +18,16 @@ import (
 type Options struct {
 	Store  Store
 	Prefix string                   // of all keys
-	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: any
+	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: a century
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
 
 	// Latency is how long a request may take while the store is in order; 0: 100 ms. The stated bounds have time for
 	// four requests, and the shortest lease for ten.
 	Latency time.Duration
+
+	// LatePuts says that a Put which was not answered may be done when the store has forgotten the document, since a
+	// server that stands still may hold it while others go on. So documents are created without tickets.
+	LatePuts bool
 }
 
 // Engine is a driver without the methods that only a store can give.
@@ -70,8 +74,10 @@ var (
 	errNotOurs = fmt.Errorf("%w: renewal of a ticket that waits, or belongs to another process", driver.ErrUnsupported)
 )
 
-// latency is that of a request, unless the driver says otherwise.
-const latency = 100 * time.Millisecond
+const (
+	latency = 100 * time.Millisecond     // of a request, unless the driver says otherwise
+	century = 100 * 365 * 24 * time.Hour // the longest lease: its margins are a duration too
+)
 
 // New makes an Engine.
 func New(o Options) *Engine {
@@ -80,6 +86,9 @@ func New(o Options) *Engine {
 	}
 	if o.Latency == 0 {
 		o.Latency = latency
+	}
+	if o.MaxTTL == 0 {
+		o.MaxTTL = century
 	}
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
@@ -122,10 +131,7 @@ func (e *Engine) minTTL() time.Duration { return 10 * e.opts.Latency }
 
 // lease is the length of lease that the engine gives.
 func (e *Engine) lease(ttl time.Duration) time.Duration {
-	if e.opts.MaxTTL > 0 {
-		ttl = min(ttl, e.opts.MaxTTL)
-	}
-	return max(ttl, e.minTTL())
+	return max(min(ttl, e.opts.MaxTTL), e.minTTL())
 }
 
 // Release implements driver.Driver.

@@ -2,6 +2,7 @@ package casqueue
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -33,6 +34,25 @@ func TestLongLease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The longest TTL that a program can ask for is not so long that a lease with it is over at once.
+func TestLongestLease(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		r := request("a", "1")
+		r.TTL = math.MaxInt64
+		if g := b.take(holder, r); g.TTL != holder.Bounds(r.TTL).MaxTTL || g.TTL < century {
+			b.Errorf("a lease of %v, want the longest, which is %v", g.TTL, holder.Bounds(r.TTL).MaxTTL)
+		}
+		e, _ := b.open()
+		for range 10 {
+			if _, err := e.Acquire(b.Context(), request("a", "2")); !errors.Is(err, driver.ErrNotAcquired) {
+				b.Fatalf("another process: %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }
 
 // ended returns when the lease of a ticket ends that nobody renews any more.

@@ -65,8 +65,8 @@ func TestConflictsOfSlowStore(t *testing.T) {
 // The stated bounds are those of a store that takes as long as its driver says.
 func TestLatency(t *testing.T) {
 	for latency, want := range map[time.Duration]driver.Bounds{
-		0:                      {MinTTL: time.Second, Crash: 12 * time.Second, Liveness: 7700 * time.Millisecond},
-		250 * time.Millisecond: {MinTTL: 2500 * time.Millisecond, Crash: 12600 * time.Millisecond, Liveness: 8300 * time.Millisecond},
+		0:                      {MinTTL: time.Second, MaxTTL: century, Crash: 12 * time.Second, Liveness: 7700 * time.Millisecond},
+		250 * time.Millisecond: {MinTTL: 2500 * time.Millisecond, MaxTTL: century, Crash: 12600 * time.Millisecond, Liveness: 8300 * time.Millisecond},
 	} {
 		e := New(Options{Latency: latency})
 		if got := e.Bounds(10 * time.Second); got != want {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,6 +59,36 @@ func TestLatePut(t *testing.T) {
 			other, _ := b.open()
 			if ids := b.queue(other, "a"); len(ids) != 0 {
 				b.Errorf("queue %q after a late put (document before: %v)", ids, exists)
+			}
+		})
+	}
+}
+
+// A put that was not answered is not done either when the store has forgotten the document: its ticket was released
+// long ago, and would live as long as its process.
+func TestLatePutOfForgotten(t *testing.T) {
+	for done := range int32(2) { // of the puts of Acquire, before one is late
+		bubble(t, func(b *bed) {
+			e, p := b.open(func(o *Options) { o.LatePuts = true })
+			var puts atomic.Int32
+			p.with(func(verb, _ string) fault {
+				if verb == "put" && puts.Add(1) > done {
+					return late
+				}
+				return fine
+			})
+			r := request("a", "1")
+			if _, err := e.Acquire(b.Context(), r); err == nil || (done == 0) != errors.Is(err, driver.ErrNoTicket) {
+				b.Fatalf("acquire, with %d puts that were done: %v", done, err)
+			}
+			p.with(nil)
+			if err := e.Release(b.Context(), r.Hold(0)); err != driver.ErrLost { //nolint:errorlint // the sentinel itself
+				b.Errorf("release: %v", err)
+			}
+			time.Sleep(keepEmpty + time.Minute)
+			p.arrive()
+			if ids := b.stored("a"); len(ids) != 0 {
+				b.Errorf("queue %q after late puts, of which all but %d were late", ids, done)
 			}
 		})
 	}

@@ -211,6 +211,11 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	if err != nil {
 		return err
 	}
+	if e.opts.LatePuts && read == (Version{}) {
+		if read, err = e.create(f); err != nil {
+			return err // nothing of the batch was sent
+		}
+	}
 	sent := time.Now()
 	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
 	e.answered(err)
@@ -234,6 +239,18 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	e.mu.Unlock()
 	e.answer(f, batch, sent, nil)
 	return nil
+}
+
+// create creates a document without tickets: the one Put whose condition may come true again.
+func (e *Engine) create(f *file) (Version, error) {
+	version, err := e.store.Put(e.ctx, f.key, nil, Version{}, keepEmpty)
+	e.answered(err)
+	if errors.Is(err, ErrChanged) {
+		e.mu.Lock()
+		f.known = false
+		e.mu.Unlock()
+	}
+	return version, err
 }
 
 // answer ends changes: with their own errors or, if the store has not answered, with that one.
