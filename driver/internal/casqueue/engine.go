@@ -24,6 +24,7 @@ type Options struct {
 	// Latency is how long a request may take while the store is in order; 0: 100 ms. The stated bounds have time for
 	// four requests, and the shortest lease for ten.
 	Latency time.Duration
+
 	// LatePuts says that a Put which was not answered may be done when the store has forgotten the document, since a
 	// server that stands still may hold it while others go on. So documents are created without tickets.
 	LatePuts bool
@@ -83,11 +84,11 @@ func New(o Options) *Engine {
 	if o.Hash == nil {
 		o.Hash = hash
 	}
-	if o.MaxTTL == 0 {
-		o.MaxTTL = century
-	}
 	if o.Latency == 0 {
 		o.Latency = latency
+	}
+	if o.MaxTTL == 0 {
+		o.MaxTTL = century
 	}
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
