@@ -11,6 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
+// Who inspects a queue sees what was there when it asked, also if an older write of this process is answered
 // meanwhile.
 func TestInspectBesideLateAnswer(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -68,6 +69,31 @@ func TestNotifiedBesideLateAnswer(t *testing.T) {
 	})
 }
 
+// A release whose answer was lost notifies the next waiter too (D13).
+func TestReleaseUnanswered(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, p := b.open()
+		b.take(holder, request("a", "1"))
+		e, _ := b.open()
+		got := b.waits(e, request("a", "2"))
+		time.Sleep(2500 * time.Millisecond) // not at a look for the dead
+		b.queue(holder, "a")                // so that the first write of the release is done
+		p.once("put", noAnswer)
+		puts := b.count("put")
+		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		if n := b.count("put") - puts; n != 2 {
+			b.Fatalf("%d writes, want one that is done and not answered, and one that finds that", n)
+		}
+		begun := time.Now()
+		if err := <-got; err != nil || time.Since(begun) > 100*time.Millisecond {
+			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
+		}
+	})
+}
+
+// A release whose answer was lost notifies the next waiter, also if this process has read the queue before it knows
 // that the answer is lost (D13).
 func TestReleaseReadBeforeItsLoss(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -173,6 +199,7 @@ func TestAnswerAfterReading(t *testing.T) {
 	})
 }
 
+// A write that was not answered may yet be done, though the process has connected anew meanwhile, and has read the
 // document as it was.
 func TestLatePutOfOldConnection(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -207,6 +234,7 @@ func TestLatePutOfOldConnection(t *testing.T) {
 	})
 }
 
+// A write that is answered was done, though the process has connected anew meanwhile, and has read the document as it
 // was before.
 func TestAnswerOfOldConnection(t *testing.T) {
 	bubble(t, func(b *bed) {

@@ -7,7 +7,8 @@
 // condition that nobody was faster; else it begins again, after a random pause. The grant rule is that of package
 // driver, applied to the document: a ticket is granted when the tickets before it allow that, and nothing need be
 // written for it. What is before a ticket only ever goes away, so an old reading delays a grant, and never makes a
-// false one. The changes of one process to one document are made by one goroutine, together.
+// false one. The changes of one process to one document are made by one goroutine, together; a release, a lease, and the
+// removal of the dead end its pause, because others wait for them.
 //
 // # Liveness
 //
@@ -20,7 +21,9 @@
 // was no sign of life before: only a ticket that somebody waits for all the time is removed within the stated bounds.
 // Whoever reads a queue to change it looks too, so a process that only tries finds out in the end. Kubernetes' leader
 // election and the DynamoDB lock client conclude in the same way. All tickets are dead that are in a document which
-// the store has forgotten, or says that it has still and need not ([Document].Expired).
+// the store has forgotten, or says that it has still and need not ([Document].Expired). A ticket of a process that does
+// not use it, since the store has lost that it was released, is dead to that process alone, which removes it when it
+// waits or tries.
 //
 // A process that waits looks at the holders and, before each of its tickets, at the nearest 8 waiters that are not
 // silent: a queue of n processes costs some 9 n readings a second, and not n². The waiters further ahead are looked

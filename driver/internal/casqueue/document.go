@@ -128,7 +128,7 @@ func (d *document) open(name string, known uint64) *queue {
 		q.Last = max(uint64(now.UnixMicro()), known) //nolint:gosec // after 1970
 		d.Queues = append(d.Queues, q)
 	}
-	q.Last = max(q.Last, uint64(now.Add(-mostLag).UnixMicro())) //nolint:gosec // after 1970
+	q.Last = max(q.Last, uint64(max(0, now.Add(-mostLag).UnixMicro()))) //nolint:gosec // not negative
 	return q
 }
 

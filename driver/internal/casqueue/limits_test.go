@@ -35,6 +35,7 @@ func TestLongestLease(t *testing.T) {
 	}
 }
 
+// The store forgets the heartbeat of a process that has died, which is no sign of life: a lease that is longer than
 // that heartbeat is kept ends within the bound.
 func TestHeartbeatIsForgotten(t *testing.T) {
 	const ttl = 2 * time.Minute

@@ -308,30 +308,6 @@ func TestNextIsNotified(t *testing.T) {
 	})
 }
 
-// A release whose answer was lost notifies the next waiter too (D13).
-func TestReleaseUnanswered(t *testing.T) {
-	bubble(t, func(b *bed) {
-		holder, p := b.open()
-		b.take(holder, request("a", "1"))
-		e, _ := b.open()
-		got := b.waits(e, request("a", "2"))
-		time.Sleep(2500 * time.Millisecond) // not at a look for the dead
-		b.queue(holder, "a")                // so that the first write of the release is done
-		p.once("put", noAnswer)
-		puts := b.count("put")
-		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
-			b.Fatal(err)
-		}
-		if n := b.count("put") - puts; n != 2 {
-			b.Fatalf("%d writes, want one that is done and not answered, and one that finds that", n)
-		}
-		begun := time.Now()
-		if err := <-got; err != nil || time.Since(begun) > 100*time.Millisecond {
-			b.Errorf("granted %v after the release (%v)", time.Since(begun), err)
-		}
-	})
-}
-
 // A process that releases and ends at once, as a command does, has notified the next waiter (D13). Close waits for
 // that no longer than D17 allows.
 func TestReleaseAndClose(t *testing.T) {

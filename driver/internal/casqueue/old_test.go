@@ -32,6 +32,7 @@ func TestTokensOfOldDocument(t *testing.T) {
 	})
 }
 
+// Who renews a lease that the store has lost again, and has the ticket of, begins it anew: to everybody else it is
 // that of a waiter, which lives for a shorter time.
 func TestRenewalOfOldRecord(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -65,6 +66,7 @@ func TestRenewalOfOldRecord(t *testing.T) {
 	})
 }
 
+// A ticket that was released, and that the store has again because it has lost its last changes, ends as if its process
 // had died, though that lives, and sends heartbeats for something else.
 func TestReleasedTicketIsBack(t *testing.T) {
 	bubble(t, func(b *bed) {
