@@ -118,8 +118,8 @@ func TestWatchReturns(t *testing.T) {
 	<-telling
 	cancel()
 	select {
-	case <-ended:
-		t.Error("Watch has returned, and tells of a change")
+	case err := <-ended:
+		t.Errorf("Watch has returned %v, and tells of a change", err)
 	case <-time.After(200 * time.Millisecond):
 	}
 	close(goOn)
