@@ -46,7 +46,7 @@ type natsDialer struct{ n *atomic.Int64 }
 
 // Dial implements natsgo.CustomDialer.
 func (d natsDialer) Dial(network, addr string) (net.Conn, error) {
-	c, err := net.Dial(network, addr)
+	c, err := (&net.Dialer{}).DialContext(context.Background(), network, addr)
 	return &countedMessages{c, d.n}, err
 }
 

@@ -31,13 +31,14 @@ func handOffs(b *testing.B, n int) {
 	begin := make(chan struct{})
 	grants := make(chan struct{})
 	base := time.Now()
-	for range n {
+	for i := range n {
 		d, u := counted(b, "cost")
 		all = append(all, u)
 		l := locker.New(d)
 		clients.Go(func() {
 			defer l.Close()
 			<-begin
+			time.Sleep(time.Duration(i) * 50 * time.Millisecond) // not all at once: few of many writes at a time are done
 			for ctx.Err() == nil {
 				k, err := l.Acquire(ctx, name)
 				if err != nil {
