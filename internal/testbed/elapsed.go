@@ -19,6 +19,7 @@ func Elapsed(f func()) time.Duration {
 func Measure(f func()) (took, late time.Duration) {
 	const tick = time.Millisecond
 	stop, sums := make(chan struct{}), make(chan time.Duration, 1)
+	began := time.Now() // the goroutine may be late already when it begins
 	go func() {
 		var sum time.Duration
 		count := func(since time.Duration) {
@@ -28,7 +29,7 @@ func Measure(f func()) (took, late time.Duration) {
 		}
 		t := time.NewTimer(tick)
 		defer t.Stop()
-		for last := time.Now(); ; {
+		for last := began; ; {
 			select {
 			case <-stop:
 				count(time.Since(last))
@@ -43,7 +44,6 @@ func Measure(f func()) (took, late time.Duration) {
 	}()
 	end := sync.OnceFunc(func() { close(stop) })
 	defer end() // also if f ends the test
-	began := time.Now()
 	f()
 	took = time.Since(began)
 	end()
