@@ -34,7 +34,7 @@ func stores(t *testing.T, format string) conformance.Harness {
 	if testing.Short() {
 		t.Skip("left out with -short")
 	}
-	first := testbed.Redis(t, testbed.Durable(), testbed.Faults())
+	first := testbed.Redis(t, testbed.Kept(), testbed.Faults())
 	second := testbed.Postgres(t, testbed.Faults(), testbed.Args("-c", "max_connections=500"))
 	open := func(ctx context.Context, first, second string) (driver.Driver, error) {
 		u, err := driver.ParseURL(fmt.Sprintf(format, first, second))

@@ -96,7 +96,7 @@ func fixedLease(e *env, ttl time.Duration) {
 	before := time.Now()
 	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	after := time.Now()
-	p := e.queueBehind(cs[1], name, 2)
+	p := e.queueBehind(cs[1], name)
 	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted")
 	if early := before.Add(ttl).Sub(p.at); early > 0 {
 		e.failf("a lease of %v was over %v early", ttl, early)
@@ -130,7 +130,7 @@ func crashedHolder(e *env, ttl, lives time.Duration) {
 	name := e.name("crash")
 	c, link := e.linked()
 	k := e.take(c, name, locker.WithTTL(ttl))
-	p := e.queueBehind(e.client(), name, 2)
+	p := e.queueBehind(e.client(), name)
 	if lives > 0 {
 		e.sleep(lives)
 		e.holds(k, "renewed for %v", lives)

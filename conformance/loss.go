@@ -66,7 +66,7 @@ func cutHolder(e *env, cut func(Link)) {
 	c, link := e.linked(locker.WithSafetyMargin(ttl / 4))
 	k := e.take(c, name, locker.WithTTL(ttl))
 	ctx := k.Context(e.ctx)
-	p := e.queueBehind(e.client(), name, 2)
+	p := e.queueBehind(e.client(), name)
 	e.sleep(ttl / 2) // some renewals
 	cut(link)
 	select {
@@ -107,7 +107,7 @@ func provesLateGrant(e *env) {
 	if next.Token() != token {
 		e.failf("a waiter was queued as %d and got token %d", token, next.Token())
 	}
-	behind := e.queueBehind(cs[0], name, 2)
+	behind := e.queueBehind(cs[0], name)
 	e.sleep(ttl/2 - time.Since(p.at))
 	e.holds(next, "half a TTL after a grant that it had waited for")
 	behind.waits("the lease is not over")
@@ -229,7 +229,7 @@ func provesAllHandlesEnd(e *env) {
 	inner := e.reenters(outer.Context(e.ctx), c, outer, locker.WithTTL(ttl))
 	ctx := inner.Context(outer.Context(e.ctx))
 	link.Cut()
-	p := e.queueBehind(e.client(), name, 2)
+	p := e.queueBehind(e.client(), name)
 	next := p.granted(e.crash(ttl), "the holder was cut off")
 	for _, k := range []*locker.Lock{outer, inner} {
 		e.is(k.Err(), locker.ErrLost, "a handle of a lost lock")

@@ -148,7 +148,7 @@ func provesReconnect(e *env) {
 	c, link := e.linked()
 	k := e.take(c, name, locker.WithTTL(ttl))
 	link.Cut()
-	p := e.queueBehind(e.client(), name, 2)
+	p := e.queueBehind(e.client(), name)
 	next := p.granted(e.crash(ttl), "the holder was cut off")
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
 	link.Heal()

@@ -51,16 +51,16 @@ func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) 
 	return p
 }
 
-// queueBehind is queue behind a lease that ends by itself. If the machine is loaded
+// queueBehind is queue behind one lease that ends by itself. If the machine is loaded
 // the lease may end before the ticket has been seen in the queue.
-func (e *env) queueBehind(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
+func (e *env) queueBehind(l locker.Locker, name string) *pending {
 	before, _ := e.waitsOf(l, name)
-	p := e.acquire(l, name, opts...)
+	p := e.acquire(l, name)
 	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
 		if p.returned() {
 			return nil
 		}
-		return e.queued(l, name, n, before)
+		return e.queued(l, name, 2, before)
 	})
 	return p
 }

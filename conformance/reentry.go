@@ -255,7 +255,7 @@ func provesNoReentryAfterLoss(e *env) {
 	owner := locker.WithOwner("alice")
 	outer := e.take(cs[0], name, owner, locker.WithTTL(ttl), locker.WithoutRenewal())
 	ctx := outer.Context(e.ctx)
-	next := e.queueBehind(cs[1], name, 2).granted(e.leaseEnd(ttl), "the lease was granted")
+	next := e.queueBehind(cs[1], name).granted(e.leaseEnd(ttl), "the lease was granted")
 
 	_, err := cs[0].Acquire(ctx, name)
 	e.is(err, locker.ErrLost, "acquire under the context of a lost lock")

@@ -91,9 +91,9 @@ func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	return p
 }
 
-// queueAtBehind is queueAt behind a lease that ends by itself. If the machine is
+// queueAtBehind is queueAt behind one lease that ends by itself. If the machine is
 // loaded the lease may end before the ticket has been seen in the queue.
-func (e *env) queueAtBehind(d driver.Driver, r driver.Request, n int) *driverPending {
+func (e *env) queueAtBehind(d driver.Driver, r driver.Request) *driverPending {
 	p := e.acquireAt(d, r)
 	e.eventually(patient, "waiting for a ticket in the queue of "+r.Name, func() error {
 		select {
@@ -101,8 +101,8 @@ func (e *env) queueAtBehind(d driver.Driver, r driver.Request, n int) *driverPen
 			return nil
 		default:
 		}
-		if queue := e.queueOf(r.Name); len(queue) != n {
-			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
+		if queue := e.queueOf(r.Name); len(queue) != 2 {
+			return fmt.Errorf("the queue has %d tickets, want 2: %s", len(queue), show(queue))
 		}
 		return nil
 	})

@@ -11,12 +11,11 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// handedOver waits for a grant, which is to come within 100 ms of begun and some
+// handedOver waits for a grant, which is to come within 100 ms of now and some
 // slack for a slow machine; a poll of a second is beyond that.
-func handedOver(t *testing.T, granted <-chan driver.Hold, begun time.Time) driver.Hold {
+func handedOver(t *testing.T, granted <-chan driver.Hold) (h driver.Hold) {
 	t.Helper()
-	h := <-granted
-	if took := time.Since(begun); took > 500*time.Millisecond {
+	if took := testbed.Elapsed(func() { h = <-granted }); took > 500*time.Millisecond {
 		t.Errorf("granted %v after the release", took)
 	}
 	return h
@@ -52,18 +51,16 @@ func TestHandOffBeforeAnswer(t *testing.T) {
 	r := request(t.Name())
 	r.Wait = true
 	h := get(t, d, r)
-	var begun time.Time
 	w.with(func(r *http.Request) (*http.Response, error) {
 		if !creates(body(r)) {
 			return nil, nil
 		}
 		resp, err := w.RoundTripper.RoundTrip(r)
 		drop(t, d, h)
-		begun = time.Now()
 		return resp, err
 	})
 	granted := waiting(t, d, t.Name())
-	drop(t, d, handedOver(t, granted, begun))
+	drop(t, d, handedOver(t, granted))
 }
 
 // The same for a queue that is read while a ticket is released.
@@ -89,7 +86,6 @@ func TestHandOffDuringRead(t *testing.T) {
 	h = <-b
 	<-reading // of c, with b in the answer
 	drop(t, d, h)
-	begun := time.Now()
 	close(released)
-	drop(t, d, handedOver(t, c, begun))
+	drop(t, d, handedOver(t, c))
 }

@@ -51,12 +51,12 @@ func TestContextEnds(t *testing.T) {
 			<-joined
 			fault(p)
 			time.Sleep(300 * time.Millisecond)
-			check := func(method string, over time.Duration, err error) {
+			check := func(method string, over time.Duration, knows bool, err error) {
 				t.Helper()
 				if over > 50*time.Millisecond {
 					t.Errorf("%s came back %v after the end of its context", method, over)
 				}
-				if err == nil || what == "refuses" && !strings.Contains(err.Error(), "connection refused") {
+				if err == nil || what == "refuses" && knows && !strings.Contains(err.Error(), "connection refused") {
 					t.Errorf("%s: %v, want the reason", method, err)
 				}
 				if errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
@@ -67,9 +67,9 @@ func TestContextEnds(t *testing.T) {
 				const limit = 150 * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				var err error
-				took := testbed.Elapsed(func() { err = call(ctx) })
+				took, late := testbed.Measure(func() { err = call(ctx) })
 				cancel()
-				check(method, took-limit, err)
+				check(method, took-limit, late < limit/2, err)
 			}
 			cause := errors.New("enough")
 			var err error
@@ -77,7 +77,7 @@ func TestContextEnds(t *testing.T) {
 				cancel(cause)
 				err = <-waited
 			})
-			check("a waiting Acquire", took, err)
+			check("a waiting Acquire", took, true, err)
 			if !errors.Is(err, cause) {
 				t.Errorf("a waiting Acquire: %v, want the cause of its end", err)
 			}
@@ -311,9 +311,8 @@ func TestQueryWait(t *testing.T) {
 				t.Errorf("a blocking query waits for %s, want %s", got, wait)
 			}
 		}
-		begun := time.Now()
 		drop(t, holder, h)
-		drop(t, d, handedOver(t, granted, begun))
+		drop(t, d, handedOver(t, granted))
 	}
 }
 
@@ -336,21 +335,24 @@ func TestLastAnswerIsTold(t *testing.T) {
 			return err
 		},
 	} {
-		begun := time.Now()
+		var asked atomic.Int64
 		w.with(func(r *http.Request) (*http.Response, error) {
 			renewal := strings.HasPrefix(r.URL.Path, "/v1/session/renew/")
 			if strings.Contains(method, "renewal") != renewal {
 				return nil, nil
 			}
-			if time.Since(begun) < 150*time.Millisecond {
+			if asked.Add(1) <= 2 {
 				return reply(r, http.StatusInternalServerError, "No cluster leader")
 			}
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err := call(ctx)
 		cancel()
+		if n := asked.Load(); n < 3 {
+			t.Errorf("%s: %d requests, none of them without an answer", method, n)
+		}
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "No cluster leader") {
 			t.Errorf("%s: %v, want the deadline and what the store said", method, err)
 		}

@@ -121,11 +121,11 @@ func TestDemotedPrimary(t *testing.T) {
 	p := newPair(t)
 	holder, _, prefix := fresh(t, p.pool(t))
 	waiter, _ := join(t, p.pool(t), prefix)
-	k := take(t, holder, "a", locker.WithTTL(3*time.Second))
+	k := take(t, holder, "a", locker.WithTTL(6*time.Second)) // in which the replica catches up, on a busy machine, too
 	granted := make(chan *locker.Lock, 1)
 	var group sync.WaitGroup
 	defer group.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	group.Go(func() {
 		k, err := waiter.Acquire(ctx, "a")
@@ -139,7 +139,7 @@ func TestDemotedPrimary(t *testing.T) {
 	p.caughtUp(t)
 	do(t, p.onReplica, "STOP SLAVE")
 	p.serve(p.replica)
-	time.Sleep(4 * time.Second) // longer than the lease and the liveness
+	time.Sleep(7 * time.Second) // longer than the lease and the liveness
 	must(t, k.Err())
 	must(t, k.Release(t.Context()))
 	if next := <-granted; next != nil {

@@ -63,11 +63,11 @@ func TestWayBackToFree(t *testing.T) {
 					go func() { removed <- removeTicket(context.WithoutCancel(t.Context()), d, h) }()
 					time.Sleep(3 * time.Second)
 					proxy.Heal()
-					back := time.Now()
 					next := request("next", true)
-					g, err := direct.Acquire(t.Context(), next)
+					var g driver.Grant
+					var err error
+					took := testbed.Elapsed(func() { g, err = direct.Acquire(t.Context(), next) })
 					must(t, err)
-					took := time.Since(back)
 					t.Logf("free %v after the way was back", took.Round(time.Millisecond))
 					if took > 2*time.Second {
 						t.Errorf("free %v after the way was back", took)
@@ -167,7 +167,7 @@ func TestMethodsEndInTime(t *testing.T) {
 					"break":   func(ctx context.Context) error { return d.Break(ctx, "a", g.Token) },
 					"ping":    d.Ping,
 				} {
-					err := endsInTime(t, way+", "+what, f, func() {
+					late, err := endsInTime(t, way+", "+what, f, func() {
 						for i == 0 {
 							proxy.Heal()
 							if d.Ping(t.Context()) == nil {
@@ -180,7 +180,7 @@ func TestMethodsEndInTime(t *testing.T) {
 							proxy.Refuse()
 						}
 					})
-					if way == "refuse" && err != nil && (!strings.Contains(err.Error(), "connection") || !errors.Is(err, driver.ErrUnavailable)) {
+					if way == "refuse" && err != nil && late < endsLimit/2 && (!strings.Contains(err.Error(), "connection") || !errors.Is(err, driver.ErrUnavailable)) {
 						t.Errorf("%s, %s: %v, want that the connection is refused", way, what, err)
 					}
 				}
@@ -190,26 +190,28 @@ func TestMethodsEndInTime(t *testing.T) {
 	})
 }
 
-// endsInTime calls a method that is not answered once down has been called, and returns its error. It is late if it was
-// so three times: a loaded machine is late once in a while.
-func endsInTime(t *testing.T, what string, f func(context.Context) error, down func()) error {
+// endsLimit is the time that a call of endsInTime has.
+const endsLimit = 150 * time.Millisecond
+
+// endsInTime calls a method that is not answered once down has been called, and returns its error, and for how long the
+// machine ran others meanwhile. It is late if it was so three times: a loaded machine is late once in a while.
+func endsInTime(t *testing.T, what string, f func(context.Context) error, down func()) (late time.Duration, err error) {
 	t.Helper()
-	const limit = 150 * time.Millisecond
 	for attempt := 1; ; attempt++ {
 		down()
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		var err error
-		took := testbed.Elapsed(func() { err = f(ctx) })
+		ctx, cancel := context.WithTimeout(t.Context(), endsLimit)
+		var took time.Duration
+		took, late = testbed.Measure(func() { err = f(ctx) })
 		cancel()
 		switch {
 		case err == nil:
 			t.Errorf("%s: answered after %v", what, took)
-		case took > limit+50*time.Millisecond && attempt < 3:
+		case took > endsLimit+50*time.Millisecond && attempt < 3:
 			continue
-		case took > limit+50*time.Millisecond:
+		case took > endsLimit+50*time.Millisecond:
 			t.Errorf("%s: three times late, after %v: %v", what, took, err)
 		}
-		return err
+		return late, err
 	}
 }
 

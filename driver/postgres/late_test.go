@@ -27,7 +27,7 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 		ok(t, err)
 		proxy.Cut()
 		before := proxy.Stats().Requests
-		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which it is sent, on a busy machine, too
 		r := driver.Request{Name: name, ID: unique(), TTL: time.Minute, Wait: wait}
 		_, err = d.Acquire(ctx, r)
 		cancel()
@@ -92,8 +92,9 @@ func TestLostAnswerLeavesATicket(t *testing.T) {
 	warm := driver.Request{Name: "warm", ID: "warm", TTL: time.Minute}
 	_, err := d.Acquire(t.Context(), warm)
 	ok(t, err)
-	lost := proxy.LoseReply("lost-reply")
+	lost, refused := proxy.LoseReply("lost-reply"), make(chan struct{})
 	go func() {
+		defer close(refused)
 		<-lost
 		proxy.Refuse()
 	}()
@@ -101,6 +102,7 @@ func TestLostAnswerLeavesATicket(t *testing.T) {
 	defer cancel()
 	r := driver.Request{Name: "a", ID: "lost-reply", TTL: time.Minute}
 	_, err = d.Acquire(ctx, r)
+	<-refused // which may come after the answer to another try
 	proxy.Heal()
 	if err != nil { // not asked again in time
 		if errors.Is(err, driver.ErrNoTicket) {

@@ -29,7 +29,7 @@ func TestKilledBackends(t *testing.T) {
 		_, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", app)
 		ok(t, err)
 	}
-	held, err := l.Acquire(t.Context(), "held", locker.WithTTL(2*time.Second))
+	held, err := l.Acquire(t.Context(), "held", locker.WithTTL(4*time.Second))
 	ok(t, err)
 	k, err := lo.Acquire(t.Context(), "waited")
 	ok(t, err)
@@ -41,7 +41,7 @@ func TestKilledBackends(t *testing.T) {
 		ok(t, err)
 		kill()
 		ok(t, another.Release(t.Context()))
-		time.Sleep(500 * time.Millisecond) // five kills within one and a half TTLs
+		time.Sleep(time.Second) // five kills within one and a half TTLs
 	}
 	ok(t, held.Err())
 	kill()

@@ -105,23 +105,41 @@ func until(t *testing.T, f func() error) {
 	}
 }
 
-// within fails unless got comes in time; it returns how long that took.
+// within fails unless got comes in time, without that in which the machine ran
+// others; it returns how long it took.
 func within(t *testing.T, got <-chan *locker.Lock, bound time.Duration) (*locker.Lock, time.Duration) {
 	t.Helper()
 	begun := time.Now()
-	select {
-	case k := <-got:
-		took := time.Since(begun)
-		if k == nil {
-			t.FailNow()
+	var k *locker.Lock
+	measured := testbed.Elapsed(func() {
+		select {
+		case k = <-got:
+		case <-time.After(bound + 20*time.Second):
+			t.Fatalf("not granted within %v", bound+20*time.Second)
 		}
-		if took > bound {
-			t.Errorf("granted after %v, want %v at most", took, bound)
+	})
+	took := time.Since(begun)
+	if k == nil {
+		t.FailNow()
+	}
+	if measured > bound {
+		t.Errorf("granted after %v, want %v at most", measured, bound)
+	}
+	return k, took
+}
+
+// soon fails unless done is closed within the bound, without the time in which the
+// machine ran others.
+func soon(t *testing.T, done <-chan struct{}, bound time.Duration, what string) {
+	t.Helper()
+	took := testbed.Elapsed(func() {
+		select {
+		case <-done:
+		case <-time.After(bound + 20*time.Second):
 		}
-		return k, took
-	case <-time.After(bound + 20*time.Second):
-		t.Fatalf("not granted within %v", bound+20*time.Second)
-		return nil, 0
+	})
+	if took > bound {
+		t.Errorf("%s: not within %v", what, bound)
 	}
 }
 

@@ -45,7 +45,7 @@ func notShort(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	srv := testbed.Redis(t, testbed.Durable(), testbed.Faults())
+	srv := testbed.Redis(t, testbed.Kept(), testbed.Faults())
 	c := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
 	t.Cleanup(func() { _ = c.Close() })
 	const prefix = "conformance"

@@ -194,11 +194,7 @@ func TestKeyDeleted(t *testing.T) {
 		}
 		next, took := within(t, got, time.Second+load)
 		t.Logf("granted %v after the deletion", took)
-		select {
-		case <-k.Done():
-		case <-time.After(2 * time.Second):
-			t.Error("the holder does not know")
-		}
+		soon(t, k.Done(), 2*time.Second, "the holder knows")
 		release(t, next)
 	}
 }
@@ -220,6 +216,7 @@ func TestShortLeaseAfterWait(t *testing.T) {
 		}
 		got := make(chan error, 1)
 		r.Joined = func() { got <- d.Release(t.Context(), holder.Hold(0)) }
+		begun := time.Now()
 		if _, err := d.Acquire(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +224,8 @@ func TestShortLeaseAfterWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		queue, err := d.Inspect(t.Context(), r.Name)
-		if err != nil || len(queue) != 1 || queue[0].Remaining > r.TTL {
+		over := len(queue) == 0 && time.Since(begun) > r.TTL // on a busy machine
+		if err != nil || !over && (len(queue) != 1 || queue[0].Remaining > r.TTL) {
 			t.Errorf("the queue is %+v, %v; want a lease of %v", queue, err, r.TTL)
 		}
 		left, err := dial(t, srv.Addr()).PTTL(t.Context(), d.(*redis.Driver).Key(r.Name)).Result()
@@ -254,14 +252,15 @@ func TestLeaseEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := driver.Request{Name: dead.Name, ID: newName(), TTL: time.Minute, Wait: true}
-		g, err := d.Acquire(t.Context(), r)
+		var g driver.Grant
+		measured := testbed.Elapsed(func() { g, err = d.Acquire(t.Context(), r) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		took := time.Since(begun)
 		t.Logf("a lease of %v ended after %v", dead.TTL, took)
-		if took < dead.TTL || took > dead.TTL+200*time.Millisecond+load {
-			t.Errorf("a lease of %v ended after %v", dead.TTL, took)
+		if took < dead.TTL || measured > dead.TTL+200*time.Millisecond+load {
+			t.Errorf("a lease of %v ended after %v, of which %v were its waiter's", dead.TTL, took, measured)
 		}
 		if err := d.Release(t.Context(), r.Hold(g.Token)); err != nil {
 			t.Fatal(err)
@@ -281,11 +280,7 @@ func TestBreak(t *testing.T) {
 		if err := other.Break(t.Context(), name, k.Token()); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case <-k.Done():
-		case <-time.After(time.Second):
-			t.Error("the holder has not been told")
-		}
+		soon(t, k.Done(), time.Second, "the holder is told")
 		next, _ := within(t, got, time.Second)
 		if err := other.Break(t.Context(), name, k.Token()); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("break of what is broken: %v", err)
@@ -316,8 +311,8 @@ func TestRetriedRelease(t *testing.T) {
 		t.Errorf("release whose first answer was lost: %v", err)
 	}
 	select {
-	case <-lost:
-	default:
+	case <-lost: // which the proxy says when it has reset the connection
+	case <-time.After(10 * time.Second):
 		t.Error("no answer was lost")
 	}
 	if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {

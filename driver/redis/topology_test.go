@@ -214,10 +214,10 @@ func TestACL(t *testing.T) {
 	l, other := process(t, url), process(t, url)
 	for _, opts := range [][]locker.Option{nil, {locker.Limit(2)}} {
 		name := newName()
-		k := take(t, l, name, append(opts, locker.WithTTL(600*time.Millisecond))...)
+		k := take(t, l, name, append(opts, locker.WithTTL(3*time.Second))...)
 		got := acquiring(t, other, name)
 		await(t, l, name, 2)
-		if err := k.Extend(t.Context(), time.Second); err != nil {
+		if err := k.Extend(t.Context(), 4*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.List(t.Context()); err != nil {

@@ -78,7 +78,7 @@ func clients(t testing.TB, e *testbed.Ensemble) []*goredis.Client {
 }
 
 func TestConformance(t *testing.T) {
-	nodes := testbed.RedisN(t, 5, testbed.Durable())
+	nodes := testbed.RedisN(t, 5, testbed.Kept())
 	cs := clients(t, nodes)
 	const prefix = "conformance"
 	conformance.Run(t, conformance.Harness{

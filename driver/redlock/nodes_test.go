@@ -296,7 +296,7 @@ func TestNoRepairWithoutMajority(t *testing.T) {
 	nodes := testbed.RedisN(t, 5)
 	cs := clients(t, nodes)
 	c := client(t, nodes.URL())
-	k := take(t, c, "a", locker.WithTTL(900*time.Millisecond))
+	k := take(t, c, "a", locker.WithTTL(3*time.Second)) // not lost before, on a busy machine
 	eventually(t, "held on all nodes", func() bool { return heldOn(t, cs, "a") == 5 })
 	for _, n := range cs[:3] {
 		n.Del(t.Context(), keyOf("a"))
@@ -313,7 +313,8 @@ func TestPartition(t *testing.T) {
 	nodes := testbed.RedisN(t, 5)
 	left, right := nodes.Proxies(t), nodes.Proxies(t)
 	a, b := client(t, left.URL()), client(t, right.URL())
-	first := take(t, a, "a", locker.WithTTL(time.Second))
+	const ttl = 3 * time.Second // not lost while it is renewed, on a busy machine
+	first := take(t, a, "a", locker.WithTTL(ttl))
 	// a keeps two nodes, b has three.
 	for i := range nodes.Members {
 		if i < 2 {
@@ -322,7 +323,7 @@ func TestPartition(t *testing.T) {
 			left.Proxies[i].Cut()
 		}
 	}
-	second := take(t, b, "a", locker.WithTTL(time.Second))
+	second := take(t, b, "a", locker.WithTTL(ttl))
 	if first.Err() == nil {
 		t.Fatal("two hold: the one with a minority believes so still")
 	}

@@ -35,9 +35,8 @@ func TestWayBack(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 			f.on(w)
-			begun := time.Now()
-			next := granted(t, got)
-			took := time.Since(begun)
+			var next *locker.Lock
+			took := testbed.Elapsed(func() { next = granted(t, got) })
 			t.Logf("free %v after the ways were back", took)
 			if took > 2*time.Second {
 				t.Errorf("free %v after the ways were back", took)

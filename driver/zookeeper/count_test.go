@@ -19,7 +19,7 @@ import (
 // tell has the server tell about itself, by one of its words of four letters.
 func tell(t testing.TB, srv *testbed.Server, word string) string {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", srv.Addr(), 5*time.Second)
+	c, err := net.DialTimeout("tcp", srv.Addr(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

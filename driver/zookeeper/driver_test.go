@@ -76,6 +76,21 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
+// lostSoon fails unless the lock is lost within a second, without the time in which
+// the machine ran others: it is told, and does not find out when it renews.
+func lostSoon(t *testing.T, k *locker.Lock) {
+	t.Helper()
+	took := testbed.Elapsed(func() {
+		select {
+		case <-k.Done():
+		case <-time.After(20 * time.Second):
+		}
+	})
+	if took > time.Second || !errors.Is(k.Err(), locker.ErrLost) {
+		t.Fatalf("the holder was told after %v: %v", took, k.Err())
+	}
+}
+
 func ctxFor(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)

@@ -244,11 +244,7 @@ func TestDeletedByHand(t *testing.T) {
 	if err := conn.Delete(path, -1); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-k.Done():
-	case <-time.After(time.Second):
-		t.Fatal("the holder was not told")
-	}
+	lostSoon(t, k)
 	if !errors.Is(k.Err(), locker.ErrLost) || !errors.Is(k.Release(ctx), locker.ErrLost) {
 		t.Fatal(k.Err())
 	}
@@ -327,10 +323,6 @@ func TestWrittenByHand(t *testing.T) {
 	if err := conn.Delete(path, -1); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-k.Done():
-	case <-time.After(time.Second):
-		t.Fatal("the holder was not told")
-	}
+	lostSoon(t, k)
 	empty(t, conn, url)
 }

@@ -25,7 +25,7 @@ func (h hooked) Err() error { return h.ended() }
 // the caller go right after it: the ticket is there, and the error does not deny it.
 func TestCreatedInTheNextSession(t *testing.T) {
 	_, p, direct := through(t)
-	conn, events, err := zk.Connect([]string{p.Addr()}, time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
+	conn, events, err := zk.Connect([]string{p.Addr()}, 2*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -75,8 +76,13 @@ func TestManyWaiting(t *testing.T) {
 	}
 	const n = 5_000
 	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
-	ctx, cancel := context.WithCancel(ctxFor(t, 3*time.Minute))
-	c := client(t, srv.URL()+"?session=10m")
+	const patience = 3 * time.Minute
+	ctx, cancel := context.WithCancel(ctxFor(t, patience))
+	// On a busy machine the last of thousands that come at once wait longer for their
+	// answers than a Client does, and renewals as long. So does an Inspect, a request
+	// for each ticket.
+	c := locker.New(open(t, srv.URL()+"?session=10m"), locker.WithAnswerTimeout(patience), locker.WithDefaults(locker.WithTTL(patience)))
+	t.Cleanup(func() { _ = c.Close() })
 	held := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
 	heap0 := heap()
 	begun := time.Now()
@@ -84,13 +90,21 @@ func TestManyWaiting(t *testing.T) {
 	granted := make(chan *locker.Lock, n)
 	for range n {
 		group.Go(func() {
-			if k, err := c.Acquire(ctx, "x"); err == nil {
+			switch k, err := c.Acquire(ctx, "x"); {
+			case err == nil:
 				granted <- k
+			case !errors.Is(err, context.Canceled):
+				t.Error(err)
 			}
 		})
 	}
-	queueOf(t, c, "x", n+1)
+	for mntr(t, srv)["ephemerals_count"] < n+1 {
+		sleep(ctx, t)
+	}
 	settle(t, srv)
+	if queue, err := c.Inspect(ctx, "x"); err != nil || len(queue.Tickets) != n+1 {
+		t.Fatalf("the queue has %d tickets (error %v), want %d", len(queue.Tickets), err, n+1)
+	}
 	t.Logf("%d waiters after %v, %d B each", n, time.Since(begun).Round(time.Millisecond), (heap()-heap0)/n)
 	const releases = 50
 	begun = time.Now()

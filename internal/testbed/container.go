@@ -112,7 +112,7 @@ func (c *container) create(k *kind) error {
 		args = append(args, "-env", e)
 	}
 	args = append(args, k.name)
-	if c.node.opts.durable && k.image.durable != nil {
+	if (c.node.opts.durable || c.node.opts.kept) && k.image.durable != nil {
 		args = append(args, k.image.durable...)
 	} else {
 		args = append(args, k.image.args...)

@@ -64,10 +64,9 @@ func TestContainerWithoutHelper(t *testing.T) {
 // has no server asks.
 func TestNoEngine(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-	t0 := time.Now()
-	err := findEngine()
-	if d := time.Since(t0); err == nil || d > time.Second {
-		t.Errorf("%v after %v", err, d)
+	var err error
+	if took := Elapsed(func() { err = findEngine() }); err == nil || took > time.Second {
+		t.Errorf("%v after %v", err, took)
 	}
 	tb := new(fakeTB)
 	none := &kind{name: "none", find: hidden}

@@ -1,14 +1,25 @@
 package testbed
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // Elapsed is how long f took, less the time in which the machine was too busy to
 // run this process: a test that bounds a call measures the code with it, not the
 // neighbours. A timer that fires each millisecond shows the difference: by what it
 // is late, f may have been late too. Less than a millisecond is a timer's own lag.
 func Elapsed(f func()) time.Duration {
+	took, _ := Measure(f)
+	return took
+}
+
+// Measure is Elapsed, and the time that it leaves out: what f has to do before some
+// deadline it may not have done in time, if that is long.
+func Measure(f func()) (took, late time.Duration) {
 	const tick = time.Millisecond
-	stop, late := make(chan struct{}), make(chan time.Duration)
+	stop, sums := make(chan struct{}), make(chan time.Duration, 1)
+	began := time.Now() // the goroutine may be late already when it begins
 	go func() {
 		var sum time.Duration
 		count := func(since time.Duration) {
@@ -18,11 +29,11 @@ func Elapsed(f func()) time.Duration {
 		}
 		t := time.NewTimer(tick)
 		defer t.Stop()
-		for last := time.Now(); ; {
+		for last := began; ; {
 			select {
 			case <-stop:
 				count(time.Since(last))
-				late <- sum
+				sums <- sum
 				return
 			case <-t.C:
 			}
@@ -31,9 +42,11 @@ func Elapsed(f func()) time.Duration {
 			t.Reset(tick)
 		}
 	}()
-	began := time.Now()
+	end := sync.OnceFunc(func() { close(stop) })
+	defer end() // also if f ends the test
 	f()
-	took := time.Since(began)
-	close(stop)
-	return max(0, took-<-late)
+	took = time.Since(began)
+	end()
+	late = <-sums
+	return max(0, took-late), late
 }

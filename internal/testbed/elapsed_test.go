@@ -1,27 +1,36 @@
 package testbed
 
 import (
-	"runtime"
-	"sync/atomic"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// What f spends asleep counts, and nearly all of it; what all processors spend on
-// others does not.
+func init() { RegisterChild("sleeps", childSleeps) }
+
+const childSleep = 400 * time.Millisecond
+
+// childSleeps tells that it sleeps, and then for how long it has.
+func childSleeps() {
+	fmt.Println("sleeps")
+	fmt.Println("took", Elapsed(func() { time.Sleep(childSleep) }))
+}
+
+// What f spends asleep counts, all of it; what the machine spends on others, while it does
+// not run the process at all, does not.
 func TestElapsed(t *testing.T) {
-	if got := Elapsed(func() { time.Sleep(200 * time.Millisecond) }); got > 220*time.Millisecond || got < 20*time.Millisecond {
-		t.Errorf("a sleep of 200ms: %v", got)
-	}
-	var stop atomic.Bool
-	defer stop.Store(true)
-	for range 8 * runtime.GOMAXPROCS(0) {
-		go func() {
-			for !stop.Load() { // it takes a processor
-			}
-		}()
-	}
-	if got := Elapsed(func() { time.Sleep(200 * time.Millisecond) }); got > 220*time.Millisecond {
-		t.Errorf("a sleep of 200ms on a busy machine: %v", got)
+	synctest.Test(t, func(t *testing.T) { // on a machine that is never late
+		if got := Elapsed(func() { time.Sleep(200 * time.Millisecond) }); got != 200*time.Millisecond {
+			t.Errorf("a sleep of 200ms: %v", got)
+		}
+	})
+	p := Child(t, "sleeps")
+	p.WaitLine("sleeps")
+	p.Pause()
+	time.Sleep(2 * childSleep)
+	p.Resume()
+	if got, err := time.ParseDuration(p.WaitLine("took ")); err != nil || got > childSleep+20*time.Millisecond {
+		t.Errorf("a sleep of %v in a process that was stopped: %v, %v", childSleep, got, err)
 	}
 }

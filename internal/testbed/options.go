@@ -11,6 +11,7 @@ type Option func(*options)
 type options struct {
 	args     []string
 	durable  bool
+	kept     bool
 	faults   bool
 	replicas int
 	size     int
@@ -34,7 +35,7 @@ func newOptions(opts []Option) options {
 
 // private tells whether only a server of our own will do.
 func (o options) private() bool {
-	return !o.external && (o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured())
+	return !o.external && (o.faults || o.durable || o.kept || o.evicts || len(o.args) > 0 || o.secured())
 }
 
 // Args adds arguments to the server's command line, after the testbed's own.
@@ -56,6 +57,11 @@ func OrExternal() Option { return func(o *options) { o.external = true } }
 // are killed, since the operating system still has it, but sync nothing to the
 // disk.
 func Durable() Option { return func(o *options) { o.durable = true } }
+
+// Kept asks for a Redis that keeps, when it is killed, all that it has confirmed, and
+// syncs nothing to the disk: a disk that others keep busy for seconds is no outage of
+// the store then. The other servers are so without it, but for Consul.
+func Kept() Option { return func(o *options) { o.kept = true } }
 
 // Evicts lets a Memcached evict items when its memory is full, as it does by default.
 func Evicts() Option { return func(o *options) { o.evicts = true } }

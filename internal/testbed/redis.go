@@ -20,7 +20,7 @@ var redis = &kind{
 		args := []string{
 			"--port", strconv.Itoa(n.ports[0]), "--bind", "127.0.0.1", "--dir", n.dir,
 			"--save", "", "--maxclients", "19000", "--loglevel", "warning",
-			"--appendonly", yesNo(n.opts.durable), "--appendfsync", "always",
+			"--appendonly", yesNo(n.opts.durable || n.opts.kept), "--appendfsync", fsyncOf(n.opts),
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
@@ -59,6 +59,15 @@ func RedisN(tb testing.TB, n int, opts ...Option) *Ensemble {
 	e.url = func(addrs string) string { return "redlock://" + addrs }
 	e.begin()
 	return e
+}
+
+// fsyncOf is when the server syncs what it has written. What it has confirmed it has
+// written, so that the operating system has it.
+func fsyncOf(o options) string {
+	if o.kept {
+		return "no"
+	}
+	return "always"
 }
 
 func yesNo(b bool) string {

@@ -33,10 +33,9 @@ func TestGivenUp(t *testing.T) {
 		return pipe.Do(ctx, c)
 	}
 	const callers = 100
-	// all has everybody ask at once, and tells how long the last took.
-	all := func(ctx context.Context, want error) (took time.Duration) {
+	// all has everybody ask at once.
+	all := func(ctx context.Context, want error) {
 		var group sync.WaitGroup
-		begun := time.Now()
 		for i := range callers {
 			group.Go(func() {
 				_, ok := granted(acquire(ctx, i))
@@ -46,7 +45,6 @@ func TestGivenUp(t *testing.T) {
 			})
 		}
 		group.Wait()
-		return time.Since(begun)
 	}
 	all(t.Context(), nil)
 	srv.Pause()
@@ -54,7 +52,7 @@ func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	const after = 50 * time.Millisecond
 	time.AfterFunc(after, func() { cancel(cause) })
-	if took := all(ctx, cause); took > after+300*time.Millisecond {
+	if took := testbed.Elapsed(func() { all(ctx, cause) }); took > after+300*time.Millisecond {
 		t.Errorf("given up after %v, want %v", took, after)
 	}
 	srv.Resume()
