@@ -204,8 +204,8 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 		switch {
 		case err != nil:
 			return err
-		case term.Err() != nil:
-			return nil //nolint:nilerr // lost: the observer has said so, and Run campaigns again
+		case term.Err() != nil && !ending:
+			return nil // lost: the observer has said so, and Run campaigns again
 		case ending || what == stop:
 			e.code = code
 			return election.ErrResign

@@ -176,3 +176,23 @@ func TestElectWrongUse(t *testing.T) {
 		})
 	}
 }
+
+// A candidate that is told to end does so, also when it loses the leadership before its
+// command has ended, and another one leads.
+func TestElectEndsThoughTheLeadershipIsLost(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
+	leader := candidate(t, env, []string{"--ttl=2s"}, shell(`trap 'echo told' TERM; echo leads; while :; do sleep 0.02; done`)).Start()
+	leader.WaitOut("leads")
+	next := candidate(t, env, []string{"--verbose"}, shell(serve)).Start()
+	next.WaitErr("campaigning")
+	leader.Signal(syscall.SIGTERM)
+	leader.WaitOut("told")
+	if r := commandtest.Command(t, "break", "--yes", t.Name()).With(env).Run(); r.Code != 0 {
+		t.Fatal(r)
+	}
+	next.WaitOut("leads")
+	if r := leader.Wait(); r.Code != 128+int(syscall.SIGKILL) || !strings.Contains(r.ErrOut, "leadership lost") {
+		t.Error(r)
+	}
+}
