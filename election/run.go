@@ -52,8 +52,11 @@ func (e *Election) elected(ctx context.Context) (*Term, error) {
 	pause := newBackoff()
 	for {
 		t, err := e.campaign(ctx, true)
-		if err == nil || !passing(err) || !retry.Sleep(ctx, pause.Next(), nil) {
+		if err == nil || !passing(err) {
 			return t, err
+		}
+		if !retry.Sleep(ctx, pause.Next(), nil) {
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
 }

@@ -144,6 +144,19 @@ func TestElectWithoutAStore(t *testing.T) {
 	}
 }
 
+// A candidate that cannot reach the store, and is told to end, has not failed.
+func TestElectEndsWithoutAStore(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t, testbed.Faults())
+	srv.Kill()
+	c := candidate(t, "LOCKER_URL="+srv.URL(), nil, shell(serve)).Start()
+	c.WaitErr("cannot campaign")
+	c.Signal(syscall.SIGTERM)
+	if r := c.Wait(); r.Code != 0 {
+		t.Error(r)
+	}
+}
+
 func TestElectWrongUse(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
