@@ -228,10 +228,11 @@ func (e *elect) owner(ctx context.Context) string {
 }
 
 // begin reports whether the command may be started. From then on it gets the
-// signals.
+// signals, but none that came too late for the command before it.
 func (e *elect) begin() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.signals.begin()
 	e.running = !e.ending
 	return e.running
 }

@@ -101,7 +101,7 @@ func catchForwarded() *forwarded {
 	return f
 }
 
-// begin drops those that came before there was a command.
+// begin drops those that came before the command was started.
 func (f *forwarded) begin() {
 	for {
 		select {
