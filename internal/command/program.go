@@ -67,8 +67,12 @@ func startError(err error) error {
 }
 
 // run runs the program until it ends, or is ended because ctx ends. The error says
-// that it was not started.
+// that it was not started. Nor is it, without an error, if the lock is not valid any
+// more: this process may have been stopped since the grant.
 func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace time.Duration, env []string, valid func() bool) (int, error) {
+	if !valid() {
+		return 0, nil
+	}
 	cmd := exec.Command(p.path, p.args[1:]...) //nolint:noctx // supervise ends it
 	cmd.Args[0] = p.args[0]
 	cmd.Env = append(outerEnv(), env...)
