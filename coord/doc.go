@@ -101,11 +101,12 @@ func (w *waiter) once(ctx context.Context) bool {
 	return w.over
 }
 
-// poll tries until the wait is over or ctx ends.
+// poll tries until the wait is over or ctx, that of the lock, ends. Why it has ended
+// is for await to find out: the caller's context may live.
 func (w *waiter) poll(ctx context.Context) error {
 	for pause := pauseFirst; !w.once(ctx); pause = min(2*pause, pauseMost) {
-		if err := sleep(ctx, pause); err != nil {
-			return err
+		if sleep(ctx, pause) != nil {
+			return nil //nolint:nilerr // see above
 		}
 	}
 	return nil

@@ -207,3 +207,31 @@ func TestLatchOnStores(t *testing.T) {
 		})
 	}
 }
+
+// Whoever waits, polling or not, learns that the Locker was closed: its own context lives.
+func TestCloseEndsTheWait(t *testing.T) {
+	for _, party := range []string{"polls", "waits for the one that polls"} {
+		t.Run(party, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				if party != "polls" {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					other := latch(t, b.locker(), 1, time.Hour)
+					go func() { _ = other.Wait(ctx) }()
+					synctest.Wait()
+				}
+				l := b.locker()
+				ended := make(chan error, 1)
+				go func() { ended <- latch(t, l, 1, time.Hour).Wait(t.Context()) }()
+				time.Sleep(time.Second)
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := <-ended; !errors.Is(err, locker.ErrClosed) || errors.Is(err, context.Canceled) {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
