@@ -45,7 +45,7 @@ func NewBarrier(l locker.Locker, name string, n int, ttl time.Duration) (*Barrie
 // party was paused or cut off from the store for longer than its lease, the
 // error of ctx that it gave up.
 func (b *Barrier) Wait(ctx context.Context) error {
-	k, err := b.l.Acquire(ctx, b.name, locker.Shared(), locker.WithTTL(b.ttl), locker.WithoutReentry(), locker.WithMinHold(0))
+	k, err := b.arrive(ctx)
 	if err != nil {
 		return fmt.Errorf("barrier %q: %w", b.name, err)
 	}
@@ -55,6 +55,20 @@ func (b *Barrier) Wait(ctx context.Context) error {
 		return fmt.Errorf("barrier %q: wait: %w", b.name, err)
 	}
 	return nil
+}
+
+// arrive takes the ticket of a party. An outage does not end that.
+func (b *Barrier) arrive(ctx context.Context) (*locker.Lock, error) {
+	parties := locker.NewRWMutex(b.l, b.name)
+	for {
+		k, err := parties.RLock(ctx, locker.WithTTL(b.ttl), locker.WithoutReentry(), locker.WithMinHold(0))
+		if err == nil || ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
+			return k, err
+		}
+		if err := sleep(ctx, pauseMost); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // pass reports whether the party may pass, and lets the next n pass if they are

@@ -300,3 +300,19 @@ func TestOnceOnStores(t *testing.T) {
 		})
 	}
 }
+
+// A store that is away when a party comes does not end its wait.
+func TestBarrierBeginsInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newBed(t).join()
+		s.away.Store(true)
+		time.AfterFunc(20*time.Second, func() { s.away.Store(false) })
+		begun := time.Now()
+		if err := barrier(t, l, "b", 1).Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(begun); d < 20*time.Second || d > 21*time.Second {
+			t.Errorf("passed after %v", d)
+		}
+	})
+}
