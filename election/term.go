@@ -16,8 +16,11 @@ type Term struct {
 	lock *locker.Lock
 	run  bool // Run gives the leadership up, when its function has returned
 
-	ctx context.Context // ends with the term
-	end context.CancelCauseFunc
+	ctx context.Context         // ends with the term
+	end context.CancelCauseFunc // see stop
+
+	mu       sync.Mutex
+	contexts map[context.Context]context.CancelCauseFunc // under those of Context, until stop
 
 	notes chan proclamation  // to the goroutine that announces the term
 	mute  context.CancelFunc // ends it
@@ -27,7 +30,10 @@ type Term struct {
 }
 
 func newTerm(e *Election, k *locker.Lock, run bool) *Term {
-	t := &Term{e: e, lock: k, run: run, notes: make(chan proclamation)}
+	t := &Term{
+		e: e, lock: k, run: run, notes: make(chan proclamation),
+		contexts: make(map[context.Context]context.CancelCauseFunc),
+	}
 	t.ctx, t.end = context.WithCancelCause(k.Context(context.Background()))
 	announced, mute := context.WithCancel(context.Background())
 	t.mute = mute
@@ -48,10 +54,35 @@ func (t *Term) Token() uint64 { return t.lock.Token() }
 // the leadership is lost (context.Cause: locker.ErrLost), when the leader steps
 // down (ErrSteppedDown), or with parent.
 func (t *Term) Context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(t.lock.Context(parent))
-	forget := context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
-	context.AfterFunc(ctx, func() { forget() })
-	return ctx
+	ctx, cancel := context.WithCancelCause(parent)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if cause := context.Cause(t.ctx); cause != nil {
+		cancel(cause)
+	} else {
+		t.contexts[ctx] = cancel
+	}
+	work := t.lock.Context(ctx) // which a loss ends
+	context.AfterFunc(work, func() {
+		cancel(nil)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.contexts, ctx)
+	})
+	return work
+}
+
+// stop ends the term and its contexts, which have ended when it returns: the release of
+// the lock, which would be another cause, comes after it.
+func (t *Term) stop() {
+	t.end(ErrSteppedDown)
+	t.mu.Lock()
+	all := t.contexts
+	t.contexts = nil
+	t.mu.Unlock()
+	for _, cancel := range all {
+		cancel(context.Cause(t.ctx))
+	}
 }
 
 // Done is closed when the leadership is lost or the leader steps down.
@@ -77,7 +108,7 @@ func (t *Term) Err() error {
 // lost before; a second call has the answer of the first.
 func (t *Term) StepDown(ctx context.Context) error {
 	if t.run {
-		t.end(ErrSteppedDown)
+		t.stop()
 		return nil
 	}
 	return t.finish(ctx)
@@ -88,7 +119,7 @@ func (t *Term) StepDown(ctx context.Context) error {
 func (t *Term) finish(ctx context.Context) error {
 	t.once.Do(func() {
 		_ = t.lock.Err() // a loss is the cause, if there was one
-		t.end(ErrSteppedDown)
+		t.stop()
 		if err := t.lock.Release(ctx); err != nil {
 			t.err = fmt.Errorf("election %q: %w", t.e.name, err)
 		}
