@@ -174,8 +174,8 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 	defer timer.Stop()
 	if joined := r.Joined; r.Wait {
 		r.Joined = func() {
-			timer.Stop()
-			if joined != nil {
+			// After the patience the secondary is asked, whose answer is still due.
+			if timer.Stop() && joined != nil {
 				joined()
 			}
 		}
