@@ -72,7 +72,8 @@ func (m *AllDriver) knows(k key) bool {
 func (m *AllDriver) enter(k key, end func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.books[k] = &book{tokens: make([]uint64, len(m.parts)), released: make([]bool, len(m.parts)), end: end}
+	n := len(m.parts)
+	m.books[k] = &book{tokens: make([]uint64, n), released: make([]bool, n), unknown: make([]bool, n), end: end}
 }
 
 // forget closes the book of a ticket that is on no store.
@@ -150,6 +151,7 @@ func (a *acquisition) acquire(i int) (driver.Grant, error) {
 		if err == nil {
 			return g, nil
 		}
+		a.note(i, err)
 		err = fmt.Errorf("%s: %w", nameOf(d), err)
 		if !a.isQueued() || !driver.IsUnavailable(err) || a.ctx.Err() != nil {
 			return g, err
@@ -157,6 +159,20 @@ func (a *acquisition) acquire(i int) (driver.Grant, error) {
 		if !retry.Sleep(a.ctx, pause.Next(), nil) {
 			return g, errors.Join(context.Cause(a.ctx), err)
 		}
+	}
+}
+
+// note notes in the book whether a request that failed may still be on its way to its
+// store: see Release.
+func (a *acquisition) note(i int, err error) {
+	lost := errors.Is(err, driver.ErrLost) && a.ctx.Err() == nil
+	if lost || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket) {
+		return
+	}
+	a.m.mu.Lock()
+	defer a.m.mu.Unlock()
+	if b := a.m.books[keyOf(a.r.Hold(0))]; b != nil {
+		b.unknown[i] = true
 	}
 }
 

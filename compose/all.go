@@ -78,6 +78,7 @@ func All(drivers ...driver.Driver) *AllDriver {
 		}
 	}
 	for _, d := range drivers {
+		m.orphans = append(m.orphans, newOrphans(d))
 		if n, ok := d.(driver.LossNotifier); ok {
 			n.NotifyLoss(m.partLost)
 		}
@@ -90,6 +91,7 @@ type AllDriver struct {
 	parts     []driver.Driver
 	authority int
 	tell      func(driver.Hold, error)
+	orphans   []*orphans // by part
 
 	mu    sync.Mutex
 	books map[key]*book
@@ -110,6 +112,7 @@ var (
 type book struct {
 	tokens   []uint64    // by part; 0: not granted there
 	released []bool      // by part: the store has confirmed
+	unknown  []bool      // by part: a request has no answer
 	granted  bool        // on all
 	lost     error       // a part is lost, before granted
 	end      func(error) // ends the Acquire that is under way
@@ -186,7 +189,10 @@ func (m *AllDriver) Ping(ctx context.Context) error {
 
 // Close implements driver.Driver.
 func (m *AllDriver) Close() error {
-	return m.each(func(_ int, d driver.Driver) error { return d.Close() })
+	return m.each(func(i int, d driver.Driver) error {
+		m.orphans[i].close()
+		return d.Close()
+	})
 }
 
 // each calls f for all parts at once, and joins what went wrong.

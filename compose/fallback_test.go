@@ -200,37 +200,6 @@ func TestFallbackIgnoresOrphans(t *testing.T) {
 	})
 }
 
-// A request that comes late, after the ticket was looked for, is undone too.
-func TestFallbackLooksAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := memory.New(), memory.New()
-		late := &late{Driver: a.Join()}
-		f := quiet(compose.Fallback(late, b))
-		l := locker.New(f)
-		defer l.Close()
-		defer a.Close()
-		k := acquire(t, l)
-		time.Sleep(5 * time.Second)
-		if q, _ := a.Inspect(t.Context(), "x"); len(q) != 1 {
-			t.Fatalf("the late request: %v", q)
-		}
-		time.Sleep(6 * time.Second)
-		if q, _ := a.Inspect(t.Context(), "x"); len(q) != 0 {
-			t.Errorf("left on the primary: %v", q)
-		}
-		release(t, k)
-	})
-}
-
-// late is a store that requests reach six seconds late.
-type late struct{ *memory.Driver }
-
-func (d *late) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	time.AfterFunc(6*time.Second, func() { _, _ = d.Driver.Acquire(context.WithoutCancel(ctx), r) })
-	<-ctx.Done()
-	return driver.Grant{}, context.Cause(ctx)
-}
-
 // That the secondary has no ticket does not say that the primary has none (D9).
 func TestFallbackNoTicketIsTrue(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -51,7 +51,9 @@ func (m *AllDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 }
 
 // Release implements driver.Driver. It is done when all parts have confirmed it; those
-// that have are not asked again.
+// that have are not asked again. The core looks again for a ticket that is nowhere, but not
+// for one that is on some stores and that a request may yet bring to another one: that is
+// done here.
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
@@ -66,6 +68,9 @@ func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 			m.setReleased(i, keyOf(h))
 		case errors.Is(err, driver.ErrLost):
 			lost[i] = true
+			if m.mayComeLate(i, keyOf(h)) {
+				m.orphans[i].add(driver.Hold{Name: h.Name, ID: h.ID, Shared: h.Shared})
+			}
 			return nil
 		}
 		return err
@@ -97,4 +102,17 @@ func (m *AllDriver) setReleased(i int, k key) {
 	if b := m.books[k]; b != nil {
 		b.released[i] = true
 	}
+}
+
+// mayComeLate reports, once, whether a request for the ticket may be on its way to a store
+// that does not have it.
+func (m *AllDriver) mayComeLate(i int, k key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[k]
+	if b == nil || !b.unknown[i] {
+		return false
+	}
+	b.unknown[i] = false
+	return true
 }

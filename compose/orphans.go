@@ -14,9 +14,11 @@ import (
 // orphanBound bounds one request for the removal of an orphan.
 const orphanBound = time.Second
 
-// orphans are the tickets that the primary may have though the secondary was asked
-// instead. The core knows of one ticket only, so that they are removed here: in the
-// background, one after the other, each until the store has confirmed it.
+// orphans are the tickets that one of several stores may have by a request whose answer
+// is unknown: the primary of Fallback, when the secondary was asked instead, or a store of
+// All, when the others have confirmed that they have none. The core knows of one ticket
+// only, so that they are removed here: in the background, one after the other, each until
+// the store has confirmed it.
 type orphans struct {
 	d    driver.Driver
 	ctx  context.Context

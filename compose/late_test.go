@@ -1,0 +1,103 @@
+package compose_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/compose"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+// A request that comes late, after the ticket was looked for, is undone too.
+func TestFallbackLooksAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := memory.New(), memory.New()
+		late := &late{Driver: a.Join()}
+		f := quiet(compose.Fallback(late, b))
+		l := locker.New(f)
+		defer l.Close()
+		defer a.Close()
+		k := acquire(t, l)
+		time.Sleep(5 * time.Second)
+		if q, _ := a.Inspect(t.Context(), "x"); len(q) != 1 {
+			t.Fatalf("the late request: %v", q)
+		}
+		time.Sleep(6 * time.Second)
+		if q, _ := a.Inspect(t.Context(), "x"); len(q) != 0 {
+			t.Errorf("left on the primary: %v", q)
+		}
+		release(t, k)
+	})
+}
+
+// late is a store that requests reach six seconds late.
+type late struct{ *memory.Driver }
+
+func (d *late) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	time.AfterFunc(6*time.Second, func() { _, _ = d.Driver.Acquire(context.WithoutCancel(ctx), r) })
+	<-ctx.Done()
+	return driver.Grant{}, context.Cause(ctx)
+}
+
+// tardy is a store that one request, the first, reaches six seconds late.
+type tardy struct {
+	*memory.Driver
+	was atomic.Bool
+}
+
+func (d *tardy) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if d.was.CompareAndSwap(false, true) {
+		r.Joined = nil
+		return (&late{d.Driver}).Acquire(ctx, r)
+	}
+	return d.Driver.Acquire(ctx, r)
+}
+
+// A request that comes to one store after the ticket was removed from the others is
+// undone, whether the call has ended or has queued again.
+func TestAllLooksForALateRequest(t *testing.T) {
+	for _, how := range []string{"gives up", "queues again"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a, b := memory.New(), memory.New()
+				defer a.Close()
+				defer b.Close()
+				l := locker.New(compose.All(a.Join(), &tardy{Driver: b.Join()}))
+				defer l.Close()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got := make(chan *locker.Lock, 1)
+				go func() {
+					k, _ := l.Acquire(ctx, "x")
+					got <- k
+				}()
+				time.Sleep(time.Second)
+				want := 0
+				if how == "gives up" {
+					cancel()
+				} else {
+					want = 1
+					q, err := a.Inspect(t.Context(), "x")
+					if err != nil || len(q) != 1 || a.Break(t.Context(), "x", q[0].Token) != nil {
+						t.Fatalf("%v, %v", q, err)
+					}
+				}
+				if k := <-got; (k != nil) != (how == "queues again") {
+					t.Fatalf("the lock is %v", k)
+				}
+				time.Sleep(5500 * time.Millisecond)
+				if q, _ := b.Inspect(t.Context(), "x"); len(q) != want+1 {
+					t.Fatalf("the late request: %v", q)
+				}
+				time.Sleep(6 * time.Second)
+				if q, _ := b.Inspect(t.Context(), "x"); len(q) != want {
+					t.Errorf("left on the second store: %v", q)
+				}
+			})
+		})
+	}
+}
