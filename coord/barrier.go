@@ -135,7 +135,7 @@ func (b *Barrier) trip(ctx context.Context, last uint64) error {
 	defer cancel()
 	keep := 2*b.ttl + keepTrips
 	for {
-		k, err := b.l.Acquire(ctx, b.name+tripSuffix, locker.Shared(), locker.WithNote(strconv.FormatUint(last, 10)),
+		k, err := locker.NewRWMutex(b.l, b.name+tripSuffix).RLock(ctx, locker.WithNote(strconv.FormatUint(last, 10)),
 			locker.WithMinHold(keep), locker.WithTTL(keep), locker.WithoutReentry())
 		if err == nil {
 			_ = k.Release(ctx) // the ticket stays

@@ -65,11 +65,12 @@ func check(what string, l locker.Locker, name string, n int) error {
 // same lock, the holder of the lock polls often.
 func await(ctx context.Context, l locker.Locker, lock string, try func(ctx context.Context) (bool, error)) error {
 	w := &waiter{try: try}
+	poller := locker.NewMutex(l, lock)
 	for {
 		if w.once(ctx) {
 			return w.err
 		}
-		err := locker.Do(ctx, l, lock, w.poll, locker.WithWait(pollWait), locker.WithTTL(pollTTL),
+		err := poller.Do(ctx, w.poll, locker.WithWait(pollWait), locker.WithTTL(pollTTL),
 			locker.WithoutReentry(), locker.WithMinHold(0))
 		switch {
 		case w.over:

@@ -34,7 +34,7 @@ func Once(ctx context.Context, l locker.Locker, name string, period time.Duratio
 	case fn == nil:
 		return false, invalid("once", name, "no function to run")
 	}
-	err = locker.Do(ctx, l, name, func(ctx context.Context) error {
+	err = locker.NewMutex(l, name).Do(ctx, func(ctx context.Context) error { // whatever the Locker's defaults are
 		ran = true
 		return fn(ctx)
 	}, locker.WithMinHold(period), locker.WithTTL(min(period, locker.DefaultTTL)), locker.WithWait(0), locker.WithoutReentry())

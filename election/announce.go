@@ -90,16 +90,16 @@ func (t *Term) announce(ctx context.Context) {
 func (t *Term) hold(ctx context.Context, p proclamation) (a announcement, err error) {
 	e, version := t.e, uint64(0)
 	if p.changed {
-		a.note, err = e.l.Acquire(ctx, e.noteName(t.Token()), append(e.ticket(p.note, 2*e.ttl), locker.Shared())...)
+		a.note, err = locker.NewRWMutex(e.l, e.noteName(t.Token())).RLock(ctx, e.ticket(p.note, 2*e.ttl)...)
 		if err != nil {
 			return announcement{}, err
 		}
 		version = a.note.Token()
 	}
-	name := e.termName(t.Token(), version)
-	a.term, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl-e.ttl/3)...)
+	term := locker.NewMutex(e.l, e.termName(t.Token(), version))
+	a.term, err = term.Lock(ctx, e.ticket("", e.ttl-e.ttl/3)...)
 	if errors.Is(err, locker.ErrInvalidOption) { // the safety margin is longer than that
-		a.term, err = e.l.Acquire(ctx, name, e.ticket("", e.ttl)...)
+		a.term, err = term.Lock(ctx, e.ticket("", e.ttl)...)
 	}
 	if err != nil {
 		a.end(ctx)

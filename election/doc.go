@@ -59,8 +59,6 @@
 // The names of these locks are the name of the election followed by "#term/" or "#note/"
 // and numbers.
 //
-// The Locker must not make its locks shared by default ([locker.WithDefaults]).
-//
 // # Terms of other libraries
 //
 //	Curator LeaderLatch            here

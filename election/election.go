@@ -124,7 +124,7 @@ func (e *Election) Leading() *Term {
 func (e *Election) Campaign(ctx context.Context) (*Term, error) { return e.campaign(ctx, false) }
 
 func (e *Election) campaign(ctx context.Context, run bool) (*Term, error) {
-	k, err := e.l.Acquire(ctx, e.name, e.ticket(e.note, e.ttl)...)
+	k, err := locker.NewMutex(e.l, e.name).Lock(ctx, e.ticket(e.note, e.ttl)...)
 	if err != nil {
 		return nil, fmt.Errorf("election %q: %w", e.name, err)
 	}
@@ -133,9 +133,10 @@ func (e *Election) campaign(ctx context.Context, run bool) (*Term, error) {
 	return t, nil
 }
 
-// ticket is what the tickets of a candidate have in common. Two candidates of one
-// Locker may have the same ID, and a campaign may begin under the context of
-// another term: neither re-enters.
+// ticket is what the tickets of a candidate have in common, except whether they are
+// shared: NewMutex and NewRWMutex say that, whatever the defaults of the Locker are.
+// Two candidates of one Locker may have the same ID, and a campaign may begin under the
+// context of another term: neither re-enters.
 func (e *Election) ticket(note string, ttl time.Duration) []locker.Option {
 	opts := []locker.Option{
 		locker.WithTTL(ttl), locker.WithNote(note),

@@ -144,7 +144,7 @@ const readTTL = 2 * time.Second
 
 // wait waits until nobody holds the term lock.
 func (o *observer) wait(ctx context.Context, lock string) error {
-	k, err := o.e.l.Acquire(ctx, lock, locker.Shared(),
+	k, err := locker.NewRWMutex(o.e.l, lock).RLock(ctx,
 		locker.WithTTL(readTTL), locker.WithoutRenewal(), locker.WithoutReentry(), locker.WithMinHold(0))
 	if err != nil {
 		return err

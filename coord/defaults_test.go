@@ -1,0 +1,53 @@
+package coord_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/coord"
+)
+
+// A Locker whose locks are shared by default runs the function once all the same.
+func TestOnceIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		runs := 0
+		for range 2 {
+			l, _ := b.join(locker.WithDefaults(locker.Shared()))
+			if _, err := coord.Once(t.Context(), l, "job", time.Minute, func(context.Context) error { runs++; return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		if runs != 1 {
+			t.Errorf("%d runs in one period", runs)
+		}
+	})
+}
+
+// Parties come together whatever the defaults of their Locker are.
+func TestDefaultsDoNotLimitTheParties(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newBed(t).join(locker.WithDefaults(locker.Limit(1)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		a := latch(t, l, 2, time.Hour)
+		for _, party := range []string{"a", "b"} {
+			if err := a.CountDown(ctx, party); err != nil {
+				t.Error(err)
+			}
+		}
+		var group sync.WaitGroup
+		for range 2 {
+			group.Go(func() {
+				if err := barrier(t, l, "b", 2).Wait(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	})
+}
