@@ -64,6 +64,9 @@ func Members(lock Lock) ([]Lock, error) {
 			members = append(members, k)
 		}
 	}
+	if len(members) == 0 { // the zero Lock
+		return nil, fmt.Errorf("fence: %w: no lock", locker.ErrInvalidOption)
+	}
 	for _, k := range members {
 		if err := check(k.Name(), k.Token()); err != nil {
 			return nil, fmt.Errorf("fence: %w", err)

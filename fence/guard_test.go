@@ -65,6 +65,9 @@ func TestGuardReturnsWhatFnDoes(t *testing.T) {
 	if err := g.Do(fence.Token("a", 5), nil); !errors.Is(err, locker.ErrInvalidOption) {
 		t.Errorf("no function: %v", err)
 	}
+	if err := g.Do(new(locker.Lock), func() error { return nil }); !errors.Is(err, locker.ErrInvalidOption) {
+		t.Errorf("the zero Lock, which has no token: %v", err)
+	}
 	func() {
 		defer func() { _ = recover() }()
 		_ = g.Do(fence.Token("a", 6), func() error { panic("fn") })
