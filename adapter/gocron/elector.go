@@ -22,6 +22,14 @@ type Elector struct {
 
 	mu   sync.Mutex
 	lock *locker.Lock // the present leadership, or one that is over; nil: none yet
+	try  *try         // under way; nil: none
+}
+
+// try is one try to become the leader, for all jobs that are due meanwhile.
+type try struct {
+	done   chan struct{} // closed at the end
+	err    error
+	gaveUp bool // the job that has tried was removed
 }
 
 var _ gocron.Elector = (*Elector)(nil)
@@ -39,17 +47,55 @@ func NewElector(l locker.Locker, name string, opts ...locker.Option) (*Elector, 
 // IsLeader returns nil if this scheduler leads, or has just become the leader. A leader
 // that has lost its lock knows of that before another one is elected.
 func (e *Elector) IsLeader(ctx context.Context) error {
+	for {
+		t, mine := e.begin()
+		switch {
+		case t == nil:
+			return nil
+		case mine:
+			e.acquire(ctx, t)
+			return t.err
+		}
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if t.err != nil && !t.gaveUp {
+			return t.err
+		}
+	}
+}
+
+// begin returns the try under way or else a new one, which is the caller's; nil: this
+// scheduler leads.
+func (e *Elector) begin() (t *try, mine bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.lock != nil && e.lock.Err() == nil {
-		return nil
+		return nil, false
 	}
-	k, err := e.l.TryAcquire(ctx, e.name, e.opts...)
-	if err != nil {
-		return err
+	if e.try != nil {
+		return e.try, false
 	}
-	e.lock = k
-	return nil
+	e.try = &try{done: make(chan struct{})}
+	return e.try, true
+}
+
+// acquire tries to become the leader.
+func (e *Elector) acquire(ctx context.Context, t *try) {
+	var k *locker.Lock
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if k != nil {
+			e.lock = k
+		}
+		e.try = nil
+		close(t.done)
+	}()
+	k, t.err = e.l.TryAcquire(ctx, e.name, e.opts...)
+	t.gaveUp = ctx.Err() != nil
 }
 
 // Resign ends the leadership of this scheduler, if it leads, so that another one
@@ -57,6 +103,15 @@ func (e *Elector) IsLeader(ctx context.Context) error {
 // next job may make it the leader again. Closing the Locker resigns, too. The error
 // is that of locker.Lock.Release.
 func (e *Elector) Resign(ctx context.Context) error {
+	e.mu.Lock()
+	t := e.try
+	e.mu.Unlock()
+	if t != nil {
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+		}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.lock == nil || e.lock.Err() != nil {
