@@ -69,14 +69,18 @@ func (k *Lock) releaseGroup(ctx context.Context) error {
 	again := k.gone
 	k.gone = true
 	k.mu.Unlock()
-	if again || errors.Is(before, ErrReleased) {
+	if again {
 		if errors.Is(before, ErrLost) {
 			return fmt.Errorf("locker: release all: %w", ErrLost)
 		}
 		return fmt.Errorf("locker: release all: %w", ErrReleased)
 	}
 	k.end(ErrReleased)
-	return k.eachMember(func(m *Lock, until time.Time) error { return m.release(ctx, until) })
+	err := k.eachMember(func(m *Lock, until time.Time) error { return m.release(ctx, until) })
+	if errors.Is(before, ErrReleased) { // by Close, or one of the members alone
+		return errors.Join(fmt.Errorf("locker: release all: %w", ErrReleased), err)
+	}
+	return err
 }
 
 // eachMember releases all members in parallel, the last first, within one bound.

@@ -217,3 +217,22 @@ func (c closing) Acquire(ctx context.Context, name string, opts ...locker.Option
 	}
 	return k, err
 }
+
+// A member that was released alone, which it should not be, ends the group; Release of the
+// group does not leave the others held for ever.
+func TestGroupAfterTheReleaseOfAMember(t *testing.T) {
+	s := newStub()
+	l := locker.New(s)
+	defer l.Close()
+	k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, k.Locks()[0])
+	want(t, k.Err(), locker.ErrReleased)
+	want(t, k.Release(t.Context()), locker.ErrReleased)
+	if s.queueLen(t, "b") != 0 {
+		t.Error("the other member is still held")
+	}
+	want(t, k.Release(t.Context()), locker.ErrReleased)
+}
