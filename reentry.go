@@ -39,7 +39,7 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 		return nil, err
 	}
 	if short {
-		if err := c.leases.extend(a, l, a.r.ttl); err != nil {
+		if err := c.leases.extendBy(l, a.r.ttl, a.ask); err != nil {
 			return nil, errors.Join(err, ignore(k.Release(a.parent), ErrLost))
 		}
 	}
@@ -50,6 +50,15 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 		c.notify(a.parent, e)
 	}
 	return k, nil
+}
+
+// ask makes a request to the store within the limits of the acquisition.
+func (a *acquisition) ask(request func(context.Context) error) error {
+	err := request(a)
+	if err != nil && errors.Is(context.Cause(a), errWaitOver) {
+		err = errors.Join(err, errWaitOver)
+	}
+	return a.explain(err)
 }
 
 // ownerKey is what an explicit owner re-enters by.

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,5 +194,30 @@ func TestLostLockIsNotReentered(t *testing.T) {
 			t.Error("the release of the lost lock touched the new one")
 		}
 		release(t, again)
+	})
+}
+
+// A re-entry that asks for a longer lease than the store confirms in time fails since the
+// store does not answer: the caller's context has not ended.
+func TestReentryAtTheWaitLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(10*time.Second))
+		s.set(func(s *stub) {
+			s.renew = func(ctx context.Context, _ driver.Renewal, _ renewFunc) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+		})
+		begun := time.Now()
+		_, err := l.Acquire(k.Context(t.Context()), "a", locker.WithTTL(time.Minute), locker.WithWait(time.Second))
+		want(t, err, locker.ErrUnavailable)
+		if errors.Is(err, context.Canceled) || time.Since(begun) != time.Second {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		s.set(func(s *stub) { s.renew = nil })
+		release(t, k)
 	})
 }

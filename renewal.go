@@ -194,8 +194,13 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 
 // extend renews a lease now, out of schedule, for at least ttl.
 func (b *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error {
+	return b.extendBy(l, ttl, func(request func(context.Context) error) error { return b.ask(ctx, request) })
+}
+
+// extendBy is extend with a request that ask makes, and whose error it explains.
+func (b *leases) extendBy(l *lease, ttl time.Duration, ask func(request func(context.Context) error) error) error {
 	gone := false // as the store says: ctx may have ended because another lock was lost
-	err := b.ask(ctx, func(ctx context.Context) error {
+	err := ask(func(ctx context.Context) error {
 		asked := b.clock.now()
 		err := b.d.Renew(ctx, l.hold, b.storeTTL(ttl))
 		if err == nil {
