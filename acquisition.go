@@ -125,6 +125,19 @@ func (a *acquisition) owner() string {
 // once asks the store with one ticket. If that fails and the store may have the
 // ticket, the ticket is removed, in the background if it takes longer.
 func (a *acquisition) once(req driver.Request) (*Lock, error) {
+	returned := false
+	defer func() {
+		if !returned { // an observer has panicked
+			a.c.leases.abandon(req.Hold(0))
+		}
+	}()
+	k, err := a.ticket(req)
+	returned = true
+	return k, err
+}
+
+// ticket asks the store with one ticket, and makes a lease of the grant.
+func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	g, asked, err := a.grant(req)
 	if err == nil {
 		return a.adopt(req, g, asked)

@@ -27,13 +27,23 @@ func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 			return nil, fmt.Errorf("locker: acquire all: %w", err)
 		}
 	}
-	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
-	group := &Lock{members: make([]*Lock, 0, len(sorted))}
+	return acquireAll(ctx, l, slices.Compact(slices.Sorted(slices.Values(names))), opts)
+}
+
+// acquireAll is AcquireAll of names that are sorted.
+func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (_ *Lock, err error) {
+	group := &Lock{members: make([]*Lock, 0, len(names))}
+	complete := false
+	defer func() { // also when an observer panics
+		if !complete {
+			err = errors.Join(err, group.giveUp(ctx))
+		}
+	}()
 	shared := context.WithValue(ctx, begunKey{}, time.Now())
-	for _, name := range sorted {
+	for _, name := range names {
 		k, err := l.Acquire(shared, name, opts...)
 		if err != nil {
-			return nil, errors.Join(err, group.giveUp(ctx))
+			return nil, err
 		}
 		group.members = append(group.members, k)
 	}
@@ -45,9 +55,9 @@ func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 		if errors.Is(ended, ErrReleased) {
 			ended = ErrClosed
 		}
-		err := fmt.Errorf("locker: acquire all: %w before all were acquired", ended)
-		return nil, errors.Join(err, group.giveUp(ctx))
+		return nil, fmt.Errorf("locker: acquire all: %w before all were acquired", ended)
 	}
+	complete = true
 	return group, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // leases are what a Client holds. One goroutine (renewal.go) renews them, and
@@ -120,6 +121,22 @@ func (b *leases) lose(l *lease, cause error) {
 	b.removals.add(removal{hold: l.hold})
 	b.mu.Unlock()
 	b.notifyLost(l, handles, cause)
+}
+
+// errAbandoned is the cause of the loss of a lock that nobody got.
+var errAbandoned = errors.New("the call that acquired the lock did not return")
+
+// abandon removes the ticket of an acquisition that has panicked, and ends its lease if
+// there is one: it would be renewed for ever.
+func (b *leases) abandon(h driver.Hold) {
+	b.mu.Lock()
+	l := b.byID[h.ID]
+	b.mu.Unlock()
+	if l != nil {
+		b.lose(l, errAbandoned)
+		return
+	}
+	b.removals.add(removal{hold: h, checks: len(retry.Late)})
 }
 
 // pushed is called by the driver when the store has notified it of a loss.

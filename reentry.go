@@ -32,15 +32,21 @@ func (a *acquisition) outer() *Lock {
 
 // reenter adds a handle to a lease, and lengthens the lease if the request wants
 // more than is left of it.
-func (a *acquisition) reenter(l *lease) (*Lock, error) {
+func (a *acquisition) reenter(l *lease) (_ *Lock, err error) {
 	c, k := a.c, &Lock{c: a.c}
 	short, err := c.leases.reenter(l, k, &a.r)
 	if err != nil {
 		return nil, err
 	}
+	complete := false
+	defer func() { // also when an observer panics
+		if !complete {
+			err = errors.Join(err, ignore(k.Release(a.parent), ErrLost))
+		}
+	}()
 	if short {
 		if err := c.leases.extendBy(l, a.r.ttl, a.ask); err != nil {
-			return nil, errors.Join(err, ignore(k.Release(a.parent), ErrLost))
+			return nil, err
 		}
 	}
 	c.leases.atLeast(l, a.r.ttl)
@@ -49,6 +55,7 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 		e.ID, e.Shared, e.Waited = a.id, a.r.shared, a.waited // as in the EventWaiting that this event ends
 		c.notify(a.parent, e)
 	}
+	complete = true
 	return k, nil
 }
 

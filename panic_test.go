@@ -1,0 +1,90 @@
+package locker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// panicky is a Client on s with an observer that panics at the n-th event of a kind, once
+// armed with n.
+func panicky(s *stub, kind locker.EventKind) (l *locker.Client, armed *atomic.Int64) {
+	armed = new(atomic.Int64)
+	return locker.New(s, locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == kind && armed.Add(-1) == 0 {
+			panic("observer")
+		}
+	})), armed
+}
+
+// caught calls f, as a server does with the handler of a request, and reports whether it
+// panicked.
+func caught(f func()) (panicked bool) {
+	defer func() { panicked = recover() != nil }()
+	f()
+	return false
+}
+
+// An observer that panics, in a program that goes on, leaves no lock that nobody can
+// release.
+func TestPanicOfAnObserver(t *testing.T) {
+	for _, c := range []struct {
+		kind    locker.EventKind
+		acquire func(l *locker.Client, outer *locker.Lock)
+	}{
+		{locker.EventAcquired, func(l *locker.Client, _ *locker.Lock) {
+			_, _ = l.Acquire(context.Background(), "a", locker.WithOwner("me"))
+		}},
+		{locker.EventWaiting, func(l *locker.Client, _ *locker.Lock) {
+			_, _ = l.Acquire(context.Background(), "b", locker.WithoutReentry())
+		}},
+		{locker.EventReentered, func(l *locker.Client, outer *locker.Lock) {
+			_, _ = l.Acquire(outer.Context(context.Background()), "b")
+		}},
+		{locker.EventAcquired, func(l *locker.Client, _ *locker.Lock) {
+			_, _ = locker.AcquireAll(context.Background(), l, []string{"a", "c"})
+		}},
+	} {
+		t.Run(c.kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub()
+				l, armed := panicky(s, c.kind)
+				defer l.Close()
+				outer := acquire(t, l, "b")
+				armed.Store(1)
+				if !caught(func() { c.acquire(l, outer) }) {
+					t.Fatal("no panic")
+				}
+				release(t, outer)
+				time.Sleep(time.Second)
+				for _, name := range []string{"a", "b", "c"} {
+					if n := s.queueLen(t, name); n != 0 {
+						t.Errorf("%d tickets of %q are left", n, name)
+					}
+				}
+				release(t, acquire(t, l, "a", locker.WithOwner("me"), locker.WithWait(time.Second)))
+			})
+		})
+	}
+}
+
+// Of a group, what was acquired before the panic is released too.
+func TestPanicInTheMiddleOfAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l, armed := panicky(s, locker.EventAcquired)
+		defer l.Close()
+		armed.Store(2)
+		if !caught(func() { _, _ = locker.AcquireAll(t.Context(), l, []string{"a", "b"}) }) {
+			t.Fatal("no panic")
+		}
+		time.Sleep(time.Second)
+		if n := s.queueLen(t, "a") + s.queueLen(t, "b"); n != 0 {
+			t.Errorf("%d tickets are left", n)
+		}
+	})
+}
