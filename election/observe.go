@@ -37,20 +37,34 @@ func (e *Election) Candidates(ctx context.Context) ([]locker.Ticket, error) {
 // inspect returns the leader, and the name of the term lock, which is released
 // when there is something else to see. Token 0: nobody leads.
 func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock string, err error) {
+	for {
+		before := leader.Token
+		if leader, err = e.holder(ctx); err != nil || leader.Token == 0 {
+			return locker.Ticket{}, "", err
+		}
+		if leader.Token == before {
+			return leader, e.termName(leader.Token, 0), nil
+		}
+		notes, err := e.l.Inspect(ctx, e.noteName(leader.Token))
+		if err != nil {
+			return locker.Ticket{}, "", err
+		}
+		if n := len(notes.Tickets); n > 0 { // the last is the newest
+			newest := notes.Tickets[n-1]
+			leader.Note = newest.Note
+			return leader, e.termName(leader.Token, newest.Token), nil
+		}
+		// It has proclaimed nothing, or its term has ended meanwhile, and its note with it.
+	}
+}
+
+// holder returns the ticket of the leader with the note of its campaign.
+func (e *Election) holder(ctx context.Context) (locker.Ticket, error) {
 	q, err := e.l.Inspect(ctx, e.name)
 	if err != nil || len(q.Tickets) == 0 || !q.Tickets[0].Held {
-		return locker.Ticket{}, "", err
+		return locker.Ticket{}, err
 	}
-	leader = q.Tickets[0]
-	notes, err := e.l.Inspect(ctx, e.noteName(leader.Token))
-	if err != nil {
-		return locker.Ticket{}, "", err
-	}
-	note := uint64(0)
-	if n := len(notes.Tickets); n > 0 { // the last is the newest
-		leader.Note, note = notes.Tickets[n-1].Note, notes.Tickets[n-1].Token
-	}
-	return leader, e.termName(leader.Token, note), nil
+	return q.Tickets[0], nil
 }
 
 // Observe returns the leaders, one after the other: the present one first, then whenever
