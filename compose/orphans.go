@@ -3,7 +3,6 @@ package compose
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,16 +24,15 @@ type orphans struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	tickets []orphan
-	running bool // there is a goroutine
+	tickets [len(retry.Late) + 1][]orphan // by looks that were answered; each in the order in which they are due
+	running bool                          // there is a goroutine
 	closed  bool
 	group   sync.WaitGroup
 }
 
 type orphan struct {
-	hold  driver.Hold
-	due   time.Time
-	looks int // that were answered
+	hold driver.Hold
+	due  time.Time
 }
 
 func newOrphans(d driver.Driver) *orphans {
@@ -49,7 +47,7 @@ func (o *orphans) add(h driver.Hold) {
 	if o.closed {
 		return
 	}
-	o.tickets = append(o.tickets, orphan{hold: h, due: time.Now()})
+	o.tickets[0] = append(o.tickets[0], orphan{hold: h, due: time.Now()})
 	if !o.running {
 		o.running = true
 		o.group.Go(o.work)
@@ -60,9 +58,9 @@ func (o *orphans) add(h driver.Hold) {
 func (o *orphans) work() {
 	pause := newBackoff()
 	for {
-		t, wait, ok := o.next()
+		t, looks, wait := o.next()
 		switch {
-		case !ok:
+		case looks < 0:
 			return
 		case wait > 0:
 			// Not for longer than a second, since a ticket may be added meanwhile.
@@ -81,34 +79,38 @@ func (o *orphans) work() {
 			continue
 		}
 		pause.Reset()
-		o.answered(t, err == nil)
+		o.answered(t, looks, err == nil)
 	}
 }
 
-// next is the ticket that is due first, and in how long.
-func (o *orphans) next() (t orphan, wait time.Duration, ok bool) {
+// next is the ticket that is due first, how often it was looked for, and in how long it is
+// due. Looks below 0: nothing is left.
+func (o *orphans) next() (t orphan, looks int, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tickets) == 0 {
+	looks = -1
+	for i, ts := range o.tickets {
+		if len(ts) > 0 && (looks < 0 || ts[0].due.Before(t.due)) {
+			t, looks = ts[0], i
+		}
+	}
+	if looks < 0 {
 		o.running = false
-		return orphan{}, 0, false
+		return orphan{}, looks, 0
 	}
-	t = slices.MinFunc(o.tickets, func(a, b orphan) int { return a.due.Compare(b.due) })
-	return t, time.Until(t.due), true
+	return t, looks, time.Until(t.due)
 }
 
-// answered puts off a ticket that was not there, and forgets one that was removed or
-// looked for often enough.
-func (o *orphans) answered(t orphan, removed bool) {
+// answered takes the ticket that next has returned out, and puts it off if it was not
+// there and has not been looked for often enough.
+func (o *orphans) answered(t orphan, looks int, removed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i := slices.Index(o.tickets, t)
-	if removed || t.looks == len(retry.Late) {
-		o.tickets = slices.Delete(o.tickets, i, i+1)
-		return
+	o.tickets[looks] = o.tickets[looks][1:]
+	if !removed && looks < len(retry.Late) {
+		t.due = time.Now().Add(retry.Late[looks])
+		o.tickets[looks+1] = append(o.tickets[looks+1], t)
 	}
-	o.tickets[i].due = time.Now().Add(retry.Late[t.looks])
-	o.tickets[i].looks++
 }
 
 // close stops the goroutine. What is left ends with its lease or its process.

@@ -1,0 +1,53 @@
+//go:build unix
+
+package compose
+
+import (
+	"context"
+	"strconv"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+// empty is a store that has none of the tickets that it is asked to remove.
+type empty struct{ *memory.Driver }
+
+func (empty) Release(context.Context, driver.Hold) error { return driver.ErrLost }
+
+// What a long outage leaves is looked for without much work: it does not grow with the
+// square of the number of tickets.
+func TestManyOrphans(t *testing.T) {
+	const n = 20_000
+	begun := cpuTime(t)
+	synctest.Test(t, func(t *testing.T) {
+		d := empty{memory.New()}
+		defer d.Close()
+		o := newOrphans(d)
+		defer o.close()
+		for i := range n {
+			o.add(driver.Hold{Name: "x", ID: strconv.Itoa(i)})
+		}
+		time.Sleep(time.Minute)
+		if _, looks, _ := o.next(); looks >= 0 {
+			t.Error("not all were looked for to the end")
+		}
+	})
+	if took := cpuTime(t) - begun; took > 10*time.Second {
+		t.Errorf("took %v of the processor for %d tickets", took, n)
+	}
+}
+
+// cpuTime is what this process has used of the processors.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
