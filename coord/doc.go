@@ -107,7 +107,7 @@ func (w *waiter) once(ctx context.Context) bool {
 func (w *waiter) poll(ctx context.Context) error {
 	for pause := pauseFirst; !w.once(ctx); pause = min(2*pause, pauseMost) {
 		if sleep(ctx, pause) != nil {
-			return nil
+			return nil //nolint:nilerr // see above
 		}
 	}
 	return nil

@@ -205,7 +205,7 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 		case err != nil:
 			return err
 		case term.Err() != nil && !ending:
-			return nil //nolint:nilerr // lost: the observer has said so, and Run campaigns again
+			return nil // lost: the observer has said so, and Run campaigns again
 		case ending || what == stop:
 			e.code = code
 			return election.ErrResign
