@@ -48,6 +48,7 @@ func TestSpaceAgain(t *testing.T) {
 				b.Fatal("a ticket that the store cannot have taken is queued")
 			}
 		}
+		b.queue(other, "a") // so that it is known
 		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
 			b.Fatal(err)
 		}

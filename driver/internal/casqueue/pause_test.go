@@ -29,7 +29,7 @@ func TestReleaseBesidePause(t *testing.T) {
 		for i := range 10 {
 			r := request("a", fmt.Sprint("h", i))
 			b.take(e, r)
-			n := b.storm(p, "a", conflicts)
+			n := b.storm(p, "a", conflicts+2) // the last two when the release is asked for
 			w := request("a", fmt.Sprint("w", i))
 			w.Wait = true
 			got := make(chan error, 1)
