@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,4 +258,53 @@ func TestAnswerOfOldConnection(t *testing.T) {
 		case <-time.After(time.Second):
 		}
 	})
+}
+
+// Of two readings that were begun one after the other, the second may have been done first, and come last: it is older
+// than a write of this process that was begun meanwhile.
+func TestOldReadingBesideWrite(t *testing.T) {
+	for _, put := range []fault{slow, slowLoss} {
+		bubble(t, func(b *bed) {
+			other, _ := b.open()
+			b.take(other, request("a", "1"))
+			e, p := b.open()
+			var gets atomic.Int32
+			p.with(func(verb, _ string) fault {
+				switch {
+				case verb == "put":
+					return put
+				case verb != "get":
+					return fine
+				}
+				if gets.Add(1) == 1 {
+					time.Sleep(10 * time.Millisecond) // before it is done
+					return fine
+				}
+				return slow
+			})
+			got := make(chan error, 1)
+			second := request("a", "2")
+			second.Wait = true
+			go func() {
+				_, err := e.Acquire(b.Context(), second)
+				got <- err
+			}()
+			time.Sleep(time.Millisecond)
+			go func() { _, _ = e.Inspect(b.Context(), "a") }()
+			time.Sleep(time.Millisecond)
+			b.waits(other, request("a", "3"))
+			time.Sleep(53 * time.Millisecond) // the inspection is answered, and the write is not
+			e.mu.Lock()
+			if f := e.files[e.key("a")]; !f.writing || len(f.doc.find("a").Tickets) != 2 {
+				b.Errorf("%d tickets, want the two that the write replaces", len(f.doc.find("a").Tickets))
+			}
+			e.mu.Unlock()
+			p.with(nil)
+			select {
+			case err := <-got:
+				b.Errorf("a ticket that waits: %v", err)
+			case <-time.After(200 * time.Millisecond):
+			}
+		})
+	}
 }

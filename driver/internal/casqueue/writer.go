@@ -31,7 +31,7 @@ type file struct {
 	version Version
 	known   bool                // doc and version may be current
 	broken  error               // why the document cannot be read
-	asOf    time.Time           // the document was doc at this time, or later
+	asOf    time.Time           // the document was doc at this time, or later; readings that were begun before are dropped
 	written time.Time           // when this process has sent the last Put that was done
 	settled time.Time           // when that was answered: until then readings may still have found what it replaced
 	before  Version             // which is this
@@ -247,6 +247,9 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		}
 	}
 	sent := time.Now()
+	e.mu.Lock()
+	f.asOf = sent // what was read before may be older than what was read to be replaced
+	e.mu.Unlock()
 	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
 	e.answered(err)
 	e.mu.Lock()
@@ -272,9 +275,6 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	}
 	f.unanswered, f.before = false, read
 	f.written, f.settled = sent, time.Now()
-	if sent.After(f.asOf) {
-		f.asOf = sent
-	}
 	e.notifyAll(before, next)
 	e.mu.Unlock()
 	e.answer(f, batch, sent, nil)
