@@ -2,7 +2,7 @@
 //
 // DynamoDB has each write in three data centres before it answers, and every reading here is strongly consistent, so
 // a lock survives what DynamoDB survives. A lock is lost when its item is: with the table, or by whoever deletes or
-// restores items. Restore nothing, but begin with an empty table: what a backup has makes tokens begin again there.
+// restores items. Restore nothing, but begin with an empty table: the tickets of a backup block their names for a TTL.
 //
 // Two regions of a global table can hold the same lock at the same time, because the later write wins there whatever
 // its condition was; such a table is refused, unless it is strongly consistent, or you accept it since all programs

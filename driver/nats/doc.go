@@ -7,7 +7,7 @@
 // to two of three at once, or to one while another is behind, locks are gone: the next to ask may be granted what
 // somebody holds, who notices at the next renewal, a third of the TTL later at the most. Set sync_interval: always in
 // the jetstream block of each server to have every lock on the disks of a majority before it is granted. Tokens grow
-// all the same, because they begin with the wall clock: compare them (package fence) where two holders would cost
+// all the same, because they follow the wall clock: compare them (package fence) where two holders would cost
 // money. A bucket that is deleted loses its locks too, and the next request makes it anew.
 //
 //	nc, err := natsgo.Connect("nats://n1,nats://n2,nats://n3", natsgo.PingInterval(time.Second), natsgo.MaxReconnects(-1))
