@@ -49,7 +49,7 @@ func busy(t *testing.T, p *pgxpool.Pool, n int) {
 			c.Release()
 		}
 	}()
-	waitFor(t, "the server has room for the connections", func() bool { // it may not have ended that of the testbed yet
+	waitFor(t, "the server takes the connections again", func() bool { // it may not have ended that of the testbed yet
 		c, err := p.Acquire(t.Context())
 		if postgres.Code(err) == "53300" {
 			return false

@@ -1,0 +1,51 @@
+package casqueue
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// read reads the document of a file, and the heartbeats that decide about the tickets that were in it: who tries
+// again and again, or inspects, observes as a waiter does.
+func (e *Engine) read(ctx context.Context, f *file) error {
+	processes := make(map[string]struct{})
+	e.mu.Lock()
+	for _, q := range f.doc.Queues {
+		e.watch(f, q, len(q.Tickets), processes)
+	}
+	e.mu.Unlock()
+	if err := e.sample(ctx, processes, map[*file]struct{}{f: {}}); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return f.broken
+}
+
+// took takes in what was read, unless the file may be newer: what this process has written since is in it. With
+// mu held.
+func (e *Engine) took(f *file, read Document, begun time.Time) {
+	if begun.Before(f.asOf) || begun.Before(f.settled) && read.Version.Number == f.before.Number {
+		return
+	}
+	before := f.doc
+	f.broken = nil
+	if !f.known || read.Version != f.version || read.Expired {
+		doc, err := decode(read.Value)
+		if err != nil {
+			f.broken = fmt.Errorf("key %s: %w", f.key, err)
+			return
+		}
+		if read.Expired {
+			doc.expire()
+		}
+		f.doc, f.version, f.known = doc, read.Version, true
+	}
+	f.asOf = begun
+	if f.unanswered && f.version.Number != f.barred.Number {
+		f.unanswered = false // that Put has been done, or cannot be done any more
+		e.notifyAll(before, f.doc)
+	}
+	e.learn(f)
+}
