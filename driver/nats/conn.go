@@ -69,7 +69,8 @@ func newClient(nc *natsgo.Conn, o options) *client {
 	return c
 }
 
-// closeBound is how long close waits for what a connection of the program's own holds up.
+// closeBound is how long close waits for a connection, whose mutex many may ask for at once, or which is the
+// program's own.
 const closeBound = 40 * time.Millisecond
 
 func (c *client) close() {
@@ -80,12 +81,12 @@ func (c *client) close() {
 	if s != nil {
 		s.end()
 	}
-	c.cancel()
-	if own != nil {
-		own.Close()
-	}
+	c.cancel() // ends the connection to the server, if it is an own one
 	ended := make(chan struct{})
 	go func() {
+		if own != nil {
+			own.Close()
+		}
 		c.work.Wait()
 		close(ended)
 	}()
