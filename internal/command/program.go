@@ -68,11 +68,8 @@ func startError(err error) error {
 
 // run runs the program until it ends, or is ended because ctx ends. The error says
 // that it was not started. Nor is it, without an error, if the lock is not valid any
-// more: this process may have been stopped since the grant.
+// more.
 func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace time.Duration, env []string, valid func() bool) (int, error) {
-	if !valid() {
-		return 0, nil
-	}
 	cmd := exec.Command(p.path, p.args[1:]...) //nolint:noctx // supervise ends it
 	cmd.Args[0] = p.args[0]
 	cmd.Env = append(outerEnv(), env...)
@@ -82,10 +79,13 @@ func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace tim
 		return 0, err
 	}
 	result, err := supervise.Run(ctx, cmd, supervise.Options{
-		Grace: grace, Signals: signals.ch, Awake: valid,
+		Grace: grace, Signals: signals.ch, Valid: valid,
 		Guard: []string{self, guardVerb},
 		Log:   func(text string) { a.say("%s", text) },
 	})
+	if errors.Is(err, supervise.ErrNotValid) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, startError(err)
 	}

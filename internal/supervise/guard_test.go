@@ -3,12 +3,14 @@
 package supervise_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -45,6 +47,19 @@ func TestGuardBeforeCommand(t *testing.T) {
 	}
 	if len(log) > 0 {
 		t.Errorf("said %q", log)
+	}
+}
+
+// While a guard comes up the right to run the command may end: then the command is not started.
+func TestRightEndsBeforeCommand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "started")
+	begun := time.Now()
+	_, err := supervise.Run(t.Context(), exec.Command("touch", file), supervise.Options{
+		Guard: []string{"/bin/sh", "-c", "/bin/sleep 0.3; echo; exec /bin/cat"},
+		Valid: func() bool { return time.Since(begun) < 200*time.Millisecond },
+	})
+	if _, started := os.Stat(file); started == nil || !errors.Is(err, supervise.ErrNotValid) {
+		t.Errorf("started: %t, %v", started == nil, err)
 	}
 }
 

@@ -11,7 +11,10 @@ import (
 
 // Run starts cmd and waits for its end. This system has no process groups and no
 // signals: when ctx ends, the command alone is ended, at once.
-func Run(ctx context.Context, cmd *exec.Cmd, _ Options) (Result, error) {
+func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
+	if !o.valid() {
+		return Result{}, ErrNotValid
+	}
 	cmd.Env = append(cmd.Environ(), MarkName+"="+newMark())
 	if err := cmd.Start(); err != nil {
 		return Result{}, err

@@ -43,6 +43,9 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 	defer guard.stop()
 	signal.Notify(j.own, syscall.SIGCONT, syscall.SIGTSTP)
 	defer signal.Stop(j.own)
+	if !o.valid() { // the guard has taken its time, or this process was stopped
+		return Result{}, ErrNotValid
+	}
 	if err := start(cmd); err != nil {
 		return Result{}, err
 	}

@@ -39,9 +39,10 @@ type Options struct {
 	Grace time.Duration
 	// Signals are sent on to the command, and are not this package's to catch.
 	Signals <-chan os.Signal
-	// Awake is asked when this process goes on after it was stopped, and before
-	// the command does: false has the command killed at once.
-	Awake func() bool
+	// Valid reports whether there is still the right to run the command. It is asked right
+	// before the command is started: false is ErrNotValid; and when this process
+	// goes on after it was stopped, and false has the command killed at once.
+	Valid func() bool
 	// Guard is the command line that runs Guard in another process; empty for
 	// none.
 	Guard []string
@@ -54,6 +55,9 @@ type Result struct {
 	Code  int  // of the exit; 128+n: ended by signal n
 	Ended bool // it was told to end since the context had ended
 }
+
+// ErrNotValid is Run's error when Valid has reported false before the command was started.
+var ErrNotValid = errors.New("there is no right to run the command any more")
 
 // ErrNoExec and ErrNotFound are errors of Look.
 var (
@@ -76,6 +80,8 @@ func Look(name string) (string, error) {
 }
 
 func newMark() string { return rand.Text() }
+
+func (o *Options) valid() bool { return o.Valid == nil || o.Valid() }
 
 func (o *Options) log(text string) {
 	if o.Log != nil {

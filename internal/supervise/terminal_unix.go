@@ -81,7 +81,7 @@ func (j *job) stop() {
 
 // resumed goes on with the command, unless there is no right to.
 func (j *job) resumed() {
-	if j.Awake != nil && !j.Awake() {
+	if !j.valid() {
 		signalAll(j.group, j.mark, syscall.SIGKILL)
 		return
 	}
