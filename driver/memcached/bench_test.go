@@ -137,21 +137,25 @@ func join(b *testing.B, ds []*memcached.Driver, name string) {
 
 // counting makes connections that count the requests. A write on condition is counted as the reading that is sent with
 // it.
-func counting(n *atomic.Int64) memcached.Dialer {
+func counting(n *atomic.Int64) memcached.Dialer { return countingLines(n, "mg ", "ms ") }
+
+// countingLines counts the lines that begin with one of some commands.
+func countingLines(n *atomic.Int64, commands ...string) memcached.Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return &countingConn{c, n}, err
+		return &countingConn{c, n, commands}, err
 	}
 }
 
 type countingConn struct {
 	net.Conn
-	n *atomic.Int64
+	n        *atomic.Int64
+	commands []string
 }
 
 func (c *countingConn) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
-		if bytes.HasPrefix(line, []byte("mg ")) || bytes.HasPrefix(line, []byte("ms ")) {
+		if slices.ContainsFunc(c.commands, func(command string) bool { return bytes.HasPrefix(line, []byte(command)) }) {
 			c.n.Add(1)
 		}
 	}

@@ -2,6 +2,7 @@ package memcached_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,5 +68,31 @@ func TestCosts(t *testing.T) {
 	}
 	if err := k.Release(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// However many locks a process holds, a round of renewals writes one heartbeat.
+func TestCostsOfHeld(t *testing.T) {
+	writes := new(atomic.Int64)
+	d, err := memcached.New([]string{testbed.SharedMemcached(t).Addr()}, memcached.WithPrefix("held"), memcached.WithDialer(countingLines(writes, "ms ", "cas ", "add ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := locker.New(d)
+	defer l.Close()
+	const locks, ttl = 300, 3 * time.Second
+	for i := range locks {
+		if _, err := l.Acquire(t.Context(), fmt.Sprint(i), locker.WithTTL(ttl)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, begun := writes.Load(), time.Now()
+	time.Sleep(2 * ttl)
+	periods := float64(time.Since(begun)) / float64(ttl) // more on a busy machine
+	// Three rounds a TTL.
+	if n := float64(writes.Load()-before) / periods; n < 1 || n > 8 {
+		t.Errorf("%.0f writes in a TTL for %d locks", n, locks)
+	} else {
+		t.Logf("%.0f writes in a TTL for %d locks", n, locks)
 	}
 }
