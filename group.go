@@ -13,7 +13,8 @@ import (
 // the other in the order of their bytes, whatever the order of the arguments, so
 // that callers with the same names in different orders do not deadlock. A name that
 // is given twice is taken once. A wait limit (WithWait, WithDefaults) bounds the
-// whole call.
+// whole call. If a member is lost while another name is waited for, the wait ends
+// with ErrLost.
 //
 // The Lock that it returns ends when any of its members is lost. Its Context
 // re-enters each of them. Fencing is per name: a resource compares the token of its
@@ -39,26 +40,40 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (_
 			err = errors.Join(err, group.giveUp(ctx))
 		}
 	}()
-	shared := context.WithValue(ctx, begunKey{}, time.Now())
+	all, cancel := context.WithCancel(context.WithValue(ctx, begunKey{}, time.Now()))
+	defer cancel()
 	for _, name := range names {
-		k, err := l.Acquire(shared, name, opts...)
+		k, err := l.Acquire(all, name, opts...)
 		if err != nil {
+			if ended := group.endedEarly(); ended != nil && errors.Is(err, context.Canceled) && ctx.Err() == nil {
+				return nil, ended
+			}
 			return nil, err
 		}
 		group.members = append(group.members, k)
+		k.onEnd(func(err error) {
+			group.end(err)
+			cancel()
+		})
 	}
-	for _, k := range group.members {
-		k.onEnd(func(err error) { group.end(err) })
-	}
-	if ended := group.Err(); ended != nil {
-		// A fixed lease ended during the wait for another name, or the Locker was closed.
-		if errors.Is(ended, ErrReleased) {
-			ended = ErrClosed
-		}
-		return nil, fmt.Errorf("locker: acquire all: %w before all were acquired", ended)
+	if ended := group.endedEarly(); ended != nil {
+		return nil, ended
 	}
 	complete = true
 	return group, nil
+}
+
+// endedEarly is the error of an acquisition of which a member has ended: its lease was lost, or the Locker closed, while
+// another name was waited for.
+func (k *Lock) endedEarly() error {
+	ended := k.Err()
+	if ended == nil {
+		return nil
+	}
+	if errors.Is(ended, ErrReleased) {
+		ended = ErrClosed
+	}
+	return fmt.Errorf("locker: acquire all: %w before all were acquired", ended)
 }
 
 // begunKey is the key under which the context of a member's acquisition has the

@@ -112,20 +112,38 @@ func TestGroupEndsWithAMember(t *testing.T) {
 	})
 }
 
-func TestFixedMemberThatEndsEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStub()
-		l := locker.New(s)
-		defer l.Close()
-		blocker := acquire(t, l, "b")
-		time.AfterFunc(3*time.Second, func() { _ = blocker.Release(context.Background()) })
-		_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"},
-			locker.WithTTL(time.Second), locker.WithoutRenewal())
-		want(t, err, locker.ErrLost)
-		if s.queueLen(t, "b") != 0 {
-			t.Error("the other member is still held")
-		}
-	})
+// Whoever waits for a second name is told at once that the first was lost: by the clock, or by Break.
+func TestMemberIsLostDuringTheWait(t *testing.T) {
+	for how, opts := range map[string][]locker.Option{
+		"a fixed lease": {locker.WithTTL(time.Second), locker.WithoutRenewal()},
+		"break":         nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			l := locker.New(s)
+			defer l.Close()
+			blocker := acquire(t, l, "b")
+			if opts == nil {
+				time.AfterFunc(time.Second, func() {
+					q, _ := l.Inspect(context.Background(), "a")
+					if err := l.Break(context.Background(), "a", q.Tickets[0].Token); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			begun := time.Now()
+			_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"}, opts...)
+			want(t, err, locker.ErrLost)
+			if took := time.Since(begun); took > 1100*time.Millisecond {
+				t.Errorf("%s: told after %v, want 1s", how, took)
+			}
+			want(t, blocker.Release(context.Background()), nil)
+			time.Sleep(time.Second) // the lease ends a little earlier for its holder than for the store
+			if n := s.queueLen(t, "a") + s.queueLen(t, "b"); n != 0 {
+				t.Errorf("%s: %d tickets are left", how, n)
+			}
+		})
+	}
 }
 
 // The release of a group has one bound, however many its members are.
