@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -163,7 +164,8 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 			name: r.Name, id: r.ID, ttl: r.TTL, renewed: r.Renewed, minHold: r.MinHold > 0, alive: sent,
 			file: e.fileOf(key), done: make(chan struct{}),
 		}
-		e.tickets[r.ID], t.file.own[r.ID] = t, t
+		e.tickets[r.ID] = t
+		t.file.own = append(t.file.own, t)
 	}
 	if placed.Lease > 0 {
 		e.hold(t, placed, sent, r.TTL)
@@ -202,9 +204,17 @@ func (e *Engine) forget(t *ticket) {
 	t.state = ended
 	if e.tickets[t.id] == t {
 		delete(e.tickets, t.id)
-		delete(t.file.own, t.id)
-		delete(e.waiting, t)
 	}
+	t.file.own = slices.DeleteFunc(t.file.own, func(o *ticket) bool { return o == t })
+	delete(e.waiting, t)
+}
+
+// own returns the ticket of this process with an ID, if it waits or is held in a file. With mu held.
+func (e *Engine) own(f *file, id string) *ticket {
+	if t := e.tickets[id]; t != nil && t.file == f {
+		return t
+	}
+	return nil
 }
 
 // lose forgets a ticket that is not in the queue any more. With mu held.
@@ -221,7 +231,7 @@ func (e *Engine) lose(t *ticket, cause error) {
 // is older than what this process has written. With mu held.
 func (e *Engine) learn(f *file) {
 	now := time.Now()
-	f.see(now)
+	f.doc.see(now)
 	for _, q := range f.doc.Queues {
 		e.highest = max(e.highest, q.Last)
 	}
@@ -233,7 +243,7 @@ func (e *Engine) learn(f *file) {
 		waiters := 0
 		granted := driver.Granted(q.views())
 		for i := range q.Tickets {
-			t := f.own[q.Tickets[i].ID]
+			t := e.own(f, q.Tickets[i].ID)
 			switch {
 			case t == nil || t.name != q.Name:
 			case t.state == waiting && granted[i]:
@@ -270,8 +280,8 @@ func (t *ticket) move(ahead int, now time.Time) {
 
 // loseMissing loses the tickets that are not in a document. With mu held.
 func (e *Engine) loseMissing(f *file) {
-	for id, t := range f.own {
-		if f.doc.find(t.name).index(id) < 0 {
+	for _, t := range slices.Clone(f.own) {
+		if f.doc.find(t.name).index(t.id) < 0 {
 			e.lose(t, errBroken)
 		}
 	}

@@ -186,7 +186,7 @@ func (a *attendant) sample(now time.Time) error {
 	e.mu.Lock()
 	for f := range files {
 		for _, q := range f.doc.Queues {
-			a.sampling = min(a.sampling, e.watch(f, q, f.lastOwn(q), processes))
+			a.sampling = min(a.sampling, e.watch(f, q, e.lastOwn(f, q), processes))
 		}
 	}
 	e.mu.Unlock()
@@ -217,9 +217,9 @@ func (e *Engine) waitedFor() map[*file]struct{} {
 }
 
 // lastOwn is where the last waiting ticket of this process is. With mu held.
-func (f *file) lastOwn(q *queue) int {
+func (e *Engine) lastOwn(f *file, q *queue) int {
 	for i := len(q.Tickets) - 1; i >= 0; i-- {
-		if t := f.own[q.Tickets[i].ID]; t != nil && t.state != held {
+		if t := e.own(f, q.Tickets[i].ID); t != nil && t.state != held {
 			return i
 		}
 	}

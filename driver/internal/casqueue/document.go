@@ -47,6 +47,8 @@ type record struct {
 	Lease   int           `json:"e,omitempty"` // counts the writes that began its lease anew; 0: a waiter, or a provisional lease
 	Fixed   bool          `json:"f,omitempty"` // heartbeats do not renew its lease
 	Since   int64         `json:"w"`           // for people: of the grant or of queueing, in milliseconds of a wall clock
+
+	seen time.Time // since when this process has seen the record as it is, by its monotonic clock; zero: it has not yet
 }
 
 // decode parses a document. No document is an empty one.
@@ -89,6 +91,41 @@ func (d *document) clone() *document {
 		c.Queues[i] = &copied
 	}
 	return c
+}
+
+// see notes which records are seen for the first time as they are.
+func (d *document) see(now time.Time) {
+	for _, q := range d.Queues {
+		for i := range q.Tickets {
+			if r := &q.Tickets[i]; r.seen.IsZero() {
+				r.seen = now
+			}
+		}
+	}
+}
+
+// carry takes over what was seen of records that are the same in an older document. Both are in the order of tokens.
+func (d *document) carry(old *document) {
+	for _, q := range d.Queues {
+		before := old.find(q.Name).Tickets
+		for i := range q.Tickets {
+			r := &q.Tickets[i]
+			for len(before) > 0 && before[0].Token < r.Token {
+				before = before[1:]
+			}
+			if len(before) > 0 && before[0].Token == r.Token && before[0].ID == r.ID && before[0].Lease == r.Lease {
+				r.seen = before[0].seen
+			}
+		}
+	}
+}
+
+// size is how many tickets the document has.
+func (d *document) size() (n int) {
+	for _, q := range d.Queues {
+		n += len(q.Tickets)
+	}
+	return n
 }
 
 // keep is how long the store has to keep the document.
@@ -172,6 +209,7 @@ func (r *record) hold(ttl time.Duration, fixed bool) {
 	}
 	r.Lease++
 	r.TTL, r.Fixed = ttl, fixed
+	r.seen = time.Time{}
 }
 
 // life is how long the ticket lives without a sign of life. That of a waiter, which may have been granted

@@ -53,8 +53,8 @@ func (e *Engine) show(f *file, name string) []driver.Ticket {
 
 // remaining is what is left of a lease, as far as this process knows. With mu held.
 func (e *Engine) remaining(f *file, r *record, now time.Time) time.Duration {
-	since, _ := e.silence(f, r, now)
-	if t := f.own[r.ID]; t != nil {
+	since, _ := e.silence(r, now)
+	if t := e.own(f, r.ID); t != nil {
 		since = t.alive
 	}
 	return max(r.life()-now.Sub(since), time.Millisecond)

@@ -27,30 +27,11 @@ func sampleEvery(life time.Duration) time.Duration {
 	return max(leastSample, min(life/4, mostSample))
 }
 
-// sighting is what this process has seen of something that changes while its owner lives. Times are of this
-// process's monotonic clock.
+// sighting is what this process has seen of the heartbeat of another one. Times are of this process's monotonic clock.
 type sighting struct {
-	content string    // of a heartbeat
-	token   uint64    // of a ticket
-	lease   int       // of a ticket
+	content string
 	since   time.Time // when it was first seen as it is
 	asked   time.Time // the last reading that has found it so was begun then
-}
-
-// see notes the tickets of a document. With mu held.
-func (f *file) see(now time.Time) {
-	seen := make(map[string]sighting)
-	for _, q := range f.doc.Queues {
-		for i := range q.Tickets {
-			r := &q.Tickets[i]
-			s, ok := f.seen[r.ID]
-			if !ok || s.token != r.Token || s.lease != r.Lease {
-				s = sighting{token: r.Token, lease: r.Lease, since: now}
-			}
-			seen[r.ID] = s
-		}
-	}
-	f.seen = seen
 }
 
 // seeHeartbeat notes a heartbeat. No heartbeat is like one that does not change: the store has forgotten it. With mu
@@ -71,19 +52,18 @@ func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 //
 // The heartbeats of this process are for its own tickets. One that is none of these is of nobody: its Acquire has
 // failed, and it is to be released, or the store has it again because it has lost its last changes. With mu held.
-func (e *Engine) silence(f *file, r *record, now time.Time) (since, until time.Time) {
-	s, ok := f.seen[r.ID]
+func (e *Engine) silence(r *record, now time.Time) (since, until time.Time) {
 	switch b := e.heartbeats[r.Process]; {
-	case !ok, s.token != r.Token, s.lease != r.Lease: // it is another record
+	case r.seen.IsZero():
 		return now, now
 	case r.Fixed && r.Lease > 0, r.Process == e.process && e.tickets[r.ID] == nil:
-		return s.since, now
+		return r.seen, now
 	case b == nil:
-		return s.since, s.since
-	case b.since.After(s.since):
+		return r.seen, r.seen
+	case b.since.After(r.seen):
 		return b.since, b.asked
 	default:
-		return s.since, b.asked
+		return r.seen, b.asked
 	}
 }
 
@@ -94,7 +74,7 @@ func (e *Engine) dead(f *file, r *record, now time.Time) bool {
 	if t := e.tickets[r.ID]; t != nil && t.file.key == f.key {
 		return t.fixed && t.state == held && now.Sub(t.alive) > limit
 	}
-	since, until := e.silence(f, r, now)
+	since, until := e.silence(r, now)
 	return until.Sub(since) > limit
 }
 
@@ -142,9 +122,9 @@ func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struc
 	for i := before - 1; i >= 0; i-- {
 		r := &q.Tickets[i]
 		life, every := r.life(), sampleEvery(r.life())
-		since, until := e.silence(f, r, now)
+		since, until := e.silence(r, now)
 		switch {
-		case f.own[r.ID] != nil:
+		case e.own(f, r.ID) != nil:
 			live, silent = 0, 0
 			continue
 		case granted[i]:
@@ -215,7 +195,7 @@ func (e *Engine) forgetFiles() {
 	e.forgot = now
 	for key, f := range e.files {
 		used := forgetOther
-		if len(f.seen) == 0 {
+		if f.doc.size() == 0 {
 			used = forgetEmpty
 		}
 		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.asOf) > used {

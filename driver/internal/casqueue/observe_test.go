@@ -52,9 +52,8 @@ func TestConclusionIsChecked(t *testing.T) {
 		})
 		other.mu.Lock()
 		f := other.files[other.key("a")]
-		seen := f.seen["1"]
-		seen.since = seen.since.Add(-time.Hour)
-		f.seen["1"] = seen
+		holder := &f.doc.find("a").Tickets[0]
+		holder.seen = holder.seen.Add(-time.Hour)
 		other.mu.Unlock()
 		time.Sleep(5 * time.Second)
 		if ids := b.queue(other, "a"); !renewed.Load() || !slices.Equal(ids, []string{"1", "2"}) {
@@ -144,26 +143,27 @@ func TestOldSighting(t *testing.T) {
 	})
 }
 
-// A ticket that was removed and is queued again, under the same ID, has shown that it lives.
+// What was seen of a record is kept for that record in newer documents, whatever leaves the queue or is queued, and for
+// no other: a ticket whose lease was begun anew, or that was removed and queued again, has shown that it lives.
 func TestSightingOfOneTicket(t *testing.T) {
-	q := &queue{Name: "a", Tickets: []record{{ID: "1", Token: 5}}}
-	f := &file{doc: &document{Queues: []*queue{q}}}
+	read := func(records ...record) *document {
+		return &document{Queues: []*queue{{Name: "other"}, {Name: "a", Tickets: records}}}
+	}
 	at := time.Now()
-	f.see(at)
-	f.see(at.Add(time.Second))
-	if since := f.seen["1"].since; !since.Equal(at) {
-		t.Errorf("a ticket that does not change is seen as it is since %v, want %v", since, at)
-	}
-	q.Tickets[0].Token = 6
-	f.see(at.Add(2 * time.Second))
-	if since := f.seen["1"].since; since.Equal(at) {
-		t.Error("a ticket that was queued anew is taken for the one before")
-	}
+	old := read(record{ID: "0", Token: 3}, record{ID: "1", Token: 5, Lease: 1}, record{ID: "2", Token: 7, Lease: 1}, record{ID: "3", Token: 8})
+	old.see(at)
+	d := read(record{ID: "1", Token: 5, Lease: 1}, record{ID: "2", Token: 7, Lease: 2}, record{ID: "3", Token: 9}, record{ID: "4", Token: 10})
+	d.carry(old)
+	d.see(at.Add(time.Hour))
 	e := New(Options{})
 	defer func() { _ = e.Close() }()
-	for _, r := range []record{{ID: "1", Token: 7, Fixed: true, Lease: 1}, {ID: "1", Token: 6, Fixed: true, Lease: 1}} {
-		if e.dead(f, &r, at.Add(time.Hour)) {
-			t.Errorf("what was seen of another record is the proof that %+v is dead", r)
+	for i, want := range []time.Time{at, at.Add(time.Hour), at.Add(time.Hour), at.Add(time.Hour)} {
+		r := &d.find("a").Tickets[i]
+		if !r.seen.Equal(want) {
+			t.Errorf("ticket %s is seen as it is since %v, want %v", r.ID, r.seen, want)
+		}
+		if r.hold(time.Second, true); e.dead(&file{doc: d}, r, at.Add(2*time.Hour)) {
+			t.Errorf("ticket %s is dead, though its lease has just begun anew", r.ID)
 		}
 	}
 }

@@ -40,6 +40,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 		if read.Expired {
 			doc.expire()
 		}
+		doc.carry(f.doc)
 		f.doc, f.version, f.known = doc, read.Version, true
 	}
 	f.asOf = begun

@@ -28,14 +28,13 @@ type file struct {
 	key     string
 	doc     *document
 	version Version
-	known   bool                // doc and version may be current
-	broken  error               // why the document cannot be read
-	asOf    time.Time           // the document was doc at this time, or later; readings that were begun before are dropped
-	written time.Time           // when this process has sent the last Put that was done
-	settled time.Time           // when that was answered: until then readings may still have found what it replaced
-	before  Version             // which is this
-	seen    map[string]sighting // of the tickets in doc, by ID
-	own     map[string]*ticket  // this process's tickets that wait or are held, by ID
+	known   bool      // doc and version may be current
+	broken  error     // why the document cannot be read
+	asOf    time.Time // the document was doc at this time, or later; readings that were begun before are dropped
+	written time.Time // when this process has sent the last Put that was done
+	settled time.Time // when that was answered: until then readings may still have found what it replaced
+	before  Version   // which is this
+	own     []*ticket // this process's tickets that wait or are held
 
 	changes []*change
 	writing bool          // a goroutine makes the changes
@@ -71,7 +70,7 @@ func (e *Engine) fileOf(key string) *file {
 	e.forgetFiles()
 	f := e.files[key]
 	if f == nil {
-		f = &file{key: key, doc: &document{Format: format}, own: make(map[string]*ticket), hurried: make(chan struct{}, 1)}
+		f = &file{key: key, doc: &document{Format: format}, hurried: make(chan struct{}, 1)}
 		e.files[key] = f
 	}
 	return f
@@ -181,7 +180,7 @@ func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return min(unit<<min(conflicted, conflicts), longest) + min(unit*time.Duration(len(f.seen)), longest)
+	return min(unit<<min(conflicted, conflicts), longest) + min(unit*time.Duration(f.doc.size()), longest)
 }
 
 // wanted leaves out the changes whose callers have gone. They may have been made: then the core releases the ticket.
