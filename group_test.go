@@ -132,7 +132,9 @@ func TestMemberIsLostDuringTheWait(t *testing.T) {
 				})
 			}
 			begun := time.Now()
-			_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"}, opts...)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			_, err := locker.AcquireAll(ctx, l, []string{"a", "b"}, opts...)
 			want(t, err, locker.ErrLost)
 			if took := time.Since(begun); took > 1100*time.Millisecond {
 				t.Errorf("%s: told after %v, want 1s", how, took)
