@@ -56,7 +56,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// An answer of which something is missing is none: what it leaves out may be there, and whoever has written that alive.
+// An incomplete answer is refused: an item that it leaves out may exist, and the process that has written it may live.
 func TestAnswerIncomplete(t *testing.T) {
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("incomplete")))
 	r := request("n", "a")
