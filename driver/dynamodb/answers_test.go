@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A server that is overloaded or broken is an outage; one that refuses this program is none.
+// An overloaded or broken server is an outage; a server that refuses this program is not.
 func TestErrors(t *testing.T) {
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("errors")))
 	if err := d.Ping(t.Context()); err != nil {

@@ -93,7 +93,7 @@ func TestWrongClocks(t *testing.T) {
 		w.does(shifted(by))
 		return d
 	}
-	// The clock of the server, as it seems to be, is that of the machine with the opposite sign.
+	// To the driver, a server's clock that is ahead is the same as a machine's clock that is behind.
 	for i, by := range []time.Duration{-24 * time.Hour, 0, 24 * time.Hour} {
 		name := fmt.Sprint("n", i)
 		if _, err := wrong(by).Acquire(t.Context(), request(name, "a")); err != nil {

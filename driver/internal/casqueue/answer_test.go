@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Inspect shows the queue as it was when Inspect was called, even if an older write of this process is answered
+// Inspect shows all changes that were answered before it was called, even if an older write of this process is answered
 // meanwhile.
 func TestInspectBesideLateAnswer(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -21,7 +21,7 @@ func TestInspectBesideLateAnswer(t *testing.T) {
 		b.take(other, request("a", "1"))
 		e, p := b.open()
 		b.waits(e, request("a", "2"))
-		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2300 * time.Millisecond) // between two samples of the waiter
 		p.with(func(verb, key string) fault {
 			if verb == "put" || verb == "get" && strings.Contains(key, ":q:") {
 				return slow
@@ -49,7 +49,7 @@ func TestNotifiedBesideLateAnswer(t *testing.T) {
 		b.take(other, request("a", "1"))
 		e, p := b.open(func(o *Options) { o.Store = watching{o.Store.(*process)} })
 		got := b.waits(e, request("a", "2"))
-		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2300 * time.Millisecond) // between two samples of the waiter
 		p.with(func(verb, key string) fault {
 			if verb == "put" || verb == "get" && strings.Contains(key, ":q:") {
 				return slow
@@ -77,7 +77,7 @@ func TestReleaseUnanswered(t *testing.T) {
 		b.take(holder, request("a", "1"))
 		e, _ := b.open()
 		got := b.waits(e, request("a", "2"))
-		time.Sleep(2500 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2500 * time.Millisecond) // between two samples of the waiter
 		b.queue(holder, "a")                // so that the first write of the release succeeds
 		p.once("put", noAnswer)
 		puts := b.count("put")
@@ -102,7 +102,7 @@ func TestReleaseReadBeforeItsLoss(t *testing.T) {
 		b.take(holder, request("a", "1"))
 		e, _ := b.open()
 		got := b.waits(e, request("a", "2"))
-		time.Sleep(2400 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2400 * time.Millisecond) // between two samples of the waiter
 		b.queue(holder, "a")                // so that the first write of the release succeeds
 		p.once("put", slowLoss)
 		released := make(chan error)
@@ -180,7 +180,7 @@ func TestAnswerAfterReading(t *testing.T) {
 		b.take(other, request("a", "1"))
 		e, p := b.open()
 		b.waits(e, request("a", "2"))
-		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2300 * time.Millisecond) // between two samples of the waiter
 		p.once("put", slow)
 		third := request("a", "3")
 		third.Wait = true

@@ -116,7 +116,7 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// A document of somebody else is refused, and left as it is.
+// A document of another program is refused, and left as it is.
 func TestForeignDocument(t *testing.T) {
 	for _, content := range []string{"not ours", `{"v":2}`, `{"v":1,"q":[null]}`} {
 		bubble(t, func(b *bed) {

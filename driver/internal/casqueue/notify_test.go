@@ -317,7 +317,7 @@ func TestReleaseAndClose(t *testing.T) {
 			b.take(holder, request("a", "1"))
 			e, _ := b.open()
 			got := b.waits(e, request("a", "2"))
-			time.Sleep(2500 * time.Millisecond) // not at a look for the dead
+			time.Sleep(2500 * time.Millisecond) // between two samples of the waiter
 			if !answers {
 				p.with(func(verb, _ string) fault { return map[string]fault{"set": never}[verb] })
 			}

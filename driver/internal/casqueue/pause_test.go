@@ -142,7 +142,7 @@ func TestNotifiedTogether(t *testing.T) {
 			r := request("a", fmt.Sprint(i))
 			r.Shared = true
 			got = append(got, b.waits(e, r))
-			time.Sleep(70 * time.Millisecond) // they look for the dead at different times
+			time.Sleep(70 * time.Millisecond) // so that they sample at different times
 		}
 		time.Sleep(5 * time.Second)
 		p.with(func(verb, _ string) fault { return map[string]fault{"set": slow}[verb] })
