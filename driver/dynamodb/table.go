@@ -27,7 +27,7 @@ func (s *store) missing(err error) error {
 		err, s.client.Options().Region, s.table, idAttribute, expiresAttribute)
 }
 
-// check checks the table. With the option create it creates a missing one.
+// check checks the table, and creates it if it may.
 func (s *store) check(ctx context.Context) error {
 	table, err := s.describe(ctx)
 	if s.o.create && (errors.As(err, new(*types.ResourceNotFoundException)) || err == nil && table.TableStatus == types.TableStatusCreating) {
@@ -55,7 +55,7 @@ func (s *store) describe(ctx context.Context) (*types.TableDescription, error) {
 	return table, err
 }
 
-// usable returns an error that says what is wrong with a table.
+// usable returns an error for what is wrong with a table.
 func (s *store) usable(t *types.TableDescription) error {
 	key := ""
 	for _, k := range t.KeySchema {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The driver refuses tables that it cannot use. DynamoDB Local has no table that is being made, and no global one.
+// DynamoDB Local has no table that is being made, and no global one.
 func TestUsable(t *testing.T) {
 	table := func(f func(*types.TableDescription)) *types.TableDescription {
 		d := &types.TableDescription{

@@ -31,7 +31,8 @@
 //
 // The driver's readings are linearizable. Those of JetStream are not: replicas answer without asking each other, and a
 // leader that stood still answers with what it knew. A process that believed such an answer could take a holder for
-// dead whose heartbeats went to the new leader. So each reading writes first, and then reads from a server that has that write.
+// dead whose heartbeats went to the new leader. So each reading writes first, and then reads from a server that has
+// that write.
 //
 // The driver makes the bucket if there is none: with files, three replicas in a cluster (else one), one revision,
 // entries with times to live, and republishing to _LOCKER.BUCKET. It refuses a bucket that is kept in memory or
