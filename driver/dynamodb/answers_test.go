@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A server that is overloaded or broken is an outage; one that refuses this program is none.
+// An overloaded or broken server is an outage; a server that refuses this program is not.
 func TestErrors(t *testing.T) {
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("errors")))
 	if err := d.Ping(t.Context()); err != nil {
@@ -56,7 +56,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// An answer of which something is missing is none: what it leaves out may be there, and whoever has written that alive.
+// An incomplete answer is refused: an item that it leaves out may exist, and the process that has written it may live.
 func TestAnswerIncomplete(t *testing.T) {
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("incomplete")))
 	r := request("n", "a")

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// unique is a name that no test has had, also if it is run several times.
+// unique returns a name that no test has had, even if the test is run several times.
 func unique(name string) string { return name + "-" + rand.Text() }
 
 // open opens a driver by URL.
@@ -54,7 +54,7 @@ func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Clie
 	return l
 }
 
-// take acquires what is to be had soon.
+// take acquires a lock that is free, or soon will be.
 func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
 	t.Helper()
 	k, err := l.Acquire(t.Context(), name, append(opts, locker.WithWait(20*time.Second))...)
@@ -64,14 +64,14 @@ func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *l
 	return k
 }
 
-// wire carries the requests of a client, counts them, and does what a test wants done to them.
+// wire sends the requests of a client, counts them, and lets a test interfere.
 type wire struct {
 	http.Transport
 
 	mu     sync.Mutex
 	counts map[string]int // by operation
 	bodies []string       // of BatchGetItem
-	// around does a request, or something else; nil: does it.
+	// around handles a request, and may call send; nil: send.
 	around func(op string, body []byte, send func() (*http.Response, error)) (*http.Response, error)
 }
 
@@ -104,7 +104,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return around(op, body, send)
 }
 
-// does sets what is done to requests.
+// does sets how requests are handled.
 func (w *wire) does(f func(op string, body []byte, send func() (*http.Response, error)) (*http.Response, error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +136,7 @@ func refusal(status int, code string) (*http.Response, error) {
 	return answer(status, fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"because"}`, code))
 }
 
-// client is one of the SDK's, with the retries that it has by default, on a wire.
+// client returns a client of the SDK, with the default retries, on a wire.
 func client(tb testing.TB, srv *testbed.Server, opts ...func(*sdk.Options)) (*sdk.Client, *wire) {
 	tb.Helper()
 	w := new(wire)
@@ -177,7 +177,7 @@ func scan(ctx context.Context, c *sdk.Client, prefix string) (items []map[string
 	}
 }
 
-// expires is when an item is not to be kept any longer.
+// expires returns until when an item has to be kept.
 func expires(item map[string]types.AttributeValue) time.Time {
 	n, _ := item["expires"].(*types.AttributeValueMemberN)
 	if n == nil {
@@ -187,7 +187,7 @@ func expires(item map[string]types.AttributeValue) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// live counts the items of a prefix that are to be kept.
+// live counts the items of a prefix that have to be kept.
 func live(ctx context.Context, c *sdk.Client, prefix string) (n int, err error) {
 	items, err := scan(ctx, c, prefix)
 	for _, item := range items {
@@ -213,7 +213,7 @@ func edit(t *testing.T, c *sdk.Client, prefix, attribute string, value types.Att
 	}
 }
 
-// remove removes the items of a prefix, as DynamoDB does at some time after they have expired.
+// remove removes the items of a prefix, as DynamoDB does some time after they have expired.
 func remove(t *testing.T, c *sdk.Client, prefix string) {
 	t.Helper()
 	items, err := scan(t.Context(), c, prefix)

@@ -38,7 +38,7 @@ func handOffs(b *testing.B, n int) {
 		clients.Go(func() {
 			defer l.Close()
 			<-begin
-			time.Sleep(time.Duration(i) * 50 * time.Millisecond) // not all at once: few of many writes at a time are done
+			time.Sleep(time.Duration(i) * 50 * time.Millisecond) // not all at once: most of many simultaneous writes conflict
 			for ctx.Err() == nil {
 				k, err := l.Acquire(ctx, name)
 				if err != nil {

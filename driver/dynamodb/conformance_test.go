@@ -31,8 +31,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// warm has a server do what it will do, until it has compiled that: its first requests take a hundred times as long as
-// later ones.
+// warm sends requests until the server has compiled its code: its first requests take a hundred times as long as later
+// ones.
 func warm(t *testing.T, srv *testbed.Server) {
 	t.Helper()
 	var clients sync.WaitGroup

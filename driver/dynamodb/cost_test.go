@@ -34,7 +34,7 @@ func (u *units) take() (requests int, reading, writing float64) {
 	return requests, reading, writing
 }
 
-// count has the requests of a client say what they consume.
+// count asks for the units that each request of a client consumes, and adds them.
 func (u *units) count(o *sdk.Options) {
 	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("units", func(
@@ -98,7 +98,7 @@ func counted(tb testing.TB, prefix string) (*dynamodb.Driver, *units) {
 	return d, u
 }
 
-// What the package comment says of the costs of locks that are free, and of those that are held.
+// The costs of free locks, and of held ones, are those that the package comment states.
 func TestCostsOfLocks(t *testing.T) {
 	d, u := counted(t, unique("cost"))
 	cycle := func() {
@@ -143,7 +143,7 @@ func TestCostsOfLocks(t *testing.T) {
 	}
 }
 
-// What it says of waiting, and of hand-offs.
+// So are the costs of waiting.
 func TestCostsOfWaiting(t *testing.T) {
 	prefix := unique("cost")
 	holder, _ := counted(t, prefix)
@@ -195,7 +195,7 @@ func TestCostsOfWaiting(t *testing.T) {
 	waiters.Wait()
 }
 
-// What it says of hand-offs between two processes.
+// So are the costs of hand-offs between two processes.
 func TestCostsOfHandOffs(t *testing.T) {
 	prefix := unique("cost")
 	var clients [2]*locker.Client

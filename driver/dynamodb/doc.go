@@ -1,12 +1,13 @@
 // Package dynamodb keeps locks in a table of Amazon DynamoDB.
 //
-// DynamoDB has each write in three data centres before it answers, and every reading here is strongly consistent, so
-// a lock survives what DynamoDB survives. A lock is lost when its item is: with the table, or by whoever deletes or
-// restores items. Restore nothing, but begin with an empty table: the tickets of a backup block their names for a TTL.
+// DynamoDB stores each write in three data centres before it answers, and every reading here is strongly consistent, so
+// a lock survives what DynamoDB survives. A lock is lost when its item is lost: with the table, or because somebody
+// deletes or restores items. Restore nothing, but begin with an empty table: the tickets of a backup block their names
+// for a TTL.
 //
-// Two regions of a global table can hold the same lock at the same time, because the later write wins there whatever
-// its condition was; such a table is refused, unless it is strongly consistent, or you accept it since all programs
-// use the same region. Programs that run already do not notice a replica that is added.
+// Two regions of a global table can hold the same lock at the same time, because the later write wins there, whatever
+// its condition was. The driver refuses such a table, unless it is strongly consistent, or you accept it because all
+// programs use the same region. A program that runs already does not notice when a replica is added.
 //
 //	d, err := dynamodb.New(client, "locks")
 //	l := locker.New(d)
@@ -26,8 +27,8 @@
 //	aws dynamodb update-time-to-live --table-name locks \
 //	    --time-to-live-specification Enabled=true,AttributeName=expires
 //
-// Without the second command, and in a global table with strong consistency, which has no time to live, an item stays
-// of every name that was used, and three of every process: that costs storage, and no lock.
+// Without the second command, one item of every name that was used stays, and three of every process; so they do in a
+// global table with strong consistency, which has no time to live. That costs storage, and no lock.
 //
 // A program needs these rights, and for create=true dynamodb:CreateTable and dynamodb:UpdateTimeToLive too:
 //
@@ -37,52 +38,52 @@
 //
 // # How it works
 //
-// The queue of a name is one item, replaced on condition that it still has the version that was read; package
-// casqueue, in driver/internal, says how, and how a process is found to be dead although DynamoDB has no sessions.
-// The key of the item is a hash of the name, which is in the item itself; names whose hashes are equal share an item.
-// Versions are random, so none is ever that of another content, also after the table was made anew. The SDK's retries
-// are off, also those of a client that you pass: a conditional write that is sent twice may fail because it has been
-// done. The driver repeats what was not answered itself, after a reading; and it looks at the item that DynamoDB
-// returns with a failure, in case something on the way has sent it twice.
+// The queue of a name is one item, replaced on condition that it still has the version that was read. Package casqueue,
+// in driver/internal, explains that, and how a process is found to be dead although DynamoDB has no sessions. The key
+// of the item is a hash of the name, and the item contains the name itself; names whose hashes are equal share an item.
+// Versions are random, so no two contents ever have the same one, even if the table is made anew. The driver switches
+// off the SDK's retries, also those of a client that you pass: a conditional write that is sent twice may fail because
+// it has been done. The driver itself finds out what became of an unanswered write. If a write fails, it also checks
+// the item that DynamoDB returns, in case something on the way has sent the write twice.
 //
-// Every item has a time after which nobody needs it, at the latest 65 s after the last ticket of a name. DynamoDB
-// removes such items within a few days, without a charge, if the table's time to live is enabled. Until then they
-// count as if they were empty: a program that only tries gets the lock of a process that died two minutes ago, and
-// its token is greater. Those times are of DynamoDB's clock, which every answer has; no lock depends on the clock of
-// a client, though DynamoDB refuses requests from machines whose clocks are wrong by minutes. Once an item is removed,
-// the tokens of its name begin again with the clock of the machine that makes the next.
+// Every item has a time after which nobody needs it, at the latest 65 s after the last ticket of its name. DynamoDB
+// removes such items within a few days, without a charge, if the table's time to live is enabled. Until then the driver
+// takes them for empty: a program that only tries gets the lock of a process that died two minutes ago, and a greater
+// token. Those times are by DynamoDB's clock, which every answer contains. No lock depends on the clock of a client,
+// though DynamoDB refuses requests from machines whose clocks are wrong by minutes. Once an item is removed, the tokens
+// of its name begin again with the clock of the machine that makes the next item.
 //
 // # Bounds
 //
-// With a TTL t, the lock of a holder that has died goes to a live waiter within t + 5 % + 1.1 s + a quarter of t (a
-// second at most), counted from the last renewal or from when the first waiter has come, whichever is later; with
-// 10 s that is 12.6 s. Waiters that have died delay the queue by 6.3 s, all together, and by 8.3 s if eight or more of
-// those next to each other died. All that is so as long as DynamoDB answers within 250 ms, as it does to other
-// continents too; mostly it takes some milliseconds.
+// With a TTL t, a live waiter is granted the lock of a holder that has died within t + 5 % + 1.1 s + a quarter of t (a
+// second at most): 12.6 s for a TTL of 10 s. That counts from the last renewal, or from the arrival of the first waiter
+// if that is later. Waiters that have died delay the queue by 6.3 s, all together, or by 8.3 s if eight or more of them
+// were next to each other. All that holds while DynamoDB answers within 250 ms, as it does to other continents too;
+// mostly it takes some milliseconds.
 //
-// The shortest lease is 2.5 s: the core ends shorter ones while its process lives. A lock that is renewed should have no
-// shorter one, since a few slow requests lose it. A lease has time for one request that is not answered, if it is more
-// than three times the timeout.
+// The shortest lease is 2.5 s: the core ends shorter ones while its process lives. Give a lock that is renewed no
+// shorter TTL, because a few slow requests would lose it. A lease has time for one unanswered request if it is more
+// than three times as long as the timeout.
 //
 // A queue has to fit into an item of 400 KB, which is about 2,000 waiters for one name. A ticket for which there is
-// no space left is refused with an error that says so. One item bears 1,000 writing units a second; what exceeds
-// that, or the throughput of the table, is throttled, and reported as [driver.ErrUnavailable].
+// no space left is refused with an error that says so. One item takes 1,000 writing units a second. DynamoDB throttles
+// what exceeds that, or the throughput of the table; the error is [driver.ErrUnavailable].
 //
 // # Costs
 //
 // A writing unit is a write of 1 KB, a reading unit a consistent reading of 4 KB; a ticket takes some 200 bytes.
 //
 //	acquire and release, free lock    2 writes; 1 reading if this process has not used the name in the last 30 s
-//	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 that contend, 17 and 9 among 16
+//	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 processes, 17 and 9 among 16
 //	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock; one more reading for
 //	                                  each further lock, and for each of the eight processes before it
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
 //	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //
-// On DynamoDB Local, on two busy processors, a hand-off took 10 ms between 2 processes and 22 ms among 16 in the median.
-// 256 processes that asked for one lock at the same instant were too many for it: some had no answer within 10 s.
+// On DynamoDB Local, on two busy processors, a median hand-off took 10 ms between 2 processes and 22 ms among 16. When
+// 256 processes asked for one lock at the same instant, some had no answer within 10 s.
 //
-// The shorter the TTL, the more: a lock is read, and a heartbeat written, in each round of renewals. A write that comes
-// too late, because another process has changed the item, costs as much as one that is done. If many processes wait
-// for the same lock for long, another store is cheaper.
+// A shorter TTL costs more: each round of renewals reads the lock and writes a heartbeat. A write that fails, because
+// another process has changed the item, costs as much as one that is done. If many processes wait for one lock for a
+// long time, another store is cheaper.
 package dynamodb

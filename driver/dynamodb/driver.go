@@ -18,8 +18,8 @@ const (
 	DefaultTimeout = 2 * time.Second
 )
 
-// latency is how long DynamoDB may take for a request for the bounds to hold: most take some milliseconds in its own
-// region, those that begin with a connection some tens, and those from another continent up to a quarter of a second.
+// latency is the longest time of a request for which the bounds hold. Most requests take some milliseconds in the same
+// region, those that have to connect first some tens, and those from another continent up to a quarter of a second.
 const latency = 250 * time.Millisecond
 
 // Option changes how New makes a Driver.
@@ -30,7 +30,7 @@ type options struct {
 	timeout  time.Duration
 	create   bool
 	replicas bool
-	close    func() // closes the connections of a client that the driver has made
+	close    func() // closes the connections of a client that openURL has made
 }
 
 // WithPrefix sets the beginning of all keys; the default is "locker". Drivers with different prefixes have
@@ -63,8 +63,8 @@ var (
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
-// New makes a Driver on a client, which stays open when the Driver is closed. It sends no request: the table is
-// checked when it is first used.
+// New makes a Driver on a client, which stays open when the Driver is closed. New sends no request: the driver checks
+// the table when it is first used.
 func New(client *sdk.Client, table string, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, close: func() {}}
 	for _, opt := range opts {
@@ -82,7 +82,7 @@ func New(client *sdk.Client, table string, opts ...Option) (*Driver, error) {
 	return &Driver{casqueue.New(casqueue.Options{Store: s, Prefix: o.prefix, Latency: latency}), s}, nil
 }
 
-// tables are the names that DynamoDB allows, and the ARNs by which tables of other accounts are named.
+// tables matches the names that DynamoDB allows, and the ARNs that name tables of other accounts.
 var tables = regexp.MustCompile(`^(arn:[a-z-]+:dynamodb:[a-z0-9-]+:[0-9]+:table/)?[a-zA-Z0-9_.-]{3,255}$`)
 
 func (o *options) check(table string) error {

@@ -43,8 +43,8 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// An item that has expired is as none, though DynamoDB still has it: a process that only tries gets what one that
-// died long ago has held. Its number is greater, also when DynamoDB has removed the item.
+// An expired item counts as none, though DynamoDB still has it: a process that only tries gets the lock of a process
+// that died long ago. Its token is greater, even when DynamoDB has removed the item.
 func TestExpiredItem(t *testing.T) {
 	prefix := unique("expired")
 	srv := testbed.SharedDynamoDB(t)
@@ -84,7 +84,7 @@ func TestExpiredItem(t *testing.T) {
 	}
 }
 
-// An item is not taken for expired by the clock of this machine, nor by that of the writer's.
+// Neither the clock of this machine nor that of the writer decides whether an item has expired.
 func TestWrongClocks(t *testing.T) {
 	prefix := unique("clocks")
 	srv := testbed.SharedDynamoDB(t)
@@ -93,7 +93,7 @@ func TestWrongClocks(t *testing.T) {
 		w.does(shifted(by))
 		return d
 	}
-	// The clock of the server, as it seems to be, is that of the machine with the opposite sign.
+	// To the driver, a server's clock that is ahead is the same as a machine's clock that is behind.
 	for i, by := range []time.Duration{-24 * time.Hour, 0, 24 * time.Hour} {
 		name := fmt.Sprint("n", i)
 		if _, err := wrong(by).Acquire(t.Context(), request(name, "a")); err != nil {
@@ -105,8 +105,8 @@ func TestWrongClocks(t *testing.T) {
 	}
 }
 
-// The numbers of versions are never used again: what was read of an item is not the same when DynamoDB has removed
-// the item, and another process has made it anew.
+// Versions are never used again: an item that DynamoDB has removed, and another process has made anew, has another
+// version than the one that was read before.
 func TestItemMadeAnew(t *testing.T) {
 	prefix := unique("anew")
 	srv := testbed.SharedDynamoDB(t)
@@ -118,13 +118,13 @@ func TestItemMadeAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Release(t.Context(), r.Hold(g.Token)); err != nil { // a knows the item now
+	if err := a.Release(t.Context(), r.Hold(g.Token)); err != nil { // the driver a knows the item now
 		t.Fatal(err)
 	}
 	remove(t, c, prefix+":q:")
 	r.ID = "b"
 	if g, err = b.Acquire(t.Context(), r); err == nil {
-		err = b.Renew(t.Context(), r.Hold(g.Token), time.Minute) // the second content, as the one that a knows is
+		err = b.Renew(t.Context(), r.Hold(g.Token), time.Minute) // the second content, as is the one that a knows
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -169,8 +169,8 @@ func TestItemTooLarge(t *testing.T) {
 	waiters.Wait()
 }
 
-// A table that is missing is no outage: the error says how to create it, or create does. What another process
-// creates serves at once, and what is removed meanwhile is missed.
+// A missing table is no outage: the error says how to create it, or create=true does. A table that another process
+// creates can be used at once, and the driver notices when the table is removed.
 func TestTableMissing(t *testing.T) {
 	srv := testbed.DynamoDB(t, testbed.Faults())
 	c, _ := client(t, srv)
@@ -211,7 +211,7 @@ func TestTableMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing()
-	if err := take(t, creator, "a").Release(t.Context()); err != nil { // which creates it once more
+	if err := take(t, creator, "a").Release(t.Context()); err != nil { // the driver creates it once more
 		t.Error(err)
 	}
 }
@@ -301,7 +301,7 @@ func TestCloseOfURL(t *testing.T) {
 	goleak.VerifyNone(t, others)
 }
 
-// A table that another process creates at the same time serves.
+// A driver uses a table that another process creates at the same time.
 func TestCreatedByOthers(t *testing.T) {
 	srv := testbed.SharedDynamoDB(t)
 	if d, _ := made(t, srv); d.Ping(t.Context()) != nil {

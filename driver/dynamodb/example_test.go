@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver/dynamodb"
 )
 
-// A client that the program has already serves for locks too.
+// The driver takes a client that the program already has.
 func Example() {
 	ctx := context.Background()
 	cfg, err := config.LoadDefaultConfig(ctx)

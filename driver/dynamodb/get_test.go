@@ -17,7 +17,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// More keys than one request may have, most of which are not there: each document is at the place of its key.
+// Get of more keys than one request may have, most without an item, returns each document at the place of its key.
 func TestGet(t *testing.T) {
 	transport := new(http.Transport)
 	s := newStore(sdk.New(sdk.Options{

@@ -22,16 +22,16 @@ const (
 	mostKeys = 100        // in a BatchGetItem
 	mostItem = 400 * 1024 // bytes of names and values
 
-	// margin is how much longer than the engine wants an item is kept: the time of an answer has whole seconds, and
-	// DynamoDB has many machines.
+	// margin is how much longer an item is kept than the engine wants: the time in an answer has whole seconds, and
+	// the clocks of DynamoDB's many machines may differ.
 	margin = 5 * time.Second
 )
 
 // errTimeout ends a request. It may have been done.
 var errTimeout = fmt.Errorf("DynamoDB has not answered in time: %w", os.ErrDeadlineExceeded)
 
-// errBroken is what is not an answer of DynamoDB's, though it looks like one. What it leaves out is no proof that there
-// is no such item: then a process that lives would seem to be dead.
+// errBroken refuses an answer that is not DynamoDB's, though it looks like one. An item that it leaves out may exist,
+// and the process that has written it may be alive.
 var errBroken = errors.New("the answer is incomplete: it is not DynamoDB's")
 
 // errThrottled is DynamoDB's answer to a batch of which it has read nothing.
@@ -108,8 +108,8 @@ func (s *store) ready(ctx context.Context) error {
 	}
 }
 
-// once has the client send a request once, whatever its settings: a write on a condition that is sent again may
-// find that it has changed the item itself.
+// once has the client send a request once, whatever its settings: a conditional write that is sent again may fail
+// because it has changed the item itself.
 func once(o *sdk.Options) { o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0 }
 
 // do sends a request.
@@ -153,7 +153,7 @@ func (s *store) Get(ctx context.Context, keys ...string) ([]casqueue.Document, e
 	return docs, nil
 }
 
-// get adds what is found of the keys.
+// get adds the documents that exist to found.
 func (s *store) get(ctx context.Context, keys []string, found map[string]casqueue.Document) error {
 	want := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
 	for _, key := range keys {
@@ -182,8 +182,8 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 	}
 }
 
-// decodeAll adds the items of an answer that has some of those with the keys. It has a list for the table, which is
-// empty if there are none.
+// decodeAll adds the items of an answer to found. Each of them must have one of the keys. The answer has a list for the
+// table even if there are none.
 func (s *store) decodeAll(out *sdk.BatchGetItemOutput, keys []string, found map[string]casqueue.Document) error {
 	if len(out.Responses) != 1 {
 		return driver.Unavailable(errBroken)
@@ -243,7 +243,7 @@ func (s *store) put(ctx context.Context, in *sdk.PutItemInput, key string, value
 	})
 	var changed *types.ConditionalCheckFailedException
 	switch {
-	case errors.As(err, &changed) && hasVersion(changed.Item, version): // something on the way has sent it twice
+	case errors.As(err, &changed) && hasVersion(changed.Item, version): // it was done: something on the way has sent it twice
 		return version, nil
 	case changed != nil:
 		return casqueue.Version{}, casqueue.ErrChanged

@@ -34,7 +34,7 @@ func shifted(by time.Duration) func(string, []byte, func() (*http.Response, erro
 
 var errCut = errors.New("the connection was cut")
 
-// sentTwice fails if a write was sent twice: each that the driver sends has a version of its own.
+// sentTwice fails if a write was sent twice: each write of the driver has a version of its own.
 func sentTwice(t *testing.T, writes []string) {
 	t.Helper()
 	slices.Sort(writes)
@@ -43,8 +43,8 @@ func sentTwice(t *testing.T, writes []string) {
 	}
 }
 
-// A write whose answer was lost is not sent again by the SDK, which would take its own work for somebody else's: the
-// driver finds out, and the ticket is queued once.
+// The SDK does not send a write again whose answer was lost: it would take its own work for another process's. The
+// driver finds out what happened, and the ticket is queued once.
 func TestAnswerLost(t *testing.T) {
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("lost")))
 	if err := d.Ping(t.Context()); err != nil {
@@ -81,8 +81,8 @@ func TestAnswerLost(t *testing.T) {
 	}
 }
 
-// A write that was done before its connection was lost is not sent again, by the SDK or by net/http, which sends
-// again what may not have arrived on a connection that was in use before.
+// A write that was done before its connection was lost is not sent again, neither by the SDK nor by net/http, which may
+// repeat a request on a connection that was in use before.
 func TestConnectionLost(t *testing.T) {
 	srv := testbed.SharedDynamoDB(t)
 	onward := new(http.Transport)
@@ -135,7 +135,7 @@ func TestConnectionLost(t *testing.T) {
 	}
 }
 
-// Ping shows that the rights suffice: those to write and to read are two.
+// Ping fails without the right to write, and without the right to read.
 func TestRights(t *testing.T) {
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("rights")))
 	if err := d.Ping(t.Context()); err != nil {
@@ -154,7 +154,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// A write that something on the way sends twice is done, though DynamoDB says at last that the item has changed.
+// A write that something on the way sends twice is done, although DynamoDB answers that the item has changed.
 func TestSentTwice(t *testing.T) {
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("twice")))
 	twice := 0
@@ -177,13 +177,13 @@ func TestSentTwice(t *testing.T) {
 	}
 }
 
-// batch is a request for items, or what an answer says of those that it leaves out.
+// batch is what a request asks for, or what an answer leaves out.
 type batch map[string]struct {
 	Keys           []json.RawMessage
 	ConsistentRead bool
 }
 
-// partly has the server answer for some of the keys of a request: those that share leaves.
+// partly has the server answer only for the first keys of a request, as many as share returns.
 func partly(share func(n int) int) func(string, []byte, func() (*http.Response, error)) (*http.Response, error) {
 	return func(op string, body []byte, send func() (*http.Response, error)) (*http.Response, error) {
 		var in struct{ RequestItems batch }
@@ -235,7 +235,7 @@ func mentioned(keys []json.RawMessage, item json.RawMessage) bool {
 	return false
 }
 
-// More items than one request may ask for, and those that the server leaves out, are read too; and all consistently.
+// Get reads more items than one request may ask for, also those that the server leaves out at first, all consistently.
 func TestManyItems(t *testing.T) {
 	const n = 230
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("many")))

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	createLimit = time.Minute            // for a table to become active
-	createPoll  = 300 * time.Millisecond // between two looks at it
+	createLimit = time.Minute            // until a table has to be active
+	createPoll  = 300 * time.Millisecond // the poll interval meanwhile
 )
 
 // missing is the error for a table that is not there.
@@ -27,7 +27,7 @@ func (s *store) missing(err error) error {
 		err, s.client.Options().Region, s.table, idAttribute, expiresAttribute)
 }
 
-// check checks the table and, if that is wanted, creates it.
+// check checks the table, and creates it if it may.
 func (s *store) check(ctx context.Context) error {
 	table, err := s.describe(ctx)
 	if s.o.create && (errors.As(err, new(*types.ResourceNotFoundException)) || err == nil && table.TableStatus == types.TableStatusCreating) {
@@ -55,7 +55,7 @@ func (s *store) describe(ctx context.Context) (*types.TableDescription, error) {
 	return table, err
 }
 
-// usable returns what is wrong with a table.
+// usable returns an error for what is wrong with a table.
 func (s *store) usable(t *types.TableDescription) error {
 	key := ""
 	for _, k := range t.KeySchema {
@@ -81,7 +81,8 @@ func (s *store) usable(t *types.TableDescription) error {
 	return nil
 }
 
-// replicated reports whether a table is global with eventual consistency: that of the first version always is.
+// replicated reports whether a table is global with eventual consistency, as all global tables of the first version
+// are.
 func replicated(t *types.TableDescription) bool {
 	return aws.ToString(t.GlobalTableVersion) == "2017.11.29" ||
 		len(t.Replicas) > 0 && t.MultiRegionConsistency != types.MultiRegionConsistencyStrong
@@ -131,7 +132,7 @@ func (s *store) removeOld(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("the table %s was created; have its old items removed: %w", s.table, err)
+		return fmt.Errorf("the table %s was created, but its time to live was not enabled: %w", s.table, err)
 	}
 	return nil
 }

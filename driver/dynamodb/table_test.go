@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// What DynamoDB Local cannot be: a table that is being made, and a global one.
+// DynamoDB Local has no table that is being made, and no global one.
 func TestUsable(t *testing.T) {
 	table := func(f func(*types.TableDescription)) *types.TableDescription {
 		d := &types.TableDescription{

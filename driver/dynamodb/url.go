@@ -19,7 +19,7 @@ import (
 
 const (
 	defaultPool = 64               // connections at most, if the URL does not say
-	idle        = 20 * time.Second // of a connection, less than after what DynamoDB would close it
+	idle        = 20 * time.Second // until an idle connection is closed, before DynamoDB would close it
 )
 
 func init() { driver.Register("dynamodb", openURL) }
@@ -47,7 +47,7 @@ func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		return nil, err
 	}
 	if cfg.Region == "" {
-		return nil, errors.New("parameter region: there is none, nor in AWS_REGION or in the profile of the AWS configuration")
+		return nil, errors.New("parameter region: the URL has none, nor has AWS_REGION or the profile of the AWS configuration")
 	}
 	transport := transportOf(cfg.HTTPClient, dialTimeout, pool)
 	client := sdk.NewFromConfig(cfg, func(o *sdk.Options) {

@@ -59,7 +59,7 @@ func TestURLWrong(t *testing.T) {
 	}
 }
 
-// A URL without a region takes that of the SDK's settings, and is refused where there is none.
+// A URL without a region takes the region of the SDK's settings, and is refused if there is none.
 func TestNoRegion(t *testing.T) {
 	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"} {
 		t.Setenv(name, "")

@@ -22,7 +22,7 @@ import (
 const (
 	idAttribute      = "id"      // text, the partition key
 	valueAttribute   = "value"   // binary
-	versionAttribute = "version" // binary, random: another one with each write
+	versionAttribute = "version" // binary, random: a new one with each write
 	expiresAttribute = "expires" // seconds since 1970 by DynamoDB's clock
 )
 
@@ -40,8 +40,8 @@ func encode(key string, value []byte, v casqueue.Version) item {
 	return item{idAttribute: text(key), valueAttribute: binaryOf(value), versionAttribute: encodeVersion(v)}
 }
 
-// decode returns the document that an item is, as of a time by DynamoDB's clock. The engine refuses one that is none
-// of locker's: the names whose items were read with it are not affected.
+// decode returns the document in an item, as of now by DynamoDB's clock. If the item is none of locker's, the engine
+// refuses that document, and can still use the others that were read with it.
 func decode(i item, now time.Time) (key string, d casqueue.Document) {
 	id, ok := i[idAttribute].(*types.AttributeValueMemberS)
 	if !ok {
@@ -55,7 +55,7 @@ func decode(i item, now time.Time) (key string, d casqueue.Document) {
 	return id.Value, casqueue.Document{Value: value.Value, Version: decodeVersion(version.Value), Expired: expired(i, now)}
 }
 
-// expired reports whether an item need not be kept any longer. One without a time is kept for ever.
+// expired reports whether an item need not be kept any longer. An item without a time is kept for ever.
 func expired(i item, now time.Time) bool {
 	expires, ok := i[expiresAttribute].(*types.AttributeValueMemberN)
 	if !ok {
@@ -78,7 +78,7 @@ func hasVersion(i item, v casqueue.Version) bool {
 	return ok && len(b.Value) == versionBytes && decodeVersion(b.Value) == v
 }
 
-// size is that of an item as DynamoDB counts it, or a little more.
+// size returns the size of an item as DynamoDB counts it, or a little more.
 func size(i item) (n int) {
 	for name, value := range i {
 		n += len(name)
@@ -94,8 +94,8 @@ func size(i item) (n int) {
 	return n
 }
 
-// serverClock is DynamoDB's clock, by the time that its answers have. The clock of this machine only counts what
-// has passed since.
+// serverClock is DynamoDB's clock, from the times in its answers. The clock of this machine only counts the time since
+// the last answer.
 type serverClock struct {
 	mu     sync.Mutex
 	server time.Time
@@ -113,7 +113,7 @@ func (c *serverClock) note(answer middleware.Metadata) time.Time {
 	return server
 }
 
-// now is the time, once there was an answer. It may be a second and the time of an answer behind.
+// now returns the time, once there was an answer. It may be behind by a second and the time that the answer took.
 func (c *serverClock) now() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -42,7 +42,7 @@ func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Clie
 	return l
 }
 
-// take acquires what is to be had soon.
+// take acquires a lock that is free, or soon will be.
 func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
 	t.Helper()
 	k, err := l.Acquire(t.Context(), name, append(opts, locker.WithWait(20*time.Second))...)
@@ -75,7 +75,7 @@ func command(addr, cmd, last string) (lines []string, err error) {
 	return nil, fmt.Errorf("memcached at %s: no %q in the answer to %s: %q", addr, last, cmd, lines)
 }
 
-// errBusy says that the server is going through its items already, on its own account or somebody else's.
+// errBusy says that the server is already going through its items, for itself or for another client.
 var errBusy = errors.New("memcached is busy with its items")
 
 // items describes each item of a server in a line.
@@ -104,7 +104,7 @@ func countKeys(addr, prefix string) (n int, err error) {
 	return n, err
 }
 
-// warm is a server that keeps its memory from one start to the next, as Memcached's own restart does.
+// warm is a server that keeps its memory from one start to the next, as Memcached can.
 type warm struct {
 	*testbed.Server
 	t       *testing.T
@@ -118,13 +118,13 @@ func newWarm(t *testing.T) *warm {
 	return &warm{Server: testbed.Memcached(t, testbed.Faults(), testbed.Args("-A", "-e", memory)), t: t, memory: memory}
 }
 
-// Kill ends it in such a way.
+// Kill ends it so that it keeps its memory.
 func (w *warm) Kill() {
 	w.t.Helper()
 	_, _ = command(w.Addr(), "shutdown graceful", "never") // the connection ends with the server
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 		if b, err := os.ReadFile(w.memory + ".meta"); err == nil && strings.Contains(string(b), "mmap_oldbase") {
-			break // that is the last thing that it writes
+			break // the server writes this last
 		}
 		if time.Since(begun) > 20*time.Second {
 			w.t.Fatal("memcached does not end")
@@ -135,7 +135,7 @@ func (w *warm) Kill() {
 	w.Server.Kill()
 }
 
-// Start starts it in another second than that in which it was ended: else Memcached takes its memory for damaged.
+// Start starts it, but not in the second in which it ended: then Memcached would take its memory for damaged.
 func (w *warm) Start() {
 	w.t.Helper()
 	time.Sleep(time.Until(time.Unix(w.stopped.Load()+1, 0)))

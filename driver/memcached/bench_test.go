@@ -135,8 +135,8 @@ func join(b *testing.B, ds []*memcached.Driver, name string) {
 	ended.Wait()
 }
 
-// counting makes connections that count the requests. A write on condition is counted as the reading that is sent with
-// it.
+// counting makes connections that count the requests. A conditional write and the reading that is sent with it count as
+// one.
 func counting(n *atomic.Int64) memcached.Dialer { return countingLines(n, "mg ", "ms ") }
 
 // countingLines counts the lines that begin with one of some commands.

@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestConformance runs on a server that is cut off, paused, and ended and started again with what it had in its
-// memory. What is lost with the memory is the matter of TestServerKilled.
+// TestConformance runs on a server that is cut off, paused, and ended and started again with the same memory.
+// TestServerKilled tests what is lost with the memory.
 func TestConformance(t *testing.T) {
 	srv := newWarm(t)
 	const query = "?prefix=conformance"

@@ -16,10 +16,10 @@ import (
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
-// errTimeout ends a connection whose server has not answered in time. What else was sent on it is unanswered too.
+// errTimeout ends a connection whose server has not answered in time, and with it all unanswered requests.
 var errTimeout = fmt.Errorf("memcached has not answered in time: %w", os.ErrDeadlineExceeded)
 
-// errEvicts refuses a server.
+// errEvicts refuses a server that may evict locks.
 var errEvicts = errors.New("the server may evict locks when its memory is full: start memcached with -M, or accept that with evictions=accept")
 
 // client is one server, and the one connection to it.
@@ -109,7 +109,7 @@ func (c *client) dial(d *dial) {
 	close(d.done)
 }
 
-// open connects, logs in, and asks for the settings: those of another server may answer now.
+// open connects, logs in, and reads the settings: another server may answer at the address now.
 func (c *client) open() (*conn, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.dialTimeout)
 	defer cancel()
@@ -118,7 +118,7 @@ func (c *client) open() (*conn, error) {
 		return nil, driver.Unavailable(err)
 	}
 	if l, ok := nc.(interface{ SetLinger(seconds int) error }); ok {
-		_ = l.SetLinger(0) // what was not answered is not sent again and again after Close
+		_ = l.SetLinger(0) // after Close, the system does not go on sending what was not acknowledged
 	}
 	if c.o.tls != nil {
 		nc = tls.Client(nc, tlsurl.ForHost(c.o.tls, c.addr))

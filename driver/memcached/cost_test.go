@@ -25,7 +25,7 @@ func counted(t *testing.T) (*locker.Client, *atomic.Int64) {
 	return l, n
 }
 
-// What the package comment says of costs.
+// The costs are those that the package comment states.
 func TestCosts(t *testing.T) {
 	l, n := counted(t)
 	for range 10 {

@@ -41,7 +41,8 @@ type options struct {
 // different locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithTimeout sets how long a request, and a connection, may take; the default is 2 s for each.
+// WithTimeout sets how long a request may take, and how long a connection may take to be made; the default is 2 s for
+// each.
 func WithTimeout(request, dial time.Duration) Option {
 	return func(o *options) { o.timeout, o.dialTimeout = request, dial }
 }
@@ -57,10 +58,10 @@ func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
 // Dialer connects to a server.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// WithDialer sets how connections are made; the default is net.Dialer's.
+// WithDialer sets how connections are made; the default is that of net.Dialer.
 func WithDialer(d Dialer) Option { return func(o *options) { o.dial = d } }
 
-// WithEvictions accepts servers that evict items when their memory is full, and with them locks.
+// WithEvictions accepts servers that evict items, and so locks, when their memory is full.
 func WithEvictions() Option { return func(o *options) { o.evictions = true } }
 
 // Driver keeps tickets in Memcached. See the package comment.
@@ -84,8 +85,8 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// New makes a Driver for servers, each host:port. It does not reach them. All programs have to name the same
-// servers in the same way; the order does not matter.
+// New makes a Driver for servers, each host:port. It sends no request. All programs have to name the same servers in
+// the same way; the order does not matter.
 func New(servers []string, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, dialTimeout: DefaultTimeout, dial: (&net.Dialer{}).DialContext}
 	for _, opt := range opts {
@@ -121,7 +122,7 @@ func (o *options) check(servers []string) error {
 	return nil
 }
 
-// of returns the server of a name: that whose hash with the name is the greatest, so that another server takes
+// of returns the server of a name: the one whose hash with the name is the greatest, so that one more server takes
 // over as few names as possible.
 func (d *Driver) of(name string) *server {
 	return slices.MaxFunc(d.servers, func(a, b *server) int { return cmp.Compare(a.weight(name), b.weight(name)) })

@@ -53,7 +53,7 @@ func TestSeveralServers(t *testing.T) {
 			t.Errorf("%s has %d of %d names (%v)", s.Addr(), got, n, err)
 		}
 	}
-	e.Members[0].Kill() // the names of the others are to be had
+	e.Members[0].Kill() // the names of the others can be used
 	works := 0
 	for i := range n {
 		if _, err := b.Inspect(t.Context(), fmt.Sprint("name", i)); err == nil {

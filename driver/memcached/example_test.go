@@ -17,7 +17,7 @@ func Example() {
 	l := locker.New(d)
 	defer l.Close()
 
-	// A server that is restarted forgets its locks, so the report must bear to be made twice.
+	// A server that is restarted forgets its locks, so it must do no harm to make the report twice.
 	err = locker.Do(context.Background(), l, "reports/daily", func(ctx context.Context) error {
 		return makeReport(ctx)
 	})

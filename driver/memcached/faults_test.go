@@ -18,8 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// What a server that is killed costs, as the package comment says it: locks are lost, holders know of that at their
-// next renewal, and tokens grow.
+// When a server is killed, its locks are lost, holders notice at their next renewal, and tokens grow.
 func TestServerKilled(t *testing.T) {
 	srv := testbed.Memcached(t, testbed.Faults())
 	const ttl = 3 * time.Second
@@ -54,7 +53,7 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// One item that is lost is one lock that is lost, and its holder notices.
+// A lost item is one lost lock, and its holder notices.
 func TestItemLost(t *testing.T) {
 	srv := testbed.Memcached(t, testbed.Faults())
 	l := process(t, srv.URL())
@@ -91,7 +90,7 @@ func TestItemLost(t *testing.T) {
 	}
 }
 
-// A server that may evict is refused, as what it is: no outage.
+// A server that may evict is refused, and that is no outage.
 func TestEvictions(t *testing.T) {
 	url := testbed.Memcached(t, testbed.Evicts()).URL()
 	l := process(t, url)
@@ -144,8 +143,8 @@ func TestItemTooLarge(t *testing.T) {
 	waiters.Wait()
 }
 
-// A server whose memory is full, and which evicts nothing, refuses what it has no space for, and keeps the locks that
-// it has: also the one whose queue was to be written.
+// A server whose memory is full, and which evicts nothing, refuses what it has no space for. It keeps the locks that it
+// has, even the one whose queue was to be written.
 func TestMemoryFull(t *testing.T) {
 	srv := testbed.Memcached(t, testbed.Args("-m", "2", "-n", "200", "-f", "2"))
 	a, err := open(t.Context(), srv.URL())
@@ -202,8 +201,8 @@ func fill(t *testing.T, addr string) {
 	t.Logf("%d items fill the server", n)
 }
 
-// A server that is started again numbers its items anew: what was read of the one before is not the same, though it
-// has the same number.
+// A server that is started again numbers its items anew: an item with a number that was read before may have another
+// content.
 func TestEarlierServer(t *testing.T) {
 	srv := testbed.Memcached(t, testbed.Faults())
 	a, err := open(t.Context(), srv.URL())
@@ -221,13 +220,13 @@ func TestEarlierServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Release(t.Context(), r.Hold(g.Token)); err != nil { // what a knows now has the number 2
+	if err := a.Release(t.Context(), r.Hold(g.Token)); err != nil { // the item that a knows has the number 2
 		t.Fatal(err)
 	}
 	srv.Restart()
 	r.ID = "b"
 	if g, err = b.Acquire(t.Context(), r); err == nil {
-		err = b.Renew(t.Context(), r.Hold(g.Token), time.Minute) // so has this
+		err = b.Renew(t.Context(), r.Hold(g.Token), time.Minute) // so has this item
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +237,7 @@ func TestEarlierServer(t *testing.T) {
 	}
 }
 
-// A write whose item another process has written over, before its CAS was read, is done; and the next one does not
+// A write is done even if another process overwrites the item before its CAS was read; and the next write does not
 // undo that of the other process.
 func TestWrittenOver(t *testing.T) {
 	url := testbed.SharedMemcached(t).URL() + "?prefix=over"

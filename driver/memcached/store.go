@@ -13,7 +13,7 @@ import (
 // itemOverhead is more than what an item needs besides its key and value.
 const itemOverhead = 128
 
-// overwritten is the number of what another program has written over before its CAS was read. No item has it.
+// overwritten is the number of a write that another process overwrote before its CAS was read. No item has it.
 const overwritten = math.MaxUint64
 
 var _ casqueue.Store = (*client)(nil)
@@ -40,8 +40,9 @@ func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, 
 	return docs, nil
 }
 
-// Put implements casqueue.Store. The server numbers its items anew when it is started again, so a version that
-// was read on another connection may be that of another content: the document has to be read again.
+// Put implements casqueue.Store. The server numbers its items anew when it is started again. So a version that was read
+// on another connection may belong to another content by now: Put returns ErrChanged, and the document has to be read
+// again.
 func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
 	n, err := c.connect(ctx)
 	if err != nil {

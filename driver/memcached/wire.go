@@ -21,18 +21,18 @@ import (
 //	cas KEY 0 KEEP SIZE CAS     → STORED; EXISTS: another CAS; NOT_FOUND: there is none
 //	add KEY 0 KEEP SIZE         → STORED; NOT_STORED: there is one
 //
-// The meta command ms has conditions too, and answers with the new CAS. But a server without free memory answers it
-// by deleting the item, whatever the condition. A cas or add that fails leaves the item as it is.
+// The meta command ms has conditions too, and answers with the new CAS. But a server without free memory then deletes
+// the item, whatever the condition. A cas or add that fails leaves the item as it is.
 
-// maxKeep is the longest time that Memcached takes for a time and not for a date.
+// maxKeep is the longest time to live. Memcached takes a greater number for a date.
 const maxKeep = 30 * 24 * time.Hour
 
 func appendGet(req []byte, key string) []byte {
 	return fmt.Appendf(req, "mg %s v c\r\n", key)
 }
 
-// appendPut appends a write, if the item still has that CAS or, for 0, if there is none; and a reading of it, for its
-// new CAS.
+// appendPut appends a write on condition that the item still has that CAS or, if cas is 0, that there is no item; and a
+// reading of the item, for its new CAS.
 func appendPut(req []byte, key string, value []byte, cas uint64, keep time.Duration) []byte {
 	if cas == 0 {
 		req = fmt.Appendf(req, "add %s 0 %d %d\r\n", key, seconds(keep), len(value))
@@ -47,7 +47,7 @@ func appendSet(req []byte, key string, value []byte, keep time.Duration) []byte 
 	return append(append(req, value...), "\r\n"...)
 }
 
-// seconds is how long the server has to keep an item. It counts whole seconds, and may be one too fast.
+// seconds returns how long the server has to keep an item. The server counts whole seconds, and may be one too fast.
 func seconds(keep time.Duration) int64 {
 	return int64((min(keep, maxKeep-2*time.Second)+time.Second-1)/time.Second) + 1
 }
@@ -92,7 +92,7 @@ func readReply(r *bufio.Reader) (reply, error) {
 		a.value = []byte(line)
 		return a, nil
 	default:
-		return a, &refusal{line} // of what it takes for no command: the connection is of no use any more
+		return a, &refusal{line} // the server does not know the command: the connection cannot be used any more
 	}
 	for flag := range strings.FieldsSeq(flags) {
 		if rest, ok := strings.CutPrefix(flag, "c"); ok {
@@ -107,7 +107,7 @@ func readLine(r *bufio.Reader) (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// failed is the error of an answer that says that the server has failed, mostly for want of memory.
+// failed returns the error of an answer that says that the server has failed, mostly for want of memory.
 func (a *reply) failed() error {
 	if a.code != "SERVER_ERROR" {
 		return nil

@@ -17,13 +17,13 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// configured starts a server with some lines more in its configuration file.
+// configured starts a server with more lines in its configuration file.
 func configured(t *testing.T, lines string) *testbed.Server {
 	t.Helper()
 	return testbed.Nats(t, testbed.Faults(), testbed.Args(lines))
 }
 
-// A server without JetStream is of no use to anybody, and the error says what is missing.
+// A server without JetStream is unavailable to everybody, and the error says what is missing.
 func TestNoJetStream(t *testing.T) {
 	srv := configured(t, "jetstream: disabled")
 	_, err := process(t, srv.URL()).TryAcquire(t.Context(), "a")
@@ -32,7 +32,7 @@ func TestNoJetStream(t *testing.T) {
 	}
 }
 
-// Who the program is, in each of its forms; no error shows a secret.
+// A server with users wants the right user and password, and no error shows a secret.
 func TestLogin(t *testing.T) {
 	srv := configured(t, `authorization { users: [ { user: me, password: geheim } ] }`)
 	if err := take(t, process(t, with(srv.URL(), "me:geheim@", "")), "login").Release(t.Context()); err != nil {
@@ -106,7 +106,7 @@ authorization {
 	if err := store.Watch(ctx, "locker:n:deaf", func() { t.Error("a watch has begun without the right to listen") }); !errors.Is(err, natsgo.ErrPermissionViolation) {
 		t.Errorf("watch without the right to listen: %v", err)
 	}
-	for _, user := range []string{"app", "deaf"} { // who may not listen polls
+	for _, user := range []string{"app", "deaf"} { // a process that may not subscribe polls
 		a, b := as(user), as(user)
 		k := take(t, a, user)
 		got := make(chan error, 1)
@@ -128,7 +128,7 @@ authorization {
 			}
 		})
 		if took > 500*time.Millisecond {
-			t.Errorf("%s: a hand-over took %v", user, took)
+			t.Errorf("%s: a hand-off took %v", user, took)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Clie
 	return l
 }
 
-// take acquires what is to be had soon.
+// take acquires a lock that is free, or soon will be.
 func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
 	t.Helper()
 	k, err := l.Acquire(t.Context(), name, append(opts, locker.WithWait(20*time.Second))...)
@@ -63,7 +63,7 @@ func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *l
 	return k
 }
 
-// connect makes a connection of the test's own.
+// connect makes a connection for the test itself.
 func connect(tb testing.TB, addr string, opts ...natsgo.Option) *natsgo.Conn {
 	tb.Helper()
 	nc, err := natsgo.Connect("nats://"+addr, opts...)

@@ -40,7 +40,7 @@ func handOffs(b *testing.B, n int) {
 			<-begin
 			for ctx.Err() == nil {
 				k, err := l.Acquire(ctx, name)
-				if err != nil { // on a busy machine: so many that queue at once take long
+				if err != nil { // on a busy machine: many clients that queue at once take long
 					refused.Add(1)
 					continue
 				}

@@ -15,8 +15,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A connection keeps its mutex while it writes to a server that stands still, and while it tries to come back to one:
-// calls return when their context ends all the same, and so does Close.
+// A connection keeps its mutex while it writes to a server that stands still, and while it reconnects to one. Calls
+// return all the same when their context ends, and Close in time.
 func TestServerStandsStill(t *testing.T) {
 	for what, open := range map[string]func(*testing.T, *testbed.Server) driver.Driver{
 		"a connection that tries to come back": func(t *testing.T, srv *testbed.Server) driver.Driver {
@@ -67,7 +67,7 @@ func TestServerStandsStill(t *testing.T) {
 	}
 }
 
-// given makes a driver on a connection, which knows its bucket.
+// given makes a driver on a connection, and a request, so that the driver knows its bucket.
 func given(t *testing.T, nc *natsgo.Conn) *nats.Driver {
 	t.Helper()
 	d, err := nats.New(nc)
@@ -92,7 +92,7 @@ func fill(t *testing.T, d *nats.Driver) {
 	time.Sleep(300 * time.Millisecond)
 }
 
-// Close ends all that goes on beside it, and leaves nothing on the program's own connection.
+// Close ends all calls that are under way, and leaves no subscription on the program's own connection.
 func TestCloseBesideAll(t *testing.T) {
 	srv := testbed.SharedNats(t)
 	nc := connect(t, srv.Addr())

@@ -102,7 +102,7 @@ func TestReadAfterWrite(t *testing.T) {
 	group.Wait()
 }
 
-// A server that stood still while others went on tells nothing old when it goes on.
+// A server that stood still while others went on gives no old answer when it goes on.
 func TestPausedLeader(t *testing.T) {
 	e := cluster(t)
 	const key = "paused:q:a"
@@ -143,8 +143,8 @@ func TestPausedLeader(t *testing.T) {
 	}
 }
 
-// A server that stands still with the write of somebody who gives up, until all others have forgotten its entry, does
-// it when it goes on: that makes no ticket, which would live as long as its process.
+// A server stands still with a write, whose client gives up, until all others have forgotten the entry. When it goes
+// on it does the write. That makes no ticket, which would live as long as its process.
 func TestLateWrite(t *testing.T) {
 	e := cluster(t)
 	l := leader(t, e)
@@ -199,8 +199,8 @@ func (c *pausingConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// The leader of three servers is killed while a lock is held and a queue waits: the holder holds on, nobody else is
-// granted, and the queue goes on after its release, in order.
+// The leader of three servers is killed while a lock is held and a queue waits: the holder keeps its lock, nobody else
+// is granted, and the queue goes on after the release, in order.
 func TestLeaderKilled(t *testing.T) {
 	e := cluster(t)
 	const name, waiters = "leader", 8
@@ -295,7 +295,8 @@ func TestLeadersLostUnderLoad(t *testing.T) {
 	t.Logf("%d grants", reg.grants.Load())
 }
 
-// Without a majority nobody is granted anything, the holder knows in time, and all works again with it.
+// Without a majority nobody is granted anything, and the holder knows in time. All works again when the majority is
+// back.
 func TestMajorityLost(t *testing.T) {
 	e := cluster(t)
 	const ttl = 6 * time.Second

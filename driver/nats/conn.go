@@ -18,20 +18,20 @@ import (
 var (
 	errNotConnected = errors.New("there is no connection to a server of NATS")
 	errDisconnected = errors.New("the connection to the server of NATS has ended")
-	errNoJetStream  = errors.New("no JetStream answers: start nats-server with -js, and allow this user its use")
+	errNoJetStream  = errors.New("JetStream does not answer: start nats-server with -js, and allow this user to use it")
 )
 
-// client is the connection and, while it lasts, the bucket.
+// client is the connection and, while the connection lasts, the bucket.
 type client struct {
 	o     options
-	given *natsgo.Conn // nil: it makes its own
+	given *natsgo.Conn // nil: the client makes its own
 	names names
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // all goroutines
 
-	watch sync.Once // over the given connection
+	watch sync.Once // starts watchOver of the given connection
 
 	mu      sync.Mutex // never held over a call of a connection
 	closed  bool
@@ -48,7 +48,7 @@ type opening struct {
 	err  error
 }
 
-// session is the bucket as it was when it was looked at on a connection, for as long as both last.
+// session is the bucket as it was found on one connection. It lasts as long as both do.
 type session struct {
 	nc      *natsgo.Conn
 	js      jetstream.JetStream
@@ -69,8 +69,8 @@ func newClient(nc *natsgo.Conn, o options) *client {
 	return c
 }
 
-// closeBound is how long close waits for a connection, whose mutex many may ask for at once, or which is the
-// program's own.
+// closeBound is how long close waits for the connection. Other calls may hold the connection's mutex, also calls of
+// the program itself.
 const closeBound = 40 * time.Millisecond
 
 func (c *client) close() {
@@ -81,7 +81,7 @@ func (c *client) close() {
 	if s != nil {
 		s.end()
 	}
-	c.cancel() // ends the connection to the server, if it is an own one
+	c.cancel() // closes the connection to the server, if the client has made it
 	ended := make(chan struct{})
 	go func() {
 		if own != nil {
@@ -148,12 +148,12 @@ func (c *client) open(o *opening) {
 	}
 	c.opening = nil
 	c.mu.Unlock()
-	c.session() // it may have been lost while nobody knew it
+	c.session() // its connection may have been lost before it was stored
 	o.s, o.err = s, err
 	close(o.done)
 }
 
-// begin connects and looks at the bucket.
+// begin connects, and finds or makes the bucket.
 func (c *client) begin() (*session, error) {
 	nc, err := c.reach()
 	if err != nil {
@@ -174,10 +174,9 @@ func (c *client) begin() (*session, error) {
 	return s, nil
 }
 
-// watchOver ends the session on a connection when that is lost. The channels that tell of that are left to the
-// connection, which has no safe way to take them back: so this is done once for a connection, and not for each of its
-// sessions. The connection drops an event that comes before the last one was received; so the next request looks
-// too.
+// watchOver ends the session on a connection when the connection is lost. It runs once for a connection, and not for
+// each session, because the connection has no safe way to remove the channels on which it reports events. It drops an
+// event that comes before the last one was received, so each request checks the session too.
 func (c *client) watchOver(nc *natsgo.Conn) {
 	lost, closed := nc.StatusChanged(natsgo.RECONNECTING), nc.StatusChanged(natsgo.CLOSED)
 	c.work.Go(func() {
@@ -193,8 +192,8 @@ func (c *client) watchOver(nc *natsgo.Conn) {
 	})
 }
 
-// session returns the session if it lasts, and ends one whose connection is not what it was. It is not called with mu
-// held: the connection may keep its own mutex for seconds.
+// session returns the current session. If its connection was lost, even if that has come back, it ends the session and
+// returns nil. It is not called with mu held: the connection may keep its own mutex for seconds.
 func (c *client) session() *session {
 	c.mu.Lock()
 	s := c.current
@@ -251,14 +250,14 @@ func (c *client) reach() (*natsgo.Conn, error) {
 	return nc, nil
 }
 
-// dial connects to one of the servers. A connection that ends is replaced by the next request, so that every
-// request knows whether there is one, and why not.
+// dial connects to one of the servers. When a connection has ended, the next request makes another, and so can report
+// why there is none.
 func (c *client) dial() (*natsgo.Conn, error) {
 	d := &dialer{ctx: c.ctx, timeout: c.o.dialTimeout}
 	opts := append([]natsgo.Option{
 		natsgo.Name("locker"), natsgo.NoReconnect(), natsgo.SkipHostLookup(), natsgo.SetCustomDialer(d),
 		natsgo.Timeout(c.o.dialTimeout), natsgo.PingInterval(c.o.timeout / 2), natsgo.MaxPingsOutstanding(2), natsgo.FlusherTimeout(c.o.timeout),
-		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // else they go to standard error
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // the default prints errors to standard error
 	}, c.o.connection...)
 	nc, err := natsgo.Connect("nats://"+strings.Join(c.o.servers, ",nats://"), opts...)
 	switch {
@@ -287,12 +286,12 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	if l, ok := nc.(interface{ SetLinger(seconds int) error }); ok {
-		_ = l.SetLinger(0) // what was not answered is not sent again and again after Close
+		_ = l.SetLinger(0) // after Close, the system does not go on sending what was not acknowledged
 	}
 	return &conn{nc, context.AfterFunc(d.ctx, func() { _ = nc.Close() })}, nil
 }
 
-// conn is a connection that ends with its client, also before the servers have greeted it.
+// conn is a connection that ends with its client, even before the server has greeted it.
 type conn struct {
 	net.Conn
 
@@ -304,7 +303,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// bucket looks at the bucket, and makes it if it is not there.
+// bucket returns the configuration of the bucket, which it makes if there is none.
 func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamConfig, error) {
 	if err := checkVersion(s.nc.ConnectedServerVersion()); err != nil {
 		return nil, err

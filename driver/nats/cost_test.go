@@ -20,7 +20,7 @@ func counter(t *testing.T) (*locker.Client, *atomic.Int64) {
 	return l, n
 }
 
-// What the package comment says of costs.
+// The costs are those that the package comment states.
 func TestCosts(t *testing.T) {
 	l, n := counter(t)
 	for range 10 {
@@ -44,7 +44,7 @@ func TestCosts(t *testing.T) {
 			return err == nil && len(queue.Tickets) == i+2
 		})
 	}
-	time.Sleep(time.Second) // until they have looked at everything once
+	time.Sleep(time.Second) // until they have read everything once
 	before := make([]int64, len(counts))
 	for i, n := range counts {
 		before[i] = n.Load()

@@ -27,10 +27,10 @@ type Option func(*options)
 type options struct {
 	prefix   string
 	bucket   string
-	replicas int // 0: not said
+	replicas int // 0: the default
 	timeout  time.Duration
 
-	// Of a connection that the driver makes itself.
+	// For a connection that the driver makes itself.
 	servers     []string
 	dialTimeout time.Duration
 	connection  []natsgo.Option
@@ -42,12 +42,12 @@ type options struct {
 // different locks.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithBucket sets the Key-Value bucket that holds the locks; the default is "locker". It is made if it is not
-// there. Drivers with different buckets have different locks.
+// WithBucket sets the Key-Value bucket that holds the locks; the default is "locker". The driver makes it if there is
+// none. Drivers with different buckets have different locks.
 func WithBucket(name string) Option { return func(o *options) { o.bucket = name } }
 
-// WithReplicas sets on how many servers a bucket is that the driver makes, and refuses one that is on fewer. The
-// default is three servers of a cluster, and any bucket that is there.
+// WithReplicas sets on how many servers the driver makes a bucket, and refuses an existing bucket that is on fewer. By
+// default it makes a bucket on three servers in a cluster, otherwise on one, and accepts any number.
 func WithReplicas(n int) Option { return func(o *options) { o.replicas = n } }
 
 // WithTimeout sets how long a request may take; the default is 2 s.
@@ -69,11 +69,10 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// New makes a Driver on a connection, which stays the caller's to close, after the Driver. It does not reach the
-// store.
+// New makes a Driver on a connection. The caller closes the connection, after the Driver. New sends no request.
 //
-// Set the connection's PingInterval (1 s, say): without it a connection that has silently gone dead is noticed
-// after minutes. MaxReconnects(-1) has it come back after any outage.
+// Set the connection's PingInterval (1 s, say): without it a connection that is lost silently is noticed only after
+// minutes. With MaxReconnects(-1) it comes back after any outage.
 func New(nc *natsgo.Conn, opts ...Option) (*Driver, error) {
 	if nc == nil {
 		return nil, errors.New("nats: New: the connection is nil")

@@ -67,7 +67,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// Watch tells once in the beginning, and then of every change, when it can be read.
+// Watch reports once that it has begun, and then every change, when that can be read.
 func TestWatch(t *testing.T) {
 	s := opened(t, testbed.SharedNats(t).URL()).Store()
 	const key = "watch:n:a"
@@ -83,7 +83,7 @@ func TestWatch(t *testing.T) {
 		select {
 		case <-changed:
 		case <-time.After(5 * time.Second):
-			t.Fatalf("change %d was not told", i)
+			t.Fatalf("change %d was not reported", i)
 		}
 		if docs, err := s.Get(t.Context(), key); err != nil || string(docs[0].Value) != fmt.Sprint(i) {
 			t.Fatalf("%+v, %v, want %d", docs, err, i)
@@ -95,7 +95,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Watch tells of nothing after it has returned: who polls again because it has ended must not hear that it has begun.
+// Watch reports nothing after it has returned: the engine, which polls again then, would take it for begun.
 func TestWatchReturns(t *testing.T) {
 	s := opened(t, testbed.SharedNats(t).URL()).Store()
 	const key = "returns:n:a"
@@ -104,7 +104,7 @@ func TestWatchReturns(t *testing.T) {
 	calls := 0
 	go func() {
 		ended <- s.Watch(ctx, key, func() {
-			if calls++; calls <= 2 { // that it has begun, and of the first change
+			if calls++; calls <= 2 { // that it has begun, and the first change
 				telling <- struct{}{}
 				<-goOn
 			}
@@ -119,7 +119,7 @@ func TestWatchReturns(t *testing.T) {
 	cancel()
 	select {
 	case err := <-ended:
-		t.Errorf("Watch has returned %v, and tells of a change", err)
+		t.Errorf("Watch has returned %v, and reports a change", err)
 	case <-time.After(200 * time.Millisecond):
 	}
 	close(goOn)
@@ -229,7 +229,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// On a connection of the program's own, the driver works through the connection's outages, and leaves it open.
+// On a connection of the program's own, the driver works again after an outage, and Close leaves the connection open.
 func TestGiven(t *testing.T) {
 	srv := testbed.Nats(t, testbed.Faults())
 	nc := connect(t, srv.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
@@ -257,7 +257,7 @@ func TestGiven(t *testing.T) {
 		t.Errorf("while the server is down: %v", err)
 	}
 	srv.Start()
-	waitFor(t, 10*time.Second, "connection", nc.IsConnected) // who asks earlier is told that there is none
+	waitFor(t, 10*time.Second, "connection", nc.IsConnected) // an earlier request fails
 	if err := take(t, l, "other").Release(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -2,7 +2,7 @@ package nats
 
 import "github.com/lockerproject/locker/driver/internal/casqueue"
 
-// Store is what the driver tells the engine of NATS.
+// Store returns the store that the driver gives to the engine.
 func (d *Driver) Store() interface {
 	casqueue.Store
 	casqueue.Watcher
@@ -10,5 +10,5 @@ func (d *Driver) Store() interface {
 	return d.client
 }
 
-// WithHash sets the hash of names, so that several may have the same.
+// WithHash sets the hash of names, so that two names may share one.
 func WithHash(f func(string) string) Option { return func(o *options) { o.hash = f } }

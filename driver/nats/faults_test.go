@@ -37,8 +37,8 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// A bucket that somebody deletes is made anew: its locks are lost, holders know of that at their next renewal, and
-// tokens and numbers grow.
+// A bucket that somebody deletes is made anew: its locks are lost, holders notice at their next renewal, and tokens and
+// numbers grow.
 func TestBucketLost(t *testing.T) {
 	srv := testbed.Nats(t, testbed.Faults())
 	const ttl = 3 * time.Second
@@ -83,7 +83,7 @@ func TestBucketLost(t *testing.T) {
 	}
 }
 
-// What was read on another connection is read again before it is changed.
+// A document that was read on another connection is read again before it is changed.
 func TestEra(t *testing.T) {
 	srv := testbed.Nats(t, testbed.Faults())
 	s := opened(t, srv.URL()).Store()
@@ -112,8 +112,8 @@ func TestEra(t *testing.T) {
 	}
 }
 
-// Watch ends with its connection, whoever made that, without any other request. The program's own connection comes
-// back by itself: what was told meanwhile is lost.
+// Watch ends with its connection, the program's or the driver's, without any other request. The program's connection
+// comes back by itself, but what was republished meanwhile is lost.
 func TestWatchEnds(t *testing.T) {
 	srv := testbed.Nats(t, testbed.Faults())
 	nc := connect(t, srv.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
@@ -151,7 +151,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// However often the bucket is looked for in vain, the connection is asked once to tell of its end.
+// However often the driver looks for the bucket in vain, it asks the connection only once to report its end.
 func TestBucketSearched(t *testing.T) {
 	srv := testbed.Nats(t, testbed.Faults(), testbed.Args("jetstream: disabled"))
 	nc := connect(t, srv.Addr())
@@ -172,11 +172,11 @@ func TestBucketSearched(t *testing.T) {
 		listeners += all.Value().Len()
 	}
 	if listeners > 2 {
-		t.Errorf("the connection tells %d channels of its end", listeners)
+		t.Errorf("the connection reports its end on %d channels", listeners)
 	}
 }
 
-// misleading has one request for entries go where nobody answers: that of the given number.
+// misleading sends one request for entries, the last of left, where nobody answers.
 type misleading struct{ left *atomic.Int64 }
 
 // Dial implements natsgo.CustomDialer.
@@ -197,7 +197,7 @@ func (c *misleadingConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A reading that is made again because nobody has answered a part of it has all documents once, in their order.
+// A reading that is repeated, because nobody has answered a part of it, has each document once, in order.
 func TestReadAgain(t *testing.T) {
 	var left atomic.Int64
 	d := given(t, connect(t, testbed.SharedNats(t).Addr(), natsgo.SetCustomDialer(misleading{&left})))

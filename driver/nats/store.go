@@ -18,7 +18,7 @@ import (
 const (
 	atOnce      = 500         // entries in one request, of which NATS takes 1,024
 	keepBarrier = time.Minute // longer than any reading takes
-	manyChanges = 64          // that are told of while one is taken in
+	manyChanges = 64          // that may be reported while one is handled
 )
 
 var _ interface {
@@ -26,9 +26,9 @@ var _ interface {
 	casqueue.Watcher
 } = (*client)(nil)
 
-// Get implements casqueue.Store. Any replica or mirror of the bucket answers, and none knows whether it is up to
-// date: a leader that was replaced while it stood still does not know that either. So the entries are read together
-// with one that was written after Get was called, the barrier: who knows that knows all that was written before.
+// Get implements casqueue.Store. Any replica or mirror of the bucket may answer, and none knows whether it is up to
+// date: even a leader does not know that it was replaced while it stood still. So Get writes an entry, the barrier, and
+// reads it together with the others: a server that has the barrier has all that was written before it.
 func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
 	return request(ctx, c, func(ctx context.Context, s *session) ([]casqueue.Document, error) {
 		least, err := s.write(ctx, c.names.barrier(), nil, keepBarrier)
@@ -54,8 +54,8 @@ func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, 
 }
 
 // Put implements casqueue.Store. Servers that lose what they had not yet written to their disks give the same
-// numbers again, so a version that was read on another connection may be that of another content: the document
-// has to be read again.
+// numbers again. So a version that was read on another connection may belong to another content by now: Put returns
+// ErrChanged, and the document has to be read again.
 func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
 	subject := c.names.subject(key)
 	return request(ctx, c, func(ctx context.Context, s *session) (v casqueue.Version, err error) {
@@ -80,9 +80,9 @@ func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Du
 	return err
 }
 
-// request makes a request on some subjects, and returns when the caller's context ends, whatever the connection does:
-// that heeds no context while it waits for its own mutex, which it keeps for seconds when it writes to a server that
-// stands still, or tries to come back to one.
+// request makes a request on some subjects. It returns when the caller's context ends, whatever the connection does:
+// the connection ignores contexts while it waits for its own mutex, and keeps that for seconds when it writes to a
+// server that stands still, or reconnects to one.
 func request[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects ...string) (v T, err error) {
 	type result struct {
 		v   T
@@ -105,8 +105,8 @@ func request[T any](caller context.Context, c *client, f func(ctx context.Contex
 	}
 }
 
-// repeat makes a request for as long as one may take. While nobody answers for the bucket, certainly nothing is done,
-// and it is made again: servers may not yet know of a new bucket, or of its new leader.
+// repeat makes a request, and repeats it for as long as one may take while no server answers for the bucket: then it
+// was certainly not done. Servers may not yet know of a new bucket, or of its new leader.
 func repeat[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects []string) (T, error) {
 	for begun, pause := time.Now(), 10*time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		v, err := try(caller, c, f, subjects)
@@ -130,8 +130,8 @@ func try[T any](caller context.Context, c *client, f func(ctx context.Context, s
 	return v, err
 }
 
-// Watch implements casqueue.Watcher. The bucket republishes what was stored, and nothing is kept in the server
-// for who listens; so what is told while there is no connection is lost, and Watch ends with the connection.
+// Watch implements casqueue.Watcher. The bucket republishes what was stored, and the server keeps nothing for
+// subscribers. What it republishes while there is no connection is lost, so Watch ends with the connection.
 func (c *client) Watch(ctx context.Context, key string, changed func()) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -142,7 +142,7 @@ func (c *client) Watch(ctx context.Context, key string, changed func()) error {
 		if err != nil {
 			return nil, err
 		}
-		c.work.Go(func() { // also if Watch has ended meanwhile
+		c.work.Go(func() { // even if Watch has ended meanwhile
 			<-ctx.Done()
 			_ = sub.Unsubscribe() // fails only without a connection
 		})
@@ -174,8 +174,8 @@ func (s *session) write(ctx context.Context, subject string, value []byte, keep 
 	return ack.Sequence, nil
 }
 
-// get reads the entries of keys as of the barrier with the number least, or later. The question goes to one of the
-// replicas: if that one stands still, another is asked.
+// get reads the entries of keys from a replica that has the barrier with the number least, or a later one. If the
+// replica that gets the request is behind, or does not answer, get asks again.
 func (s *session) get(ctx context.Context, keys []string, least uint64) (map[string]entry, error) {
 	subjects := make([]string, 0, len(keys)+1)
 	for _, key := range keys {

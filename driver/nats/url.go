@@ -44,8 +44,8 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
-// login reads who the program is: a user with a password, a user alone, which is a token, as NATS' own tools
-// have it, or a file of credentials.
+// login reads the credentials: a user with a password, a token (in the URL it is a user alone, as in NATS' own tools),
+// or a file of credentials.
 func login(u *driver.URL) (opts []natsgo.Option) {
 	password := u.Secret("password_file", u.Password)
 	token := u.Secret("token_file", "")

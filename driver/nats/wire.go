@@ -33,8 +33,8 @@ func (n names) changesOf(key string) string { return "_LOCKER." + n.bucket + "."
 
 func dotted(key string) string { return strings.ReplaceAll(key, ":", ".") }
 
-// config is that of a bucket. Its numbers begin with the clock, in microseconds: so they grow even if somebody
-// deletes the bucket and it is made anew.
+// config returns the configuration of a bucket. Its numbers begin with the clock, in microseconds, so they grow even
+// if somebody deletes the bucket and the driver makes it anew.
 func (n names) config(replicas int, now time.Time) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: n.stream(), Description: "locks", Subjects: []string{n.subjects()},
@@ -79,7 +79,7 @@ func (n names) check(c *jetstream.StreamConfig, replicas int) error {
 	return fmt.Errorf("%s: let the driver make the bucket, or choose another name", wrong)
 }
 
-// checkVersion refuses servers that ignore what they do not know of a bucket, or answer no multiGet.
+// checkVersion refuses servers that ignore settings of a bucket that they do not know, or answer no multiGet.
 func checkVersion(version string) error {
 	var major, minor int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 2 || major == 2 && minor < 11) {
@@ -91,7 +91,7 @@ func checkVersion(version string) error {
 // headroom is more than the headers of a message need.
 const headroom = 1024
 
-// largest is the size of the largest value. Zero and less: the bucket has no limit.
+// largest returns the size of the largest value. If message is zero or less, the bucket has no limit.
 func largest(payload int64, message int32) int {
 	if message > 0 {
 		payload = min(payload, int64(message))
@@ -119,9 +119,9 @@ var (
 	errParts  = errors.New("a part of an answer is missing")
 )
 
-// answer is what has come in answer to multiGet: a message for each entry that is there, and one at the end. Servers
-// that lose the connection to each other lose messages without a word, so each message tells the number in the one
-// before: an entry whose message is missing must not be taken for one that is not there.
+// answer is what has come in answer to multiGet: a message for each entry that exists, and one at the end. Servers
+// that lose the connection to each other lose messages silently. Each message has the number of the one before, which
+// shows a loss: an entry whose message was lost must not be taken for one that does not exist.
 type answer struct {
 	found map[string]entry // by subject
 	last  uint64           // number
@@ -158,10 +158,10 @@ func (a *answer) add(m *natsgo.Msg) (end bool, err error) {
 
 // The codes of JetStream that package jetstream does not name.
 const (
-	noPeers         jetstream.ErrorCode = 10005 // servers enough for the replicas
-	oneServer       jetstream.ErrorCode = 10074 // cannot have replicas
+	noPeers         jetstream.ErrorCode = 10005 // too few servers for the replicas
+	oneServer       jetstream.ErrorCode = 10074 // a single server cannot have replicas
 	tooLarge        jetstream.ErrorCode = 10054
-	changedMeantime jetstream.ErrorCode = 10164 // while a change of the same entry is on its way
+	changedMeantime jetstream.ErrorCode = 10164 // another change of the entry is on its way
 )
 
 var (
@@ -169,7 +169,7 @@ var (
 	errNoBucket = errors.New("no server answers for the bucket")
 )
 
-// failed is the error of a request on some subjects, under ctx, which was made of the caller's context.
+// failed returns the error of a request on some subjects. Its context was ctx, derived from the caller's.
 func (s *session) failed(ctx, caller context.Context, err error, subjects ...string) error {
 	var api *jetstream.APIError
 	switch {
@@ -193,8 +193,8 @@ func (s *session) failed(ctx, caller context.Context, err error, subjects ...str
 	return driver.Unavailable(err)
 }
 
-// denied is the server's complaint about the use of one of some subjects, or about listening to answers. It answers
-// no request that it forbids.
+// denied returns the server's last error if that forbids one of some subjects, or the subscription to answers. The
+// server answers no request that it forbids.
 func (s *session) denied(subjects ...string) error {
 	err := s.nc.LastError()
 	if !errors.Is(err, natsgo.ErrPermissionViolation) {
@@ -211,7 +211,7 @@ func (s *session) denied(subjects ...string) error {
 	return nil
 }
 
-// answered is the error of a request that JetStream has refused.
+// answered returns the error of a request that JetStream has refused.
 func (s *session) answered(api *jetstream.APIError, err error) error {
 	switch {
 	case api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence, api.ErrorCode == changedMeantime:

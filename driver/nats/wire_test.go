@@ -8,7 +8,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 )
 
-// part is a message of an answer. Status and more is what follows its code; else it is an entry.
+// part is a message of an answer: an entry, or a status with its code and description.
 func part(status, number, before, rest string) *natsgo.Msg {
 	code, description, _ := strings.Cut(status, " ")
 	return &natsgo.Msg{Data: []byte("value " + number), Header: natsgo.Header{
@@ -17,7 +17,7 @@ func part(status, number, before, rest string) *natsgo.Msg {
 	}}
 }
 
-// An answer of which a message is missing, whichever, is not taken for a whole one.
+// An answer is not taken for complete if one of its messages is missing, whichever it is.
 func TestAnswer(t *testing.T) {
 	whole := []*natsgo.Msg{part("", "5", "0", "2"), part("", "7", "5", "1"), part("", "9", "7", "0"), part("204 EOB", "", "9", "0")}
 	read := func(parts []*natsgo.Msg) (found int, end bool, err error) {

@@ -12,23 +12,23 @@
 //
 // # How it works
 //
-// The queue of a name is one document, changed by compare-and-swap; package casqueue says how, and how a process is
-// found to be dead although Cabinet has no sessions. Versions are Cabinet's revisions: one counter for all
+// The queue of a name is one document, changed by compare-and-swap. Package casqueue explains that, and how a process
+// is found to be dead although Cabinet has no sessions. Versions are Cabinet's revisions: one counter for all
 // documents, which a restart continues.
 //
 // # Bounds
 //
-// With a TTL t, the lock of a holder that has died goes to a live waiter within t + 5 % + 0.5 s + a quarter of t (a
-// second at most), counted from the last renewal or from when the first waiter has come, whichever is later. Waiters
-// that have died delay the queue by 5.7 s, all together. The shortest lease is one second: the core ends shorter
-// ones while its process lives.
+// With a TTL t, a live waiter is granted the lock of a holder that has died within t + 5 % + 0.5 s + a quarter of t (a
+// second at most). That counts from the last renewal, or from the arrival of the first waiter if that is later. Waiters
+// that have died delay the queue by 5.7 s, all together, or by 7.7 s if eight or more of them were next to each other.
+// The shortest lease is one second: the core ends shorter ones while its process lives.
 //
 // A document has at most 1 MiB, which is about 6,000 waiters for one name.
 //
 // # Costs
 //
-// Acquire and Release of a free lock are one request each, and one more if this process has not used the name in
-// the last 30 s or another one has used it since. A process that waits sends 10 to 20 requests a second, and a
+// Acquire and Release of a free lock take one request each. One more is needed if this process has not used the name in
+// the last 30 s, or another one has used it since. A process that waits sends 10 to 20 requests a second, and a
 // heartbeat each second, however many locks it waits for. A process that holds locks sends one heartbeat for all of
-// them in each round of renewals, and writes each document once a minute.
+// them in each round of renewals, reads their documents, and writes each document once a minute.
 package cabinet

@@ -54,7 +54,7 @@ func (s *store) Get(ctx context.Context, keys ...string) ([]casqueue.Document, e
 	return docs, nil
 }
 
-// Put implements casqueue.Store. The revision 0 asks for a document that is not there.
+// Put implements casqueue.Store. The revision 0 is that of a document that does not exist.
 func (s *store) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
 	if len(value) > maxDocument {
 		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d", casqueue.ErrTooLarge, len(value), maxDocument)
@@ -70,7 +70,7 @@ func (s *store) Set(ctx context.Context, key string, value []byte, keep time.Dur
 	return s.do(ctx, http.MethodPut, url.Values{"key": {key}, "keep": {seconds(keep)}}, value, &document{})
 }
 
-// seconds are those of keep, rounded up: a document is never forgotten too early.
+// seconds returns keep in seconds, rounded up: a document is never forgotten too early.
 func seconds(keep time.Duration) string {
 	return strconv.FormatInt(int64((keep+time.Second-1)/time.Second), 10)
 }
@@ -98,7 +98,7 @@ func (s *store) do(ctx context.Context, method string, query url.Values, body []
 	return json.Unmarshal(text, answer)
 }
 
-// unanswered is the error of a request without an answer. The caller's own end says so itself.
+// unanswered returns the error of a request without an answer: that of the caller's context if that has ended.
 func unanswered(ctx, bound context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -113,7 +113,7 @@ func unanswered(ctx, bound context.Context, err error) error {
 	return driver.Unavailable(err)
 }
 
-// refused is the error of an answer that is none of the expected.
+// refused returns the error of an unexpected answer.
 func refused(code int, status string) error {
 	err := fmt.Errorf("cabinet answers %s", status)
 	switch {
@@ -122,7 +122,7 @@ func refused(code int, status string) error {
 	case code == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %w", casqueue.ErrTooLarge, err)
 	case code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:
-		return driver.Unavailable(err) // of everybody; whether it was done is unknown
+		return driver.Unavailable(err) // everybody is refused; whether the request was done is unknown
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Who inspects a queue sees what was there when it asked, also if an older write of this process is answered
+// Inspect shows all changes that were answered before it was called, even if an older write of this process is answered
 // meanwhile.
 func TestInspectBesideLateAnswer(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -21,7 +21,7 @@ func TestInspectBesideLateAnswer(t *testing.T) {
 		b.take(other, request("a", "1"))
 		e, p := b.open()
 		b.waits(e, request("a", "2"))
-		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2300 * time.Millisecond) // between two samples of the waiter
 		p.with(func(verb, key string) fault {
 			if verb == "put" || verb == "get" && strings.Contains(key, ":q:") {
 				return slow
@@ -42,14 +42,14 @@ func TestInspectBesideLateAnswer(t *testing.T) {
 	})
 }
 
-// Who is notified while a write of its own is being answered reads what the notification is about.
+// A process that is notified while its own write is being answered reads the change that the notification is about.
 func TestNotifiedBesideLateAnswer(t *testing.T) {
 	bubble(t, func(b *bed) {
 		other, _ := b.open()
 		b.take(other, request("a", "1"))
 		e, p := b.open(func(o *Options) { o.Store = watching{o.Store.(*process)} })
 		got := b.waits(e, request("a", "2"))
-		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2300 * time.Millisecond) // between two samples of the waiter
 		p.with(func(verb, key string) fault {
 			if verb == "put" || verb == "get" && strings.Contains(key, ":q:") {
 				return slow
@@ -77,8 +77,8 @@ func TestReleaseUnanswered(t *testing.T) {
 		b.take(holder, request("a", "1"))
 		e, _ := b.open()
 		got := b.waits(e, request("a", "2"))
-		time.Sleep(2500 * time.Millisecond) // not at a look for the dead
-		b.queue(holder, "a")                // so that the first write of the release is done
+		time.Sleep(2500 * time.Millisecond) // between two samples of the waiter
+		b.queue(holder, "a")                // so that the first write of the release succeeds
 		p.once("put", noAnswer)
 		puts := b.count("put")
 		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
@@ -94,16 +94,16 @@ func TestReleaseUnanswered(t *testing.T) {
 	})
 }
 
-// A release whose answer was lost notifies the next waiter, also if this process has read the queue before it knows
-// that the answer is lost (D13).
+// A release whose answer was lost notifies the next waiter, even if this process reads the queue before it knows that
+// the answer is lost (D13).
 func TestReleaseReadBeforeItsLoss(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, p := b.open()
 		b.take(holder, request("a", "1"))
 		e, _ := b.open()
 		got := b.waits(e, request("a", "2"))
-		time.Sleep(2400 * time.Millisecond) // not at a look for the dead
-		b.queue(holder, "a")                // so that the first write of the release is done
+		time.Sleep(2400 * time.Millisecond) // between two samples of the waiter
+		b.queue(holder, "a")                // so that the first write of the release succeeds
 		p.once("put", slowLoss)
 		released := make(chan error)
 		go func() { released <- holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}) }()
@@ -121,7 +121,7 @@ func TestReleaseReadBeforeItsLoss(t *testing.T) {
 	})
 }
 
-// Who has seen that a document is not one of locker's sees that it is gone.
+// A process that has seen a document of another program notices when that document is gone.
 func TestForeignDocumentIsGone(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, p := b.open()
@@ -141,7 +141,8 @@ func TestForeignDocumentIsGone(t *testing.T) {
 	})
 }
 
-// What was read before a write of this process was done, and came after its answer, is old: the ticket is there.
+// A reading from before a write of this process, whose answer comes after that of the write, is old: the ticket is
+// there.
 func TestReadingBeforeWrite(t *testing.T) {
 	bubble(t, func(b *bed) {
 		other, _ := b.open()
@@ -171,7 +172,7 @@ func TestReadingBeforeWrite(t *testing.T) {
 	})
 }
 
-// The answer to a write is older than what was read since: a process does not go back behind that.
+// The answer to a write is older than what was read since: a process does not return to the older content.
 func TestAnswerAfterReading(t *testing.T) {
 	bubble(t, func(b *bed) {
 		other, o := b.open()
@@ -179,7 +180,7 @@ func TestAnswerAfterReading(t *testing.T) {
 		b.take(other, request("a", "1"))
 		e, p := b.open()
 		b.waits(e, request("a", "2"))
-		time.Sleep(2300 * time.Millisecond) // not at a look for the dead
+		time.Sleep(2300 * time.Millisecond) // between two samples of the waiter
 		p.once("put", slow)
 		third := request("a", "3")
 		third.Wait = true
@@ -200,8 +201,8 @@ func TestAnswerAfterReading(t *testing.T) {
 	})
 }
 
-// A write that was not answered may yet be done, though the process has connected anew meanwhile, and has read the
-// document as it was.
+// An unanswered write may still be done, even if the process has reconnected meanwhile and has read the document
+// without it.
 func TestLatePutOfOldConnection(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, p := b.open()
@@ -235,8 +236,8 @@ func TestLatePutOfOldConnection(t *testing.T) {
 	})
 }
 
-// A write that is answered was done, though the process has connected anew meanwhile, and has read the document as it
-// was before.
+// An answered write was done, even if the process has reconnected meanwhile and has read the document as it was before
+// the write.
 func TestAnswerOfOldConnection(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()
@@ -260,8 +261,8 @@ func TestAnswerOfOldConnection(t *testing.T) {
 	})
 }
 
-// Of two readings that were begun one after the other, the second may have been done first, and come last: it is older
-// than a write of this process that was begun meanwhile.
+// Of two readings, the one that began second may be done first and answered last. It is then older than a write of
+// this process that began in between.
 func TestOldReadingBesideWrite(t *testing.T) {
 	for _, put := range []fault{slow, slowLoss} {
 		bubble(t, func(b *bed) {

@@ -9,13 +9,13 @@ import (
 const (
 	leastPoll   = time.Millisecond
 	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
-	othersPoll  = 100 * time.Millisecond // else: it is notified when one becomes the next, and when one is granted
-	pollPart    = 8                      // of the time for which that ticket has been the next
-	restPart    = 4                      // times as long as a poll takes, at least
-	firstPace   = 2 * time.Millisecond   // for which each ticket ahead is believed to take
+	othersPoll  = 100 * time.Millisecond // otherwise: it is notified when one becomes the next, or is granted
+	pollPart    = 8                      // the interval is this part of that ticket's time as the next
+	restPart    = 4                      // the interval is at least this many times as long as a poll takes
+	firstPace   = 2 * time.Millisecond   // the first estimate of how long each ticket ahead takes
 	slowestPoll = 250 * time.Millisecond // of a slow store
 	failedPoll  = 200 * time.Millisecond // while the store does not answer
-	mostFollow  = 10 * time.Second       // between two attempts to watch where that is not allowed
+	mostFollow  = 10 * time.Second       // between two attempts to watch, if the store refuses
 	rescan      = 250 * time.Millisecond // of all waiting tickets
 )
 
@@ -23,18 +23,18 @@ const (
 type attendant struct {
 	e       *Engine
 	news    string // the last notification
-	watched bool   // the store tells of them
-	failed  bool   // the last request
+	watched bool   // the store reports them
+	failed  bool   // the last request has failed
 
 	shortest time.Duration // life of a waiting ticket
-	next     time.Time     // since when the newest of those that are next is
-	soon     time.Duration // half the time until one is the next, at the present pace
-	some     bool          // ticket waits
+	next     time.Time     // when a ticket last became the next; zero: none is
+	soon     time.Duration // half the estimated time until another becomes the next
+	some     bool          // some ticket waits
 	scanned  time.Time
 
 	polled, looked, beaten, sampled time.Time
 	sampling                        time.Duration // the interval
-	took                            time.Duration // for the last poll
+	took                            time.Duration // by the last poll
 }
 
 // hurry wakes the background task. With mu held, or not.
@@ -98,8 +98,8 @@ func (a *attendant) scan() {
 	}
 }
 
-// interval is that of polls. A poller rests for longer than the store takes to answer: so those of many processes do
-// not overload a slow one.
+// interval is the poll interval. A poller rests for longer than the store takes to answer, so that the pollers of many
+// processes do not overload a slow store.
 func (a *attendant) interval() time.Duration {
 	switch {
 	case a.failed:
@@ -114,7 +114,7 @@ func (a *attendant) interval() time.Duration {
 	return max(interval, leastPoll, min(restPart*a.took, slowestPoll))
 }
 
-// due is when the next thing is.
+// due is when the next poll, heartbeat or sample is.
 func (a *attendant) due() time.Time {
 	at := a.polled.Add(a.interval())
 	for _, other := range []time.Time{a.beatDue(), a.sampled.Add(a.sampling)} {
@@ -125,7 +125,7 @@ func (a *attendant) due() time.Time {
 	return at
 }
 
-// beatDue is when a heartbeat is: several in the life of a ticket, and well before a grant needs one.
+// beatDue is when the next heartbeat is: several in the life of a ticket, so that a grant finds a recent one.
 func (a *attendant) beatDue() time.Time { return a.beaten.Add(a.shortest / 4) }
 
 // step does what is due.
@@ -151,8 +151,8 @@ func (a *attendant) step() {
 	}
 }
 
-// poll looks for a notification and, if there is one, at the queues. It looks at these at once if the store has told of
-// a notification, or if a ticket should be the next sooner than a notification of that would be seen.
+// poll reads the notifications and, if there is a new one, the queues. It reads the queues at once if the store has
+// reported a notification, or if a ticket is estimated to be the next before a notification would be seen.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
 	if a.watched || a.next.IsZero() && now.Sub(a.looked) >= a.soon {
@@ -177,7 +177,7 @@ func (a *attendant) look() error {
 	return a.e.sample(a.e.ctx, nil, a.e.waitedFor())
 }
 
-// sample looks at all that decides about the tickets before those that wait, and removes the dead.
+// sample reads all that decides about the tickets ahead of those that wait, and removes the expired ones.
 func (a *attendant) sample(now time.Time) error {
 	e := a.e
 	a.sampled, a.sampling = now, mostSample
@@ -216,7 +216,7 @@ func (e *Engine) waitedFor() map[*file]struct{} {
 	return files
 }
 
-// lastOwn is where the last waiting ticket of this process is. With mu held.
+// lastOwn returns the index of the last waiting ticket of this process, or 0. With mu held.
 func (e *Engine) lastOwn(f *file, q *queue) int {
 	for i := len(q.Tickets) - 1; i >= 0; i-- {
 		if t := e.own(f, q.Tickets[i].ID); t != nil && t.state != held {
@@ -235,7 +235,7 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	sent := time.Now()
-	// It has to be there for who looks seldom, until the process may be taken for dead.
+	// Even a process that observes seldom must find it, until this one may be taken for dead.
 	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, patience(longest)+keepEmpty)
 	e.answered(err)
 	if err != nil {

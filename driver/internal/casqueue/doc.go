@@ -1,82 +1,87 @@
-// Package casqueue is the queue engine of stores that can do one thing: replace a small document if it still is
-// the one that was read. A driver on such a store is an Engine over a [Store], which has three requests.
+// Package casqueue is the queue engine for stores that can do one thing: replace a small document if it is still the
+// one that was read. A driver of such a store is an [Engine] over a [Store], which has three requests.
 //
 // # The idea
 //
-// The whole queue of a name is one document. Whoever changes it reads it, changes it, and writes it back on
-// condition that nobody was faster; else it begins again, after a random pause. The grant rule is that of package
-// driver, applied to the document: a ticket is granted when the tickets before it allow that, and nothing need be
-// written for it. What is before a ticket only ever goes away, so an old reading delays a grant, and never makes a
-// false one. The changes of one process to one document are made by one goroutine, together; a release, a lease, and the
-// removal of the dead end its pause, because others wait for them.
+// The whole queue of a name is one document. To change it, a process reads it and writes it back on condition that
+// nobody has changed it meanwhile; otherwise it tries again, after a random pause if it fails repeatedly. The grant
+// rule is that of package driver, applied to the document: a ticket is granted when the tickets ahead of it allow that,
+// and no write is needed for it. Tickets ahead of a ticket can only go away, so an old reading delays a grant, and
+// never makes a false one. One goroutine makes all changes of a process to one document, and writes them together. A
+// release, a lease and the removal of expired tickets end its pause, because others wait for them.
 //
 // # Liveness
 //
-// No clocks of two machines are compared. A process shows that it lives by changing a document of its own, its
+// The clocks of two machines are never compared. A process shows that it lives by changing a document of its own, its
 // heartbeat, however many tickets it has: four times in the life of a waiter while it waits, and with each round of
-// renewals. A ticket is dead to a process which has looked for longer than the ticket lives, by its own monotonic
-// clock, and has seen neither the ticket's record nor the heartbeat change in that time. Then it removes the ticket
-// from the document, if the document still is what it has read. A ticket that is held lives for its TTL, and one that
-// waits for 4 s or its TTL, if that is less. Who has just begun to look has to look for that long, however long there
-// was no sign of life before: only a ticket that somebody waits for all the time is removed within the stated bounds.
-// Whoever reads a queue to change it looks too, so a process that only tries finds out in the end. Kubernetes' leader
-// election and the DynamoDB lock client conclude in the same way. All tickets are dead that are in a document which
-// the store has forgotten, or says that it has still and need not ([Document].Expired). A ticket of a process that does
-// not use it, since the store has lost that it was released, is dead to that process alone, which removes it when it
-// waits or tries.
+// renewals. Another process concludes that a ticket has expired (is dead, in this code) when it has observed the ticket
+// for longer than its life, by its own monotonic clock, and has seen neither the ticket's record nor the heartbeat
+// change. It then removes the ticket from the document, if the document is still the one that it has read. The life of
+// a held ticket is its TTL; that of a waiter is 4 s, or its TTL if that is less. Each process has to observe for the
+// whole life itself, whatever happened before it began. So a ticket is removed within the stated bounds only if
+// somebody waits for it all the time. A process that reads a queue in order to change it observes too, so one that
+// only tries also finds expired tickets in the end. Kubernetes' leader election and the DynamoDB lock client conclude
+// in the same way.
 //
-// A process that waits looks at the holders and, before each of its tickets, at the nearest 8 waiters that are not
-// silent: a queue of n processes costs some 9 n readings a second, and not n². The waiters further ahead are looked
-// at by those behind them. When 8 are silent, those that should look at others may be dead too: then it looks at all.
-// So all that are dead leave the queue together, however many they are, some 6 s after their death; or 8 s, if 8 or
-// more died of those next to each other.
+// All tickets of a document have expired if the store has forgotten the document, or says that it need not keep it any
+// longer ([Document].Expired). A store that loses its last changes may bring back a ticket that was released. Its own
+// process ignores its heartbeats for such a ticket, and removes it when it waits or tries. Other processes take it for
+// alive while that process lives.
 //
-// What a holder may count on ends earlier: a life after it sent the last sign of life, if that was answered
-// within the life that the one before it had begun (ticket.alive). Everybody else waits for the life, 5 %, and
-// 100 ms from when they have seen that sign, which was later. A heartbeat that was answered too late counts for
-// nothing: somebody may have read the one before, and be about to remove the ticket. A lease that is not renewed by
-// heartbeats, and one that changes its length, is begun anew in the document itself.
+// A process that waits observes the holders and, ahead of each of its tickets, the nearest 8 waiters that are not
+// silent. So a queue of n processes costs some 9 n readings a second, and not n². Waiters further ahead are observed by
+// those behind them. If 8 waiters are silent, those that should observe the rest may have died too; then the process
+// observes all. So all expired waiters leave the queue together, however many there are, some 6 s after their
+// processes died; or 8 s, if 8 or more of them were next to each other.
+//
+// A holder counts on less than that. Its lease ends one life after it sent its last sign of life, and only signs count
+// that were answered before the life of the previous one was over (ticket.alive). All other processes wait for the
+// life, 5 % and 100 ms from when they saw that sign, which was later. A heartbeat that was answered too late does not
+// count, because another process may have read the previous one and be about to remove the ticket. A lease that
+// heartbeats do not renew, or whose length changes, is begun anew in the document itself.
 //
 // # A grant
 //
-//	           placed, blocked             all ahead gone, alive a moment ago
+//	           placed, blocked             grantable, alive a moment ago
 //	Acquire ───────────────────► waiting ─────────────────────────────────────► held, provisional
 //	   │                            │ no heartbeat lately, or a fixed lease        │ Renew
 //	   │                            └──────────► claiming ──────────────┐          │
 //	   │ placed, granted                         (its lease is written) ▼          ▼
 //	   └──────────────────────────────────────────────────────────────► held, with its lease
 //
-// A waiter's grant is known by reading. Its lease is provisional, of a waiter's life, until the core renews it and
-// the lease is written; most locks are released before that, and need no write between queueing and release.
+// A waiter learns of its grant by reading. Its lease is provisional, as long as the life of a waiter, until the core
+// renews it and the lease is written. Most locks are released before that: they need no write between queueing and
+// release.
 //
 // # Notification
 //
-// Each process has a document for notifications. Whoever changes a queue writes there, for the processes of the
-// tickets that have become granted, or the next to be, or were removed. A process that waits has one poller, however
-// many of its tickets wait: it reads that document every 100 ms, and more often while one of its tickets is the
-// next, from every millisecond to every 50 ms the longer that takes. It reads the queue itself when half of the time
-// has passed until a ticket should be the next, at the pace at which the queue has moved. It rests three times as
-// long as a reading takes, so that waiters do not overload a slow store. A store that can tell of changes ([Watcher])
-// needs no poller: the queue is read when it tells of one. A notification that is lost is made up for by the looks for
-// the dead, every second at most.
+// Each process has a document for notifications. A process that changes a queue writes to the notification documents of
+// the processes whose tickets have been granted, have become the next, or were removed. A process that waits has one
+// poller, however many of its tickets wait. It reads its notifications every 100 ms; while one of its tickets is the
+// next, it reads them more often, at first every millisecond, and every 50 ms in the end. From the rate at which the
+// queue moves, it estimates when its ticket becomes the next, and reads the queue itself when half of that time has
+// passed. It rests three times as long as a reading takes, so that waiters do not overload a slow store. A store that
+// reports changes ([Watcher]) needs no poller: each report makes the process read its queues. A lost notification
+// delays a grant by a second at most, because the process reads its queues that often to find expired tickets.
 //
 // # Unknown outcomes
 //
-// A write that was not answered is followed by another for the same version, or by a reading. If it was done the other
-// one fails, and a reading follows: the ticket's ID shows that it was done. If it was not it may yet be, on condition
-// that the document has not changed; so the next change of the document is written even if it changes nothing. A
-// release is answered only after that.
+// After a write without an answer, the engine writes again for the same version, or reads. If the first write was
+// done, the second one fails, and the reading that follows finds the ticket's ID. If it was not done, the store may
+// still do it as long as the document does not change. So the next change of the document is written even if it changes
+// nothing, and a release is answered only after that.
 //
-// A document that the store forgets leaves no version that such a request could wait for. Only one that creates it
-// could be done then, and make a ticket that was released long ago and that the heartbeats of its process keep alive.
-// If a store may be so late (LatePuts), a document is created without tickets first, and then changed.
+// When the store has forgotten the document, no version is left for such a late write, unless it is the write that
+// creates the document. That one would bring back a ticket that was released long ago, and the heartbeats of its
+// process would keep it alive. If a store may be so late (LatePuts), the engine creates a document without tickets
+// first, and then changes it.
 //
 // # Tokens
 //
 // A ticket's number comes from the counter of its queue, which begins with the wall clock in microseconds and is never
-// more than two seconds behind it. A document without tickets is kept for 30 s, for its counter. So numbers grow as long
-// as a document lasts; and after the store has lost or forgotten it, if the process that makes the next one has seen the
-// last number, or the clock of its machine is not behind that of the one that made the last by more than the time between
-// them: clocks may differ by 30 s in ordinary use. If the store loses the last changes of a document, numbers grow if it
-// is back only two seconds later, besides what the clocks differ by.
+// more than two seconds behind it. So numbers grow as long as the document lasts. After the store has lost or forgotten
+// it, they grow if the process that makes the next document has seen the last number, or if its clock is behind the
+// clock that made the last number by no more than the time between the two. A document without tickets is kept for
+// 30 s, for its counter; so clocks may differ by 30 s in ordinary use. If the store loses only the last changes of a
+// document, numbers grow if it comes back at least two seconds later, plus the difference of the clocks.
 package casqueue

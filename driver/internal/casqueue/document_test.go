@@ -116,7 +116,7 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// A document of somebody else is refused, and left as it is.
+// A document of another program is refused, and left as it is.
 func TestForeignDocument(t *testing.T) {
 	for _, content := range []string{"not ours", `{"v":2}`, `{"v":1,"q":[null]}`} {
 		bubble(t, func(b *bed) {
@@ -148,7 +148,7 @@ func TestForeignDocument(t *testing.T) {
 	}
 }
 
-// Who is refused has read the queue: what was read before may be old.
+// A try is refused only after a new reading of the queue: an earlier one may be old.
 func TestTryReads(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -168,8 +168,8 @@ func TestTryReads(t *testing.T) {
 	})
 }
 
-// A process does not go back behind a token that it has seen, though its clock is behind that of the one that made
-// it, and the store has lost everything.
+// The tokens of a process are greater than those that it has seen, even if its clock is behind that of the process that
+// made them, and the store has lost everything.
 func TestTokensOfFastClock(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, p := b.open()
@@ -185,7 +185,7 @@ func TestTokensOfFastClock(t *testing.T) {
 	})
 }
 
-// Of tickets that are queued together those are refused for which there is no space, and no others.
+// Of tickets that are queued together, only those for which there is no space are refused.
 func TestTooLargeTogether(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()

@@ -21,16 +21,16 @@ type Options struct {
 	MaxTTL time.Duration            // the store has to keep a document for 5 % and a minute longer; 0: a century
 	Hash   func(name string) string // of a name, in its key; nil: 128 bits of its SHA-256
 
-	// Latency is how long a request may take while the store is in order; 0: 100 ms. The stated bounds have time for
-	// four requests, and the shortest lease for ten.
+	// Latency is how long a request may take on a healthy store; 0: 100 ms. The stated bounds have time for four
+	// requests, and the shortest lease for ten.
 	Latency time.Duration
 
-	// LatePuts says that a Put which was not answered may be done when the store has forgotten the document, since a
-	// server that stands still may hold it while others go on. So documents are created without tickets.
+	// LatePuts says that the store may do an unanswered Put even after it has forgotten the document: a server that
+	// stands still may hold the request while others go on. So the engine creates documents without tickets.
 	LatePuts bool
 }
 
-// Engine is a driver without the methods that only a store can give.
+// Engine is a driver without the methods that depend on the store, such as String.
 type Engine struct {
 	opts    Options
 	store   Store
@@ -44,20 +44,20 @@ type Engine struct {
 	wake  chan struct{} // wakes the background task
 	start sync.Once     // starts it
 
-	// mu guards what follows, and the fields of files and tickets. It is never held over a request.
+	// mu guards what follows, and the fields of files and tickets. It is never held during a request.
 	mu         sync.Mutex
 	closed     bool
 	files      map[string]*file
 	forgot     time.Time
-	tickets    map[string]*ticket   // those that wait or are held, by ID
+	tickets    map[string]*ticket   // those of this process that wait or are held, by ID
 	waiting    map[*ticket]struct{} // those that wait
 	heartbeats map[string]*sighting // by process
-	sent       uint64               // heartbeats and notifications, which each have another content
-	highest    uint64               // number of a ticket that this process has seen
-	beaten     time.Time            // when the last heartbeat was sent that was answered
+	sent       uint64               // counts heartbeats and notifications: no two have the same content
+	highest    uint64               // the highest number of a ticket that this process has seen
+	beaten     time.Time            // when the last answered heartbeat was sent
 	storeErr   error                // of the last request
-	watches    bool                 // the store tells of notifications
-	notified   bool                 // it has told of one, and the queues were not read since
+	watches    bool                 // the store reports notifications
+	notified   bool                 // it has reported one, and the queues have not been read since
 }
 
 var (
@@ -109,7 +109,7 @@ func (e *Engine) key(name string) string             { return e.opts.Prefix + ":
 func (e *Engine) heartbeatKey(process string) string { return e.opts.Prefix + ":h:" + process }
 func (e *Engine) notifyKey(process string) string    { return e.opts.Prefix + ":n:" + process }
 
-// unique is a content that no heartbeat or notification had before. With mu held.
+// unique returns a content that no heartbeat or notification had before. With mu held.
 func (e *Engine) unique() []byte {
 	e.sent++
 	return strconv.AppendUint([]byte(e.process+"-"), e.sent, 36)
@@ -117,19 +117,19 @@ func (e *Engine) unique() []byte {
 
 // Bounds implements driver.Bounder.
 func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
-	requests := 4 * e.opts.Latency // to find out, and to change the queue
+	requests := 4 * e.opts.Latency // to observe, and to change the queue
 	bound := func(life time.Duration, samples int) time.Duration {
 		return time.Duration(samples)*sampleEvery(life) + patience(life) + requests
 	}
 	ttl = e.lease(ttl)
-	// All holders are always watched. Who is beyond the window is, once those in it were found silent for two samples.
+	// All holders are always watched. Waiters beyond the window are watched once those in it were silent for two samples.
 	return driver.Bounds{MinTTL: e.minTTL(), MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1), Liveness: bound(min(ttl, liveness), 3)}
 }
 
-// minTTL is the shortest lease: a renewal takes two or three requests, and has to be in time.
+// minTTL is the shortest lease that leaves a renewal, of two or three requests, enough time.
 func (e *Engine) minTTL() time.Duration { return 10 * e.opts.Latency }
 
-// lease is the length of lease that the engine gives.
+// lease is the length of the lease that the engine gives for ttl.
 func (e *Engine) lease(ttl time.Duration) time.Duration {
 	return max(min(ttl, e.opts.MaxTTL), e.minTTL())
 }
@@ -144,8 +144,8 @@ func (e *Engine) Break(ctx context.Context, name string, token uint64) error {
 	return e.remove(ctx, name, func(r *record) bool { return r.Token == token })
 }
 
-// remove removes the ticket of name that is asked for. If an earlier try was not answered and the ticket is not
-// there, that try has removed it.
+// remove removes a ticket of name. If an earlier try was not answered and the ticket is not there, that try has
+// removed it.
 func (e *Engine) remove(ctx context.Context, name string, which func(*record) bool) error {
 	ctx, done := e.bind(ctx)
 	defer done()
@@ -169,7 +169,7 @@ func (e *Engine) remove(ctx context.Context, name string, which func(*record) bo
 	return e.change(ctx, e.key(name), c)
 }
 
-// Ping implements driver.Pinger. It writes and reads, as acquisitions do, so that it fails without the right to either.
+// Ping implements driver.Pinger. It writes and reads, as acquisitions do, so it fails if either right is missing.
 func (e *Engine) Ping(ctx context.Context) error {
 	ctx, done := e.bind(ctx)
 	defer done()
@@ -191,7 +191,7 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	timer := time.AfterFunc(closeBound, e.cancel)
 	defer timer.Stop()
-	e.notices.Wait() // who releases and ends has notified the next waiter
+	e.notices.Wait() // a process that releases and ends at once has notified the next waiter
 	e.cancel()
 	e.work.Wait()
 	return nil
@@ -216,7 +216,7 @@ func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// answered notes whether the store has answered a request.
+// answered notes the outcome of a request: the store's error, or that it has answered.
 func (e *Engine) answered(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -229,7 +229,7 @@ func (e *Engine) answered(err error) {
 	e.storeErr = err
 }
 
-// failed is the error of a call, with the store's last one if the call has ended with ctx.
+// failed returns the error of a call, joined with the store's last error if the call has ended with ctx.
 func (e *Engine) failed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// lazy is a store that forgets nothing, and says what it need not keep.
+// lazy is a store that forgets nothing, and marks what it need not keep as Expired.
 type lazy struct{ *process }
 
 func (l lazy) Get(ctx context.Context, keys ...string) (docs []Document, err error) {
@@ -37,8 +37,8 @@ func (l lazy) Put(ctx context.Context, key string, value []byte, read Version, k
 	return v, err
 }
 
-// Who only tries gets what a process that died long ago has held, as with a store that has forgotten it; and its
-// number is the next, whatever the clocks say.
+// A process that only tries gets the lock of a process that died long ago, as on a store that has forgotten it. Its
+// token is the next number, whatever the clocks say.
 func TestExpiredDocument(t *testing.T) {
 	bubble(t, func(b *bed) {
 		open := func() *Engine {
@@ -60,7 +60,7 @@ func TestExpiredDocument(t *testing.T) {
 			t.Errorf("acquire before the time of the document is over: %v", err)
 		}
 		time.Sleep(10*time.Second + time.Second)
-		if ids := b.queue(early, "n"); len(ids) != 0 { // which has read the document before
+		if ids := b.queue(early, "n"); len(ids) != 0 { // early has read the document before
 			t.Errorf("the queue is %q, though its document has expired", ids)
 		}
 		other := open()

@@ -45,7 +45,7 @@ const (
 	fine     fault = iota
 	notDone        // it is never done
 	noAnswer       // it is done, and its answer is lost
-	late           // it is done when the test calls process.arrive, and was not answered
+	late           // it is not answered, and is done when the test calls process.arrive
 	slow           // it is done, and answered later
 	slowLoss       // it is done, and its answer is lost later
 	never          // it is neither done nor answered
@@ -59,14 +59,14 @@ type process struct {
 	delayed []func()
 }
 
-// with sets what happens to requests; nil: nothing.
+// with sets the fault of each request; nil: none has one.
 func (p *process) with(f func(verb, key string) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = f
 }
 
-// once has it happen to the next request with that verb.
+// once sets the fault of the next request with that verb.
 func (p *process) once(verb string, what fault) {
 	var done atomic.Bool
 	p.with(func(v, _ string) fault {
@@ -200,7 +200,7 @@ func (s *fake) lose(text string) {
 	}
 }
 
-// save returns what brings the queues back as they are, as a store does that loses its last changes.
+// save returns a function that restores the queues as they are now, as if the store had lost its last changes.
 func (s *fake) save() (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *fake) save() (restore func()) {
 	}
 }
 
-// touch has a queue written by somebody who changes nothing.
+// touch writes a queue as another process would, without changing its content.
 func (s *fake) touch(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *fake) touch(key string) {
 	}
 }
 
-// bed is a fake in a bubble, where time passes only while everybody waits.
+// bed is a fake in a bubble, where time passes only while all goroutines wait.
 type bed struct {
 	*testing.T
 	*fake

@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// large is a request whose ticket takes as many bytes, and some more.
+// large is a request whose ticket takes a little more than that many bytes.
 func large(id string, bytes int) driver.Request {
 	r := request("a", id)
 	r.Wait, r.Note = true, strings.Repeat("n", bytes)
@@ -36,7 +36,7 @@ func (b *bed) fits(e *Engine, r driver.Request) bool {
 	}
 }
 
-// Who was refused for want of space is not refused when others have left.
+// A ticket that was refused for want of space is queued after others have left.
 func TestSpaceAgain(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -48,7 +48,7 @@ func TestSpaceAgain(t *testing.T) {
 				b.Fatal("a ticket that the store cannot have taken is queued")
 			}
 		}
-		b.queue(other, "a") // so that it is known
+		b.queue(other, "a") // so that other knows it
 		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
 			b.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestSpaceAgain(t *testing.T) {
 	})
 }
 
-// Who is refused for want of space, and tries again, finds out that those have died who take it.
+// A process that is refused for want of space, and tries again, finds out that the waiters that take it have died.
 func TestSpaceOfTheDead(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -78,7 +78,7 @@ func TestSpaceOfTheDead(t *testing.T) {
 	})
 }
 
-// A holder renews its lease, and a waiter begins its own, though the queue has no space for another ticket.
+// A holder renews its lease, and a waiter begins its own, even if the queue has no space for another ticket.
 func TestLeaseInFullQueue(t *testing.T) {
 	for _, renewed := range []bool{true, false} {
 		bubble(t, func(b *bed) {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A heartbeat that is answered when the life of a ticket is over comes too late: somebody may have read the one
-// before, and be about to remove the ticket.
+// A heartbeat that is answered after the life of a ticket is over comes too late: another process may have read the
+// previous one, and be about to remove the ticket.
 func TestLateHeartbeat(t *testing.T) {
 	for _, c := range []struct {
 		rest, delay time.Duration
@@ -43,7 +43,7 @@ func TestLateHeartbeat(t *testing.T) {
 	}
 }
 
-// A sign of life in the last moment counts, whichever it is; and a process that lives is never taken for dead.
+// A sign of life at the last moment counts, and a process that lives is never taken for dead.
 func TestSignsOfLife(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -97,8 +97,8 @@ func TestOneHeartbeat(t *testing.T) {
 	})
 }
 
-// A waiter whose last heartbeat was long ago may be dead to others. It takes no provisional lease: it writes that it
-// holds, which fails if it was removed.
+// A waiter whose last heartbeat was long ago may have expired for others. It takes no provisional lease, but writes its
+// lease, which fails if the ticket was removed.
 func TestStaleWaiterClaims(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		bubble(t, func(b *bed) {
@@ -140,7 +140,7 @@ func TestStaleWaiterClaims(t *testing.T) {
 	}
 }
 
-// A minimum hold lasts, though the waiter's process dies right after its grant (D20).
+// A minimum hold lasts, even if the waiter's process dies right after its grant (D20).
 func TestMinHoldOfWaiter(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()
@@ -163,8 +163,8 @@ func TestMinHoldOfWaiter(t *testing.T) {
 	})
 }
 
-// An Acquire that is repeated and finds its ticket in the queue does not write it. If something else is written at
-// the same time, that is no sign of life of the ticket, whose removal may be under way.
+// A repeated Acquire that finds its ticket in the queue does not write the ticket. A write of something else at the
+// same time is no sign of life of the ticket, whose removal may be under way.
 func TestWrittenBesides(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()
@@ -208,8 +208,8 @@ func TestWrittenBesides(t *testing.T) {
 	})
 }
 
-// A fixed lease ends although its process lives, and sends heartbeats for something else: for its own process too,
-// and if it was waited for.
+// A fixed lease ends, although its process lives and sends heartbeats for something else. It ends for waiters of the
+// same process too, and also if it began after a wait.
 func TestFixedLease(t *testing.T) {
 	const ttl = 10 * time.Second
 	for i := range 4 {
@@ -251,7 +251,7 @@ func TestFixedLease(t *testing.T) {
 	}
 }
 
-// Who asks again for what it holds, for less, keeps the lease that it has.
+// A repeated request for a held ticket, with a shorter TTL, leaves the lease as it is.
 func TestAskedAgain(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -286,7 +286,7 @@ func TestRenewOthers(t *testing.T) {
 	})
 }
 
-// A store that keeps documents for some time only gives no longer leases, and says so.
+// A store that limits how long it keeps documents gives no longer leases, and says so.
 func TestMaxTTL(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open(func(o *Options) { o.MaxTTL = 10 * time.Second })

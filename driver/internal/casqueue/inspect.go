@@ -7,8 +7,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Inspect implements driver.Driver. Who inspects a queue also observes it, and removes the dead, as a waiter does: a
-// ticket that was not shown does not come back.
+// Inspect implements driver.Driver. Like a waiter, it observes the queue and removes expired tickets, so a ticket that
+// was not shown does not come back.
 func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	ctx, done := e.bind(ctx)
 	defer done()

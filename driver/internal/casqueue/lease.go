@@ -15,8 +15,8 @@ func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 	return e.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
-// RenewAll implements driver.BatchRenewer: with one heartbeat for all tickets, and by reading their documents.
-// What is written besides is the leases that heartbeats do not renew, and documents that the store would forget.
+// RenewAll implements driver.BatchRenewer. It sends one heartbeat for all tickets and reads their documents. It writes
+// only leases that a heartbeat alone does not renew, and documents that the store would forget.
 func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	ctx, done := e.bind(ctx)
 	defer done()
@@ -39,9 +39,9 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all. It does both at once: a
-// short lease has time for few requests. What is read is older than the answer to the heartbeat, by which nobody
-// can have taken a ticket for dead that had not lapsed.
+// prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all. It does both at once,
+// because a short lease has time for few requests. The reading may be older than the answer to the heartbeat. That
+// does no harm: before the answer, nobody can have taken a ticket for dead that had not lapsed.
 func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
 	needed := false
 	files := make(map[*file]struct{})
@@ -72,7 +72,7 @@ func (e *Engine) held(h *driver.Hold) *ticket {
 	return t
 }
 
-// renew makes one renewal, after the heartbeat: it is done, or needs a change, which it returns. With mu held.
+// renew makes one renewal, after the heartbeat. If that needs a change, renew submits and returns it. With mu held.
 func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) {
 	f, now := e.fileOf(e.key(r.Name)), time.Now()
 	t := e.held(&r.Hold)
@@ -90,7 +90,7 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 	if t.leased {
 		as = t.notShorter(ttl, t.ttl, now)
 	}
-	forgotten := keepTickets - min(as/2, keepTickets*3/4) // soon, by the store
+	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
 	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && now.Sub(f.written) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
@@ -110,8 +110,8 @@ func (t *ticket) recorded(f *file) bool {
 	return i >= 0 && q.Tickets[i].Lease > 0 && q.Tickets[i].TTL == t.ttl
 }
 
-// notShorter is the TTL with which a lease is renewed for ttl that has another one in the document: a renewal never
-// shortens a lease. One that is in the document and not known yet was asked for just before. With mu held.
+// notShorter returns the TTL with which to renew a lease for ttl, if its TTL in the document is has: a renewal never
+// shortens a lease. If has is longer than t.ttl, another renewal asked for it just before. With mu held.
 func (t *ticket) notShorter(ttl, has time.Duration, now time.Time) time.Duration {
 	if has > t.ttl || now.Add(ttl).Before(t.promised) {
 		return max(ttl, has)
@@ -119,8 +119,8 @@ func (t *ticket) notShorter(ttl, has time.Duration, now time.Time) time.Duration
 	return ttl
 }
 
-// begin is the change that begins the lease of a ticket, or begins it anew. One that is held and whose lease is over
-// is removed instead.
+// begin returns the change that begins the lease of a ticket, or begins it anew. It removes a held ticket whose lease
+// is over instead.
 func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from state) *change {
 	var written record
 	c := &change{ctx: ctx, urgent: true}
@@ -128,7 +128,7 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 		q := d.find(t.name)
 		i := q.index(t.id)
 		switch {
-		case i < 0: // what is known is not older than the ticket
+		case i < 0: // it was removed: the known document is not older than the ticket
 			return false, errBroken
 		case from == held && t.lapsed(time.Now()):
 			q.remove(i)

@@ -8,8 +8,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The store keeps a heartbeat, and the queue, until those who wait have concluded that the holder is dead: a long
-// lease ends within the bound too, and nobody loses the position in the queue.
+// The store keeps the heartbeat and the queue until the waiters have concluded that the holder is dead. So a long
+// lease ends within the bound too, and no waiter loses its position in the queue.
 func TestLongLease(t *testing.T) {
 	for _, ttl := range []time.Duration{15 * time.Minute, 30 * time.Minute} {
 		bubble(t, func(b *bed) {
@@ -35,7 +35,7 @@ func TestLongLease(t *testing.T) {
 	}
 }
 
-// ended returns when the lease of a ticket ends that nobody renews any more.
+// ended closes the holder of a name, and returns how long its lease then lasts.
 func (b *bed) ended(holder *Engine, name string) time.Duration {
 	b.Helper()
 	_ = holder.Close()
@@ -47,8 +47,8 @@ func (b *bed) ended(holder *Engine, name string) time.Duration {
 	return time.Since(begun)
 }
 
-// A renewal never shortens a lease (D12), also if it is asked for while one for longer is being written, or is
-// written with it.
+// A renewal never shortens a lease (D12), even if one for longer is being written at that time, or is written together
+// with it.
 func TestRenewalsAtOnce(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		bubble(t, func(b *bed) {
@@ -84,7 +84,8 @@ func TestRenewalsAtOnce(t *testing.T) {
 	}
 }
 
-// A lease that was once longer has its length again when that time is over, however often it was renewed in it.
+// A lease that was once renewed for longer has its own length again when that time is over, however often it was
+// renewed meanwhile.
 func TestLongerOnce(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()

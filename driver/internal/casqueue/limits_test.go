@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A lease of any length lasts: the longest that there are, too.
+// A lease of any length lasts, even the longest possible.
 func TestLongestLease(t *testing.T) {
 	for _, ttl := range []time.Duration{math.MaxInt64, math.MaxInt64 - math.MaxInt64/50, 200 * 365 * 24 * time.Hour} {
 		bubble(t, func(b *bed) {
@@ -35,8 +35,8 @@ func TestLongestLease(t *testing.T) {
 	}
 }
 
-// The store forgets the heartbeat of a process that has died, which is no sign of life: a lease that is longer than
-// that heartbeat is kept ends within the bound.
+// It is no sign of life that the store forgets the heartbeat of a process that has died. So a lease ends within the
+// bound, even if it is longer than the store keeps the heartbeat.
 func TestHeartbeatIsForgotten(t *testing.T) {
 	const ttl = 2 * time.Minute
 	for _, waited := range []bool{false, true} {
@@ -72,7 +72,7 @@ func TestHeartbeatIsForgotten(t *testing.T) {
 	}
 }
 
-// A process that uses one name does not remember for ever all who have used it too.
+// A process that uses one name does not remember for ever all other processes that have used it.
 func TestForgetsProcesses(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -99,7 +99,7 @@ func TestForgetsProcesses(t *testing.T) {
 	})
 }
 
-// Who looks now and then only, at a lease that is renewed seldom, sees that it is renewed.
+// A process that observes a lease only now and then sees that it is renewed, even if that is seldom.
 func TestRareObserver(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()

@@ -5,8 +5,7 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// notifyAll notifies the processes of the tickets that a change has granted, made the next, or removed. With mu
-// held.
+// notifyAll notifies the processes whose tickets a change has granted, made the next, or removed. With mu held.
 func (e *Engine) notifyAll(before, after *document) {
 	processes := make(map[string][]byte)
 	for _, q := range before.Queues {
@@ -26,7 +25,7 @@ func (e *Engine) notifyAll(before, after *document) {
 		e.notices.Add(1)
 		e.spawn(func() {
 			defer e.notices.Done()
-			// Without an answer the process finds out by itself.
+			// If this fails, the process notices the change by itself.
 			e.answered(e.store.Set(e.ctx, e.notifyKey(process), content, keepEmpty))
 		})
 	}
@@ -59,8 +58,8 @@ func statuses(q *queue) map[string]status {
 	return all
 }
 
-// follow has the store tell of notifications. Without that the engine polls, so a store that refuses is asked less and
-// less often.
+// follow has the store report notifications. Without that the engine polls, so follow asks a store that refuses less
+// and less often.
 func (e *Engine) follow(w Watcher) {
 	for pause := failedPoll; e.ctx.Err() == nil; pause = min(2*pause, mostFollow) {
 		_ = w.Watch(e.ctx, e.notifyKey(e.process), func() {

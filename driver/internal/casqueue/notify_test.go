@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// watching is a store that tells of changes.
+// watching is a store that reports changes.
 type watching struct{ *process }
 
 func (w watching) Watch(ctx context.Context, key string, changed func()) error {
@@ -35,8 +35,8 @@ func (w watching) Watch(ctx context.Context, key string, changed func()) error {
 	}
 }
 
-// With a store that tells of changes a hand-off takes some requests, and waiting takes none but looks for the
-// dead.
+// On a store that reports changes a hand-off takes some requests, and waiting takes only those that look for expired
+// tickets.
 func TestWatch(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -63,7 +63,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// forgetful is a store that begins to watch, and tells of nothing.
+// forgetful is a store that begins to watch, and reports nothing.
 type forgetful struct{ watching }
 
 func (w forgetful) Watch(ctx context.Context, _ string, changed func()) error {
@@ -72,7 +72,7 @@ func (w forgetful) Watch(ctx context.Context, _ string, changed func()) error {
 	return ctx.Err()
 }
 
-// A notification that the store does not tell of delays a grant by a second at most.
+// A notification that the store does not report delays a grant by a second at most.
 func TestWatchMisses(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -90,7 +90,7 @@ func TestWatchMisses(t *testing.T) {
 	})
 }
 
-// ending is a store that stops to watch.
+// ending is a store that stops watching.
 type ending struct {
 	watching
 	end chan struct{}
@@ -110,7 +110,7 @@ func (w ending) Watch(ctx context.Context, _ string, changed func()) error {
 	return errNotDone
 }
 
-// A process whose store watches no more polls at once.
+// A process whose store stops watching polls at once.
 func TestWatchEnds(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -130,7 +130,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// refusing is a store that does not tell of changes for some time.
+// refusing is a store that refuses to watch for some time.
 type refusing struct {
 	watching
 	until time.Time
@@ -183,7 +183,7 @@ func TestWatchRefused(t *testing.T) {
 	})
 }
 
-// Ping fails if the store refuses to be written, or read.
+// Ping fails if the store refuses a write or a reading.
 func TestPing(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, p := b.open()
@@ -277,7 +277,7 @@ func TestRemovedIsNotified(t *testing.T) {
 	})
 }
 
-// Who becomes the next looks more often.
+// A process whose ticket becomes the next polls more often.
 func TestNextIsNotified(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -317,7 +317,7 @@ func TestReleaseAndClose(t *testing.T) {
 			b.take(holder, request("a", "1"))
 			e, _ := b.open()
 			got := b.waits(e, request("a", "2"))
-			time.Sleep(2500 * time.Millisecond) // not at a look for the dead
+			time.Sleep(2500 * time.Millisecond) // between two samples of the waiter
 			if !answers {
 				p.with(func(verb, _ string) fault { return map[string]fault{"set": never}[verb] })
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Whoever has just arrived must see no sign of life for the whole time, however long there was none before.
+// A new observer has to observe for the whole life of a ticket, even if there was no sign of life before.
 func TestNewObserver(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -31,8 +31,8 @@ func TestNewObserver(t *testing.T) {
 	})
 }
 
-// A conclusion holds only if the document still is what it was drawn from: a lease that is begun anew while the
-// removal is on its way keeps the ticket. The observer's clock runs too fast here.
+// An observer removes a ticket only from the document that it has read: a lease that is begun anew while the removal
+// is on its way keeps the ticket. The observer's clock runs too fast here.
 func TestConclusionIsChecked(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -65,7 +65,7 @@ func TestConclusionIsChecked(t *testing.T) {
 	})
 }
 
-// Who inspects a queue removes the dead from it: what was not shown does not come back.
+// Inspect removes expired tickets: a ticket that it did not show does not come back.
 func TestInspectRemoves(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -85,7 +85,7 @@ func TestInspectRemoves(t *testing.T) {
 	})
 }
 
-// A holder that dies right after a renewal is found out in time, whenever that is between two looks of the waiter.
+// If a holder dies right after a renewal, the waiter is granted in time, whenever that is between two of its samples.
 func TestCrashBound(t *testing.T) {
 	const ttl = 9500 * time.Millisecond
 	for i := range 10 {
@@ -168,8 +168,8 @@ func TestSightingOfOneTicket(t *testing.T) {
 	}
 }
 
-// Who tries again and again finds out that a holder has died, though it never waits, and so do waiters that died
-// behind it not stay. The store need not forget documents.
+// A process that tries again and again finds out that a holder has died, although it never waits. Waiters that died
+// behind the holder do not stay either. The store need not forget documents.
 func TestTriesObserve(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -248,8 +248,8 @@ func TestStoppedProcess(t *testing.T) {
 	})
 }
 
-// A reading of a heartbeat says nothing about a ticket that was written after it: a process that was taken for dead
-// lives again, holds, and sends heartbeats, which the other has not read since.
+// A reading of a heartbeat says nothing about a ticket that was written after it. Here a process that was taken for
+// dead holds again and sends heartbeats, which the other process has not read since.
 func TestOldReadingOfHeartbeat(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -279,8 +279,8 @@ func TestOldReadingOfHeartbeat(t *testing.T) {
 	})
 }
 
-// A ticket that was removed and queued again, because its request was repeated, is another ticket to those who have
-// not looked meanwhile.
+// A ticket that was removed and queued again, because its request was repeated, is another ticket to a process that
+// did not observe it meanwhile.
 func TestTicketIsQueuedAgain(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()

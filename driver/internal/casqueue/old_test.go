@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Tokens grow though the store loses the last changes of a queue, and nobody is left who knows them.
+// Tokens grow even if the store loses the last changes of a queue, and no process is left that knows them.
 func TestTokensOfOldDocument(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -32,8 +32,8 @@ func TestTokensOfOldDocument(t *testing.T) {
 	})
 }
 
-// Who renews a lease that the store has lost again, and has the ticket of, begins it anew: to everybody else it is
-// that of a waiter, which lives for a shorter time.
+// If the store has lost the lease of a ticket, but still has the ticket, a renewal begins the lease anew: to other
+// processes it is the ticket of a waiter, whose life is shorter.
 func TestRenewalOfOldRecord(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()
@@ -66,8 +66,8 @@ func TestRenewalOfOldRecord(t *testing.T) {
 	})
 }
 
-// A ticket that was released, and that the store has again because it has lost its last changes, ends as if its process
-// had died, though that lives, and sends heartbeats for something else.
+// A released ticket that is back, because the store has lost its last changes, ends as if its process had died. That
+// process lives, and sends heartbeats for something else.
 func TestReleasedTicketIsBack(t *testing.T) {
 	bubble(t, func(b *bed) {
 		busy, _ := b.open()

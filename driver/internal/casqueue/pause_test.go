@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// storm has the writes of a process come too late, until as many have.
+// storm makes the next writes of a process conflict, as many as conflicts says.
 func (b *bed) storm(p *process, name string, conflicts int32) *atomic.Int32 {
 	var n atomic.Int32
 	p.with(func(verb, _ string) fault {
@@ -94,7 +94,8 @@ func TestRemovalBesideConflicts(t *testing.T) {
 	})
 }
 
-// Who joins a long queue of a slow store does not pause for as long as all who wait there would take to join it.
+// A process that queues behind many others, on a slow store, does not pause for as long as all of them would take to
+// queue.
 func TestJoinsLongQueue(t *testing.T) {
 	bubble(t, func(b *bed) {
 		b.most = 1 << 20
@@ -130,7 +131,7 @@ func TestJoinsLongQueue(t *testing.T) {
 	})
 }
 
-// All who are granted together are notified together, though the store takes some time for each notification.
+// Tickets that are granted together are notified together, even if the store takes some time for each notification.
 func TestNotifiedTogether(t *testing.T) {
 	bubble(t, func(b *bed) {
 		writer, p := b.open()
@@ -141,7 +142,7 @@ func TestNotifiedTogether(t *testing.T) {
 			r := request("a", fmt.Sprint(i))
 			r.Shared = true
 			got = append(got, b.waits(e, r))
-			time.Sleep(70 * time.Millisecond) // they look for the dead at different times
+			time.Sleep(70 * time.Millisecond) // so that they sample at different times
 		}
 		time.Sleep(5 * time.Second)
 		p.with(func(verb, _ string) fault { return map[string]fault{"set": slow}[verb] })

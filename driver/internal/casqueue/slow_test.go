@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Who waits rests for longer than the store takes to answer, so that all who wait do not overload a slow store.
+// A process that waits rests for longer than the store takes to answer, so that many do not overload a slow store.
 func TestPollsOfSlowStore(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
@@ -36,8 +36,8 @@ func TestPollsOfSlowStore(t *testing.T) {
 	})
 }
 
-// Processes that change the same document pause for the longer the longer the store takes, so that few of their
-// writes are in vain.
+// Processes that change the same document pause longer if the store takes longer, so that few of their writes
+// conflict.
 func TestConflictsOfSlowStore(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()
@@ -62,7 +62,7 @@ func TestConflictsOfSlowStore(t *testing.T) {
 	})
 }
 
-// The stated bounds are those of a store that takes as long as its driver says.
+// The stated bounds follow from the latency that the driver states.
 func TestLatency(t *testing.T) {
 	for latency, want := range map[time.Duration]driver.Bounds{
 		0:                      {MinTTL: time.Second, MaxTTL: century, Crash: 12 * time.Second, Liveness: 7700 * time.Millisecond},

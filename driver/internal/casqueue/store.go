@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// Store is what the engine asks of a store. Its methods may be called from many goroutines at once, send one
-// request each, repeat none silently, and return when ctx ends at the latest. Every error but ErrChanged and
-// ErrTooLarge means that it is unknown whether the request was done, or will be.
+// Store is what the engine asks of a store. Its methods may be called from many goroutines at once. Each sends one
+// request, never repeats it silently, and returns when ctx ends at the latest. Every error but ErrChanged and
+// ErrTooLarge means that the outcome is unknown: the request may have been done, or may be done later.
 type Store interface {
-	// Get reads documents, in the order of the keys, each as it is at some time after the call: an old copy, as a
-	// replica may have, is none. One that is not there has no version.
+	// Get reads documents, in the order of the keys, each as it is at some time after the call began: never an old
+	// copy, such as that of a replica. A document that does not exist has the zero Version.
 	Get(ctx context.Context, keys ...string) ([]Document, error)
-	// Put replaces a document if its version still is the one that was read, or creates it if that is the zero
-	// Version. Otherwise it returns ErrChanged and does nothing, then or later. The store may forget the document
-	// when keep has passed since; it need not.
+	// Put replaces a document if it still has the version read. If read is the zero Version, Put creates the
+	// document if there is none. Otherwise Put returns ErrChanged and does nothing, now or later. The store may
+	// forget the document when keep has passed; it need not.
 	Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (Version, error)
-	// Set writes a document whatever is there.
+	// Set writes a document without a condition.
 	Set(ctx context.Context, key string, value []byte, keep time.Duration) error
 }
 
-// Watcher is a Store that can tell of changes. Without it the engine polls.
+// Watcher is a Store that can report changes. Without it the engine polls.
 type Watcher interface {
-	// Watch calls changed after every change of a document, and once when it has begun to watch, until ctx ends
-	// or it fails.
+	// Watch calls changed once when it has begun to watch, and then after every change of the document, until
+	// ctx ends or Watch fails.
 	Watch(ctx context.Context, key string, changed func()) error
 }
 
 var (
 	// ErrChanged says that a document was changed since it was read.
 	ErrChanged = errors.New("the document has changed")
-	// ErrTooLarge says that the store takes no document of that size.
+	// ErrTooLarge says that the store accepts no document of that size.
 	ErrTooLarge = errors.New("the queue is full: its document would be larger than the store takes")
 )
 
-// Version identifies what a document contained at a time. No other content of the document ever has it. Era is
+// Version identifies one content of a document. No other content of the document ever has the same Version. Era is
 // for stores whose numbers may begin again when they have lost everything.
 type Version struct{ Era, Number uint64 }
 
@@ -43,5 +43,5 @@ type Version struct{ Era, Number uint64 }
 type Document struct {
 	Value   []byte
 	Version Version // zero: there is no document
-	Expired bool    // it was to be kept no longer, and the store has it still: its tickets are dead, its numbers go on
+	Expired bool    // the store has kept it for longer than it had to: its tickets have expired, its numbers go on
 }

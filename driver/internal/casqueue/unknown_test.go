@@ -64,8 +64,8 @@ func TestLatePut(t *testing.T) {
 	}
 }
 
-// A put that was not answered is not done either when the store has forgotten the document: its ticket was released
-// long ago, and would live as long as its process.
+// An unanswered put makes no ticket even when the store has forgotten the document: its ticket was released long ago,
+// and would live as long as its process.
 func TestLatePutOfForgotten(t *testing.T) {
 	for done := range int32(2) { // of the puts of Acquire, before one is late
 		bubble(t, func(b *bed) {
@@ -105,7 +105,7 @@ func TestNoTicket(t *testing.T) {
 	})
 }
 
-// A put that is answered at the moment at which its caller goes may have made a ticket: only one that failed leaves none.
+// A put that is answered just when its caller leaves may have made a ticket: only a put that failed leaves none.
 func TestAnsweredWhileCallerGoes(t *testing.T) {
 	for i := range 50 {
 		bubble(t, func(b *bed) {
@@ -126,7 +126,7 @@ func TestAnsweredWhileCallerGoes(t *testing.T) {
 	}
 }
 
-// Who goes while the document is read for it has asked for nothing: the name may be free by then.
+// A caller that leaves while the document is read for it leaves no ticket, even if the name is free by then.
 func TestCallerGoesWhileReading(t *testing.T) {
 	for _, wait := range []bool{false, true} {
 		bubble(t, func(b *bed) {
@@ -147,8 +147,8 @@ func TestCallerGoesWhileReading(t *testing.T) {
 	}
 }
 
-// A request that is repeated and has reached nobody says nothing of the one before, which may have left a ticket, or
-// may leave one yet.
+// A repeated request that has not reached the store says nothing about the one before, which may have left a ticket,
+// or may still leave one.
 func TestAskedAgainForNothing(t *testing.T) {
 	for _, what := range []fault{late, noAnswer, fine} {
 		bubble(t, func(b *bed) {

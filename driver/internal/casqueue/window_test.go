@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The dead waiters of a queue leave it together, however many there are, and whoever lives between them.
+// The dead waiters of a queue leave it together, however many there are, even with live waiters between them.
 func TestDeadWaiters(t *testing.T) {
 	for _, queue := range []string{
 		"ddddd",
@@ -59,7 +59,7 @@ func TestDeadWaiters(t *testing.T) {
 	}
 }
 
-// Each ticket is watched by somebody, also if all processes behind it have a second ticket further behind.
+// Each ticket is watched by some process, even if all processes behind it have a second ticket further behind.
 func TestEachTicketIsWatched(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()
@@ -142,7 +142,7 @@ func TestManyHolders(t *testing.T) {
 	})
 }
 
-// A process that waits for something else already looks in time at the holder that a new ticket waits for.
+// A process that already waits for something else observes in time the holder that its new ticket waits for.
 func TestNewTicketIsLookedAfter(t *testing.T) {
 	for i := range 10 {
 		bubble(t, func(b *bed) {
