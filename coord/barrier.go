@@ -49,8 +49,8 @@ func (b *Barrier) Wait(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("barrier %q: %w", b.name, err)
 	}
+	defer func() { _ = k.Release(ctx) }() // also when an observer panics; at the latest its lease ends
 	err = await(ctx, b.l, b.name+pollSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
-	_ = k.Release(ctx) // at the latest its lease ends
 	if err != nil {
 		return fmt.Errorf("barrier %q: wait: %w", b.name, err)
 	}
