@@ -123,17 +123,15 @@ func (b *leases) lose(l *lease, cause error) {
 	b.notifyLost(l, handles, cause)
 }
 
-// errAbandoned is the cause of the loss of a lock that nobody got.
-var errAbandoned = errors.New("the call that acquired the lock did not return")
-
-// abandon removes the ticket of an acquisition that has panicked, and ends its lease if
-// there is one: it would be renewed for ever.
+// abandon removes the ticket of an acquisition that has panicked. If there is a lease,
+// which would be renewed for ever, it releases the handle that nobody got: others may have
+// re-entered.
 func (b *leases) abandon(h driver.Hold) {
 	b.mu.Lock()
 	l := b.byID[h.ID]
 	b.mu.Unlock()
 	if l != nil {
-		b.lose(l, errAbandoned)
+		_ = l.first.Release(context.Background()) // the observers are notified
 		return
 	}
 	b.removals.add(removal{hold: h, checks: len(retry.Late)})

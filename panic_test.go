@@ -88,3 +88,49 @@ func TestPanicInTheMiddleOfAGroup(t *testing.T) {
 		}
 	})
 }
+
+// Who has re-entered the lock meanwhile keeps it.
+func TestPanicAfterAReentry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		var l *locker.Client
+		var other *locker.Lock
+		l = locker.New(s, locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventAcquired {
+				other = acquire(t, l, "a", locker.WithOwner("me")) // as another goroutine may
+				panic("observer")
+			}
+		}))
+		defer l.Close()
+		if !caught(func() { _, _ = l.Acquire(context.Background(), "a", locker.WithOwner("me")) }) {
+			t.Fatal("no panic")
+		}
+		time.Sleep(time.Second)
+		if n := s.queueLen(t, "a"); n != 1 || other.Err() != nil {
+			t.Errorf("%d tickets are left, and the other handle says %v", n, other.Err())
+		}
+		release(t, other)
+		if n := s.queueLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets are left after the release", n)
+		}
+	})
+}
+
+// A minimum hold is kept.
+func TestPanicWithAMinimumHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l, armed := panicky(s, locker.EventAcquired)
+		defer l.Close()
+		armed.Store(1)
+		if !caught(func() { _, _ = l.Acquire(context.Background(), "a", locker.WithMinHold(time.Minute)) }) {
+			t.Fatal("no panic")
+		}
+		for after, want := range []int{1, 0} {
+			time.Sleep(59*time.Second + time.Duration(after)*2*time.Second)
+			if n := s.queueLen(t, "a"); n != want {
+				t.Errorf("%d tickets, want %d", n, want)
+			}
+		}
+	})
+}

@@ -2,8 +2,10 @@ package coord
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,8 +20,9 @@ import (
 // it does so for all of them that live and are still waiting: a process that dies
 // as it lets them pass does not keep the others back. A party that dies while it
 // waits counts for the rest of its lease, one that gives up until its ticket is
-// released; if the barrier trips in that time, the others pass without it. Parties
-// are let pass in the order in which they came.
+// released, and one that comes in an outage perhaps before it has the answer to that; if
+// the barrier trips in that time, the others pass without it. Parties are let pass in
+// the order in which they came.
 type Barrier struct {
 	l    locker.Locker
 	name string
@@ -49,17 +52,18 @@ func (b *Barrier) Wait(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("barrier %q: %w", b.name, err)
 	}
+	defer func() { _ = k.Release(ctx) }() // also when an observer panics; at the latest its lease ends
 	err = await(ctx, b.l, b.name+pollSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
-	_ = k.Release(ctx) // at the latest its lease ends
 	if err != nil {
 		return fmt.Errorf("barrier %q: wait: %w", b.name, err)
 	}
 	return nil
 }
 
-// arrive takes the ticket of a party. An outage does not end that.
+// arrive takes the ticket of a party. An outage does not end that. It may leave a ticket
+// whose answer was lost until that is removed: the tickets of one party have one note.
 func (b *Barrier) arrive(ctx context.Context) (*locker.Lock, error) {
-	parties := locker.NewRWMutex(b.l, b.name)
+	parties := locker.NewRWMutex(b.l, b.name, locker.WithNote(rand.Text()))
 	for {
 		k, err := parties.RLock(ctx, locker.WithTTL(b.ttl), locker.WithoutReentry(), locker.WithMinHold(0))
 		if err == nil || ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
@@ -94,8 +98,8 @@ func (b *Barrier) pass(ctx context.Context, k *locker.Lock) (bool, error) {
 		return true, nil
 	}
 	var waiting []uint64
-	for _, t := range q.Tickets {
-		if t.Shared && t.Held && t.Token > passed {
+	for i, t := range q.Tickets {
+		if t.Shared && t.Held && t.Token > passed && !cameAgain(t, q.Tickets[i+1:]) {
 			waiting = append(waiting, t.Token)
 		}
 	}
@@ -107,6 +111,11 @@ func (b *Barrier) pass(ctx context.Context, k *locker.Lock) (bool, error) {
 		return false, err
 	}
 	return k.Token() <= last, nil
+}
+
+// cameAgain reports whether the party of a ticket has another one behind it.
+func cameAgain(t locker.Ticket, behind []locker.Ticket) bool {
+	return t.Note != "" && slices.ContainsFunc(behind, func(o locker.Ticket) bool { return o.Held && o.Note == t.Note })
 }
 
 // passed returns up to which token parties have been let pass.

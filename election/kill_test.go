@@ -135,13 +135,7 @@ func TestLeaderKilled(t *testing.T) {
 			s := next(t, seen)
 			log(s.at, "the observer sees %s", s.leader.Owner)
 			b := start("b")
-			eventually(t, func() error {
-				all, err := e.Candidates(t.Context())
-				if err != nil || len(all) != 2 {
-					return fmt.Errorf("the candidates are %+v, %w", all, err)
-				}
-				return nil
-			})
+			both(t, e)
 			log(time.Now(), "process b (pid %d) campaigns, as second", b.Pid())
 			time.Sleep(killTTL/2 + killTTL/3) // past a renewal
 			killed := time.Now()
@@ -166,6 +160,18 @@ func TestLeaderKilled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// both waits until two candidates are queued.
+func both(t *testing.T, e *election.Election) {
+	t.Helper()
+	eventually(t, func() error {
+		all, err := e.Candidates(t.Context())
+		if err != nil || len(all) != 2 {
+			return fmt.Errorf("the candidates are %+v, %w", all, err)
+		}
+		return nil
+	})
 }
 
 // Terms, notes and observers on real stores.
@@ -230,6 +236,7 @@ func TestOnStores(t *testing.T) {
 				if leader, err := observer.Leader(t.Context()); err != nil || leader.Owner != id || leader.Note != "second" {
 					t.Errorf("the leader is %+v, %v", leader, err)
 				}
+				both(t, observer) // the other one campaigns again, before this one does
 				down <- struct{}{}
 			}
 		})
@@ -266,13 +273,7 @@ func TestLeaderCutOff(t *testing.T) {
 				elected <- time.Now()
 				return untilEnd(ctx, nil)
 			})
-			eventually(t, func() error {
-				all, err := other.Candidates(t.Context())
-				if err != nil || len(all) != 2 {
-					return fmt.Errorf("the candidates are %+v, %w", all, err)
-				}
-				return nil
-			})
+			both(t, other)
 			proxy.Cut()
 			defer proxy.Heal()
 			first, second := <-ended, <-elected

@@ -118,13 +118,15 @@ func (t *Term) StepDown(ctx context.Context) error {
 // observers that wake up find the next leader.
 func (t *Term) finish(ctx context.Context) error {
 	t.once.Do(func() {
+		defer func() { // also when an observer of the Locker panics
+			t.mute()
+			t.group.Wait()
+		}()
 		_ = t.lock.Err() // a loss is the cause, if there was one
 		t.stop()
 		if err := t.lock.Release(ctx); err != nil {
 			t.err = fmt.Errorf("election %q: %w", t.e.name, err)
 		}
-		t.mute()
-		t.group.Wait()
 	})
 	return t.err
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/election"
 )
 
@@ -28,4 +31,31 @@ func TestCauseOfTheEnd(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A leader whose observer panics as it steps down is not announced any more.
+func TestPanicAtStepDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		l, _ := b.join(locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventReleased && e.Name == "e" {
+				panic("observer")
+			}
+		}))
+		term, err := candidate(t, l).Campaign(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // it is announced
+		panicked := true
+		func() {
+			defer func() { _ = recover() }()
+			_ = term.StepDown(t.Context())
+			panicked = false
+		}()
+		time.Sleep(time.Second)
+		if names, err := b.space.List(t.Context()); !panicked || err != nil || len(names) != 0 {
+			t.Errorf("panicked: %t; left: %q, %v", panicked, names, err)
+		}
+	})
 }

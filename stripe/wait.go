@@ -73,6 +73,7 @@ func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.
 	var (
 		k      *locker.Lock
 		err    error
+		wanted = false
 		answer = make(chan struct{})
 	)
 	go func() {
@@ -80,22 +81,25 @@ func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.
 		defer stop() // the look that may be under way
 		k, err = s.l.Acquire(queued, s.Name(i), opts...)
 	}()
+	defer func() { // also when an observer panics
+		leave()
+		<-answer
+		if err == nil && !wanted { // granted meanwhile: one too many
+			_ = k.Release(ctx) // the Locker removes what the store has not confirmed
+		}
+	}()
 	for pause := lookFirst; ; pause = min(2*pause, lookMost) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-answer:
 			timer.Stop()
+			wanted = true
 			return s.granted(i, k, err)
 		case <-timer.C:
 		}
 		other, failed := s.try(looking, others, opts)
 		if failed != nil {
 			continue // if it is the store, Acquire says so
-		}
-		leave()
-		<-answer
-		if err == nil { // granted meanwhile: one too many
-			_ = k.Release(ctx) // the Locker removes what the store has not confirmed
 		}
 		return other, nil
 	}

@@ -16,9 +16,7 @@ import (
 //
 // Make one for each scheduler.
 type Elector struct {
-	l    locker.Locker
-	name string
-	opts []locker.Option
+	m *locker.Mutex // exclusive, whatever the Locker's defaults are
 
 	mu   sync.Mutex
 	lock *locker.Lock // the present leadership, or one that is over; nil: none yet
@@ -41,7 +39,7 @@ func NewElector(l locker.Locker, name string, opts ...locker.Option) (*Elector, 
 	if l == nil {
 		return nil, errNil
 	}
-	return &Elector{l: l, name: name, opts: with(opts, locker.WithoutReentry())}, nil
+	return &Elector{m: locker.NewMutex(l, name, with(opts, locker.WithoutReentry())...)}, nil
 }
 
 // IsLeader returns nil if this scheduler leads, or has just become the leader. A leader
@@ -94,7 +92,7 @@ func (e *Elector) acquire(ctx context.Context, t *try) {
 		e.try = nil
 		close(t.done)
 	}()
-	k, t.err = e.l.TryAcquire(ctx, e.name, e.opts...)
+	k, t.err = e.m.TryLock(ctx)
 	t.gaveUp = ctx.Err() != nil
 }
 
@@ -107,10 +105,7 @@ func (e *Elector) Resign(ctx context.Context) error {
 	t := e.try
 	e.mu.Unlock()
 	if t != nil {
-		select {
-		case <-t.done:
-		case <-ctx.Done():
-		}
+		<-t.done // also if ctx has ended: a release works with such a ctx, too
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

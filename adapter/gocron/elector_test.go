@@ -1,8 +1,10 @@
 package gocron_test
 
 import (
+	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -38,4 +40,29 @@ func TestElectorAsksOnceAtATime(t *testing.T) {
 		t.Error(err)
 	}
 	l.AssertHeld(t, "leader")
+}
+
+// Resign with a context that has ended still ends the leadership that a job is about to get.
+func TestResignWhileAJobTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lockertest.New()
+		defer l.Close()
+		e, err := lockergocron.NewElector(l, "leader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Slow(time.Second)
+		led := make(chan error, 1)
+		go func() { led <- e.IsLeader(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := e.Resign(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-led; err != nil {
+			t.Error(err)
+		}
+		l.AssertFree(t)
+	})
 }

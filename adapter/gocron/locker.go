@@ -53,7 +53,7 @@ var errNil = fmt.Errorf("%w: the locker is nil", locker.ErrInvalidOption)
 // Lock takes the lock of a job for one run, or returns an error at once if another
 // scheduler has it.
 func (j *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
-	k, err := j.l.TryAcquire(ctx, key, j.opts...)
+	k, err := locker.NewMutex(j.l, key, j.opts...).TryLock(ctx) // exclusive, whatever the Locker's defaults are
 	if err != nil {
 		return nil, err
 	}

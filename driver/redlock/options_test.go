@@ -108,9 +108,9 @@ func TestACL(t *testing.T) {
 	address := strings.Replace(e.URL(), "redlock://", "redlock://app:secret@", 1)
 	c, other := client(t, address), client(t, address)
 	for _, opts := range [][]locker.Option{nil, {locker.Limit(2)}} {
-		k := take(t, c, "a", append(opts, locker.WithTTL(600*time.Millisecond))...)
+		k := take(t, c, "a", append(opts, locker.WithTTL(3*time.Second))...)
 		got := queue(t, other, "a", 2)
-		if err := k.Extend(t.Context(), time.Second); err != nil {
+		if err := k.Extend(t.Context(), 4*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.List(t.Context()); err != nil {

@@ -195,7 +195,7 @@ func TestElectWrongUse(t *testing.T) {
 func TestElectEndsThoughTheLeadershipIsLost(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
-	leader := candidate(t, env, []string{"--ttl=2s"}, shell(`trap 'echo told' TERM; echo leads; while :; do sleep 0.02; done`)).Start()
+	leader := candidate(t, env, []string{"--ttl=6s"}, shell(`trap 'echo told' TERM; echo leads; while :; do sleep 0.02; done`)).Start()
 	leader.WaitOut("leads")
 	next := candidate(t, env, []string{"--verbose"}, shell(serve)).Start()
 	next.WaitErr("campaigning")
