@@ -40,7 +40,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 		if read.Expired {
 			doc.expire()
 		}
-		f.doc, f.version, f.known = doc, read.Version, true
+		f.doc, f.version, f.known, f.taken = doc, read.Version, true, time.Now()
 	}
 	f.asOf = begun
 	if f.unanswered && f.version.Number != f.barred.Number {
