@@ -95,25 +95,25 @@ func size(i item) (n int) {
 }
 
 // serverClock is DynamoDB's clock, by the time that its answers have. The clock of this machine only counts what
-// has passed since.
+// has passed since they were asked for: an answer may come long after it was sent, if the machine was suspended.
 type serverClock struct {
 	mu     sync.Mutex
 	server time.Time
-	at     time.Time // when that was, here
+	at     time.Time // when that was, here, or earlier
 }
 
-// note notes the time of an answer, and returns it; zero if the answer has none.
-func (c *serverClock) note(answer middleware.Metadata) time.Time {
+// note notes the time of an answer to what was asked then, and returns it; zero if the answer has none.
+func (c *serverClock) note(answer middleware.Metadata, asked time.Time) time.Time {
 	server, ok := awsmiddleware.GetServerTime(answer)
 	if ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.server, c.at = server, time.Now()
+		c.server, c.at = server, asked
 	}
 	return server
 }
 
-// now is the time, once there was an answer. It may be a second and the time of an answer behind.
+// now is the time, once there was an answer. It may be a second behind, and the time of an answer ahead.
 func (c *serverClock) now() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
