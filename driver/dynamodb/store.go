@@ -161,6 +161,7 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 	}
 	for {
 		var out *sdk.BatchGetItemOutput
+		asked := time.Now()
 		err := s.do(ctx, func(ctx context.Context) (err error) {
 			out, err = s.client.BatchGetItem(ctx, &sdk.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{s.table: want}}, once)
 			return err
@@ -175,7 +176,7 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 		if len(left) >= len(want.Keys) {
 			return driver.Unavailable(errThrottled)
 		}
-		if err := s.decodeAll(out, keys, found); err != nil || len(left) == 0 {
+		if err := s.decodeAll(out, asked, keys, found); err != nil || len(left) == 0 {
 			return err
 		}
 		want.Keys = left
@@ -184,11 +185,11 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 
 // decodeAll adds the items of an answer to found. Each of them must have one of the keys. The answer has a list for the
 // table even if there are none.
-func (s *store) decodeAll(out *sdk.BatchGetItemOutput, keys []string, found map[string]casqueue.Document) error {
+func (s *store) decodeAll(out *sdk.BatchGetItemOutput, asked time.Time, keys []string, found map[string]casqueue.Document) error {
 	if len(out.Responses) != 1 {
 		return driver.Unavailable(errBroken)
 	}
-	now := s.clock.note(out.ResultMetadata)
+	now := s.clock.note(out.ResultMetadata, asked)
 	for _, items := range out.Responses {
 		for _, item := range items {
 			key, doc := decode(item, now)
@@ -235,9 +236,10 @@ func (s *store) put(ctx context.Context, in *sdk.PutItemInput, key string, value
 	}
 	in.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
 	err := s.do(ctx, func(ctx context.Context) error {
+		asked := time.Now()
 		out, err := s.client.PutItem(ctx, in, once)
 		if err == nil {
-			s.clock.note(out.ResultMetadata)
+			s.clock.note(out.ResultMetadata, asked)
 		}
 		return err
 	})

@@ -242,11 +242,12 @@ func TestManyItems(t *testing.T) {
 	renewals := make([]driver.Renewal, n)
 	for i := range renewals {
 		r := request(fmt.Sprint("n", i), fmt.Sprint("id", i))
+		r.TTL = time.Minute // the first is still held when the last is acquired
 		g, err := d.Acquire(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		renewals[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: 10 * time.Second}
+		renewals[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
 	}
 	renew := func() error { return errors.Join(d.RenewAll(t.Context(), renewals)...) }
 	before := w.count("BatchGetItem")

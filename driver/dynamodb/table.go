@@ -42,10 +42,11 @@ func (s *store) check(ctx context.Context) error {
 func (s *store) describe(ctx context.Context) (*types.TableDescription, error) {
 	var table *types.TableDescription
 	err := s.do(ctx, func(ctx context.Context) error {
+		asked := time.Now()
 		out, err := s.client.DescribeTable(ctx, &sdk.DescribeTableInput{TableName: &s.table}, once)
 		if err == nil {
 			table = out.Table
-			s.clock.note(out.ResultMetadata)
+			s.clock.note(out.ResultMetadata, asked)
 		}
 		return err
 	})

@@ -95,25 +95,25 @@ func size(i item) (n int) {
 }
 
 // serverClock is DynamoDB's clock, from the times in its answers. The clock of this machine only counts the time since
-// the last answer.
+// the request was sent: the answer may come long after DynamoDB sent it, if the machine was suspended.
 type serverClock struct {
 	mu     sync.Mutex
 	server time.Time
-	at     time.Time // when that was, here
+	at     time.Time // when that was, here, or earlier
 }
 
-// note notes the time of an answer, and returns it; zero if the answer has none.
-func (c *serverClock) note(answer middleware.Metadata) time.Time {
+// note notes the time of an answer to what was asked then, and returns it; zero if the answer has none.
+func (c *serverClock) note(answer middleware.Metadata, asked time.Time) time.Time {
 	server, ok := awsmiddleware.GetServerTime(answer)
 	if ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.server, c.at = server, time.Now()
+		c.server, c.at = server, asked
 	}
 	return server
 }
 
-// now returns the time, once there was an answer. It may be behind by a second and the time that the answer took.
+// now returns the time, once there was an answer. It may be behind by a second, or ahead by the time that the answer took.
 func (c *serverClock) now() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -91,7 +91,7 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
-	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && now.Sub(f.written) < forgotten && t.recorded(f) {
+	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && elapsed(f.written, now) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
@@ -100,6 +100,12 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 	c := e.begin(ctx, t, ttl, held)
 	e.submit(f, c)
 	return c, nil
+}
+
+// elapsed is how much time has passed for the store, which keeps a document for some time: the monotonic clock of this
+// machine stands still while it is suspended.
+func elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
 // recorded reports whether the document has the lease of a ticket. A store that has lost its last changes may have the

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -104,4 +105,32 @@ func TestLongerOnce(t *testing.T) {
 			b.Errorf("the lease ended %v after its last renewal, want at most %v", took, bound)
 		}
 	})
+}
+
+// A holder whose machine was suspended for most of its TTL writes the document at its next renewal: the store, which was
+// not suspended, forgets it soon.
+func TestRenewalAfterSuspension(t *testing.T) {
+	const ttl = 10 * time.Minute
+	b := &bed{t, newFake()} // in no bubble, which has no monotonic clock
+	e, _ := b.open()
+	r := request("a", "1")
+	r.TTL = ttl
+	h := r.Hold(b.take(e, r).Token)
+	for suspended, want := range map[time.Duration]int{0: 0, 9 * time.Minute: 1} {
+		e.mu.Lock()
+		setBack(&e.files[e.key("a")].written, suspended)
+		e.mu.Unlock()
+		puts := b.count("put")
+		if err := e.Renew(b.Context(), h, ttl); err != nil {
+			b.Fatal(err)
+		}
+		if n := b.count("put") - puts; n != want {
+			b.Errorf("%d writes after a suspension of %v, want %d", n, suspended, want)
+		}
+	}
+}
+
+// setBack sets a time back by the wall clock only, in the way in which package time keeps its seconds.
+func setBack(t *time.Time, by time.Duration) {
+	*(*uint64)(unsafe.Pointer(t)) -= uint64(by/time.Second) << 30 //nolint:gosec // not negative; there is no other way
 }

@@ -99,6 +99,24 @@ func TestForgetsProcesses(t *testing.T) {
 	})
 }
 
+// A process that goes on using a name does not read its queue again.
+func TestUsedIsNotForgotten(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		for i := range 60 {
+			r := request("a", fmt.Sprint(i))
+			g := b.take(e, r)
+			if err := e.Release(b.Context(), r.Hold(g.Token)); err != nil {
+				b.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if n := b.count("get"); n != 1 {
+			b.Errorf("%d readings, want the first", n)
+		}
+	})
+}
+
 // A process that observes a lease only now and then sees that it is renewed, even if that is seldom.
 func TestRareObserver(t *testing.T) {
 	bubble(t, func(b *bed) {

@@ -198,7 +198,7 @@ func (e *Engine) forgetFiles() {
 		if f.doc.size() == 0 {
 			used = forgetEmpty
 		}
-		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.asOf) > used {
+		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.asOf) > used && now.Sub(f.taken) > used {
 			delete(e.files, key)
 		}
 	}

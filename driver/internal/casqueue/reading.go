@@ -41,7 +41,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 			doc.expire()
 		}
 		doc.carry(f.doc)
-		f.doc, f.version, f.known = doc, read.Version, true
+		f.doc, f.version, f.known, f.taken = doc, read.Version, true, time.Now()
 	}
 	f.asOf = begun
 	if f.unanswered && f.version.Number != f.barred.Number {

@@ -30,7 +30,8 @@ type file struct {
 	version Version
 	known   bool      // doc and version may be current
 	broken  error     // why the document cannot be read
-	asOf    time.Time // the document was doc at this time, or later; readings that were begun before are dropped
+	taken   time.Time // when doc was taken in: a reading that was begun before may have found an older one
+	asOf    time.Time // readings that were begun before are dropped: doc is no older than what they have found
 	written time.Time // when this process has sent the last Put that was done
 	settled time.Time // when that was answered: until then readings may still have found what it replaced
 	before  Version   // which is this
@@ -217,6 +218,9 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 		}
 		c.err, changed = err, changed || did
 	}
+	if changed && f.taken.After(f.asOf) {
+		f.asOf = f.taken // what is replaced must not be taken for newer than what it has replaced
+	}
 	e.mu.Unlock()
 	if !changed {
 		e.answer(f, batch, time.Time{}, nil)
@@ -245,9 +249,6 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		}
 	}
 	sent := time.Now()
-	e.mu.Lock()
-	f.asOf = sent // what was read before may be older than what was read to be replaced
-	e.mu.Unlock()
 	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
 	e.answered(err)
 	e.mu.Lock()
@@ -268,11 +269,11 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		e.mu.Unlock()
 		return err
 	}
-	if f.version.Number == read.Number {
-		f.doc, f.version, f.known = next, version, true
-	}
 	f.unanswered, f.before = false, read
 	f.written, f.settled = sent, time.Now()
+	if f.version.Number == read.Number {
+		f.doc, f.version, f.known, f.taken = next, version, true, f.settled
+	}
 	e.notifyAll(before, next)
 	e.mu.Unlock()
 	e.answer(f, batch, sent, nil)
@@ -289,7 +290,7 @@ func (e *Engine) create(f *file) (Version, error) {
 	case errors.Is(err, ErrChanged):
 		f.known = false
 	case err == nil && f.version == (Version{}):
-		f.version = version
+		f.version, f.asOf = version, time.Now() // a reading may still come that has found none
 	}
 	return version, err
 }
