@@ -74,14 +74,15 @@
 // A writing unit is a write of 1 KB, a reading unit a consistent reading of 4 KB; a ticket takes some 200 bytes.
 //
 //	acquire and release, free lock    2 writes; 1 reading if this process has not used the name in the last 30 s
-//	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 processes, 17 and 9 among 16
+//	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 processes, 17 and 9 among 16, 68 and 28
+//	                                  among 64
 //	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock; one more reading for
 //	                                  each further lock, and for each of the eight processes before it
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
 //	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //
-// On DynamoDB Local, on two busy processors, a median hand-off took 10 ms between 2 processes and 22 ms among 16. When
-// 256 processes asked for one lock at the same instant, some had no answer within 10 s.
+// On DynamoDB Local, on two busy processors, a median hand-off took 10 ms between 2 processes, 22 ms among 16, 24 ms
+// among 64, and 1.5 s among 256: too many for that server, so that some had no answer within 10 s.
 //
 // A shorter TTL costs more: each round of renewals reads the lock and writes a heartbeat. A write that fails, because
 // another process has changed the item, costs as much as one that is done. If many processes wait for one lock for a

@@ -24,22 +24,22 @@ const (
 type ticket struct {
 	name, id string
 	ttl      time.Duration // of its record
-	renewed  bool          // as requested: heartbeats may renew its lease
-	minHold  bool          // as requested
+	renewed  bool          // the request allows heartbeats to renew its lease
+	minHold  bool          // the request has a minimum hold
 	file     *file
 
 	state    state
 	leased   bool          // its record says that it is held
 	fixed    bool          // its record says that heartbeats do not renew its lease
 	promised time.Time     // its lease must not end before
-	ahead    int           // how many waiters were ahead of it at the last look
-	moved    time.Time     // when there was one less; or since when it waits
-	pace     time.Duration // for which each of them took, as far as is known
+	ahead    int           // how many waiters were ahead of it at the last reading
+	moved    time.Time     // when that number last fell, or when it began to wait
+	pace     time.Duration // how long each of them took, as far as is known
 
-	// alive is when the request was sent from which the life of the ticket counts: the writing of its record, or
-	// a heartbeat, that was answered while it was alive by the one before. No other process can have concluded
-	// that it is dead until the margin after alive and its life. Once that is over no heartbeat helps: somebody
-	// may have read the one before, and be about to remove the ticket.
+	// alive is when the life of the ticket began: when the request was sent that wrote its record, or the last
+	// heartbeat that was answered before the life that it replaces was over. No other process concludes that the
+	// ticket is dead before alive, its life and the margin have passed. After its life a heartbeat does not help,
+	// because another process may have read the previous one and be about to remove the ticket.
 	alive time.Time
 
 	callers int // of Acquire that wait
@@ -92,12 +92,12 @@ func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.Grant, error) {
 	key := e.key(r.Name)
 	var placed record
-	var written, none bool // none: there is no ticket, nor will be
+	var written, none bool // none: there is no ticket, and there will be none
 	var t *ticket
 	var grant driver.Grant
 	c := &change{queues: true}
 	c.apply = func(d *document, fresh bool) (changed bool, err error) {
-		if err := ctx.Err(); err != nil { // the caller has gone while the document was read
+		if err := ctx.Err(); err != nil { // the caller left while the document was read
 			return false, err
 		}
 		placed, written, changed, err = e.place(d, key, r, fresh)
@@ -105,16 +105,16 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 	}
 	c.done = func(sent time.Time, err error) {
 		if !written {
-			sent = time.Time{} // what was written besides is no sign of life of this ticket
+			sent = time.Time{} // the write was of other changes, and is no sign of life of this ticket
 		}
 		if err == nil {
 			t = e.enlist(key, r, &placed, sent)
 			grant = driver.Grant{Token: placed.Token, Asked: sent}
-		} else { // an earlier request for it may have been done, or be done yet
+		} else { // the store may have done an earlier request for it, or may do it yet
 			f := e.fileOf(key)
 			none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0
 		}
-		if t != nil && ctx.Err() != nil { // its caller has gone
+		if t != nil && ctx.Err() != nil { // its caller has left
 			e.leave(t)
 		}
 	}
@@ -155,8 +155,8 @@ func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (
 	return placed, false, reaped || !added, driver.ErrNotAcquired
 }
 
-// enlist takes a ticket on the books that was placed, and returns it if it has to wait. Zero sent: it was there
-// already, as it is. With mu held.
+// enlist notes a ticket that was placed, and returns it if it has to wait. If sent is zero, its record was in the
+// document already. With mu held.
 func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time.Time) *ticket {
 	t := e.tickets[r.ID]
 	if t == nil || t.name != r.Name {
@@ -192,14 +192,15 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 	delete(e.waiting, t)
 }
 
-// leave forgets a ticket for which nobody waits any more: the core releases it. With mu held.
+// leave notes that a caller does not wait any more, and forgets the ticket after the last one: the core releases it. With
+// mu held.
 func (e *Engine) leave(t *ticket) {
 	if t.callers--; t.callers == 0 && t.state != ended {
 		e.forget(t)
 	}
 }
 
-// forget takes a ticket off the books. With mu held.
+// forget forgets a ticket. With mu held.
 func (e *Engine) forget(t *ticket) {
 	t.state = ended
 	if e.tickets[t.id] == t {
@@ -226,9 +227,9 @@ func (e *Engine) lose(t *ticket, cause error) {
 	e.forget(t)
 }
 
-// learn notes what a document says of the tickets of this process: those that are granted, and those that have
-// gone. What is ahead of a ticket only ever goes away, so a document that is old makes no false grant; and none
-// is older than what this process has written. With mu held.
+// learn finds the tickets of this process that the document grants, and those that are not in it any more. Tickets ahead
+// of a ticket can only go away, so an old document makes no false grant, and no document is older than what this process
+// has written. With mu held.
 func (e *Engine) learn(f *file) {
 	now := time.Now()
 	f.doc.see(now)
@@ -287,8 +288,8 @@ func (e *Engine) loseMissing(f *file) {
 	}
 }
 
-// granted takes a grant. The lease is provisional, and nothing need be written, if the core renews it and the
-// ticket was certainly alive a moment ago. With mu held.
+// granted accepts a grant. If the core renews the lease, and the ticket was certainly alive a moment ago, the lease is
+// provisional, and no write is needed. With mu held.
 func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 	if t.renewed && !t.minHold && r.Lease == 0 && now.Sub(t.alive) < t.life()/2 {
 		t.state = held

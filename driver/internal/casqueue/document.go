@@ -20,8 +20,8 @@ const (
 	keepEmpty   = 30 * time.Second // one without tickets, for its counters
 )
 
-// document is the content of a document: the queues of all names whose hash is its key, which is one name
-// unless hashes collide.
+// document is the content of a document: the queues of all names whose hash is in its key. That is one name unless
+// hashes collide.
 type document struct {
 	Format int      `json:"v"`
 	Queues []*queue `json:"q,omitempty"`
@@ -72,8 +72,8 @@ func decode(value []byte) (*document, error) {
 
 func (d *document) encode() ([]byte, error) { return json.Marshal(d) }
 
-// spare is what a large document has at its end when a ticket is queued: blanks, in whose place leases are written. So
-// a queue without space for another ticket has space for the leases of those that it has.
+// spare returns the blanks that a large document has at its end after a ticket is queued. Leases are written in their
+// place. So a queue without space for another ticket has space for the leases of those that it has.
 func spare(value []byte) []byte {
 	const large = 8 << 10
 	if len(value) < large {
@@ -149,15 +149,14 @@ func (d *document) find(name string) *queue {
 	return &queue{Name: name}
 }
 
-// mostLag is how far numbers may stay behind the wall clock. They must not stay behind for longer than it takes to
-// bring a store back that has lost its last changes, and the less they do the closer the clocks of machines have to
-// agree when it has lost everything.
+// mostLag is how far numbers may be behind the wall clock. To bring back a store that has lost its last changes takes
+// longer than that. With a smaller lag, clocks would have to agree more closely when the store has lost everything.
 const mostLag = 2 * time.Second
 
-// open returns the queue of name, and makes it if necessary. The store may have forgotten one, or lost it: the
-// numbers begin with the wall clock, in microseconds, which is beyond all that were given before unless a
-// million a second were, or a clock was set back; and beyond known, the highest that this process has seen. The store
-// may also have lost its last changes, and with them the last numbers: so those of an old queue follow the clock.
+// open returns the queue of name, and makes it if necessary. The store may have forgotten or lost an earlier one, so the
+// numbers begin with the wall clock, in microseconds, or with known, the highest that this process has seen, if that is
+// more. The clock is beyond all earlier numbers unless it was set back, or a million numbers a second were given. A
+// store that has lost its last changes has lost the last numbers too, so those of an old queue follow the clock.
 func (d *document) open(name string, known uint64) *queue {
 	now := time.Now()
 	q := d.find(name)
@@ -169,7 +168,7 @@ func (d *document) open(name string, known uint64) *queue {
 	return q
 }
 
-// index returns where a ticket is, or -1.
+// index returns the position of a ticket, or -1.
 func (q *queue) index(id string) int {
 	return slices.IndexFunc(q.Tickets, func(r record) bool { return r.ID == id })
 }
@@ -212,8 +211,8 @@ func (r *record) hold(ttl time.Duration, fixed bool) {
 	r.seen = time.Time{}
 }
 
-// life is how long the ticket lives without a sign of life. That of a waiter, which may have been granted
-// without a write, is the length of its provisional lease.
+// life is how long the ticket lives without a sign of life. A waiter may have been granted without a write, so its life
+// is also the length of its provisional lease.
 func (r *record) life() time.Duration { return lifeOf(r.TTL, r.Lease > 0) }
 
 func lifeOf(ttl time.Duration, leased bool) time.Duration {

@@ -12,17 +12,17 @@ import (
 const (
 	liveness = 4 * time.Second // of a waiter, after the last sign of life of its process
 
-	mostSample  = time.Second // between two looks at the signs of life
+	mostSample  = time.Second // between two readings of signs of life
 	leastSample = 50 * time.Millisecond
 
-	window = 8 // the waiters that are watched
+	window = 8 // waiters are observed ahead of each ticket
 )
 
-// patience is how long a process must have seen no sign of life before it may conclude that a ticket is dead.
-// The margin beyond the life of the ticket is for clocks that do not run equally fast.
+// patience is how long a process must have observed a ticket, without a sign of life, before it may conclude that the
+// ticket is dead. The margin beyond the ticket's life allows for clocks that do not run equally fast.
 func patience(life time.Duration) time.Duration { return life + life/20 + 100*time.Millisecond }
 
-// sampleEvery is the interval of looks at the signs of life of tickets with that life.
+// sampleEvery is the interval at which signs of life of tickets with that life are read.
 func sampleEvery(life time.Duration) time.Duration {
 	return max(leastSample, min(life/4, mostSample))
 }
@@ -30,12 +30,12 @@ func sampleEvery(life time.Duration) time.Duration {
 // sighting is what this process has seen of the heartbeat of another one. Times are of this process's monotonic clock.
 type sighting struct {
 	content string
-	since   time.Time // when it was first seen as it is
-	asked   time.Time // the last reading that has found it so was begun then
+	since   time.Time // when this content was first seen
+	asked   time.Time // when the last reading that found this content was begun
 }
 
-// seeHeartbeat notes a heartbeat. No heartbeat is like one that does not change: the store has forgotten it. With mu
-// held.
+// seeHeartbeat notes a heartbeat. A missing one, which the store has forgotten, counts as one that does not change.
+// With mu held.
 func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 	s := e.heartbeats[process]
 	if s == nil || content != "" && s.content != content {
@@ -45,13 +45,14 @@ func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
 	s.asked = asked
 }
 
-// silence is the time in which this process has looked, and seen no sign of life of a ticket: neither its record
-// nor the heartbeat of its process has changed. What was seen before the record was is no proof: the heartbeat of
-// a process that neither waited nor renewed did not change, and the new record is a sign of life. That the record
-// has not changed until now is certain if the document that it was seen in is the one that is replaced.
+// silence is the period in which this process has observed a ticket and seen no sign of life: neither its record nor
+// the heartbeat of its process has changed. The period does not begin before the record was first seen, since the
+// record itself is a sign of life, and a process that neither waits nor renews sends no heartbeats. The caller may rely
+// on the record being unchanged until now, because it replaces the document on condition that it is the one it has read.
 //
-// The heartbeats of this process are for its own tickets. One that is none of these is of nobody: its Acquire has
-// failed, and it is to be released, or the store has it again because it has lost its last changes. With mu held.
+// The heartbeats of this process count only for the tickets that it uses. A record of this process that it does not use
+// belongs to an Acquire that has failed and is still to be released, or was brought back by a store that lost its last
+// changes. With mu held.
 func (e *Engine) silence(r *record, now time.Time) (since, until time.Time) {
 	switch b := e.heartbeats[r.Process]; {
 	case r.seen.IsZero():
@@ -67,8 +68,8 @@ func (e *Engine) silence(r *record, now time.Time) (since, until time.Time) {
 	}
 }
 
-// dead reports whether a ticket may be removed: this process has seen no sign of life for longer than it lives, and
-// its owner counts on no heartbeat that was answered later than that (ticket.alive). With mu held.
+// dead reports whether a ticket may be removed: this process has seen no sign of life for longer than the ticket's
+// life. Its owner does not count on heartbeats that were answered later than that (ticket.alive). With mu held.
 func (e *Engine) dead(f *file, r *record, now time.Time) bool {
 	limit := patience(r.life())
 	if t := e.tickets[r.ID]; t != nil && t.file.key == f.key {
@@ -110,10 +111,11 @@ func (e *Engine) reaping(f *file) *change {
 	}
 }
 
-// watch adds the processes whose heartbeats decide about the tickets of q before the given one, as far as these
-// were not read a moment ago, and returns how soon to look again. Those are the holders and, before each ticket of
-// this process, the nearest waiters: as many as the window, besides those that are silent, unless those are as
-// many too. Then all are watched, since the processes that would watch the others may be dead. With mu held.
+// watch adds the processes whose heartbeats must be read, to observe the tickets of q ahead of the given index, and
+// returns how soon to read again. It observes the holders and, ahead of each ticket of this process, the nearest waiters
+// that are not silent, up to the window. If as many waiters as the window are silent, it observes all, since the
+// processes that would observe the others may be dead. It leaves out heartbeats that were read a moment ago. With mu
+// held.
 func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struct{}) (interval time.Duration) {
 	interval = mostSample
 	now := time.Now()
@@ -135,7 +137,7 @@ func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struc
 		default:
 			live++
 		}
-		rest := patience(life) - now.Sub(since) // until a conclusion is possible
+		rest := patience(life) - now.Sub(since) // until the ticket may be taken for dead
 		interval = min(interval, every)
 		if rest > 0 {
 			interval = min(interval, rest+time.Millisecond)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// read reads the document of a file, and the heartbeats that decide about the tickets that were in it: who tries
-// again and again, or inspects, observes as a waiter does.
+// read reads the document of a file, and the heartbeats of the tickets that were in it. So a process that tries
+// repeatedly, or inspects, observes tickets as a waiter does.
 func (e *Engine) read(ctx context.Context, f *file) error {
 	processes := make(map[string]struct{})
 	e.mu.Lock()
@@ -23,8 +23,8 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 	return f.broken
 }
 
-// took takes in what was read, unless the file may be newer: what this process has written since is in it. With
-// mu held.
+// took takes in what was read, unless the file may be newer because this process has written since the reading was
+// begun. With mu held.
 func (e *Engine) took(f *file, read Document, begun time.Time) {
 	if begun.Before(f.asOf) || begun.Before(f.settled) && read.Version.Number == f.before.Number {
 		return

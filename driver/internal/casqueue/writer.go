@@ -12,51 +12,51 @@ import (
 )
 
 const (
-	tries      = 3                      // of a request that the store has not answered
-	retryFirst = 20 * time.Millisecond  // before the second of them
+	tries      = 3                      // of a request that the store does not answer
+	retryFirst = 20 * time.Millisecond  // pause before the second try
 	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one; and for each ticket queued
-	slowest    = 20 * time.Millisecond  // the same of a store that takes that long to answer, or longer
-	conflicts  = 10                     // doubled at most so often, and never longer than conflict would be
-	urgent     = 3                      // the same, of changes for which others wait
+	slowest    = 20 * time.Millisecond  // the same for a store that takes so long to answer, or longer
+	conflicts  = 10                     // the pause is doubled at most so often
+	urgent     = 3                      // the same for changes that others wait for
 )
 
 // errStale says that a change needs a document that was read after the change was asked for.
 var errStale = errors.New("the document has to be read")
 
-// file is a document as this process knows it, and the changes that it makes. Engine.mu guards it.
+// file is a document as this process knows it, and the changes that this process makes. Engine.mu guards it.
 type file struct {
 	key     string
 	doc     *document
 	version Version
 	known   bool      // doc and version may be current
 	broken  error     // why the document cannot be read
-	taken   time.Time // when doc was taken in: a reading that was begun before may have found an older one
-	asOf    time.Time // readings that were begun before are dropped: doc is no older than what they have found
-	written time.Time // when this process has sent the last Put that was done
-	settled time.Time // when that was answered: until then readings may still have found what it replaced
-	before  Version   // which is this
+	taken   time.Time // when doc was taken in; a reading that was begun before may have found an older one
+	asOf    time.Time // readings that were begun before are dropped, since doc is no older than what they have found
+	written time.Time // when this process sent the last Put that was done
+	settled time.Time // when that Put was answered; readings begun before may have found the version that it replaced
+	before  Version   // the version that it replaced
 	own     []*ticket // this process's tickets that wait or are held
 
 	changes []*change
 	writing bool          // a goroutine makes the changes
 	hurried chan struct{} // ends its pause
 
-	// A Put for the version barred was not answered. It may still be done, unless the document gets another
-	// version: so the next change is written even if it changes nothing.
+	// If unanswered, a Put that replaces the version barred was not answered. The store may still do it until the
+	// document has another version, so the next change is written even if it changes nothing.
 	unanswered bool
 	barred     Version
 }
 
-// change is a change of a document that a caller wants. Those that are asked for while another one is being
-// written are written together.
+// change is a change of a document that a caller wants. Changes that are requested while another one is being written
+// are written together.
 type change struct {
 	ctx context.Context
 
-	// apply makes the change, and reports whether it changed anything. It may be called several times, on
-	// documents that are dropped. It returns errStale if it needs a fresh one. Engine.mu is held.
+	// apply makes the change, and reports whether it changed anything. It may be called several times, on copies
+	// that are not written. It returns errStale if it needs a fresh document. Engine.mu is held.
 	apply func(d *document, fresh bool) (changed bool, err error)
-	// done, if any, is called once, with mu held: with the time when the Put was sent (zero if none was necessary),
-	// and the error of apply or of the store.
+	// done, if set, is called once, with mu held. It gets the time when the Put was sent, or zero if no Put was
+	// necessary, and the error of apply or of the store.
 	done func(sent time.Time, err error)
 
 	urgent bool // others wait for it
@@ -125,7 +125,7 @@ func (e *Engine) write(f *file) {
 	}
 }
 
-// asked takes the changes that were asked for meanwhile. With mu held.
+// asked takes the changes that were requested meanwhile. With mu held.
 func (f *file) asked() []*change {
 	batch := f.changes
 	f.changes = nil
@@ -136,7 +136,7 @@ func (f *file) asked() []*change {
 	return batch
 }
 
-// commit makes changes, as often as others are faster, and those that are asked for while it pauses.
+// commit makes changes, and those that are requested while it pauses. It tries again whenever another process was faster.
 func (e *Engine) commit(f *file, batch []*change) {
 	for conflicted, failed := 0, 0; ; {
 		if batch = e.wanted(batch); len(batch) == 0 {
@@ -171,9 +171,9 @@ func (e *Engine) commit(f *file, batch []*change) {
 	}
 }
 
-// backoff is the longest pause after a conflict, which doubles with each one, and is longer the longer the store
-// takes for a request. A change for which others wait does not pause for long; any other for longer the longer the
-// queue is, up to twice: processes that queue at once make it long.
+// backoff is the longest pause after a conflict. It doubles with each conflict, and grows with the time that the store
+// takes for a request. It is short for a change that others wait for. For any other change it grows with the length of
+// the queue, up to twice, because a queue grows when many processes enqueue at once.
 func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.Duration) time.Duration {
 	unit, longest := max(conflict, min(request, slowest)), conflict<<conflicts
 	if slices.ContainsFunc(batch, func(c *change) bool { return c.urgent }) {
@@ -184,7 +184,7 @@ func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.
 	return min(unit<<min(conflicted, conflicts), longest) + min(unit*time.Duration(f.doc.size()), longest)
 }
 
-// wanted leaves out the changes whose callers have gone. They may have been made: then the core releases the ticket.
+// wanted leaves out the changes whose callers have left. If such a change was made, the core releases the ticket.
 func (e *Engine) wanted(batch []*change) (wanted []*change) {
 	for _, c := range batch {
 		if c.ctx.Err() == nil {
@@ -233,8 +233,8 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 	return err
 }
 
-// put writes a document in place of the one before. A reading may have found it, or a newer one, and f have that, before
-// the answer comes.
+// put writes next in place of before. When the answer comes, a reading may already have put next, or a newer document,
+// into f.
 func (e *Engine) put(f *file, read Version, before, next *document, batch []*change) error {
 	value, err := next.encode()
 	if err != nil {
@@ -245,7 +245,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	}
 	if e.opts.LatePuts && read == (Version{}) {
 		if read, err = e.create(f); err != nil {
-			return err // nothing of the batch was sent
+			return err // no change of the batch was sent
 		}
 	}
 	sent := time.Now()
@@ -260,7 +260,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	case err != nil:
 		if f.version.Number == read.Number {
 			f.unanswered, f.barred = true, read
-		} else { // it was read: that Put has been done, or cannot be done any more
+		} else { // another version was read: the Put has been done, or cannot be done any more
 			e.notifyAll(before, f.doc)
 		}
 		for _, c := range batch {
@@ -280,7 +280,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	return nil
 }
 
-// create creates a document without tickets: the one Put whose condition may come true again.
+// create creates a document without tickets. A Put that creates is the only one whose condition may come true again.
 func (e *Engine) create(f *file) (Version, error) {
 	version, err := e.store.Put(e.ctx, f.key, nil, Version{}, keepEmpty)
 	e.answered(err)
@@ -295,7 +295,7 @@ func (e *Engine) create(f *file) (Version, error) {
 	return version, err
 }
 
-// answer ends changes: with their own errors or, if the store has not answered, with that one.
+// answer ends changes with their own errors or, if err is set, with that.
 func (e *Engine) answer(f *file, batch []*change, sent time.Time, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
