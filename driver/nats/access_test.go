@@ -108,6 +108,9 @@ authorization {
 	}
 	for _, user := range []string{"app", "deaf"} { // a process that may not subscribe polls
 		a, b := as(user), as(user)
+		if err := a.Ping(t.Context()); err != nil {
+			t.Errorf("ping as the user %s: %v", user, err)
+		}
 		k := take(t, a, user)
 		got := make(chan error, 1)
 		go func() {

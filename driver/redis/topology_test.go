@@ -212,6 +212,9 @@ func TestACL(t *testing.T) {
 	}
 	url := "redis://app:secret@" + srv.Addr()
 	l, other := process(t, url), process(t, url)
+	if err := l.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
 	for _, opts := range [][]locker.Option{nil, {locker.Limit(2)}} {
 		name := newName()
 		k := take(t, l, name, append(opts, locker.WithTTL(3*time.Second))...)

@@ -107,6 +107,9 @@ func TestACL(t *testing.T) {
 	}
 	address := strings.Replace(e.URL(), "redlock://", "redlock://app:secret@", 1)
 	c, other := client(t, address), client(t, address)
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
 	for _, opts := range [][]locker.Option{nil, {locker.Limit(2)}} {
 		k := take(t, c, "a", append(opts, locker.WithTTL(3*time.Second))...)
 		got := queue(t, other, "a", 2)
