@@ -23,7 +23,7 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 	ok(t, d.Release(t.Context(), warm.Hold(g.Token)))
 	for _, wait := range []bool{false, true} {
 		name := unique()
-		_, err := d.Inspect(t.Context(), name) // on a connection that the request will go by
+		_, err := d.Inspect(t.Context(), name) // on the connection that the request will use
 		ok(t, err)
 		proxy.Cut()
 		before := proxy.Stats().Requests
@@ -50,7 +50,7 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 	}
 }
 
-// Nor does a request that waits inside the database for longer than its caller.
+// A request that waits inside the database for longer than its caller takes no ticket, either.
 func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
