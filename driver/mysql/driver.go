@@ -100,8 +100,8 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// New returns a driver for a database, which it neither reaches nor closes. db has to be one of github.com/go-sql-driver/mysql that names a
-// database, with autocommit on; the driver sets nothing in its sessions.
+// New returns a driver for db, which it neither contacts nor closes. db has to be of github.com/go-sql-driver/mysql,
+// with a DSN that names a database, and with autocommit on; the driver sets nothing in its sessions.
 func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("mysql: New: the database is nil")
