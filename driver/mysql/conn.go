@@ -16,7 +16,7 @@ const (
 	patience = 200 * time.Millisecond
 
 	// staleAfter is how long a request goes unanswered before the pool's idle
-	// connections are taken for broken.
+	// connections are considered broken.
 	staleAfter = 500 * time.Millisecond
 
 	// uselessMost is how many connections in a row may be of no use before a request
