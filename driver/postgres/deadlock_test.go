@@ -147,7 +147,7 @@ func TestDeadlock(t *testing.T) {
 				_, err := tx.Exec(t.Context(), strings.ReplaceAll(b.sql(s), "NAME", name))
 				return err
 			}
-			ok(t, other("SET LOCAL deadlock_timeout = '1min'")) // so that ours is the one that is ended
+			ok(t, other("SET LOCAL deadlock_timeout = '1min'")) // so that ours is ended
 			ok(t, other(c.first))
 			done := make(chan error, 1)
 			go func() { done <- ours() }()

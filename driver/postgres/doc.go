@@ -39,9 +39,9 @@
 // end of its context): if it arrives later it takes no ticket.
 //
 // Waiters hold no connection. A process that waits has one row in locker_processes, which it renews every quarter of
-// the liveness interval (WithLiveness), whether it waits for one lock or for ten thousand. Once in that time, or when the
-// lease of a holder ends, it also checks whether the head of a queue has expired. That is two statements a second with
-// the default, whether locks are passed on or not. A process that has asked for a ticket also removes what crashed
+// the liveness interval (WithLiveness), whether it waits for one lock or for ten thousand. Once in that time, or when
+// the lease of a holder ends, it also checks whether the head of a queue has expired. That is two statements a second
+// with the default, whether locks are passed on or not. A process that has asked for a ticket also removes what crashed
 // processes have left, every 45 s until the driver is closed.
 //
 // While it holds or waits for something, the driver listens (LISTEN) on a connection of its own, outside the pool. If
@@ -56,15 +56,17 @@
 // in all databases of a server, commit one after the other. Here those are the releases of locks that another process
 // waits for, and more rarely Client.Break, releases of guarded locks, and grants after an expiry. Where commits are
 // slow (synchronous replication) that bounds the contended releases of a server to one per commit, and other programs
-// that NOTIFY share that bound. Poolers and WithoutListen do not change it: the sender cannot know who listens.
+// that NOTIFY share that bound. Poolers and WithoutListen do not change it: the sender does not see which processes
+// listen.
 //
 // # What it guarantees
 //
 // The rules of package driver, on PostgreSQL 12 or newer; tested on 15, and behind PgBouncer 1.18 in transaction mode.
 //
-//   - Requests: one for an acquisition that need not wait, one for a release, one for the renewals of up to 5,000 locks of
-//     a Locker. A lock that was waited for needs one more to confirm its lease, unless it is released within a twelfth of
-//     the liveness interval (0.3 s). The first acquisition, and one in ten minutes, needs one more that asks for the time.
+//   - Requests: one for an acquisition that need not wait, one for a release, one for the renewals of up to 5,000 locks
+//     of a Locker. A lock that was waited for needs one more to confirm its lease, unless it is released within a
+//     twelfth of the liveness interval (0.3 s). The first acquisition, and one in ten minutes, needs one more that asks
+//     for the time.
 //   - Shortest lease: 10 ms. The core ends a shorter one.
 //   - After a crash of a holder the next waiter is granted the lock when the lease ends, at most 0.5 s later. Crashed
 //     waiters, however many, delay the queue by 1.25 × the liveness interval and 0.5 s at most; so does a waiter that
@@ -130,9 +132,9 @@
 //
 // # For people
 //
-// SELECT * FROM locker_queues shows all queues, in order: name, position, state (holder, waiter), mode (exclusive; shared;
-// shared, limit n), owner, note, age (since the grant, or of the wait), remaining (of the lease), token, id. Text that is
-// not printable is shown as \x and hexadecimal digits, the form in which a bytea is written.
+// SELECT * FROM locker_queues shows all queues, in order: name, position, state (holder, waiter), mode (exclusive;
+// shared; shared, limit n), owner, note, age (since the grant, or of the wait), remaining (of the lease), token, id.
+// Text that is not printable is shown as \x and hexadecimal digits, the form in which a bytea is written.
 //
 // # Versions
 //
@@ -156,8 +158,8 @@
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release (locker.WithAnswerTimeout,
 //     locker.WithReleaseTimeout); a second server has to fit into that, after the dial_timeout of the first. A
 //     statement_timeout of the role does no harm if it is above a second; what it ends is retried.
-//   - Several servers: postgres://app@a,b/db?target_session_attrs=read-write goes to the primary, and after a failover to
-//     the new one. Locks are as safe as the commits: set synchronous_commit and synchronous_standby_names, or a
+//   - Several servers: postgres://app@a,b/db?target_session_attrs=read-write goes to the primary, and after a failover
+//     to the new one. Locks are as safe as the commits: set synchronous_commit and synchronous_standby_names, or a
 //     failover may grant again what was granted last (see above).
 //   - TLS: tls=true with ca; sslmode's default, prefer, verifies nothing.
 //   - Use a role for the locks alone, without the rights of the application: then a password that leaks exposes only

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A pair is a primary and its standby, and lockers that know both.
+// A pair is a primary and its standby, and lockers with the addresses of both.
 type pair struct {
 	t                *testing.T
 	primary, standby *testbed.Server

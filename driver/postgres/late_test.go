@@ -27,7 +27,7 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 		ok(t, err)
 		proxy.Cut()
 		before := proxy.Stats().Requests
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which it is sent, on a busy machine, too
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough to send it on a busy machine
 		r := driver.Request{Name: name, ID: unique(), TTL: time.Minute, Wait: wait}
 		_, err = d.Acquire(ctx, r)
 		cancel()
@@ -63,7 +63,7 @@ func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	ok(t, err)
 	answer := make(chan string, 1)
 	until := time.Now().Add(200 * time.Millisecond).UnixMicro()
-	go func() { // as a request whose caller has gone, and whose cancellation was lost
+	go func() { // as a request whose caller has left, and whose cancellation was lost
 		var s string
 		err := p.QueryRow(t.Context(), "SELECT "+prefix+"_acquire"+postgres.Version+
 			"('a', 'late', 7, false, 1, 60000000, false, '', '', $1)", until).Scan(&s)

@@ -80,7 +80,7 @@ func TestSchemaMissedLate(t *testing.T) {
 	}
 }
 
-// A request that fails while it has the lock under which the sequence of tokens is moved leaves no lock behind.
+// A request that fails while it has the lock for moving the sequence of tokens does not leave it held.
 func TestNoLockIsLeftBehind(t *testing.T) {
 	prefix, app := unique(), unique()
 	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = app })

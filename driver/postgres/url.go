@@ -25,8 +25,8 @@ func init() {
 
 var schemes = []string{"postgres", "postgresql"}
 
-// Open makes a Driver with a pool of its own from a URL, as locker.Open does. It also takes options, such as [WithLogger],
-// which override the parameters of the URL. It does not reach the database.
+// Open makes a Driver with a pool of its own from a URL, as locker.Open does. It also takes options, such as
+// [WithLogger], which override the parameters of the URL. It does not reach the database.
 func Open(ctx context.Context, url string, opts ...Option) (*Driver, error) {
 	u, err := driver.ParseURL(url)
 	if err != nil {
