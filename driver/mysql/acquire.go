@@ -20,8 +20,8 @@ const (
 
 var errChanging = errors.New("the queue changed faster than a ticket could be inserted")
 
-// A ticketState is the state of a ticket that waits or waited, or of which a request was not answered, in
-// this process. It is kept until the release of the ticket is confirmed.
+// A ticketState is what this process notes of a ticket that waits or waited, or that has an unanswered
+// request. It is kept until the release of the ticket is confirmed.
 type ticketState struct {
 	insertion *insertion // under way; nil: none
 	unknown   bool       // a request was not answered, or its answer did not reach the caller
@@ -86,7 +86,7 @@ func (d *Driver) noTicket(id string, err error) error {
 	return err
 }
 
-// A ticket is one that was inserted.
+// A ticket is the result of an insertion; its token is 0 if nothing was inserted.
 type ticket struct {
 	token   uint64
 	asked   time.Time // before the statement that inserted it

@@ -57,7 +57,7 @@ func TestTurnsEnd(t *testing.T) {
 	})
 }
 
-// The process that left an anchor idle does not take it on a replica that does not know who had the name since.
+// The process that left an anchor idle does not take it on a replica that lacks the tokens given since.
 func TestIdleAnchorIsNotTakenAfterAFailover(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

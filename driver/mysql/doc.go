@@ -9,7 +9,8 @@
 //
 // # Parameters of the URL
 //
-//   - prefix (of the tables, "locker"), liveness (4s), create (true; false: see Rights): as the options of the same names.
+//   - prefix (of the tables, "locker"), liveness (4s), create (true; false: see Rights): as the options of the same
+//     names.
 //   - dial_timeout: how long a connection may take; 5s.
 //   - read_timeout, write_timeout: how long a connection may be silent within a request; no limit by default, since
 //     each request has a time limit of its own.
@@ -57,9 +58,9 @@
 // its own, autocommit=1), prepares nothing, and holds no connection while it waits. A pool of one connection is enough.
 // A statement that a deadlock has ended is sent again.
 //
-// If the pool has reached its limit, a request waits 200 ms for a connection. Then the driver raises the limit by
-// one for the time of the request, so that locks are renewed even while the work that they protect uses all
-// connections.
+// If the pool has reached its limit, a request waits 200 ms for a connection, or a quarter of its time if that is less.
+// Then the driver raises the limit by one for the time of the request, so that locks are renewed even while the work
+// that they protect uses all connections.
 //
 // A connection to a server that has become read only (errors 1290, 1792, 1836) is given up for a new one, which may
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with

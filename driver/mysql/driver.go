@@ -131,8 +131,7 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	return d
 }
 
-// Schema returns the SQL that creates the tables, for those who do not let the driver
-// create them.
+// Schema returns the SQL that creates the tables, for programs that do not let the driver create them.
 func (d *Driver) Schema() string { return d.w.schema() }
 
 // String names the store: its address if the driver was opened by URL, and the prefix if it is not

@@ -10,8 +10,8 @@
 -- autocommit: nothing, where autocommit is on.
 SELECT 1 FROM DUAL WHERE {autocommit}
 
--- clock: the time that deadlines are given in, which start of which server this is, and the start that tokens were
--- last raised for.
+-- clock: the time for deadlines, a number for this server and its start, and the start that tokens were last
+-- raised for.
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
 FROM DUAL WHERE {autocommit}
 
@@ -108,7 +108,7 @@ WHERE entry = {name} AND seq = {seq} AND id = {id} AND followed = 0 AND guards =
 -- idle_clear: delete idle anchors.
 DELETE FROM {tickets} WHERE entry IN ({names}) AND name IS NOT NULL AND id IS NULL AND {autocommit}
 
--- vacate: release a ticket and leave its anchor for those that follow.
+-- vacate: release a ticket and leave its anchor for the tickets that follow.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x''
 WHERE entry = {name} AND seq = {seq} AND id = {id} AND guards = 0 AND {autocommit}
 

@@ -201,7 +201,7 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// A reader that comes while the queue is polled is part of the next poll, at once.
+// If a reader comes while its queue is polled, the queue is polled again at once.
 func TestReaderWhoComesDuringAPoll(t *testing.T) {
 	if !mysql.DueAfterAPoll() {
 		t.Error("a queue is not polled at once although a reader has come")
