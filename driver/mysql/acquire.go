@@ -20,17 +20,17 @@ const (
 
 var errChanging = errors.New("the queue changed faster than a ticket could be inserted")
 
-// A ticketState is what this process knows of a ticket that waits or waited, or of which
-// a request was not answered. It is kept until the release of the ticket is confirmed.
+// A ticketState is what this process notes of a ticket that waits or waited, or that has an unanswered
+// request. It is kept until the release of the ticket is confirmed.
 type ticketState struct {
 	insertion *insertion // under way; nil: none
 	unknown   bool       // a request was not answered, or its answer did not reach the caller
 	lateUntil time.Time  // until then such a request may still arrive
-	token     uint64     // of a ticket that was queued behind an anchor; 0: not known
-	followed  bool       // others were queued behind it when it was granted
+	token     uint64     // of a ticket that was queued after an anchor; 0: not known
+	followed  bool       // others were queued after it when it was granted
 }
 
-// state calls f with what is known of a ticket, and forgets that if it is nothing.
+// state calls f with the state of a ticket, and forgets the state if f leaves it zero.
 func (d *Driver) state(id string, f func(s *ticketState)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +71,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return g, d.failed(ctx, err)
 }
 
-// noTicket marks an error of Acquire after which there is no ticket, if that is known.
+// noTicket marks an error of Acquire if it is known that there is no ticket.
 func (d *Driver) noTicket(id string, err error) error {
 	refused, known := errors.Is(err, driver.ErrNotAcquired), true
 	d.state(id, func(s *ticketState) {
@@ -86,16 +86,15 @@ func (d *Driver) noTicket(id string, err error) error {
 	return err
 }
 
-// A ticket was inserted.
+// A ticket is the result of an insertion; its token is 0 if nothing was inserted.
 type ticket struct {
 	token   uint64
 	asked   time.Time // before the statement that inserted it
 	granted bool
 }
 
-// An insertion sends the statements that insert a ticket. They are not given up with the
-// caller, which would break a connection and leave the outcome unknown; but none is
-// begun after the caller has gone.
+// An insertion sends the statements that insert a ticket. They are not cancelled with the caller, which
+// would break a connection and leave the outcome unknown. But none is begun after the caller has left.
 type insertion struct {
 	*driver.Request
 	d      *Driver
@@ -112,7 +111,7 @@ func (d *Driver) insert(ctx context.Context, r driver.Request) (ticket, error) {
 	)
 	bounded, cancel := context.WithTimeout(d.ctx, insertBound)
 	caller, gone := context.WithCancel(ctx)
-	unlink := context.AfterFunc(d.ctx, gone) // Close waits for whoever is connecting
+	unlink := context.AfterFunc(d.ctx, gone) // Close waits for connection attempts, too
 	n := &insertion{Request: &r, d: d, caller: caller, done: make(chan struct{}), cancel: cancel}
 	d.state(r.ID, func(s *ticketState) { s.insertion = n })
 	finish := func() {
@@ -169,7 +168,7 @@ func (d *Driver) endInsertion(ctx context.Context, n *insertion) error {
 	}
 }
 
-// run sends the statements again, for the same ticket, when the connection broke.
+// run inserts the ticket. It sends the statements again, for the same ticket, if the connection broke.
 func (n *insertion) run(ctx context.Context) (t ticket, err error) {
 	for range 3 {
 		if n.Wait {
@@ -184,7 +183,7 @@ func (n *insertion) run(ctx context.Context) (t ticket, err error) {
 	return t, err
 }
 
-// wait inserts the anchor of a free name, or a ticket behind the anchor.
+// wait inserts the anchor of a free name, or a ticket after the anchor.
 func (n *insertion) wait(ctx context.Context) (t ticket, err error) {
 	if t, err = n.acquireIdle(ctx); err != nil || t.granted {
 		return t, err
@@ -212,8 +211,8 @@ func (n *insertion) wait(ctx context.Context) (t ticket, err error) {
 	return ticket{}, errChanging
 }
 
-// try inserts a ticket only if it is granted at once. One that is held since an earlier
-// request of the same ID is returned.
+// try inserts a ticket only if it is granted at once. It also returns a ticket that is held since an
+// earlier request of the same ID.
 func (n *insertion) try(ctx context.Context) (t ticket, err error) {
 	if t, err = n.acquireIdle(ctx); err != nil || t.granted {
 		return t, err
@@ -247,8 +246,8 @@ func (n *insertion) try(ctx context.Context) (t ticket, err error) {
 	return ticket{}, errChanging
 }
 
-// acquireFree inserts the anchor of a free name. The ticket is not granted if the name has
-// an anchor; with follow that stays from now on.
+// acquireFree inserts the anchor of a free name. The ticket is not granted if the name has an anchor; with
+// follow the anchor stays from now on.
 func (n *insertion) acquireFree(ctx context.Context, follow bool) (ticket, error) {
 	for try := 0; ; try++ {
 		r, asked, err := n.exec(ctx, "acquire_free", values{follow: follow})
@@ -286,8 +285,8 @@ func (n *insertion) acquireIdle(ctx context.Context) (ticket, error) {
 	return t, nil
 }
 
-// enqueue inserts the ticket behind the anchor, unless there is none or it is the ticket's
-// own, or the ticket is not granted as the statement asks for.
+// enqueue inserts the ticket after the anchor. It inserts nothing if there is no anchor, if the anchor is
+// the ticket's own, or if the statement requires a grant that is not possible.
 func (n *insertion) enqueue(ctx context.Context, statement string) (ticket, error) {
 	r, asked, err := n.exec(ctx, statement, values{})
 	if isOneOf(err, errDuplicate, errNull) {
@@ -300,7 +299,7 @@ func (n *insertion) enqueue(ctx context.Context, statement string) (ticket, erro
 	return ticket{token: uint64(seq) * turns, asked: asked, granted: statement == "enqueue_granted"}, err //nolint:gosec // counts from 1
 }
 
-// exec sends a statement that inserts the ticket, unless the caller has gone before there is a connection.
+// exec sends a statement that inserts the ticket, unless the caller has left before there is a connection.
 func (n *insertion) exec(ctx context.Context, name string, v values) (r sql.Result, asked time.Time, err error) {
 	s, err := n.d.server(n.caller)
 	if err != nil {
@@ -337,7 +336,7 @@ func (n *insertion) find(ctx context.Context) (t ticket, err error) {
 	return t, err
 }
 
-// claim makes holders of tickets that are grantable, and returns those that are, in order.
+// claim makes grantable tickets holders, and returns the tokens of those that are holders now, in order.
 func (d *Driver) claim(ctx context.Context, tokens []uint64, ttl time.Duration) ([]uint64, error) {
 	slices.Sort(tokens)
 	v := values{tokens: tokens, ttl: ttl}

@@ -10,13 +10,13 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A process that takes a name again and again leaves its anchor when it releases the name,
-// idle, and takes it by changing that row if nothing else has changed it: that costs the
-// server a seventh less than to delete and insert a row in four indexes, and half where many
-// names are in use at once. To another process an idle anchor is one whose ticket is gone. Names
-// that are used once leave nothing. An idle anchor is deleted when its name was not used
-// for idleFor, and when the driver is closed. It is not taken on another start of the
-// server, which may have lost the tokens that were given since.
+// A process that takes a name again and again leaves the anchor idle when it releases the name. It
+// takes the name again by changing that row, if nothing else has changed it. That costs the server a
+// seventh less than to delete and insert a row in four indexes, and half where many names are in use
+// at once. To another process an idle anchor is one whose ticket is gone. Names that are used once
+// leave nothing. An idle anchor is deleted when its name was not used for idleFor, and when the
+// driver is closed. It is not taken on another start of the server, which may have lost the tokens
+// that were given since.
 const (
 	idleFor   = 10 * time.Second
 	idleNames = 1024 // most names that a process remembers
@@ -38,7 +38,7 @@ type anchor struct {
 	at    time.Time
 }
 
-// granted takes note that a ticket was granted as the anchor.
+// granted records that a ticket was granted as the anchor.
 func (a *anchors) granted(r *driver.Request, t ticket) {
 	s := a.d.known.Load()
 	if !t.granted || r.Shared || s == nil {
@@ -53,7 +53,8 @@ func (a *anchors) granted(r *driver.Request, t ticket) {
 	a.names[r.Name] = &anchor{token: t.token, start: s.start, again: old != nil, at: time.Now()}
 }
 
-// idle returns, once, the token of the ticket that was the last of an idle anchor; 0: there is none.
+// idle returns the token of the last ticket of an idle anchor, only once for each time that it is
+// idle; 0: there is none.
 func (a *anchors) idle(r *driver.Request) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +66,8 @@ func (a *anchors) idle(r *driver.Request) uint64 {
 	return n.token
 }
 
-// stays returns the start of the server on which a ticket's anchor is to be left idle; 0: it is not.
+// stays returns the start of the server on which the release of a ticket leaves its anchor idle; 0:
+// it does not.
 func (a *anchors) stays(h driver.Hold) (start uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +78,7 @@ func (a *anchors) stays(h driver.Hold) (start uint64) {
 	return n.start
 }
 
-// left takes note that the anchor of a ticket was left idle.
+// left records that the anchor of a ticket was left idle.
 func (a *anchors) left(h driver.Hold) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,7 +36,7 @@ func TestIdleAnchors(t *testing.T) {
 	})
 }
 
-// The turns of a row come to an end, and tokens grow beyond.
+// When the turns of a row are used up, tokens still grow.
 func TestTurnsEnd(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -57,7 +57,7 @@ func TestTurnsEnd(t *testing.T) {
 	})
 }
 
-// The process that left an anchor idle does not take it on a replica that does not know who had the name since.
+// The process that left an anchor idle does not take it on a replica that lacks the tokens given since.
 func TestIdleAnchorIsNotTakenAfterAFailover(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -77,7 +77,7 @@ func TestIdleAnchorIsNotTakenAfterAFailover(t *testing.T) {
 	}
 }
 
-// The anchor of a ticket that a replica brings back is not left idle: tokens that follow it were given.
+// The anchor of a ticket that a replica brings back is not left idle: later tokens of that row were given already.
 func TestAnchorFromBeforeAFailoverIsNotLeftIdle(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -122,8 +122,8 @@ func TestAnchorFromBeforeAFailoverIsNotLeftIdle(t *testing.T) {
 	}
 }
 
-// An anchor is not left idle on another server than the one that gave its ticket. That one may take over again,
-// without the tokens that the other has given since, and its process would take the anchor there.
+// An anchor is not left idle on another server than the one that gave its ticket. The first server may take over
+// again, without the tokens that the other has given since, and the process would take the anchor there.
 func TestAnchorIsNotLeftIdleOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

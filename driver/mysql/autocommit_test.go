@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// refused tells whether err says what to do about sessions without autocommit.
+// refused reports whether err says what to do about sessions without autocommit.
 func refused(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "autocommit=1") &&
 		!errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrNotAcquired)
@@ -60,7 +60,8 @@ func TestAutocommitOff(t *testing.T) {
 	})
 }
 
-// A session that loses it later, or is the only one without, does nothing, and says so.
+// A session that loses autocommit later, or is the only one without it, changes
+// nothing, and its errors say so.
 func TestOneSessionWithoutAutocommit(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")

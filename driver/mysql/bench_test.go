@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// What the driver's cycle is held against: a row with a unique name, inserted and
-// deleted, in as many round trips.
+// The driver's cycle is compared with this: a row with a unique name is inserted
+// and deleted, in as many round trips.
 func BenchmarkCycle(b *testing.B) {
 	for _, kind := range []struct {
 		name  string

@@ -8,28 +8,26 @@ import (
 	"time"
 )
 
-// A statement that inserts a ticket contains a deadline on the database's clock: if the
-// network delays it for longer, it does nothing. Nothing else rests on this reading of
-// the clock.
+// A statement that inserts a ticket contains a deadline on the database's clock: if the network delays it for longer,
+// it does nothing. Nothing else depends on this reading of the clock.
 //
-// It also says which start of which server it is meant for. A server that has lost
-// commits, in a crash or as a replica that takes over, may have given their tokens
-// before. So for each start of a server the first driver raises AUTO_INCREMENT to the
-// server's clock, in milliseconds. Tokens grow as far as the servers' clocks agree, and as
-// long as fewer than 1,000 rows a second are inserted on average.
+// It also contains the start of the server that it is meant for. A server that has lost commits, in a crash or as a
+// replica that takes over, would give the tokens in them again. So for each start of a server the first driver raises
+// AUTO_INCREMENT to the server's clock, in milliseconds. Tokens grow as long as the servers' clocks agree and fewer
+// than 1,000 rows a second are inserted on average.
 
 // arriveBound is how long a statement that inserts a ticket may be on its way.
 const arriveBound = 2 * time.Second
 
-// A server is what a driver knows of the one that it writes to.
+// A server is what a driver knows of its server.
 type server struct {
-	ahead  time.Duration // of the database's clock before that of this process
-	start  uint64        // which start of which server it is
+	ahead  time.Duration // how far the database's clock is ahead of this process's
+	start  uint64        // identifies the server and its start
 	raised uint64        // the start that tokens were last raised for
 }
 
-// server returns what is known of the server, and asks it if nothing is. A server that this process comes back to from
-// another one may not know what that has given since, nor that it was there: tokens are raised again.
+// server returns what is known of the server, and asks the server if nothing is. If this process comes back to a
+// server from another one, that server may lack the tokens that the other has given since: tokens are raised again.
 func (d *Driver) server(ctx context.Context) (server, error) {
 	if s := d.known.Load(); s != nil {
 		return *s, nil
@@ -53,7 +51,7 @@ func (d *Driver) readServer(ctx context.Context) (server, error) {
 	found, err := query(ctx, d, d.w.render("clock", values{}), func(rows *sql.Rows) (s server, err error) {
 		var micros int64
 		err = rows.Scan(&micros, &s.start, &s.raised)
-		s.ahead = time.Until(time.UnixMicro(micros)) // or more: deadlines are rather too early
+		s.ahead = time.Until(time.UnixMicro(micros)) // at least: deadlines are too early rather than too late
 		return s, err
 	})
 	if err != nil {
@@ -69,14 +67,14 @@ func (d *Driver) raiseTokens(ctx context.Context, s server) error {
 	if err == nil {
 		_, err = d.exec(ctx, "raise_clear", v)
 	}
-	if err == nil || code(err) == errDuplicate { // it is beyond the clock
+	if err == nil || code(err) == errDuplicate { // AUTO_INCREMENT is beyond the clock
 		_, err = d.exec(ctx, "raised", v)
 	}
 	return err
 }
 
-// renewServer mends what keeps a ticket from being inserted at all: a clock that was set,
-// a server that was restarted or took over, or slots that are missing.
+// renewServer removes what prevents all insertions: a clock that was set, a server that was restarted or took over, or
+// slots that are missing.
 func (d *Driver) renewServer(ctx context.Context, try int) error {
 	d.known.Store(nil)
 	if try == 0 {

@@ -22,8 +22,8 @@ func fakeClock(t *testing.T) string {
 	return found[0]
 }
 
-// What a step of the server's clock does: a step back lengthens leases and costs no lock; a step forward ends those that are
-// held, which their holders learn at the next renewal. New locks are taken all the same, and tokens grow.
+// A step back of the server's clock lengthens leases and costs no lock. A step forward ends leases, and their holders
+// are notified by the next renewal. New locks can be taken nevertheless, and tokens grow.
 func TestServerClockSteps(t *testing.T) {
 	library := fakeClock(t)
 	steps := filepath.Join(t.TempDir(), "clock")

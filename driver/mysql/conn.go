@@ -11,12 +11,12 @@ import (
 
 const (
 	// patience is how long a request waits for a connection of a pool that is
-	// exhausted. The pool is the user's, whose work may hold all connections under
-	// locks that have to be renewed meanwhile.
+	// exhausted. The pool is the user's: work may hold all connections while the locks
+	// that protect it have to be renewed.
 	patience = 200 * time.Millisecond
 
-	// staleAfter is how long a request is not answered before the pool's idle
-	// connections are not trusted any more.
+	// staleAfter is how long a request goes unanswered before the pool's idle
+	// connections are considered broken.
 	staleAfter = 500 * time.Millisecond
 
 	// uselessMost is how many connections in a row may be of no use before a request
@@ -68,8 +68,8 @@ func (d *Driver) discardIdle(ctx context.Context) {
 
 // discard closes a connection instead of returning it to the pool.
 func discard(c *sql.Conn) {
-	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn }) // that is what it returns
-	_ = c.Close()                                              // it is closed
+	_ = c.Raw(func(any) error { return sqldriver.ErrBadConn }) // closes it, and returns that error
+	_ = c.Close()                                              // it is closed already
 }
 
 func exhausted(s sql.DBStats) bool {

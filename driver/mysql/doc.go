@@ -5,11 +5,12 @@
 //	l := locker.New(d)
 //	l, err := locker.Open(ctx, "mysql://user:pass@host:3306/app")
 //
-// [Open] takes the same URL, and options. It is tested on MariaDB 10.11 and MySQL 9.7.
+// [Open] takes the same URL, and options. The driver is tested on MariaDB 10.11 and MySQL 9.7.
 //
 // # Parameters of the URL
 //
-//   - prefix (of the tables, "locker"), liveness (4s), create (true; false: see Rights): as the options of the same names.
+//   - prefix (of the tables, "locker"), liveness (4s), create (true; false: see Rights): as the options of the same
+//     names.
 //   - dial_timeout: how long a connection may take; 5s.
 //   - read_timeout, write_timeout: how long a connection may be silent within a request; no limit by default, since
 //     each request has a time limit of its own.
@@ -21,11 +22,11 @@
 //   - password_file: a file with the password, which is read when the URL is opened.
 //   - ttl: the default lease, which the core reads.
 //
-// Those parameters of a go-sql-driver DSN that say how to reach the server are valid, with their meaning there:
-// timeout, readTimeout and writeTimeout (for those above), allowCleartextPasswords, allowFallbackToPlaintext,
-// allowNativePasswords, allowOldPasswords, checkConnLiveness, compress, connectionAttributes, maxAllowedPacket.
-// Those for the rows and the SQL of a program (parseTime, loc, charset, collation, multiStatements, …) are refused:
-// the driver needs none of them. A DSN is for sql.Open, whose result New takes.
+// The parameters of a go-sql-driver DSN for the connection to the server are valid too, with the same meaning: timeout,
+// readTimeout and writeTimeout (for those above), allowCleartextPasswords, allowFallbackToPlaintext,
+// allowNativePasswords, allowOldPasswords, checkConnLiveness, compress, connectionAttributes, maxAllowedPacket. The
+// parameters for the rows and the SQL of a program (parseTime, loc, charset, collation, multiStatements, …) are
+// refused: the driver needs none of them. To use a DSN, pass it to sql.Open, and the result to New.
 //
 // # How it works
 //
@@ -37,30 +38,29 @@
 // name by changing that row. So a token is the number of the row times 2^20, plus the count of the tickets that the
 // row had. A unique index makes two exclusive holders of one name impossible in the schema.
 //
-// A client decides on a grant after it has read the head of the queue from the primary. That
-// is sound because what is ahead of a ticket only ever goes away: the tokens of a name become
-// visible in their order, since a statement that inserts a ticket locks a row for the name
-// until it is committed, and an expired ticket blocks the queue until somebody has deleted
-// it. All times are the database's. Names are compared byte by byte.
+// A client decides on a grant after it has read the head of the queue from the primary. That is sound because tickets
+// ahead of a ticket can only go away: the tokens of a name become visible in their order, since a statement that
+// inserts a ticket locks a row for the name until it is committed, and an expired ticket blocks the queue until
+// somebody has deleted it. All times are the database's. Names are compared byte by byte.
 //
-// A crash or a failover may lose the last commits. So that tokens grow all the same, the first process that meets a
-// server which was started, or has taken over, raises AUTO_INCREMENT to that server's clock, in milliseconds. Each
-// statement that inserts a ticket names the server and its start for which it is meant (by server_id and
-// UUID_SHORT), and does nothing elsewhere. Tokens grow as long as the clocks of the servers agree and fewer than
-// 1,000 rows a second are inserted on average. A former primary that takes over again without having been
-// restarted, and without the commits of the primary in between, is noticed only by processes that have inserted
-// tickets on that one: restart it first. Replication has to be by rows (binlog_format ROW or MIXED, the servers'
-// defaults): under STATEMENT it would break.
+// A crash or a failover may lose the last commits. Tokens grow nevertheless: the first process that uses a server after
+// a start, or after it has taken over, raises AUTO_INCREMENT to that server's clock, in milliseconds. Each statement
+// that inserts a ticket contains the server and the start that it is meant for (by server_id and UUID_SHORT), and does
+// nothing on any other. Tokens grow as long as the clocks of the servers agree and fewer than 1,000 rows a second are
+// inserted on average. A former primary may take over again without a restart, and without the commits of the primary
+// in between. Only processes that have inserted tickets on the primary in between notice that: restart the former
+// primary first. Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it
+// would break.
 //
-// Each request is one statement and its own transaction, except the deletion of expired tickets. They work in any
-// isolation level, SQL mode and DSN but one with autocommit=0: in a session where autocommit is off each statement
-// fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB that is yours (in its
-// own, autocommit=1), prepares nothing, and holds no connection while it waits. A pool of one connection is enough.
+// Each request is one statement and its own transaction, except the deletion of expired tickets. Requests work in any
+// isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where autocommit is off each
+// statement fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB that is yours (in
+// its own, autocommit=1), prepares nothing, and holds no connection while it waits. A pool of one connection is enough.
 // A statement that a deadlock has ended is sent again.
 //
-// If the pool has reached its limit, a request waits 200 ms for a connection. Then the driver raises the limit by
-// one for the time of the request, so that locks are renewed even while the work that they protect uses all
-// connections.
+// If the pool has reached its limit, a request waits 200 ms for a connection, or a quarter of its time if that is less.
+// Then the driver raises the limit by one for the time of the request, so that locks are renewed even while the work
+// that they protect uses all connections.
 //
 // A connection to a server that has become read only (errors 1290, 1792, 1836) is given up for a new one, which may
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
@@ -70,10 +70,10 @@
 // database, a driver that has used them reports an error and does not create them again, since it would grant what
 // others hold. A driver that is opened later creates them.
 //
-// A request to insert a ticket that was not answered may still arrive for 2 seconds: until then Release does not confirm
-// that the ticket is gone. A statement that has arrived may wait longer for a lock in the database, up to
-// innodb_lock_wait_timeout, when a transaction of others locks rows of these tables; such a ticket is found when the core
-// asks again, or it expires.
+// An unanswered request to insert a ticket may still arrive for 2 seconds. Until then Release does not confirm that the
+// ticket is gone. A statement that has arrived may wait longer for a lock in the database, up to
+// innodb_lock_wait_timeout, if another transaction locks rows of these tables. Such a ticket is found when the core
+// repeats its request, or it expires.
 //
 // # Cost
 //
@@ -83,12 +83,12 @@
 //
 // The server cannot notify, so waiters poll. Each process polls with one statement for all its waiters in the
 // queues that are due, which reads a few rows of each queue, whatever the number of waiters. The next waiter polls
-// after an eighth of the time since the queue last moved, between 0.5 ms and 50 ms; those further behind after two
-// thirds of the time that the queue, at its speed, takes to reach them, 75 ms at most. So what a grant costs all
+// after an eighth of the time since the queue last moved, between 0.5 ms and 50 ms; waiters further back after two
+// thirds of the time that the queue, at its speed, takes to reach them, 75 ms at most. So the cost of a grant to all
 // processes together grows with the logarithm of their number, and the next waiter is granted within 100 ms of a
-// release, however long it has waited. At rest that is 20 statements a second for a process that waits, whatever
-// the number of its waiters on up to 100 names. A release by the same process is noticed at once. Every quarter of
-// the liveness another statement, the heartbeat, shows that the process lives.
+// release, however long it has waited. At rest that is 20 statements a second for a process that waits, whatever the
+// number of its waiters on up to 100 names. A release by the same process is noticed at once. Every quarter of the
+// liveness another statement, the heartbeat, shows that the process lives.
 //
 // Enqueueing locks no table, not even for AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
 // Renewals go 500 to a statement. The holder notices a break at its next renewal.
@@ -97,45 +97,44 @@
 //
 // The end of the lease; a break; the loss of the database's last commits, by a
 // failover to a replica that lags or a crash under innodb_flush_log_at_trx_commit
-// other than 1 (others may then be granted what you hold until you renew; tokens grow). All clients have to write to
-// one and the same primary: with several, as in Galera or Group Replication in its
-// multi-primary mode, rows are not locked across them.
+// other than 1 (then, until you renew, others may be granted what you hold; tokens grow). All clients have to write to
+// one and the same primary: with several, as in Galera or Group Replication in its multi-primary mode, rows are not
+// locked across them.
 //
 // A step forward of the server's wall clock also ends leases early, by the length of the step: SQL has no other
-// clock. Holders learn of it when they renew, after a third of the TTL; until then another may have been granted,
+// clock. Holders are notified when they renew, after a third of the TTL; until then another may be granted the lock,
 // with a higher token. A step back makes leases longer, and so the time until a lock is free after a crash. Let the
 // server slew its clock, not step it.
 //
 // # Bounds
 //
 // The shortest TTL is 10 ms. After a crash of the holder the next waiter is granted
-// within the TTL and half a second; waiters that have died delay the queue by no more than
-// the liveness and half a second in all. What dead processes leave is deleted by
-// whoever meets it in a queue, and by any process that has used its driver once, every
-// 20 seconds as long as the driver is open. Idle anchors are deleted by their process when it has not used the
-// name for 10 seconds (1,024 names at most) and when it closes the driver, and soon after by the sweeps of others.
+// within the TTL and half a second; crashed waiters delay the queue by no more than the liveness and half a second in
+// all. The rows of crashed processes are deleted by the next process that finds them in its way, and every 20 seconds
+// by any process that has a driver open that was used. Idle anchors are deleted by their process when it has not used
+// the name for 10 seconds (1,024 names at most) and when it closes the driver, and soon after by the sweeps of others.
 //
 // # Rights
 //
 // The tables and the view are created at first use, which needs the right CREATE and, for the view, CREATE VIEW. In
-// production let a DBA create them, with the SQL that Schema returns (locker schema mysql), tell the driver so by
-// create=false (WithoutCreate), and give its user what it needs to work:
+// production let a DBA create them, with the SQL that Schema returns (locker schema mysql), set create=false
+// (WithoutCreate), and give the driver's user the rights that it needs to work:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tickets TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
 //
-// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing. People who look at
-// the queues need
+// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing. People who read the view
+// need
 //
 //	GRANT SELECT ON app.locker_queues TO 'ops'@'%';
 //	GRANT SELECT ON app.locker_tickets TO 'ops'@'%';
 //
 // # For people
 //
-// SELECT * FROM locker_queues shows all queues, in order: name, position, state (holder, waiter), mode (exclusive; shared; shared,
-// limit n), owner, note, age (since the grant, or of the wait), remaining (of the lease), token, id. Text that is not
-// printable is shown as 0x and hexadecimal digits, the form in which SQL takes it.
+// SELECT * FROM locker_queues shows all queues, in order: name, position, state (holder, waiter), mode (exclusive;
+// shared; shared, limit n), owner, note, age (since the grant, or of the wait), remaining (of the lease), token, id.
+// Text that is not printable is shown as 0x and hexadecimal digits, the form in which SQL takes it.
 //
 // # Versions
 //
@@ -158,12 +157,13 @@
 //     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row
 //     that a transaction of yours has locked: choose it longer than innodb_lock_wait_timeout, for which 5 s is
 //     better than the default of 50 s.
-//   - Poolers and proxies (ProxySQL, MaxScale, RDS Proxy): all requests have to go to the primary, reads included. No session state is
-//     used but autocommit.
+//   - Poolers and proxies (ProxySQL, MaxScale, RDS Proxy): all requests have to go to the primary, reads included. No
+//     session state is used but autocommit.
 //   - Durability: innodb_flush_log_at_trx_commit=1 and sync_binlog=1, or a crash may grant again what was granted last.
-//   - Failover: the URL names one host, which has to lead to the primary (a name that is moved, or a proxy): a server that has
-//     become read only is left at once. With semi-synchronous replication (rpl_semi_sync_source_wait_point=AFTER_SYNC) a
-//     failover keeps what was granted. Each server needs a server_id of its own, and clocks that agree within seconds.
+//   - Failover: the URL names one host, which has to lead to the primary (a name that is moved, or a proxy): a server
+//     that has become read only is left at once. With semi-synchronous replication
+//     (rpl_semi_sync_source_wait_point=AFTER_SYNC) a failover keeps what was granted. Each server needs a server_id of
+//     its own, and clocks that agree within seconds.
 //   - TLS: tls=true with ca.
 //   - A user for the locks alone, without the rights of the application.
 package mysql

@@ -100,8 +100,8 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// New returns a driver for a database, which it neither reaches nor closes. db has to be one of github.com/go-sql-driver/mysql that names a
-// database, with autocommit on; the driver sets nothing in its sessions.
+// New returns a driver for db, which it neither contacts nor closes. db has to be of github.com/go-sql-driver/mysql,
+// with a DSN that names a database, and with autocommit on; the driver sets nothing in its sessions.
 func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("mysql: New: the database is nil")
@@ -131,8 +131,7 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	return d
 }
 
-// Schema returns the SQL that creates the tables, for those who do not let the driver
-// create them.
+// Schema returns the SQL that creates the tables, for programs that do not let the driver create them.
 func (d *Driver) Schema() string { return d.w.schema() }
 
 // String names the store: its address if the driver was opened by URL, and the prefix if it is not

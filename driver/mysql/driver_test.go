@@ -139,7 +139,7 @@ func TestFewRights(t *testing.T) {
 	})
 }
 
-// Many processes that make the tables at once do not stand in each other's way.
+// Many processes that make the tables at once do not disturb each other.
 func TestAllMakeTheTables(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		const processes = 8
@@ -170,7 +170,7 @@ func TestAllMakeTheTables(t *testing.T) {
 	})
 }
 
-// No ticket is taken for a caller who has gone before there was a connection.
+// No ticket is taken for a caller who has left before there was a connection.
 func TestNobodyAsksForWhoHasGone(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		direct, _, prefix := fresh(t, connect(t, srv, ""))
@@ -185,7 +185,7 @@ func TestNobodyAsksForWhoHasGone(t *testing.T) {
 			t.Errorf("acquired without an answer: %v", err)
 		}
 		proxy.Heal()
-		time.Sleep(time.Second) // what was held back has arrived, and would be done
+		time.Sleep(time.Second) // a request that was held back has arrived, and would be executed
 		second := take(t, direct, "a")
 		must(t, second.Release(t.Context()))
 		if n := (second.Token() - first.Token()) / mysql.Turns; n != 1 {
@@ -194,7 +194,7 @@ func TestNobodyAsksForWhoHasGone(t *testing.T) {
 	})
 }
 
-// A database whose disk is full refuses to write: that is said, who holds goes on,
+// A database whose disk is full refuses to write: errors say so, holders keep their locks,
 // and the driver works again when the disk has space.
 func TestDiskFull(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {

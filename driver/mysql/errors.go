@@ -100,8 +100,8 @@ func droppedError(err error) error {
 		"or the session is in another database; a new driver creates it again", err)
 }
 
-// failed is the error of a method: ErrClosed after Close, marked where the server
-// refuses everybody, and joined with the end of ctx.
+// failed returns the error of a method: ErrClosed after Close, otherwise err, marked if the server refuses
+// everybody, and joined with the end of ctx.
 func (d *Driver) failed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

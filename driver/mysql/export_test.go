@@ -41,7 +41,7 @@ func (d *Driver) SetTurn(name string, turn uint64) {
 	n.token = seqOf(n.token)*turns + turn
 }
 
-// Known is the number of tickets that the driver knows something of.
+// Known returns the number of tickets of which the driver has a state.
 func (d *Driver) Known() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func Config(raw string) (*mysql.Config, error) {
 	return clientConfig(u)
 }
 
-// DueAfterAPoll reports whether a queue is polled again at once to which a reader has come while it was polled.
+// DueAfterAPoll reports whether a queue is polled again at once if a reader came to it during a poll.
 func DueAfterAPoll() bool {
 	p := &poller{wake: make(chan struct{}, 1), queues: make(map[string]*watched), running: true}
 	p.add(&waiter{name: "a", candidate: candidate{token: 2 * turns}})
@@ -89,8 +89,8 @@ func DueAfterAPoll() bool {
 	return len(p.due()) == 1
 }
 
-// PollsAtRest is how often a second a poller polls queues that do not move, to which
-// waiters came one after the other. It is called in a bubble of synctest.
+// PollsAtRest returns how often a second a poller polls queues that do not move, if their waiters came one
+// after the other. It is called in a bubble of synctest.
 func PollsAtRest(queues int, apart time.Duration) (polls int) {
 	const settle = 2 * time.Second
 	p := &poller{wake: make(chan struct{}, 1), queues: make(map[string]*watched), running: true}

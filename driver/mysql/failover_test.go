@@ -19,8 +19,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A pair is a primary and a replica that lags as far as the test has it, and a pool of a user who may not
-// write to a server that only reads. It connects to whichever is in service.
+// A pair is a primary and a replica that lags as far as the test wants. Its pools connect to the one in service, as
+// a user who may not write to a read-only server.
 type pair struct {
 	primary, replica *testbed.Server
 	onPrimary        *sql.DB // as root
@@ -121,7 +121,7 @@ func TestDemotedPrimary(t *testing.T) {
 	p := newPair(t)
 	holder, _, prefix := fresh(t, p.pool(t))
 	waiter, _ := join(t, p.pool(t), prefix)
-	k := take(t, holder, "a", locker.WithTTL(6*time.Second)) // in which the replica catches up, on a busy machine, too
+	k := take(t, holder, "a", locker.WithTTL(6*time.Second)) // enough for the replica to catch up on a busy machine
 	granted := make(chan *locker.Lock, 1)
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -150,7 +150,7 @@ func TestDemotedPrimary(t *testing.T) {
 	}
 }
 
-// A server that only reads refuses everybody.
+// A read-only server refuses everybody.
 func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -207,7 +207,7 @@ func TestTokensGrowOverALossyFailover(t *testing.T) {
 	other, _ := join(t, p.pool(t), prefix)
 	for i, l := range []*locker.Client{other, l, other, l} {
 		for name := range last {
-			k := take(t, l, name) // of held, when the lease that came back is over
+			k := take(t, l, name) // the name held: when the lease that came back is over
 			if k.Token() <= last[name] {
 				t.Errorf("%d: %s: token %d after %d", i, name, k.Token(), last[name])
 			}
@@ -217,8 +217,8 @@ func TestTokensGrowOverALossyFailover(t *testing.T) {
 	}
 }
 
-// Tokens grow also when the first primary takes over again, without what the second has given, as soon as a process
-// that was granted a ticket there comes back.
+// Tokens grow also when the first primary takes over again, without the tokens that the second has given, as soon
+// as a process that was granted a ticket on the second comes back.
 func TestTokensGrowOverALossyWayBack(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// An Acquire that is given up at any moment, also that of the answer, leaves no ticket that its error denies.
+// An Acquire that is cancelled at any moment, also that of the answer, leaves no ticket if its error says
+// so.
 func TestGivenUpAtTheMomentOfTheAnswer(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		const way = 20 * time.Millisecond
@@ -32,7 +33,7 @@ func TestGivenUpAtTheMomentOfTheAnswer(t *testing.T) {
 				must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
 			}
 			proxy.Heal()
-			time.Sleep(3 * way) // what was under way has arrived
+			time.Sleep(3 * way) // all requests have arrived
 			queue, err2 := direct.Inspect(t.Context(), "a")
 			must(t, err2)
 			if len(queue) > 0 {

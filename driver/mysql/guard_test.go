@@ -19,7 +19,7 @@ func TestGuard(t *testing.T) {
 		a, d, prefix := fresh(t, db)
 		b, _ := join(t, db, prefix)
 		for _, shared := range []bool{false, true} {
-			const ttl = 2 * time.Second // in which it is guarded, and extended, on a busy machine, too
+			const ttl = 2 * time.Second // enough to guard and extend it on a busy machine
 			opts := []locker.Option{locker.WithTTL(ttl)}
 			if shared {
 				opts = append(opts, locker.Shared())
@@ -47,8 +47,8 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// A lock that a transaction guards is released at once; that costs nobody else a lock or an
-// answer, and nobody is granted it before the transaction has ended.
+// A lock that guards a transaction is released at once. That costs nobody else a lock or an
+// answer, and nobody is granted the lock before the transaction has ended.
 func TestReleaseOfAGuardedLock(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -57,7 +57,7 @@ func TestReleaseOfAGuardedLock(t *testing.T) {
 		for _, kind := range []string{"first", "shared"} {
 			t.Run(kind, func(t *testing.T) {
 				var opts []locker.Option
-				if kind == "shared" { // one behind an anchor
+				if kind == "shared" { // a ticket after an anchor
 					opts = append(opts, locker.Shared())
 					anchor := take(t, l, kind, locker.Shared())
 					defer func() { must(t, anchor.Release(t.Context())) }()
@@ -115,7 +115,7 @@ func TestReleaseOfAGuardedLock(t *testing.T) {
 	})
 }
 
-// A transaction that a lost lock does not guard holds nobody up.
+// A transaction whose guard failed, because the lock was lost, delays nobody.
 func TestGuardOfALostLock(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -138,8 +138,7 @@ func TestGuardOfALostLock(t *testing.T) {
 	})
 }
 
-// A transaction that guards a lock holds up the release that the core sends when the lease
-// is over.
+// A guarded transaction delays the release that the core sends when the lease is over.
 func TestGuardHoldsUpTheReleaseOfALostLock(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -163,7 +162,7 @@ func TestGuardHoldsUpTheReleaseOfALostLock(t *testing.T) {
 	})
 }
 
-// A sweep removes what dead processes have left, however much that is.
+// A sweep removes the rows of crashed processes, however many there are.
 func TestSweepOfMuch(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")

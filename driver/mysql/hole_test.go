@@ -19,8 +19,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A hole is a way on which connections die without a word, as behind a firewall that forgets them. New
-// ones are as good as ever. What was sent on the dead ones is lost, or arrives late.
+// A hole is a network path on which connections break without notice, as behind a firewall that forgets them. New ones
+// work. Requests on the broken ones are lost, or arrive late.
 type hole struct {
 	mu    sync.Mutex
 	conns []*holeConn
@@ -33,7 +33,7 @@ type holeConn struct {
 	once   sync.Once
 
 	mu   sync.Mutex
-	late bytes.Buffer // what was sent since it is dead
+	late bytes.Buffer // what was sent since it broke
 }
 
 func (h *hole) dial(ctx context.Context, addr string) (net.Conn, error) {
@@ -57,7 +57,7 @@ func (h *hole) forget() {
 	}
 }
 
-// arrive delivers what was sent on the dead connections, and ends them.
+// arrive delivers what was sent on the broken connections, and ends them.
 func (h *hole) arrive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (c *holeConn) Read(b []byte) (int, error) {
 func (c *holeConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	if c.dead.Load() {
-		return nil // nobody hears of it
+		return nil // the server is not notified
 	}
 	return c.Conn.Close()
 }
@@ -119,8 +119,8 @@ func overHole(t *testing.T, srv *testbed.Server) (*hole, *sql.DB) {
 	return h, db
 }
 
-// A request that was not answered, and arrives when nobody counts on it any more, takes nothing: until it cannot
-// arrive any more the release is not answered.
+// An unanswered request that arrives late takes nothing: the release is not confirmed until the request cannot arrive
+// any more.
 func TestLateRequestTakesNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		h, db := overHole(t, srv)
@@ -153,8 +153,8 @@ func TestLateRequestTakesNothing(t *testing.T) {
 	})
 }
 
-// When all connections of a pool have died without a word, a release is answered within two seconds all the same, and so
-// is that of an acquisition that was not answered.
+// When all connections of a pool are broken without notice, a release is answered within two seconds nevertheless, and
+// so is the release of an unanswered acquisition.
 func TestConnectionsThatDieInSilence(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		h, db := overHole(t, srv)

@@ -3,10 +3,9 @@ package mysql
 import "time"
 
 // The poll interval. A queue that moved a moment ago is likely to move again soon, so the
-// next waiter polls after an eighth of the time since the queue moved: it is granted at
-// most that much later than at once. A waiter further behind polls less often, the
-// further behind the less, so that what a grant costs all waiters together grows with
-// the logarithm of their number.
+// next waiter polls after an eighth of the time since the queue moved: its grant is late by
+// at most that. The further back a waiter is, the less often it polls, so that the cost of a
+// grant to all waiters together grows with the logarithm of their number.
 const (
 	pollShare = 8
 	pollLeast = 500 * time.Microsecond
@@ -15,8 +14,8 @@ const (
 	pollEarly = 4                     // in this last part of its interval a queue is polled with others
 )
 
-// setInterval takes note of what was read of a queue, and sets its poll interval.
-// With the poller's mu held.
+// setInterval records what was read of a queue, and sets its poll interval. With the
+// poller's mu held.
 func (q *watched) setInterval(r *poll, now time.Time) {
 	head := uint64(len(r.rows))
 	for _, t := range r.rows {
@@ -29,12 +28,12 @@ func (q *watched) setInterval(r *poll, now time.Time) {
 	times, ahead := r.distance()
 	q.interval = min(time.Duration(times)*max(now.Sub(q.movedAt)/pollShare, pollLeast), pollMost)
 	if ahead > 0 {
-		q.interval = max(q.interval, min(q.speed.interval(ahead), pollFar)) // those ahead see to it that the queue moves
+		q.interval = max(q.interval, min(q.speed.interval(ahead), pollFar)) // the waiters ahead move the queue
 		return
 	}
 	for _, t := range r.rows {
 		if t.left > 0 {
-			q.interval = min(q.interval, max(t.left, pollLeast)) // then it is to be reaped, if it is not renewed
+			q.interval = min(q.interval, max(t.left, pollLeast)) // then it has to be reaped, if it is not renewed
 		}
 	}
 }
@@ -51,9 +50,9 @@ func (p *poller) next(q *watched, now time.Time) time.Time {
 	return p.together
 }
 
-// distance returns by how many times the interval is longer where others are between the
-// first waiter and the holder, which need not see every release; and how far, in tokens, the
-// waiter is behind the last ticket that was read. 0: it was read.
+// distance returns a factor of the interval, because the first waiter need not see every
+// release if others are between it and the holder. It also returns how far, in tokens, the
+// waiter is from the last ticket that was read; 0: it was read.
 func (q *poll) distance() (times int, ahead uint64) {
 	if len(q.first) == 0 || len(q.rows) == 0 {
 		return 1, 0
@@ -76,8 +75,8 @@ func (q *poll) distance() (times int, ahead uint64) {
 	return headLeast, 0
 }
 
-// A speed is how fast a queue moves, measured in tokens, which are the further apart the
-// more other queues are in use.
+// A speed is how fast a queue moves, in tokens. The more other queues are in use, the
+// further apart its tokens are.
 type speed struct {
 	last uint64    // the token of the last ticket that was read
 	at   time.Time // when it was first read
@@ -97,7 +96,8 @@ func (s *speed) note(rows []row, now time.Time) {
 	}
 }
 
-// interval is two thirds of the time in which the queue, at its speed, moves so far.
+// interval returns two thirds of the time in which the queue, at its speed, moves by so many
+// tokens.
 func (s *speed) interval(tokens uint64) time.Duration {
 	return time.Duration(min(float64(tokens)*s.each*2/3, float64(pollFar)))
 }

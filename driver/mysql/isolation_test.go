@@ -23,8 +23,8 @@ func isolated(t *testing.T, level string) string {
 	return "?transaction_isolation=%27" + level + "%27"
 }
 
-// Under READ UNCOMMITTED a query that sorts may meet a row as that of a ticket, and read it when the ticket was released
-// and the row stays for the queue, without a name and an ID. It counts as released.
+// Under READ UNCOMMITTED a query that sorts may find the row of a ticket, and read it after the ticket was released.
+// The row stays for the queue, without a name and an ID: the ticket counts as released.
 func TestReadingWhatIsBeingReleased(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")

@@ -78,7 +78,7 @@ func (d *Driver) find(ctx context.Context, name, id string) (token uint64, err e
 	return token, err
 }
 
-// errArriving says why the absence of a ticket says nothing yet.
+// errArriving says that a ticket that is not there may still be inserted.
 var errArriving = errors.New("a request for the ticket was not answered and may still arrive")
 
 // Release implements driver.Driver.
@@ -122,13 +122,14 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
-// remove removes a ticket from its queue, and returns the statement that did; "": the ticket is not there.
+// remove removes a ticket from its queue, and returns the name of the statement that did so; "": the
+// ticket is not there.
 func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (step string, err error) {
 	v := valuesOfHold(h)
 	v.start = d.anchors.stays(h)
 	steps := []string{"idle", "leave", "vacate", "dequeue", "end_lease"}
 	switch {
-	case queued: // behind an anchor
+	case queued: // after an anchor
 		steps = steps[3:]
 	case v.start == 0:
 		steps = steps[1:]
@@ -142,12 +143,12 @@ func (d *Driver) remove(ctx context.Context, h driver.Hold, queued bool) (step s
 	return "", nil
 }
 
-// tidy does what has to be done after a ticket was removed. If it does not succeed, the
-// next in the queue does it, or the sweep.
+// tidy does what has to be done after a ticket was removed. If it fails, the next process in the queue
+// does it, or the sweep.
 func (d *Driver) tidy(ctx context.Context, name, step string, followed bool) {
 	d.poller.moved(name)
 	switch step {
-	case "vacate", "dequeue": // those that follow leave the anchor to the last of them
+	case "vacate", "dequeue": // the last ticket that follows removes the anchor
 		if !followed && !d.poller.watches(name) {
 			_ = d.closeQueue(ctx, name)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Whatever the DSN and however few the connections.
+// Locks work with any DSN, and with few connections.
 func TestAnyPool(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		isolation := "transaction_isolation"
@@ -50,7 +50,7 @@ func TestAnyPool(t *testing.T) {
 	})
 }
 
-// contend has two processes of some goroutines go through all kinds of locks.
+// contend takes all kinds of locks in some goroutines of two processes.
 func contend(t *testing.T, clients ...*locker.Client) {
 	t.Helper()
 	var (
@@ -125,7 +125,7 @@ func TestTokensBecomeVisibleInOrder(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
-		k := take(t, l, "held") // an anchor, to be queued behind
+		k := take(t, l, "held") // an anchor, after which tickets are queued
 		for _, name := range []string{"free", "held"} {
 			want := 0
 			ctx, cancel := context.WithCancel(t.Context())
@@ -176,8 +176,8 @@ func TestLateRenewal(t *testing.T) {
 	})
 }
 
-// A ticket gets its token when it has locked its slot, not while it waits for it: those
-// inserted meanwhile have lower ones.
+// A ticket gets its token when it has locked its slot, not while it waits for the slot:
+// tickets inserted meanwhile have lower tokens.
 func TestTokensAreGivenUnderTheSlot(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")

@@ -43,8 +43,8 @@ func removeTicket(ctx context.Context, d *mysql.Driver, h driver.Hold) error {
 	}
 }
 
-// A release, a wait that was given up and an acquisition that nobody answered are gone soon after the way to the
-// database is back, whatever became of what was sent before.
+// Soon after the database can be reached again, the tickets of a release, a cancelled wait and an unanswered
+// acquisition are gone, whatever became of earlier requests.
 func TestWayBackToFree(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		for way, down := range map[string]func(*testbed.Proxy){
@@ -80,7 +80,7 @@ func TestWayBackToFree(t *testing.T) {
 	})
 }
 
-// leaveHolder leaves a ticket that is held, on a way that is down.
+// leaveHolder leaves a ticket that is held, and the database cannot be reached.
 func leaveHolder(t *testing.T, d, _ *mysql.Driver, down func()) driver.Hold {
 	t.Helper()
 	r := request("holder", false)
@@ -90,7 +90,7 @@ func leaveHolder(t *testing.T, d, _ *mysql.Driver, down func()) driver.Hold {
 	return r.Hold(g.Token)
 }
 
-// leaveWaiter leaves one that waited, for a lock that is released meanwhile.
+// leaveWaiter leaves a ticket that waited for a lock, which is released meanwhile.
 func leaveWaiter(t *testing.T, d, direct *mysql.Driver, down func()) driver.Hold {
 	t.Helper()
 	holder, r := request("holder", false), request("waiter", true)
@@ -108,7 +108,7 @@ func leaveWaiter(t *testing.T, d, direct *mysql.Driver, down func()) driver.Hold
 	return r.Hold(0)
 }
 
-// leaveAcquire leaves one of which it is not known whether it was taken.
+// leaveAcquire leaves an acquisition whose outcome is unknown.
 func leaveAcquire(t *testing.T, d, _ *mysql.Driver, down func()) driver.Hold {
 	t.Helper()
 	warm := request("warm", false)
@@ -140,7 +140,7 @@ func TestMethodsEndInTime(t *testing.T) {
 			held := request("held", false)
 			g, err := d.Acquire(t.Context(), held)
 			must(t, err)
-			dead := request("dead", false) // to be removed by whoever comes, in a transaction
+			dead := request("dead", false) // the next request removes it, in a transaction
 			dead.Name, dead.TTL = "dead", 20*time.Millisecond
 			_, err = direct.Acquire(t.Context(), dead)
 			must(t, err)
@@ -193,8 +193,8 @@ func TestMethodsEndInTime(t *testing.T) {
 // endsLimit is the time that a call of endsInTime has.
 const endsLimit = 150 * time.Millisecond
 
-// endsInTime calls a method that is not answered once down has been called, and returns its error, and for how long the
-// machine ran others meanwhile. It is late if it was so three times: a loaded machine is late once in a while.
+// endsInTime calls a method that is not answered once down has been called, and returns its error, and how late the
+// machine was meanwhile. The method fails the test if it was late three times: on a loaded machine it may be late once.
 func endsInTime(t *testing.T, what string, f func(context.Context) error, down func()) (late time.Duration, err error) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -242,7 +242,7 @@ func TestCloseOnACutWay(t *testing.T) {
 	})
 }
 
-// Nor for one that does not even greet.
+// Close does not wait for a server that does not even greet.
 func TestCloseWhileConnecting(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		proxy := srv.Proxy(t)

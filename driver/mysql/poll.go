@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	pollRest   = 2   // times as long as a poll took, but at most pollMost, does the poller pause at least
-	pollQueues = 100 // queues a statement
+	pollRest   = 2   // the poller pauses at least so many times as long as a poll took, but at most pollMost
+	pollQueues = 100 // queues in one statement
 )
 
 // run is the poller's goroutine.
@@ -90,8 +90,8 @@ func (p *poller) poll(ctx context.Context) error {
 	return p.claim(ctx, grantable)
 }
 
-// due returns what to read of each queue that is due, or nearly so: the queues that move
-// seldom come to be read together.
+// due returns what to read of each queue that is due, or nearly due, so that queues that seldom move are
+// read together.
 func (p *poller) due() (polls []*poll) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,10 +105,10 @@ func (p *poller) due() (polls []*poll) {
 			r.first = append(r.first, w)
 			r.most = max(r.most, w.enough())
 			if !w.shared {
-				break // no ticket behind it is granted
+				break // no ticket after it is granted
 			}
 		}
-		q.due = time.Time{} // what happens from now on is news
+		q.due = time.Time{} // add and moved set it again meanwhile
 		polls = append(polls, r)
 	}
 	return polls
@@ -128,7 +128,7 @@ func (q *poll) judge() (ready []*waiter, more bool) {
 	return ready, more
 }
 
-// plan sets when to poll a queue again: at once where a ticket was granted, since more may be.
+// plan sets when to poll a queue again: at once after a grant, since more may follow.
 func (p *poller) plan(r *poll, granted, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -94,7 +94,7 @@ func TestExtraConnectionIsClosed(t *testing.T) {
 	must(t, take(t, a, "a").Release(t.Context()))
 }
 
-// Tables that somebody drops while they are in use are not made anew by those who use them: they would grant anew
+// If tables are dropped while they are in use, the drivers that use them do not make them again: they would grant
 // what others hold.
 func TestVanishedTables(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
@@ -122,7 +122,7 @@ func TestVanishedTables(t *testing.T) {
 			t.Errorf("%d tables were made anew", n)
 		}
 		_ = k
-		again, _ := join(t, db, prefix) // a process that is started anew makes them
+		again, _ := join(t, db, prefix) // a process that starts now makes them
 		must(t, take(t, again, "a").Release(t.Context()))
 	})
 }
@@ -145,7 +145,7 @@ func TestMissingRights(t *testing.T) {
 				t.Errorf("%s: ping: %v", rights, err)
 			}
 			if rights == "SELECT, INSERT, UPDATE" {
-				continue // locks are taken and cannot be released: Ping tells
+				continue // locks are taken and cannot be released: Ping reports it
 			}
 			took += testbed.Elapsed(func() { _, err = few.TryAcquire(t.Context(), "a") })
 			if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "denied") {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A row is a ticket as a decision sees it.
+// A row is a ticket as it was read for a decision.
 type row struct {
 	token   uint64
 	id      string
@@ -27,7 +27,7 @@ type candidate struct {
 	permits int
 }
 
-// Of a queue only so many tickets are read as can bear on a decision.
+// Only as many tickets of a queue are read as can affect a decision.
 const (
 	headLeast    = 3 // to see how far ahead the holder is
 	readersFirst = 64
@@ -46,7 +46,7 @@ func (c candidate) enough() int {
 	return readersFirst
 }
 
-// A verdict is what the head of a queue says of a ticket.
+// A verdict is what follows from the head of a queue for a ticket.
 type verdict uint8
 
 const (
@@ -118,8 +118,8 @@ func (d *Driver) head(ctx context.Context, name string, most int) ([]row, error)
 	return q.rows, err
 }
 
-// grantable reports whether a request would be granted if it was queued now, or whether
-// its ticket is in the queue.
+// grantable reports whether a request would be granted if it was queued now, or its ticket is already in
+// the queue.
 func (d *Driver) grantable(ctx context.Context, r driver.Request) (bool, error) {
 	most := candidate{shared: r.Shared, permits: r.Limit}.enough()
 	if r.Shared && r.Limit == 0 {
@@ -147,7 +147,7 @@ func (d *Driver) grantable(ctx context.Context, r driver.Request) (bool, error) 
 	}
 }
 
-// reap deletes the expired tickets of a queue that no transaction guards, and returns how many these were.
+// reap deletes the expired tickets of a queue that no transaction guards, and returns their number.
 func (d *Driver) reap(ctx context.Context, name string) (n int, err error) {
 	expired, err := d.tokens(ctx, "expired", values{name: name})
 	if err != nil {

@@ -16,14 +16,15 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Who enqueues does not keep others, of other names, from taking tickets until it is committed.
-// Under innodb_autoinc_lock_mode=1, MariaDB's default, some statements lock AUTO_INCREMENT of the table.
+// While a ticket is being queued and not committed, tickets of other names can be taken. Under
+// innodb_autoinc_lock_mode=1, MariaDB's default, some statements lock AUTO_INCREMENT of the table.
 func TestEnqueueingLocksNoTable(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
 		k, next := take(t, l, "held"), take(t, l, "next")
-		// A transaction that holds the gap after the queue's last entry keeps whoever enqueues in the midst of its statement.
+		// A transaction that locks the gap after the queue's last entry stops the enqueueing request within its
+		// statement.
 		tx, err := db.BeginTx(t.Context(), nil)
 		must(t, err)
 		defer func() { _ = tx.Rollback() }()
@@ -60,8 +61,7 @@ func TestEnqueueingLocksNoTable(t *testing.T) {
 	})
 }
 
-// A try that is refused has not been in the queue, not even while a slow network keeps it from being
-// finished, and somebody else comes in between.
+// A refused try has never been in the queue, even if a slow network delays it, and another request comes in between.
 func TestRefusedTryIsNeverQueued(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		for _, limit := range []int{0, 2} {
@@ -80,7 +80,7 @@ func TestRefusedTryIsNeverQueued(t *testing.T) {
 				_, err := slow.Acquire(t.Context(), r)
 				answer <- err
 			}()
-			time.Sleep(600 * time.Millisecond) // it has seen that it would be granted, and says that it follows
+			time.Sleep(600 * time.Millisecond) // it has read that it would be granted, and marks the anchor
 			var rival *locker.Lock
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup
@@ -123,7 +123,7 @@ func TestRefusedTryIsNeverQueued(t *testing.T) {
 	})
 }
 
-// Who has waited long is granted as soon as who has just come: also behind others, who give up.
+// A waiter that has waited long is granted as soon as a new one, even if others were ahead and gave up.
 func TestHandOffAfterALongWait(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -157,7 +157,7 @@ func TestHandOffAfterALongWait(t *testing.T) {
 				})
 				time.Sleep(patient + time.Duration(i)*37*time.Millisecond)
 				cancel()
-				queued(t, a, name, 2) // who gives up leaves the queue a little later, and the last one waits behind it
+				queued(t, a, name, 2) // cancelled tickets leave the queue a little later, and the last one waits for that
 				_ = k.Release(t.Context())
 				took := testbed.Elapsed(func() { <-granted })
 				others.Wait()
@@ -174,7 +174,7 @@ func TestHandOffAfterALongWait(t *testing.T) {
 	})
 }
 
-// What a slow release finds is not revived: a lease that is over stays over, held by nobody, and its row goes.
+// A slow release revives no ticket: a lease that is over stays over, nobody holds it, and its row is removed.
 func TestLapsedLeaseIsNotRevived(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -205,7 +205,7 @@ func TestLapsedLeaseIsNotRevived(t *testing.T) {
 	})
 }
 
-// A ticket that is to be held for a while at least outlives the driver that took it, and ends by itself.
+// A ticket with a minimum hold outlives the driver that took it, and ends by itself.
 func TestMinHoldOutlivesTheDriver(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		address := srv.URL()
@@ -239,7 +239,7 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 	})
 }
 
-// Tries keep to the rule in any isolation level: at most so many permits, or one writer.
+// Tries obey the grant rule in any isolation level: at most so many permits, or one writer.
 func TestTriesInAnyIsolation(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		for _, level := range []string{"REPEATABLE-READ", "READ-COMMITTED", "READ-UNCOMMITTED", "SERIALIZABLE"} {

@@ -147,7 +147,7 @@ func checkShown(t *testing.T, got shownTicket, want driver.Ticket, i int) {
 	}
 }
 
-// What people are shown moves no cursor, whatever sessions the view was made and is read in.
+// The text of the view moves no cursor, whatever sessions the view was made and is read in.
 func TestNamesAreShownSafely(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		for _, dsn := range []string{"?charset=utf8mb4", "?charset=latin1&sql_mode=%27ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT%27"} {

@@ -28,9 +28,9 @@ func (e edition) String() string { return e.version + " (" + e.hash + ")" }
 
 const commentBegin = "locker: tickets, schema "
 
-// Schema returns the SQL that creates the tables and the view for drivers with the same prefix. It
-// is for those who do not let the driver create them. It has no transaction control, since these
-// servers commit each such statement, and may be run again. See also [Driver.Schema].
+// Schema returns the SQL that creates the tables and the view for drivers with the same prefix. It is for programs
+// that do not let the driver create them. It has no transaction control, since these servers commit each such
+// statement, and may be run again. See also [Driver.Schema].
 func Schema(opts ...Option) (string, error) {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -59,13 +59,14 @@ func (w *wire) schema() string {
 	).Replace(w.tables(schemaText))
 }
 
-// shown is the bytes of a column as text that people may be shown.
+// shown returns an expression for the bytes of a column as text for people.
 func shown(column string) string {
 	return "IF(LOWER(HEX(" + column + ")) REGEXP '" + sqlqueue.Shown("0x") + "', CONVERT(" + column + " USING utf8mb4), " +
 		"CONVERT(CONCAT('0x', LOWER(HEX(" + column + "))) USING utf8mb4))"
 }
 
-// clockTime is a number of microseconds as days, hours, minutes, seconds and thousandths. A TIME ends at 838 hours.
+// clockTime returns an expression for microseconds as days, hours, minutes, seconds and thousandths. A TIME ends at
+// 838 hours.
 func clockTime(micros string) string {
 	const day = "86400000000"
 	return "CONCAT(IF(" + micros + " >= " + day + ", CONCAT(" + micros + " DIV " + day + ", ' days '), ''), " +
@@ -110,7 +111,7 @@ func (d *Driver) checkVersion(ctx context.Context, missing error) error {
 	return nil
 }
 
-// create creates the tables, which missing says are not there.
+// create creates the tables. missing is the error of a statement that did not find them.
 func (d *Driver) create(ctx context.Context, missing error) error {
 	if !d.opts.create {
 		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
@@ -122,10 +123,10 @@ func (d *Driver) create(ctx context.Context, missing error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := d.checkVersion(ctx, missing); err != nil { // some are there
+	if err := d.checkVersion(ctx, missing); err != nil { // some tables are there
 		return err
 	}
-	return d.with(ctx, func(conn *sql.Conn) error { // one, in which autocommit is known to be on
+	return d.with(ctx, func(conn *sql.Conn) error { // one connection, whose autocommit is checked first
 		if _, err := conn.ExecContext(ctx, d.w.render("autocommit", values{})); err != nil {
 			if code(err) == errRange {
 				err = autocommitError(err)

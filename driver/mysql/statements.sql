@@ -4,19 +4,19 @@
 -- same, since the indexes lock gaps for a moment. A statement that a deadlock ended has
 -- changed nothing and is sent again.
 -- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
--- {edition} fails with error 1054 where the tables are of another version. It is in those
--- statements that a program may begin with and that do not use {slots}.
+-- {edition} fails with error 1054 where the tables are of another version. It is in the statements that a program
+-- may begin with and that do not use {slots}.
 
 -- autocommit: nothing, where autocommit is on.
 SELECT 1 FROM DUAL WHERE {autocommit}
 
--- clock: the time that deadlines are given in, which start of which server this is, and the start that tokens were
--- last raised for.
+-- clock: the time for deadlines, a number for this server and its start, and the start that tokens were last
+-- raised for.
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
 FROM DUAL WHERE {autocommit}
 
--- raise: move AUTO_INCREMENT to the clock, in milliseconds, unless it is beyond that. Then
--- the number may be a ticket's: error 1062. Error 1048: the server is another one.
+-- raise: move AUTO_INCREMENT to the clock, in milliseconds, unless it is beyond that. Then a ticket may have the
+-- number: error 1062. Error 1048: the server is another one.
 INSERT INTO {tickets} (entry, seq, owner, note, shared, permits, held, since, expires_at)
 VALUES ({raised}, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000, x'', x'', 0, 0,
   (SELECT 0 FROM DUAL WHERE {here} AND {autocommit}), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
@@ -27,9 +27,9 @@ DELETE FROM {tickets} WHERE entry = {raised} AND {autocommit}
 -- raised: tokens were raised for this start of this server.
 UPDATE {slots} SET start = {start} WHERE {column} = 0 AND {here} AND {autocommit}
 
--- acquire_free: insert the anchor of a free name, as a holder. Otherwise the server reports
--- 0 as the new number, and with {follow} the anchor says that it has to stay, and is not idle
--- any more. Error 1048: the statement arrived too late, the server is another one, or the slot is missing.
+-- acquire_free: insert the anchor of a free name, as a holder. If there is an anchor, the server reports 0 as the
+-- new number, and with {follow} the anchor is marked to stay, and is not idle any more. Error 1048: the statement
+-- arrived too late, the server is another one, or the slot is missing.
 INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
 VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
   (SELECT 1 FROM {slots} WHERE {column} = {slot} AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {autocommit} FOR UPDATE),
@@ -43,10 +43,10 @@ UPDATE {tickets} SET turn = turn + 1, id = {id}, owner = {owner}, note = {note},
 WHERE entry = {name} AND (seq << 20) + turn = {token} AND name = {name} AND id IS NULL AND followed = 0
   AND UTC_TIMESTAMP(6) < {deadline} AND {here} AND {autocommit}
 
--- enqueue: insert a waiter behind an anchor of another ticket that has to stay. Error 1048:
--- there is none, or as with acquire_free. The rows are locked in the order of
--- acquire_free: the slot, then the anchor. It is not INSERT ... SELECT, which under
--- innodb_autoinc_lock_mode=1, MariaDB's default, locks AUTO_INCREMENT of the table until it is committed.
+-- enqueue: insert a waiter after an anchor that is marked to stay and is not the ticket's own. Error 1048: there
+-- is no such anchor, or as with acquire_free. The rows are locked in the order of acquire_free: the slot, then the
+-- anchor. It is not INSERT ... SELECT, which under innodb_autoinc_lock_mode=1, MariaDB's default, locks
+-- AUTO_INCREMENT of the table until it is committed.
 INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
 VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
   (SELECT 0 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS a ON a.entry = {name}
@@ -54,9 +54,8 @@ VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
       AND a.followed = 1 AND (a.id IS NULL OR a.id <> {id}) LIMIT 1 FOR UPDATE) AS x),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {liveness} MICROSECOND)
 
--- enqueue_granted: insert a holder behind an anchor, if it is granted now. Nobody enqueues
--- while the two rows are locked. An exclusive ticket counts for all permits. Error 1048:
--- as with enqueue, or the ticket is not granted.
+-- enqueue_granted: insert a holder after an anchor, if it is granted now. Nobody enqueues while the two rows are
+-- locked. An exclusive ticket counts for all permits. Error 1048: as with enqueue, or the ticket is not granted.
 INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
 VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
   (SELECT 1 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS a ON a.entry = {name}
@@ -67,8 +66,8 @@ VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
     LIMIT 1 FOR UPDATE) AS x),
   UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND)
 
--- head: the first tickets of a queue. Under READ UNCOMMITTED this and what follows may read a row whose ticket was
--- released since it was found: id and name are NULL there.
+-- head: the first tickets of a queue. Under READ UNCOMMITTED this and the next queries may read a row whose ticket
+-- was released since the row was found: its id and name are NULL.
 SELECT {key}, (seq << 20) + turn, COALESCE(id, x''), shared, permits, expires_at <= UTC_TIMESTAMP(6),
   TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
 FROM {tickets} WHERE name = {name} AND {autocommit} ORDER BY seq LIMIT {most}
@@ -76,8 +75,8 @@ FROM {tickets} WHERE name = {name} AND {autocommit} ORDER BY seq LIMIT {most}
 -- find: the token of a ticket.
 SELECT (seq << 20) + turn FROM {tickets} WHERE entry IN ({entry}, {name}) AND id = {id} AND name = {name} AND {autocommit}
 
--- claim: make holders of tickets that were seen to be grantable. What is ahead of a ticket
--- only ever goes away, so they still are.
+-- claim: make holders of tickets that were found to be grantable. They still are, because tickets ahead of a
+-- ticket can only go away.
 UPDATE {tickets} SET held = 1, since = UTC_TIMESTAMP(6), expires_at = UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND
 WHERE seq IN ({seqs}) AND held = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
@@ -109,15 +108,15 @@ WHERE entry = {name} AND seq = {seq} AND id = {id} AND followed = 0 AND guards =
 -- idle_clear: delete idle anchors.
 DELETE FROM {tickets} WHERE entry IN ({names}) AND name IS NOT NULL AND id IS NULL AND {autocommit}
 
--- vacate: release a ticket and leave its anchor for those that follow.
+-- vacate: release a ticket and leave its anchor for the tickets that follow.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x''
 WHERE entry = {name} AND seq = {seq} AND id = {id} AND guards = 0 AND {autocommit}
 
--- dequeue: release a ticket behind an anchor.
+-- dequeue: release a ticket after an anchor.
 DELETE FROM {tickets} WHERE entry = {entry} AND seq = {seq} AND name = {name} AND guards = 0 AND {autocommit}
 
--- end_lease: end the lease of a ticket that a transaction may guard. To delete it could wait
--- for that transaction; the queue moves on when the ticket is reaped.
+-- end_lease: end the lease of a ticket that a transaction may guard. To delete it could mean to wait for that
+-- transaction. The queue moves on when the ticket is reaped.
 UPDATE {tickets} SET expires_at = UTC_TIMESTAMP(6)
 WHERE seq = {seq} AND name = {name} AND id = {id} AND held = 1 AND guards > 0 AND {autocommit}
 
@@ -135,7 +134,7 @@ WHERE name = {name} AND seq IN ({seqs}) AND expires_at <= UTC_TIMESTAMP(6) FOR U
 -- reap: delete them, but for anchors that have to stay.
 DELETE FROM {tickets} WHERE seq IN ({seqs}) AND (entry <> name OR followed = 0) AND {autocommit}
 
--- reap_anchors: leave those for the tickets that follow.
+-- reap_anchors: remove their tickets, and leave those anchors for the tickets that follow.
 UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'' WHERE seq IN ({seqs})
 
 -- inspect: a queue as Inspect shows it.
@@ -153,8 +152,8 @@ SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 20) + tu
 SELECT DISTINCT COALESCE(name, entry) FROM {tickets}
 WHERE (name IS NULL OR expires_at < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND) AND {autocommit} LIMIT {most}
 
--- guard: have a ticket's release end its lease, and not wait for the transaction that
--- guards it. It does not touch the index queue.
+-- guard: mark a ticket, so that its release ends the lease and does not wait for the transaction that guards it.
+-- It does not touch the index queue.
 UPDATE {tickets} FORCE INDEX (seq) SET guards = guards + 1
 WHERE seq = {seq} AND (seq << 20) + turn = {token} AND name = {name} AND id IS NOT NULL AND held = 1 AND {autocommit}
 
@@ -183,7 +182,7 @@ SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
 -- tx_sweep: delete them.
 DELETE FROM {tx} WHERE name IN ({names})
 
--- schema: what created the tables.
+-- schema: the version of the tables.
 SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {autocommit}
 
 -- ping_slots: change nothing, with the rights to read, insert and update.

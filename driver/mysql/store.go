@@ -27,7 +27,7 @@ func (d *Driver) execText(ctx context.Context, text string) (r sql.Result, err e
 	return r, err
 }
 
-// change is exec for a statement whose number of changed rows says it all.
+// change is exec for a statement of which only the number of changed rows matters.
 func (d *Driver) change(ctx context.Context, name string, v values) (int64, error) {
 	r, err := d.exec(ctx, name, v)
 	if err != nil {
@@ -57,7 +57,7 @@ func queryOnce[T any](ctx context.Context, d *Driver, text string, scan func(*sq
 	return all, err
 }
 
-// scanAll reads the rows of what a query returned.
+// scanAll reads the rows that a query returned.
 func scanAll[T any](rows *sql.Rows, err error, scan func(*sql.Rows) (T, error)) (all []T, _ error) {
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ func (d *Driver) sweepLater() {
 		for retry.Sleep(d.ctx, sweepEvery, nil) {
 			ctx, cancel := context.WithTimeout(d.ctx, sweepEvery)
 			d.anchors.clear(ctx, idleFor)
-			_ = d.sweep(ctx) // the next one does what this one could not
+			_ = d.sweep(ctx) // the next one does the rest
 			cancel()
 		}
 	})

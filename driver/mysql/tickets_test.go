@@ -69,8 +69,8 @@ func TestReleasedTicketIsGone(t *testing.T) {
 	})
 }
 
-// An insertion whose caller has gone leaves no ticket, be it executed before the release
-// that undoes it or after.
+// An insertion whose caller has left leaves no ticket, whether it is executed before or after
+// the release that undoes it.
 func TestReleaseDuringAnInsertion(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -111,7 +111,7 @@ func TestReleaseDuringAnInsertion(t *testing.T) {
 	})
 }
 
-// An answer that is lost, of each statement of a cycle, costs neither a ticket nor a lock.
+// A lost answer, to any statement of a cycle, costs neither a ticket nor a lock.
 func TestLostAnswers(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		d, direct, proxy := onProxy(t, srv)
@@ -147,7 +147,7 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// Nothing is remembered of tickets that are gone, however they went.
+// No state is kept of tickets that are gone, however they ended.
 func TestNothingIsRemembered(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -178,7 +178,7 @@ func TestNothingIsRemembered(t *testing.T) {
 	})
 }
 
-// Nor of a try that was refused after an answer was lost: nobody releases it.
+// No state is kept of a try that was refused after an answer was lost: nobody releases it.
 func TestRefusedAfterALostAnswer(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		d, direct, proxy := onProxy(t, srv)
@@ -201,7 +201,7 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// A reader who comes while the queue is being polled need not wait for the poll after the next.
+// If a reader comes while its queue is polled, the queue is polled again at once.
 func TestReaderWhoComesDuringAPoll(t *testing.T) {
 	if !mysql.DueAfterAPoll() {
 		t.Error("a queue is not polled at once although a reader has come")

@@ -15,14 +15,13 @@ import (
 // that nobody locks are swept.
 //
 // It excludes other AcquireTx of the name with the same prefix in the same
-// database, and nothing else: a lock of Acquire does not see it. Under REPEATABLE
-// READ, these servers' default, call it before tx reads anything: what tx sees is
-// as old as its first query. It waits inside the database, up to
-// innodb_lock_wait_timeout at a time, and then waits on. If ctx ends meanwhile, the
-// connection is lost, and so is the transaction. A deadlock (1213) has rolled tx
-// back, as any in it would. It occurs between transactions that take several names in
-// different orders and, where pools have no connection left, between several processes
-// that wait for a name that is used for the first time by a transaction that rolls back.
+// database, and nothing else: a lock of Acquire does not exclude it. Under REPEATABLE READ, these
+// servers' default, call it before tx reads anything, because tx reads the state of its first query.
+// It waits inside the database, up to innodb_lock_wait_timeout at a time, and then waits on. If ctx
+// ends meanwhile, the connection is lost, and so is the transaction. A deadlock (1213) has rolled tx
+// back, as every deadlock does. It occurs between transactions that take several names in different
+// orders and, where pools have no connection left, between several processes that wait for a name
+// that is used for the first time by a transaction that rolls back.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	if err := d.acquireTx(ctx, tx, name); err != nil {
 		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
@@ -44,9 +43,9 @@ func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	}
 }
 
-// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that
-// another transaction holds name. Where the pool has no connection left and the name
-// has no row yet, transactions that take new names next to it wait for the end of tx.
+// TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another
+// transaction holds name. If the pool has no connection left and the name has no row yet,
+// transactions that take new names next to it wait for the end of tx.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	if err := d.tryAcquireTx(ctx, tx, name); err != nil {
 		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
@@ -76,7 +75,7 @@ func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 // deadlocks end all but one of them. It reports false where the pool has no connection
 // left for that, or where it did not succeed.
 func (d *Driver) createTxRow(ctx context.Context, name string) bool {
-	if exhausted(d.db.Stats()) { // to wait for a connection may be to wait for oneself
+	if exhausted(d.db.Stats()) { // the caller may have to wait for its own connection
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -108,7 +107,7 @@ type txQueue struct {
 	users int
 }
 
-// enter waits until the name is free in this process, for as long as it may. The caller calls leave.
+// enter waits until the name is free in this process, but at most for bound. The caller calls leave.
 func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) (leave func()) {
 	t.mu.Lock()
 	q := t.names[name]
@@ -145,10 +144,10 @@ func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) 
 // not held any more: roll back.
 //
 // It locks the ticket's entry of an index in share mode: renewals go on, a release ends
-// the lease at once, and the next grant waits for the end of tx. Where all connections
-// of the pool are in use, it has to lock the whole row: then renewals, the release
-// and whoever wants the lock wait for the end of tx, too, and if the lock is not held
-// any more, even others' locks may until tx is rolled back.
+// the lease at once, and the next grant waits for the end of tx. If all connections of the pool are
+// in use, it has to lock the whole row. Then renewals, the release and requests for the lock wait
+// for the end of tx, too. If the lock is not held any more, even requests for other locks may wait
+// until tx is rolled back.
 //
 // A *locker.Lock is such a lock. Package fence/sqlfence begins, guards and commits such a
 // transaction in one call, and returns fence.ErrStale.

@@ -108,8 +108,8 @@ func TestAcquireTxInAFullPool(t *testing.T) {
 	})
 }
 
-// A deadlock of transactions is one that the database sees, though some of them wait for
-// each other in the process.
+// The database detects a deadlock of transactions although some of them wait for each
+// other in the process.
 func TestDeadlockOfAcquireTx(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		names := []string{"a", "b", "c"}

@@ -68,7 +68,7 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 		return nil, err
 	}
 	o.address = cfg.Addr + "/" + cfg.DBName
-	cfg.Logger = &mysql.NopLogger{} // what it says is in the errors, too
+	cfg.Logger = &mysql.NopLogger{} // its messages are in the errors, too
 	if o.logger != nil {
 		cfg.Logger = logger{o.logger}
 	}
@@ -85,7 +85,7 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	return d, nil
 }
 
-// logger hands on what go-sql-driver says, which is about connections that failed.
+// logger passes on the messages of go-sql-driver, which are about connections that failed.
 type logger struct{ l *slog.Logger }
 
 func (l logger) Print(v ...any) { l.l.Warn("mysql: " + strings.TrimSpace(fmt.Sprintln(v...))) }
@@ -95,11 +95,10 @@ var flags = []string{
 	"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "checkConnLiveness", "compress",
 }
 
-// same are those that say the same as a parameter that all drivers have.
+// same maps parameters of a DSN to the parameters of all drivers with the same meaning.
 var same = map[string]string{"timeout": "dial_timeout", "readTimeout": "read_timeout", "writeTimeout": "write_timeout"}
 
-// clientConfig reads from a URL how to reach the database, and asks it whether there is
-// anything else in it.
+// clientConfig reads from a URL how to reach the database, and refuses unknown parameters.
 func clientConfig(u *driver.URL) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN("/?" + dsnParameters(u).Encode())
 	if err != nil {
@@ -129,7 +128,7 @@ func clientConfig(u *driver.URL) (*mysql.Config, error) {
 	return cfg, nil
 }
 
-// dsnParameters are those that go-sql-driver reads itself.
+// dsnParameters returns the parameters that go-sql-driver reads itself.
 func dsnParameters(u *driver.URL) url.Values {
 	query := url.Values{}
 	for _, name := range flags {
@@ -147,7 +146,8 @@ func dsnParameters(u *driver.URL) url.Values {
 	return query
 }
 
-// encryption is how connections are encrypted: as all drivers say it, or by a mode of go-sql-driver's.
+// encryption returns how connections are encrypted: by the parameters of all drivers, or by a mode of
+// go-sql-driver.
 func encryption(u *driver.URL) (*tls.Config, string) {
 	mode := u.Param("tls", "")
 	if mode != "skip-verify" && mode != "preferred" {

@@ -39,7 +39,8 @@ func TestURLSettings(t *testing.T) {
 	}
 }
 
-// secureServer is one that lets the user app in by TLS alone, with a certificate of a client and the password s3cret.
+// secureServer starts a server that accepts the user app by TLS alone, with a client certificate and the password
+// s3cret.
 func secureServer(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Server, certs *testbed.Certs) *testbed.Server {
 	t.Helper()
 	srv := start(t, testbed.Args("--ssl-ca="+certs.CA, "--ssl-cert="+certs.ServerCert, "--ssl-key="+certs.ServerKey))
@@ -116,7 +117,7 @@ func trySecure(t *testing.T, srv *testbed.Server, host string, parameters ...map
 	return k.Release(t.Context())
 }
 
-// What go-sql-driver says goes to the logger, and nowhere else.
+// Messages of go-sql-driver go to the logger, and nowhere else.
 func TestLogger(t *testing.T) {
 	srv := testbed.SharedMariaDB(t)
 	var log bytes.Buffer

@@ -14,7 +14,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// refusedBy checks that each verb that a program may begin with names both versions and what to do.
+// refusedBy checks that each verb that a program may begin with fails, and names both versions and what to do.
 func refusedBy(t *testing.T, d *mysql.Driver, versions ...string) {
 	t.Helper()
 	_, acquire := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "stranger", TTL: time.Minute})
@@ -36,8 +36,8 @@ func refusedBy(t *testing.T, d *mysql.Driver, versions ...string) {
 	}
 }
 
-// Two versions of the tables, or two layouts under one version, are an error for whoever comes second, and for whoever was
-// there when the tables are changed under it.
+// Two versions of the tables, or two layouts under one version, are an error for the second program, and for the first
+// one after its tables are changed.
 func TestTwoVersions(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
@@ -56,7 +56,7 @@ func TestTwoVersions(t *testing.T) {
 			}
 			must(t, old.Renew(t.Context(), held.Hold(g.Token), time.Minute))
 
-			// As the error says, but that not all programs have ended.
+			// As the error says, except that not all programs have ended.
 			for _, s := range []string{"DROP VIEW %s_queues", "DROP TABLE %s_tickets, %[1]s_slots, %[1]s_tx"} {
 				_, err = db.ExecContext(t.Context(), fmt.Sprintf(s, prefix))
 				must(t, err)
@@ -123,8 +123,8 @@ func TestEarlierLayout(t *testing.T) {
 	})
 }
 
-// Whoever changes a statement decides here whether programs with the former one may run beside it. If not, the
-// version is to be raised; in any case the hash, which is in the error of this test.
+// If you change a statement, decide whether programs with the former one may run beside it. If not, raise the version.
+// In any case change the hash, which is in the error of this test.
 func TestStatementsOfThisVersion(t *testing.T) {
 	const version, hash = "4", "002554c8"
 	if now := strings.Fields(mysql.Current.String())[0]; now != version || sqlqueue.Hash(mysql.StatementsText) != hash {
@@ -133,7 +133,7 @@ func TestStatementsOfThisVersion(t *testing.T) {
 	}
 }
 
-// The SQL for a DBA goes through the client, and through an Exec, again and again, while the locks are in use.
+// The SQL for a DBA can be run by the client, and by an Exec, repeatedly, while the locks are in use.
 func TestSchemaSQL(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "?multiStatements=true")
@@ -165,7 +165,7 @@ func TestSchemaSQL(t *testing.T) {
 	})
 }
 
-// documented are the statements of the package comment that begin so.
+// documented returns the statements of the package comment that start with begin.
 func documented(t *testing.T, begin string) (all []string) {
 	t.Helper()
 	doc, err := os.ReadFile("doc.go")

@@ -20,17 +20,17 @@ type poller struct {
 	mu          sync.Mutex
 	queues      map[string]*watched
 	running     bool
-	heartbeatAt time.Time // when the last one was sent that the database answered
+	heartbeatAt time.Time // when the last answered one was sent, or the poller started
 	together    time.Time // when the queues at rest are polled
 	fault       error     // of the last poll; nil: it succeeded
 }
 
-// A watched queue is one that has waiters of this process.
+// A watched is a queue that has waiters of this process.
 type watched struct {
 	name     string
 	waiters  []*waiter // by token
 	most     int       // how many tickets to read; 0: as the waiters need
-	head     uint64    // what was read last, in one number
+	head     uint64    // a hash of what was read last
 	movedAt  time.Time
 	speed    speed
 	due      time.Time     // when to poll
@@ -42,7 +42,7 @@ type waiter struct {
 	candidate
 	name, id  string
 	ttl       time.Duration
-	followed  bool        // others were queued behind it when it was found to be grantable
+	followed  bool        // others were queued after it when it was found to be grantable
 	claimedAt time.Time   // before the first claim was sent; zero: none was
 	answer    chan answer // of one
 }
@@ -71,7 +71,7 @@ func (p *poller) add(w *waiter) bool {
 	i, _ := slices.BinarySearchFunc(q.waiters, w.token, func(w *waiter, token uint64) int { return cmp.Compare(w.token, token) })
 	q.waiters = slices.Insert(q.waiters, i, w)
 	if i == 0 || w.shared { // else it is not granted before the waiters ahead of it
-		q.due = time.Now() // not zero: a poll that is under way does not have it
+		q.due = time.Now() // not zero: a poll that is under way did not read it
 	}
 	if !p.running {
 		p.running = p.d.begin(p.run)

@@ -79,7 +79,7 @@ func withoutComments(block string) string {
 	return strings.Join(text, " ")
 }
 
-// tables replaces what is the same in all requests.
+// tables fills the holes that are the same in all requests.
 func (w *wire) tables(text string) string {
 	text = strings.NewReplacer(
 		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
@@ -130,7 +130,7 @@ type values struct {
 	owner, note   string
 	shared        bool
 	permits       int
-	follow        bool // a ticket will be queued behind the anchor
+	follow        bool // a ticket will be queued after the anchor
 	ttl, liveness time.Duration
 	token         uint64
 	tokens        []uint64
@@ -194,7 +194,7 @@ func (v *values) limit() int64 {
 	return 1 << 40
 }
 
-// literal appends bytes as no server can misread them.
+// literal appends bytes in a form that every server reads alike.
 func literal(b []byte, s string) []byte {
 	b = append(b, "x'"...)
 	b = hex.AppendEncode(b, []byte(s))

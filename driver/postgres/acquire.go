@@ -69,7 +69,8 @@ func (d *Driver) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 	}
 }
 
-// taken reads the answer to a request for a ticket. If there is neither a ticket nor an error, it is to be asked again.
+// taken reads the answer to a request for a ticket. If it returns neither a ticket nor an error, the request has to be
+// sent again.
 func (d *Driver) taken(ctx context.Context, w *waiter, answer string, sent time.Time) (g driver.Grant, queued bool, err error) {
 	var due, now int64
 	switch {
@@ -96,12 +97,12 @@ func (d *Driver) taken(ctx context.Context, w *waiter, answer string, sent time.
 	return g, queued, err
 }
 
-// granted makes a grant of a waiter's outcome.
+// granted returns the grant of a waiter with the given outcome.
 //
-// A ticket that waited is granted a lease of its TTL which ends sooner if its process is silent, so that a process
-// that has died does not block the queue for a TTL. Its end is known from the heartbeat. For a core that renews,
-// that is a provisional lease, which it renews in time. For others, for a ticket that has to outlive its process,
-// and when little of it is left, the lease is extended before the grant is returned.
+// The first lease of a ticket that waited lasts for its TTL, but not beyond the life that the last heartbeat gave its
+// process. So a crashed process does not block the queue for a TTL. The lease's end follows from the time of that
+// heartbeat. If the core renews the lease, it gets this provisional lease. Otherwise, or if the ticket has a minimum
+// hold or little of the lease is left, the driver renews the lease before it returns the grant.
 func (d *Driver) granted(ctx context.Context, r driver.Request, o outcome) (driver.Grant, error) {
 	if o.err != nil {
 		return driver.Grant{}, o.err
@@ -123,8 +124,8 @@ func (d *Driver) granted(ctx context.Context, r driver.Request, o outcome) (driv
 }
 
 // A clock estimates the database's clock. A request for a ticket contains the time until which its sender waits for
-// the answer: the database does not execute one that the network, or a lock in the database, has held back for
-// longer. No exclusion rests on that. If the estimate is wrong, because the database's clock was set, the database
+// the answer: the database refuses a request that the network, or a lock in the database, has delayed for longer.
+// Exclusion does not depend on that. If the estimate is wrong, because the database's clock was set, the database
 // answers with its time and the request is sent again.
 type clock struct{ last atomic.Pointer[reading] }
 
@@ -135,8 +136,8 @@ type reading struct {
 }
 
 const (
-	// takeBound is how long a request for a ticket may be under way. The core removes the ticket of an unanswered
-	// request for longer than that.
+	// takeBound is how long a request for a ticket may be under way. After an unanswered request, the core tries for
+	// longer than that to remove its ticket.
 	takeBound = 10 * time.Second
 	// readingAge bounds how far the two clocks drift apart.
 	readingAge = 10 * time.Minute
@@ -144,8 +145,8 @@ const (
 
 func (c *clock) set(micros int64, sent time.Time) { c.last.Store(&reading{micros, sent}) }
 
-// deadline is when a request that is sent now is too late, in microseconds of the database's clock; 0 if that is not
-// known.
+// deadline returns when a request that is sent now is too late, in microseconds of the database's clock; 0 if the clock
+// is not known.
 func (c *clock) deadline(ctx context.Context) int64 {
 	r := c.last.Load()
 	if r == nil || time.Since(r.sent) > readingAge {

@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// task is the background task that keeps the waiting tickets of this process alive, and finds out what nobody
-// notifies it of: it sends a heartbeat every quarter of the liveness interval, looks at queues whose head may have
-// expired, and polls for grants while there is no connection to LISTEN on. It costs the same however many
-// tickets wait for a name. It runs while something waits.
+// task is the background task that keeps the waiting tickets of this process alive, and detects what no notification
+// reports. It sends a heartbeat every quarter of the liveness interval, checks queues whose head may have expired, and
+// polls for grants while there is no connection to LISTEN on. It costs the same however many tickets wait for a name.
+// It runs while something waits.
 type task struct {
 	d          *Driver
 	heartbeats int
@@ -21,7 +21,7 @@ type task struct {
 }
 
 const (
-	taskIdle     = 10 * time.Second // how long it runs on
+	taskIdle     = 10 * time.Second // how long it runs after the last wait
 	compareEvery = 10               // heartbeats between two comparisons of all tickets
 	lookMost     = 1000             // names in one statement
 	stagger      = 150 * time.Millisecond
@@ -83,8 +83,8 @@ func (t *task) run() {
 	}
 }
 
-// idle ends the background task when nothing has waited for a while. It reports whether the database has to be told that
-// the process leaves.
+// idle ends the background task when nothing has waited for a while. It reports whether the database has a row of the
+// process, which must be removed.
 func (ws *waiters) idle() (process int64, known, over bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -104,7 +104,7 @@ func (ws *waiters) polled() bool {
 	return !ws.hearing && len(ws.byID) > 0 && ws.registered
 }
 
-// wakeUp is when there is something to do.
+// wakeUp returns when there is something to do next.
 func (t *task) wakeUp() time.Time {
 	at := t.next
 	if t.d.waiters.polled() && t.poll.Before(at) {
@@ -121,7 +121,7 @@ func (t *task) wakeUp() time.Time {
 	return at
 }
 
-// bound bounds a request of the task: the next one should not wait for one that hangs.
+// bound bounds a request of the task, so that the next one does not wait for a request that hangs.
 func (t *task) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.d.ctx, max(t.d.heartbeatEvery(), 100*time.Millisecond))
 }
@@ -135,13 +135,13 @@ func (t *task) heartbeat() {
 	if !registered && !waits {
 		return
 	}
-	// If it is not registered although tickets wait, the answer to the first heartbeat was lost.
+	// If it is not registered although tickets wait, it has expired, or the answer to the first heartbeat was lost.
 	ctx, cancel := t.bound()
 	defer cancel()
 	var asked time.Time
 	var alive bool
 	// After an outage every connection of the pool is broken, which is noticed when it is used. Waiting tickets would
-	// expire if each of them cost the time to the next heartbeat.
+	// expire if each broken connection delayed the heartbeat by an interval.
 	granted, err := repeat(ctx, d, true, func() (granted []ticketRow, err error) {
 		asked = time.Now()
 		alive, granted, err = d.heartbeat(ctx, process, !registered)
@@ -156,15 +156,15 @@ func (t *task) heartbeat() {
 		return
 	}
 	if t.settle(ctx, granted, process, asked, false) {
-		signal(ws.reconnect) // there was no notification: is the connection dead?
+		signal(ws.reconnect) // there was no notification: the connection may be broken
 	}
 	if t.heartbeats++; t.heartbeats%compareEvery == 0 {
 		t.compare(true)
 	}
 }
 
-// failed has the next heartbeat sent soon, and not at once: while the database is down, requests fail in no time. After
-// the first one that succeeds everything is compared.
+// failed schedules the next heartbeat soon, but not at once, since requests fail immediately while the database is
+// down. After the first heartbeat that succeeds, all tickets are compared.
 func (t *task) failed(err error) {
 	t.d.waiters.setFault(err)
 	if soon := time.Now().Add(min(t.d.heartbeatEvery()/4, longestPoll)); soon.Before(t.next) {
@@ -172,8 +172,8 @@ func (t *task) failed(err error) {
 	}
 }
 
-// compare asks what the database has of our tickets, all of them or those that were granted, and reports whether there
-// were grants that nobody had told.
+// compare reads our tickets from the database: all that wait or have a provisional lease, or only the latter. It
+// reports whether there were grants without a notification.
 func (t *task) compare(all bool) (news bool) {
 	d := t.d
 	sql := d.w.provisional
@@ -192,7 +192,7 @@ func (t *task) compare(all bool) (news bool) {
 	return t.settle(ctx, rows, process, asked, all)
 }
 
-// settle compares, and releases the orphans.
+// settle compares the rows with what is known, and releases the orphans.
 func (t *task) settle(ctx context.Context, rows []ticketRow, process int64, asked time.Time, all bool) (news bool) {
 	orphans, news := t.d.waiters.compare(rows, process, asked, all)
 	for _, o := range orphans {
@@ -201,7 +201,7 @@ func (t *task) settle(ctx context.Context, rows []ticketRow, process int64, aske
 	return news
 }
 
-// pollGrants asks for grants. More are likely to follow one.
+// pollGrants polls for grants. After one it polls sooner, because more are likely to follow.
 func (t *task) pollGrants() {
 	if t.compare(false) {
 		t.interval = shortestPoll
@@ -211,7 +211,7 @@ func (t *task) pollGrants() {
 	t.poll = time.Now().Add(t.interval)
 }
 
-// look looks at the queues that are due.
+// look checks the queues that are due.
 func (t *task) look(now time.Time) {
 	d := t.d
 	names, process := d.waiters.dueNames(now, lookMost)
@@ -239,16 +239,16 @@ func (t *task) look(now time.Time) {
 	}
 }
 
-// dueRow is what is said of a queue.
+// dueRow is what the database answers about a queue.
 type dueRow struct {
 	I     int64
 	Due   int64 // microseconds; -1: there is something to do now
 	First bool  // the first waiter is of this process
 }
 
-// act does what is due in a queue, and returns when to look again. The process of the first waiter looks at the very
-// end of the lease ahead, and others a little later, so that they do not all act at once. Queues of a process
-// that waits for very many names are looked at less often.
+// act does what is due in a queue, and returns how soon to check again. The process of the first waiter checks exactly
+// at the end of the lease ahead, and others a little later, so that they do not all act at once. A process that waits
+// for very many names checks its queues less often.
 func (t *task) act(ctx context.Context, name string, process int64, r dueRow) time.Duration {
 	if r.Due < 0 {
 		_, _ = t.d.call(ctx, nil, t.d.w.advance, []byte(name), process) // else the next time

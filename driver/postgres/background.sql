@@ -1,4 +1,4 @@
--- The functions that renew leases and look after queues, and those that show queues to programs.
+-- The functions that renew leases and maintain queues, and those that show queues to programs.
 
 -- Microseconds from now to p_at, at least 0 and at most an hour.
 CREATE OR REPLACE FUNCTION {micros}(p_at timestamptz) RETURNS bigint LANGUAGE sql AS $locker$
@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION {micros}(p_at timestamptz) RETURNS bigint LANGUAGE sq
 		ELSE ceil(extract(epoch FROM p_at - clock_timestamp()) * 1000000)::bigint END
 $locker$;
 
--- Renews leases. The answer is the positions of those that were there; a ticket that is not held any more is left out.
+-- Renews leases. The answer is the positions of the renewed ones: a ticket that is not held any more is left out.
 --
 -- An update that has waited for a row which was only locked does not check again whether the lease goes on. A
 -- lease that ended meanwhile must not be revived: then all of this is undone and tried again.
@@ -49,8 +49,8 @@ BEGIN
 	RETURN coalesce(n, 0);
 END $locker$;
 
--- Looks, without changing anything, when something is to be done in queues: for each name the microseconds
--- until then, -1 if there is something to do now, and whether the first waiter is of p_process.
+-- Reports, without changing anything, when something has to be done in queues: for each name the microseconds until
+-- then, -1 if there is something to do now, and whether the first waiter is of p_process.
 CREATE OR REPLACE FUNCTION {due}(p_names bytea[], p_process bigint)
 RETURNS TABLE (i bigint, due bigint, first boolean) LANGUAGE sql SET enable_seqscan = off AS $locker$
 	SELECT n.i, CASE WHEN w.due = '-infinity' THEN -1 ELSE {micros}(w.due) END,
@@ -66,17 +66,17 @@ BEGIN
 	RETURN 'r' || (SELECT mine FROM {walk}(p_name, 0, p_process, false));
 END $locker$;
 
--- Removes expired tickets, wherever in a queue they are: on names that nobody uses, and of waiters behind a
--- live holder. It looks at p_most queues at most, in the order of their names, after p_after; p_last is the
--- last of them, NULL if there are no more. It waits for no lock. p_busy counts the queues in which
--- something is in use, so that expired tickets are left.
+-- Removes expired tickets, wherever in a queue they are: on names that nobody uses, and of waiters after a live
+-- holder. It visits p_most queues at most, in the order of their names, after p_after; p_last is the last of them,
+-- NULL if there are no more. It waits for no lock. p_busy counts the queues in which something is in use, so that
+-- expired tickets are left.
 CREATE OR REPLACE FUNCTION {sweep}(p_after bytea, p_most bigint, OUT p_last bytea, OUT p_busy bigint) LANGUAGE plpgsql AS $locker$
 DECLARE
 	n    bytea;
 	seen bigint := 0;
 BEGIN
 	p_busy := 0;
-	-- The processes first, as in reap. Those who wait behind their tickets had a second to do this.
+	-- The processes first, as in reap. Processes with tickets after theirs had a second to do this.
 	DELETE FROM {processes} WHERE id IN (SELECT id FROM {processes}
 		WHERE alive_until < clock_timestamp() - interval '1 second' FOR UPDATE SKIP LOCKED);
 	FOR n IN
@@ -88,7 +88,7 @@ BEGIN
 			DELETE FROM {tickets} WHERE name = n AND slot IN (SELECT k.slot FROM {tickets} k
 				WHERE k.name = n AND NOT k.held AND {expired} FOR UPDATE SKIP LOCKED);
 			PERFORM {walk}(n, 0, 0, false);
-			-- What is left may be kept by a transaction that it guards.
+			-- A ticket that is left may be kept by a transaction that it guards.
 			CONTINUE WHEN NOT EXISTS (SELECT FROM {tickets} k WHERE k.name = n AND {expired});
 		END IF;
 		p_busy := p_busy + 1;
@@ -126,7 +126,7 @@ CREATE OR REPLACE FUNCTION {list}() RETURNS SETOF bytea LANGUAGE sql AS $locker$
 	SELECT DISTINCT k.name FROM {tickets} k WHERE {live}
 $locker$;
 
--- From here on programs of another version do not find their functions, and say why.
+-- From here on programs of another version do not find their functions, and report why.
 DO $locker$
 DECLARE
 	f regprocedure;

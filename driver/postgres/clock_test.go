@@ -92,8 +92,8 @@ func (s *steppedServer) step(by time.Duration) {
 }
 
 // Leases are measured by the server's wall clock. A step forward ends them early, and their holders
-// learn of that from the next renewal. A step backward lengthens them, and nobody is granted beside a
-// holder. Acquisitions and tokens go on.
+// are notified by the next renewal. A step backward lengthens them, and nobody else is granted the
+// lock meanwhile. Acquisitions and tokens go on.
 func TestClockOfTheServerIsSet(t *testing.T) {
 	t.Parallel()
 	s := newSteppedServer(t)

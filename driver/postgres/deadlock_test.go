@@ -43,7 +43,7 @@ func newDeadlockBed(t *testing.T) deadlockBed {
 	b := deadlockBed{t: t, admin: newPool(t, srv.URL(), nil), prefix: unique(), app: unique(), ended: new(atomic.Int64)}
 	p := newPool(t, srv.URL(), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["application_name"] = b.app
-		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "2s" // the other session is to wait, too, before somebody looks
+		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "2s" // the other session waits, too, before the server checks
 		c.ConnConfig.Tracer = deadlocks{b.ended}
 	})
 	d, err := postgres.New(p, postgres.WithPrefix(b.prefix))
@@ -75,7 +75,7 @@ func (b deadlockBed) release(h driver.Hold) {
 	ok(b.t, b.d.Release(b.t.Context(), h))
 }
 
-// wait queues a ticket, and returns when it is queued; the channel has how the wait ended.
+// wait queues a ticket, and returns when it is queued. The channel gets the error of the wait.
 func (b deadlockBed) wait(name, id string) <-chan error {
 	b.t.Helper()
 	queued, done := make(chan struct{}), make(chan error, 1)
@@ -147,7 +147,7 @@ func TestDeadlock(t *testing.T) {
 				_, err := tx.Exec(t.Context(), strings.ReplaceAll(b.sql(s), "NAME", name))
 				return err
 			}
-			ok(t, other("SET LOCAL deadlock_timeout = '1min'")) // so that ours is the one that is ended
+			ok(t, other("SET LOCAL deadlock_timeout = '1min'")) // so that ours is ended
 			ok(t, other(c.first))
 			done := make(chan error, 1)
 			go func() { done <- ours() }()
@@ -210,7 +210,7 @@ func TestDeadlockAnywhere(t *testing.T) {
 	trigger("PREFIX_processes")
 	h = b.acquire("a", "6", false)
 	d := b.d
-	b.d, _ = newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(b.prefix)) // of a process that is not known
+	b.d, _ = newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(b.prefix)) // whose process is not registered
 	b.exec(`ALTER SEQUENCE PREFIX_times RESTART`)
 	next = b.wait("a", "7")
 	b.d = d

@@ -14,7 +14,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A process that waits does not try all the time whether a database that is down is back.
+// A process that waits does not try without a pause to reach a database that is down.
 func TestWaitingWhileTheDatabaseIsDown(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	proxy, prefix := srv.Proxy(t), unique()
@@ -45,7 +45,7 @@ func TestWaitingWhileTheDatabaseIsDown(t *testing.T) {
 	n := dials.Load()
 	proxy.Heal()
 	t.Logf("%d connections were tried in 2 s", n)
-	if n == 0 || n > 100 { // polls, heartbeats, looks at the queue and the listener, each with its pause
+	if n == 0 || n > 100 { // polls, heartbeats, checks of the queue and the listener, each with its pause
 		t.Errorf("%d connections were tried in 2 s", n)
 	}
 	ok(t, holder.Release(t.Context(), r.Hold(g.Token)))

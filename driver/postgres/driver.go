@@ -79,23 +79,23 @@ type options struct {
 // "locker". At most 40 bytes.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithSchema sets the database schema that contains them; "public" unless it is given.
+// WithSchema sets the database schema of the tables and functions; the default is "public".
 func WithSchema(schema string) Option { return func(o *options) { o.schema = schema } }
 
 // WithLiveness sets how long a waiting process may be silent before its tickets leave the queue; 4 s unless it is
 // given. A shorter outage costs no ticket. A process that waits sends a heartbeat every quarter of it.
 func WithLiveness(d time.Duration) Option { return func(o *options) { o.liveness = d } }
 
-// WithoutListen keeps the driver from opening a connection of its own to LISTEN on. It polls for grants instead. Behind a
-// pooler (PgBouncer) it does so by itself; the option saves the attempt.
+// WithoutListen keeps the driver from opening a connection of its own to LISTEN on. It polls for grants instead. Behind
+// a pooler (PgBouncer) it polls without this option, which saves the attempt.
 func WithoutListen() Option { return func(o *options) { o.listen = false } }
 
 // WithoutCreate keeps the driver from creating its tables and functions if they do not exist; see Schema.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
 
-// WithLogger makes a driver that [Open] makes log warnings and notices of the database, and connections that
-// failed. Unless it is given nothing is logged, since errors are returned. New refuses it: a pool logs as its own
-// configuration says (OnNotice, Tracer).
+// WithLogger sets the logger of a driver that [Open] makes: it logs warnings and notices of the database, and
+// connections that failed. Without it nothing is logged, since errors are returned. New refuses it: a pool logs as its
+// own configuration says (OnNotice, Tracer).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 func newOptions(opts []Option) (options, *wire, error) {
@@ -141,10 +141,10 @@ func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 	return d
 }
 
-// Schema returns the SQL that creates what the driver needs, or upgrades what an earlier version has created. It is
-// for those whose program may not do that itself (WithoutCreate). It has no transaction control of its own: run it in
-// one transaction, as psql -1, migration tools and an Exec without arguments do. It may be run again, which changes
-// nothing and stops nobody. The package comment lists the rights that the program's user needs.
+// Schema returns the SQL that creates what the driver needs, or upgrades what an earlier version has created. It is for
+// programs that must not do that themselves (WithoutCreate). It has no transaction control of its own: run it in one
+// transaction, as psql -1, migration tools and an Exec without arguments do. It may be run again: that changes nothing
+// and interrupts no program. The package comment lists the rights that the program's user needs.
 func Schema(opts ...Option) (string, error) {
 	_, w, err := newOptions(opts)
 	if err != nil {
@@ -159,11 +159,11 @@ func (d *Driver) String() string {
 	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
 }
 
-// slack is for timers, a poll and a commit.
+// slack allows for timers, a poll and a commit.
 const slack = 500 * time.Millisecond
 
-// Bounds implements driver.Bounder. Waiters expire some time after their last heartbeat, and the
-// next look at the queue removes them.
+// Bounds implements driver.Bounder. Waiters expire some time after their last heartbeat, and the next check of the
+// queue removes them.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{
 		MinTTL: sqlqueue.MinTTL, Crash: ttl + slack,
@@ -217,7 +217,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	return err
 }
 
-// checkRights is an error that names the rights that are missing, by a query for them.
+// checkRights sends a query for missing rights, and returns an error that names them.
 func (d *Driver) checkRights(ctx context.Context, sql string) error {
 	lacks, err := query(ctx, d, sending{}, pgx.RowTo[*string], sql)
 	if err == nil && lacks[0] != nil && *lacks[0] != "" {

@@ -9,13 +9,13 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A request that fails because its context has ended says so, even if the deadline of the connection, which is
-// the same, was noticed first.
+// A request that fails because its context has ended returns that reason, even if the connection, which has
+// the same deadline, timed out first.
 func TestEndOfTheContextIsTold(t *testing.T) {
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	_, err := d.Inspect(t.Context(), "a")
 	ok(t, err)
-	for range p.Config().MaxConns { // so that requests connect by themselves
+	for range p.Config().MaxConns { // so that requests open connections themselves
 		c, err := p.Acquire(t.Context())
 		ok(t, err)
 		defer c.Release()

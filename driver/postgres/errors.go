@@ -19,8 +19,8 @@ const (
 	codeChanged   = "LK002" // the queue changed, or a lease ended, meanwhile: try again
 )
 
-// These are raised by a replica, the first also by a transaction that may not write, the second when a transaction
-// that is to write begins.
+// A replica raises these: the first for a statement that writes, the second for BEGIN READ WRITE. A read-only
+// transaction raises the first, too.
 const (
 	codeReadOnly = "25006"
 	codeReplica  = "0A000"
@@ -77,8 +77,8 @@ func refused(err error) bool {
 }
 
 // unavailable reports whether the database does not answer, or refuses everybody: connections (08), resources such
-// as connections and disk (53), a server that starts, stops or crashes, or that does not take writes. Network
-// errors the core knows itself.
+// as connections and disk (53), a server that starts, stops or crashes, or that does not take writes. The core
+// recognizes network errors itself.
 func unavailable(err error) bool {
 	switch c := code(err); c {
 	case "57P01", "57P02", "57P03", "57P05", codeReadOnly, codeReplica:
@@ -91,7 +91,7 @@ func unavailable(err error) bool {
 	}
 }
 
-// explain marks the error of a request for the core; of a request that was ended by Close it is ErrClosed.
+// explain marks the error of a request for the core. It returns ErrClosed if Close ended the request.
 func (d *Driver) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -104,11 +104,11 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// interruptions is after how many broken connections the error is the caller's.
+// interruptions is how many broken connections are tolerated before the caller gets the error.
 const interruptions = 3
 
 // repeat calls f until it succeeds or fails for good, and explains its error. A request that may be sent twice
-// is sent again after its connection broke. When ctx ends, the error tells what the last call but that one met, too.
+// is sent again after its connection broke. When ctx ends, the error also contains that of the call before the last.
 func repeat[T any](ctx context.Context, d *Driver, twice bool, f func() (T, error)) (answer T, err error) {
 	backoff, broken := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0
 	for {
@@ -133,8 +133,8 @@ func repeat[T any](ctx context.Context, d *Driver, twice bool, f func() (T, erro
 	}
 }
 
-// ended is why ctx is over; nil while it lasts. A connection that is being opened has the deadline of ctx, and may
-// notice it a moment sooner.
+// ended returns why ctx is over; nil while it lasts. A connection that is being opened has the deadline of ctx, and
+// may time out a moment before ctx does.
 func ended(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		select {
@@ -146,7 +146,7 @@ func ended(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// lock takes what one goroutine at a time may have. It gives it back by receiving from c.
+// lock locks c for one goroutine at a time, which unlocks it by receiving from c.
 func (d *Driver) lock(ctx context.Context, c chan struct{}) error {
 	select {
 	case c <- struct{}{}:

@@ -12,7 +12,7 @@ import (
 // Sweep sweeps once.
 func (d *Driver) Sweep(ctx context.Context) (busy int64, err error) { return d.sweep(ctx) }
 
-// Repeat calls f as every request is called that may be sent twice.
+// Repeat calls f as the driver calls a request that may be sent twice.
 func (d *Driver) Repeat(ctx context.Context, f func() error) error {
 	_, err := repeat(ctx, d, true, func() (struct{}, error) { return struct{}{}, f() })
 	return err
@@ -66,8 +66,8 @@ func (d *Driver) SchemaText() string { return d.w.schema }
 // MaxConns is the size of the pool of a driver.
 func MaxConns(d *Driver) int { return int(d.pool.Config().MaxConns) }
 
-// Queue is what a process does with a ticket that the database has queued. It returns the ID of the process, and what
-// tells how the wait has ended; nil: it has not.
+// Queue adds a waiter for a ticket, as if the database had queued it. It returns the ID of the process, and a
+// function that returns the error with which the wait has ended, or nil.
 func (d *Driver) Queue(r driver.Request) (process int64, ended func() error) {
 	w := d.waiters.add(r)
 	d.waiters.queued(w, time.Minute)
@@ -81,7 +81,7 @@ func (d *Driver) Queue(r driver.Request) (process int64, ended func() error) {
 	}
 }
 
-// Register registers the process, as a request does that was answered that it is not known.
+// Register registers the process, as a request does if the answer was that it is not registered.
 func (d *Driver) Register(ctx context.Context) error {
 	return d.register(ctx, d.waiters.current(), time.Now())
 }

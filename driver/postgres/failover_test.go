@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A pair is a primary and its standby, and lockers that know both.
+// A pair is a primary and its standby, and lockers with the addresses of both.
 type pair struct {
 	t                *testing.T
 	primary, standby *testbed.Server
@@ -104,8 +104,9 @@ func extend(t *testing.T, k *locker.Lock) (err error) {
 	return err
 }
 
-// With asynchronous replication a failover loses the locks that were not replicated: their holders learn
-// of that, others are granted the name, and their tokens are still higher. Locks that were replicated go on.
+// With asynchronous replication a failover loses the locks that were not replicated: their holders are
+// notified, others are granted the name, and the tokens of those are still higher. Locks that were
+// replicated go on.
 func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

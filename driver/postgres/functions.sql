@@ -1,11 +1,11 @@
 -- The functions that take tickets and remove them. Their names end with the version of the schema and
 -- a hash of its text, so that programs of another version do not find them.
 --
--- Whoever queues a ticket, or changes more of a queue than one row, holds the transaction-level advisory lock
+-- A function that queues a ticket, or changes more than one row of a queue, holds the transaction-level advisory lock
 -- of the name, so that tickets become visible in the order of their tokens. The exception is hand_over.
 
--- The key of a name's lock. Whoever takes the lock must see what others committed before; in stricter isolation
--- it would not.
+-- The key of a name's lock. A transaction that takes the lock must see what others committed before, which it would
+-- not in stricter isolation.
 CREATE OR REPLACE FUNCTION {key}(p_name bytea) RETURNS bigint LANGUAGE plpgsql AS $locker$
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -23,7 +23,7 @@ DECLARE
 	near bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 10000;
 BEGIN
 	-- If another transaction has the lock, it is about to move the sequence, which is visible before it
-	-- commits. It is a lock of the transaction, so that no error and no cancellation leaves it behind.
+	-- commits. The lock is the transaction's, so that no error and no cancellation leaves it held.
 	FOR i IN 1..3 LOOP
 		EXIT WHEN n >= near;
 		IF NOT pg_try_advisory_xact_lock({token_key}) THEN
@@ -41,13 +41,13 @@ CREATE OR REPLACE FUNCTION {notify}(p_process bigint, p_payload text) RETURNS vo
 	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload)
 $locker$;
 
--- Walks the queue of a name from its head as far as it matters: removes expired tickets, grants those that are
--- grantable, and notifies their processes. The caller holds the lock of the name. With p_dry it changes nothing,
+-- Walks the queue of a name from its head as far as tickets may be granted: removes expired tickets, grants the
+-- grantable ones, and notifies their processes. The caller holds the lock of the name. With p_dry it changes nothing,
 -- and due is -infinity if there is something to do.
 --
 --   ahead    live tickets passed
 --   blocked  whether an exclusive one ended the walk
---   due      when the first of those may expire
+--   due      when the first of the live tickets passed may expire
 --   mine     grants to p_process, which is not notified
 CREATE OR REPLACE FUNCTION {walk}(p_name bytea, p_permits bigint, p_process bigint, p_dry boolean,
 	OUT ahead bigint, OUT blocked boolean, OUT due timestamptz, OUT mine text)
@@ -77,7 +77,7 @@ BEGIN
 				EXIT;
 			END IF;
 			CONTINUE WHEN {reap}(p_name, t.slot, t.token, t.held, t.process);
-			-- Renewed just now, kept by a transaction that it guards, or in use by another walk: look again soon.
+			-- Renewed just now, kept by a transaction that it guards, or in use by another walk: check again soon.
 			ends := clock_timestamp() + interval '50 ms';
 		END IF;
 		IF t.shared AND most IS NULL THEN
@@ -141,9 +141,9 @@ END $locker$;
 --
 --   g TOKEN  granted
 --   w DUE    queued; DUE: microseconds until the head of the queue is due
---   n        not granted, and not to wait
---   p        to wait, but the process is not known
---   t NOW    too late: it had to be done until p_until; both in microseconds of the clock
+--   n        not granted, and does not wait
+--   p        has to wait, but the process is not registered
+--   t NOW    too late: NOW is after p_until; both in microseconds of the clock
 --
 -- and the others are grants to p_process, as in all answers: g ID TOKEN HEARTBEAT.
 CREATE OR REPLACE FUNCTION {acquire}(p_name bytea, p_id text, p_process bigint, p_shared boolean, p_permits bigint,
@@ -173,9 +173,9 @@ BEGIN
 	IF p_wait THEN
 		-- From now on the holder grants the next when it releases.
 		UPDATE {tickets} SET queued = true WHERE name = p_name AND slot = 0 AND NOT queued;
-		-- Behind an exclusive holder whose lease goes on there is nothing to walk for. If the holder is being
-		-- released just now, then either hand_over sees a ticket and this one is behind that, or the release
-		-- waits for the lock of the name.
+		-- If an exclusive holder's lease goes on, no walk is needed. If the holder is being released just now, then
+		-- either hand_over sees another ticket, which is ahead of this one, or the release waits for the lock of the
+		-- name.
 		SELECT k.id, k.expires_at,
 			EXISTS (SELECT FROM {tickets} t WHERE t.id = p_id AND t.slot <> 0) AS again,
 			EXISTS (SELECT FROM {processes} p WHERE p.id = p_process AND p.alive_until > clock_timestamp()) AS alive
@@ -230,12 +230,12 @@ END $locker$;
 -- Removes an exclusive ticket and grants the next, without the lock of the name: NULL, having changed nothing,
 -- if that is not possible.
 --
--- Tokens are given, and tickets inserted, under the lock of the name. So a ticket that cannot be seen yet has a
--- higher token than all that can be, and the first that can be seen is the first. The deletion proves that
--- p_id is the holder: until this transaction ends nobody else takes slot 0. For the same reason nobody
--- else grants the next meanwhile. The next may leave, which its row shows: then all of this is undone and tried again.
+-- Tokens are given, and tickets inserted, under the lock of the name. So a ticket that is not visible yet has a higher
+-- token than all visible ones, and the first visible one is the next. The deletion proves that p_id is the holder:
+-- until this transaction ends nobody else takes slot 0, nor grants the next ticket. The next ticket may leave, and its
+-- row is then missing: all of this is undone and tried again.
 --
--- The row of the holder is locked before that of the next, as in walk, and nothing is waited for afterwards.
+-- The holder's row is locked before the next ticket's, as in walk, and no lock is waited for afterwards.
 CREATE OR REPLACE FUNCTION {hand_over}(p_name bytea, p_id text, p_process bigint) RETURNS text LANGUAGE plpgsql AS $locker$
 DECLARE
 	next   record;
@@ -275,8 +275,8 @@ DECLARE
 	p_slot bigint;
 	more   boolean := true;
 BEGIN
-	-- Nobody waits behind a ticket that is not marked as queued, and whoever is about to wait marks it first: it
-	-- goes without the lock of the name. An xmax of 0 says that no transaction has locked the row.
+	-- No ticket waits for one that is not marked as queued, since a request marks it before it waits. So it is removed
+	-- without the lock of the name. An xmax of 0 says that no transaction has locked the row.
 	DELETE FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id AND NOT queued AND xmax = 0
 		RETURNING CASE WHEN expires_at > clock_timestamp() THEN 'r' ELSE 'l' END INTO answer;
 	IF answer IS NULL THEN
@@ -298,10 +298,10 @@ BEGIN
 	RETURN CASE WHEN more THEN answer || (SELECT mine FROM {walk}(p_name, 0, p_process, false)) WHEN more IS NULL THEN 'l' ELSE answer END;
 END $locker$;
 
--- Removes a held ticket, with the lock of the name; NULL if it is not there. A guard has the row locked FOR KEY
--- SHARE, which forbids its deletion and no update. Then the lease is ended, so that nobody has to wait for the
--- end of that transaction: reap removes the row later. The answer is false, and the process of the first waiter is
--- told to look.
+-- Removes a held ticket, with the lock of the name; NULL if it is not there. A guard locks the row FOR KEY SHARE,
+-- which forbids its deletion but no update. Then the lease is ended, and reap removes the row later, so that nobody
+-- has to wait for the end of that transaction. The answer is false, and the process of the first waiter is notified to
+-- check the queue.
 CREATE OR REPLACE FUNCTION {end_lease}(p_name bytea, p_slot bigint, p_id text) RETURNS boolean LANGUAGE plpgsql AS $locker$
 DECLARE
 	first bigint;
@@ -312,7 +312,7 @@ BEGIN
 			DELETE FROM {tickets} WHERE name = p_name AND slot = p_slot AND id = p_id;
 			RETURN true;
 		END IF;
-		-- This waits for a renewal, say, that is under way.
+		-- This waits for, say, a renewal that is under way.
 		UPDATE {tickets} SET expires_at = least(expires_at, clock_timestamp())
 			WHERE name = p_name AND slot = p_slot AND id = p_id AND held;
 		IF NOT FOUND THEN

@@ -17,7 +17,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// documented are the statements of the package comment that begin so.
+// documented returns the statements of the package comment that start with begin.
 func documented(t *testing.T, begin string) (all []string) {
 	t.Helper()
 	doc, err := os.ReadFile("doc.go")
@@ -50,7 +50,7 @@ func newProduction(t *testing.T) *production {
 	sql, err := postgres.Schema(postgres.WithSchema(p.schema))
 	ok(t, err)
 	p.exec(sql)
-	p.exec("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA locks FROM PUBLIC") // as the careful do by default
+	p.exec("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA locks FROM PUBLIC") // as careful DBAs do by default
 	p.url = strings.Replace(srv.URL(), "postgres@", p.role+":s3cret@", 1) + "&create=false&schema=" + p.schema
 	return p
 }
@@ -124,7 +124,7 @@ func eachRight(grant string) (all [][2]string) {
 	return all
 }
 
-// missingName is what of an object the error has to name.
+// missingName is the name of an object that the error has to contain.
 func missingName(p *production, object string) string {
 	words := strings.Fields(p.named(object))
 	last := words[len(words)-1]
@@ -160,10 +160,10 @@ func TestConformanceWithDocumentedRights(t *testing.T) {
 		t.Errorf("no such cases: %v", quick)
 	}
 
-	// Who may read the view alone, reads it.
+	// A role that may only read the view can read it.
 	_, err := p.admin.Exec(t.Context(), "SET ROLE "+p.ro+"; SELECT * FROM "+p.schema+".locker_queues; RESET ROLE", pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
-	// And without the tables a program is told what to do, and makes none.
+	// Without the tables a program gets an error that says what to do, and makes none.
 	p.exec("DROP SCHEMA locks CASCADE; CREATE SCHEMA locks; GRANT USAGE ON SCHEMA locks TO app")
 	d, err := p.open(t.Context())
 	ok(t, err)
@@ -174,8 +174,8 @@ func TestConformanceWithDocumentedRights(t *testing.T) {
 	}
 }
 
-// The SQL for a DBA goes through psql -1, through an Exec, and through a migration that is one transaction,
-// again and again, while the locks are in use, and stops nobody.
+// The SQL for a DBA can be run by psql -1, by an Exec, and by a migration that is one transaction,
+// repeatedly, while the locks are in use, and blocks nobody.
 func TestSchemaSQL(t *testing.T) {
 	t.Parallel()
 	url := testbed.SharedPostgres(t).URL()
@@ -205,7 +205,7 @@ func TestSchemaSQL(t *testing.T) {
 	psql(t, url, "-q", "-1", "-f", file)
 	_, err = p.Exec(ctx, sql)
 	ok(t, err)
-	migration := begin(t, p) // that goes on for long
+	migration := begin(t, p) // which takes long
 	_, err = migration.Exec(ctx, sql)
 	ok(t, err)
 	ok(t, busy.Rollback(ctx))

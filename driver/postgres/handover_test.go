@@ -15,8 +15,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A standoff is the queue of the name "a" with a holder and waiters that belong to no
-// program, and what others are about to do to it.
+// A standoff is the queue of the name "a" with a holder and waiters that belong to no program. Other
+// transactions are about to change it.
 type standoff struct {
 	t      *testing.T
 	prefix string
@@ -107,8 +107,8 @@ func (s *standoff) queue(want string) {
 	}
 }
 
-// A release does without the lock of the name while nobody waits. One that meets somebody who
-// is just queueing waits for that, and then grants the ticket.
+// While nobody waits, a release does not take the lock of the name. If a ticket is just being
+// queued, the release waits for that, and then grants the ticket.
 func TestReleaseMeetsAJoin(t *testing.T) {
 	s := newStandoff(t)
 	tx := s.begin()
@@ -120,7 +120,8 @@ func TestReleaseMeetsAJoin(t *testing.T) {
 	s.queue("joining")
 }
 
-// A release that sees a waiter grants that one, and does not wait for those who are just queueing.
+// A release that sees a waiter grants its ticket, and does not wait for tickets that are just being
+// queued.
 func TestReleaseDoesNotWaitForAJoin(t *testing.T) {
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()

@@ -23,11 +23,11 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 	ok(t, d.Release(t.Context(), warm.Hold(g.Token)))
 	for _, wait := range []bool{false, true} {
 		name := unique()
-		_, err := d.Inspect(t.Context(), name) // on a connection that the request will go by
+		_, err := d.Inspect(t.Context(), name) // on the connection that the request will use
 		ok(t, err)
 		proxy.Cut()
 		before := proxy.Stats().Requests
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which it is sent, on a busy machine, too
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough to send it on a busy machine
 		r := driver.Request{Name: name, ID: unique(), TTL: time.Minute, Wait: wait}
 		_, err = d.Acquire(ctx, r)
 		cancel()
@@ -50,7 +50,7 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 	}
 }
 
-// Nor does a request that waits inside the database for longer than its caller.
+// A request that waits inside the database for longer than its caller takes no ticket, either.
 func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -63,7 +63,7 @@ func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	ok(t, err)
 	answer := make(chan string, 1)
 	until := time.Now().Add(200 * time.Millisecond).UnixMicro()
-	go func() { // as a request whose caller has gone, and whose cancellation was lost
+	go func() { // as a request whose caller has left, and whose cancellation was lost
 		var s string
 		err := p.QueryRow(t.Context(), "SELECT "+prefix+"_acquire"+postgres.Version+
 			"('a', 'late', 7, false, 1, 60000000, false, '', '', $1)", until).Scan(&s)

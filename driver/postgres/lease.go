@@ -68,18 +68,18 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	if token == 0 || token > math.MaxInt64 { // no ticket has such a number
+	if token == 0 || token > math.MaxInt64 { // no ticket has such a token
 		return driver.ErrLost
 	}
 	return d.remove(ctx, "", d.w.breaks, []byte(name), int64(token), d.waiters.current())
 }
 
-// remove calls a function that removes a ticket, whose ID is given if it may be held here.
+// remove calls a function that removes a ticket. The ID is given if it may be held here.
 func (d *Driver) remove(ctx context.Context, id, sql string, args ...any) error {
 	answer, err := repeat(ctx, d, false, func() (string, error) { return d.call(ctx, nil, sql, args...) })
-	d.waiters.forget(id) // not sooner: what is not held here is an orphan
+	d.waiters.forget(id) // not sooner: an unknown ticket is an orphan
 	if err != nil {
-		d.waiters.mayHaveMissed() // grants in the answer
+		d.waiters.mayHaveMissed() // the answer may have contained grants
 		return err
 	}
 	if answer == "l" {

@@ -19,7 +19,7 @@ import (
 // is its own: the sessions behind a pooler (PgBouncer) are shared by transactions of all its clients, and a LISTEN
 // would stay on them.
 const (
-	listenIdle  = 30 * time.Second // how long it runs on
+	listenIdle  = 30 * time.Second // how long it runs after the last use
 	listenBound = 10 * time.Second // for connecting
 	pooledPause = time.Minute      // before it tries again where there is a pooler
 )
@@ -27,7 +27,7 @@ const (
 // errPooled says that a connection does not end at the server's session.
 var errPooled = errors.New("a pooler is on the way")
 
-// errRemoved is why a lock is lost whose ticket somebody has broken.
+// errRemoved is the cause of a loss if somebody has broken the ticket.
 var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
 // channel is the name of this driver's notification channel.
@@ -64,8 +64,8 @@ func (d *Driver) listen() {
 	}
 }
 
-// setHearing records whether notifications arrive, and returns whether they did. Before they did, some may
-// have been missed.
+// setHearing records whether notifications arrive, and returns whether they did before. When they begin to arrive,
+// some may have been missed.
 func (ws *waiters) setHearing(hearing bool) (before bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -86,12 +86,12 @@ func (ws *waiters) stopListening(idle time.Duration) bool {
 	return true
 }
 
-// listenOnce listens on one connection until it breaks, or returns nil when nothing was held or waited for in a while.
+// listenOnce listens on one connection until it breaks. It returns nil if nothing was held or waited for in a while.
 func (d *Driver) listenOnce() error {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
 	select {
-	case <-d.waiters.reconnect: // meant an older connection
+	case <-d.waiters.reconnect: // was for an older connection
 	default:
 	}
 	c, err := d.listenConn(ctx)
@@ -120,8 +120,8 @@ func (d *Driver) listenOnce() error {
 	}
 }
 
-// listenConn opens a connection and listens on it. A pooler gives it another process ID than that of the session of
-// the server.
+// listenConn opens a connection and listens on it. A pooler gives the connection a process ID that is not the server
+// session's.
 func (d *Driver) listenConn(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, listenBound)
 	defer cancel()
@@ -155,7 +155,7 @@ func await(ctx context.Context, c *pgx.Conn, wait time.Duration) (*pgconn.Notifi
 	return n, err
 }
 
-// notified reads a notification. Those that it does not know, such as "r", say that something was granted.
+// notified reads a notification. Any unknown one, such as "r", means that something was granted.
 func (d *Driver) notified(payload string) {
 	var h driver.Hold
 	var name string

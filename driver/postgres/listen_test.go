@@ -95,8 +95,8 @@ func (c slowClose) Close() error {
 	return c.Conn.Close()
 }
 
-// A listener that ends because nothing was held for a while does not make the next one, which has begun meanwhile, count
-// for nothing: the driver would poll.
+// A listener that ends because nothing was held for a while does not reset the state of the next one, which has begun
+// meanwhile: otherwise the driver would poll.
 func TestListensAgainWhileAListenerEnds(t *testing.T) {
 	closing, wait := make(chan struct{}, 100), make(chan struct{})
 	var slow atomic.Bool

@@ -155,8 +155,8 @@ func TestRenewOfWhatIsNotHeld(t *testing.T) {
 	ok(t, k.Release(t.Context()))
 }
 
-// A holder that waited trusts its lease no longer than the store keeps it, although that is less than a TTL
-// until it is renewed.
+// A holder that waited relies on its lease no longer than the store keeps it, which is less than a TTL
+// until the lease is renewed.
 func TestHandedOverAndCutOff(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	prefix := unique()

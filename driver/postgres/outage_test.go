@@ -49,7 +49,7 @@ func busy(t *testing.T, p *pgxpool.Pool, n int) {
 			c.Release()
 		}
 	}()
-	waitFor(t, "the server takes the connections again", func() bool { // it may not have ended that of the testbed yet
+	waitFor(t, "the server takes the connections again", func() bool { // the testbed's own may not have ended yet
 		c, err := p.Acquire(t.Context())
 		if postgres.Code(err) == "53300" {
 			return false
@@ -165,7 +165,7 @@ func closeInAnOutage(t *testing.T, srv *testbed.Server, begin func(*testbed.Prox
 	took := testbed.Elapsed(func() { err = d.Close() })
 	ok(t, err)
 	proxy.Heal()
-	proxy.Reset() // what Close left behind ends
+	proxy.Reset() // ends what Close did not wait for
 	return took
 }
 
@@ -175,7 +175,7 @@ func TestReleaseAfterAnOutage(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	for _, o := range []struct {
 		name       string
-		begin, end func(*testbed.Proxy) // end nil: what was open stays silent, and new connections go another way
+		begin, end func(*testbed.Proxy) // end nil: open connections stay silent, and new ones take another way
 	}{
 		{"silent, and delivered late", (*testbed.Proxy).Cut, (*testbed.Proxy).Heal},
 		{"silent, and reset", (*testbed.Proxy).Cut, func(p *testbed.Proxy) { p.Reset(); p.Heal() }},

@@ -19,7 +19,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// pgbouncer starts one in transaction mode before srv, and returns its URL.
+// pgbouncer starts a pooler in transaction mode in front of srv, and returns its URL.
 func pgbouncer(t *testing.T, srv *testbed.Server) string {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
@@ -99,14 +99,14 @@ func TestPgBouncer(t *testing.T) {
 	contend(t, ls, 20)
 	t.Logf("a hand-off took %v in the mean", (time.Since(began) / 80).Round(time.Microsecond))
 
-	// By URL, as the package comment has it for production.
+	// By URL, as the package comment recommends for production.
 	byURL, err := postgres.Open(t.Context(), at+"&listen=false&create=false&pool_size=2&prefix="+prefix)
 	ok(t, err)
 	t.Cleanup(func() { ok(t, byURL.Close()) })
 	ok(t, byURL.Ping(t.Context()))
 	ls[0] = newLocker(t, byURL)
 
-	// One that waits for long, while others come and go.
+	// A ticket that waits for long, while others come and go.
 	k, err := ls[0].Acquire(t.Context(), "long", locker.WithTTL(3*time.Second))
 	ok(t, err)
 	w := async(t, ls[1], "long", locker.WithTTL(3*time.Second))

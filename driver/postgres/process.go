@@ -10,12 +10,12 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// To the database a process that waits is one row, which heartbeats renew. Its ID is a random number, and changes
-// when the process was silent for so long that the row expired: such a row is never renewed, so its tickets stay
-// expired. The IDs of one driver differ in the low bits, and share a notification channel.
+// The database has one row for a process that waits, which heartbeats renew. The ID of the process is a random number.
+// It changes when the row has been removed or has expired: an expired row is never renewed, so its tickets stay
+// expired. The IDs of one driver differ in the low bits only, and share a notification channel.
 const processIDs = 1 << 16
 
-// current is the present ID.
+// current returns the present ID.
 func (ws *waiters) current() int64 {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -59,7 +59,7 @@ func (ws *waiters) lastFault() error {
 	return ws.fault
 }
 
-// expired ends the waits of a process of which the database says that it has expired.
+// expired ends the waits of a process that the database reports as expired.
 func (ws *waiters) expired(process int64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -74,7 +74,7 @@ func (ws *waiters) expired(process int64) {
 	}
 }
 
-// leave gives up the present ID. It reports whether the database has to be told.
+// leave gives up the present ID. It reports whether the database has a row of it.
 func (ws *waiters) leave() (process int64, known bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -83,7 +83,7 @@ func (ws *waiters) leave() (process int64, known bool) {
 	return process, known
 }
 
-// leave removes the row of the process, unless the database does not answer: then the row expires.
+// leave removes the row of the process. If the database does not answer, the row expires.
 func (d *Driver) leave(ctx context.Context, process int64) {
 	_, _ = query(ctx, d, sending{patient: true}, pgx.RowTo[int], d.w.leave, process)
 }
@@ -91,8 +91,8 @@ func (d *Driver) leave(ctx context.Context, process int64) {
 // heartbeatEvery is the time between two heartbeats.
 func (d *Driver) heartbeatEvery() time.Duration { return d.opts.liveness / 4 }
 
-// heartbeat shows that a process lives; false if it has expired. It returns the tickets that were granted to the process
-// and not renewed since.
+// heartbeat shows that a process lives; alive is false if it has expired. It returns the tickets that were granted to
+// the process and not renewed since.
 func (d *Driver) heartbeat(ctx context.Context, process int64, register bool) (alive bool, granted []ticketRow, err error) {
 	var number int64
 	var sent time.Time
@@ -103,8 +103,8 @@ func (d *Driver) heartbeat(ctx context.Context, process int64, register bool) (a
 	return number > 0, present(rows), err
 }
 
-// register makes the process known to the database, because the answer to a request that was sent at asked says that
-// the process of then is not. Another request may have registered it meanwhile.
+// register registers the process in the database, because it was not registered, under the ID then, according to the
+// answer to a request that was sent at asked. Another request may have registered it meanwhile.
 func (d *Driver) register(ctx context.Context, then int64, asked time.Time) error {
 	if err := d.lock(ctx, d.registering); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (d *Driver) register(ctx context.Context, then int64, asked time.Time) erro
 	_, err := repeat(ctx, d, true, func() (struct{}, error) {
 		process := d.waiters.current()
 		alive, _, err := d.heartbeat(ctx, process, true)
-		if err == nil && !alive { // an earlier try has registered it, too long ago; others may have queued since
+		if err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued
 			d.waiters.expired(process)
 			_, _, err = d.heartbeat(ctx, d.waiters.current(), true)
 		}
@@ -134,7 +134,7 @@ func (d *Driver) register(ctx context.Context, then int64, asked time.Time) erro
 	return err
 }
 
-// rowTicket reads a number, and the ticket beside it; its ID is empty if there is none.
+// rowTicket reads a number, and the ticket beside it. The ticket's ID is empty if there is none.
 func rowTicket(number *int64) pgx.RowToFunc[ticketRow] {
 	return func(row pgx.CollectableRow) (t ticketRow, err error) {
 		var (
@@ -154,7 +154,7 @@ func rowTicket(number *int64) pgx.RowToFunc[ticketRow] {
 	}
 }
 
-// present are the rows that have a ticket.
+// present returns the rows that have a ticket.
 func present(rows []ticketRow) []ticketRow {
 	if len(rows) > 0 && rows[0].id == "" {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// The tickets of two dead processes are queued in two queues in opposite orders: both queues are reaped at once
-// without a deadlock.
+// The tickets of two crashed processes are queued in two queues in opposite orders: both queues are reaped at
+// once without a deadlock.
 func TestReapInOppositeOrders(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -43,7 +43,7 @@ func TestReapInOppositeOrders(t *testing.T) {
 		})
 	}
 	group.Wait()
-	for _, name := range []string{"x", "y"} { // what was in use is reaped by the next
+	for _, name := range []string{"x", "y"} { // the next request reaps what was in use
 		exec("SELECT %s_advance"+postgres.Version+"($1, 0)", []byte(name))
 	}
 	if n := countTickets(t, p, prefix); n != 0 {
@@ -88,7 +88,7 @@ func TestLeaseThatEndsWhileARenewalWaits(t *testing.T) {
 	}
 }
 
-// The tickets of a crashed holder, on a name that nobody uses again, and of a crashed waiter behind a live holder
+// The tickets of a crashed holder, on a name that nobody uses again, and of a crashed waiter after a live holder
 // are removed by any process that has the driver open, even if it does nothing else.
 func TestExpiredTicketsAreRemovedInTime(t *testing.T) {
 	if testing.Short() {

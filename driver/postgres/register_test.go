@@ -10,9 +10,9 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A request is answered that its process is not known, while another request is registering the
-// process: that does not mean that the process has expired. The tickets of the others are queued, and
-// would be granted to nobody.
+// The answer to a request is that its process is not registered, while another request registers it. The driver
+// must not conclude that the process has expired: tickets of other requests are queued, and would be granted to
+// nobody.
 func TestFirstWaitersAtOnce(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -20,7 +20,7 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 	g, err := d.Acquire(t.Context(), holder)
 	ok(t, err)
 	tx := begin(t, p)
-	_, err = tx.Exec(t.Context(), "LOCK TABLE "+prefix+"_processes IN EXCLUSIVE MODE") // to read is allowed
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+prefix+"_processes IN EXCLUSIVE MODE") // reading is allowed
 	ok(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -37,7 +37,7 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 	})
 	join("two")
 	join("three")
-	time.Sleep(300 * time.Millisecond) // they are told that it is not known
+	time.Sleep(300 * time.Millisecond) // the answer is that it is not registered
 	ok(t, tx.Rollback(t.Context()))
 	for range 3 {
 		select {
@@ -59,8 +59,8 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 	}
 }
 
-// The first try to register a process was not answered, and the process has expired before the next one: those who
-// were queued in between learn that they have lost their tickets.
+// The first try to register a process was not answered, and the process has expired before the next one: the waits
+// of tickets that were queued in between end with ErrLost.
 func TestExpiredBeforeItWasRegistered(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))

@@ -11,12 +11,12 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// An edition is a version of the tables and functions, and a hash of their text. The names of the functions end
-// with it, so that a program does not find those of another version, or others under the same number. The
-// comment of the table of tickets says which edition has made it.
+// An edition is a version of the tables and functions, and a hash of their text. The names of the functions end with
+// it, so that a program finds no functions of another version, nor different ones of the same version. The comment of
+// the table of tickets contains its edition.
 type edition struct{ version, hash string }
 
-// current is the edition of this package. Whoever changes what the functions do, or the tables, raises the version.
+// current is the edition of this package. Raise the version with any change of the tables, or of what the functions do.
 var current = edition{"5", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
 
 func (e edition) suffix() string { return e.version + "_" + e.hash }
@@ -46,8 +46,8 @@ func (e *versionError) Error() string {
 
 func (e *versionError) Unwrap() error { return e.missing }
 
-// schemaError says that the tables are missing, and why they were not created. If they were used before, the tickets
-// of those who may still hold a lock are gone with them: new tables would let others acquire those locks.
+// schemaError says that the tables are missing, and why they were not created. If they were used before, tickets of
+// current holders are lost with them, and new tables would let others acquire the same locks.
 type schemaError struct {
 	missing, cause error
 	used           bool
@@ -97,7 +97,7 @@ func (d *Driver) createSchema(ctx context.Context, missing error) error {
 	return err
 }
 
-// whyMissing says why something is missing that this driver must not create.
+// whyMissing returns an error that explains what is missing, if this driver must not create it.
 func (d *Driver) whyMissing(ctx context.Context, missing error) error {
 	var s state
 	err := d.with(ctx, false, func(c *pgx.Conn) (err error) {
@@ -110,9 +110,9 @@ func (d *Driver) whyMissing(ctx context.Context, missing error) error {
 	return &schemaError{missing: missing, used: d.used.Load(), part: s.table}
 }
 
-// create runs the SQL of the schema, on a connection that is in a transaction. Many programs may do so at once, and the
-// first may have run it by the time that the last gets the lock, so it looks first. It leaves tables
-// of another version as they are: programs of that version may be running.
+// create runs the SQL of the schema, on a connection that is in a transaction. Many programs may do so at once. Another
+// may have run the SQL before this one gets the lock, so create checks first. It leaves tables of another version as
+// they are: programs of that version may be running.
 func (w *wire) create(ctx context.Context, c *pgx.Conn, missing error) error {
 	if _, err := c.Exec(ctx, w.lock, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -130,7 +130,7 @@ type state struct {
 	complete bool // everything
 }
 
-// state looks what is there. It fails if that is of another edition, which was noticed by missing.
+// state reads what is there. It fails if that is of another edition; missing is the error that led to this.
 func (w *wire) state(ctx context.Context, c *pgx.Conn, missing error) (s state, err error) {
 	var comment string
 	err = c.QueryRow(ctx, w.installed, pgx.QueryExecModeSimpleProtocol).Scan(&s.table, &comment, &s.complete)
@@ -140,7 +140,7 @@ func (w *wire) state(ctx context.Context, c *pgx.Conn, missing error) (s state, 
 	return s, err
 }
 
-// installed is what state reads, of some relations, the first of which is the table of tickets, and functions.
+// installed returns the columns that state reads. The first of the relations is the table of tickets.
 func installed(relations, functions []string) string {
 	var tests []string
 	for _, r := range relations {
@@ -152,7 +152,7 @@ func installed(relations, functions []string) string {
 	return tests[0] + ", coalesce(obj_description(to_regclass(" + literal(relations[0]) + "), 'pg_class'), ''), " + strings.Join(tests, " AND ")
 }
 
-// lacks is an expression that names the rights that a role lacks; NULL or empty: none.
+// lacks returns an expression for the names of the rights that a role lacks; NULL or empty: none.
 func lacks(n names) string {
 	var tests []string
 	test := func(kind, object, name, right string) {

@@ -1,5 +1,5 @@
 -- The tables of github.com/lockerproject/locker/driver/postgres, schema version {version}. This text,
--- with its functions, may be run again, and by several at once. It has no transaction control of
+-- with its functions, may be run again, and by several programs at once. It has no transaction control of
 -- its own: run it in one transaction.
 
 DO $locker$ BEGIN
@@ -15,8 +15,8 @@ CREATE TABLE IF NOT EXISTS {tickets} (
 	slot        bigint      NOT NULL, -- the token; 0 for an exclusive holder, so that the primary key allows one
 	token       bigint      NOT NULL,
 	id          text        NOT NULL COLLATE "C",
-	process     bigint      NOT NULL, -- which is notified; a waiting ticket lives as long as its row
-	queued      boolean     NOT NULL, -- whether it ever waited, or another may wait behind it
+	process     bigint      NOT NULL, -- which is notified; a waiting ticket lives as long as the row of the process
+	queued      boolean     NOT NULL, -- whether it ever waited, or another may wait for it
 	held        boolean     NOT NULL,
 	provisional boolean     NOT NULL, -- granted while it waited, and not renewed since
 	shared      boolean     NOT NULL,

@@ -53,8 +53,8 @@ func TestSchemaOnFirstUse(t *testing.T) {
 	group.Wait()
 }
 
-// A driver did not find the schema, which another driver has created meanwhile and uses: creating an index again
-// would wait for all transactions that write to its table, and others would wait for that.
+// A driver did not find the schema, which another driver has created meanwhile and uses. It creates no index
+// again: that would wait for all transactions that write to the table, and others would wait for it.
 func TestSchemaMissedLate(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
@@ -80,7 +80,7 @@ func TestSchemaMissedLate(t *testing.T) {
 	}
 }
 
-// A request that fails while it has the lock under which the sequence of tokens is moved leaves no lock behind.
+// A request that fails while it has the lock for moving the sequence of tokens does not leave it held.
 func TestNoLockIsLeftBehind(t *testing.T) {
 	prefix, app := unique(), unique()
 	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = app })

@@ -13,7 +13,7 @@ import (
 // user's, who may be using all of it.
 const patience = 200 * time.Millisecond
 
-// patienceOf leaves most of the time that ctx gives to the request: the renewal of a short lease has little.
+// patienceOf leaves most of ctx's time for the request itself: the renewal of a short lease has little.
 func patienceOf(ctx context.Context) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return min(patience, time.Until(end)/4)
@@ -22,8 +22,8 @@ func patienceOf(ctx context.Context) time.Duration {
 }
 
 // with runs f on a connection. A request is one statement, which is one transaction: nothing of it depends on the
-// connection, so that a pooler in transaction mode may be on the way. A patient request waits for the pool as long
-// as it takes, and is sent after Close, too.
+// connection, so that a pooler in transaction mode may be in between. A patient request waits for the pool as long as
+// it takes, and is sent after Close, too.
 func (d *Driver) with(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
 	if d.ctx.Err() != nil && !patient {
 		return driver.ErrClosed
@@ -61,15 +61,16 @@ func (d *Driver) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) er
 	return err
 }
 
-// A spare is a connection outside the pool, for when the pool is exhausted. It is not one of a second pool, which would
-// go on waiting for a server that does not answer after the request has ended. Its Conn is nil if it is not open.
+// A spare is a connection outside the pool, for when the pool is exhausted. There is no second pool for it, because a
+// pool would go on waiting for a server that does not answer after the request has ended. Its Conn is nil if it is not
+// open.
 type spare struct {
 	*pgx.Conn
 	used time.Time
 }
 
-// spareIdle is how long it is trusted without use. The pool checks its own connections when they were idle for so
-// long, too: after an outage they may be dead without a sign.
+// spareIdle is how long a spare connection may be idle before it is replaced. The pool, too, checks connections that
+// were idle for so long: after an outage they may be broken without a sign.
 const spareIdle = time.Second
 
 func (d *Driver) withSpare(ctx context.Context, f func(*pgx.Conn) error) error {
@@ -112,7 +113,7 @@ func (d *Driver) closeSpare() {
 	}
 }
 
-// connect opens a connection outside the pool, in the way of the pool.
+// connect opens a connection outside the pool, as the pool does.
 func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
 	pc := d.pool.Config()
 	cc := pc.ConnConfig.Copy()
@@ -148,7 +149,7 @@ type sending struct {
 // query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
 // before, it creates them and sends the statement again.
 func query[T any](ctx context.Context, d *Driver, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	for range 4 { // each reason to send it again comes once
+	for range 4 { // each reason to send it again occurs once
 		strict := d.strict.Load()
 		all, err = queryOnce(ctx, d, how, row, sql, args...)
 		switch code(err) {
@@ -198,8 +199,8 @@ func queryOnce[T any](ctx context.Context, d *Driver, how sending, row pgx.RowTo
 	return all, err
 }
 
-// execMode is how pgx executes statements: prepared once, which is fastest, unless the pool's user or a pooler on
-// the way wants it otherwise.
+// execMode is how pgx executes statements: prepared once, which is fastest, unless the pool's configuration says
+// otherwise or a pooler does not allow it.
 func (d *Driver) execMode() pgx.QueryExecMode {
 	switch {
 	case d.mode == pgx.QueryExecModeSimpleProtocol, d.mode == pgx.QueryExecModeCacheStatement && !d.unprepared.Load():
@@ -209,9 +210,9 @@ func (d *Driver) execMode() pgx.QueryExecMode {
 	}
 }
 
-// interruptible runs f, requests on a connection, and has pgx interrupt them when ctx ends, in the way that the
-// user has configured. By itself pgx starts a goroutine for that with every request, which was 14 % of the
-// processor time of a client; this starts one only when ctx ends.
+// interruptible runs f, which sends requests on a connection. When ctx ends, pgx interrupts them as the user has
+// configured. By itself pgx starts a goroutine for that with every request, which took 14 % of the processor time of a
+// client. Here a goroutine starts only when ctx ends.
 func interruptible(ctx context.Context, c *pgx.Conn, f func(context.Context) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -224,7 +225,7 @@ func interruptible(ctx context.Context, c *pgx.Conn, f func(context.Context) err
 	})
 	err := f(context.WithoutCancel(ctx))
 	if !stop() {
-		if resume := <-interrupted; !c.IsClosed() { // one that is closed has a deadline of pgx' own
+		if resume := <-interrupted; !c.IsClosed() { // pgx has set its own deadline on a closed one
 			resume()
 		}
 	}

@@ -40,8 +40,8 @@ func TestReadOnlyByDefault(t *testing.T) {
 	}
 }
 
-// The spare connection is opened in the way of the pool: here, by a user who may do nothing before AfterConnect has
-// set a role.
+// The spare connection is opened as the pool does: here, by a user who may do nothing before AfterConnect has set a
+// role.
 func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)

@@ -10,21 +10,21 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// What crashed processes leave in a queue is removed by whoever uses the queue, as far as it is in the way. The rest
-// (names that nobody uses again, waiters behind a live holder) is removed in the background, by each process that has
-// used the driver, until it closes the driver.
+// A process that uses a queue removes expired tickets that are in its way. The others (of names that nobody uses again,
+// and of waiters after a live holder) are removed in the background, by each process that has used the driver, until it
+// closes the driver.
 const (
 	sweepEvery = 45 * time.Second // and up to a tenth longer, so that processes do not sweep at once
 	sweepMost  = 100              // queues in one statement
 	sweepBound = 5 * time.Second
 
-	// What is in use when a sweep finds it, or an error that passes, must not put off the removal until the
-	// next sweep: D18 gives a minute. A guarded transaction may last for hours.
+	// If a row is in use when a sweep finds it, or a passing error occurs, the sweep is repeated: D18 allows a minute,
+	// so the next regular sweep may be too late. A guarded transaction may last for hours.
 	sweepAgain = 2 * time.Second
 	sweepTries = 3
 
-	// One in so many processes sweeps as soon as it has a ticket. Of programs that run for moments, none would
-	// ever sweep if all waited for a minute, and each may leave a lease that nobody ends.
+	// One in so many processes sweeps as soon as it has a ticket. If all waited first, programs that run for moments
+	// would never sweep, and each may leave an expired lease.
 	sweepOdds = 10
 )
 
@@ -56,7 +56,8 @@ type swept struct {
 	Busy int64  // queues in which something could not be removed now
 }
 
-// sweep removes expired tickets, some queues with each statement. Close, which may be called at any time, leaves it a moment.
+// sweep removes expired tickets, from some queues with each statement. After Close it has closeBound to finish a
+// statement.
 func (d *Driver) sweep(ctx context.Context) (busy int64, err error) {
 	until, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepBound)
 	defer cancel()

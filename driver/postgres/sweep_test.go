@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// die inserts n rows of holders that have died, under names that nobody uses.
+// die inserts n rows of crashed holders, under names that nobody uses.
 func die(t *testing.T, p *pgxpool.Pool, prefix string, n int) {
 	t.Helper()
 	_, err := p.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s_tickets
@@ -59,7 +59,7 @@ func TestSweepOfVeryMany(t *testing.T) {
 	}
 }
 
-// The waiters of a process that died leave the queue, although a live holder is ahead of them and live waiters are
+// The waiters of a crashed process leave the queue, although a live holder is ahead of them and live waiters are
 // between them.
 func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
 	prefix := unique()

@@ -12,15 +12,15 @@ import (
 
 // AcquireTx waits until no other transaction holds name, and holds it until tx ends, by commit or rollback. It needs no
 // table and writes nothing: it is a transaction-level advisory lock on 64 bits of a hash of the name. PostgreSQL finds
-// deadlocks, and frees the lock with the transaction whatever happens. Two names with the same hash
-// wait for each other, no more.
+// deadlocks, and frees the lock with the transaction whatever happens. Two names with the same hash exclude each other,
+// too.
 //
 // It excludes other AcquireTx of the name with the same schema and prefix in the same database, and nothing else: a lock
-// of Acquire does not exclude it. It waits inside the database: if ctx ends meanwhile, the connection is closed, and with it
-// the transaction ends.
+// of Acquire does not exclude it. It waits inside the database: if ctx ends meanwhile, the connection is closed, and
+// the transaction ends with it.
 //
-// The transaction has to be READ COMMITTED, which a database may be configured not to begin by default. Another one is
-// refused, and goes on without the lock: it would not see what the holder before it has written.
+// The transaction has to be READ COMMITTED, which a database may be configured not to begin by default. Any other level
+// is refused, and the transaction goes on without the lock: it would not see what the previous holder has written.
 func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	if _, err := d.lockTx(ctx, tx, name, "pg_advisory_xact_lock(%s) IS NULL"); err != nil {
 		return fmt.Errorf("postgres: acquire %q in a transaction: %w", name, err)
@@ -28,7 +28,7 @@ func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	return nil
 }
 
-// TryAcquireTx is AcquireTx that does not wait: driver.ErrNotAcquired says that another transaction holds name.
+// TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another transaction holds name.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	ok, err := d.lockTx(ctx, tx, name, "pg_try_advisory_xact_lock(%s)")
 	if err == nil && !ok {
@@ -40,8 +40,8 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error
 	return nil
 }
 
-// lockTx takes the lock of a name for tx by a call, which is made only if the next statement of tx sees what was
-// committed before it. In SERIALIZABLE it does not.
+// lockTx takes the lock of a name for tx by a call. It makes the call only at an isolation level at which the next
+// statement of tx sees what was committed before it. In SERIALIZABLE it does not.
 func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok bool, err error) {
 	var level string
 	var got *bool
@@ -58,12 +58,13 @@ func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok b
 // else is granted the lock before tx has ended, even if its lease ends meanwhile. So what tx writes is written by the
 // holder, or not at all. An error that wraps driver.ErrLost says that the lock is not held any more: roll back.
 //
-// It locks the ticket's row FOR KEY SHARE: renewals go on, and a release ends the lease and returns, but the next is
-// granted when tx has ended. End tx before the lock is released, so that it is granted at once.
+// It locks the ticket's row FOR KEY SHARE: renewals go on, and a release ends the lease and returns, but the next
+// ticket is granted only when tx has ended. End tx before the lock is released, so that the next ticket is granted at
+// once.
 //
 // In REPEATABLE READ and SERIALIZABLE acquire the lock before the transaction's first statement, and guard soon after
-// that. A serialization failure (40001) says that what tx sees is older than the lock or its last renewal, which is
-// always so if tx is older than the TTL: the lock may be held.
+// that. A serialization failure (40001) means that the snapshot of tx is older than the lock or its last renewal, as it
+// always is if tx is older than the TTL. The lock may still be held.
 //
 // A *locker.Lock is such a lock. Package fence/pgxfence begins, guards and commits such a transaction in one call, and
 // returns fence.ErrStale.

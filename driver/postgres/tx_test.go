@@ -53,7 +53,7 @@ func TestAcquireTx(t *testing.T) {
 	ok(t, d.TryAcquireTx(ctx, c, "x\x00"))
 }
 
-// In stricter isolation a transaction that has waited does not see what the holder before it has written.
+// In stricter isolation a transaction that has waited does not see what the previous holder has written.
 func TestAcquireTxWantsReadCommitted(t *testing.T) {
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	ctx := t.Context()
@@ -87,7 +87,7 @@ func TestGuard(t *testing.T) {
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	l := newLocker(t, d)
 	ctx := t.Context()
-	const ttl = time.Second // in which a transaction is guarded on a busy machine, too
+	const ttl = time.Second // enough to guard a transaction on a busy machine
 
 	t.Run("nobody is granted before the end of the transaction", func(t *testing.T) {
 		k, err := l.Acquire(ctx, "a", locker.WithTTL(ttl), locker.WithoutRenewal())

@@ -25,8 +25,8 @@ func init() {
 
 var schemes = []string{"postgres", "postgresql"}
 
-// Open makes a Driver with a pool of its own from a URL, as locker.Open does. It also takes options, such as [WithLogger],
-// which override the parameters of the URL. It does not reach the database.
+// Open makes a Driver with a pool of its own from a URL, as locker.Open does. It also takes options, such as
+// [WithLogger], which override the parameters of the URL. It does not reach the database.
 func Open(ctx context.Context, url string, opts ...Option) (*Driver, error) {
 	u, err := driver.ParseURL(url)
 	if err != nil {
@@ -82,7 +82,7 @@ var passed = []string{
 	"pool_max_conn_lifetime_jitter", "pool_max_conn_idle_time", "pool_health_check_period",
 }
 
-// same are the parameters of libpq and of pgx that mean the same as one that all drivers have.
+// same lists, for a parameter that all drivers have, the parameters of libpq and pgx with the same meaning.
 var same = map[string][]string{
 	"dial_timeout": {"connect_timeout"},
 	"pool_size":    {"pool_max_conns"},
@@ -107,7 +107,7 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	}
 	secure := tlsurl.Config(u, false)
 	if secure != nil {
-		query.Set("sslmode", "require") // so that there is no other way; the rest is set below
+		query.Set("sslmode", "require") // so that there is no fallback; the rest is set below
 	} else if u.Param("tls", "") != "" {
 		query.Set("sslmode", "disable")
 	}
@@ -159,7 +159,7 @@ func dsn(u *driver.URL, password string, query url.Values) string {
 	return dsn.String()
 }
 
-// reason is what pgx says is wrong with a configuration, without the configuration: pgx does not know all secrets in it.
+// reason returns what pgx finds wrong with a configuration, without its text: pgx does not recognize all secrets in it.
 func reason(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "`: "); i >= 0 { // cannot parse `…`: …

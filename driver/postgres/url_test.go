@@ -88,8 +88,8 @@ func TestURLSettings(t *testing.T) {
 	}
 }
 
-// secureServer is one that lets the role app in by TLS alone, with a certificate of a client and the
-// password s3cret.
+// secureServer starts a server that accepts the role app by TLS alone, with a client certificate and
+// the password s3cret.
 func secureServer(t *testing.T, certs *testbed.Certs) *testbed.Server {
 	t.Helper()
 	dir := t.TempDir()

@@ -16,15 +16,15 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Tables that a driver has used, and that are gone, are not created again: the locks in them may still be held.
+// If the tables vanish, a driver that has used them does not create them again: the locks in them may still be held.
 func TestTablesThatVanish(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	ok(t, err)
-	// In the order in which a sweep, which one driver in ten does with its first ticket, takes the tables: else there may
-	// be a deadlock.
+	// In the order in which a sweep takes the tables (one driver in ten sweeps with its first ticket): in another
+	// order there may be a deadlock.
 	_, err = p.Exec(t.Context(), strings.ReplaceAll("DROP VIEW PREFIX_queues; DROP TABLE PREFIX_processes, PREFIX_tickets; DROP SEQUENCE PREFIX_token",
 		"PREFIX", prefix), pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)

@@ -28,7 +28,7 @@ func everyVerb(t *testing.T, d *postgres.Driver) map[string]error {
 	}
 }
 
-// refusedBy checks that each error names the versions and what to do.
+// refusedBy checks that each error names the versions and says what to do.
 func refusedBy(t *testing.T, d *postgres.Driver, versions ...string) {
 	t.Helper()
 	for verb, err := range everyVerb(t, d) {
@@ -61,7 +61,7 @@ func TestTwoVersions(t *testing.T) {
 			t.Parallel()
 			srv, prefix := testbed.SharedPostgres(t), unique()
 			old, p := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
-			const ttl = 6 * time.Second // in which drivers are opened, on a busy machine, too
+			const ttl = 6 * time.Second // enough to open drivers on a busy machine
 			held := driver.Request{Name: "a", ID: "held", TTL: ttl}
 			g, err := old.Acquire(t.Context(), held)
 			ok(t, err)
@@ -76,7 +76,7 @@ func TestTwoVersions(t *testing.T) {
 			}
 			renewed := time.Now()
 			ok(t, old.Renew(t.Context(), held.Hold(g.Token), ttl))
-			for range 2 { // which is once too often
+			for range 2 { // the second run changes nothing
 				_, err = p.Exec(t.Context(), newer.SchemaText(), pgx.QueryExecModeSimpleProtocol)
 				ok(t, err)
 			}

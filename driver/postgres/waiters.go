@@ -9,14 +9,14 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// waiters is what this process knows of its own tickets: those that wait, and the IDs of those that it holds.
+// waiters has the tickets of this process: those that wait, and the IDs of those that are held.
 //
 //	add ──> queued ──> granted: by a grant in an answer, by a notification, or by compare ──> held
 //	 │        └─────> ErrLost: the process expired, or the ticket was broken
 //	 └──> remove: granted at once (held), or refused
 //
-// A grant that nobody here has asked for is an orphan: the answer to its request was lost. Compare returns it, and the
-// background task releases it.
+// A ticket in the database that this process neither waits for nor holds is an orphan: the answer to its request was
+// lost, or its caller has left. compare returns it, and the background task releases it.
 type waiters struct {
 	liveness  time.Duration
 	changed   chan struct{} // wakes the background task
@@ -40,7 +40,7 @@ type waiters struct {
 	looking, listening, sweeping bool // the goroutines of these names run
 }
 
-// A heartbeat is one that the database has answered.
+// A heartbeat was sent and has been answered by the database.
 type heartbeat struct {
 	number int64
 	sent   time.Time
@@ -62,10 +62,10 @@ type outcome struct {
 	err   error
 }
 
-// waitedFor is a name that some of these wait for.
+// waitedFor is a name that some waiters wait for.
 type waitedFor struct {
 	waiters int
-	due     time.Time // when to look at its queue
+	due     time.Time // when to check its queue
 }
 
 func newWaiters(liveness time.Duration) waiters {
@@ -87,7 +87,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// add adds a waiter before its ticket is asked for, so that no news of it is missed.
+// add adds a waiter before its ticket is requested, so that no notification of it is missed.
 func (ws *waiters) add(r driver.Request) *waiter {
 	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, outcome: make(chan outcome, 1)}
 	ws.mu.Lock()
@@ -215,7 +215,7 @@ func (ws *waiters) dueNames(now time.Time, most int) (names []string, process in
 	return names, ws.process
 }
 
-// setDue says when to look at a queue again.
+// setDue sets when to check a queue again.
 func (ws *waiters) setDue(name string, at time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -229,11 +229,12 @@ type ticketRow struct {
 	id, name string
 	token    uint64
 	held     bool
-	left     time.Duration // of its lease, counted from when it was asked
+	left     time.Duration // of its lease, counted from the request
 }
 
-// compare corrects what is known by what the database said when it was asked. With all, the rows are all that it has
-// of one process. It returns the orphans, and whether there were grants that nobody had told.
+// compare updates the waiters from rows that the database returned to a request sent at asked. With all, the rows are
+// all tickets of one process that wait or have a provisional lease. It returns the orphans, and whether there were
+// grants without a notification.
 func (ws *waiters) compare(rows []ticketRow, process int64, asked time.Time, all bool) (orphans []ticketRow, news bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -31,7 +31,7 @@ var functions = []string{
 	"renew", "heartbeat", "due", "advance", "sweep", "guard", "inspect", "list",
 }
 
-// wire is what is said to the database: statements that name the objects of one schema and prefix.
+// wire has the statements, with the names of the objects of one schema and prefix.
 type wire struct {
 	edition edition
 	schema  string // the text of the whole schema
@@ -43,7 +43,7 @@ type wire struct {
 	due, advance, sweep, guard, inspect, list, ping, rights string
 }
 
-// ticketColumns are those of a ticket k that rowTicket reads.
+// ticketColumns are the columns of a ticket k that rowTicket reads.
 const ticketColumns = "k.id, k.name, k.token, k.held, (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint"
 
 func newWire(e edition, schema, prefix string) (*wire, error) {
@@ -100,7 +100,7 @@ func (n names) functions() (all []string) {
 	return all
 }
 
-// pairs are what stands in braces in statements, and what it stands for.
+// pairs returns the placeholders of statements, each followed by its replacement.
 func (n names) pairs() []string {
 	schema, token, processes := pgx.Identifier{n.schema}.Sanitize(), n.qualified("token"), n.qualified("processes")
 	objects := []string{n.qualified("tickets"), processes, token, n.qualified("queues")}
@@ -144,8 +144,8 @@ func (n names) pairs() []string {
 	return append(pairs, "{installed}", installed(objects, n.functions()))
 }
 
-// shown is the bytes of a column as text that may be shown to people. Where the database is not
-// in UTF-8, only ASCII is shown as it is.
+// shown returns an expression for the bytes of a column as text for people. Where the database is not in UTF-8, only
+// ASCII is shown as it is.
 func shown(column string) string {
 	return "CASE WHEN encode(" + column + ", 'hex') ~ " + literal(sqlqueue.Shown(`\x`)) +
 		" AND (getdatabaseencoding() = 'UTF8' OR encode(" + column + ", 'hex') ~ '^([0-7].)*$')" +
@@ -170,7 +170,7 @@ func checkIdentifier(what, s string, longest int) error {
 // literal quotes text that has no backslash.
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// key is a number of a schema's and prefix's own, for an advisory lock or as the seed of a hash.
+// key returns a number that differs by schema and prefix, for an advisory lock or as the seed of a hash.
 func key(schema, prefix, what string) string {
 	h := fnv.New64a()
 	for _, s := range []string{"locker", schema, prefix, what} {
@@ -191,7 +191,7 @@ func permits(r driver.Request) int64 {
 	return int64(r.Limit)
 }
 
-// slot is where the row of a held ticket is.
+// slot returns the slot of the row of a held ticket.
 func slot(h driver.Hold) int64 {
 	if h.Shared {
 		return int64(h.Token) //nolint:gosec // tokens are bigints
@@ -199,14 +199,14 @@ func slot(h driver.Hold) int64 {
 	return 0
 }
 
-// A grant tells of a ticket that waited. Its lease began after the heartbeat was sent.
+// A grant says that a ticket that waited was granted. Its lease began after the heartbeat was sent.
 type grant struct {
 	id        string
 	token     uint64
 	heartbeat int64
 }
 
-// A reply is what a function of the schema answers: a line, and then grants that the process has to deliver to itself.
+// A reply is the answer of a function of the schema: a line, and then grants to tickets of this process.
 type reply struct {
 	text   string
 	grants []grant

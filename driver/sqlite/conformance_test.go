@@ -15,8 +15,8 @@ import (
 	"github.com/lockerproject/locker/driver/sqlite"
 )
 
-// TestConformance proves the driver with faults between it and the file. Those of real
-// processes, which are killed and stopped, and of real disks are proved beside it.
+// TestConformance proves the driver with faults between it and the file. Other tests
+// have the faults of real processes, which are killed and stopped, and of real disks.
 func TestConformance(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.db")
 	const sweep = 2 * time.Second // see TestSweep
@@ -60,7 +60,7 @@ func (d *disk) pass(ctx context.Context, access func() error) error {
 	})
 }
 
-// rows counts what the tables hold that grows.
+// rows counts the rows of the tables that grow.
 func rows(ctx context.Context, path string) (n int, err error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
 	if err != nil {

@@ -18,12 +18,12 @@
 // alive. The grant rule is that of package driver, applied to the beginning of the queue. A unique index makes
 // two exclusive holders of one name impossible.
 //
-// # Numbers
+// # Tokens
 //
-// A ticket's number is its AUTOINCREMENT key: one counter for all names, which never gives a number twice, also
-// after rows were removed. Commits are not flushed to the disk one by one (synchronous=NORMAL): a loss of power
-// can take the last ones, but cannot damage the file. The first process after a boot therefore skips 2^32
-// numbers. Numbers begin again when the file is removed.
+// A ticket's token is its AUTOINCREMENT key: one counter for all names, which never gives a number twice, also
+// after rows were removed. Commits are not flushed to the disk one by one (synchronous=NORMAL): a loss of power can
+// take the last ones, but cannot damage the file. The first process after a boot therefore skips 2^32 numbers.
+// Numbers begin again when the file is removed.
 //
 // # Time and leases
 //
@@ -44,17 +44,17 @@
 // its TTL.
 //
 // A process executes its renewals, heartbeats and releases before its acquisitions: neither ten thousand of these
-// nor a slow disk delay a renewal by more than one transaction. Only a flush of the disk does, of the process that
+// nor a slow disk delay a renewal by more than one transaction. Only a flush of the disk does, when a process
 // writes the log back into the database: leases have to be longer than two flushes.
 //
 // # Notification
 //
 // Each process reads a named pipe of its own, in the folder locks.db-notify (notify.go). A transaction that
 // removes a ticket marks the tickets that become grantable, and then a byte is written to the pipes of their
-// processes, whose background tasks claim what is marked. The mark is in the database, so no notification is lost
-// for good: each process that waits also polls every 250 ms, and when a lease ends, whether it waits for one lock
-// or for 10,000. Without pipes, on other systems than Linux or if the folder cannot be made, the poll interval is
-// 20 ms. A process that starts later removes the pipes of killed ones.
+// processes, whose background tasks claim the marked tickets. The mark is in the database, so no notification is
+// lost for good: each process that waits also polls every 250 ms, and when a lease ends, whether it waits for one
+// lock or for 10,000. Without pipes, on other systems than Linux or if the folder cannot be made, the poll interval
+// is 20 ms. A process that starts later removes the pipes of killed ones.
 //
 // # Unknown outcomes
 //
@@ -62,7 +62,7 @@
 // even if the disk hangs, with an error that wraps driver.ErrUnavailable. Its transaction is then still under way,
 // or will never begin; later ones are executed after it. So Release, which the core repeats until it has an
 // answer, finds whatever an unanswered Acquire has left. If a transaction of the background task fails, the next
-// one looks at the ticket of every waiter (resolve in waiters.go).
+// one checks the ticket of every waiter (resolve in waiters.go).
 //
 // # What can go wrong
 //
@@ -73,7 +73,8 @@
 //     end nevertheless.
 //   - A file that is damaged, not a database, another program's, or of another schema version is refused and not
 //     changed. If the user may not write to the file, the first request that writes fails.
-//   - If the file is removed or replaced while it is in use, all requests of those who opened the old one fail.
+//   - If the file is removed or replaced while it is in use, all requests of processes that opened the old one
+//     fail.
 //   - Processes that are killed at any moment leave the database intact.
 //
 // # Where it may lie
@@ -81,8 +82,8 @@
 // On a disk of the machine. SQLite's write-ahead log needs memory that all processes share, and its locks are
 // unreliable over a network: NFS, SMB, 9P, Ceph and the like are refused. Containers on one kernel can share a
 // file whose folder is mounted into all of them. Virtual machines, and containers with kernels of their own,
-// cannot: each kernel takes the other's tickets for those of an earlier boot, and whoever notices fails with an
-// error that says so. A file with several hard links is refused.
+// cannot: each kernel concludes that the other's tickets are of an earlier boot, and a process that detects this
+// fails with an error that says so. A file with several hard links is refused.
 //
 // New makes the file with mode 0600 and its folder with 0700. To share it among users, make it first, empty, for
 // their group (0660, in a folder of that group with the setgid bit): SQLite's own files and the pipes get its mode.

@@ -27,7 +27,7 @@ const (
 	sweepInterval   = 20 * time.Second // of a process that does not wait
 	crashSlack      = 500 * time.Millisecond
 
-	lossKept   = time.Minute // how long a process may take to learn of a break
+	lossKept   = time.Minute // how long a break is kept for its process to read
 	closeBound = 100 * time.Millisecond
 )
 

@@ -13,7 +13,7 @@ func WithInterceptor(f func(ctx context.Context, transaction func() error) error
 	return func(o *options) { o.intercept = f }
 }
 
-// WithSweep sets how often the driver looks for what has expired while it does not wait.
+// WithSweep sets how often the driver removes what has expired while it does not wait.
 func WithSweep(d time.Duration) Option { return func(o *options) { o.sweep = d } }
 
 // LimitPages sets the greatest size of the database, for the driver's connection. It
@@ -37,11 +37,11 @@ func (d *Driver) Abort(query string) error {
 	return err
 }
 
-// WakesWhoLooks reports whether a ticket that is queued while the background task, after a time without waiters, looks
-// whether there are any wakes it.
+// WakesWhoLooks reports whether a ticket wakes the background task if it is queued while the task checks for waiters,
+// after a time without any.
 func WakesWhoLooks() bool {
 	d := &Driver{sweep: time.Hour, waiters: waiters{byID: make(map[string]*waiter)}}
-	d.waiters.mu.Lock() // so that it is looking
+	d.waiters.mu.Lock() // so that it is checking
 	slept := make(chan time.Duration)
 	go func() { slept <- (&poller{d: d}).next() }()
 	wakes := false

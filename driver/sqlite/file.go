@@ -94,7 +94,7 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	var journal string
 	err := s.retryBusy(ctx, func() error {
 		// With a write-ahead log, NORMAL keeps the database whole in any case. A loss of power may take the
-		// last commits, for which sqlSkipTokens makes up.
+		// last commits, for which sqlReboot skips tokens.
 		_, err := s.conn.ExecContext(ctx, "PRAGMA synchronous = NORMAL")
 		return cmp.Or(err, s.conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&journal))
 	})
@@ -137,8 +137,8 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	return true, cmp.Or(err, t.exec(sqlBoot, t.s.boot))
 }
 
-// checkReplaced fails if the path has another file than the one that was opened: whoever opens the path now
-// does not see the locks in this one.
+// checkReplaced fails if the path has another file than the one that was opened: programs that open the path
+// now do not see the locks in this one.
 func (s *store) checkReplaced() error {
 	st, err := os.Stat(s.path)
 	if err == nil && os.SameFile(st, s.opened) {

@@ -168,8 +168,8 @@ func awaitClosed(t *testing.T, path string) {
 	}
 }
 
-// Whoever opens the path of a file that was removed gets another one: those who have
-// the old one must not go on as if they shared it.
+// A program that opens the path of a removed file gets another file: programs that
+// have the old one must not go on as if it were shared.
 func TestFileIsReplaced(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -189,7 +189,7 @@ func TestFileIsReplaced(t *testing.T) {
 }
 
 // After a boot all leases are over, and tokens are beyond all that the loss of power
-// may have taken. Whoever goes on under another boot ID is told.
+// may have taken. A program that goes on under another boot ID gets an error.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -302,7 +302,7 @@ func TestWithoutPipes(t *testing.T) {
 	}
 }
 
-// An Acquire whose context has ended has asked nothing.
+// An Acquire whose context has ended requests nothing.
 func TestContextHasEnded(t *testing.T) {
 	t.Parallel()
 	c, cancel := context.WithCancel(ctx)

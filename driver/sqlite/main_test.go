@@ -180,7 +180,7 @@ func childCycle() {
 	}
 }
 
-// childTransaction has the right to write until it is killed.
+// childTransaction holds the right to write until it is killed.
 func childTransaction() {
 	db := openDB(os.Getenv("DB"))
 	c, err := db.Conn(ctx)

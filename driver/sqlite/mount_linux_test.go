@@ -93,7 +93,7 @@ func TestDiskIsFullAtFirst(t *testing.T) {
 	}
 }
 
-// A file that this user may not write to can be inspected, and not locked in.
+// A user who may not write to the file can inspect locks, and take none.
 func TestFileIsReadOnly(t *testing.T) {
 	t.Parallel()
 	dir := mount(t, "1m")

@@ -38,7 +38,7 @@ func holder(t *testing.T, path, name, ttl string) (p *testbed.Process, token uin
 // The lock of a process that was killed passes on when its lease ends, and not before.
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second // the rest of which is not over when it is looked at, on a busy machine
+	const ttl = 3 * time.Second // the rest of which is not over at the check, on a busy machine
 	path := newPath(t)
 	l := clientAt(t, path)
 	p, token := holder(t, path, "a", ttl.String())
@@ -59,7 +59,7 @@ func TestHolderIsKilled(t *testing.T) {
 	}
 }
 
-// A process that is stopped past its lease has lost the lock, and knows it as soon as
+// A process that is stopped past its lease has lost the lock, and is notified as soon as
 // it goes on.
 func TestHolderIsPaused(t *testing.T) {
 	t.Parallel()
@@ -84,8 +84,8 @@ func TestHolderIsPaused(t *testing.T) {
 	}
 }
 
-// A waiter that was killed, and one that is stopped, delay those behind them by the
-// time that they may be silent. The one that goes on queues again.
+// A waiter that was killed, and one that is stopped, delay the waiters after them by the
+// time that they may be silent. The stopped one queues again when it goes on.
 func TestWaitersAreKilledAndPaused(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -162,8 +162,8 @@ func TestProcessesCount(t *testing.T) {
 	}
 }
 
-// A process that is stopped in the middle of a write stops all who write. They say so in
-// time, grant nothing, and go on when it is gone. Who reads is not stopped.
+// A process that is stopped in the middle of a write blocks all others that write. They
+// fail in time, grant nothing, and go on when it is gone. Reads are not blocked.
 func TestStoppedInTransaction(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -192,8 +192,8 @@ func TestStoppedInTransaction(t *testing.T) {
 	}
 }
 
-// Processes that are killed while they write leave a database that is whole, and in
-// which tokens go on growing.
+// Processes that are killed while they write leave an intact database, in which tokens go
+// on growing.
 func TestKilledWhileWriting(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -230,7 +230,7 @@ func integrity(t *testing.T, path string) {
 	}
 }
 
-// Of processes that start at once, on a file that is not there, all find the tables made.
+// Processes that start at once, on a file that does not exist, all find the tables.
 func TestProcessesStartAtOnce(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

@@ -3,7 +3,7 @@
 
 PRAGMA application_id = 0x6c6f636b; -- "lock"
 
--- One row: whom the other tables are for.
+-- One row: the version and the boot that the other tables are for.
 CREATE TABLE store (
   one     INTEGER PRIMARY KEY CHECK (one = 1),
   version INTEGER NOT NULL, -- of this schema
@@ -43,7 +43,7 @@ CREATE INDEX tickets_permits ON tickets (name, permits) WHERE shared;
 CREATE INDEX tickets_expiry ON tickets (expires) WHERE expires IS NOT NULL;
 CREATE INDEX tickets_waiting ON tickets (process, state) WHERE state <> 'held';
 
--- Tickets that were broken, until their process knows of it.
+-- Tickets that were broken, until their process has read that.
 CREATE TABLE losses (
   token   INTEGER PRIMARY KEY,
   process TEXT NOT NULL,

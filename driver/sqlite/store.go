@@ -51,11 +51,11 @@ type mode struct {
 
 var (
 	reads    = mode{begin: "BEGIN"}                        // it sees one state of the database, and waits for nobody
-	acquires = mode{begin: "BEGIN IMMEDIATE"}              // there is one at a time that writes
+	acquires = mode{begin: "BEGIN IMMEDIATE"}              // only one at a time may write
 	writes   = mode{begin: "BEGIN IMMEDIATE", first: true} // the same, before the others
 )
 
-// serve is the goroutine.
+// serve is the goroutine that executes the transactions.
 func (s *store) serve() {
 	defer close(s.ended)
 	defer func() { _ = s.release() }() // every transaction is committed already

@@ -92,8 +92,8 @@ func (t *tx) wait(d *Driver, id string, w *waiter) error {
 	return err
 }
 
-// heartbeat shows that the process lives. If the process is not known, then it has sent no heartbeat for too
-// long, and its waiting tickets were removed with it, or it has none.
+// heartbeat shows that the process lives. If the process has no row, it has no waiting tickets, or it has sent
+// no heartbeat for too long and they were removed with the row.
 func (t *tx) heartbeat(d *Driver) (known bool, err error) {
 	n, _, err := t.count(sqlHeartbeat, t.after(liveness), d.process)
 	if err == nil && n == 0 {
@@ -137,7 +137,7 @@ type poller struct {
 
 // next returns how long to wait for a notification. A process that waited a moment ago goes on polling.
 func (p *poller) next() time.Duration {
-	p.d.idle.Store(true) // before it looks who waits: whoever queues after that wakes it
+	p.d.idle.Store(true) // before it checks for waiters: a ticket that is queued after that wakes it
 	if p.d.waiters.any() {
 		p.lastWait = time.Now()
 	}
@@ -226,7 +226,7 @@ func (t *tx) losses(d *Driver) (broken []driver.Hold, err error) {
 	return broken, err
 }
 
-// resolve looks at the ticket of every waiter, after a transaction of unknown outcome: the ticket may have been
+// resolve checks the ticket of every waiter, after a transaction of unknown outcome: the ticket may have been
 // granted, or be gone, and the answer lost.
 func (t *tx) resolve(d *Driver, f *findings) error {
 	for id, name := range d.waiters.names() {

@@ -11,8 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver/sqlite"
 )
 
-// A grant whose answer was lost is found by looking again, and its lease runs for its
-// whole length from then.
+// If the answer to a grant was lost, the next check finds the grant, and its lease runs for its whole length from then.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

@@ -62,7 +62,7 @@ const (
 		LIMIT max(?2, coalesce((SELECT max(permits) FROM tickets WHERE name = ?1 AND shared), 1))`
 	sqlMarkGrantable = `UPDATE tickets SET state = 'grantable' WHERE token = ? AND state = 'waiting' RETURNING process`
 
-	// What has expired and is not yet reaped is not shown.
+	// Tickets that have expired and are not reaped yet are not shown.
 	live = ` coalesce(t.expires, (SELECT p.expires FROM processes p WHERE p.id = t.process)) > ?`
 
 	sqlInspect = `SELECT token, id, owner, note, shared, permits, since, expires FROM tickets t
@@ -80,8 +80,8 @@ const (
 	sqlRemoveLosses = `DELETE FROM losses WHERE process = ?`
 )
 
-// begin is the beginning of every transaction. One that writes removes everything that has expired, so that
-// what it finds afterwards is alive.
+// begin is the beginning of every transaction. One that writes removes everything that has expired, so that all
+// rows it finds afterwards are alive.
 func (t *tx) begin(m mode) error {
 	if err := t.s.checkReplaced(); err != nil {
 		return err
@@ -146,8 +146,8 @@ func (t *tx) settleAll(names []string) error {
 	return nil
 }
 
-// settle marks the tickets that have become grantable, and notifies their processes. What is ahead of a ticket
-// only ever goes away, so a mark stays true. Every removal of tickets ends with it.
+// settle marks the tickets that have become grantable, and notifies their processes. Tickets ahead of a ticket
+// can only go away, so a mark stays true. Every removal of tickets ends with settle.
 func (t *tx) settle(name string) error {
 	q, err := t.head(name, 1)
 	if err != nil {
@@ -213,7 +213,7 @@ func (t *tx) insert(process string, r driver.Request, state string, expires any)
 	return uint64(token), err //nolint:gosec // AUTOINCREMENT begins at 1
 }
 
-// ticket is what Release and Break need to know of a row.
+// ticket has what Release and Break need from a row.
 type ticket struct {
 	driver.Hold
 	process string

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Hash tells one text of SQL from another by eight hexadecimal digits. Comments and
-// blanks do not count.
+// Hash returns eight hexadecimal digits that identify a text of SQL. Comments and blanks do
+// not count.
 func Hash(sql ...string) string {
 	var words []string
 	for _, text := range sql {
@@ -23,8 +23,8 @@ func Hash(sql ...string) string {
 // Shown is a regular expression for the lower-case hexadecimal digits of text that may be
 // shown as it is: UTF-8 without control characters, characters that change the direction of
 // writing, and those that cannot be seen. PostgreSQL, MySQL and MariaDB read it alike.
-// Text that begins with mark is not shown as it is either: mark is what begins
-// the form of all other text.
+// Text that begins with mark does not match either: the form of all other text begins with
+// mark.
 func Shown(mark string) string {
 	const (
 		not = "c2ad|d89c|e1a08e|e2808[b-f]|e280a[89a-e]|e281a|efbbbf|efbfb[9ab]|f3a0" // soft hyphen to tags

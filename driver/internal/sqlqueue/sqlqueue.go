@@ -1,6 +1,6 @@
-// Package sqlqueue is what the drivers have in common that keep queues in tables of a
-// database: bounds of their times, how times are told to it, and what tells one version
-// of a schema from another.
+// Package sqlqueue has what the drivers share that keep queues in tables of a database:
+// bounds of times, the form of times in statements, and the hash that identifies a
+// version of a schema.
 package sqlqueue
 
 import (
@@ -17,7 +17,7 @@ const (
 	mostLiveness    = time.Hour
 )
 
-// CheckLiveness says what is wrong with a liveness interval.
+// CheckLiveness returns an error if a liveness interval is out of bounds.
 func CheckLiveness(d time.Duration) error {
 	if d < leastLiveness || d > mostLiveness {
 		return fmt.Errorf("liveness %v: want %v to %v", d, leastLiveness, mostLiveness)
@@ -25,8 +25,8 @@ func CheckLiveness(d time.Duration) error {
 	return nil
 }
 
-// Micros are the microseconds of d, rounded up: a lease is never shorter than
-// asked.
+// Micros returns d in microseconds, rounded up: a lease is never shorter than
+// requested.
 func Micros(d time.Duration) int64 {
 	n := d.Microseconds()
 	if time.Duration(n)*time.Microsecond < d {

@@ -1,4 +1,4 @@
-// Package sqltest is what the tests of the drivers for databases have in common.
+// Package sqltest has what the tests of the drivers for databases share.
 package sqltest
 
 import (
@@ -29,16 +29,17 @@ var names = map[string]bool{
 	"soft\u00adhyphen":        false,
 	"tag\U000e0041":           false,
 	"line\u2028":              false,
-	"text \xff":               false, // no UTF-8: of an owner or a note that another program has written
+	"text \xff":               false, // not UTF-8: an owner or a note that another program has written
 	"surrogate \xed\xa0\x80":  false,
 	"overlong \xc0\xaf":       false,
 	"beyond \xf4\x90\x80\x80": false,
 	"half \xe2\x82":           false,
-	"0x41":                    true, // not where this begins the form of others
+	"0x41":                    true, // unless mark is 0x
 	`\x41`:                    true,
 }
 
-// Shown is how people see texts where those that may not be shown as they are begin with mark.
+// Shown maps each text to what people see. Texts that may not be shown as they are begin with
+// mark there.
 func Shown(mark string) map[string]string {
 	all := make(map[string]string)
 	for name, plain := range names {
@@ -50,5 +51,5 @@ func Shown(mark string) map[string]string {
 	return all
 }
 
-// Hex is the form of what may not be shown.
+// Hex returns the form of a text that may not be shown as it is.
 func Hex(mark, text string) string { return fmt.Sprintf("%s%x", mark, text) }
