@@ -59,8 +59,8 @@
 //     server of their own.
 //   - DEL by an operator. The queue moves on within a second; the holder learns of it at its next
 //     renewal. Client.Break notifies it at once.
-//   - In a Cluster whose hash slot is being moved to another master for longer than
-//     the rest of a shared lease: see below.
+//   - In a Cluster, a move of its hash slot that takes longer than the rest of a shared lease: see
+//     below.
 //
 // # Resharding a Cluster
 //

@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// retries is how often a pipeline to a master of a Cluster is sent again over another connection.
+// retries is how often a pipeline to a master of a Cluster is sent again over another
+// connection.
 const retries = 3
 
 // ErrClosed says that the pipe has been closed.
@@ -57,9 +58,9 @@ func NewPipe(client redis.UniversalClient) *Pipe {
 	return p
 }
 
-// NewOrderedPipe makes a pipe that sends one pipeline at a time and runs calls in the order in
-// which they were added: a request runs before the one that undoes it. Its client must not retry.
-// scripts are all scripts in use.
+// NewOrderedPipe makes a pipe that sends one pipeline at a time and runs calls in the order
+// in which they were added: a request runs before the one that undoes it. Its client must
+// not retry. scripts are all scripts in use.
 func NewOrderedPipe(client *redis.Client, scripts []*Script) *Pipe {
 	p := NewPipe(client)
 	p.ordered = scripts
@@ -79,8 +80,8 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 	return c.Wait()
 }
 
-// Start begins a call; Wait returns its answer. If ctx ends before the call was sent, its script is
-// not run.
+// Start begins a call; Wait returns its answer. If ctx ends before the call was sent, its
+// script is not run.
 func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c)) }
 
 func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
@@ -112,9 +113,9 @@ func (p *Pipe) batches(c *Call) *batches {
 		client, _ := server.(*redis.Client)
 		b = newBatches(p, client)
 		if client != nil {
-			// A pipeline of several calls goes to the master directly. While a hash slot is being
-			// moved, a pipeline of the Cluster would run all calls again, and some at two masters
-			// at once.
+			// A pipeline of several calls goes to the master directly. While a hash slot is
+			// being moved, a pipeline of the Cluster would run all calls again, and some at
+			// two masters at once.
 			b.master = client.WithTimeout(client.Options().ReadTimeout)
 			b.master.Options().MaxRetries = retries
 		}
@@ -124,9 +125,9 @@ func (p *Pipe) batches(c *Call) *batches {
 	return b
 }
 
-// Close accepts no more calls and waits, no longer than bound, for those that it has. Calls that
-// were not sent by then fail. A request under way ends by itself: go-redis does not give it up
-// before its timeout.
+// Close accepts no more calls and waits, no longer than bound, for those that it has. Calls
+// that were not sent by then fail. A request under way ends by itself: go-redis does not
+// give it up before its timeout.
 func (p *Pipe) Close(bound time.Duration) {
 	p.mu.Lock()
 	p.closed = true
@@ -155,8 +156,8 @@ func (p *Pipe) Close(bound time.Duration) {
 	}
 }
 
-// run sends a batch by hash, and then again the calls whose scripts the server does not know. It
-// returns why the server was not reached, if it was not.
+// run sends a batch by hash, and then again the calls whose scripts the server does not
+// know. It returns why the server was not reached, if it was not.
 func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 	live := batch[:0]
 	for _, c := range batch {
@@ -179,8 +180,8 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 	}
 	again := (*Call).byText
 	if len(unknown) > 0 && p.ordered != nil && p.load() == nil {
-		// The server knows all scripts or none. So the calls that it did not know come after all
-		// others, and sending them again keeps the order.
+		// The server knows all scripts or none. So the calls that it did not know come after
+		// all others, and sending them again keeps the order.
 		again = (*Call).bySHA
 	}
 	p.exec(via, unknown, again)
@@ -209,8 +210,8 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 	return unreached
 }
 
-// check makes the client of a Cluster read its map anew if a server was not reached: by itself,
-// go-redis waits up to ten seconds before that.
+// check makes the client of a Cluster read its map anew if a server was not reached: by
+// itself, go-redis waits up to ten seconds before that.
 func (p *Pipe) check(unreached error) {
 	if unreached != nil && p.reload != nil {
 		p.reload()
@@ -227,8 +228,8 @@ func (p *Pipe) load() error {
 	return err
 }
 
-// exec runs calls in one round trip. If one of them is durable, it waits for replicas on the same
-// connection.
+// exec runs calls in one round trip. If one of them is durable, it waits for replicas on the
+// same connection.
 func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, form func(*Call, context.Context) *redis.Cmd) {
 	if len(calls) == 0 {
 		return
@@ -264,8 +265,8 @@ func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, form func(*Call, c
 	}
 }
 
-// failUnanswered sets the error of a pipeline, if any, in those of its commands that have neither
-// an answer nor an error: go-redis leaves them so when it could not connect.
+// failUnanswered sets the error of a pipeline, if any, in those of its commands that have
+// neither an answer nor an error: go-redis leaves them so when it could not connect.
 func failUnanswered(cmds []redis.Cmder, err error) {
 	if err == nil {
 		return
