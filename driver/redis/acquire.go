@@ -125,9 +125,9 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 }
 
 // granted returns the provisional lease of a ticket that has not waited long. The server granted the ticket after
-// it had queued it, so the lease counts from when the ticket was requested. The grant is confirmed first if
-// replicas have to acknowledge it, if the lease has to last though the process ends, or if the lease is shorter
-// than the provisional one.
+// it had queued it, so the lease counts from when the ticket was requested. The grant is confirmed first if the
+// wait was long, if replicas have to acknowledge it, if the lease has to last though the process ends, or if the
+// lease is shorter than the provisional one.
 func (d *Driver) granted(ctx context.Context, r driver.Request, g driver.Grant, provisional time.Duration) (driver.Grant, error) {
 	sure := d.durable || r.MinHold > 0 || r.TTL < provisional
 	if sure || time.Since(g.Asked) > provisional/2 {

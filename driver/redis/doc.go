@@ -59,7 +59,7 @@
 //     server of their own.
 //   - DEL by an operator. The queue moves on within a second; the holder learns of it at its next
 //     renewal. Client.Break notifies it at once.
-//   - In a Cluster, a move of its hash slot that takes longer than the rest of a shared lease: see
+//   - In a Cluster, a move of the hash slot that takes longer than the rest of a shared lease: see
 //     below.
 //
 // # Resharding a Cluster

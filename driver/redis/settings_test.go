@@ -112,7 +112,7 @@ func TestPoolSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := dial(t, srv.Addr()).ClientList(t.Context()).Result()
-	if n := strings.Count(list, "\n"); err != nil || n > 3 { // with the subscription, and the one that asks here
+	if n := strings.Count(list, "\n"); err != nil || n > 3 { // with the subscription, and the one that asks
 		t.Errorf("%d connections: %s, %v", n, list, err)
 	}
 }

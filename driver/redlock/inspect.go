@@ -17,7 +17,7 @@ import (
 const Foreign = redisqueue.Foreign
 
 // Inspect implements driver.Driver. A ticket is in the queue if it is on a majority of
-// the nodes, or may be, by the answers of those that answer.
+// the nodes, or may be, judging by the nodes that answer.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err

@@ -162,7 +162,8 @@ func TestNothingSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	ways.Refuse()
-	// A request over an old connection may have been sent: each is tried once.
+	// A request over an old connection may have been sent: each connection is tried
+	// once.
 	for refused := 0; refused < 5; {
 		if err := d.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "reset") {
 			refused = 0

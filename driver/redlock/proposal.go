@@ -123,8 +123,8 @@ func (p *proposal) judge(open int) outcome {
 	return unreachable
 }
 
-// ahead counts the shared tickets that at least least nodes have answered to be ahead.
-// Only nodes that have answered one of what count.
+// ahead counts the shared tickets that at least so many nodes report as ahead. Only
+// nodes whose answer is one of what count.
 func (p *proposal) ahead(least int, what ...int64) (n int) {
 	seen := make(map[string]int)
 	for i, a := range p.answers {
@@ -152,8 +152,8 @@ func (p *proposal) settled() bool {
 }
 
 // fits reports whether few enough tickets are ahead of a ticket with a limit. Each node
-// may know of others only, but of those that have answered, all but a minority know a
-// ticket that is on a majority.
+// may know only some of them, but of the nodes that have answered, all but a minority
+// know a ticket that is on a majority.
 func (p *proposal) fits() bool {
 	return !p.limited() || p.ahead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit
 }

@@ -139,9 +139,9 @@ func (r *round[T]) failure() error {
 }
 
 // vote sends all nodes a request that they answer with yes or no. It returns nil if a
-// majority has said yes, or one has and a majority has answered. It returns driver.ErrLost
-// if so many have said no that a majority cannot say yes, and otherwise the error for too
-// few answers.
+// majority has said yes, driver.ErrLost if so many have said no that a majority cannot say
+// yes, nil too if a majority has answered and some of it said yes, and otherwise the error
+// for too few answers.
 func (d *Driver) vote(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) error {
 	r := newRound(d, func(v any) (bool, error) {
 		if v != int64(1) && v != int64(0) {

@@ -130,7 +130,7 @@ type answer struct {
 	what    int64
 	now     int64              // the node's clock, µs
 	floor   uint64             // refused: a number has to be above this; known: the number
-	ahead   []string           // the shared tickets ahead, where there is a limit: all if it holds, else as many as the limit
+	ahead   []string           // with a limit, the shared tickets ahead: all if it holds, else as many as the limit
 	ready   bool               // queued: it may hold
 	foreign bool               // blocked: by another library's lock that is not a string
 	outlook redisqueue.Outlook // queued

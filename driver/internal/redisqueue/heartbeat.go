@@ -9,7 +9,7 @@ import (
 
 // Times of waiting tickets.
 const (
-	Liveness  = 3 * time.Second        // a process without a heartbeat for so long counts as dead; LIVENESS in the scripts
+	Liveness  = 3 * time.Second        // after which a process without a heartbeat is dead; LIVENESS in the scripts
 	Heartbeat = Liveness / 3           // the longest interval, for each name that a process waits for
 	quickest  = 100 * time.Millisecond // the shortest interval, for short leases
 
@@ -213,7 +213,7 @@ func (h *Heartbeats) plan(w *waiting) {
 		return
 	}
 	// A holder's lease may end on one node a little later than on another. Send the next
-	// heartbeat when so many have ended that a majority may be free.
+	// heartbeat when it has ended on so many that a majority may be free.
 	slices.SortFunc(moves, time.Time.Compare)
 	enough := h.Quorum - (h.Nodes - len(moves))
 	h.at(w, moves[min(max(0, enough-1), len(moves)-1)])
