@@ -56,9 +56,9 @@ func hasTag(key string) bool {
 }
 
 // Names calls found with each name that has a ticket on a server, sometimes more
-// than once. ends are the endings of the keys of the sets of waiters. If main keys
-// have a form, main keys whose value does not begin with word are left out, because
-// they may be other data.
+// than once. ends are the ends of the keys of the sets of waiters. If main keys have
+// a form, those whose value does not begin with word are left out: they may be other
+// data.
 func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends []string, found func(name string)) error {
 	var cursor uint64
 	for {

@@ -135,8 +135,7 @@ func (w *twin) same(what string, answers [2]string) {
 	}
 }
 
-// tickets are the tickets of a game. The first six are exclusive. They belong to three
-// processes.
+// tickets are the tickets of a game, of three processes. The first six are exclusive.
 var tickets = []string{"x0", "x1", "x2", "x3", "x4", "x5", "s6", "s7", "l8", "l9"}
 
 func limitOf(id string) int { return map[byte]int{'l': 2}[id[0]] }
