@@ -52,7 +52,7 @@ type Request struct {
 	Joined func() // called once when the ticket is queued and not granted; may take long (D7); may be nil
 }
 
-// Hold returns what identifies the ticket of the request later.
+// Hold returns the Hold that identifies the ticket of the request.
 func (r Request) Hold(token uint64) Hold {
 	return Hold{Name: r.Name, ID: r.ID, Token: token, Shared: r.Shared}
 }
@@ -72,10 +72,10 @@ type Grant struct {
 	TTL   time.Duration // length of the lease if it is less than requested; else 0
 
 	// Claim is the length of a provisional lease: a shorter lease that a store
-	// gives a waiter which has not yet acknowledged its grant, so that a waiter
-	// that has died blocks the queue for no longer. It counts from Asked. The
-	// core renews the lease, for the whole TTL, well before that. 0: the lease
-	// has its whole length.
+	// gives to a waiter that has not yet acknowledged its grant, so that a dead
+	// waiter does not block the queue for longer. It counts from Asked. The core
+	// renews the lease, for the whole TTL, well before that. 0: the lease has its
+	// whole length.
 	Claim time.Duration
 
 	// Degraded says that a substitute granted the ticket while the proper store

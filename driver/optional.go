@@ -77,8 +77,9 @@ type Pinger interface {
 }
 
 // ServerVersioner returns the name and the version of the store's software, such as
-// "Redis 7.0.15", for people. For a store of several servers it is that of one that
-// answers, or of each that differs. It may need a right that locks do not need.
+// "Redis 7.0.15", for people. For a store of several servers it returns the version
+// of one that answers, or each version once. It may need a right that locks do not
+// need.
 //
 // Without it, or when it fails, tools report the version as unknown.
 type ServerVersioner interface {

@@ -63,8 +63,8 @@ func TestURLSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A password that is not escaped is cut at its / or ?, and what stands before
-// that may look like a port.
+// A password that is not escaped is cut at its / or ?, and the part before that
+// may look like a port.
 func TestURLTellsNoPassword(t *testing.T) {
 	for _, raw := range []string{
 		"x://app:12/s3cret@h:3306/db",

@@ -40,9 +40,9 @@ func (d *Driver) Join() *Driver {
 	return newClient(d.s, "")
 }
 
-// Open returns a client of the store of that name, which everybody in the process who
-// opens the name shares. The store ends with its last client, or later with the last
-// minimum hold in it.
+// Open returns a client of the store of that name, which all its clients in the
+// process share. The store ends with its last client, or later with the last minimum
+// hold in it.
 func Open(name string) *Driver { return newClient(openShared(name), name) }
 
 func newClient(s *store, name string) *Driver {

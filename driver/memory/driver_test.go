@@ -19,8 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var ctx = context.Background()
 
-// A queue has counts and two lists, while the grant rule is about one list. On random
-// queues both must agree after every step.
+// A queue has counts and two lists, whereas the grant rule is about one list. On
+// random queues both must agree after every step.
 func TestQueueFollowsTheRule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(*testing.T) { randomQueue(rt) })
@@ -51,8 +51,8 @@ func randomQueue(rt *rapid.T) {
 			rt.Fatal(err)
 		}
 		for i, granted := range driver.Granted(queue) {
-			// A holder stays one when others release: with different limits it may
-			// be after a ticket that waits.
+			// A holder stays a holder when others release. With different limits it
+			// may be behind a ticket that waits.
 			if granted && !queue[i].Held {
 				rt.Fatalf("ticket %d of %+v is granted and not held", i, queue)
 			}

@@ -48,7 +48,7 @@ func openShared(name string) *store {
 }
 
 // closeShared removes one client. A shared store ends with its last client, unless a
-// minimum hold is left in it: then whoever opens the name next gets it.
+// minimum hold is left in it: then the next client that opens the name gets it.
 func closeShared(name string, s *store) {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()

@@ -20,7 +20,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, driver.ErrClosed
 	}
 	if err := d.mayUse(ctx, r.Name, true); err != nil {
-		return driver.Grant{}, driver.NoTicket(err) // none was asked for before
+		return driver.Grant{}, driver.NoTicket(err) // no ticket was requested before
 	}
 	if !r.Wait {
 		return d.try(ctx, r)
@@ -66,8 +66,8 @@ func (d *Driver) noTicket(r driver.Request, err error) error {
 	return driver.NoTicket(err)
 }
 
-// try asks for a grant now. If the request was sent more than once, another sending of it may arrive after the one
-// that was refused: the ticket is released before the core is told that there is none.
+// try asks for a grant now. If the request was sent more than once, another copy of it may arrive after the one
+// that was refused. So try releases the ticket before it reports that there is none.
 func (d *Driver) try(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	g, _, err := d.ask(ctx, r, false)
 	if errors.Is(err, driver.ErrNotAcquired) && d.unanswered.Requests(r.ID) > 0 {
@@ -80,17 +80,17 @@ func (d *Driver) try(ctx context.Context, r driver.Request) (driver.Grant, error
 
 // A waiter is a ticket of this process that is not known to be granted.
 type waiter struct {
-	told chan notice // holds the last one
+	told chan notice // holds the last notice
 }
 
-// notice is what the process of a waiter is told.
+// notice is a notification to a waiter.
 type notice struct {
 	gone        bool          // the ticket has left the queue; else it is granted
-	provisional time.Duration // how long the grant stands before it is confirmed; 0: not told
+	provisional time.Duration // how long the grant lasts unless it is confirmed; 0: unknown
 }
 
-// enqueue takes a ticket and waits for its grant, of which the process may be told before
-// the request for the ticket is answered.
+// enqueue takes a ticket and waits for its grant. The grant's notification may come before the answer to the
+// request for the ticket.
 func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	w := &waiter{told: make(chan notice, 1)}
 	d.mu.Lock()
@@ -124,10 +124,10 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 }
 
-// granted answers with the provisional lease of a ticket that has not waited long: the
-// server granted it after it had taken the ticket, so that it counts from when that was
-// asked for at the earliest. Not where replicas have to acknowledge the grant first, nor where the
-// lease has to last though the process ends, nor where the lease is shorter.
+// granted returns the provisional lease of a ticket that has not waited long. The server granted the ticket after
+// it had queued it, so the lease counts from when the ticket was requested. The grant is confirmed first if the
+// wait was long, if replicas have to acknowledge it, if the lease has to last though the process ends, or if the
+// lease is shorter than the provisional one.
 func (d *Driver) granted(ctx context.Context, r driver.Request, g driver.Grant, provisional time.Duration) (driver.Grant, error) {
 	sure := d.durable || r.MinHold > 0 || r.TTL < provisional
 	if sure || time.Since(g.Asked) > provisional/2 {
@@ -137,7 +137,7 @@ func (d *Driver) granted(ctx context.Context, r driver.Request, g driver.Grant, 
 	return g, nil
 }
 
-// Intervals at which a grant is confirmed again that the server has not answered for.
+// Pauses before a confirmation that the server has not answered is sent again.
 const (
 	retryFirst = 20 * time.Millisecond
 	retryMost  = 500 * time.Millisecond
@@ -159,7 +159,7 @@ func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) 
 	}
 }
 
-// outage is what keeps the waiters for a name from hearing of the store, if anything.
+// outage is the error, if any, that keeps the waiters for a name from the store.
 func (d *Driver) outage(name string) error {
 	return errors.Join(d.heartbeats.Errs(name)[0], redisqueue.Unavailable(d.listener.Err()))
 }
@@ -173,7 +173,7 @@ func (d *Driver) hear(text string) {
 	switch text[0] {
 	case noticeGranted:
 		ms, id, _ := strings.Cut(what, " ")
-		provisional, _ := strconv.ParseInt(ms, 10, 64) // not told: to be confirmed first
+		provisional, _ := strconv.ParseInt(ms, 10, 64) // 0 if it is missing: the grant is confirmed first
 		d.notify(id, notice{provisional: time.Duration(provisional) * time.Millisecond})
 	case noticeGone:
 		d.notify(what, notice{gone: true})
@@ -190,7 +190,7 @@ func (d *Driver) hear(text string) {
 	}
 }
 
-// notify tells a waiter.
+// notify notifies a waiter.
 func (d *Driver) notify(id string, n notice) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,7 +199,7 @@ func (d *Driver) notify(id string, n notice) {
 		return
 	}
 	select {
-	case <-w.told: // of two, the last one holds
+	case <-w.told: // of two notices, the last one counts
 	default:
 	}
 	w.told <- n
@@ -223,7 +223,7 @@ func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any
 	})
 }
 
-// heard takes in how a ticket stands.
+// heard handles a ticket's state in the answer to a heartbeat.
 func (d *Driver) heard(_ int, ticket string, state int64, _ bool) {
 	switch state {
 	case redisqueue.IsGone:

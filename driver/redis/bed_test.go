@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("log", childLogs)
 	testbed.RunChild()
 	goleak.VerifyTestMain(m,
-		// go-redis's own, which dials a server that is down once a second until
-		// a second after its pool was closed.
+		// A goroutine of go-redis, which dials a server that is down once a second
+		// until a second after its pool was closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
@@ -48,7 +48,7 @@ func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Clie
 	return l
 }
 
-// take acquires what is to be had soon.
+// take acquires a lock that is granted soon.
 func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
 	t.Helper()
 	k, err := l.Acquire(t.Context(), name, append(opts, locker.WithWait(20*time.Second))...)
@@ -105,8 +105,8 @@ func until(t *testing.T, f func() error) {
 	}
 }
 
-// within fails unless got comes in time, without that in which the machine ran
-// others; it returns how long it took.
+// within fails unless got comes in time, not counting the time in which the
+// machine ran other processes. It returns how long it took.
 func within(t *testing.T, got <-chan *locker.Lock, bound time.Duration) (*locker.Lock, time.Duration) {
 	t.Helper()
 	begun := time.Now()
@@ -128,8 +128,8 @@ func within(t *testing.T, got <-chan *locker.Lock, bound time.Duration) (*locker
 	return k, took
 }
 
-// soon fails unless done is closed within the bound, without the time in which the
-// machine ran others.
+// soon fails unless done is closed within the bound, not counting the time in
+// which the machine ran other processes.
 func soon(t *testing.T, done <-chan struct{}, bound time.Duration, what string) {
 	t.Helper()
 	took := testbed.Elapsed(func() {

@@ -23,8 +23,8 @@ func open(ctx context.Context, address, prefix string) (driver.Driver, error) {
 	return driver.Open(ctx, u)
 }
 
-// countKeys counts what a prefix holds, without what is kept for ever: the keys of
-// the last token, and that of the protocol version.
+// countKeys counts the keys with a prefix, without those that are kept for ever:
+// the keys of the last token, and of the protocol version.
 func countKeys(ctx context.Context, c goredis.Cmdable, prefix string) (int, error) {
 	n := 0
 	it := c.Scan(ctx, 0, prefix+":*", 1000).Iterator()
@@ -36,7 +36,7 @@ func countKeys(ctx context.Context, c goredis.Cmdable, prefix string) (int, erro
 	return n, it.Err()
 }
 
-// notShort leaves out, with -short, what takes long and says little more.
+// notShort skips, with -short, a test that takes long and shows little more.
 func notShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -83,7 +83,7 @@ func TestHolderKilled(t *testing.T) {
 	await(t, l, name, 2)
 	c := dial(t, srv.Addr())
 	d, _ := redis.New(c)
-	time.Sleep(1200 * time.Millisecond) // past a renewal, so that the waiter's first knowledge is old
+	time.Sleep(1200 * time.Millisecond) // past a renewal, so that what the waiter learned first is old
 	p.Kill()
 	left, err := c.PTTL(t.Context(), d.Key(name)).Result()
 	if err != nil {
@@ -94,8 +94,8 @@ func TestHolderKilled(t *testing.T) {
 	release(t, k)
 }
 
-// TestHolderStopped: a holder that is frozen finds out, when it goes on, that
-// it has lost the lock before it touches anything.
+// TestHolderStopped: a holder that was frozen learns, when it goes on and
+// before it touches anything, that it has lost the lock.
 func TestHolderStopped(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	name := newName()
@@ -135,7 +135,8 @@ func waitersAhead(t *testing.T, url, name string, n int) (*locker.Lock, []*testb
 }
 
 // TestWaitersKilled: five dead processes ahead delay the queue by a grace, not
-// by five; in a Cluster, where nobody knows who listens, by one liveness.
+// by five; in a Cluster, where no server knows all subscribers, by one
+// liveness.
 func TestWaitersKilled(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	name := newName()
@@ -149,8 +150,8 @@ func TestWaitersKilled(t *testing.T) {
 	release(t, next)
 }
 
-// TestWaitersStopped: five frozen processes ahead, whose connections stand,
-// delay the queue by one liveness in all.
+// TestWaitersStopped: five frozen processes ahead, whose connections are
+// intact, delay the queue by one liveness in all.
 func TestWaitersStopped(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	name := newName()
@@ -164,8 +165,8 @@ func TestWaitersStopped(t *testing.T) {
 	release(t, next)
 }
 
-// TestDeadQueueVanishes: when all who knew of a queue are dead, nothing of it
-// stays, though nobody asks for the name ever again.
+// TestDeadQueueVanishes: when all processes that knew of a queue are dead,
+// nothing of it stays, even if nobody uses the name again.
 func TestDeadQueueVanishes(t *testing.T) {
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
@@ -214,9 +215,9 @@ func TestStalledProcess(t *testing.T) {
 	release(t, next)
 }
 
-// TestLapsedWaiterStaysGone: a waiter whose process has shown no life for too
-// long, so that Inspect does not show it any more, does not come back to its
-// place when it shows life again, by a heartbeat or by queueing for the name.
+// TestLapsedWaiterStaysGone: a process sends no heartbeat until Inspect does
+// not show its waiter any more. The waiter does not come back to its place when
+// the process sends a heartbeat or queues for the name again.
 func TestLapsedWaiterStaysGone(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	for _, how := range []string{"heartbeat", "queues again"} {

@@ -59,8 +59,8 @@
 //     server of their own.
 //   - DEL by an operator. The queue moves on within a second; the holder learns of it at its next
 //     renewal. Client.Break notifies it at once.
-//   - In a Cluster whose hash slot is being moved to another master for longer than
-//     the rest of a shared lease: see below.
+//   - In a Cluster, a move of the hash slot that takes longer than the rest of a shared lease: see
+//     below.
 //
 // # Resharding a Cluster
 //
@@ -73,21 +73,20 @@
 //
 // # Numbers
 //
-// Acquire and release are one request each, token included. A contended grant takes two however
-// many wait, to queue and to release, and a third, to confirm, when the wait or the hold is long.
-// Requests of concurrent callers share round trips. Renewals go out together, 100 leases to a
-// request (on a Cluster one, in pipelines). A process that waits sends one heartbeat a second for
-// each name it waits for, more often for TTLs below a second, and holds one connection for its
+// Acquire and release are one request each, token included. A contended grant takes two requests,
+// however many wait: to queue and to release. If the wait or the hold is long, it takes a third, to
+// confirm. Requests of concurrent callers share round trips. Renewals go out together, 100 leases
+// to a request (on a Cluster one, in pipelines). A process that waits sends one heartbeat a second
+// for each name it waits for, more often for TTLs below a second, and holds one connection for its
 // subscription. A process that never waits has one too, so that it can be notified of a break.
 //
 // The shortest TTL is a millisecond. After a crash the next waiter is granted
 // within what is left of the TTL (at least a second) and 0.2 s.
 //
-// A client of the user should have its default ReadTimeout or a short one: it
-// bounds how long a request to a dead server occupies a connection. Callers
-// return within 50 ms after their context has ended, whatever the client does, and
-// Close within 100 ms: what is under way on connections then ends by itself after the
-// client's timeouts.
+// A client of the user should have its default ReadTimeout or a short one: it bounds how long a
+// request to a dead server occupies a connection. Callers return within 50 ms after their context
+// has ended, whatever the client does, and Close within 100 ms. Requests that are still under way
+// end by themselves after the client's timeouts.
 //
 // # URLs
 //
@@ -95,12 +94,11 @@
 //	redis+sentinel://[…@]host[:26379][,host…]/name[/database]
 //	redis+cluster://[…@]host[:6379][,host…]
 //
-// Parameters: prefix; key_form (see [WithKeyForm]); replicas and replica_timeout
-// (default 1s); dial_timeout (2s), read_timeout (3s), write_timeout (as read_timeout),
-// pool_size; tls, ca, cert, key (files in PEM), server_name and insecure_skip_verify;
-// password_file; sentinel_user, sentinel_password and sentinel_password_file. The
-// files are read when the URL is opened, which reaches no server. See [LogTo] for what
-// go-redis logs.
+// Parameters: prefix; key_form (see [WithKeyForm]); replicas and replica_timeout (default 1s);
+// dial_timeout (2s), read_timeout (3s), write_timeout (as read_timeout), pool_size; tls, ca, cert,
+// key (files in PEM), server_name and insecure_skip_verify; password_file; sentinel_user,
+// sentinel_password and sentinel_password_file. Opening the URL reads the files, and reaches no
+// server. See [LogTo] for what go-redis logs.
 //
 // # Rights
 //

@@ -23,7 +23,7 @@ type Driver struct {
 	owned   bool // opened by URL: Close closes it
 	name    string
 	keys    redisqueue.Keys
-	single  bool // every script runs on one server, which knows all who listen
+	single  bool // every script runs on one server, which knows all subscribers
 	channel string
 	durable bool
 
@@ -37,7 +37,7 @@ type Driver struct {
 	life       *redisqueue.Life
 	ctx        context.Context //nolint:containedctx // of the heartbeats: ends with Close
 	cancel     context.CancelFunc
-	tell       func(driver.Hold, error) // of a loss; may be nil
+	tell       func(driver.Hold, error) // reports a loss; may be nil
 
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
@@ -81,8 +81,9 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // the same form.
 //
 // No other data may be under such keys. In a Cluster the form needs a hash tag, as in
-// "{*}" or "lock:{*}". A name whose key would be one of the driver's own, such as
-// prefix:fence, is refused with ErrUnsupported, and in a Cluster one that begins with }.
+// "{*}" or "lock:{*}". A name is refused with ErrUnsupported if its key would be one of
+// the driver's own, such as prefix:fence, or would have no hash tag in a Cluster because
+// the name begins with }.
 func WithKeyForm(form string) Option { return func(o *options) { o.keyForm = form } }
 
 // WithReplicas makes a grant, and each renewal, count only when n replicas
@@ -117,14 +118,14 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	return newDriver(client, o), nil
 }
 
-// isNil also knows the nil pointers that an interface hides.
+// isNil also detects nil pointers in an interface.
 func isNil(client redis.UniversalClient) bool {
 	v := reflect.ValueOf(client)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// keysFor names the keys; what is not known to be one server may be a Cluster in
-// disguise.
+// keysFor names the keys. A client that is not known to be of one server may be of a
+// Cluster.
 func (o options) keysFor(client redis.UniversalClient) redisqueue.Keys {
 	_, single := client.(*redis.Client)
 	return redisqueue.Keys{Prefix: o.prefix, Form: o.keyForm, Slots: !single}
@@ -216,9 +217,9 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// Ping implements driver.Pinger: one request, which runs each command that the
-// others need, on keys that it removes again. The first time it also waits for
-// the subscription.
+// Ping implements driver.Pinger: one request, which runs each command that the other
+// requests need, on keys that it removes again. It also waits until the subscription is
+// up.
 func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.agree(ctx, false); err != nil {
 		return err

@@ -245,7 +245,7 @@ func TestLeaseEnd(t *testing.T) {
 	}
 	defer d.Close()
 	for _, shared := range []bool{false, true} {
-		// Heartbeats are a second apart: the next one after the end is far.
+		// Heartbeats are a second apart: the next one is long after the end.
 		dead := driver.Request{Name: newName(), ID: newName(), Shared: shared, TTL: 1200 * time.Millisecond}
 		begun := time.Now()
 		if _, err := d.Acquire(t.Context(), dead); err != nil {
@@ -268,7 +268,7 @@ func TestLeaseEnd(t *testing.T) {
 	}
 }
 
-// TestBreak: the holder is told at once, though it has never waited.
+// TestBreak: the holder is notified at once, though it has never waited.
 func TestBreak(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
@@ -289,8 +289,8 @@ func TestBreak(t *testing.T) {
 	}
 }
 
-// TestRetriedRelease: go-redis sends a release again whose answer was lost. It
-// is then not there, and that is no loss.
+// TestRetriedRelease: go-redis sends a release again if its answer was lost. The
+// ticket is gone by then, and that is no loss.
 func TestRetriedRelease(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	p := srv.Proxy(t)
@@ -311,7 +311,7 @@ func TestRetriedRelease(t *testing.T) {
 		t.Errorf("release whose first answer was lost: %v", err)
 	}
 	select {
-	case <-lost: // which the proxy says when it has reset the connection
+	case <-lost: // when the proxy has reset the connection
 	case <-time.After(10 * time.Second):
 		t.Error("no answer was lost")
 	}

@@ -48,8 +48,8 @@ func TestForeignHash(t *testing.T) {
 	}
 }
 
-// TestRenewBesideForeignHash: what another library has put in the place of one
-// lock costs no other lock of the same batch its renewal.
+// TestRenewBesideForeignHash: if another library has replaced one lock, the other
+// locks of the same batch are still renewed.
 func TestRenewBesideForeignHash(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
@@ -126,7 +126,7 @@ func TestBreakForeign(t *testing.T) {
 	}
 }
 
-// TestBreakTells: the cause of a loss by Break is a loss, in the words of all drivers.
+// TestBreakTells: the cause of a loss by Break is an ErrLost, as in all drivers.
 func TestBreakTells(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	d := openAt(t, srv.URL())
@@ -137,7 +137,7 @@ func TestBreakTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Ping(t.Context()); err != nil { // and the subscription stands
+	if err := d.Ping(t.Context()); err != nil { // and the subscription is up
 		t.Fatal(err)
 	}
 	if err := d.Break(t.Context(), r.Name, g.Token); err != nil {
@@ -157,9 +157,8 @@ func TestBreakTells(t *testing.T) {
 	}
 }
 
-// TestLapsedIsNotRevived: an Acquire that is asked again for a shared ticket
-// whose lease has ended does not bring it back, though another reader keeps the
-// key alive.
+// TestLapsedIsNotRevived: an Acquire that is repeated for a shared ticket whose lease
+// has ended does not bring the ticket back, though another reader keeps the key alive.
 func TestLapsedIsNotRevived(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	d := openAt(t, srv.URL())
@@ -194,8 +193,8 @@ func TestLapsedIsNotRevived(t *testing.T) {
 	}
 }
 
-// TestMinHold: a grant to a waiter that has to last is told when it has its
-// whole lease, not a provisional one; Close leaves it.
+// TestMinHold: a waiter with a minimum hold is granted with its whole lease, not a
+// provisional one; Close leaves the lease.
 func TestMinHold(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	d, other := openAt(t, srv.URL()), openAt(t, srv.URL())

@@ -16,11 +16,11 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// delays is a network that holds back one request and delivers it later, although its connection was given up: as
-// TCP does, which sends a packet that was lost again after 200 ms.
+// delays is a network that holds back one request, and delivers it after its connection was given up. TCP does so
+// too: it sends a lost packet again after 200 ms.
 type delays struct {
 	mu   sync.Mutex
-	text []byte // the next request with that is held back; nil: none
+	text []byte // the next request that contains it is held back; nil: none
 	held []func() error
 }
 
@@ -32,7 +32,7 @@ type delayed struct {
 	held bool
 }
 
-// next has the next request with a text held back.
+// next holds back the next request that contains text.
 func (n *delays) next(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,7 +109,7 @@ func TestLateSending(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	n := &delays{}
 	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
-	if err := d.Ping(t.Context()); err != nil { // and it listens
+	if err := d.Ping(t.Context()); err != nil { // now it listens
 		t.Fatal(err)
 	}
 	other := openAt(t, srv.URL())
@@ -166,8 +166,8 @@ func TestLateSending(t *testing.T) {
 	free("given up", r.Name)
 }
 
-// TestLateSendingUnsubscribed: who cannot wait, for want of a subscription, has asked for a grant before. If another
-// sending of that request may still arrive, there may be a ticket.
+// TestLateSendingUnsubscribed: an Acquire that cannot wait, for want of a subscription, has asked for a grant before.
+// If another sending of that request may still arrive, there may be a ticket.
 func TestLateSendingUnsubscribed(t *testing.T) {
 	srv := testbed.Redis(t)
 	err := dial(t, srv.Addr()).Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe").Err()

@@ -22,7 +22,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return redisqueue.Unexpected("release", v)
 	case n == 0 && c.Sent() < 2:
 		return driver.ErrLost
-	default: // also: not there, but perhaps because an earlier sending removed it
+	default: // also if it was not there: an earlier sending may have removed it
 		return nil
 	}
 }
@@ -58,7 +58,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// renewed is what the answer to n renewals means for each.
+// renewed returns the result of each of n renewals from their answer.
 func renewed(c *redisqueue.Call, n int, v any, err error) []error {
 	var held []int64
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// verbs are all requests of a driver, each with what it is called.
+// verbs are all requests of a driver, by name.
 func verbs(d *redis.Driver, name string) map[string]func(context.Context) error {
 	h := driver.Hold{Name: name, ID: newName()}
 	return map[string]func(context.Context) error{
@@ -65,7 +65,7 @@ func atOnce(t *testing.T, what string, f func(context.Context) error) error {
 	return err
 }
 
-// TestRefusesEverybody: what a server says when it refuses everybody is
+// TestRefusesEverybody: an error by which a server refuses everybody is
 // ErrUnavailable, and leaves no ticket.
 func TestRefusesEverybody(t *testing.T) {
 	srv := testbed.Redis(t)
@@ -93,7 +93,7 @@ func TestRefusesEverybody(t *testing.T) {
 	for _, state := range []struct {
 		want    string
 		on, off func() error
-		spares  string // the verbs that go on
+		spares  string // the verbs that still work
 	}{
 		{"READONLY", replica, primary, "inspect"},
 		{"MASTERDOWN", stale, primary, ""},
@@ -146,8 +146,8 @@ func TestRefusesOnce(t *testing.T) {
 	}
 }
 
-// TestNothingSent: when no connection could be made no ticket is left; when the
-// answer is missing one may be.
+// TestNothingSent: no ticket is left if no connection could be made; one may be
+// left if the answer is missing.
 func TestNothingSent(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	p := srv.Proxy(t)
@@ -187,7 +187,7 @@ func TestNothingSent(t *testing.T) {
 	})
 }
 
-// TestDenied: what refuses this caller is told at once, is no outage, and
+// TestDenied: an error that refuses this caller comes at once, is no outage, and
 // leaves no ticket.
 func TestDenied(t *testing.T) {
 	srv := testbed.Redis(t)
@@ -352,14 +352,15 @@ func TestTooManyClients(t *testing.T) {
 	if err := admin.ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	// The connection may be reset before the answer is read: then the core sees it.
+	// The connection may be reset before the answer is read: the core recognizes
+	// that error.
 	if _, err := process(t, srv.URL()).TryAcquire(t.Context(), newName()); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("one connection too many: %v", err)
 	}
 }
 
-// TestContextEndsOnShortcut: the one request that a caller sends itself, without
-// watching its context, does not make it late either.
+// TestContextEndsOnShortcut: a request that a caller sends itself, without watching
+// its context, does not delay the caller either.
 func TestContextEndsOnShortcut(t *testing.T) {
 	p := testbed.SharedRedis(t).Proxy(t)
 	d := openAt(t, p.URL())

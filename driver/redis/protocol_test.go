@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed/versions"
 )
 
-// uses are all that a Locker asks the store for at first.
+// uses are all requests that a Locker may send to the store first.
 func uses(l *locker.Client, name string) map[string]func(t *testing.T) error {
 	return map[string]func(t *testing.T) error{
 		"Acquire": func(t *testing.T) error {
@@ -41,7 +41,7 @@ func TestProtocolVersion(t *testing.T) {
 		Open: func(t *testing.T, other bool) *locker.Client {
 			t.Helper()
 			url := srv.URL() + "?prefix=" + prefix
-			if other { // whose locks would be at other keys
+			if other { // its locks would be at other keys
 				url += "&key_form=" + prefix + "/*"
 			}
 			return process(t, url)
@@ -57,8 +57,8 @@ func TestProtocolVersion(t *testing.T) {
 	})
 }
 
-// TestVersionIsReadOnce: it is asked for once; after the loss of all data who runs
-// goes on, and who comes next writes it again.
+// TestVersionIsReadOnce: the version is read once. After the loss of all data, a
+// running program goes on, and the next new one writes the version again.
 func TestVersionIsReadOnce(t *testing.T) {
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
@@ -79,8 +79,8 @@ func TestVersionIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestOtherKeyForm: two programs whose locks would be at different keys do not
-// exclude each other: the second is told.
+// TestOtherKeyForm: two programs whose locks would be at different keys do not exclude
+// each other: the second gets an error.
 func TestOtherKeyForm(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	url := srv.URL() + "?prefix=" + newName()
@@ -110,8 +110,8 @@ func TestNothingOfWaitersStays(t *testing.T) {
 	}
 }
 
-// TestKeyForm: a driver with keys of another form does all that one with the usual
-// does, and leaves nothing that the other does not.
+// TestKeyForm: a driver with another form of keys can do all that the usual one can,
+// and leaves nothing more behind.
 func TestKeyForm(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
@@ -140,7 +140,7 @@ func TestKeyForm(t *testing.T) {
 			<-k.Done()
 		}
 	}
-	// A ticket's own keys are no other name's.
+	// The keys of a ticket are not those of another name.
 	k := take(t, l, "b", locker.Shared())
 	for _, end := range []string{":h", ":e", ":t", ":x"} {
 		release(t, take(t, l, "b"+end))

@@ -25,7 +25,7 @@ type reshard struct {
 	src, dst *goredis.Client
 }
 
-// newReshard is for the slot of a key, which goes to a master that does not have it.
+// newReshard prepares to move the slot of a key to a master that does not have it.
 func newReshard(t *testing.T, cluster *testbed.Ensemble, key string) *reshard {
 	t.Helper()
 	r := &reshard{t: t, cluster: cluster}
@@ -58,7 +58,7 @@ func (r *reshard) begin() {
 	r.do(r.src, "cluster", "setslot", r.slot, "migrating", r.do(r.dst, "cluster", "myid"))
 }
 
-// keys are those that have not moved yet, in any order.
+// keys returns the keys that have not moved yet, in any order.
 func (r *reshard) keys() []string {
 	r.t.Helper()
 	keys, err := r.src.ClusterGetKeysInSlot(r.t.Context(), int(r.slot), 100).Result()
@@ -75,7 +75,7 @@ func (r *reshard) move(key string) {
 	r.do(r.src, "migrate", host, port, key, 0, 5000)
 }
 
-// end makes the other master the slot's, and turns the direction around.
+// end gives the slot to the other master, and reverses the direction.
 func (r *reshard) end() {
 	r.t.Helper()
 	id := r.do(r.dst, "cluster", "myid")
@@ -98,8 +98,8 @@ func cutAddr(addr string) (host, port string, ok bool) {
 	return addr, "", false
 }
 
-// asked runs f with a short bound, so that a state half moved is looked at and
-// not waited out.
+// asked runs f with a short bound, so that f meets the half-moved slot and does not
+// wait until it has moved.
 func asked(f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Millisecond)
 	defer cancel()
@@ -107,7 +107,7 @@ func asked(f func(ctx context.Context) error) error {
 }
 
 // TestReshardStepByStep: whatever part of a queue has moved to another master,
-// nobody is granted beside the holders, and nobody is told of a loss.
+// nobody is granted beside the holders, and no loss is reported.
 func TestReshardStepByStep(t *testing.T) {
 	notShort(t)
 	cluster := testbed.RedisCluster(t)
@@ -173,7 +173,8 @@ func openAt(t *testing.T, address string) *redis.Driver {
 	return d.(*redis.Driver)
 }
 
-// lookHalfMoved asks everything of a queue that may be half moved, at once.
+// lookHalfMoved sends all kinds of requests at once for a queue that may be half
+// moved.
 func lookHalfMoved(t *testing.T, d *redis.Driver, name string, readers []driver.Request, what string) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -206,8 +207,8 @@ func lookHalfMoved(t *testing.T, d *redis.Driver, name string, readers []driver.
 	all.Wait()
 }
 
-// TestReshardUnderLoad: readers and writers exclude each other while the slot
-// goes to and fro, nobody loses a lock, and all get on when it stands still.
+// TestReshardUnderLoad: readers and writers exclude each other while the slot moves
+// to and fro, nobody loses a lock, and all proceed when it has stopped.
 func TestReshardUnderLoad(t *testing.T) {
 	notShort(t)
 	cluster := testbed.RedisCluster(t)

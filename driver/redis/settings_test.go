@@ -60,8 +60,8 @@ func TestPasswordFile(t *testing.T) {
 	}
 }
 
-// TestPingRights: a user who may only read, or may not tell others of a release,
-// learns from Ping what is missing.
+// TestPingRights: for a user who may only read, or may not notify others of a
+// release, Ping says what is missing.
 func TestPingRights(t *testing.T) {
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
@@ -83,8 +83,8 @@ func TestPingRights(t *testing.T) {
 	}
 }
 
-// TestReadTimeout: a server that hangs costs a request no longer than the URL says,
-// once for each try.
+// TestReadTimeout: each try of a request to a server that hangs takes no longer
+// than the URL says.
 func TestReadTimeout(t *testing.T) {
 	srv := testbed.Redis(t, testbed.Faults())
 	l := process(t, srv.URL()+"?replica_timeout=10ms&read_timeout=50ms")
@@ -93,14 +93,14 @@ func TestReadTimeout(t *testing.T) {
 	}
 	srv.Pause()
 	defer srv.Resume()
-	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // by itself it is 3 s for each try
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // the default is 3 s for each try
 	defer cancel()
 	if err := l.Ping(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("Ping of a server that hangs: %v, want an error before its context ends", err)
 	}
 }
 
-// TestPoolSize bounds the connections of many who ask at once.
+// TestPoolSize: pool_size bounds the connections of many concurrent callers.
 func TestPoolSize(t *testing.T) {
 	srv := testbed.Redis(t)
 	l := process(t, srv.URL()+"?pool_size=1")
@@ -112,7 +112,7 @@ func TestPoolSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := dial(t, srv.Addr()).ClientList(t.Context()).Result()
-	if n := strings.Count(list, "\n"); err != nil || n > 3 { // with the subscription, and who asks here
+	if n := strings.Count(list, "\n"); err != nil || n > 3 { // with the subscription, and the one that asks
 		t.Errorf("%d connections: %s, %v", n, list, err)
 	}
 }

@@ -19,14 +19,15 @@ const (
 	movingMost  = 100 * time.Millisecond
 )
 
-// heartbeatBound is when a heartbeat without an answer is given up.
+// heartbeatBound is how long a heartbeat waits for its answer.
 const heartbeatBound = 2 * time.Second
 
 var errNoAnswer = fmt.Errorf("redis: no answer within %v", heartbeatBound)
 
-// do runs a script, again while a Cluster is moving the hash slot of its keys.
+// do runs a script. It runs it again while a Cluster is moving the hash slot of its
+// keys.
 func (d *Driver) do(ctx context.Context, c *redisqueue.Call) (any, error) {
-	d.listener.Start() // the subscription is told of a break, and knows why there is no connection
+	d.listener.Start() // breaks are notified there, and its error says why there is no connection
 	for pause := (retry.Backoff{First: movingFirst, Most: movingMost}); ; {
 		v, err := d.pipe.Do(ctx, c)
 		if err == nil {
@@ -50,7 +51,7 @@ func ended(ctx context.Context, err error) error {
 	return redisqueue.Ended(ctx, err)
 }
 
-// explain says what the error of a request is to the core.
+// explain translates the error of a request for the core.
 func (d *Driver) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -67,7 +68,7 @@ func isContextEnd(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
-// await waits until the process can be told of a grant.
+// await waits until the process can be notified of a grant.
 func (d *Driver) await(ctx context.Context) error {
 	if err := d.listener.Await(ctx, d.life.Closing); err != nil {
 		if d.life.Closed() {
@@ -78,8 +79,8 @@ func (d *Driver) await(ctx context.Context) error {
 	return nil
 }
 
-// agree makes sure, once, that all who use these locks keep them in the same way.
-// With write it says how, where nobody has said so yet.
+// agree checks, once, that all programs that use these locks have the same protocol
+// version. With write, it writes the version if there is none.
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
 		c := redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
@@ -94,7 +95,7 @@ func (d *Driver) agree(ctx context.Context, write bool) error {
 	})
 }
 
-// mayUse is agree for a request that is about a name.
+// mayUse is agree for a request that has a name, which it checks too.
 func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
 	if err := d.keys.CheckName(name); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
 // onEach calls f with each server that holds keys; it returns when ctx ends.
 func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Client) error) error {
 	done := make(chan error, 1)
-	d.listener.Start() // knows why there is no connection
+	d.listener.Start() // its error says why there is no connection
 	ok := d.life.Go(func() {
 		switch c := d.client.(type) {
 		case *redis.ClusterClient:

@@ -72,8 +72,8 @@ func TestSentinelFailover(t *testing.T) {
 	release(t, take(t, plain, name))
 }
 
-// TestReplicas: a grant that too few replicas acknowledge is not one, and is
-// given back.
+// TestReplicas: a grant that too few replicas acknowledge fails, and its ticket is
+// released.
 func TestReplicas(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	d, err := redis.New(dial(t, srv.Addr()), redis.WithReplicas(1, 50*time.Millisecond))
@@ -175,7 +175,7 @@ func TestClusterFailover(t *testing.T) {
 	begun := time.Now()
 	release(t, take(t, waiter, elsewhere))
 	t.Logf("elsewhere: %v", time.Since(begun))
-	// A handle is released once: when there is somebody to tell.
+	// A handle is released only once, so wait until a server answers.
 	until(t, func() error {
 		_, err := holder.Inspect(t.Context(), name)
 		return err
@@ -190,7 +190,7 @@ func TestClusterFailover(t *testing.T) {
 	release(t, next)
 }
 
-// TestRing: a Ring is no place for locks.
+// TestRing: a Ring is refused.
 func TestRing(t *testing.T) {
 	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
@@ -199,7 +199,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestACL: a user with no more rights than the package comment names can do all.
+// TestACL: a user who has only the rights in the package comment can do all.
 func TestACL(t *testing.T) {
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
@@ -263,7 +263,7 @@ func TestContextEndsWhileCut(t *testing.T) {
 		begun := time.Now()
 		_, err := l.TryAcquire(ctx, newName())
 		cancel()
-		// The core may wait for a second for the undoing of each.
+		// The core may take a second to undo each.
 		if took := time.Since(begun); err == nil || took > 1500*time.Millisecond {
 			t.Errorf("acquired through a cut: %v after %v", err, took)
 		}
@@ -329,8 +329,8 @@ func TestLateRequest(t *testing.T) {
 	}
 }
 
-// TestReplicaSaysNothing: a former primary that a failover has made a replica
-// may not know what the present one has granted, so it has no say.
+// TestReplicaSaysNothing: a former primary that a failover has made a replica may
+// not know what the present one has granted, so its answers do not count.
 func TestReplicaSaysNothing(t *testing.T) {
 	srv := testbed.Redis(t)
 	d, err := open(t.Context(), srv.URL(), "replica")

@@ -47,9 +47,9 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 // dialPause is how long go-redis waits after a failed dial.
 const dialPause = 10 * time.Millisecond
 
-// newClient makes a client. That of one server dials once for each try of a
-// request, not five times, so that the error of a server that refuses connections is told
-// soon; behind Sentinel and in a Cluster the next try may find another server.
+// newClient makes a client. A client of one server dials once for each try of a request,
+// not five times, so that it soon reports that the server refuses connections. Behind
+// Sentinel and in a Cluster the next try may find another server.
 func newClient(o *redis.UniversalOptions) redis.UniversalClient {
 	if o.MasterName != "" || o.IsClusterMode {
 		return redis.NewUniversalClient(o)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// hole is a way to a server that can lose every byte and closes no connection,
-// as a firewall does that forgets its flows.
+// hole is a route to a server that can lose every byte without closing a
+// connection, like a firewall that forgets its flows.
 type hole struct {
 	listener net.Listener
 	open     atomic.Bool // bytes vanish
@@ -82,7 +82,8 @@ func (h *hole) pump(dst, src net.Conn) {
 }
 
 // TestWayBack: a release that an outage has left unanswered is done within two
-// seconds of the way being back, and another lock of the same client is kept.
+// seconds after the route works again, and another lock of the same client is
+// kept.
 func TestWayBack(t *testing.T) {
 	notShort(t)
 	srv := testbed.SharedRedis(t)

@@ -16,18 +16,18 @@ const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"
 
-// grace is the life of a process that does not listen any more.
+// grace is how long a process counts as alive when it no longer listens.
 const grace = 500 * time.Millisecond
 
 // Notifications to the channel of a process: one letter and what follows.
 const (
 	noticeGranted = 'g' // ms id
-	noticeLook    = 'n' // ms, main key: look after that, somebody who may be dead was granted
+	noticeLook    = 'n' // ms, main key: look after that, because the process that was granted may be dead
 	noticeLost    = 'l' // id token x|s name: a holder's ticket was broken
 	noticeGone    = 'w' // id: a waiter's ticket was broken
 )
 
-// millis is a lease as Redis takes it, never shorter than asked.
+// millis is a lease in whole milliseconds, never shorter than requested.
 func millis(d time.Duration) int64 {
 	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
 }
@@ -35,15 +35,15 @@ func millis(d time.Duration) int64 {
 // mark is the value of the main key while shared tickets hold.
 const mark = "locker *"
 
-// form is what queue.lua keeps of a ticket: "since channel limit grace
-// ownerlength owner note".
+// form is what queue.lua keeps of a ticket: "since channel limit grace ownerlength
+// blob".
 var form = redisqueue.Form{More: 1}
 
 func (d *Driver) record(r driver.Request) string {
 	if d.single {
 		return redisqueue.Record(d.channel, r, grace.Milliseconds())
 	}
-	return redisqueue.Record(d.channel, r, 0) // no one server knows all who listen
+	return redisqueue.Record(d.channel, r, 0) // no server knows all subscribers
 }
 
 // call makes a call of a script on keys of a name.
@@ -83,7 +83,7 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 	keys := make([]string, 0, len(rs))
 	args := make([]any, 0, 2*len(rs))
 	for _, r := range rs {
-		keys = append(keys, d.keys.Held(d.keys.Main(r.Name), r.Shared)...) // in a Cluster there is one lease
+		keys = append(keys, d.keys.Held(d.keys.Main(r.Name), r.Shared)...) // in a Cluster rs has one lease
 		args = append(args, r.ID, millis(r.TTL))
 	}
 	c := d.call(redisqueue.Renew, keys, args...)
@@ -94,15 +94,15 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 	return c
 }
 
-// answer is what Acquire was told.
+// answer is the answer to Acquire.
 type answer struct {
 	token   uint64
 	granted bool
 	outlook redisqueue.Outlook
 }
 
-// parseAcquire reads the answer of acquire.lua. driver.ErrLost: the ticket was
-// released before the request came.
+// parseAcquire reads the answer of acquire.lua. It returns driver.ErrLost if the ticket
+// was released before the request came.
 func parseAcquire(v any) (a answer, err error) {
 	switch v := v.(type) {
 	case string:

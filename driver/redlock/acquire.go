@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// ticket is what this process knows of one that it has asked for. Driver.mu guards
+// ticket is what this process knows of a ticket that it has requested. Driver.mu guards
 // until and broken.
 type ticket struct {
 	r        driver.Request
@@ -21,13 +21,13 @@ type ticket struct {
 	bucket   string
 	record   string
 	number   uint64       // final once it is queued, or holds, on a majority
-	attempts atomic.Int64 // how often it was proposed; one goroutine at a time does
+	attempts atomic.Int64 // how often it was proposed, by one goroutine at a time
 	until    time.Time    // held: the end of the lease on a majority
-	broken   uint64       // held: the nodes that told of a break
+	broken   uint64       // held: the nodes that have notified of a break
 }
 
-// newTicket is of a request without its Joined: what that hangs on to, the whole
-// call of Acquire, would live as long as the lease.
+// newTicket makes the ticket of a request, without its Joined. That refers to the whole
+// call of Acquire, which would live as long as the lease.
 func (d *Driver) newTicket(r driver.Request) *ticket {
 	r.Joined = nil
 	return &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: redisqueue.Record(d.channel, r)}
@@ -38,7 +38,7 @@ func (d *Driver) newTicket(r driver.Request) *ticket {
 // confirm.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if err := d.mayUse(ctx, r.Name, true); err != nil {
-		return driver.Grant{}, driver.NoTicket(err) // none was asked for before
+		return driver.Grant{}, driver.NoTicket(err) // no ticket was requested before
 	}
 	t := d.newTicket(r)
 	if !r.Wait {
@@ -58,7 +58,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return d.enqueue(ctx, t, r.Joined)
 }
 
-// splits is how often one who cannot wait asks again when nobody got a majority.
+// splits is how often a try asks again when no try got a majority.
 const splits = 5
 
 // try asks for a grant now.
@@ -85,8 +85,9 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 	}
 }
 
-// giveBack removes a ticket from the nodes that have granted it, which were too few. It
-// waits for those that have answered; the others follow.
+// giveBack removes a ticket from the nodes on which it holds, which were too few. It
+// waits for those that have answered; on the others the ticket is removed in the
+// background.
 func (d *Driver) giveBack(ctx context.Context, t *ticket, p *proposal) error {
 	sure, perhaps := p.given()
 	for _, n := range d.nodes {
@@ -136,7 +137,7 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 	return d.wait(ctx, w)
 }
 
-// inQueue is how heartbeats know the ticket.
+// inQueue is what heartbeats call the ticket.
 func (t *ticket) inQueue() string { return redisqueue.Kind(t.r.Shared) + t.r.ID }
 
 // grant notes that a ticket holds.

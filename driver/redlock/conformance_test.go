@@ -23,8 +23,8 @@ func open(ctx context.Context, address, prefix string) (driver.Driver, error) {
 	return driver.Open(ctx, u)
 }
 
-// countKeys counts what a prefix holds on one node, without the fences and the
-// protocol version.
+// countKeys counts the keys with a prefix on one node, without the fences and
+// the protocol version.
 func countKeys(ctx context.Context, c goredis.Cmdable, prefix string) (int, error) {
 	n := 0
 	it := c.Scan(ctx, 0, prefix+":*", 1000).Iterator()
@@ -57,7 +57,7 @@ func (a all) Start()  { a.each((*testbed.Server).Start) }
 func (a all) Pause()  { a.each((*testbed.Server).Pause) }
 func (a all) Resume() { a.each((*testbed.Server).Resume) }
 
-// ways are the ways to all nodes.
+// ways are the routes to all nodes.
 type ways struct{ *testbed.ProxySet }
 
 // DropReplies loses the answers of all nodes.

@@ -1,6 +1,6 @@
 // Package redlock keeps locks on a majority of independent Redis servers, with the algorithm
-// that is published as Redlock ("Distributed Locks with Redis", redis.io), and with what it
-// lacks: a queue in order of arrival, shared locks and semaphores, and fencing tokens.
+// that is published as Redlock ("Distributed Locks with Redis", redis.io). It adds a queue in
+// order of arrival, shared locks and semaphores, and fencing tokens.
 //
 //	redlock://[user:password@]host1,host2,host3[,…][/db]
 //
@@ -11,29 +11,28 @@
 // node. An odd number is best: of four nodes only one may fail, as of three. Tested with
 // Redis 7.0; the scripts use no command newer than 6.2.
 //
-// Each node has the key prefix:protocol:redlock, which says which version of all that the
-// driver keeps is in use. The first Acquire of a driver reads it, and writes it where there
-// is none. Programs of two versions, or with two forms of keys, would not exclude each other:
-// one that finds no majority with its own version is refused.
+// Each node has the key prefix:protocol:redlock, the version of the stored data. The first
+// Acquire of a driver reads it, and writes it where there is none. Programs of two versions, or
+// with two forms of keys, would not exclude each other: one that finds no majority with its own
+// version is refused.
 //
 // # A grant
 //
-// A request goes to all nodes at once and is decided by the first majority of answers: nobody
+// A request goes to all nodes at once, and the first majority of answers decides it: no caller
 // waits for a slow node while a majority is quick. The exclusive holder has on each node the
-// plain key prefix:{name}, set as by SET NX PX, so that it and other Redlock clients
-// (go-redsync is tested) exclude each other, if they use that key or [WithKeyForm] (key_form
-// in the URL) names theirs. A hash there, such as a lock of Redisson, excludes us, too, and
-// Redisson meets an error where we hold. The lease counts from before the first request was
-// sent, and nodes keep it for TTL + 1 % (the drift) + 2 ms, so that a holder has all of TTL.
-// A grant without a majority is taken back on all nodes, also on those that have not
-// answered: a node runs the requests of a process in their order, and where one may still be
-// on its way over a broken connection, the node keeps a tombstone of its ticket for five
-// seconds. A node that a release does not reach is asked again each second for as long as the
-// lease may last there.
+// plain key prefix:{name}, set as by SET NX PX, so that it and other Redlock clients (go-redsync
+// is tested) exclude each other, if they use that key or [WithKeyForm] (key_form in the URL)
+// names theirs. A hash there, such as a lock of Redisson, excludes this driver too, and Redisson
+// gets an error where this driver holds. The lease counts from before the first request was
+// sent, and nodes keep it for TTL + 1 % (the drift) + 2 ms, so that a holder has all of TTL. A
+// grant without a majority is undone on all nodes, also on those that have not answered. A node
+// runs the requests of a process in their order. If one may still be on its way over a broken
+// connection, the node keeps a tombstone of its ticket for five seconds. A node that a release
+// does not reach is asked again each second for as long as the lease may last there.
 //
-// A renewal counts when a majority has it. On a node that lacks a lease which a majority has
-// (it was down, or has lost its data) the lease is set again, for what is left of it: with
-// each renewal, and within two seconds after a node is back. A lease without a majority is lost,
+// A renewal counts when a majority has it. If a node lacks a lease that a majority has (it was
+// down, or has lost its data), the lease is set there again, for the rest of its time: with each
+// renewal, and within two seconds after the node is back. A lease without a majority is lost,
 // never repaired.
 //
 // # The queue
@@ -46,17 +45,17 @@
 //     if it is larger than all numbers in its queue and than its fence, the largest number
 //     that ever held there (kept per node for 1024 sets of names). Without contention this is
 //     the only round.
-//   - If a majority does not take it, their answers hold the largest numbers that they have;
-//     the client takes a larger one than all. That one a node takes out of order too, unless
-//     it is at or below the fence, or another ticket has it.
+//   - If a majority does not take it, their answers contain the largest numbers that they have,
+//     and the client chooses a larger one than all. A node takes such a number out of order too,
+//     unless it is at or below the fence, or another ticket has it.
 //   - A ticket is queued when a majority has it. It may hold on a node when the grant rule
 //     says so of that node's queue and the key is free. It is granted when it holds on a
 //     majority; if it got fewer, it gives them back and waits on.
 //   - A node notifies the process of a ticket when it may hold there (PUBLISH), and the
 //     client proposes it again when a majority has notified.
 //
-// The states of a ticket in its client; the words beside the arrows are what a majority of
-// the nodes has answered:
+// The states of a ticket in its client. The words beside the arrows are the answer of a majority
+// of the nodes:
 //
 //	Acquire: propose(guess)      too small: propose(larger than all)
 //	           │                    ┌───────┐
@@ -87,19 +86,19 @@
 // to heartbeats, and gets it again: any majority can grant it.
 //
 // Why that is safe: two majorities share a node. Two exclusive holders would both have that
-// node's key. A later ticket sees on the shared node the number of an earlier one, so its own
-// is larger, and there the earlier one is ahead; no node lets a ticket hold past one that is
-// ahead. A node takes a number once, so two tickets do not have the same. A small number that
-// arrives late is refused where a larger one has held, so tokens grow. For a limit the client
-// counts the holders of all nodes together: a ticket that is on a majority is known to all
-// but a minority of those that answer.
+// node's key. A later ticket sees the number of an earlier one on the shared node. So its own
+// number is larger, and the earlier ticket is ahead there; no node lets a ticket hold while
+// another is ahead that blocks it. A node takes a number once, so two tickets do not have the
+// same. A small number that arrives late is refused where a larger one has held, so tokens grow.
+// For a limit the client counts the holders of all nodes together: of the nodes that answer, all
+// but a minority know a ticket that is on a majority.
 //
-// Why it moves: all give way to the smallest number, which never gives way for good, so
-// tickets that each got a few nodes settle at once. Only TryAcquire, which cannot wait, asks
-// again after a random moment, five times at most, when several tries split the nodes. A try
-// that a majority refuses may hold on the others until it has given them back. If its process
-// dies in that moment, its key stays on these few nodes for the TTL, where it delays nobody
-// who has a majority of the others.
+// Why it moves: all give way to the smallest number, which never gives way for good, so tickets
+// that each got a few nodes settle at once. Only TryAcquire, which cannot wait, asks again after
+// a random moment, five times at most, when several tries split the nodes. A try that a majority
+// refuses may hold on the others until it has given them back. If its process dies in that
+// moment, its key stays on these few nodes for the TTL, and delays nobody who has a majority of
+// the others.
 //
 // # What it costs
 //
@@ -116,23 +115,22 @@
 //
 // Redlock rests on time (Kleppmann, "How to do distributed locking", 2016):
 //
-//   - A node whose clock jumps ends leases early; a majority that does at about the same time
-//     gives a lock away while it is held. Slew clocks, do not step them. What was measured
-//     here is servers on one clock.
+//   - A node whose clock jumps ends leases early. If a majority does so at about the same time,
+//     a lock is granted again while it is held. Slew clocks, do not step them. Only servers on
+//     one clock were measured here.
 //   - Nodes that lose data when they restart (no appendonly, or not appendfsync always) forget
 //     leases. Each gets them again from their holders, within two seconds of being back. Until
-//     then one node fewer has the lease: when it is on a bare majority, because all other
-//     nodes are down or were lost too, whoever asks in that second can be granted it again.
-//     Its holder is notified at once. Keep such a node down for as long as the longest TTL, or
-//     keep its data.
+//     then one node fewer has the lease. If it was on a bare majority, because all other nodes
+//     are down or were lost too, it can be granted again in that time; its holder is notified at
+//     once. Keep such a node down for as long as the longest TTL, or keep its data.
 //   - A holder that is paused (garbage collection, a suspended machine) may go on for a
 //     moment after its lease has ended: its context ends as soon as it runs again, not
 //     before.
 //
-// The fencing token covers all three where the resource checks it: whoever was granted later
-// has a larger one. Tokens keep growing through the loss of data on every node, as long as
-// the nodes' clocks do not go back further than they were down: a node without a fence takes
-// its clock for one.
+// The fencing token covers all three if the resource checks it: a later grant has a larger
+// token. Tokens keep growing through the loss of data on every node, as long as the nodes'
+// clocks do not go back further than they were down: a node without a fence takes its clock for
+// one.
 //
 // Other Redlock clients have no queue: they try, and may win between a release and the grant
 // of the next waiter. They have no token: Inspect shows 0, with which Break removes them. A
@@ -144,6 +142,6 @@
 // # Rights
 //
 // With access control lists the user needs, on every node, the keys ~prefix:*, the channels
-// &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but those for
-// listing.
+// &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but sismember and
+// those for listing.
 package redlock

@@ -35,12 +35,12 @@ type Driver struct {
 	life       *redisqueue.Life
 	ctx        context.Context //nolint:containedctx // of background tasks: ends when Close waits for nothing any more
 	cancel     context.CancelFunc
-	tell       func(driver.Hold, error) // of a loss; may be nil
+	tell       func(driver.Hold, error) // reports a loss; may be nil
 
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
 	held    map[string]*ticket // by ticket ID
-	backs   int                // nodes that have come back since leases were looked after
+	backs   int                // nodes that have come back since the leases were last checked
 }
 
 var (
@@ -62,8 +62,8 @@ const (
 	DefaultDrift   = 0.01
 )
 
-// fewest is the smallest number of nodes that survives the loss of one, and
-// most is what a set of nodes is kept in.
+// fewest is the smallest number of nodes that survives the loss of one, and most is how
+// many bits a set of nodes has.
 const (
 	fewest = 3
 	most   = 64
@@ -126,7 +126,7 @@ func New(clients []redis.UniversalClient, opts ...Option) (*Driver, error) {
 	return newDriver(nodes, o), nil
 }
 
-// single returns the clients as what they have to be: of one server each.
+// single returns the clients, each of which has to be of one server.
 func single(clients []redis.UniversalClient) ([]*redis.Client, error) {
 	if err := checkCount(len(clients)); err != nil {
 		return nil, err
@@ -235,8 +235,8 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 // closeBound is how long Close waits for nodes that do not answer.
 const closeBound = 100 * time.Millisecond
 
-// Close implements driver.Driver. What was asked of nodes before, releases
-// above all, still reaches those that answer within closeBound.
+// Close implements driver.Driver. Requests that were made before, such as releases, still
+// reach the nodes that answer within closeBound.
 func (d *Driver) Close() error {
 	if !d.life.End() {
 		return nil
@@ -273,9 +273,9 @@ func (d *Driver) each(f func(n *node)) {
 	group.Wait()
 }
 
-// Ping implements driver.Pinger: one request to each node, which runs each command that
-// the others need, on keys that it removes again. The first time it also waits
-// for the subscriptions.
+// Ping implements driver.Pinger: one request to each node, which runs the commands that
+// the other requests need, on keys that it removes again. It also waits until a majority
+// of the subscriptions is up.
 func (d *Driver) Ping(ctx context.Context) error {
 	if d.life.Closed() {
 		return driver.ErrClosed

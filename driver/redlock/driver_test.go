@@ -99,7 +99,7 @@ func TestDuel(t *testing.T) {
 	}
 }
 
-// Several who cannot wait ask at once for what is free: one gets it.
+// Of several tries at once for a free lock, one gets it.
 func TestSplitTries(t *testing.T) {
 	nodes := testbed.RedisN(t, 5)
 	const contenders, rounds = 4, 30
@@ -170,8 +170,8 @@ func TestCloseBetweenTries(t *testing.T) {
 	}
 }
 
-// A holder that some nodes do not know of counts all the same: of three permits
-// one is held on each of three different majorities.
+// A holder that some nodes do not know counts too: of three permits one is held
+// on each of three different majorities.
 func TestPermitsOnDifferentMajorities(t *testing.T) {
 	nodes := testbed.RedisN(t, 5)
 	for _, holders := range [][][]int{{{0, 1}, {3, 4}}, {{0, 1}, {2, 3}}, {{1, 2}, {0, 4}}} {
@@ -195,7 +195,7 @@ func TestPermitsOnDifferentMajorities(t *testing.T) {
 	}
 }
 
-// What is kept of a lease for its length is not the call that asked for it.
+// A lease does not keep the call that requested it in memory.
 func TestHeldKeepsNoCall(t *testing.T) {
 	d, err := open(t.Context(), testbed.RedisN(t, 3).URL(), prefix)
 	if err != nil {

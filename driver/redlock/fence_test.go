@@ -79,7 +79,7 @@ func TestRepairBesideAnotherName(t *testing.T) {
 	release(t, r)
 }
 
-// A repair that somebody's passing try is in the way of is asked for again.
+// A repair that another client's short try has blocked is tried again.
 func TestRepairIsAskedAgain(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)

@@ -17,7 +17,7 @@ import (
 const Foreign = redisqueue.Foreign
 
 // Inspect implements driver.Driver. A ticket is in the queue if it is on a majority of
-// the nodes, as far as those that answer can tell.
+// the nodes, or may be, judging by the nodes that answer.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	return d.merge(r.answers, d.least(r.answered())), nil
 }
 
-// least is on how many of the nodes that answered a ticket is seen at least
-// that is on a majority of all.
+// least is on how many of the nodes that answered a ticket must be, at least, if it is on
+// a majority of all.
 func (d *Driver) least(answered int) int { return max(1, answered-d.minority()) }
 
 // merge makes one queue of what the nodes have.
@@ -61,8 +61,8 @@ func (d *Driver) merge(views [][]driver.Ticket, least int) []driver.Ticket {
 	return queue
 }
 
-// mergeTicket makes one ticket of what several nodes say of it. It holds when it
-// does on a majority, and for as long.
+// mergeTicket makes one ticket of what several nodes have of it. It is held if it is held
+// on a majority, and for as long.
 func (d *Driver) mergeTicket(votes []driver.Ticket, least int) driver.Ticket {
 	slices.SortFunc(votes, func(a, b driver.Ticket) int {
 		if a.Held != b.Held {
@@ -102,7 +102,7 @@ func (d *Driver) parseQueue(v any) ([]driver.Ticket, error) {
 	return queue, nil
 }
 
-// remaining is the rest of a lease without what it is longer for drift.
+// remaining is the rest of a lease, without what was added for drift.
 func (d *Driver) remaining(left time.Duration) time.Duration {
 	return max(0, time.Duration(float64(left-2*time.Millisecond)/(1+d.drift)))
 }

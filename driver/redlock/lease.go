@@ -18,7 +18,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.life.Closed() {
 		return driver.ErrClosed
 	}
-	// A waiter must not propose the ticket again, nor have it removed before.
+	// The waiter must not propose the ticket again, nor dispose of it first.
 	d.change(h.ID, func(w *waiter) { w.released = true })
 	until := time.Now().Add(d.forget(h.ID))
 	return d.vote(ctx, "release",
@@ -26,8 +26,8 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		func(n *node) *redisqueue.Call { return d.releaseCall(n, h) })
 }
 
-// forget drops what is known of a ticket that is to go, and returns for how
-// long nodes may keep it.
+// forget forgets a ticket that is to be removed, and returns for how long nodes may keep
+// it.
 func (d *Driver) forget(id string) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -39,7 +39,7 @@ func (d *Driver) forget(id string) time.Duration {
 	return max(t.r.TTL, time.Until(t.until))
 }
 
-// again is how long after a request that has failed a node is asked again.
+// again is how long after a failed request a node is asked again.
 const again = time.Second
 
 // releaseOn removes a ticket from one node in the background.
@@ -47,7 +47,7 @@ func (d *Driver) releaseOn(n *node, h driver.Hold, until time.Time) {
 	n.send(d.releaseCall(n, h), func(_ any, err error) { d.released(n, h, until, err) })
 }
 
-// released takes in a node's answer to a release, and asks again if there was none.
+// released handles a node's answer to a release, and asks again if there was none.
 func (d *Driver) released(n *node, h driver.Hold, until time.Time, err error) {
 	switch {
 	case err == nil:
@@ -147,7 +147,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// extend notes until when a lease lasts that a majority has renewed.
+// extend notes the end of a lease that a majority has renewed.
 func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,11 +165,11 @@ func (d *Driver) holds(id string) *ticket {
 	return d.held[id]
 }
 
-// repair asks one node, in the background, to take part in a grant that a
-// majority has made: it was down, has lost its data, or somebody's release came
-// late there. The request goes out before the release of the ticket, or not at
-// all, and what it sets ends with the lease. While the node does not take it,
-// because it is not reached or somebody's try is in the way, it is asked again.
+// repair asks one node, in the background, to hold a ticket that a majority has granted.
+// The node was down, has lost its data, or got another's release late. The request goes
+// out before the release of the ticket, or not at all, and the lease that it sets ends
+// with the ticket's. It is sent again if the node is not reached, or another's try is in
+// the way.
 func (d *Driver) repair(n *node, t *ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +178,7 @@ func (d *Driver) repair(n *node, t *ticket) {
 		return
 	}
 	c := d.acquireCall(t, left, t.number, t.attempts.Load(), orLeave, mended)
-	n.send(c, func(v any, err error) { // perhaps told at once, with mu held
+	n.send(c, func(v any, err error) { // perhaps called at once, with mu held
 		if errors.Is(err, redisqueue.ErrClosed) {
 			return
 		}
@@ -192,13 +192,13 @@ func (d *Driver) repair(n *node, t *ticket) {
 	})
 }
 
-// errForgotten is the cause of a loss that is found out when a node comes back.
+// errForgotten is the cause of a loss that is detected when a node comes back.
 var errForgotten = errors.New("a majority of the nodes does not have the lease (any more)")
 
-// reassure looks after all leases when a node is back that was not reached: it
-// was down when they were granted, or has lost its data. It gets those that a
-// majority has, for what is left of them, long before their next renewal. Those
-// that no majority has are told to be lost.
+// reassure renews all leases when a node is reached again: it was down when they were
+// granted, or has lost its data. The node gets the leases that a majority has, for the
+// rest of their time, long before their next renewal. A lease that no majority has is
+// reported as lost.
 func (d *Driver) reassure() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,8 +226,8 @@ func (d *Driver) askAgain(n *node) {
 	})
 }
 
-// reassureAll reports whether it has to be done again: another node has come back
-// meanwhile.
+// reassureAll renews all leases. It reports whether another node has come back meanwhile,
+// so that it has to run again.
 func (d *Driver) reassureAll() (again bool) {
 	d.mu.Lock()
 	backs, now := d.backs, time.Now()

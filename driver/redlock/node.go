@@ -10,7 +10,7 @@ import (
 )
 
 // node is one of the servers. Its calls are run in the order in which they were
-// sent, one pipeline at a time: what undoes a request comes after it.
+// sent, one pipeline at a time: a request runs before the one that undoes it.
 type node struct {
 	index      int
 	addr       string
@@ -26,10 +26,10 @@ type node struct {
 func newNode(index int, client *redis.Client, timeout time.Duration, keys redisqueue.Keys) *node {
 	n := &node{
 		index: index, addr: client.Options().Addr,
-		client: client.WithTimeout(timeout), // of the same pool
+		client: client.WithTimeout(timeout), // it shares the pool of client
 		owed:   make(map[string]struct{}),
 	}
-	n.client.Options().MaxRetries = 0 // of the copy that WithTimeout has made
+	n.client.Options().MaxRetries = 0 // in the copy that WithTimeout has made
 	var inUse []*redisqueue.Script
 	for _, s := range scripts {
 		inUse = append(inUse, keys.Script(s))
@@ -46,8 +46,8 @@ func (n *node) send(c *redisqueue.Call, then func(v any, err error)) {
 	})
 }
 
-// maxOwed is how many requests are tried again on a node. What is beyond that
-// expires.
+// maxOwed is how many requests wait to be tried again on a node. Beyond that,
+// the node's tickets expire.
 const maxOwed = 10_000
 
 // owe runs f after a while, unless the same is owed already.

@@ -126,8 +126,8 @@ func TestSlowNode(t *testing.T) {
 	if took > time.Second {
 		t.Errorf("20 cycles took %v: they waited for the slow node", took)
 	}
-	// Requests to one node are run in their order: what was undone before this
-	// is undone, though it was slow.
+	// A node runs requests in their order: whatever was undone before this request is
+	// undone there too, though the node is slow.
 	cs := clients(t, nodes)
 	last := take(t, c, "last")
 	eventually(t, "held on the slow node", func() bool { return heldOn(t, cs, "last") == 5 })
@@ -137,9 +137,9 @@ func TestSlowNode(t *testing.T) {
 	release(t, last)
 }
 
-// TestReleaseComesLate: a release reaches a node after the next ticket, which a majority
-// grants; it holds on that node too, long before its renewal. The node tells of it
-// before the majority is complete, or after.
+// TestReleaseComesLate: a release reaches one node after the request for the next ticket,
+// which a majority grants. The ticket holds on that node too, long before its renewal. The
+// node notifies of this before the majority is complete, or after.
 func TestReleaseComesLate(t *testing.T) {
 	acquire := func(c *locker.Client) *locker.Lock { return take(t, c, "a", locker.WithTTL(time.Minute)) }
 	try := func(c *locker.Client) *locker.Lock {
@@ -206,7 +206,7 @@ func TestRepair(t *testing.T) {
 	k := take(t, a, "a", locker.WithTTL(ttl))
 	r := take(t, a, "r", locker.Shared(), locker.WithTTL(ttl))
 	eventually(t, "held on all nodes", func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "r") == 10 })
-	// One after the other loses all it had. A majority would be lost without repair.
+	// One node after the other loses its data. A majority would be lost without repair.
 	for _, m := range nodes.Members[:3] {
 		m.Kill()
 		m.Start()
@@ -237,7 +237,7 @@ func TestRepairWhenBack(t *testing.T) {
 	r := take(t, a, "r", locker.Shared(), locker.WithTTL(time.Minute))
 	everywhere := func() bool { return heldOn(t, cs, "a")+heldOn(t, cs, "f")+heldOn(t, cs, "r") == 9 }
 	stop, busy := make(chan struct{}), sync.WaitGroup{}
-	busy.Go(func() { // of whose requests one may fail while the node comes back
+	busy.Go(func() { // one of its requests may fail while the node comes back
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
@@ -273,7 +273,7 @@ func TestRepairWhenBack(t *testing.T) {
 	}
 }
 
-// What a majority has forgotten is told when it is back.
+// A lease that a majority has forgotten is reported as lost when that is back.
 func TestForgottenIsToldWhenBack(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	c := client(t, nodes.URL())
@@ -363,7 +363,7 @@ func TestLostAnswers(t *testing.T) {
 }
 
 // A waiter's ticket is put in the queue of a node that was down when it was queued, or has
-// lost it: it is granted by whichever majority is there when its turn comes.
+// lost it. So any majority can grant it when its turn comes.
 func TestTicketIsPutBack(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
@@ -387,7 +387,7 @@ func TestTicketIsPutBack(t *testing.T) {
 	release(t, granted(t, got))
 }
 
-// A wait begins though a majority is silent for longer than a node has to answer.
+// A wait begins though a majority is silent for longer than the node timeout.
 func TestSlowMajority(t *testing.T) {
 	ways := testbed.RedisN(t, 3).Proxies(t)
 	d := openAt(t, ways.URL())

@@ -43,7 +43,8 @@ func (g *numbers) guess() uint64 {
 }
 
 // above returns a number above all floors that a majority has answered. The
-// random part keeps those who ask at once from taking the same again and again.
+// random part keeps concurrent callers from taking the same number again and
+// again.
 func (g *numbers) above(floor uint64) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,8 +53,8 @@ func (g *numbers) above(floor uint64) uint64 {
 	return n
 }
 
-// learn takes in a node's clock, as the answer to a request sent at a given
-// time has told it.
+// learn notes a node's clock, from the answer to a request sent at a given
+// time.
 func (g *numbers) learn(node int, sent time.Time, now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -125,7 +125,7 @@ func TestNumbersOnOneNode(t *testing.T) {
 	o.release(a)
 }
 
-// A ticket that gives back what is no majority lets the one ahead of it go first.
+// A ticket that gives back a minority lets the ticket ahead of it go first.
 func TestYieldOnOneNode(t *testing.T) {
 	o := newOneNode(t)
 	name := fmt.Sprintf("yield-%d", time.Now().UnixNano())
@@ -153,8 +153,8 @@ func TestYieldOnOneNode(t *testing.T) {
 	o.release(early)
 }
 
-// A request that comes after its ticket was released does nothing, where it was
-// known to be still on its way.
+// A request that comes after its ticket was released does nothing, if the release
+// knew that it was still on its way.
 func TestLateOnOneNode(t *testing.T) {
 	o := newOneNode(t)
 	name := fmt.Sprintf("late-%d", time.Now().UnixNano())

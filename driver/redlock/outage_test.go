@@ -48,7 +48,7 @@ func over(t *testing.T, addrs []string) *redlock.Driver {
 	return d
 }
 
-// verbs are all requests of a driver, each with what it is called.
+// verbs are all requests of a driver, by name.
 func verbs(d *redlock.Driver, name string) map[string]func(context.Context) error {
 	h := driver.Hold{Name: name, ID: newID()}
 	acquire := func(wait bool) func(context.Context) error {
@@ -94,8 +94,8 @@ func atOnce(t *testing.T, what string, f func(context.Context) error) error {
 	return err
 }
 
-// A majority that refuses everybody is an outage; one that refuses this caller
-// is none, and is told at once.
+// A majority that refuses everybody is an outage; one that refuses this caller is none,
+// and is reported at once.
 func TestRefusals(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
@@ -146,13 +146,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Nothing was sent to any node: no ticket is left. One that has not answered may have it.
+// If nothing was sent to any node, no ticket is left. A node that has not answered may
+// have it.
 func TestNothingSent(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	ways := nodes.Proxies(t)
 	// The nodes have the protocol version, d has read it, and d holds nothing: it would
-	// renew that when the nodes are back, and a request that is queued behind a renewal
-	// without an answer is not sent.
+	// renew a lease when the nodes are back, and a request that is queued behind an
+	// unanswered renewal is not sent.
 	first := driver.Request{Name: "first", ID: newID(), TTL: time.Minute}
 	if _, err := openAt(t, nodes.URL()).Acquire(t.Context(), first); err != nil {
 		t.Fatal(err)
@@ -162,7 +163,8 @@ func TestNothingSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	ways.Refuse()
-	// A request over a connection of before may have been sent: each is tried once.
+	// A request over an old connection may have been sent: each connection is tried
+	// once.
 	for refused := 0; refused < 5; {
 		if err := d.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "reset") {
 			refused = 0
@@ -278,7 +280,7 @@ func TestForeignHash(t *testing.T) {
 	release(t, take(t, c, "a"))
 }
 
-// A ticket that has to last is left by Close, for its whole lease.
+// Close leaves a ticket with a minimum hold, for its whole lease.
 func TestMinHold(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	d, other := openAt(t, nodes.URL()), openAt(t, nodes.URL())

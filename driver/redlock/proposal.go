@@ -34,7 +34,7 @@ type proposal struct {
 	mode    byte
 	asked   time.Time
 	outcome outcome
-	mending bool // granted: nodes that answer now and do not hold are to be repaired
+	mending bool // granted: nodes that answer from now on and lack it are repaired
 }
 
 func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
@@ -87,8 +87,8 @@ func (p *proposal) counted(what int64) int {
 	return p.count(func(a answer) bool { return a.what == what })
 }
 
-// judge counts what was answered. open is how many answers are still to come, and may
-// change it.
+// judge returns the outcome of the answers so far. open is how many answers are still to
+// come, which may change it.
 func (p *proposal) judge(open int) outcome {
 	quorum := p.d.quorum
 	yes, in, blocks, small, knows := p.counted(holds), p.counted(queued), p.counted(blocked), p.counted(refused), p.counted(known)
@@ -123,8 +123,8 @@ func (p *proposal) judge(open int) outcome {
 	return unreachable
 }
 
-// ahead counts the shared tickets that at least so many nodes, of those that have
-// answered what, know to be ahead.
+// ahead counts the shared tickets that at least so many nodes report as ahead. Only
+// nodes whose answer is one of what count.
 func (p *proposal) ahead(least int, what ...int64) (n int) {
 	seen := make(map[string]int)
 	for i, a := range p.answers {
@@ -142,8 +142,8 @@ func (p *proposal) ahead(least int, what ...int64) (n int) {
 
 func (p *proposal) limited() bool { return p.t.r.Shared && p.t.r.Limit > 1 }
 
-// settled tells whether what is in the way of a ticket with a limit is on a
-// majority. Tickets that are only asked for at this moment may be on some nodes, and
+// settled reports whether the tickets that block a ticket with a limit are on a
+// majority. Tickets that are being requested at this moment may be on some nodes, and
 // not stay there.
 func (p *proposal) settled() bool {
 	// Without a list: an exclusive ticket, or another library's lock.
@@ -151,14 +151,14 @@ func (p *proposal) settled() bool {
 		p.ahead(p.d.quorum, blocked, holds) >= p.t.r.Limit
 }
 
-// fits tells whether a ticket with a limit has few enough ahead of it. Each node
-// may know of others only: one that is on a majority is known to all but a
-// minority of those that have answered.
+// fits reports whether few enough tickets are ahead of a ticket with a limit. Each node
+// may know only some of them, but of the nodes that have answered, all but a minority
+// know a ticket that is on a majority.
 func (p *proposal) fits() bool {
 	return !p.limited() || p.ahead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit
 }
 
-// next returns the number to ask with after one that was not taken.
+// next returns the number to propose after one that was not taken.
 func (p *proposal) next() (number uint64, origin byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +194,8 @@ func (p *proposal) given() (sure, perhaps uint64) {
 	return sure, perhaps
 }
 
-// sights is what the nodes have said of the queue that have queued the ticket.
+// sights returns what the nodes that have queued the ticket have answered about the
+// queue.
 func (p *proposal) sights() (all []redisqueue.Sight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,8 +207,8 @@ func (p *proposal) sights() (all []redisqueue.Sight) {
 	return all
 }
 
-// mend makes all nodes hold a ticket that is granted: those that have nothing of it, or
-// will answer so yet, and those that have told before the grant that it may hold.
+// mend makes all nodes hold a ticket that is granted: those that answer, now or later,
+// that they lack it, and those that have said before the grant that it may hold.
 func (p *proposal) mend(may uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,8 +238,8 @@ func (p *proposal) failure() error {
 	return err
 }
 
-// nowhere tells whether no node can have the ticket: none was sent a request for
-// it, or each has refused the only one. With mu held.
+// nowhere reports whether no node can have the ticket: each was sent no request for it,
+// or has refused the only one. With mu held.
 func (p *proposal) nowhere() bool {
 	if p.attempt > 1 {
 		return false
@@ -252,15 +253,15 @@ func (p *proposal) nowhere() bool {
 	return true
 }
 
-// foreign tells whether another library's lock that is not a string is in the way.
+// foreign reports whether another library's lock that is not a string is in the way.
 func (p *proposal) foreign() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.answers, func(a answer) bool { return a.foreign })
 }
 
-// silent tells whether too few nodes have answered, and one of the others may have taken
-// the request.
+// silent reports whether too few nodes have answered, and one of the others may have
+// taken the request.
 func (p *proposal) silent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

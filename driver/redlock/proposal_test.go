@@ -6,9 +6,9 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A try for one of several permits is refused only because of tickets that stand on
-// a majority. Those that stand on few nodes may be gone, or have other numbers, in a
-// moment, and nobody may hold then: it is asked again.
+// A try for one of several permits is refused only because of tickets that are on a
+// majority. Tickets on few nodes may be gone, or have other numbers, a moment later,
+// and nobody may hold then: the try asks again.
 func TestRefusedByWhatIsSettled(t *testing.T) {
 	block := func(ids ...string) answer { return answer{what: blocked, ahead: ids} }
 	hold := func(ids ...string) answer { return answer{what: holds, ahead: ids} }

@@ -26,8 +26,8 @@ func with(t *testing.T, address string, params url.Values) *locker.Client {
 	return c
 }
 
-// TestProtocolVersion has the version on two of three nodes: whichever majority
-// answers, one of its nodes has it.
+// TestProtocolVersion: the version is on two of three nodes, so each majority that
+// answers has a node with it.
 func TestProtocolVersion(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
@@ -36,7 +36,7 @@ func TestProtocolVersion(t *testing.T) {
 		Open: func(t *testing.T, other bool) *locker.Client {
 			t.Helper()
 			params := url.Values{"prefix": {prefix}}
-			if other { // whose locks would be at other keys
+			if other { // its locks would be at other keys
 				params.Set("key_form", "mutex/*")
 			}
 			return with(t, nodes.URL(), params)
@@ -59,8 +59,8 @@ func TestProtocolVersion(t *testing.T) {
 	})
 }
 
-// TestVersionIsWritten: on all nodes, though a majority is waited for, and again after
-// the loss of all data, by who comes next.
+// TestVersionIsWritten: the version is written on all nodes, though only a majority is
+// waited for, and again, after the loss of all data, by the next client.
 func TestVersionIsWritten(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
@@ -79,8 +79,8 @@ func TestVersionIsWritten(t *testing.T) {
 	}
 }
 
-// TestKeyForm: a driver with keys of another form does all that one with the usual
-// does, and leaves nothing that the other does not.
+// TestKeyForm: a driver with another form of keys can do all that the usual one can,
+// and leaves nothing more behind.
 func TestKeyForm(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)

@@ -14,12 +14,12 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// A round is one request to all nodes at once, or to some, and their answers. It is
-// decided by as many answers as are enough; the others are taken in as they come.
+// A round is one request to all nodes at once, or to some, and their answers. It ends when
+// there are enough answers; later ones are still handled.
 type round[T any] struct {
 	d      *Driver
 	read   func(v any) (T, error)
-	enough func() bool                         // the answers so far decide; nil: all are waited for. With mu held
+	enough func() bool                         // whether the answers so far decide; nil: all are waited for. With mu held
 	each   func(node int, answer T, err error) // called with each answer; may be nil. With mu held
 
 	mu      sync.Mutex
@@ -44,7 +44,7 @@ var errSilent = errors.New("no answer in time")
 
 func readAny(v any) (any, error) { return v, nil }
 
-// slack is how long after a node's time is over its answer may be told.
+// slack is how long after a node's timeout its answer may still come.
 const slack = 50 * time.Millisecond
 
 // ask sends each node the call that form makes for it, if any. It returns when the answers
@@ -73,7 +73,7 @@ func (r *round[T]) ask(ctx context.Context, form func(n *node) *redisqueue.Call)
 	return r.wait(ctx, t.C)
 }
 
-// do has f ask each node in a goroutine of its own.
+// do calls f for each node, in a goroutine of its own.
 func (r *round[T]) do(ctx context.Context, f func(n *node) (any, error)) error {
 	r.pending = len(r.d.nodes)
 	for i, n := range r.d.nodes {
@@ -138,9 +138,10 @@ func (r *round[T]) failure() error {
 	return r.d.unreached(r.errs)
 }
 
-// vote asks all nodes a question of yes or no. It returns nil when most have said yes,
-// driver.ErrLost when so many have said no that most cannot have said yes, and else the
-// error for too few answers.
+// vote sends all nodes a request that they answer with yes or no. It returns nil if a
+// majority has said yes, driver.ErrLost if so many have said no that a majority cannot say
+// yes, nil too if a majority has answered and some of it said yes, and otherwise the error
+// for too few answers.
 func (d *Driver) vote(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) error {
 	r := newRound(d, func(v any) (bool, error) {
 		if v != int64(1) && v != int64(0) {
@@ -179,8 +180,8 @@ type quorumError struct {
 func (e *quorumError) Error() string   { return e.text }
 func (e *quorumError) Unwrap() []error { return e.errs }
 
-// unreached makes the error of a request that too few nodes have answered: those without an
-// error.
+// unreached makes the error of a request that too few nodes have answered. Nodes that have
+// answered have no error in errs.
 func (d *Driver) unreached(errs []error) error {
 	var failures []error
 	refusals := 0
@@ -213,15 +214,14 @@ func (d *Driver) unreached(errs []error) error {
 	return e
 }
 
-// denied tells whether a node has refused this caller, and not everybody for a while.
+// denied reports whether a node has refused this caller, and not everybody for a while.
 func denied(err error) bool {
 	return redisqueue.IsReply(err) && !errors.Is(redisqueue.Unavailable(err), driver.ErrUnavailable)
 }
 
 var errUnsubscribed = errors.New("no answer to SUBSCRIBE")
 
-// deaf says why so few nodes can tell this process of anything that they are no
-// majority, or returns nil.
+// deaf returns why no majority of the nodes can notify this process, or nil if one can.
 func (d *Driver) deaf() error {
 	errs := make([]error, len(d.nodes))
 	for i, n := range d.nodes {
@@ -247,9 +247,9 @@ func (d *Driver) majorityOf(errs []error) error {
 	return d.unreached(errs)
 }
 
-// agree makes sure, once, that all who use these locks keep them in the same way.
-// With write it says how, on each node that nobody has said so to yet. What a
-// majority has counts, so that of two programs that differ one at least is told.
+// agree checks, once, that all programs that use these locks have the same protocol
+// version. With write, it writes the version on each node that has none. A majority
+// decides, so that at least one of two programs that differ gets an error.
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
 		r := newRound(d, redisqueue.ParseProtocol)
@@ -281,7 +281,7 @@ func (d *Driver) agree(ctx context.Context, write bool) error {
 	})
 }
 
-// mayUse is agree for a request that is about a name.
+// mayUse is agree for a request that has a name, which it checks too.
 func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
 	if d.life.Closed() {
 		return driver.ErrClosed
@@ -292,15 +292,15 @@ func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
 	return d.agree(ctx, write)
 }
 
-// listen begins to listen, in the background: nodes tell of breaks, and whoever
-// listens knows why a node is not reached.
+// listen starts the subscriptions, in the background. Nodes notify of breaks there, and
+// their errors say why a node is not reached.
 func (d *Driver) listen() {
 	for _, n := range d.nodes {
 		n.listener.Start()
 	}
 }
 
-// await waits until a majority can tell this process of a grant.
+// await waits until a majority can notify this process of a grant.
 func (d *Driver) await(ctx context.Context) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -54,7 +54,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 // dialPause is how long go-redis waits after a failed dial.
 const dialPause = 10 * time.Millisecond
 
-// nodeOptions is how to reach one of the nodes.
+// nodeOptions returns the options of one node's client.
 func nodeOptions(common *redis.UniversalOptions, host string, o options) *redis.Options {
 	s := common.Simple()
 	s.Addr = host

@@ -15,9 +15,9 @@ type waiter struct {
 	wake   chan struct{}
 	asking bool   // a proposal is under way
 	may    uint64 // nodes on which it may hold
-	news   bool   // a node has told that it may hold, since the last attempt
+	news   bool   // a node has said that it may hold, since the last attempt
 	absent uint64 // nodes that do not know it
-	broken uint64 // nodes that told that it was removed by force
+	broken uint64 // nodes that have notified that Break removed it
 
 	released bool // Release removes it from all nodes
 }
@@ -37,7 +37,7 @@ func (d *Driver) depart(w *waiter) {
 	delete(d.waiters, w.t.r.ID)
 }
 
-// change changes a waiter, if the ticket is still waited for, and has it look.
+// change changes a waiter, if the ticket is still waited for, and wakes it.
 func (d *Driver) change(id string, f func(w *waiter)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,9 +59,9 @@ func (w *waiter) stir() {
 	}
 }
 
-// ready notes that a ticket may hold on a node. Only news begins an attempt:
-// what an attempt has given back is none. What is noted when a majority has granted
-// the ticket is seen by mend; after that the node is repaired here.
+// ready notes that a ticket may hold on a node. Only news begins an attempt; a node that
+// an attempt has given back is not news. If a majority has granted the ticket, mend uses
+// what was noted before the grant, and after it the node is repaired here.
 func (d *Driver) ready(w *waiter, node int, news bool) {
 	d.mu.Lock()
 	if t := d.held[w.t.r.ID]; t != nil {
@@ -104,7 +104,7 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 	}
 }
 
-// look tells whether an attempt is due, which it begins, or the ticket gone.
+// look reports whether an attempt is due, which it begins, or the ticket is lost.
 func (d *Driver) look(w *waiter) (due, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,9 +122,9 @@ func (d *Driver) look(w *waiter) (due, lost bool) {
 	return true, false
 }
 
-// attempt asks for the grant of a ticket that may hold on a majority, as the
-// nodes have told one after the other. What they give counts if it is a
-// majority at once; else it is given back.
+// attempt proposes a ticket that may hold on a majority: the nodes have said so one after
+// the other. The ticket is granted if it holds on a majority now; otherwise the nodes are
+// given back.
 func (d *Driver) attempt(ctx context.Context, w *waiter) (g driver.Grant, ok bool, err error) {
 	p, err := d.propose(ctx, w.t, w.t.number, orWait, kept)
 	if err != nil {
@@ -144,8 +144,8 @@ func (d *Driver) attempt(ctx context.Context, w *waiter) (g driver.Grant, ok boo
 	return g, false, nil
 }
 
-// yield takes back a hold that has no majority: the ticket waits again there,
-// and whoever is first is told.
+// yield gives back the nodes on which a ticket holds without a majority. The ticket waits
+// there again, and the first waiter is notified.
 func (d *Driver) yield(w *waiter, p *proposal) {
 	sure, perhaps := p.given()
 	for _, n := range d.nodes {
@@ -163,7 +163,7 @@ func (d *Driver) yieldOn(n *node, w *waiter, attempt int64) {
 	})
 }
 
-// outage is what keeps a waiter from hearing of a majority, if anything.
+// outage is the error, if any, that keeps a waiter from a majority.
 func (d *Driver) outage(w *waiter) error { return d.majorityOf(d.heartbeats.Errs(w.t.r.Name)) }
 
 // keepAlive sends a node a heartbeat.
@@ -171,8 +171,9 @@ func (d *Driver) keepAlive(node int, name string, tickets []string, answer func(
 	d.nodes[node].send(d.heartbeatCall(name, tickets), answer)
 }
 
-// heard takes in how a ticket stands on a node. One that the node does not know, as it
-// says for the second time, is put in its queue again: the node was down, or has lost it.
+// heard handles a ticket's state on a node, from the answer to a heartbeat. If the node
+// does not know the ticket, for the second time, it was down or has lost it: the ticket
+// is queued there again.
 func (d *Driver) heard(node int, id string, state int64, lapsed bool) {
 	d.mu.Lock()
 	w := d.waiters[id[1:]]
@@ -198,12 +199,12 @@ func (d *Driver) heard(node int, id string, state int64, lapsed bool) {
 	case state == redisqueue.MayHold:
 		d.ready(w, node, true)
 	case state == redisqueue.IsHeld:
-		// A request came there after what was to undo it.
+		// A request was run there after the one that should have undone it.
 		d.yieldOn(d.nodes[node], w, w.t.attempts.Load())
 	}
 }
 
-// requeue puts a ticket in the queue of a node that a majority has.
+// requeue puts a ticket that a majority has in the queue of one more node.
 func (d *Driver) requeue(n *node, w *waiter) {
 	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, 0, justWait, kept)
 	d.mu.Lock()
@@ -211,9 +212,9 @@ func (d *Driver) requeue(n *node, w *waiter) {
 	if d.waiters[w.t.r.ID] != w || w.asking || bits.OnesCount64(w.absent) > d.minority() {
 		return
 	}
-	// Its release has not been sent, so this comes before it.
+	// The ticket's release has not been sent, so this comes before it.
 	n.send(c, func(v any, err error) {
-		if err != nil { // perhaps told at once, with mu held
+		if err != nil { // perhaps called at once, with mu held
 			return
 		}
 		if a, err := parseAcquire(v); err == nil && a.what == queued {
@@ -256,8 +257,8 @@ func (d *Driver) hear(node int, text string) {
 	}
 }
 
-// hearLoss passes on that a ticket of this process was broken, when so many
-// nodes have told of it that it holds on no majority.
+// hearLoss reports that a ticket of this process was broken, once so many nodes have
+// notified of it that it holds on no majority.
 func (d *Driver) hearLoss(node int, text string) {
 	h, ok := redisqueue.ParseLoss(text)
 	if !ok {

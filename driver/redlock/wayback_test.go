@@ -10,8 +10,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A release that an outage has left unanswered is done within two seconds of
-// the ways being back, and another lock of the same client is kept.
+// A release that an outage has left unanswered is done within two seconds after
+// the routes work again, and another lock of the same client is kept.
 func TestWayBack(t *testing.T) {
 	nodes := testbed.RedisN(t, 3)
 	for fault, f := range map[string]struct{ off, on func(*testbed.ProxySet) }{

@@ -37,7 +37,7 @@ func bucket(name string) string {
 // fences is the key that holds the fences of all names.
 func (d *Driver) fences() string { return d.keys.Prefix + ":fences" }
 
-// millis is for how long a node has to keep a lease of d: the node's clock may
+// millis is how many milliseconds a node has to keep a lease of ttl: the node's clock may
 // run faster than the holder's by the drift, and Redis counts in milliseconds.
 func (d *Driver) millis(ttl time.Duration) int64 {
 	ms := math.Ceil(float64(ttl) / float64(time.Millisecond) * (1 + d.drift))
@@ -48,7 +48,7 @@ func (d *Driver) millis(ttl time.Duration) int64 {
 const mark = "redlock *"
 
 // form is what redlock_queue.lua keeps of a ticket: "round since channel limit
-// ownerlength owner note".
+// ownerlength blob".
 var form = redisqueue.Form{Head: 1}
 
 // What a ticket's process asks a node for, and where its number comes from.
@@ -73,7 +73,7 @@ func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqu
 	return redisqueue.NewCall(d.keys.Script(s), keys, args...)
 }
 
-// acquireCall asks a node for a ticket; if it holds, it does for ttl.
+// acquireCall asks a node for a ticket; if the ticket holds there, it holds for ttl.
 func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, attempt int64, mode, origin byte) *redisqueue.Call {
 	c := d.call(redisqueue.RedlockAcquire, []string{t.key, d.fences()}, nil, number, d.millis(ttl),
 		redisqueue.Kind(t.r.Shared)+string([]byte{mode, origin}), t.bucket, attempt, t.record)
@@ -81,7 +81,7 @@ func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, attemp
 	return c
 }
 
-// yieldCall has a ticket wait again that holds since an attempt.
+// yieldCall makes a ticket wait again if it holds since an attempt.
 func (d *Driver) yieldCall(t *ticket, attempt int64) *redisqueue.Call {
 	c := d.call(redisqueue.RedlockYield, []string{t.key}, nil, attempt)
 	c.SetArg(0, c.Ticket(t.r.ID, false)) // it queues the ticket
@@ -129,14 +129,14 @@ const (
 type answer struct {
 	what    int64
 	now     int64              // the node's clock, µs
-	floor   uint64             // refused: what a number has to be above; known: the number
-	ahead   []string           // the shared tickets ahead, where there is a limit: all if it holds, else as many as that
+	floor   uint64             // refused: a number has to be above this; known: the number
+	ahead   []string           // with a limit, the shared tickets ahead: all if it holds, else as many as the limit
 	ready   bool               // queued: it may hold
 	foreign bool               // blocked: by another library's lock that is not a string
 	outlook redisqueue.Outlook // queued
 }
 
-// lacks tells whether the node has nothing of the ticket.
+// lacks reports whether the node has nothing of the ticket.
 func (a answer) lacks() bool { return a.what == refused || a.what == blocked }
 
 // parseAcquire reads {what, now, n, flags, ids}; see redlock_acquire.lua.

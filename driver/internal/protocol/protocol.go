@@ -3,7 +3,7 @@
 // has a protocol version, a short text. The first driver that uses the store writes it
 // there, and every driver compares it with its own before its first request.
 //
-// Each driver reads it once: if it is removed from the store while programs run, together
+// Each driver reads it once. If it is removed from the store while programs run, together
 // with all other data, the next driver that is opened writes it again.
 package protocol
 
@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 )
 
-// A Check is the one comparison of a driver. Make it with [New].
+// A Check is the comparison that one driver makes. Make it with [New].
 type Check struct {
 	own, where, remedy string
 
 	done atomic.Bool
-	turn chan struct{} // of one, who asks the store
+	turn chan struct{} // held by the caller that asks the store
 }
 
 // New makes the check of a driver that speaks the version own. where says where in
@@ -30,11 +30,11 @@ func New(own, where, remedy string) *Check {
 // Own is the version that the driver speaks.
 func (c *Check) Own() string { return c.own }
 
-// Do has ask read the version that is in the store, "" for none, and returns a
-// [*Mismatch] if it is another than the driver's own. An ask for a request that
-// writes writes the driver's own where there is none, in such a way that of several
-// writers at once all read the same, and returns it. Do asks until there was an
-// answer, one caller at a time, and never again after one that was the driver's own.
+// Do returns a [*Mismatch] if the store has another version than the driver's own. It
+// calls ask, which reads the version, "" for none. For a request that writes, ask writes
+// the driver's own version if there is none, in such a way that concurrent writers all
+// read the same one, and returns it. Do calls ask for one caller at a time, and never
+// again once the answer was the driver's own version.
 func (c *Check) Do(ctx context.Context, ask func(context.Context) (string, error)) error {
 	if c.done.Load() {
 		return nil
@@ -67,7 +67,7 @@ type Mismatch struct {
 	check *Check
 }
 
-// maxShown bounds what is shown of a version, which may be anything.
+// maxShown bounds how much of a version is shown, since it may be any text.
 const maxShown = 100
 
 func (e *Mismatch) Error() string {

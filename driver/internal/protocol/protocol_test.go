@@ -20,7 +20,7 @@ func newCheck() *protocol.Check {
 	return protocol.New("1", "the key locker:protocol", "delete it")
 }
 
-// One answer is enough for all, however many come at once.
+// One answer is enough for all callers, however many come at once.
 func TestAsksOnce(t *testing.T) {
 	c := newCheck()
 	var asked atomic.Int32
@@ -42,7 +42,7 @@ func TestAsksOnce(t *testing.T) {
 	}
 }
 
-// What was not answered, or answered with another version or with none, is asked again.
+// The store is asked again if it has not answered, or has another version or none.
 func TestAsksUntilAnswered(t *testing.T) {
 	c := newCheck()
 	say := func(found string, err error) error {
@@ -73,7 +73,7 @@ func TestAsksUntilAnswered(t *testing.T) {
 	}
 }
 
-// Who waits for another's question gives up with its context.
+// A caller that waits while another one asks gives up when its context ends.
 func TestGivesUp(t *testing.T) {
 	c := newCheck()
 	begun, end := make(chan struct{}), make(chan struct{})

@@ -15,26 +15,26 @@ import (
 const (
 	calm     = 2                    // pipelines that are not late
 	most     = 16                   // pipelines
-	late     = 5 * time.Millisecond // without an answer
+	late     = 5 * time.Millisecond // a pipeline without an answer for so long is late
 	maxBatch = 256                  // scripts in one pipeline
 	maxCalls = 1 << 16              // calls that wait for an ordered pipe
 
-	shortest = 30 * time.Millisecond // after which a caller who sends a call does not wait for the answer
+	shortest = 30 * time.Millisecond // a caller that sends its call itself waits for the answer at most so long
 )
 
-// batches are the calls for one server. A call is sent at once when fewer pipelines are
-// under way than calm, and otherwise together with those that came meanwhile, as one
-// pipeline. A pipeline that is late does not count, so that calls do not wait behind a
-// connection that is dead.
+// batches holds the calls for one server. A call is sent at once if fewer pipelines
+// than calm are under way. Otherwise it waits, and is sent in one pipeline with the
+// calls that came meanwhile. A pipeline that is late does not count, so that calls do
+// not wait behind a dead connection.
 //
-// A call that finds nothing under way is sent by its caller: to wake another goroutine
+// If nothing is under way, the caller sends its call itself: to wake another goroutine
 // for it, and be woken by it, takes half as long as the request on a fast network.
 // go-redis does not watch contexts while it reads, so the caller gives up after 30 ms
-// and begins the call again as one of a batch, which all scripts allow; and only
-// a server that has just answered within 5 ms is asked in this way.
+// and begins the call again in a batch; all scripts may run twice. A caller sends in
+// this way only to a server that has just answered within 5 ms.
 type batches struct {
 	pipe   *Pipe
-	near   *redis.Client // the server itself, with that bound; nil: calls are sent in batches only
+	near   *redis.Client // the server itself, with that bound; nil if calls are sent only in batches
 	master *redis.Client // the server itself, in a Cluster
 
 	mu      sync.Mutex
@@ -42,7 +42,7 @@ type batches struct {
 	calls   []*Call // in order
 	prompt  int     // senders whose pipeline is not late
 	senders int
-	direct  int           // callers who send their call
+	direct  int           // callers that send their calls themselves
 	lag     chan struct{} // closed when a pipeline is late
 	quick   atomic.Bool   // the server has just answered quickly
 }
@@ -57,22 +57,23 @@ func newBatches(p *Pipe, server redis.UniversalClient) *batches {
 	if bound <= 0 || bound > shortest {
 		bound = shortest
 	}
-	b.near = c.WithTimeout(bound) // of the same pool
+	b.near = c.WithTimeout(bound) // it shares the pool of c
 	b.near.Options().MaxRetries = 0
 	return b
 }
 
-// lagging is the lag of a call that comes while a pipeline is late.
+// lagging is the lag of a call that is added while a pipeline is late.
 var lagging = func() chan struct{} {
 	lag := make(chan struct{})
 	close(lag)
 	return lag
 }()
 
-// errBusy says that more calls wait for a server than memory should be spent on.
+// errBusy says that too many calls wait for a server: more of them would take too much
+// memory.
 var errBusy = errors.New("too many requests wait for this server")
 
-// add puts a call in the queue, unless that is closed or full.
+// add puts a call in the queue, unless the queue is closed or full.
 func (b *batches) add(c *Call) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +92,7 @@ func (b *batches) add(c *Call) error {
 	return nil
 }
 
-// send lets one more pipeline go if there may be one; with mu held.
+// send starts one more pipeline, if calls wait and the bounds allow it. With mu held.
 func (b *batches) send() {
 	calm, most := calm, most
 	if b.pipe.ordered != nil {
@@ -104,7 +105,8 @@ func (b *batches) send() {
 	}
 }
 
-// run sends what has queued up, one pipeline after the other, until nothing is left.
+// run sends the queued calls, one pipeline after the other, until none is left or a
+// pipeline of its own was late.
 func (b *batches) run() {
 	var batch []*Call
 	isLate := false // guarded by mu
@@ -141,13 +143,13 @@ func (b *batches) run() {
 		if len(batch) == 1 && batch[0].cmd != nil { // it was sent
 			b.quick.Store(unreached == nil && time.Since(begun) < late)
 		} else {
-			runtime.Gosched() // those who were answered may ask again: one pipeline is for all of them
+			runtime.Gosched() // callers that were answered may call again, and then share one pipeline
 		}
 		clear(batch)
 	}
 }
 
-// take moves calls from the queue to batch; with mu held.
+// take moves calls from the queue to batch. With mu held.
 func (b *batches) take(batch []*Call) []*Call {
 	n := min(len(b.calls), maxBatch)
 	batch = append(batch[:0], b.calls[:n]...)
@@ -164,7 +166,7 @@ func (b *batches) fail(err error) {
 	}
 }
 
-// takeAll takes the calls that were not sent out of the queue.
+// takeAll removes the calls that were not sent from the queue.
 func (b *batches) takeAll() []*Call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +181,8 @@ func (b *batches) close() {
 	b.closed = true
 }
 
-// idle tells whether a call may be sent by its caller, who then calls sendNow.
+// idle reports whether the caller may send its call itself. If so, the caller has to
+// call sendNow.
 func (b *batches) idle() bool {
 	if b.near == nil || !b.quick.Load() {
 		return false
@@ -193,8 +196,8 @@ func (b *batches) idle() bool {
 	return true
 }
 
-// sendNow sends a call from here. With any error but a denial the call has to be
-// begun again.
+// sendNow sends a call itself. After any error but a denial the call has to be begun
+// again.
 func (b *batches) sendNow(ctx context.Context, c *Call) (any, error) {
 	begun := time.Now()
 	cmd := c.bySHA(ctx)

@@ -12,28 +12,29 @@ import (
 
 // A Call is one run of a script. It is used once.
 type Call struct {
-	// Durable has the call wait for replicas; Acked tells what came of it.
+	// Durable makes the call wait for replicas; Acked reports whether enough of them have
+	// acknowledged it.
 	Durable bool
-	// Redirected says that the server is a Cluster: go-redis sends a call again, too, that one of its servers has
-	// refused, and redirected to another.
+	// Redirected says that the server is a Cluster. There go-redis also sends a call
+	// again if one server has refused it and redirected it to another.
 	Redirected bool
 
 	script *Script
 	args   []any // of EVALSHA, verb included
-	own    int   // where in args the script's own begin
+	own    int   // where the script's own arguments begin in args
 	ticket ticketArg
 	ctx    context.Context //nolint:containedctx // of whoever asks: when it has ended, what was not sent is not sent; may be nil
 	cmd    *redis.Cmd
 	ackErr error
 	space  [few]any // for args
 
-	// How often it was written to a connection, and gone when its caller has
-	// gone: from then on a Ticket that is to be sent once is not sent any more.
+	// sent counts how often the call was written to a connection. Its bit gone is set
+	// when the caller has left; from then on a Ticket with once is sent empty.
 	sent atomic.Int64
-	lost bool // a sending was not answered
+	lost bool // a request was not answered
 
 	lag    <-chan struct{}             // closed when the server takes long
-	then   func(answer any, err error) // or, if nil:
+	then   func(answer any, err error) // gets the answer; if it is nil:
 	done   chan struct{}               // closed when answer and err are there
 	answer any
 	err    error
@@ -62,8 +63,9 @@ func NewCall(s *Script, keys []string, args ...any) *Call {
 // key is the first of the keys.
 func (c *Call) key() string { return c.args[3].(string) }
 
-// Wait returns the script's answer, or ctx's end. It asks for ctx's Done only when the
-// server takes long: the timer that this starts costs as much as the call.
+// Wait returns the script's answer, or the cause of ctx's end. It calls ctx.Done only
+// when the server takes long, because Done starts a timer in the core's contexts, which
+// costs as much as the call.
 func (c *Call) Wait() (any, error) {
 	select {
 	case <-c.done:
@@ -98,14 +100,14 @@ func (c *Call) finish(answer any, err error) {
 // errors.
 func (c *Call) Sent() int { return int(c.sent.Load() &^ gone) }
 
-// Unanswered tells whether requests of a call, which has ended with err, may still be on
-// their way to the server: the answer is to the last one.
+// Unanswered reports whether requests of a call that has ended with err may still be on
+// their way to the server. The answer is only to the last request.
 func (c *Call) Unanswered(err error) bool {
 	return c.lost || c.Sent() > 1 && !c.Redirected || err != nil && !IsReply(err) && c.Sent() > 0
 }
 
-// Acked returns ErrReplicas unless enough replicas have what a durable call, now
-// answered, has written.
+// Acked returns ErrReplicas if a durable call was answered, but not enough replicas have
+// acknowledged what it has written.
 func (c *Call) Acked() error {
 	switch {
 	case !c.Durable:
@@ -134,8 +136,8 @@ func (c *Call) byText(ctx context.Context) *redis.Cmd {
 	return cmd
 }
 
-// unknown tells whether the server did not know the script by its hash: then it
-// has done nothing, and the last sending does not count.
+// unknown reports whether the server did not know the script by its hash. It has then run
+// nothing, and the last request does not count.
 func (c *Call) unknown(err error) bool {
 	if err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return false
@@ -144,17 +146,16 @@ func (c *Call) unknown(err error) bool {
 	return true
 }
 
-// unsent does not count the last sending, which has run nothing; it may not have
-// come to it.
+// unsent takes the last request out of the count, if it was counted: it has run nothing.
 func (c *Call) unsent() {
 	if c.Sent() > 0 {
 		c.sent.Add(-1)
 	}
 }
 
-// Ticket makes a ticket's ID an argument of the call that counts how often it
-// is sent. With once, it is sent empty when its caller has gone: the script
-// then does nothing.
+// Ticket returns a ticket's ID as an argument of the call. The argument counts how often
+// it is sent. With once, it is sent empty after the caller has left: the script then does
+// nothing.
 func (c *Call) Ticket(id string, once bool) any {
 	c.ticket = ticketArg{call: c, id: id, once: once}
 	return &c.ticket

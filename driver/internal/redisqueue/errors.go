@@ -10,30 +10,30 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// refusals are parts of errors by which a server refuses everybody: for now, or
-// until an operator acts. It has run nothing then: Redis checks for them before
-// the first write of a script. Redis 6.2 wraps what a command of a script
-// has met, so that they may stand anywhere in the text.
+// refusals are parts of the errors by which a server refuses everybody, for now or
+// until an operator acts. For all but the last one, Redis checks before the first
+// write of a script, so nothing was changed. Redis 6.2 wraps the error of a command
+// in a script, so a part may stand anywhere in the text.
 var refusals = []string{
 	"LOADING ", "CLUSTERDOWN ", "MASTERDOWN ", "READONLY ", "TRYAGAIN ", "MOVED ", "ASK ", "BUSY ", "MISCONF ", "NOREPLICAS ",
 	"OOM command not allowed", "max number of clients reached", "attempted to access a non local key",
 }
 
-// outages are parts of go-redis's own errors that mean that it reaches nobody.
+// outages are parts of go-redis's own errors that say that it reaches no server.
 var outages = []string{"all sentinels specified in configuration are unreachable", "cluster has no nodes"}
 
 // denials are the first words of the errors by which a server refuses this
 // caller, before it runs a script.
 var denials = []string{"NOAUTH", "WRONGPASS", "NOPERM"}
 
-// IsReply tells whether an error is the server's answer.
+// IsReply reports whether an error is the server's answer.
 func IsReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
 }
 
-// Unavailable marks an error that means that the server did not answer, or
-// refuses everybody (D14 of package driver). Network errors the core knows by itself.
+// Unavailable marks the errors that say that the server did not answer, or refuses
+// everybody (D14 of package driver). The core recognizes network errors by itself.
 func Unavailable(err error) error {
 	switch {
 	case err == nil:
@@ -53,19 +53,19 @@ func Unavailable(err error) error {
 
 func refusesAll(err error) bool { return hasAny(err.Error(), refusals) }
 
-// Refused tells whether a server has refused a script without running any of it.
+// Refused reports whether a server has refused a script without running any of it.
 func Refused(err error) bool {
 	if !IsReply(err) {
 		return false
 	}
 	if refusesAll(err) {
-		// With undeclared keys a script meets this in the middle.
+		// A script with undeclared keys may get this error after its first writes.
 		return !strings.Contains(err.Error(), "non local key")
 	}
 	return denied(err)
 }
 
-// denied tells whether a server has refused this caller's script before it ran.
+// denied reports whether a server has refused this caller's script before it ran.
 func denied(err error) bool {
 	if strings.Contains(err.Error(), "script: ") { // a command in the middle
 		return false
@@ -78,10 +78,10 @@ func denied(err error) bool {
 	return false
 }
 
-// Moving tells whether a Cluster has refused a script because the hash slot of
-// its keys is being moved to another master: it is to be asked again. The
-// redirections are those beyond the few that go-redis follows: two masters may
-// send a client to each other until both know whose the slot is.
+// Moving reports whether a Cluster has refused a script because the hash slot of its
+// keys is being moved to another master. The script has to be sent again. go-redis
+// follows only a few redirections, and two masters may redirect a client to each
+// other until both know which of them has the slot.
 func Moving(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "TRYAGAIN ") || redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK "))
 }
@@ -95,8 +95,8 @@ func hasAny(s string, parts []string) bool {
 	return false
 }
 
-// Ended is the error of a request whose context has ended: its cause, and what
-// is known of why the server was not reached (nil: nothing).
+// Ended is the error of a request whose context has ended: the context's cause,
+// joined with the reason why the server was not reached, unless that is nil.
 func Ended(ctx context.Context, why error) error {
 	cause := context.Cause(ctx)
 	if why == nil || errors.Is(why, cause) {
@@ -105,7 +105,7 @@ func Ended(ctx context.Context, why error) error {
 	return errors.Join(cause, Unavailable(why))
 }
 
-// ErrRemoved is the cause of a loss that Break tells of.
+// ErrRemoved is the cause of the loss of a ticket that Break has removed.
 var ErrRemoved error = removed{}
 
 type removed struct{}

@@ -40,7 +40,7 @@ func TestErrors(t *testing.T) {
 		{redis.ErrPoolTimeout, true, false},
 		{ErrReplicas, true, false},
 		{errors.New("redis: cluster has no nodes"), true, false},
-		{io.EOF, false, false}, // the core knows it
+		{io.EOF, false, false}, // the core recognizes it
 	} {
 		if got := errors.Is(Unavailable(c.err), driver.ErrUnavailable); got != c.unavailable {
 			t.Errorf("%q: unavailable: %v", c.err, got)

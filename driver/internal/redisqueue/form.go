@@ -12,8 +12,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// CheckForm refuses forms of main keys that would not tell names apart or, in a
-// Cluster, not keep the keys of one name together.
+// CheckForm refuses forms of main keys with which two names could have the same key
+// or, in a Cluster, the keys of one name could be in different hash slots.
 func (k Keys) CheckForm() error {
 	switch {
 	case k.Form == "":
@@ -49,15 +49,16 @@ func (k Keys) CheckName(name string) error {
 	return nil
 }
 
-// hasTag tells whether a part of a key alone decides its hash slot.
+// hasTag reports whether a key has a hash tag, which alone decides its hash slot.
 func hasTag(key string) bool {
 	_, rest, ok := strings.Cut(key, "{")
 	return ok && strings.IndexByte(rest, '}') > 0
 }
 
-// Names calls found with the names that have a ticket on a server, some of them
-// several times. ends are those of the sets of waiters. Where main keys have a
-// form, those that do not begin with word are left out: they may be anything's.
+// Names calls found with each name that has a ticket on a server, sometimes more
+// than once. ends are the ends of the keys of the sets of waiters. If main keys have
+// a form, those whose value does not begin with word are left out: they may be other
+// data.
 func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends []string, found func(name string)) error {
 	var cursor uint64
 	for {
@@ -88,7 +89,7 @@ func (k Keys) ours(ctx context.Context, c *redis.Client, word string, keys []str
 			heads[key] = p.GetRange(ctx, key, 0, int64(len(word)))
 		}
 	}
-	// What is no string answers with an error of its own.
+	// A key that is not a string has an error of its own.
 	if _, err := p.Exec(ctx); err != nil && !IsReply(err) {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (k Keys) ours(ctx context.Context, c *redis.Client, word string, keys []str
 	for _, key := range keys {
 		head := heads[key]
 		switch {
-		case head == nil, // perhaps a set of waiters: Name tells
+		case head == nil, // perhaps a set of waiters: Name decides
 			head.Err() == nil && (head.Val() == word+" " || head.Val() == word+"?"):
 			kept = append(kept, key)
 		case head.Err() != nil && !redis.HasErrorPrefix(head.Err(), "WRONGTYPE"):

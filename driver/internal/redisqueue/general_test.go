@@ -27,13 +27,13 @@ func general(t *testing.T, s *Script) *Script {
 	if s.name == "acquire" {
 		head += "local exclusive = want == 'x' or want == 'xw'\n"
 	}
-	if strings.Contains(s.source[begin:end], "\nlocal time = ") { // after them
+	if strings.Contains(s.source[begin:end], "\nlocal time = ") { // declared after these cases
 		head += "local time = call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n"
 	}
 	return newScript(s.name, head+s.source[end:])
 }
 
-// twin is one queue that is kept by the scripts as they are, and one by the general rule
+// twin has two queues: one kept by the scripts as they are, and one by the general rule
 // alone.
 type twin struct {
 	t       *testing.T
@@ -59,8 +59,8 @@ func newTwin(t *testing.T, redlock bool, scripts ...*Script) *twin {
 	return w
 }
 
-// run runs a script on both queues, and returns what both have answered, without what
-// depends on the time.
+// run runs a script on both queues, and returns both answers, without the parts that
+// depend on the time.
 func (w *twin) run(script string, second string, args ...any) [2]string {
 	w.t.Helper()
 	var answers [2]string
@@ -91,7 +91,7 @@ func (w *twin) run(script string, second string, args ...any) [2]string {
 	return answers
 }
 
-// state is who holds and who waits in one of the queues.
+// state says who holds and who waits in one of the queues.
 func (w *twin) state(i int) string {
 	ctx, key := w.t.Context(), fmt.Sprintf("test:{%d}", i)
 	end := func(s string) string {
@@ -135,13 +135,13 @@ func (w *twin) same(what string, answers [2]string) {
 	}
 }
 
-// tickets are who plays: the first ones are exclusive, of three processes.
+// tickets are the tickets of a game, of three processes. The first six are exclusive.
 var tickets = []string{"x0", "x1", "x2", "x3", "x4", "x5", "s6", "s7", "l8", "l9"}
 
 func limitOf(id string) int { return map[byte]int{'l': 2}[id[0]] }
 
 // TestCasesOfAMutex: the cases of a mutex that come first in the scripts do what the
-// general rule would, whatever was before.
+// general rule would do, in every state of the queue.
 func TestCasesOfAMutex(t *testing.T) {
 	w := newTwin(t, false, Acquire, Release, KeepAlive, Break)
 	sub := w.client.Subscribe(t.Context(), "p0", "p1") // p2 is dead, or connecting again
@@ -157,7 +157,7 @@ func TestCasesOfAMutex(t *testing.T) {
 		for range 40 {
 			n := rand.N(len(some))
 			id := some[n]
-			record := fmt.Sprintf("p%d %d 60000 0 ", n%3, limitOf(id)) // a grace that no game outlasts
+			record := fmt.Sprintf("p%d %d 60000 0 ", n%3, limitOf(id)) // the grace is longer than a game
 			kind := Kind(id[0] != 'x')
 			switch dice := rand.N(20); {
 			case dice < 8:
@@ -177,7 +177,7 @@ func TestCasesOfAMutex(t *testing.T) {
 	}
 }
 
-// lapse has a process show no life for too long.
+// lapse makes a process expire, as if it had sent no heartbeat for too long.
 func (w *twin) lapse(process int) {
 	for i := range w.scripts {
 		end := ":p"
@@ -188,8 +188,8 @@ func (w *twin) lapse(process int) {
 	}
 }
 
-// TestLapsedProcess: a process that shows life too late, by another ticket, does not
-// bring its tickets back.
+// TestLapsedProcess: a process whose sign of life comes too late, with another ticket,
+// does not get its old tickets back.
 func TestLapsedProcess(t *testing.T) {
 	for _, redlock := range []bool{false, true} {
 		scripts := []*Script{Acquire, Release}
@@ -234,7 +234,7 @@ func TestCasesOfAMutexRedlock(t *testing.T) {
 			switch dice := rand.N(20); {
 			case dice < 12:
 				if numbers[id] == 0 || dice < 2 {
-					number += rand.Int64N(3) // also one that another has
+					number += rand.Int64N(3) // perhaps the number of another ticket
 					numbers[id], origin = number-rand.Int64N(3)/2, []string{"n", "r"}[rand.N(2)]
 				}
 				mode := []string{"w", "w", "w", "t", "j"}[rand.N(5)]

@@ -9,32 +9,34 @@ import (
 
 // Times of waiting tickets.
 const (
-	Liveness  = 3 * time.Second        // a process that shows no life for so long is taken for dead; LIVENESS in the scripts
-	Heartbeat = Liveness / 3           // at the most, for each name it waits for
-	quickest  = 100 * time.Millisecond // heartbeat for short leases
+	Liveness  = 3 * time.Second        // after which a process without a heartbeat is dead; LIVENESS in the scripts
+	Heartbeat = Liveness / 3           // the longest interval, for each name that a process waits for
+	quickest  = 100 * time.Millisecond // the shortest interval, for short leases
 
-	retryAfter = 200 * time.Millisecond // of a node that has not answered
-	pollFirst  = 5 * time.Millisecond   // of a foreign holder, by the process of the first waiter
+	retryAfter = 200 * time.Millisecond // until a node that has failed is asked again
+	pollFirst  = 5 * time.Millisecond   // while another library holds, for the process of the first waiter
 	pollMost   = 200 * time.Millisecond
-	sampleSize = 16 // tickets that a heartbeat asks after
+	sampleSize = 16 // tickets that a heartbeat asks for
 )
 
-// errNoAnswer is why nothing is known of a node that a heartbeat is under way to.
+// errNoAnswer is the error of a node that has not answered when the next heartbeat is due.
 var errNoAnswer = errors.New("no answer since the last heartbeat")
 
-// Heartbeats shows the nodes that this process lives and wants its tickets, once a second
-// for each name that it waits for, and asks each node how some of the tickets stand. It
-// also looks when a queue may have moved without a notification: when the lease of a
-// holder that may be dead ends, and every 5 to 200 ms while another library holds.
+// Heartbeats sends each node a heartbeat, once a second for each name that this process
+// waits for. It says that this process lives and wants its tickets, and asks for the state
+// of some of them. A heartbeat is also sent when a queue may have moved without a
+// notification: when the lease of a holder that may be dead ends, and every 5 to 200 ms
+// while another library holds.
 //
 // A single server is one node, and its own majority.
 type Heartbeats struct {
 	Nodes, Quorum int
-	// Ask sends a node a heartbeat for tickets of a name, as the scripts take them, and
-	// has Answer called once.
+	// Ask sends a node a heartbeat for tickets of a name, in the form that the scripts
+	// take, and calls answer once.
 	Ask func(node int, name string, tickets []string, answer func(v any, err error))
-	// Told is called with what a node says of a ticket. lapsed says that tickets may have
-	// left the queue before, since too few nodes have heard from this process for too long.
+	// Told is called with a ticket's state, as a node has answered it. lapsed: tickets may
+	// have left the queue before, because too few nodes have had a heartbeat from this
+	// process for too long.
 	Told func(node int, ticket string, state int64, lapsed bool)
 
 	mu     sync.Mutex
@@ -42,7 +44,7 @@ type Heartbeats struct {
 	names  map[string]*waiting
 }
 
-// What a heartbeat is told of a ticket.
+// The states of a ticket in the answer to a heartbeat.
 const (
 	IsGone = iota
 	IsWaiting
@@ -54,26 +56,26 @@ const (
 type waiting struct {
 	name    string
 	tickets map[string]struct{}
-	timer   *time.Timer // for the next heartbeat
-	due     time.Time   // when that is; zero: it is not set
-	last    time.Time   // heartbeat
+	timer   *time.Timer // sends the next heartbeat
+	due     time.Time   // when the timer fires; zero: it is not set
+	last    time.Time   // when the last heartbeat was sent
 	every   time.Duration
-	poll    time.Duration // for a foreign holder's release
+	poll    time.Duration // the interval while another library holds
 	lapsed  bool          // tickets may have left the queue
 	nodes   []pulse
 }
 
-// pulse is what one node has said of a queue.
+// pulse is what one node has answered about a queue.
 type pulse struct {
 	asked   bool      // a heartbeat is under way
 	all     bool      // the next one asks after all tickets
-	err     error     // of the last one
-	seen    time.Time // when the last one was sent that was answered
+	err     error     // of the last heartbeat
+	seen    time.Time // when the last heartbeat that was answered was sent
 	moves   time.Time // when the queue may move by itself; zero: never
 	foreign bool      // another library holds
 }
 
-// A Sight is what one node has said of a queue when it took a ticket.
+// A Sight is what one node has answered about a queue when it took a ticket.
 type Sight struct {
 	Node int
 	Outlook
@@ -119,7 +121,7 @@ func (h *Heartbeats) Leave(name, ticket string) {
 	}
 }
 
-// Look has the queue of a name looked at after a while.
+// Look sends a heartbeat for a name after a while, unless one is due earlier.
 func (h *Heartbeats) Look(name string, after time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +130,7 @@ func (h *Heartbeats) Look(name string, after time.Duration) {
 	}
 }
 
-// AskAll has the next heartbeat of a name ask after all of its tickets.
+// AskAll makes the next heartbeat of a name ask for all of its tickets.
 func (h *Heartbeats) AskAll(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +139,7 @@ func (h *Heartbeats) AskAll(name string) {
 	}
 }
 
-// Recheck asks after all tickets now: notifications may have been missed.
+// Recheck asks for all tickets now, because notifications may have been missed.
 func (h *Heartbeats) Recheck() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +149,7 @@ func (h *Heartbeats) Recheck() {
 	}
 }
 
-// Errs returns why each node has not answered the last heartbeat for a name.
+// Errs returns, for each node, the error of the last heartbeat for a name.
 func (h *Heartbeats) Errs(name string) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +193,7 @@ func (p *pulse) take(o Outlook) {
 	}
 }
 
-// plan sets the next heartbeat after what the nodes have said; with mu held.
+// plan schedules the next heartbeat by what the nodes have answered. With mu held.
 func (h *Heartbeats) plan(w *waiting) {
 	h.at(w, w.last.Add(w.every))
 	var moves []time.Time
@@ -210,14 +212,14 @@ func (h *Heartbeats) plan(w *waiting) {
 	if len(moves) == 0 {
 		return
 	}
-	// The lease of a holder may end on each node a little later than on another:
-	// it is worth looking when it has on enough nodes to matter.
+	// A holder's lease may end on one node a little later than on another. Send the next
+	// heartbeat when it has ended on so many that a majority may be free.
 	slices.SortFunc(moves, time.Time.Compare)
 	enough := h.Quorum - (h.Nodes - len(moves))
 	h.at(w, moves[min(max(0, enough-1), len(moves)-1)])
 }
 
-// at sets the next heartbeat, unless an earlier one is set; with mu held.
+// at schedules a heartbeat, unless an earlier one is scheduled. With mu held.
 func (h *Heartbeats) at(w *waiting, t time.Time) {
 	if least := w.last.Add(time.Millisecond); t.Before(least) {
 		t = least
@@ -233,8 +235,8 @@ func (h *Heartbeats) at(w *waiting, t time.Time) {
 	w.due = t
 }
 
-// send sends the nodes a heartbeat. It waits for nobody: a node that has not answered
-// the last one is left out.
+// send sends a heartbeat to the nodes, but not to a node that has not answered the last
+// one. It does not wait for answers.
 func (h *Heartbeats) send(w *waiting) {
 	h.mu.Lock()
 	if h.closed || len(w.tickets) == 0 {
@@ -270,7 +272,7 @@ func (h *Heartbeats) send(w *waiting) {
 	}
 }
 
-// sample returns the tickets that a heartbeat asks after: all, or some by chance.
+// sample returns the tickets that a heartbeat asks for: all, or some at random.
 func (w *waiting) sample(all bool) []string {
 	size := min(sampleSize, len(w.tickets))
 	if all {
@@ -312,8 +314,8 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 	}
 }
 
-// sight notes that a node has answered a heartbeat, and tells whether tickets
-// may have left the queue before. With mu held.
+// sight notes that a node has answered a heartbeat, and reports whether tickets may have
+// left the queue before. With mu held.
 func (h *Heartbeats) sight(w *waiting, node int, begun time.Time) (lapsed bool) {
 	now := time.Now()
 	fresh := func() (n int) {

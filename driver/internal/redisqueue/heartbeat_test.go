@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// nodes answer heartbeats as they are told, and note when they come.
+// nodes answer heartbeats as a test wants, and note when these come.
 type nodes struct {
 	h Heartbeats
 
@@ -48,7 +48,8 @@ func newNodes(n int) *nodes {
 	return f
 }
 
-// answers makes a node say when to look, how the queue stands, and how each ticket does.
+// answers makes a node answer when the queue may move, the flags, and the state of each
+// ticket.
 func answers(after, flags int64, state int64) func(int) (any, error) {
 	return func(tickets int) (any, error) {
 		reply := []any{after, flags}
@@ -79,7 +80,7 @@ func (f *nodes) set(node int, answer func(int) (any, error)) {
 	f.answer[node] = answer
 }
 
-// last is how many tickets the last heartbeat has asked after.
+// last is how many tickets the last heartbeat has asked for.
 func (f *nodes) last() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +132,7 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// The queue is looked at when a lease ends, or again and again while another library holds.
+// A heartbeat is sent when a lease ends, and again and again while another library holds.
 func TestHeartbeatsLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newNodes(1)
@@ -170,8 +171,8 @@ func TestHeartbeatsOutage(t *testing.T) {
 	})
 }
 
-// Who was not heard by a majority for too long is told so with each ticket, and asks
-// after all of them at once.
+// If a majority has not answered for too long, each ticket is reported as lapsed, and all
+// of them are asked for at once.
 func TestHeartbeatsLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newNodes(3)

@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// Keys names what a driver with one prefix holds in Redis.
+// Keys makes the names of the keys that a driver with one prefix has in Redis.
 type Keys struct {
 	Prefix string
-	// Form is what main keys look like, with a * for the name; empty: see Main.
+	// Form is the form of main keys, with a * in place of the name; empty: see Main.
 	Form string
 	// Slots says that the store is a Redis Cluster, where all keys of one
 	// command must be in one hash slot.
 	Slots bool
 }
 
-// CheckPrefix refuses prefixes that would mislead the cluster's hash tags or
-// the scripts.
+// CheckPrefix refuses prefixes that would break the hash tags of a Cluster, or the
+// scripts.
 func CheckPrefix(prefix string) error {
 	if prefix == "" || len(prefix) > 128 {
 		return fmt.Errorf("prefix of %d bytes: want 1 to 128", len(prefix))
@@ -32,10 +32,10 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// Main returns the key that the exclusive holder of a name sets: of the given form,
-// or prefix:{name}. There the braces make the name the hash tag of all its keys. Only a
-// leading } would make the tag empty; it is written %7D, and a leading % is
-// written %25, so that different names keep different keys.
+// Main returns the key that the exclusive holder of a name sets. It has the given form,
+// or else is prefix:{name}, where the braces make the name the hash tag of all its
+// keys. Only a leading } would make the tag empty; it is written %7D, and a leading %
+// is written %25, so that different names keep different keys.
 func (k Keys) Main(name string) string {
 	if k.Form != "" {
 		return strings.Replace(k.Form, "*", name, 1)
@@ -60,8 +60,8 @@ func (k Keys) Main(name string) string {
 // beside are the ends of the names of the keys beside a main key.
 var beside = []string{":x", ":s", ":h", ":e", ":t", ":p", ":d"}
 
-// apart stands before these where main keys have a form: a byte that no text in
-// UTF-8 has, so that they are no other name's main key.
+// apart stands before these endings if main keys have a form. No UTF-8 text has this
+// byte, so such a key is no other name's main key.
 const apart = "\xff"
 
 // side returns a key beside a main key.
@@ -72,10 +72,10 @@ func (k Keys) side(main, end string) string {
 	return main + end
 }
 
-// All returns the keys that a script on a main key is given, after those that it
-// asks for. In a Cluster these are all keys of the queue: in a hash slot
-// that is being moved to another master Redis then refuses the script unless it
-// has them all, and does not run it on the part that it has.
+// All returns the keys that a script on a main key is called with: that key, then more,
+// then in a Cluster all other keys of the queue. So a master that has only some of
+// them, because their hash slot is being moved, refuses the script and does not run it
+// on that part.
 func (k Keys) All(main string, more ...string) []string {
 	if !k.Slots {
 		return append([]string{main}, more...)
@@ -88,9 +88,9 @@ func (k Keys) All(main string, more ...string) []string {
 	return keys
 }
 
-// Held returns the keys that the renewal of a lease is given: in a Cluster those
-// that are there for as long as it lasts. So a lease that is renewed in time
-// outlives that its hash slot is being moved.
+// Held returns the keys that the renewal of a lease is called with: in a Cluster, those
+// that exist as long as the lease does. So a lease that is renewed in time outlives a
+// move of its hash slot.
 func (k Keys) Held(main string, shared bool) []string {
 	if !k.Slots || !shared {
 		return []string{main}
@@ -98,8 +98,8 @@ func (k Keys) Held(main string, shared bool) []string {
 	return []string{main, k.side(main, ":h"), k.side(main, ":e"), k.side(main, ":t")}
 }
 
-// Name returns the name whose main key, or whose key beside it with one of the
-// ends, key is. Where main keys have a form the key may also be of other data.
+// Name returns the name to which a key belongs, as its main key or as the key beside
+// that with one of the ends. If main keys have a form, the key may also be other data.
 func (k Keys) Name(key string, ends ...string) (string, bool) {
 	for _, end := range ends {
 		key = strings.TrimSuffix(key, k.side("", end))

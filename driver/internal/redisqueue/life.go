@@ -2,9 +2,10 @@ package redisqueue
 
 import "sync"
 
-// Life is what a driver has to know of its end. The zero value is not usable; see NewLife.
+// Life holds a driver's background tasks, and its end. The zero value is not usable; see
+// NewLife.
 type Life struct {
-	Closing chan struct{} // closed when Close has begun
+	Closing chan struct{} // closed by End
 
 	mu     sync.Mutex
 	closed bool
@@ -14,7 +15,7 @@ type Life struct {
 // NewLife makes the Life of a driver that is open.
 func NewLife() *Life { return &Life{Closing: make(chan struct{})} }
 
-// Go runs f in a goroutine that Wait waits for; false: Close has begun.
+// Go runs f in a goroutine that Wait waits for. After End it returns false.
 func (l *Life) Go(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -25,7 +26,7 @@ func (l *Life) Go(f func()) bool {
 	return true
 }
 
-// End begins the end; false: it has begun before.
+// End closes Closing. It returns false if it was called before.
 func (l *Life) End() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +38,7 @@ func (l *Life) End() bool {
 	return true
 }
 
-// Closed tells whether the end has begun.
+// Closed reports whether End was called.
 func (l *Life) Closed() bool {
 	select {
 	case <-l.Closing:
@@ -47,5 +48,5 @@ func (l *Life) Closed() bool {
 	}
 }
 
-// Wait waits for what Go has begun.
+// Wait waits for what Go has started.
 func (l *Life) Wait() { l.work.Wait() }

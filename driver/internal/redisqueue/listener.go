@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	quiet      = 2 * time.Second // without a message, after which the connection is tried
+	quiet      = 2 * time.Second // without a message, after which the connection is tested
 	relisten   = 20 * time.Millisecond
 	relistenTo = 200 * time.Millisecond
 )
@@ -24,21 +24,21 @@ type Listener struct {
 	client  redis.UniversalClient
 	channel string
 	hear    func(payload string)
-	back    func() // the subscription stands again: messages may have been missed
+	back    func() // the subscription is up again: messages may have been missed
 
 	mu      sync.Mutex
 	started bool
 	closed  bool
 	cancel  context.CancelFunc
 	sub     *redis.PubSub
-	up      bool          // the subscription stands
-	lastErr error         // why it does not
+	up      bool          // the subscription works
+	lastErr error         // why it does not work
 	changed chan struct{} // closed, and replaced, when these change
 	work    sync.WaitGroup
 }
 
 // NewListener makes a listener that is not started. hear is called with each
-// message and back when the subscription stands again after a break, both from
+// message, and back when the subscription is up again after a break, both from
 // one goroutine.
 func NewListener(client redis.UniversalClient, channel string, hear func(string), back func()) *Listener {
 	return &Listener{client: client, channel: channel, hear: hear, back: back, changed: make(chan struct{})}
@@ -57,21 +57,21 @@ func (l *Listener) Start() {
 	l.work.Go(func() { l.run(ctx) })
 }
 
-// Up tells whether the subscription stands.
+// Up reports whether the subscription is up.
 func (l *Listener) Up() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.up
 }
 
-// Err is why the subscription does not stand, if that is known.
+// Err is why the subscription is not up, if that is known.
 func (l *Listener) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastErr
 }
 
-// Await starts to listen if need be and waits until the subscription stands,
+// Await starts to listen, if necessary, and waits until the subscription is up,
 // ctx ends, stop is closed, or the server refuses.
 func (l *Listener) Await(ctx context.Context, stop <-chan struct{}) error {
 	l.Start()

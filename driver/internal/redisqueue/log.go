@@ -8,13 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// LogTo sets the logger of go-redis, which is one for the whole process. Nil is
-// silence.
+// LogTo sets the logger of go-redis, which is one for the whole process. With nil,
+// go-redis logs nothing.
 func LogTo(l *slog.Logger) { redis.SetLogger(clientLogger{l}) }
 
 type clientLogger struct{ to *slog.Logger }
 
-// Printf implements the logger of go-redis. What it logs is connections that failed.
+// Printf implements the logger of go-redis, which logs connections that failed.
 func (l clientLogger) Printf(ctx context.Context, format string, v ...any) {
 	if l.to != nil {
 		l.to.WarnContext(ctx, fmt.Sprintf(format, v...))

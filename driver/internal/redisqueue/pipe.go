@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// retries is how often a pipeline to a master of a Cluster is sent again over another connection.
+// retries is how often a pipeline to a master of a Cluster is sent again over another
+// connection.
 const retries = 3
 
 // ErrClosed says that the pipe has been closed.
@@ -19,13 +20,13 @@ var ErrClosed = errors.New("connection closed")
 // A Pipe runs scripts on a server, or on the servers of a Cluster. Callers at the same
 // time share round trips; see batches. Its methods may be called from many goroutines.
 type Pipe struct {
-	Replicas       int           // how many have to have a durable call; set before the first call
+	Replicas       int           // how many have to acknowledge a durable call; set before the first call
 	ReplicaTimeout time.Duration // how long to wait for them
 
 	client  redis.UniversalClient
-	ordered []*Script            // not nil: calls are run in the order of Send; the scripts in use
+	ordered []*Script            // the scripts in use, if calls are run in the order of Send; else nil
 	route   func(key string) any // which server of a Cluster has a key; nil where there is one server
-	reload  func()               // asks the Cluster anew who serves what; nil where there is one server
+	reload  func()               // reads the Cluster's map anew; nil where there is one server
 	ctx     context.Context      //nolint:containedctx // of the pipe's own requests: ends with Close
 	cancel  context.CancelFunc
 	senders sync.WaitGroup
@@ -57,9 +58,9 @@ func NewPipe(client redis.UniversalClient) *Pipe {
 	return p
 }
 
-// NewOrderedPipe makes a pipe that runs calls one pipeline at a time, in the order in
-// which they were added: what undoes a request comes after it. Its client must not send
-// again what has failed. scripts are those in use.
+// NewOrderedPipe makes a pipe that sends one pipeline at a time and runs calls in the order
+// in which they were added: a request runs before the one that undoes it. Its client must
+// not retry. scripts are all scripts in use.
 func NewOrderedPipe(client *redis.Client, scripts []*Script) *Pipe {
 	p := NewPipe(client)
 	p.ordered = scripts
@@ -79,8 +80,8 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 	return c.Wait()
 }
 
-// Start begins a call, for whose answer Wait waits. Its script is not run any
-// more when ctx ends before it was sent.
+// Start begins a call; Wait returns its answer. If ctx ends before the call was sent, its
+// script is not run.
 func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c)) }
 
 func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
@@ -112,8 +113,9 @@ func (p *Pipe) batches(c *Call) *batches {
 		client, _ := server.(*redis.Client)
 		b = newBatches(p, client)
 		if client != nil {
-			// A pipeline of several calls goes to the master itself: the Cluster's would run
-			// all of them again, and some at two masters at once, while a hash slot is being moved.
+			// A pipeline of several calls goes to the master directly. While a hash slot is
+			// being moved, a pipeline of the Cluster would run all calls again, and some at
+			// two masters at once.
 			b.master = client.WithTimeout(client.Options().ReadTimeout)
 			b.master.Options().MaxRetries = retries
 		}
@@ -123,9 +125,9 @@ func (p *Pipe) batches(c *Call) *batches {
 	return b
 }
 
-// Close lets no more calls in and waits, no longer than bound, for those that are
-// there. Then they fail, and what is under way ends by itself: go-redis does not give up
-// a request before its timeout.
+// Close accepts no more calls and waits, no longer than bound, for those that it has. Calls
+// that were not sent by then fail. A request under way ends by itself: go-redis does not
+// give it up before its timeout.
 func (p *Pipe) Close(bound time.Duration) {
 	p.mu.Lock()
 	p.closed = true
@@ -154,7 +156,7 @@ func (p *Pipe) Close(bound time.Duration) {
 	}
 }
 
-// run sends a batch, by hash, and once more those whose scripts the server does not
+// run sends a batch by hash, and then again the calls whose scripts the server does not
 // know. It returns why the server was not reached, if it was not.
 func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 	live := batch[:0]
@@ -178,8 +180,8 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 	}
 	again := (*Call).byText
 	if len(unknown) > 0 && p.ordered != nil && p.load() == nil {
-		// The server knows all scripts or none, so that those which it did not know come
-		// after all others, and sending them again keeps the order.
+		// The server knows all scripts or none. So the calls that it did not know come after
+		// all others, and sending them again keeps the order.
 		again = (*Call).bySHA
 	}
 	p.exec(via, unknown, again)
@@ -189,14 +191,14 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 		}
 	}
 	var queued []*Call
-	if unreached != nil && p.ordered != nil { // who has queued up meanwhile need not wait for the same
-		queued = b.takeAll() // and not who asks again because of this answer
+	if unreached != nil && p.ordered != nil { // calls that were queued meanwhile need not wait for the same
+		queued = b.takeAll() // taken now, without the calls that follow this answer
 	}
 	for _, c := range live {
 		answer, err := c.cmd.Result()
 		if via != p.client && Moving(err) {
 			c.unsent()
-			p.senders.Go(func() { _ = p.run(b, []*Call{c}) }) // which follows its hash slot
+			p.senders.Go(func() { _ = p.run(b, []*Call{c}) }) // the client follows its hash slot
 			continue
 		}
 		c.finish(answer, err)
@@ -208,8 +210,8 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 	return unreached
 }
 
-// check has a Cluster's map read anew when a server was not reached: go-redis waits up
-// to ten seconds with that.
+// check makes the client of a Cluster read its map anew if a server was not reached: by
+// itself, go-redis waits up to ten seconds before that.
 func (p *Pipe) check(unreached error) {
 	if unreached != nil && p.reload != nil {
 		p.reload()
@@ -226,8 +228,8 @@ func (p *Pipe) load() error {
 	return err
 }
 
-// exec runs calls in one round trip. Where grants have to reach replicas, it
-// waits for these on the same connection.
+// exec runs calls in one round trip. If one of them is durable, it waits for replicas on the
+// same connection.
 func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, form func(*Call, context.Context) *redis.Cmd) {
 	if len(calls) == 0 {
 		return
@@ -263,9 +265,8 @@ func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, form func(*Call, c
 	}
 }
 
-// failUnanswered gives the error of a pipeline, if any, to those of its commands
-// that have neither an answer nor an error of their own: go-redis leaves them
-// so when it could not connect.
+// failUnanswered sets the error of a pipeline, if any, in those of its commands that have
+// neither an answer nor an error: go-redis leaves them so when it could not connect.
 func failUnanswered(cmds []redis.Cmder, err error) {
 	if err == nil {
 		return

@@ -33,7 +33,7 @@ func TestGivenUp(t *testing.T) {
 		return pipe.Do(ctx, c)
 	}
 	const callers = 100
-	// all has everybody ask at once.
+	// all makes all callers ask at once.
 	all := func(ctx context.Context, want error) {
 		var group sync.WaitGroup
 		for i := range callers {
@@ -92,7 +92,8 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-// TestAskedAgain: who asks again because a call failed is not given the error of that call.
+// TestAskedAgain: a caller that asks again because a call failed does not get the error of
+// that call.
 func TestAskedAgain(t *testing.T) {
 	srv := testbed.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond})

@@ -4,16 +4,17 @@ import (
 	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
-// Version is that of the keys and scripts here, which all who use the same locks
-// have to share. It goes up with each change after which older programs and newer
-// ones would not exclude each other.
+// Version is the version of the keys and scripts. All programs that use the same
+// locks must have the same one. It goes up with each change after which older and
+// newer programs would not exclude each other.
 const Version = "1"
 
 // protocolKey is the end of the key that says which version is in use.
 const protocolKey = "protocol"
 
-// Check makes the check of a driver. Programs with different forms of main keys would
-// not exclude each other either. kind sets drivers apart that use other keys.
+// Check makes the check of a driver. It compares the form of main keys too: programs
+// with different forms would not exclude each other either. kind distinguishes
+// drivers that use other keys.
 func (k Keys) Check(kind string) (c *protocol.Check, key string) {
 	own := Version
 	if k.Form != "" {

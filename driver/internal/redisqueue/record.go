@@ -10,14 +10,14 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Foreign is the owner of what another client of Redis holds.
+// Foreign is the owner of a lock that another client of Redis holds.
 const Foreign = "(another client of Redis)"
 
-// ErrForeign says that a key of another type than ours is where the holder's
-// would be, such as the hash of a lock of Redisson.
+// ErrForeign says that the key where the holder would be is not a string: it may be the
+// hash of a lock of Redisson.
 var ErrForeign = fmt.Errorf("%w: another library's lock, or other data that is not a string, is at its key", driver.ErrNotAcquired)
 
-// Kind is how the scripts are told whether a ticket is shared.
+// Kind is the letter by which the scripts distinguish shared and exclusive tickets.
 func Kind(shared bool) string {
 	if shared {
 		return "s"
@@ -25,15 +25,15 @@ func Kind(shared bool) string {
 	return "x"
 }
 
-// A Form says what else a driver has in its records of tickets: "since channel
-// limit ownerlength owner note" with further fields, none of which is empty.
+// A Form says which fields the records of a driver have besides "since channel limit
+// ownerlength blob", where blob is the owner and the note. Only blob may be empty.
 type Form struct {
 	Head int // fields before since
-	More int // and after limit
+	More int // fields after limit
 }
 
-// Record is what the scripts are given to keep of a ticket, without what stands before the
-// channel. more are the fields after the limit.
+// Record is the record of a ticket as the scripts are given it, without the fields before
+// the channel. more are the fields after the limit.
 func Record(channel string, r driver.Request, more ...int64) string {
 	var buf [256]byte
 	b := append(buf[:0], channel...)
@@ -71,11 +71,11 @@ func (f Form) Parse(s string) (t driver.Ticket, err error) {
 	return t, nil
 }
 
-// Outlook is what a waiting process is told of a queue.
+// Outlook is what a waiting process learns of how its queue will move.
 type Outlook struct {
-	After   time.Duration // the queue may move by itself then; negative: it does not
-	Look    bool          // this process is to look: its ticket is the first
-	Foreign bool          // the holder is another client's, which tells nobody of its release
+	After   time.Duration // the queue may move by itself after that; negative: it does not
+	Look    bool          // this process is to look then: its ticket is the first, or the holder may be dead
+	Foreign bool          // the holder is another client, which notifies nobody of its release
 }
 
 // ParseOutlook reads what the scripts answer: milliseconds and flags.

@@ -46,8 +46,8 @@ var (
 	Protocol = load("protocol")
 )
 
-// Script returns the script for these keys: where main keys have a form, one that
-// sets the keys beside them apart.
+// Script returns the script for these keys. If main keys have a form, that is the
+// variant with other keys beside them; see apart.
 func (k Keys) Script(s *Script) *Script {
 	if k.Form != "" {
 		return s.apart
@@ -55,8 +55,8 @@ func (k Keys) Script(s *Script) *Script {
 	return s
 }
 
-// load reads a script. It must be there: it is part of the program. All keys beside
-// a main key are written as key .. ':x' in it.
+// load reads a script, which is part of the program. A script has to write all keys
+// beside a main key as key .. ':x', because load replaces that.
 func load(name string) *Script {
 	source := read(name)
 	s := newScript(name, source)
@@ -69,7 +69,7 @@ func newScript(name, source string) *Script {
 	return &Script{name: name, source: source, hash: hex.EncodeToString(sum[:])}
 }
 
-// read returns a file with those that it includes.
+// read returns a file, with the files that it includes.
 func read(name string) string {
 	b, err := files.ReadFile("lua/" + name + ".lua")
 	if err != nil {

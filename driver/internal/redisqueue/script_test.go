@@ -60,8 +60,8 @@ var (
 	yes  = any(int64(1))
 )
 
-// TestLateRequests: a release that knows of requests on their way has each of
-// them do nothing when it arrives, whatever the order, and nothing stays.
+// TestLateRequests: when a release knows of requests on their way, each of them does
+// nothing when it arrives, whatever the order, and no key stays.
 func TestLateRequests(t *testing.T) {
 	s := newScript(t)
 	if got := s.release("a", 2); got != no {
@@ -86,8 +86,8 @@ func TestLateRequests(t *testing.T) {
 	}
 }
 
-// TestNobodyOvertakes: when a lease has ended and nobody has looked yet, the
-// lock is the first waiter's, whoever comes.
+// TestNobodyOvertakes: when a lease has ended and no script has run since, the first
+// waiter gets the lock, whichever request comes.
 func TestNobodyOvertakes(t *testing.T) {
 	for _, form := range []string{"x", "xw", "s", "sw"} {
 		s := newScript(t)
@@ -109,9 +109,9 @@ func TestNobodyOvertakes(t *testing.T) {
 	}
 }
 
-// TestLookAfterProvisionalLease: every process that waits is to look when the lease of a
-// holder ends that has not confirmed its grant, not only that of the first waiter: else
-// dead waiters delay the queue by a heartbeat besides.
+// TestLookAfterProvisionalLease: while a holder has not confirmed its grant, every
+// waiting process is to look when the lease ends, not only the process of the first
+// waiter. Otherwise dead waiters would delay the queue by another heartbeat.
 func TestLookAfterProvisionalLease(t *testing.T) {
 	for _, kind := range []string{"x", "s"} {
 		s := newScript(t)

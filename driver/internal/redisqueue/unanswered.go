@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Unanswered are the tickets of requests that were sent and not answered, and that may
-// still arrive: a release leaves a tombstone for them. The zero value is empty.
+// Unanswered has the tickets whose requests were sent and not answered. Such a request
+// may still arrive, so a release leaves a tombstone for it. The zero value is empty.
 type Unanswered struct {
 	mu      sync.Mutex
 	tickets map[string]unanswered
@@ -17,7 +17,7 @@ type unanswered struct {
 	at       time.Time
 }
 
-// Note takes in the end of a call that may have queued its Ticket.
+// Note notes the end of a call that may have queued its Ticket.
 func (u *Unanswered) Note(c *Call, err error) {
 	if !c.Unanswered(err) {
 		return

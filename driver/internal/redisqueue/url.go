@@ -14,9 +14,9 @@ import (
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
-// ClientOptions reads from a URL how to reach Redis, asks it whether there is
-// anything else in it (u.Done), and reaches nobody. longest is the longest
-// that a command may wait in the server.
+// ClientOptions reads the options of a client of Redis from a URL, and reports whatever
+// else is in the URL (u.Done). It connects to nothing. longest is the longest that a
+// command may wait in the server.
 //
 //	redis://[user[:password]@]host[:6379][/db]           rediss:// with TLS
 //	redis+sentinel://[…@]host[:26379],…/name[/db]        user and password are the server's
@@ -25,20 +25,20 @@ import (
 func ClientOptions(u *driver.URL, longest time.Duration) (*redis.UniversalOptions, error) {
 	read := max(3*time.Second, longest+time.Second)
 	write := read
-	if u.Scheme != "redlock" { // which has one timeout for all that is asked of a node
+	if u.Scheme != "redlock" { // redlock has one timeout for all requests to a node
 		read = u.Duration("read_timeout", read)
 		write = u.Duration("write_timeout", read)
 	}
 	o := &redis.UniversalOptions{
 		Username: u.User,
 		Password: u.Secret("password_file", u.Password),
-		// A SYN that was lost is sent again after 1, 3 and 7 s: to dial anew is sooner.
+		// A lost SYN is sent again after 1, 3 and 7 s: dialing anew is faster.
 		DialTimeout:  u.Duration("dial_timeout", 2*time.Second),
 		ReadTimeout:  read,
 		WriteTimeout: write,
 		PoolSize:     u.Int("pool_size", 0, 1),
 		TLSConfig:    tlsurl.Config(u, u.Scheme == "rediss"), // go-redis adds the host's name
-		// It costs a round trip for each connection.
+		// Maintenance notifications cost a round trip for each connection.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	errs := []error{where(u, o)}

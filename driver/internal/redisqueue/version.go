@@ -23,7 +23,7 @@ func ServerVersion(ctx context.Context, c redis.UniversalClient) (string, error)
 	return strings.ToUpper(name[:1]) + name[1:] + " " + version, nil
 }
 
-// pairs are those of a map, which servers before RESP 3 send as a list.
+// pairs returns the pairs of a map, which servers before RESP 3 send as a list.
 func pairs(answer any) map[string]string {
 	all := make(map[string]string)
 	switch answer := answer.(type) {

@@ -12,7 +12,7 @@ import (
 type View struct {
 	Taken   bool            // somebody holds exclusively
 	Value   string          // of the main key, then
-	Left    time.Duration   // of its life
+	Left    time.Duration   // until the main key expires
 	Tickets []driver.Ticket // shared holders and waiters, in no order
 }
 

@@ -1,6 +1,6 @@
-// Package tlsurl reads the parameters of URLs that are about TLS, which have the
-// same names and the same meaning in all drivers. It is no part of package driver,
-// so that programs without a network store need not link crypto/tls.
+// Package tlsurl reads the parameters of URLs for TLS. They have the same names
+// and the same meaning in all drivers. It is not part of package driver, so that
+// programs without a network store need not link crypto/tls.
 package tlsurl
 
 import (
@@ -14,16 +14,15 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// files are the parameters that have a meaning with TLS only.
+// files are the parameters that have a meaning only with TLS.
 type files struct {
 	ca, cert, key, serverName string
 	insecure                  bool
 }
 
 // Config reads the parameters tls, ca, cert, key, server_name and
-// insecure_skip_verify, and the files that they name. It returns nil without
-// TLS. always says that the scheme means TLS by itself. What is wrong is u.Done's
-// to say.
+// insecure_skip_verify, and the files that they name. It returns nil without TLS.
+// If always is set, the scheme itself means TLS. u.Done returns the errors.
 //
 // Without server_name the certificate has to be for the host: clients that do
 // not set ServerName by themselves use [ForHost].
@@ -46,7 +45,8 @@ func Config(u *driver.URL, always bool) *tls.Config {
 	return nil
 }
 
-// useless refuses what has no meaning without TLS, and would be missed silently.
+// useless is the error of a parameter that would be ignored silently, since it has
+// no meaning without TLS.
 func (f files) useless() error {
 	var name string
 	switch {
@@ -114,8 +114,8 @@ func (f files) pair() (pair tls.Certificate, err error) {
 	return pair, nil
 }
 
-// ForHost is c for a connection to address, whose certificate has to be for the
-// host in it unless c names another. Nil stays nil.
+// ForHost returns c for a connection to address. The certificate has to be for the
+// host in address, unless c names another. Nil stays nil.
 func ForHost(c *tls.Config, address string) *tls.Config {
 	if c == nil || c.ServerName != "" {
 		return c
