@@ -142,6 +142,6 @@
 // # Rights
 //
 // With access control lists the user needs, on every node, the keys ~prefix:*, the channels
-// &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but sismember and
-// those for listing.
+// &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but those for
+// listing.
 package redlock
