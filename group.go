@@ -63,8 +63,8 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (_
 	return group, nil
 }
 
-// endedEarly is the error of an acquisition of which a member has ended: its lease was lost, or the Locker closed, while
-// another name was waited for.
+// endedEarly returns an error if a member has ended while another name was waited for: its lease was lost, or the Locker
+// was closed.
 func (k *Lock) endedEarly() error {
 	ended := k.Err()
 	if ended == nil {
