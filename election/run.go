@@ -15,10 +15,10 @@ import (
 // caller's goroutine. The ctx of lead ends when the leadership does, and
 // locker.FromContext finds the lock in it.
 //
-// When lead returns, Run gives the leadership up, if it has it still, and
+// When lead returns, Run gives up the leadership, if it still has it, and
 //
-//   - campaigns again, behind all others and without a pause, after nil, after a
-//     leadership that was lost, and after one that Term.StepDown ended;
+//   - campaigns again, at the tail of the queue and without a pause, after nil, after
+//     a leadership that was lost, and after one that Term.StepDown ended;
 //   - returns nil after ErrResign;
 //   - returns any other error of lead.
 //
@@ -71,8 +71,7 @@ func (e *Election) serve(ctx context.Context, t *Term, lead func(context.Context
 	return t.Err() != nil, err
 }
 
-// watch calls overrun if the function that it returns has not been called in
-// time after the end of ctx.
+// watch calls overrun if returned is not called in time after the end of ctx.
 func (e *Election) watch(ctx context.Context, token uint64) (returned func()) {
 	if e.overrun == nil {
 		return func() {}
