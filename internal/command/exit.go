@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// Exit codes. The commands that run another one exit with its code: so ours,
+// Exit codes. The verbs that run a command exit with its code. So our own codes,
 // except for 1, are those of sysexits.h and of shells, which few others use.
 const (
 	ExitOK           = 0

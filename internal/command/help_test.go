@@ -61,7 +61,7 @@ func TestHelpExitCodes(t *testing.T) {
 	}
 }
 
-// The shell is told the names that are in use, and completes the command itself.
+// The shell gets the names that are in use, and completes the command itself.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.Redis(t).URL()
