@@ -18,7 +18,7 @@ import (
 //
 // The Lock that it returns ends when any of its members is lost. Its Context
 // re-enters each of them. Fencing is per name: a resource compares the token of its
-// own name, which Lock.Locks has, never that of the group.
+// own name, which Lock.Locks has, never the group's.
 func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lock, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("locker: acquire all: %w: no names", ErrInvalidName)

@@ -23,7 +23,7 @@ type leases struct {
 	mu       sync.Mutex // taken before removals.mu
 	closed   bool
 	byID     map[string]*lease   // by the ticket's ID
-	byOwner  map[ownerKey]*lease // those that are reentrant
+	byOwner  map[ownerKey]*lease // the reentrant ones
 	schedule schedule[*lease]    // all, by when they are to be renewed, or end
 	running  bool                // the goroutine runs
 	wakeAt   time.Time           // when it wakes next

@@ -129,7 +129,7 @@ func (r refusing) Acquire(context.Context, driver.Request) (driver.Grant, error)
 	return driver.Grant{}, r.err
 }
 
-// A primary that hangs is given the patience, or half of what a caller has.
+// A primary that hangs gets the patience, or half of the caller's time.
 func TestFallbackPatience(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newBacked(t)

@@ -22,7 +22,7 @@ import (
 //   - returns nil after ErrResign;
 //   - returns any other error of lead.
 //
-// Run returns when ctx ends, with its error or that of lead. It goes on while the store
+// Run returns when ctx ends, with its error or lead's. It goes on while the store
 // is unavailable. It returns errors that do not go away by themselves, such as ErrClosed
 // or a wrong password. Observers of the Locker ([locker.WithObserver]) are notified of
 // every failed campaign and of every loss.
@@ -64,7 +64,7 @@ func (e *Election) elected(ctx context.Context) (*Term, error) {
 // serve calls lead for one term, and reports whether the term was over before
 // lead returned.
 func (e *Election) serve(ctx context.Context, t *Term, lead func(context.Context, *Term) error) (over bool, err error) {
-	defer func() { _ = t.finish(ctx) }() // what the store has not confirmed is removed in the background
+	defer func() { _ = t.finish(ctx) }() // a ticket whose release is not confirmed is removed in the background
 	ctx = t.Context(ctx)
 	defer e.watch(ctx, t.Token())()
 	err = lead(ctx, t)

@@ -25,7 +25,7 @@ var _ locker.Locker = (*Locker)(nil)
 
 // store is what the Lockers that were joined share.
 type store struct {
-	d *memory.Driver // behind no faults; never closed
+	d *memory.Driver // without faults; never closed
 	record
 }
 

@@ -41,7 +41,7 @@ func checkWidth(t *testing.T, cmd *cobra.Command) {
 	}
 }
 
-// The exit codes that help lists are those that there are.
+// Help lists all exit codes, and no others.
 func TestHelpExitCodes(t *testing.T) {
 	t.Parallel()
 	r := commandtest.Command(t, "help", "exit-codes").Run()

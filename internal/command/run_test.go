@@ -19,8 +19,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// stores are those that every verb is tried on, by name; "default" is the file
-// that is used where no store is given.
+// stores are the stores that every verb is tried on, by name; "default" is the file
+// that is used if no store is given.
 var stores = map[string]func(t *testing.T) (url string){
 	"redis":     func(t *testing.T) string { return testbed.SharedRedis(t).URL() },
 	"etcd":      func(t *testing.T) string { return testbed.SharedEtcd(t).URL() },

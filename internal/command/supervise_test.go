@@ -121,7 +121,7 @@ func TestRunPausedStore(t *testing.T) {
 	srv := testbed.Redis(t, testbed.Faults())
 	env := "LOCKER_URL=" + srv.URL()
 	file := filepath.Join(t.TempDir(), "times")
-	heeds := strings.TrimSuffix(tree, writes) + "trap 'exit 0' TERM; date > $1; wait" // those that it has started do not
+	heeds := strings.TrimSuffix(tree, writes) + "trap 'exit 0' TERM; date > $1; wait" // its children do not heed SIGTERM
 	holder := locked(t, env, []string{t.Name(), "--ttl=3s"}, shell(heeds, file)).Start()
 	waitForWrites(t, file)
 	next := locked(t, env, []string{t.Name(), "-v"}, shell("date +%s%N")).Start()

@@ -33,7 +33,7 @@ type watchModel struct {
 	filter        string
 	typing        bool   // the filter is being typed
 	detail        string // the lock whose tickets are shown; empty: the table of all
-	stopped       bool   // the picture stands still
+	stopped       bool   // the screen is not updated
 }
 
 // orders are the ways to sort, each with the column that shows it.
