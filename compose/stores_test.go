@@ -17,8 +17,8 @@ func TestConformanceStoresAll(t *testing.T) {
 	prove(t, notFirst, stores(t, "all://(%s)(%s)?authority=0&prefix=conformance"))
 }
 
-// twice are the cases that do not apply to Fallback on stores that fail: its documentation
-// says that it grants twice then.
+// twice are the cases that do not apply to Fallback on stores that fail: then it grants
+// twice, as documented.
 var twice = map[string]string{
 	"history/with-cuts":  "a program that is cut off from the primary is granted what another holds there",
 	"history/with-kills": "the secondary, back first, grants what is held on the primary",

@@ -161,8 +161,8 @@ func (e *elect) options() []election.Option {
 // errPause, returned by lead, makes campaign wait before the next term.
 var errPause = errors.New("step down and wait")
 
-// campaign leads whenever it is elected, until a signal or the end of the command
-// says otherwise.
+// campaign leads whenever it is elected, until a signal or the end of the command ends
+// the candidacy.
 func (e *elect) campaign(ctx context.Context, candidate *election.Election) error {
 	ctx, e.leave = context.WithCancel(ctx)
 	defer e.leave()

@@ -67,7 +67,7 @@ func exit(code int, err error, try string) error {
 	return &exitError{code: code, err: err, try: try}
 }
 
-// errSilent is the error of a verb that has said what there was to say.
+// errSilent is the error of a verb that has printed everything already.
 var errSilent = errors.New("")
 
 // usage marks err as one of the arguments and flags.
