@@ -82,7 +82,7 @@ func (l *lease) beginProvisional(length time.Duration, asked, now time.Time) {
 }
 
 // startOf is when the validity of a grant begins. The store's lease is longer than the
-// caller's if the store's minimum is longer, or if a session has it that began some
+// caller's if the store's minimum is longer, or if it is a session's, which began some
 // time ago. Then the core ends the caller's lease itself, and the validity may begin
 // later, up to now, as long as it is over before the store's lease.
 func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Time) time.Time {
@@ -122,7 +122,7 @@ func (l *lease) addHandle(k *Lock, r *request) {
 }
 
 // extendValidity notes that the store has given a lease of the given length. The
-// validity counts from asked; the answer came now. It is never shortened. With
+// validity counts from asked, and is never shortened; the answer came now. With
 // leases.mu held, or before l is shared.
 func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.Time) {
 	if most := l.storeMost; most > 0 && length > most {

@@ -124,8 +124,8 @@ func (b *leases) lose(l *lease, cause error) {
 }
 
 // abandon removes the ticket of an acquisition that has panicked. If there is a lease
-// already, abandon releases the handle that the caller did not get. Otherwise the lease
-// would be renewed for ever. Other callers may have re-entered it.
+// already, abandon releases the handle that the caller did not get, so that the lease is
+// not renewed for ever. Other callers may have re-entered it.
 func (b *leases) abandon(h driver.Hold) {
 	b.mu.Lock()
 	l := b.byID[h.ID]

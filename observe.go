@@ -72,8 +72,8 @@ type observed struct {
 	ctx context.Context // has the values of the acquisition's context
 	id  uint64          // of the acquisition
 
-	// mu is held during an event of the lease, so that its events come in order. For
-	// the first event it is taken before others can end the lease. Before leases.mu.
+	// mu is held during an event of the lease, so that its events come in order. The
+	// first event takes it before others can end the lease. It comes before leases.mu.
 	mu sync.Mutex
 }
 
