@@ -214,7 +214,7 @@ func (a *acquisition) fail(err error) error {
 	clean := refused || lost || errors.Is(err, driver.ErrNoTicket)
 	switch {
 	case len(a.grants) == 0 && a.ctx.Err() == nil && clean:
-		a.m.forget(keyOf(a.r.Hold(0))) // the other stores were not asked
+		a.m.forget(keyOf(a.r.Hold(0))) // only the first store was asked for it
 		return err
 	case refused:
 		if left := a.release(); left != nil {

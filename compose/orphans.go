@@ -24,7 +24,7 @@ type orphans struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	tickets [len(retry.Late) + 1][]orphan // by looks that were answered; each in the order in which they are due
+	tickets [len(retry.Late) + 1][]orphan // by answered removals; each in the order in which they are due
 	running bool                          // there is a goroutine
 	closed  bool
 	group   sync.WaitGroup
