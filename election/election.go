@@ -118,7 +118,7 @@ func (e *Election) Leading() *Term {
 }
 
 // Campaign waits until the candidate is elected, ctx ends, or the store fails.
-// Run survives a failure of the store. ctx bounds the campaign only, not the
+// Run survives an outage of the store. ctx bounds the campaign only, not the
 // term, which lasts until Term.StepDown or until the leadership is lost.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) { return e.campaign(ctx, false) }
 
