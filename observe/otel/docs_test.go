@@ -102,7 +102,7 @@ func recordedRows(t *testing.T) map[string]row {
 	return rows
 }
 
-// The same for its table of error types, and the list in the package's documentation.
+// The page and the package's documentation list the error types of the code.
 func TestDocsHaveAllErrorTypes(t *testing.T) {
 	known := []string{kindOf(locker.Event{Err: errors.New("any")}), lossExpired, lossRemoved}
 	for _, k := range kinds {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// start begins a span whose beginning was ago.
+// start begins a span at the present time less ago.
 func (o *observer) start(ctx context.Context, name string, ago time.Duration, all []attribute.KeyValue, more ...trace.SpanStartOption) trace.Span {
 	_, span := o.tracer.Start(ctx, name, append(more,
 		trace.WithTimestamp(time.Now().Add(-ago)), trace.WithAttributes(all...))...)

@@ -189,7 +189,7 @@ func TestLoss(t *testing.T) {
 	})
 }
 
-// Every event is logged at the level debug, and other levels can be set.
+// A logger at the level debug gets every event, and other levels can be set.
 func TestEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all, audit logged
