@@ -127,8 +127,8 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	return r.close()
 }
 
-// answers returns nil if the store can be used. If it cannot, the suite would report
-// that a hundred times.
+// answers returns nil if the store can be used. On a store that cannot be used, the
+// suite would report that a hundred times.
 func (a *app) answers(ctx context.Context) error {
 	c, err := a.open(ctx)
 	if err != nil {

@@ -190,8 +190,8 @@ func TestElectWrongUse(t *testing.T) {
 	}
 }
 
-// A candidate that a signal ends does end, also when it loses the leadership before its
-// command has ended, and another one leads.
+// A signal ends a candidate also when it loses the leadership before its command has
+// ended, and another one leads.
 func TestElectEndsThoughTheLeadershipIsLost(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()

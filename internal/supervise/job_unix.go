@@ -32,8 +32,8 @@ type job struct {
 //
 // Run is not for several goroutines at once: it handles signals of the process.
 func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
-	// The kernel sends the signal at the parent's death when the thread ends that
-	// has started the child.
+	// The kernel sends the signal for the parent's death when the thread that has
+	// started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	j := &job{Options: o, mark: MarkName + "=" + newMark(), own: make(chan os.Signal, 4)}
@@ -58,7 +58,7 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 }
 
 // start starts cmd. As execvp does, it starts a script that names no interpreter
-// by the shell.
+// with the shell.
 func start(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if !errors.Is(err, syscall.ENOEXEC) {
