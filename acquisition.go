@@ -100,7 +100,7 @@ func (a *acquisition) queue() (*Lock, error) {
 	}
 }
 
-// request is what the driver is asked for, without the ID.
+// request makes the driver's request, without the ID.
 func (a *acquisition) request() driver.Request {
 	r := &a.r
 	req := driver.Request{
@@ -114,7 +114,7 @@ func (a *acquisition) request() driver.Request {
 	return req
 }
 
-// owner is whom the ticket is for.
+// owner is the owner of the ticket.
 func (a *acquisition) owner() string {
 	if a.r.owned {
 		return a.r.owner
@@ -122,8 +122,8 @@ func (a *acquisition) owner() string {
 	return a.c.process
 }
 
-// once asks the store with one ticket. If that fails and the store may have the
-// ticket, the ticket is removed, in the background if it takes longer.
+// once asks the store for a grant, with one ticket. If that fails and the store may
+// have the ticket, the ticket is removed; after undoWait, in the background.
 func (a *acquisition) once(req driver.Request) (*Lock, error) {
 	returned := false
 	defer func() {
@@ -136,7 +136,7 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 	return k, err
 }
 
-// ticket asks the store with one ticket, and makes a lease of the grant.
+// ticket asks the store for a grant, and makes a lease of it.
 func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	g, asked, err := a.grant(req)
 	if err == nil {
@@ -153,7 +153,7 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	return nil, a.explain(err)
 }
 
-// grant asks the store for a grant. It returns Grant.Asked by the core's clock.
+// grant asks the store for a grant. asked is Grant.Asked by the core's clock.
 // A provisional lease whose safety margin leaves too little time to renew it on
 // schedule is renewed for the whole TTL at once.
 func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time, err error) {
@@ -186,7 +186,7 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 	if len(c.observers) > 0 {
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id}
 	}
-	l.observed.lock() // EventAcquired comes before the event of whatever ends the lease
+	l.observed.lock() // EventAcquired comes before the event of the lease's end
 	defer l.observed.unlock()
 	if err := c.leases.add(l, now); err != nil {
 		c.removals.orphan(l.hold, undoWait)

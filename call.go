@@ -12,8 +12,8 @@ import (
 // driver gets for it. The context ends with its parent, when Close begins, when
 // the store has not answered in time, and at the wait limit.
 //
-// It starts no timer before somebody asks for Done: an uncontended acquisition on
-// a store without a network never does.
+// It starts no timer before Done is called. An uncontended acquisition on a store
+// without a network never calls Done.
 type call struct {
 	core   *core
 	parent context.Context // the caller's
@@ -22,7 +22,7 @@ type call struct {
 	queues bool          // the call may wait in a queue, for longer than an answer may take
 
 	mu     sync.Mutex
-	ctx    context.Context // nil until somebody asks for Done
+	ctx    context.Context // nil until Done is called
 	cancel context.CancelCauseFunc
 	unlink func() bool // undoes the link to the beginning of Close
 	asked  time.Time   // the bound for the store's answer counts from here; zero: no answer is due
@@ -184,8 +184,8 @@ func (c *call) isQueued() bool {
 	return c.queued
 }
 
-// explain turns the driver's error into the caller's: why the call has ended,
-// joined with what the store reported about itself. Nil stays nil.
+// explain turns the driver's error into the caller's: the reason why the call has
+// ended, joined with the store's own error. Nil stays nil.
 func (c *call) explain(err error) error {
 	if err == nil || c.Err() == nil {
 		return unanswered(err)
@@ -218,9 +218,9 @@ type uncaused struct {
 	values context.Context
 }
 
-// withoutCause hides the cause of ctx's end from the driver, which returns it. It may be
-// anything, such as the error of another acquisition, and then says nothing of what the
-// store has answered to this one.
+// withoutCause hides the cause of ctx's end from the driver, which would return it. The
+// cause may be anything, such as the error of another acquisition. It says nothing about
+// the store's answer to this one.
 func withoutCause(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
 		return ctx // it never ends
@@ -231,5 +231,5 @@ func withoutCause(ctx context.Context) context.Context {
 // Value implements context.Context. Package context finds no cause in it.
 func (u uncaused) Value(key any) any { return u.values.Value(key) }
 
-// AfterFunc is what package context calls to attach a child without a goroutine.
+// AfterFunc lets package context attach a child without a goroutine.
 func (u uncaused) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(u.Context, f) }

@@ -36,7 +36,7 @@ func TestCtxBoundsTheAcquisitionOnly(t *testing.T) {
 	})
 }
 
-// What a program put into its context for tracing reaches the driver.
+// The driver gets the values of the caller's context, such as those for tracing.
 func TestContextValuesReachTheStore(t *testing.T) {
 	type key struct{}
 	s := newStub()
@@ -87,7 +87,7 @@ func TestStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	})
 }
 
-// The context of an acquisition that has returned starts nothing.
+// Done, called after the acquisition has returned, returns a closed channel.
 func TestContextAskedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -109,8 +109,8 @@ func TestContextAskedLate(t *testing.T) {
 
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
-// hung is a store that does not answer: it returns when the context ends, with an
-// error that it knows.
+// hung is a store that does not answer: it returns when the context ends, with the
+// context's cause and the given error.
 func hung(known error) *stub {
 	s := newStub()
 	s.acquire = func(ctx context.Context, _ driver.Request, _ acquireFunc) (driver.Grant, error) {
@@ -124,8 +124,8 @@ func hung(known error) *stub {
 	return s
 }
 
-// Until the store has said that the ticket is queued, the end of a wait is
-// ErrUnavailable and not ErrNotAcquired; and every call returns in time.
+// Until the store has confirmed that the ticket is queued, the end of a wait is
+// ErrUnavailable and not ErrNotAcquired. Every call returns in time.
 func TestAnOutageIsNoContention(t *testing.T) {
 	const limit = 2 * time.Second
 	background := context.Background()
@@ -171,8 +171,8 @@ func TestAnOutageIsNoContention(t *testing.T) {
 	}
 }
 
-// Once the ticket is queued, the error is that of the limit, joined with that of the
-// store if it is away.
+// Once the ticket is queued, the error is the limit's, joined with the store's if the
+// store is down.
 func TestEndOfAWaitInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -218,8 +218,8 @@ func TestAnswerTimeout(t *testing.T) {
 	}
 }
 
-// The driver finds the bound for an answer as a deadline where it is one: a ticket may
-// be queued for longer.
+// The bound for an answer is the deadline of a request's context, except for an
+// acquisition, whose ticket may be queued for longer.
 func TestDeadlineOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &deadlines{stub: newStub()}

@@ -12,7 +12,7 @@ import (
 )
 
 // The cause with which the caller's context ends may be the error of another acquisition.
-// It is not taken for the store's answer to this one, whose ticket is removed.
+// It does not count as the store's answer to this one: the ticket of this one is removed.
 func TestCauseIsNoAnswer(t *testing.T) {
 	for what, cause := range map[string]error{
 		"not acquired": fmt.Errorf("the other one: %w", locker.ErrNotAcquired),
@@ -55,7 +55,7 @@ func TestCauseIsNoAnswer(t *testing.T) {
 	}
 }
 
-// An extension under the context of a lock that is lost meanwhile is no loss of its own lock.
+// Extend under the context of another lock, which is lost meanwhile, does not lose its own lock.
 func TestExtendUnderALostLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()

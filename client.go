@@ -53,7 +53,7 @@ func (c *core) marginOf(length time.Duration) time.Duration {
 	return length / 100
 }
 
-// storeTTL is the TTL that the store is asked for: not less than its minimum.
+// storeTTL is the TTL to ask the store for: ttl, or the store's minimum if that is more.
 func (c *core) storeTTL(ttl time.Duration) time.Duration {
 	return max(ttl, driver.BoundsOf(c.d, ttl).MinTTL)
 }
@@ -157,8 +157,8 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 
 // Close implements Locker. It releases what is held, and tries once more to remove
 // the tickets whose removal the store has not confirmed, all within the bound for a
-// release (WithReleaseTimeout). With nothing to release Close is immediate. A lock
-// within its minimum hold (WithMinHold) is left to its lease.
+// release (WithReleaseTimeout). With nothing to release Close is immediate. Close does
+// not remove a lock within its minimum hold (WithMinHold): its lease ends by itself.
 func (c *Client) Close() error {
 	if !c.tasks.close() {
 		return nil

@@ -25,8 +25,8 @@ func newClock(suspended func() time.Duration) *clock {
 // now is the present time.
 func (c *clock) now() time.Time { return time.Now().Add(c.offset()) }
 
-// recent is now with the last offset. It costs no system call, and is late by a
-// suspension that nobody has noticed yet.
+// recent is now with the last offset. It costs no system call, and does not count a
+// suspension that was not measured yet.
 func (c *clock) recent() time.Time { return time.Now().Add(c.lastOffset()) }
 
 // offset is how long the machine was suspended since the clock was made.

@@ -10,8 +10,8 @@ var started = time.Now()
 // suspension.
 const stepped = 10 * time.Second
 
-// suspended is how far the wall clock has advanced more than the monotonic clock
-// since the program started, which stands still while the machine is suspended.
+// suspended is how much more the wall clock has advanced since the program started
+// than the monotonic clock, which stands still while the machine is suspended.
 func suspended() time.Duration {
 	now := time.Now()
 	d := now.Round(0).Sub(started.Round(0)) - now.Sub(started)

@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A machine that was suspended knows at once that its leases are over, though
+// After a suspension of the machine, leases that are over are lost at once, though
 // the monotonic clock stood still.
 func TestSuspendedMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestSuspendedMachine(t *testing.T) {
 	})
 }
 
-// A request that was under way while the machine was suspended is counted from
-// before that.
+// The lease of a request that was under way during a suspension counts from before
+// the suspension.
 func TestSuspendedWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asleep atomic.Int64

@@ -141,7 +141,8 @@ func (j causes) Error() string {
 
 func (j causes) Unwrap() []error { return j }
 
-// several are the errors of several locks. The text is that of the first.
+// several are the errors of several locks. The text has the first one, and how many
+// more there are.
 type several struct{ errs []error }
 
 func (s *several) Error() string {
@@ -158,7 +159,7 @@ func contextError(ctx context.Context) error {
 	return because(nil, ctx.Err(), context.Cause(ctx))
 }
 
-// unconfirmed adds to the error of a release without an answer what happens next.
+// unconfirmed adds to the error of an unanswered release what happens next.
 func unconfirmed(err error) error {
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return err

@@ -270,7 +270,7 @@ func ExampleLock_Token() {
 	var file guarded
 
 	late, _ := l.Acquire(ctx, "file")
-	_ = l.Break(ctx, "file", late.Token()) // its lease has ended, and it does not know
+	_ = l.Break(ctx, "file", late.Token()) // stands for the end of its lease during a pause
 	next, _ := l.Acquire(ctx, "file")
 	fmt.Println(file.write("by the next holder", next.Token()))
 	fmt.Println(file.write("by the late holder", late.Token()))

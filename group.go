@@ -18,7 +18,7 @@ import (
 //
 // The Lock that it returns ends when any of its members is lost. Its Context
 // re-enters each of them. Fencing is per name: a resource compares the token of its
-// own name, which Lock.Locks has, never that of the group.
+// own name, which Lock.Locks has, never the group's.
 func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lock, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("locker: acquire all: %w: no names", ErrInvalidName)
@@ -63,8 +63,8 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (_
 	return group, nil
 }
 
-// endedEarly is the error of an acquisition of which a member has ended: its lease was lost, or the Locker closed, while
-// another name was waited for.
+// endedEarly returns an error if a member has ended while another name was waited for: its lease was lost, or the Locker
+// was closed.
 func (k *Lock) endedEarly() error {
 	ended := k.Err()
 	if ended == nil {

@@ -112,7 +112,8 @@ func TestGroupEndsWithAMember(t *testing.T) {
 	})
 }
 
-// Whoever waits for a second name is told at once that the first was lost: by the clock, or by Break.
+// AcquireAll fails at once if the first name is lost, by the clock or by Break, while the
+// second is waited for.
 func TestMemberIsLostDuringTheWait(t *testing.T) {
 	for how, opts := range map[string][]locker.Option{
 		"a fixed lease": {locker.WithTTL(time.Second), locker.WithoutRenewal()},

@@ -12,8 +12,8 @@ import (
 //	held ──► released        the last handle was released, or the Client closed
 //	  └────► lost            the store said so, or the validity ended
 //
-// The store may still have the ticket of a lost lease, and it has that of a lease
-// that was released within its minimum hold. Such tickets are among the removals.
+// The store may still have the ticket of a lost lease. It still has the ticket of a
+// lease that was released within its minimum hold. The removals have such tickets.
 type leaseState uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 )
 
 // lease is a granted ticket, with the handles that share it by re-entry.
-// leases.mu guards what is not constant.
+// leases.mu guards the fields that change.
 type lease struct {
 	core      *core
 	hold      driver.Hold
@@ -71,8 +71,8 @@ func newLease(c *core, r *request, req driver.Request, g driver.Grant, asked, no
 
 // beginProvisional begins a provisional lease. It is renewed when a third of it is
 // over, as every lease is, so that a short hold costs no renewal. But a fixed
-// lease has to end at its TTL, and a minimum hold must not end with the process:
-// those are renewed at once.
+// lease has to end at its TTL, and a minimum hold must outlast the process, so a
+// lease with either is renewed at once.
 func (l *lease) beginProvisional(length time.Duration, asked, now time.Time) {
 	l.extendValidity(asked, min(length, l.ttl), now)
 	l.provisional = true
@@ -81,9 +81,9 @@ func (l *lease) beginProvisional(length time.Duration, asked, now time.Time) {
 	}
 }
 
-// startOf is when the validity of a grant begins. If the store's lease is longer
-// than the caller's (its minimum is, or it is that of a session that began some
-// time ago), the core ends the caller's lease itself. Then the validity may begin
+// startOf is when the validity of a grant begins. The store's lease is longer than the
+// caller's if the store's minimum is longer, or if it is a session's, which began some
+// time ago. Then the core ends the caller's lease itself, and the validity may begin
 // later, up to now, as long as it is over before the store's lease.
 func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Time) time.Time {
 	given := req.TTL
@@ -121,8 +121,8 @@ func (l *lease) addHandle(k *Lock, r *request) {
 	l.handles = append(l.handles, k)
 }
 
-// extendValidity counts a lease of the given length from when
-// it was asked for; the answer came now. It never shortens the validity. With
+// extendValidity notes that the store has given a lease of the given length. The
+// validity counts from asked, and is never shortened; the answer came now. With
 // leases.mu held, or before l is shared.
 func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.Time) {
 	if most := l.storeMost; most > 0 && length > most {

@@ -34,8 +34,8 @@ func (*sessions) Bounds(ttl time.Duration) driver.Bounds {
 	return driver.Bounds{MinTTL: time.Minute, Crash: max(ttl, time.Minute)}
 }
 
-// The lease of a shared session began before the acquisition; a caller who wants
-// a shorter one gets all of it, if the session's is long enough.
+// The lease of a shared session began before the acquisition. A caller that wants a
+// shorter lease gets its whole length, if the rest of the session's is long enough.
 func TestShortLeaseOnAnOldSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sessions{stub: newStub()}
@@ -63,9 +63,9 @@ func TestShortLeaseOnAnOldSession(t *testing.T) {
 	})
 }
 
-// A provisional lease is renewed for the whole TTL in time; a fixed one, at once. If it
-// cannot be renewed it is valid no longer than it lasts, and a short hold costs no
-// renewal.
+// A provisional lease is renewed for the whole TTL in time; a fixed one, at once. If
+// the renewal fails, the validity ends with the provisional lease. A short hold costs
+// no renewal.
 func TestProvisionalLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -106,8 +106,8 @@ func TestProvisionalLease(t *testing.T) {
 	})
 }
 
-// If the safety margin is longer than a provisional lease, that is renewed before the
-// call returns.
+// If the safety margin is longer than a provisional lease, the lease is renewed before
+// the call returns.
 func TestSafetyMarginOfAProvisionalLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()

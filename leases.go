@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// leases are what a Client holds. One goroutine (renewal.go) renews them, and
-// ends each when its validity does.
+// leases are the leases of a Client. One goroutine (renewal.go) renews them, and
+// ends each when its validity ends.
 //
 // A lease that ends is detached first: no method finds it any more. Its handles
 // and observers are notified afterwards, without the mutex.
@@ -23,7 +23,7 @@ type leases struct {
 	mu       sync.Mutex // taken before removals.mu
 	closed   bool
 	byID     map[string]*lease   // by the ticket's ID
-	byOwner  map[ownerKey]*lease // those that are reentrant
+	byOwner  map[ownerKey]*lease // the reentrant ones
 	schedule schedule[*lease]    // all, by when they are to be renewed, or end
 	running  bool                // the goroutine runs
 	wakeAt   time.Time           // when it wakes next
@@ -37,7 +37,7 @@ func newLeases(c *core, m *removals) *leases {
 	}
 }
 
-// errLate says that a grant came when its lease was over.
+// errLate means that a grant came when its lease was over.
 var errLate = errors.New("the lease was over when the answer came")
 
 // add adds a new lease. It fails after close, and when the validity is over
@@ -109,8 +109,8 @@ func (b *leases) expire(l *lease, now time.Time) {
 	b.notifyLost(l, handles, errExpired)
 }
 
-// lose ends a lease of which the store has said that it is lost. The ticket is
-// removed all the same: it may be there and not held.
+// lose ends a lease that the store has reported as lost. The ticket is removed all
+// the same: the store may still have it, not held.
 func (b *leases) lose(l *lease, cause error) {
 	b.mu.Lock()
 	if l.state != held {
@@ -123,9 +123,9 @@ func (b *leases) lose(l *lease, cause error) {
 	b.notifyLost(l, handles, cause)
 }
 
-// abandon removes the ticket of an acquisition that has panicked. If there is a lease,
-// which would be renewed for ever, it releases the handle that nobody got: others may have
-// re-entered.
+// abandon removes the ticket of an acquisition that has panicked. If there is a lease
+// already, abandon releases the handle that the caller did not get, so that the lease is
+// not renewed for ever. Other callers may have re-entered it.
 func (b *leases) abandon(h driver.Hold) {
 	b.mu.Lock()
 	l := b.byID[h.ID]
@@ -155,7 +155,7 @@ func (b *leases) detach(l *lease, to leaseState) []*Lock {
 	if l.reentrant {
 		delete(b.byOwner, ownerKey{l.hold.Name, l.owner})
 	}
-	// The goroutine is not woken for that: it would be in every short hold.
+	// The goroutine is not woken: it would be woken in every short hold.
 	b.schedule.remove(l)
 	handles := l.handles
 	l.handles = nil
@@ -179,8 +179,8 @@ func (b *leases) notifyLost(l *lease, handles []*Lock, cause error) {
 	l.notify(l.context(), EventLost, b.clock.now().Sub(l.began), cause)
 }
 
-// release takes a handle that has ended off its lease. After the last one the
-// ticket is removed, see remove.
+// release removes a handle that has ended from its lease. After the last one the
+// ticket is removed; see remove.
 func (b *leases) release(ctx context.Context, k *Lock, until time.Time) error {
 	if !b.dropHandle(k) {
 		return nil

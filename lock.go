@@ -39,7 +39,7 @@ func (k *Lock) Name() string {
 	return strings.Join(names, ",")
 }
 
-// Owner returns the owner that Inspect shows: the one of WithOwner, or a text that
+// Owner returns the owner that Inspect shows: the id of WithOwner, or a text that
 // names this process.
 func (k *Lock) Owner() string {
 	if k.lease != nil {
@@ -48,10 +48,10 @@ func (k *Lock) Owner() string {
 	return k.members[0].Owner()
 }
 
-// Token returns the fencing token. It is greater than that of every earlier grant
+// Token returns the fencing token. It is greater than the token of every earlier grant
 // of the name. For several locks (AcquireAll) it is the greatest. Fencing is per
-// name: a resource compares the token of its own name, which Locks has, never that
-// of the group, because another group may have only some of its names.
+// name: a resource compares the token of its own name, which Locks has, never the
+// group's, because another group may have only some of its names.
 func (k *Lock) Token() uint64 {
 	if k.lease != nil {
 		return k.lease.hold.Token
@@ -100,7 +100,7 @@ func (k *Lock) Err() error {
 }
 
 // end ends the handle. It reports false when the handle had ended before. Contexts
-// end before Done is closed, so that whoever waits for Done finds them ended.
+// end before Done is closed, so a goroutine that waits for Done finds them ended.
 func (k *Lock) end(err error) bool {
 	k.mu.Lock()
 	if k.err != nil {

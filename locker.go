@@ -29,8 +29,8 @@
 //
 //   - The holder counts the validity of a lease: the TTL less a safety margin
 //     ([WithSafetyMargin]), from the moment before the last successful renewal was
-//     sent, by its own monotonic clock and including the time that the machine was
-//     suspended. When the validity ends, [Lock.Done] is closed and the contexts of
+//     sent. It uses its own monotonic clock, and counts the time that the machine was
+//     suspended too. When the validity ends, [Lock.Done] is closed and the contexts of
 //     [Lock.Context] end, whether or not the store has answered, and before the
 //     store grants the lock to anybody else. There are two exceptions: a lock that is
 //     taken away with [Client.Break] is free at once, and so is one whose store has
@@ -68,8 +68,8 @@
 // All layers share the core (client.go), the contexts of requests (call.go) and the
 // background tasks (tasks.go, schedule.go).
 //
-// A goroutine that takes several mutexes takes them from top to bottom, and the
-// observed.mu of a lease, under which its observers run, before leases.mu. Nothing is
+// A goroutine that takes several mutexes takes them from top to bottom. Observers run
+// under the observed.mu of a lease, which is taken before leases.mu. Nothing is
 // locked under the other mutexes, and of the driver only Bounds is called under a
 // mutex. Three notifications go up, none of them under a mutex of a layer: the driver
 // reports that a ticket is queued (Request.Joined) or lost (LossNotifier), and a lease

@@ -117,8 +117,8 @@ func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context) error, 
 	return s.b.do(ctx, Limit(s.n), fn, opts)
 }
 
-// exclusive and reader are how a name is acquired, whatever the Client's defaults
-// are.
+// exclusive and reader set the kind of an acquisition, whatever the Client's
+// defaults are.
 func exclusive(r *request) { r.shared, r.permits, r.limit = false, false, 0 }
 func reader(r *request)    { r.shared, r.permits, r.limit = true, false, 0 }
 

@@ -44,7 +44,7 @@ func (k EventKind) String() string {
 // last Released or Lost. One of these two follows every Acquired.
 type Event struct {
 	Kind     EventKind
-	ID       uint64 // of the acquisition, in all its events and those of the lock that it got; unique in the process
+	ID       uint64 // of the acquisition: its events and those of its lock have the same ID; unique in the process
 	Store    string // as the driver names itself, without credentials
 	Name     string
 	Owner    string
@@ -72,8 +72,8 @@ type observed struct {
 	ctx context.Context // has the values of the acquisition's context
 	id  uint64          // of the acquisition
 
-	// mu is held during an event of the lease, from before others can end the lease,
-	// so that its events come in order. It is taken before leases.mu.
+	// mu is held during an event of the lease, so that its events come in order. The
+	// first event takes it before others can end the lease. It comes before leases.mu.
 	mu sync.Mutex
 }
 
@@ -90,7 +90,7 @@ func (o *observed) unlock() {
 	}
 }
 
-// notify calls the observers after the events before.
+// notify calls the observers, after they have returned from the lease's earlier events.
 func (l *lease) notify(ctx context.Context, kind EventKind, elapsed time.Duration, err error) {
 	if o := l.observed; o != nil {
 		o.lock()
@@ -99,7 +99,7 @@ func (l *lease) notify(ctx context.Context, kind EventKind, elapsed time.Duratio
 	}
 }
 
-// context is what observers get with an event that no call has caused.
+// context is the context of an event that no call has caused.
 func (l *lease) context() context.Context {
 	if l.observed == nil {
 		return context.Background()

@@ -88,7 +88,7 @@ func TestObserversBalance(t *testing.T) {
 }
 
 // Events of one lock come in order, though another goroutine ends it while the
-// observers still run for the event before.
+// observers still run for the previous event.
 func TestObserversAreCalledInOrder(t *testing.T) {
 	for _, first := range []locker.EventKind{locker.EventAcquired, locker.EventRenewed} {
 		t.Run(first.String(), func(t *testing.T) {
@@ -232,8 +232,8 @@ func TestCloseNotifiesWithTheContextOfTheAcquisition(t *testing.T) {
 	}
 }
 
-// A Client without observers does not pay for those of others: an uncontended cycle in
-// memory makes six allocations.
+// Without observers events cost nothing: an uncontended cycle in memory makes six
+// allocations.
 func TestNoObserverCostsNothing(t *testing.T) {
 	l := locker.New(memory.New())
 	defer l.Close()

@@ -90,8 +90,8 @@ func WithoutReentry() Option { return func(r *request) { r.noReentry = true } }
 // acquisition did.
 func WithMinHold(d time.Duration) Option { return func(r *request) { r.minHold = d } }
 
-// Shared asks for a shared lock, that of a reader: any number of readers hold it at
-// once, and no writer with them.
+// Shared asks for a shared lock, as a reader: any number of readers hold it at once,
+// and no writer with them.
 func Shared() Option { return func(r *request) { r.shared = true } }
 
 // Limit asks for one of n permits; it implies Shared. All users of a name as a
@@ -124,8 +124,8 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 	return nil
 }
 
-// check returns ErrInvalidOption for what is wrong with the request or with the
-// options of the Client.
+// check returns ErrInvalidOption if an option of the request or of the Client is
+// invalid.
 func (r *request) check(c *core) error {
 	switch {
 	case c.margin < 0:
@@ -182,19 +182,19 @@ func checkName(name string) error {
 // A ClientOption changes a Client. A nil ClientOption does nothing.
 type ClientOption func(*Client)
 
-// WithDefaults sets options of every acquisition of the Client. Those of the call
-// come after them.
+// WithDefaults sets options of every acquisition of the Client. The options of the
+// call come after them.
 func WithDefaults(opts ...Option) ClientOption {
 	return func(c *Client) { c.defaults = append(c.defaults, opts...) }
 }
 
 // WithSafetyMargin sets how long before the end of the store's lease its validity
-// ends for the holder. That much before the TTL is over the Lock is lost (Done, its
-// contexts, ErrLost), so that a write that is already on its way arrives before
-// anybody else is granted the lock, and clocks that run at slightly different speeds
-// do no harm. The idea is the lock-delay of Chubby (Burrows, OSDI 2006, §2.4), for
-// every store. A TTL must be longer than the margin. The default is 1 % of the TTL,
-// the clock drift that Redlock assumes.
+// ends for the holder. The Lock is lost then (Done, its contexts, ErrLost). So a
+// write that is already on its way arrives before anybody else is granted the lock,
+// and clocks that run at slightly different speeds do no harm. The idea is the
+// lock-delay of Chubby (Burrows, OSDI 2006, §2.4), for every store. A TTL must be
+// longer than the margin. The default is 1 % of the TTL, the clock drift that
+// Redlock assumes.
 func WithSafetyMargin(d time.Duration) ClientOption {
 	return func(c *Client) { c.margin, c.marginSet = d, true }
 }
@@ -214,10 +214,10 @@ func WithReleaseTimeout(d time.Duration) ClientOption {
 	return func(c *Client) { c.releaseTimeout = d }
 }
 
-// WithObserver calls f with every Event of the Client. The context is that of the
-// call that the event belongs to (Acquire or Release) or, for what happens in the
-// background, one with the values of the acquisition's. Several observers are called
-// in order. f is called synchronously, from many goroutines, and must return soon.
+// WithObserver calls f with every Event of the Client. The context is the one of the
+// call that the event belongs to (Acquire or Release). An event in the background has
+// a context with the values of the acquisition's. Several observers are called in
+// order. f is called synchronously, from many goroutines, and must return soon.
 // It must not call methods of the Lock of the event, break that lock, or close the
 // Client.
 func WithObserver(f func(context.Context, Event)) ClientOption {

@@ -72,7 +72,7 @@ func TestPanicOfAnObserver(t *testing.T) {
 	}
 }
 
-// Of a group, what was acquired before the panic is released too.
+// The members of a group that were acquired before the panic are released too.
 func TestPanicInTheMiddleOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
@@ -89,7 +89,7 @@ func TestPanicInTheMiddleOfAGroup(t *testing.T) {
 	})
 }
 
-// Who has re-entered the lock meanwhile keeps it.
+// A caller that has re-entered the lock meanwhile keeps it.
 func TestPanicAfterAReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()

@@ -14,7 +14,7 @@ type nest struct {
 	outer *nest
 }
 
-// errEnded says that the lease that was to be re-entered has ended.
+// errEnded means that the lease to re-enter has ended.
 var errEnded = errors.New("the lease has ended")
 
 // outer returns the live handle on the name that the caller's context carries. A
@@ -68,11 +68,11 @@ func (a *acquisition) ask(request func(context.Context) error) error {
 	return a.explain(err)
 }
 
-// ownerKey is what an explicit owner re-enters by.
+// ownerKey identifies the lease that an explicit owner re-enters.
 type ownerKey struct{ name, owner string }
 
 // owners are the acquisitions under way of explicit owners, one for each owner
-// and name. What owners hold is among the leases.
+// and name. The leases that owners hold are in leases.byOwner.
 type owners struct {
 	leases *leases
 
@@ -94,7 +94,7 @@ func newOwners(b *leases) *owners {
 }
 
 // find returns the lease that the owner holds, or its acquisition under way, or
-// else a new one, which is the caller's to run.
+// else a new acquisition, which the caller runs (mine).
 //
 // A lease is added before its acquisition leaves pending, so with mu held at
 // least one of them is found.
@@ -112,7 +112,7 @@ func (o *owners) find(key ownerKey, shared bool) (l *lease, p *pending, mine boo
 	return nil, p, true
 }
 
-// finish ends an acquisition that find returned as the caller's.
+// finish ends an acquisition that find returned with mine.
 func (o *owners) finish(key ownerKey, p *pending) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -158,7 +158,7 @@ func TestOneOwnerWaitingTwice(t *testing.T) {
 	})
 }
 
-// An owner finds what it holds until that ends, and not longer.
+// An owner re-enters its lock until the lock ends, and not longer.
 func TestOwnerAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.New())

@@ -197,8 +197,8 @@ func TestLostLockIsNotReentered(t *testing.T) {
 	})
 }
 
-// A re-entry that asks for a longer lease than the store confirms in time fails since the
-// store does not answer: the caller's context has not ended.
+// A re-entry for a longer lease, which the store does not confirm before the wait limit,
+// is ErrUnavailable, and not the error of a context: the caller's has not ended.
 func TestReentryAtTheWaitLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()

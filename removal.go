@@ -42,7 +42,7 @@ type removal struct {
 	hold       driver.Hold
 	unanswered bool          // a release was sent and not answered
 	checks     int           // how many of retry.Late are left
-	minHold    bool          // not due before its minimum hold is over, not even in Close
+	minHold    bool          // released within its minimum hold: Close leaves it out
 	answered   chan struct{} // closed by the first answer; may be nil
 }
 
@@ -55,7 +55,7 @@ func newRemovals(c *core) *removals {
 // ticket is added to the removals.
 func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
-	var last error // the last that says more than the end of a context
+	var last error // the last one that is more than the end of a context
 	for pause := newBackoff(); ; {
 		d := &releaseContext{parent: ctx, until: time.Now().Add(removeBound)}
 		if until.Before(d.until) {
@@ -91,8 +91,8 @@ func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (ans
 	return true, err
 }
 
-// orphan adds a ticket whose Acquire has failed and may have left it. It waits
-// briefly for the store's answer.
+// orphan adds a ticket that a failed Acquire may have left. It waits for the store's
+// first answer, at most for wait.
 func (m *removals) orphan(h driver.Hold, wait time.Duration) {
 	answered := make(chan struct{})
 	m.add(removal{hold: h, checks: len(retry.Late), answered: answered})
@@ -237,14 +237,14 @@ func (m *removals) abandon() {
 }
 
 // releaseContext is the context of one request for a release. It has the values of its
-// parent and outlives it, and has a deadline of its own. Like that of a call, it
-// starts no timer before somebody asks for Done.
+// parent, outlives it, and has a deadline of its own. Like a call, it starts no timer
+// before Done is called.
 type releaseContext struct {
 	parent context.Context
 	until  time.Time
 
 	mu     sync.Mutex
-	ctx    context.Context // nil until somebody asks for Done
+	ctx    context.Context // nil until Done is called
 	cancel context.CancelFunc
 }
 

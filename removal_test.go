@@ -124,7 +124,7 @@ func TestUnansweredReleaseIsRemoved(t *testing.T) {
 	})
 }
 
-// So is the ticket of a wait that was given up.
+// The ticket of a wait that was given up is removed in the same way.
 func TestGivenUpWaitIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
@@ -214,9 +214,9 @@ func TestNoTicketIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A request that was given up may arrive after its ticket was checked for the first
-// time: mostly a moment later, when it blocks the name for no longer than another
-// moment, and sometimes much later.
+// A request that was given up may arrive after the first removal of its ticket. Mostly
+// it arrives a moment later, and then blocks the name for a moment only. Sometimes it
+// arrives much later.
 func TestLateRequestIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
@@ -276,7 +276,7 @@ func TestRemovalWhoseAnswersAreLost(t *testing.T) {
 	})
 }
 
-// ErrLost also says that a ticket is there and not held: it is removed.
+// ErrLost may also mean that the store has the ticket, not held: it is removed.
 func TestLostTicketIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// slack: a renewal that is due within this part of its TTL goes with a batch that
-	// is sent now.
+	// slack: a renewal that is due within TTL/slack goes with a batch that is sent
+	// now.
 	slack = 30
 	// linger is how long the goroutine stays when nothing is scheduled, so that a
 	// client that takes and releases one lock at a time does not start it each time.
-	// It is also the longest time between two looks at the clock: timers stand still
-	// while the machine is suspended, and a loss is noticed this soon after it has
-	// woken.
+	// It is also the longest time between two readings of the clock. Timers stand still
+	// while the machine is suspended, so a loss is noticed within linger after the
+	// machine has woken.
 	linger = time.Second
 	// renewRetryMost is the longest pause between two tries to renew a lease.
 	renewRetryMost = 500 * time.Millisecond
@@ -82,8 +82,8 @@ type work struct {
 	handles [][]*Lock // of expired
 }
 
-// collect takes from the schedule what is due. If that is a renewal, those that
-// are due soon go with it. With mu held.
+// collect takes from the schedule what is due. If that is a renewal, other renewals
+// that are due soon go with it. With mu held.
 func (b *leases) collect(now time.Time) (todo work) {
 	for len(b.schedule) > 0 {
 		l := b.schedule[0]
@@ -103,7 +103,7 @@ func (b *leases) collect(now time.Time) (todo work) {
 	return todo
 }
 
-// add puts a lease into a batch with those that have about as much validity left.
+// add puts a lease into a batch with leases that have about as much validity left.
 // A request is bounded by its most urgent lease, so a short lease must not share
 // one with long ones.
 func (w *work) add(l *lease, now time.Time) {
@@ -136,7 +136,7 @@ func (b *leases) renew(batch []*lease) {
 	}
 }
 
-// renewAll asks the store, in one request where the driver can.
+// renewAll sends the renewals, in one request if the driver can.
 func (b *leases) renewAll(ctx context.Context, renewals []driver.Renewal) []error {
 	d, ok := b.d.(driver.BatchRenewer)
 	if !ok {
@@ -165,7 +165,7 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 		b.lose(l, err)
 		return
 	}
-	l.observed.lock() // the event of a renewal does not follow that of the end
+	l.observed.lock() // no event of a renewal comes after the event of the end
 	defer l.observed.unlock()
 	b.mu.Lock()
 	l.renewing = false
@@ -197,9 +197,9 @@ func (b *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error 
 	return b.extendBy(l, ttl, func(request func(context.Context) error) error { return b.ask(ctx, request) })
 }
 
-// extendBy is extend with a request that ask makes, and whose error it explains.
+// extendBy is extend by ask, which makes the request and explains its error.
 func (b *leases) extendBy(l *lease, ttl time.Duration, ask func(request func(context.Context) error) error) error {
-	gone := false // as the store says: ctx may have ended because another lock was lost
+	gone := false // the store has answered ErrLost; ctx may have ended with the ErrLost of another lock
 	err := ask(func(ctx context.Context) error {
 		asked := b.clock.now()
 		err := b.d.Renew(ctx, l.hold, b.storeTTL(ttl))

@@ -70,8 +70,8 @@ type short struct{ *memory.Driver }
 
 func (*short) RenewAll(context.Context, []driver.Renewal) []error { return nil }
 
-// A driver that embeds another one and overrides Renew, and nothing else, is asked
-// through it.
+// If a driver embeds another one and overrides only Renew, the core's renewals go
+// through that Renew.
 func TestEmbeddedRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(&failing{memory.New()})

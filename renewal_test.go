@@ -252,7 +252,7 @@ func TestErrLooksAtTheClock(t *testing.T) {
 		stuck := make(chan struct{})
 		l := locker.New(sharing(), locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Name == "b" && e.Kind == locker.EventLost {
-				<-stuck // and with it the goroutine that ends leases
+				<-stuck // the goroutine that ends leases waits too
 			}
 		}))
 		defer l.Close()
@@ -264,7 +264,7 @@ func TestErrLooksAtTheClock(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		want(t, k.Err(), locker.ErrLost)
 		want(t, k.Release(context.Background()), locker.ErrLost)
-		want(t, d.Release(context.Background()), locker.ErrLost) // not asked before
+		want(t, d.Release(context.Background()), locker.ErrLost) // Err was not called before
 		again := acquire(t, l, "c", locker.WithOwner("me"))
 		if again.Token() <= c.Token() {
 			t.Error("an owner re-entered a lease that is over")

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// newBackoff is how long to wait before a store that went away is asked again.
+// newBackoff returns the pauses between requests to a store that does not answer.
 func newBackoff() retry.Backoff {
 	return retry.Backoff{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
 }
@@ -37,13 +37,13 @@ func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant
 	return a.grant(), nil
 }
 
-// look refuses a request that does not wait, and that a store after the first would
-// refuse, before it is queued on those in front of it.
+// look refuses a request that does not wait if a store after the first would refuse it,
+// before it is queued anywhere.
 func (m *AllDriver) look(ctx context.Context, r driver.Request) error {
 	refused := make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
 		if i == 0 {
-			return nil // it refuses without queueing, itself
+			return nil // if it refuses, the ticket is queued nowhere
 		}
 		q, err := d.Inspect(ctx, r.Name)
 		if err != nil {
@@ -83,8 +83,8 @@ func (m *AllDriver) forget(k key) {
 	delete(m.books, k)
 }
 
-// granted ends the acquisition: from now on a loss is told to the core. An error
-// says that a part was lost before.
+// granted ends the acquisition: from now on the core is notified of a loss. An error
+// means that a part was lost, or the ticket removed, before.
 func (m *AllDriver) granted(k key) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,13 +102,13 @@ func (m *AllDriver) granted(k key) error {
 // errRemoved: Release was called while Acquire was under way.
 var errRemoved = errors.New("the ticket was removed meanwhile")
 
-// acquisition is one Acquire: it queues on one part after the other, and renews
-// meanwhile what it has got.
+// acquisition is one Acquire: it queues on one part after the other, and meanwhile
+// renews the parts that were granted.
 type acquisition struct {
 	m      *AllDriver
 	r      driver.Request
 	caller context.Context // of the call
-	ctx    context.Context // ends with it, or when a part is lost
+	ctx    context.Context // ends with caller, or when a part is lost
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex
@@ -141,8 +141,8 @@ func (a *acquisition) run() error {
 	return context.Cause(a.ctx)
 }
 
-// acquire acquires one part. Once the ticket is queued it waits for a store that went
-// away, as the driver of one store does (D7).
+// acquire acquires one part. Once the ticket is queued it waits for a store that is
+// down, as the driver of one store does (D7).
 func (a *acquisition) acquire(i int) (driver.Grant, error) {
 	r, d := a.r, a.m.parts[i]
 	r.Joined = a.joined
@@ -205,16 +205,16 @@ func (a *acquisition) add(g driver.Grant) {
 	}
 }
 
-// fail turns the error of one part into the answer of all. Refused and lost are
-// said only when no store has the ticket any more; after anything else the core
-// removes it (D9).
+// fail turns the error of one part into the error of all. It returns ErrNotAcquired or
+// ErrLost only when no store has the ticket any more; after any other error the core
+// removes the ticket (D9).
 func (a *acquisition) fail(err error) error {
 	refused := errors.Is(err, driver.ErrNotAcquired)
 	lost := a.caller.Err() == nil && (errors.Is(err, driver.ErrLost) || a.ctx.Err() != nil || errors.Is(err, errRemoved))
 	clean := refused || lost || errors.Is(err, driver.ErrNoTicket)
 	switch {
 	case len(a.grants) == 0 && a.ctx.Err() == nil && clean:
-		a.m.forget(keyOf(a.r.Hold(0))) // the first store said it
+		a.m.forget(keyOf(a.r.Hold(0))) // only the first store was asked for it
 		return err
 	case refused:
 		if left := a.release(); left != nil {
@@ -227,7 +227,7 @@ func (a *acquisition) fail(err error) error {
 	return &partial{err}
 }
 
-// undo removes the ticket from all stores, until they have confirmed it or the
+// undo removes the ticket from all stores, and tries until they have confirmed it or the
 // call ends. The core can then queue again.
 func (a *acquisition) undo() bool {
 	for pause := newBackoff(); a.release() != nil; {
@@ -264,7 +264,7 @@ func (a *acquisition) grant() driver.Grant {
 	return all
 }
 
-// shorter is the lesser of two lengths, of which 0 is none.
+// shorter is the lesser of two lengths; 0 means no length.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b

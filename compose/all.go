@@ -25,22 +25,22 @@ import (
 // # Order
 //
 // A ticket is queued on the first store, then on the second, and so on; it holds the
-// name on the earlier stores meanwhile. So the queue is that of the first store. Every
+// name on the earlier stores meanwhile. So the first store orders the queue. Every
 // program must name the stores in the same order, whichever is the authority:
 // otherwise two programs may wait for each other.
 //
 // A request that does not wait (TryAcquire) first inspects all stores, and is not
-// queued if one of them would refuse it. If it is refused by a later store all the
-// same, it has held the name on the earlier ones for a moment, in which another such
-// request may be refused though nobody gets the lock.
+// queued if one of them would refuse it. If a later store refuses it all the same, it
+// has held the name on the earlier stores for a moment. In that moment another such
+// request may be refused, though nobody gets the lock.
 //
 // Tickets of one name with different limits that are granted together on the first store
 // may reach the second in another order. Then one of them waits although the first store
-// would grant it. Never are more tickets granted than the grant rule allows.
+// would grant it. No more tickets are granted than the grant rule allows.
 //
 // # Tokens
 //
-// The fencing token is that of one store, the authority: the last one, unless
+// The fencing token is the token of one store, the authority: the last store, unless
 // [AllDriver.Authority] names another. Inspect shows a waiter with its number on the
 // first store until it has one on the authority.
 //
@@ -57,11 +57,11 @@ import (
 // Two programs exclude each other if they have a store in common. So programs of steps
 // 1, 2 and 3 may run at the same time, and programs of 2, 3 and 4, but not of 1 and 4.
 //
-// Tokens of two stores cannot be compared, hence n: a number that no token of the old
-// store reaches before step 2 has ended. It stays for good (see TokenBase). With it
-// tokens grow within each step and from each step to the next. While programs with
-// different authorities (steps 1 or 2, and 3 or 4) run at the same time, a resource that
-// checks tokens refuses writes of the older step to what a newer step has written: no
+// Tokens of two stores cannot be compared. Therefore n is a number that no token of the
+// old store reaches before step 2 has ended. It stays for good (see TokenBase). With it
+// tokens grow within each step and from each step to the next. Programs with different
+// authorities (steps 1 or 2, and 3 or 4) may run at the same time. Then a resource that
+// checks tokens, and that a newer step has written, refuses writes of an older step: no
 // write is lost, and the older program gets the resource's error. If steps 2 and 3 do
 // not overlap, nothing is refused.
 //
@@ -107,8 +107,8 @@ var (
 	_ driver.Pinger       = (*AllDriver)(nil)
 )
 
-// book is what is known of one ticket, from its Acquire until its removal is
-// confirmed. AllDriver.mu guards it.
+// book is the state of one ticket, from its Acquire until its removal is confirmed.
+// AllDriver.mu guards it.
 type book struct {
 	tokens   []uint64    // by part; 0: not granted there
 	released []bool      // by part: the store has confirmed
@@ -118,9 +118,8 @@ type book struct {
 	end      func(error) // ends the Acquire that is under way
 }
 
-// Authority makes the i-th store, counted from 0, the one whose tokens the locks
-// have, and returns m. It is called before m is used, and panics when there is no
-// such store.
+// Authority makes the i-th store, counted from 0, the authority, whose tokens the locks
+// have, and returns m. Call it before m is used. It panics when there is no such store.
 func (m *AllDriver) Authority(i int) *AllDriver {
 	if i < 0 || i >= len(m.parts) {
 		panic(fmt.Sprintf("compose: Authority(%d) of %d drivers", i, len(m.parts)))
@@ -141,7 +140,7 @@ func (m *AllDriver) String() string {
 // NotifyLoss implements driver.LossNotifier.
 func (m *AllDriver) NotifyLoss(tell func(driver.Hold, error)) { m.tell = tell }
 
-// partLost is told by a part that can push.
+// partLost is called when a part has pushed a loss.
 func (m *AllDriver) partLost(h driver.Hold, cause error) {
 	m.mu.Lock()
 	b := m.books[keyOf(h)]
@@ -163,7 +162,7 @@ func (m *AllDriver) partLost(h driver.Hold, cause error) {
 	}
 }
 
-// Bounds implements driver.Bounder: the worst of the parts'. A waiter that died while
+// Bounds implements driver.Bounder: the worst bounds of the parts. A waiter that died while
 // it held the name on the first stores delays the queue as a dead holder does.
 func (m *AllDriver) Bounds(ttl time.Duration) driver.Bounds {
 	var all driver.Bounds
@@ -195,7 +194,7 @@ func (m *AllDriver) Close() error {
 	})
 }
 
-// each calls f for all parts at once, and joins what went wrong.
+// each calls f for all parts at once, and joins the errors.
 func (m *AllDriver) each(f func(i int, d driver.Driver) error) error {
 	errs := make([]error, len(m.parts))
 	var group sync.WaitGroup

@@ -78,8 +78,8 @@ func (p *pair) background(t *testing.T) <-chan *locker.Lock {
 
 func bubble(t *testing.T, f func(*testing.T)) { t.Helper(); synctest.Test(t, f) }
 
-// What is held on the first store is kept while the second is waited for, for much longer
-// than its lease, and the whole has a whole lease.
+// The ticket on the first store is renewed while the second store is waited for, for much
+// longer than its lease. The lock that is granted then has a whole lease.
 func TestAllKeepsWhileItWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t)
@@ -103,7 +103,7 @@ func TestAllKeepsWhileItWaits(t *testing.T) {
 // A part that is lost while others are waited for is no grant: the ticket queues again.
 func TestAllLosesAPartWhileItWaits(t *testing.T) {
 	for name, lose := range map[string]func(*testing.T, *pair){
-		// It is told at once, long before the next renewal.
+		// The loss is pushed at once, long before the next renewal.
 		"broken": func(t *testing.T, p *pair) {
 			if err := p.on[0].Break(t.Context(), "x", p.queue(t, 0, 1).Tickets[0].Token); err != nil {
 				t.Error(err)
@@ -158,7 +158,7 @@ func TestAllLosesAPart(t *testing.T) {
 	}
 }
 
-// A part that is not renewed is lost, though the other is, and nobody tells.
+// A lock is lost if one part is not renewed, though the other is and no loss is pushed.
 func TestAllIsNotRenewed(t *testing.T) {
 	for i := range 2 {
 		bubble(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestAllIsNotRenewed(t *testing.T) {
 	}
 }
 
-// Inspect shows who holds on one store only, and behind it who waits for it there.
+// Inspect shows a holder on one store only, and then the ticket that waits for it there.
 func TestAllInspect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t)
@@ -222,7 +222,7 @@ func TestAllUndoesWhatItCannotHave(t *testing.T) {
 	})
 }
 
-// blind is a store whose queue looks empty: who looks at it loses the race.
+// blind is a store whose queue looks empty: a try is queued and loses the race.
 type blind struct{ *memory.Driver }
 
 func (blind) Inspect(context.Context, string) ([]driver.Ticket, error) { return nil, nil }
@@ -245,7 +245,7 @@ func TestAllTakesALostRaceBack(t *testing.T) {
 	})
 }
 
-// Once it is queued, a request waits for a store that is away (D7).
+// Once it is queued, a request waits for a store that is down (D7).
 func TestAllWaitsForAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t)
@@ -276,8 +276,8 @@ func (f *forgetful) Acquire(ctx context.Context, r driver.Request) (driver.Grant
 	return f.Driver.Acquire(ctx, r)
 }
 
-// A ticket that the second store has lost is removed from the first one before another
-// queues, which would wait for it.
+// A ticket that the second store has lost is removed from the first one before the next
+// ticket is queued, because that would wait for it.
 func TestAllQueuesAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := locker.New(compose.All(memory.New(), &forgetful{Driver: memory.New()}))

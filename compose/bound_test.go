@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// lastMoment is a store that queues a request when the patience with it is over.
+// lastMoment is a store that reports a ticket as queued when the patience is over.
 type lastMoment struct{ *memory.Driver }
 
 func (d lastMoment) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
@@ -21,7 +21,7 @@ func (d lastMoment) Acquire(ctx context.Context, r driver.Request) (driver.Grant
 	return driver.Grant{}, context.Cause(ctx)
 }
 
-// What the primary says when the secondary is to be asked does not lift the bound for
+// If the primary reports the ticket as queued too late, that does not lift the bound for
 // the secondary's answer.
 func TestFallbackBoundsTheSecondary(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -22,7 +22,7 @@ var notFirst = map[string]string{
 	"exclusion/queue-obeys-rule": mixed,
 }
 
-// notLast are those that do not apply with the last store as the authority.
+// notLast are the cases that do not apply with the last store as the authority.
 var notLast = map[string]string{
 	"exclusion/queue-obeys-rule": mixed,
 	"expiry/long-waiter":         number,
@@ -33,11 +33,11 @@ var notLast = map[string]string{
 	"history/with-cuts":          number,
 }
 
-// unknown is why a case that asks for a ticket that is on neither store does not apply to
-// Fallback while the primary is down.
+// unknown is why cases about a ticket that is on neither store do not apply to Fallback
+// while the primary is down.
 const unknown = "whether a ticket that is not on the secondary is on the primary is not known while that is down"
 
-// notDown are those that do not apply to Fallback while the primary is down.
+// notDown are the cases that do not apply to Fallback while the primary is down.
 var notDown = map[string]string{
 	"ownership/stranger-cannot-release": unknown,
 	"ownership/stranger-cannot-renew":   unknown,

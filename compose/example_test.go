@@ -53,7 +53,7 @@ func ExampleAll_url() {
 	// <nil>
 }
 
-// While the primary is down the secondary grants, and says so.
+// While the primary is down the secondary grants, and the program is notified.
 func ExampleFallback() {
 	ctx := context.Background()
 	primary := down{memory.New()} // stands for a Redis that is down

@@ -15,15 +15,15 @@ import (
 const DefaultPatience = 2 * time.Second
 
 // Fallback returns a driver that acquires on the primary, and on the secondary while the
-// primary is unavailable: its answer is an error that means that the store did not answer
-// or refuses everybody (driver.ErrUnavailable, errors of the network), or there is no
-// answer within the patience. It never degrades because somebody else holds the lock,
-// because a right is missing, or because the caller's context has ended.
+// primary is unavailable. That is so if its error means that the store did not answer or
+// refuses everybody (driver.ErrUnavailable, errors of the network), or if it does not
+// answer within the patience. Fallback never degrades because somebody else holds the
+// lock, because a right is missing, or because the caller's context has ended.
 //
 // # When it grants twice
 //
-// The two stores know nothing of each other, so a name can have two holders at the same
-// time, one on each store. That happens
+// The two stores are independent of each other, so a name can have two holders at the
+// same time, one on each store. That happens
 //
 //   - while one program reaches the primary and another does not;
 //   - after the primary has gone down, until the leases that it had granted end: their
@@ -46,13 +46,14 @@ const DefaultPatience = 2 * time.Second
 //     both changes, as long as the servers' clocks differ by less than
 //     the time between the last grant of one and the first of the other.
 //   - A secondary whose tokens are always greater (TokenBase): tokens grow when
-//     Fallback degrades, and fall when the primary is back: the resource then refuses
-//     the primary's holders where a degraded one has written, until TokenBase is added
-//     to the primary, above the secondary's tokens.
-//   - A secondary whose tokens are always smaller: degraded holders are refused
-//     where a holder of the primary has written.
+//     Fallback degrades, and fall when the primary is back. If a degraded holder has
+//     written, the resource then refuses the primary's holders, until TokenBase is
+//     added to the primary, above the secondary's tokens.
+//   - A secondary whose tokens are always smaller: if a holder of the primary has
+//     written, the resource refuses degraded holders.
 //
-// In each case the resource accepts no stale write; only who is refused differs.
+// In each case the resource accepts no stale write. The cases differ in which holders
+// it refuses.
 //
 // # What is not moved
 //
@@ -119,10 +120,10 @@ func (f *FallbackDriver) OnDegraded(tell func(context.Context, Degraded)) *Fallb
 }
 
 // Patience sets how long the primary may take to answer an acquisition (to grant, to
-// refuse, or to say that the ticket is queued) and returns f. It has to be shorter than
-// the core's own bound, 10 s unless it was changed. A caller whose context has a deadline
-// gives the primary half of the time that is left, at most. It is set before f is used,
-// and panics when d is not greater than zero.
+// refuse, or to report that the ticket is queued) and returns f. d has to be shorter than
+// the core's own bound, 10 s unless it was changed. If the caller's context has a
+// deadline, the primary gets at most half of the time that is left. Call Patience before
+// f is used. It panics when d is not greater than zero.
 func (f *FallbackDriver) Patience(d time.Duration) *FallbackDriver {
 	if d <= 0 {
 		panic(fmt.Sprintf("compose: Patience(%v): want a duration greater than zero", d))
@@ -160,7 +161,8 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 	return f.degrade(ctx, r, err)
 }
 
-// acquirePrimary asks the primary, which has the patience to answer and then any time to grant.
+// acquirePrimary asks the primary, which must answer within the patience, and may then
+// take any time to grant.
 func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	bound := f.patience
 	if until, ok := ctx.Deadline(); ok {
@@ -174,7 +176,7 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 	defer timer.Stop()
 	if joined := r.Joined; r.Wait {
 		r.Joined = func() {
-			// After the patience the secondary is asked, whose answer is still due.
+			// After the patience the secondary is asked, and its answer is still due.
 			if timer.Stop() && joined != nil {
 				joined()
 			}
@@ -187,8 +189,8 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 	return g, err
 }
 
-// degrade acquires on the secondary. What the primary may have of the ticket is
-// removed in the background.
+// degrade acquires on the secondary. The primary may have the ticket too, so it is
+// removed there in the background.
 func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause error) (driver.Grant, error) {
 	cause = fmt.Errorf("%s: %w", nameOf(f.stores[primary]), cause)
 	f.set(r.Hold(0), secondary)
@@ -212,7 +214,7 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 	return driver.Grant{}, &partial{both}
 }
 
-// settle forgets a ticket that certainly is not on the store that has answered.
+// settle forgets a ticket if err means that the store certainly does not have it.
 func (f *FallbackDriver) settle(h driver.Hold, err error) {
 	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNoTicket) {
 		f.forget(h)
@@ -221,7 +223,7 @@ func (f *FallbackDriver) settle(h driver.Hold, err error) {
 
 const nowhere = -1
 
-// storeOf is the store that a ticket is on, or nowhere.
+// storeOf returns the store that has a ticket, or nowhere.
 func (f *FallbackDriver) storeOf(h driver.Hold) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,8 +248,8 @@ func (f *FallbackDriver) forget(h driver.Hold) {
 // NotifyLoss implements driver.LossNotifier.
 func (f *FallbackDriver) NotifyLoss(tell func(driver.Hold, error)) { f.tell = tell }
 
-// lost is told by the i-th store. What is left of a ticket on the primary, which the
-// secondary has granted, may be lost.
+// lost is called when the i-th store has pushed a loss. If the other store has the
+// ticket, it is the loss of an orphan, and ignored.
 func (f *FallbackDriver) lost(i int, h driver.Hold, cause error) {
 	if f.storeOf(h) == i && f.tell != nil {
 		f.tell(h, cause)

@@ -40,8 +40,8 @@ func (f *FallbackDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []er
 	return errs
 }
 
-// Release implements driver.Driver, on the store that has the ticket. One that is
-// not known is looked for on both.
+// Release implements driver.Driver, on the store that has the ticket. An unknown ticket
+// is released on both stores.
 func (f *FallbackDriver) Release(ctx context.Context, h driver.Hold) error {
 	store := f.storeOf(h)
 	if store == nowhere {
@@ -64,8 +64,8 @@ func (f *FallbackDriver) both(ask func(i int, d driver.Driver) error) (errs [2]e
 	return errs
 }
 
-// either asks both stores at once, each for no longer than the patience while the
-// other has answered. One that is unavailable is passed over.
+// either asks both stores at once, each for no longer than the patience. If one is
+// unavailable, the answer of the other counts.
 func (f *FallbackDriver) either(ctx context.Context, ask func(ctx context.Context, i int, d driver.Driver) error) error {
 	errs := f.both(func(i int, d driver.Driver) error {
 		bounded, cancel := context.WithTimeout(ctx, f.patience)
@@ -83,8 +83,8 @@ func (f *FallbackDriver) either(ctx context.Context, ask func(ctx context.Contex
 	return errors.Join(errs[:]...)
 }
 
-// Inspect implements driver.Driver: the degraded holders and those that wait for them,
-// and behind them the queue of the primary.
+// Inspect implements driver.Driver: the queue of the secondary, which has the degraded
+// tickets, and after it the queue of the primary.
 func (f *FallbackDriver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	var queues [2][]driver.Ticket
 	err := f.either(ctx, func(ctx context.Context, i int, d driver.Driver) (err error) {
@@ -94,7 +94,7 @@ func (f *FallbackDriver) Inspect(ctx context.Context, name string) ([]driver.Tic
 	if err != nil {
 		return nil, err
 	}
-	// What is left on the primary of a ticket that the secondary has granted is none.
+	// A ticket of the secondary that the primary has too is an orphan there.
 	rest := slices.DeleteFunc(queues[primary], func(t driver.Ticket) bool { return find(queues[secondary], t.ID) >= 0 })
 	return append(queues[secondary], rest...), nil
 }
@@ -124,8 +124,8 @@ func (f *FallbackDriver) Break(ctx context.Context, name string, token uint64) e
 	return oneOf(errs)
 }
 
-// oneOf is the answer to the removal of a ticket from both stores, of which one has it
-// at most: the other has lost it, or does not answer.
+// oneOf is the answer to the removal of a ticket from both stores, when at most one of
+// them has it: the other answers ErrLost, or does not answer.
 func oneOf(errs [2]error) error {
 	a, b := errs[primary], errs[secondary]
 	switch {

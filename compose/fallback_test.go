@@ -41,7 +41,7 @@ func newBacked(t *testing.T) *backed {
 	return p
 }
 
-// told fails the test unless n degraded grants were told, and returns the last.
+// told fails the test unless n degraded grants were reported, and returns the last.
 func (p *backed) told(t *testing.T, n int) (last compose.Degraded) {
 	t.Helper()
 	p.mu.Lock()
@@ -55,7 +55,7 @@ func (p *backed) told(t *testing.T, n int) (last compose.Degraded) {
 	return p.events[n-1]
 }
 
-// The primary is used while it answers, and each grant of the secondary is told.
+// The primary is used while it answers, and each grant of the secondary is reported.
 func TestFallback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newBacked(t)
@@ -129,7 +129,7 @@ func (r refusing) Acquire(context.Context, driver.Request) (driver.Grant, error)
 	return driver.Grant{}, r.err
 }
 
-// A primary that hangs is given the patience, or half of what a caller has.
+// A primary that hangs gets the patience, or half of the caller's time.
 func TestFallbackPatience(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newBacked(t)
@@ -161,8 +161,8 @@ func TestFallbackPatience(t *testing.T) {
 	})
 }
 
-// What the primary has done without answering is undone when it is back, while the
-// degraded lock is held.
+// A ticket that the primary has queued without answering is removed when it is back,
+// while the degraded lock is held.
 func TestFallbackRemovesOrphans(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newBacked(t)
@@ -180,7 +180,7 @@ func TestFallbackRemovesOrphans(t *testing.T) {
 	})
 }
 
-// The loss of what the primary may have of a degraded lock is no loss.
+// If the primary loses its orphan of a degraded lock, the lock is not lost.
 func TestFallbackIgnoresOrphans(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newBacked(t)
@@ -200,7 +200,7 @@ func TestFallbackIgnoresOrphans(t *testing.T) {
 	})
 }
 
-// That the secondary has no ticket does not say that the primary has none (D9).
+// ErrNoTicket of the secondary does not mean that the primary has no ticket (D9).
 func TestFallbackNoTicketIsTrue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first, second := &flaky{Driver: memory.New()}, &flaky{Driver: memory.New()}

@@ -9,9 +9,9 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Inspect implements driver.Driver: the queue of the first store, behind whoever is
-// only on another one (programs of another step of a migration). A ticket is held
-// when every store that has it says so and nobody ahead blocks it.
+// Inspect implements driver.Driver: first the tickets that are only on other stores
+// (programs of another step of a migration), then the queue of the first store. A ticket
+// is held if every store that has it reports that, and no ticket ahead blocks it.
 func (m *AllDriver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	queues, err := m.queues(ctx, name)
 	if err != nil {
@@ -53,7 +53,7 @@ func (m *AllDriver) merge(queues [][]driver.Ticket) []driver.Ticket {
 	return all
 }
 
-// mergeTicket is a ticket as all stores see it together.
+// mergeTicket combines what all stores report of a ticket.
 func (m *AllDriver) mergeTicket(t driver.Ticket, queues [][]driver.Ticket) driver.Ticket {
 	for i, q := range queues {
 		j := find(q, t.ID)
@@ -89,8 +89,8 @@ func (m *AllDriver) List(ctx context.Context) ([]string, error) {
 }
 
 // Break implements driver.Breaker: it removes the ticket that Inspect shows with that
-// token from all stores. Where a waiter's number and a token of the authority are
-// equal, the token is meant.
+// token from all stores. A token of the authority has precedence over an equal number
+// of a waiter.
 func (m *AllDriver) Break(ctx context.Context, name string, token uint64) error {
 	queues, err := m.queues(ctx, name)
 	if err != nil {

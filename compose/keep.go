@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// keep renews a granted part while the others are waited for. A part that cannot be
-// renewed before its lease is over ends the acquisition.
+// keep renews a granted part while the others are waited for. It ends the acquisition
+// if the part is lost, or cannot be renewed before its lease is over.
 func (a *acquisition) keep(ctx context.Context, i int) {
 	for {
 		g, length := a.part(i)
@@ -30,9 +30,9 @@ func (a *acquisition) keep(ctx context.Context, i int) {
 	}
 }
 
-// refresh renews the parts that were granted a while ago, now that all are: the
-// lease of the whole counts from the oldest. A store that does not answer is left
-// to the next renewal.
+// refresh renews the parts that were granted a while ago, when all parts are granted,
+// because the lease of the whole counts from the oldest. It leaves a store that does
+// not answer to the next renewal.
 func (a *acquisition) refresh() error {
 	errs := make([]error, len(a.grants))
 	var group sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// A request that comes late, after the ticket was looked for, is undone too.
+// A request that arrives late, after a first removal of its ticket, is undone too.
 func TestFallbackLooksAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := memory.New(), memory.New()
@@ -43,7 +43,7 @@ func (d *late) Acquire(ctx context.Context, r driver.Request) (driver.Grant, err
 	return driver.Grant{}, context.Cause(ctx)
 }
 
-// tardy is a store that one request, the first, reaches six seconds late.
+// tardy is a store that the first request reaches six seconds late.
 type tardy struct {
 	*memory.Driver
 	was atomic.Bool

@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// hold is how a part knows the ticket.
+// hold is the hold of a ticket with the part's token.
 func (m *AllDriver) hold(i int, h driver.Hold) driver.Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,10 +50,10 @@ func (m *AllDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// Release implements driver.Driver. It is done when all parts have confirmed it; those
-// that have are not asked again. The core looks again for a ticket that is nowhere, but not
-// for one that is on some stores and that a request may yet bring to another one: that is
-// done here.
+// Release implements driver.Driver. It is done when all parts have confirmed it; those that
+// have are not asked again. The core checks again for a late request only if no store has
+// the ticket. If some have it, a late request may still bring it to another one: it becomes
+// an orphan there.
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {

@@ -13,8 +13,8 @@ import (
 func TestMain(m *testing.M) {
 	code := testbed.Main(m)
 	if code == 0 {
-		// go-redis's own, which dials a server that is down once a second until a second
-		// after its pool was closed.
+		// A goroutine of go-redis dials a server that is down once a second, until a second
+		// after the pool was closed.
 		dials := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
 		if err := goleak.Find(dials); err != nil {
 			println(err.Error())

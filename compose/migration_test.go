@@ -58,8 +58,8 @@ func TestMigration(t *testing.T) {
 	})
 }
 
-// migrate runs the four steps, each with three programs that compete for two names. As
-// many steps run side by side as may: 1, 2 and 3, then 2, 3 and 4.
+// migrate runs the four steps, each with three programs that compete for two names. All
+// steps run side by side that are allowed to: 1, 2 and 3, then 2, 3 and 4.
 func migrate(t *testing.T, while time.Duration, steps [4]func() *locker.Client) {
 	t.Helper()
 	m := &migration{t: t}
@@ -85,7 +85,7 @@ func migrate(t *testing.T, while time.Duration, steps [4]func() *locker.Client) 
 	t.Logf("%d grants of steps 1 and 2 came after one of 3 or 4: a resource that checks tokens refuses those", m.refused.Load())
 }
 
-// migration is what the programs of all steps do to the resources, and what comes of it.
+// migration is the state of the test: the resources, and what the programs of each step did.
 type migration struct {
 	t       *testing.T
 	names   [2]resource
@@ -96,14 +96,14 @@ type migration struct {
 	refused atomic.Int64
 }
 
-// resource is what a name protects. Two who use it at once race.
+// resource is what a name protects. Two programs that use it at once are a failure.
 type resource struct {
 	inside atomic.Int64
 	old    atomic.Uint64 // the greatest token of steps 1 and 2
 	next   atomic.Uint64 // the greatest of 3 and 4
 }
 
-// start starts the programs of a step, and returns what stops them.
+// start starts the programs of a step. stop stops them.
 func (m *migration) start(step int, open func() *locker.Client) (stop func()) {
 	const programs = 3
 	ctx, cancel := context.WithCancel(context.WithoutCancel(m.t.Context()))

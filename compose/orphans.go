@@ -13,18 +13,18 @@ import (
 // orphanBound bounds one request for the removal of an orphan.
 const orphanBound = time.Second
 
-// orphans are the tickets that one of several stores may have by a request whose answer
-// is unknown: the primary of Fallback, when the secondary was asked instead, or a store of
-// All, when the others have confirmed that they have none. The core knows of one ticket
-// only, so that they are removed here: in the background, one after the other, each until
-// the store has confirmed it.
+// orphans are the tickets that one of several stores may have by a request without an
+// answer: the primary of Fallback, when the secondary was asked instead, or a store of
+// All that did not have the ticket when it was released. The core knows of one ticket
+// only, so the orphans are removed here: in the background, one after the other, each
+// until the store has confirmed it.
 type orphans struct {
 	d    driver.Driver
 	ctx  context.Context
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	tickets [len(retry.Late) + 1][]orphan // by looks that were answered; each in the order in which they are due
+	tickets [len(retry.Late) + 1][]orphan // by answered removals; each in the order in which they are due
 	running bool                          // there is a goroutine
 	closed  bool
 	group   sync.WaitGroup
@@ -83,8 +83,8 @@ func (o *orphans) work() {
 	}
 }
 
-// next is the ticket that is due first, how often it was looked for, and in how long it is
-// due. Looks below 0: nothing is left.
+// next returns the ticket that is due first, how many of its removals were answered, and
+// how long until it is due. If looks is below 0, nothing is left.
 func (o *orphans) next() (t orphan, looks int, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,8 +101,8 @@ func (o *orphans) next() (t orphan, looks int, wait time.Duration) {
 	return t, looks, time.Until(t.due)
 }
 
-// answered takes the ticket that next has returned out, and puts it off if it was not
-// there and has not been looked for often enough.
+// answered removes the ticket that next has returned. If the store did not have it, it is
+// put off to the next of the late checks, if any is left.
 func (o *orphans) answered(t orphan, looks int, removed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

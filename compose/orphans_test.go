@@ -19,8 +19,8 @@ type empty struct{ *memory.Driver }
 
 func (empty) Release(context.Context, driver.Hold) error { return driver.ErrLost }
 
-// What a long outage leaves is looked for without much work: it does not grow with the
-// square of the number of tickets.
+// The removal of the orphans of a long outage costs little processor time: it does not
+// grow with the square of their number.
 func TestManyOrphans(t *testing.T) {
 	const n = 20_000
 	begun := cpuTime(t)
@@ -42,7 +42,7 @@ func TestManyOrphans(t *testing.T) {
 	}
 }
 
-// cpuTime is what this process has used of the processors.
+// cpuTime is the processor time that this process has used.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

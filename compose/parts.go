@@ -9,12 +9,12 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// key is what a ticket is known by (D1): an ID under another name is another ticket.
+// key identifies a ticket (D1): an ID under another name is another ticket.
 type key struct{ name, id string }
 
 func keyOf(h driver.Hold) key { return key{h.Name, h.ID} }
 
-// nameOf is how errors call a driver.
+// nameOf is the name of a driver in errors.
 func nameOf(d driver.Driver) string {
 	if s, ok := d.(fmt.Stringer); ok {
 		return s.String()
@@ -31,7 +31,7 @@ func ping(ctx context.Context, d driver.Driver) error {
 	return err
 }
 
-// list lists the names of a driver that can.
+// list lists the names, if the driver can.
 func list(ctx context.Context, d driver.Driver) ([]string, error) {
 	if l, ok := d.(driver.Lister); ok {
 		return l.List(ctx)
@@ -39,7 +39,7 @@ func list(ctx context.Context, d driver.Driver) ([]string, error) {
 	return nil, fmt.Errorf("%w: list", driver.ErrUnsupported)
 }
 
-// breakTicket breaks a ticket of a driver that can.
+// breakTicket breaks a ticket, if the driver can.
 func breakTicket(ctx context.Context, d driver.Driver, name string, token uint64) error {
 	if b, ok := d.(driver.Breaker); ok {
 		return b.Break(ctx, name, token)
@@ -75,8 +75,8 @@ func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error
 
 var errShortAnswer = errors.New("the answer to a batch of renewals has the wrong length")
 
-// partial is an error of one store that is no answer of all: it hides what it
-// says of the ticket, which may be left on another store.
+// partial is an error of one store that does not hold for all. It hides sentinels that
+// say that the ticket is gone, because another store may have it.
 type partial struct{ err error }
 
 func (p *partial) Error() string { return p.err.Error() }

@@ -14,10 +14,10 @@ var (
 	_ driver.ServerVersioner = (*based)(nil)
 )
 
-// ServerVersion implements driver.ServerVersioner: those of all stores.
+// ServerVersion implements driver.ServerVersioner for all stores.
 func (m *AllDriver) ServerVersion(ctx context.Context) (string, error) { return versions(ctx, m.parts) }
 
-// ServerVersion implements driver.ServerVersioner: those of both stores.
+// ServerVersion implements driver.ServerVersioner for both stores.
 func (f *FallbackDriver) ServerVersion(ctx context.Context) (string, error) {
 	return versions(ctx, f.stores[:])
 }
@@ -26,7 +26,7 @@ func (b *based) ServerVersion(ctx context.Context) (string, error) {
 	return versions(ctx, []driver.Driver{b.d})
 }
 
-// versions are those of the stores that tell theirs.
+// versions joins the versions of the stores that report one.
 func versions(ctx context.Context, stores []driver.Driver) (string, error) {
 	var (
 		told []string

@@ -10,15 +10,15 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// On real stores, which can be cut off, stopped and killed, both at once: the same
-// cases do not apply.
+// The suite on real stores, which can be cut off, stopped and killed, both at once. The
+// same cases do not apply.
 
 func TestConformanceStoresAll(t *testing.T) {
 	prove(t, notFirst, stores(t, "all://(%s)(%s)?authority=0&prefix=conformance"))
 }
 
-// twice are the cases that do not apply to Fallback on stores that fail: it says that it
-// grants twice then.
+// twice are the cases that do not apply to Fallback on stores that fail: then it grants
+// twice, as documented.
 var twice = map[string]string{
 	"history/with-cuts":  "a program that is cut off from the primary is granted what another holds there",
 	"history/with-kills": "the secondary, back first, grants what is held on the primary",

@@ -16,10 +16,10 @@ const maxTokenBase = 1 << 62
 // token that the other has given or will give. All programs use the same n, and
 // keep it for good: without it, tokens fall.
 //
-// What n has to be depends on both stores. Redis and PostgreSQL number by the server's
+// The right n depends on both stores. Redis and PostgreSQL number by the server's
 // clock, in microseconds, so that between them tokens go on growing without n as far as
-// the clocks agree; n makes it certain. etcd and Consul count; ZooKeeper's
-// numbers use 64 bits: look at a token of each. A resource that keeps tokens in a
+// the clocks agree; n makes it certain. etcd and Consul count, and ZooKeeper's
+// numbers use 64 bits: read a token of each. A resource that keeps tokens in a
 // signed column of 64 bits needs n and the store's tokens to stay below 1<<63 together.
 //
 // Closing the driver that it returns closes d. It panics when d is nil or n is above
@@ -34,7 +34,7 @@ func TokenBase(d driver.Driver, n uint64) driver.Driver {
 	return &based{d: d, n: n}
 }
 
-// based is the driver that TokenBase makes. What is not a token it passes on.
+// based is the driver that TokenBase makes. It passes on everything but tokens unchanged.
 type based struct {
 	d driver.Driver
 	n uint64
@@ -49,7 +49,7 @@ var (
 	_ driver.Pinger       = (*based)(nil)
 )
 
-// up is a token of d as others see it; 0 is none.
+// up turns a token of d into one of based; 0 stays 0, which is no token.
 func (b *based) up(token uint64) uint64 {
 	if token == 0 {
 		return 0
@@ -57,7 +57,7 @@ func (b *based) up(token uint64) uint64 {
 	return token + b.n
 }
 
-// down is a hold as d knows it.
+// down turns a hold of based into one of d.
 func (b *based) down(h driver.Hold) driver.Hold {
 	if h.Token > b.n {
 		h.Token -= b.n

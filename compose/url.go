@@ -49,7 +49,7 @@ func openTokenBase(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	return TokenBase(drivers[0], n), nil
 }
 
-// open opens the inner URLs. Those that have no prefix get that of the outer one.
+// open opens the inner URLs. An inner URL without a prefix gets the outer one's.
 func open(ctx context.Context, u *driver.URL, enough bool, want string) (drivers []driver.Driver, err error) {
 	prefix := u.Param("prefix", "")
 	if !enough || len(u.Hosts) > 0 || u.HasUser || u.Path != "" {

@@ -18,7 +18,7 @@ func init() {
 	})
 }
 
-// named is a store that is called as its prefix is.
+// named is a store whose name is its prefix.
 type named struct {
 	*memory.Driver
 	name string

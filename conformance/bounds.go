@@ -7,8 +7,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// bound is a time that something may take, and where it comes from: the author of
-// a driver who reads a failure has to know which sentence, or which of the
+// bound is a time that something may take, and where it comes from. A failure
+// names that, so that the author of a driver knows which sentence, or which of the
 // driver's own numbers, it is about.
 type bound struct {
 	d  time.Duration
@@ -98,7 +98,7 @@ func provesStatedBounds(e *env) {
 	crash := e.crash(ttl)
 	e.ok(p.ended(crash.from(granted), "a lease was granted that nobody renews"), "acquire %q", name)
 	if g.TTL > 0 {
-		ttl = g.TTL // the store gave less than was asked, and said so
+		ttl = g.TTL // the store gave less than was asked, and reported it
 	}
 	if early := asked.Add(ttl).Sub(p.at); early > 0 {
 		e.failf("a lease of %v was over %v early: it must not end before its TTL (D10)", ttl, early)

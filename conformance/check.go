@@ -35,7 +35,7 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 		mu.Lock()
 		defer mu.Unlock()
 		if r.applies() && r.err != nil && ctx.Err() != nil {
-			return // it was ended, which says nothing about the driver
+			return // Check has ended it: no fault of the driver
 		}
 		report(r.public())
 	}

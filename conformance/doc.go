@@ -69,7 +69,7 @@
 // C6. Fencing: the tokens of a name grow from grant to grant, whatever happens in
 // between.
 //
-// C7. Loss: a holder that may have lost its lock knows it before the next ticket
+// C7. Loss: a holder that may have lost its lock notices it before the next ticket
 // is granted, and every handle and context of the lock ends. A break notifies the
 // holder.
 //
@@ -104,25 +104,25 @@
 //
 // # What it cannot prove
 //
-// Some sentences are about what the suite cannot see. A driver's own tests have to
-// prove them: that a refusal of this caller is not ErrUnavailable (D14), that Close
+// The suite cannot see everything. A driver's own tests have to prove some
+// sentences: that a refusal of this caller is not ErrUnavailable (D14), that Close
 // leaves the user's client open (D17), that no error contains a password (D19), and
 // that a Release which the store's client has sent twice is no loss (D13). That a
 // driver serves one Client (D17) is a duty of the program.
 //
 // # Time
 //
-// Upper bounds are those that the driver states ([driver.Bounder]) and those of the
-// rules, plus one second for a loaded machine; a failure names its bound. Times that
-// this second would hide have cases of their own: Bounds.Crash is never less than
+// Upper bounds come from the driver ([driver.Bounder]) and from the rules, plus one
+// second for a loaded machine; a failure names its bound. Times that this second
+// would hide have cases of their own: Bounds.Crash is never less than
 // the TTL, and no lease ends before it (D10); hand-offs take 100 ms (D13), returns
 // 50 ms after the end of a context (D16), and Close 150 ms for a store that does not
 // answer (D17). Of several measurements most must keep the bound, in one attempt of
 // three. With Keys, the minute of D18 is waited for if the driver is slow to remove
 // what has expired.
 //
-// Leases last a second where the store can give that; those that are renewed, and must
-// not be lost on a busy machine, three. A few cases run at the same time. Those that
+// Leases last a second where the store can give that. Leases that are renewed, and must
+// not be lost on a busy machine, last three. A few cases run at the same time. Cases that
 // break the store, measure, or count what others change run alone at the end. A driver
 // that uses no network can set Bubble; waiting then takes no time. With -short, random
 // cases repeat less.

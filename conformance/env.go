@@ -25,7 +25,7 @@ const (
 	// give it.
 	shortTTL = time.Second
 	// lastingTTL is the lease in cases in which a lease has to last for a while: the
-	// machine may stand still for the slack between two renewals.
+	// machine may be busy for the slack between two renewals.
 	lastingTTL = 3 * slack
 	// caseBound ends a case that hangs.
 	caseBound = 4 * time.Minute
@@ -221,7 +221,7 @@ func (e *env) close() {
 	go func() { e.group.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(patience): // what still hangs is the case's to find
+	case <-time.After(patience): // a case has to find a Close that hangs
 	}
 }
 

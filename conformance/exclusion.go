@@ -247,7 +247,7 @@ func (m *queueModel) granted() []bool {
 }
 
 // settle waits until the store's queue is as the grant rule says, and checks that no
-// Acquire has returned that should not.
+// Acquire has returned too early.
 func (m *queueModel) settle(after string) {
 	m.e.eventually(slacks(2), "after "+after, m.compare)
 	for i, granted := range m.granted() {

@@ -103,7 +103,7 @@ func fixedLease(e *env, ttl time.Duration) {
 	}
 	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
 	select {
-	case <-k.Done(): // a process that was not running may know of the loss before Done is closed
+	case <-k.Done(): // after a pause of this process, Err reports the loss before Done is closed
 	case <-e.within(slack).Done():
 		e.failf("the holder's Done is open though its lease is over and the next holds")
 	}
@@ -218,7 +218,7 @@ func provesShortAgain(e *env) {
 			lost.Add(1)
 		}
 	}))
-	held := e.take(c, e.name("session"), locker.WithTTL(shortTTL)) // what a session store shares is as old as this
+	held := e.take(c, e.name("session"), locker.WithTTL(shortTTL)) // a shared session is as old as this lease
 	for range 8 {
 		e.release(e.takeNow(c, name, locker.WithTTL(shortTTL)))
 		e.sleep(shortTTL * 3 / 8)
@@ -284,7 +284,7 @@ func provesCrashedWaitersLeave(e *env) { crashedWaitersLeave(e, 0) }
 func provesCrashedLongWaiters(e *env) { crashedWaitersLeave(e, e.heartbeats()) }
 
 // heartbeats returns a time in which a waiter of waiterTTL has sent more than one
-// heartbeat: else it would have left the queue.
+// heartbeat: otherwise it would have left the queue.
 func (e *env) heartbeats() time.Duration {
 	return min(max(e.liveness()*3/2, shortTTL), patience)
 }

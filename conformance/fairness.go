@@ -125,7 +125,7 @@ func provesEvenShare(e *env) {
 	}
 }
 
-// waitingOwners has the owners that wait, as the observers of their clients know.
+// waitingOwners has the owners that wait, as the observers of their clients report.
 type waitingOwners struct {
 	mu     sync.Mutex
 	owners map[string]bool
@@ -235,7 +235,7 @@ func provesTryBehindPermits(e *env) {
 }
 
 // provesTryInHandOff lets a TryAcquire race with a release: if it succeeds before
-// the waiter, which was queued first, it has overtaken it.
+// the waiter, which was queued first, it has overtaken the waiter.
 func provesTryInHandOff(e *env) {
 	name := e.name("hand-off")
 	cs := e.clients(3)
@@ -250,7 +250,7 @@ func provesTryInHandOff(e *env) {
 			}
 			for begun := time.Now(); !w.returned() && time.Since(begun) < slack; {
 				if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
-					jumped.Store(true) // what the waiter holds is not free either
+					jumped.Store(true) // before the waiter's grant, or while it holds
 					e.release(k)
 				}
 				e.sleep(100 * time.Microsecond)

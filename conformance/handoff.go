@@ -26,9 +26,9 @@ var handOffs = []Case{
 }
 
 // provesHandOffTime measures hand-offs to waiters that have just been queued, and to
-// waiters that have waited for a while. Three of four must be in time, in one of
-// three attempts: a loaded machine delays a few, and a waiter that polls every 250 ms
-// is late in more than half of them.
+// waiters that have waited for a while. More than three quarters must be in time, in
+// one of three attempts: a loaded machine delays a few, and a waiter that polls every
+// 250 ms is late in more than half of them.
 func provesHandOffTime(e *env) {
 	d1, d2 := e.driver(), e.driver()
 	for _, measure := range []func(e *env, d1, d2 driver.Driver) []time.Duration{soonReleased, lateReleased} {

@@ -63,7 +63,7 @@ type turn struct {
 	ticket   int
 	kind     kind
 	call     int64
-	queued   atomic.Int64 // when the observer learnt that it is queued
+	queued   atomic.Int64 // when the observer was notified that it is queued
 	rejoined atomic.Bool
 }
 
@@ -173,8 +173,8 @@ func (r *run) turn(c *locker.Client, client int) {
 const removalWait = 25 * time.Millisecond
 
 // unknownOutcome records a ticket that may have been queued, and then left at some
-// time. Where nothing fails it has left when Acquire returns, unless Acquire took
-// as long as the core waits for the removal.
+// time. In a run without faults it has left when Acquire returns, unless Acquire
+// took as long as the core waits for the removal.
 func (t *turn) unknownOutcome(ctx context.Context) {
 	until := lastForAll
 	deadline, _ := ctx.Deadline()

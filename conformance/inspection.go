@@ -116,7 +116,7 @@ func provesInspectRemaining(e *env) {
 	}
 	e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
 	longer := e.queueOf(name)[0].Remaining
-	exact := first < ttl && first > ttl-2*slack // else it is that of a session, or the whole TTL
+	exact := first < ttl && first > ttl-2*slack // else it is a session's time, or the whole TTL
 	if longer < first-slack || longer > e.leaseEnd(2*ttl).d || exact && longer < 2*(ttl-slack) {
 		e.failf("the remaining time of a lease extended to %v is %v, and was %v before", 2*ttl, longer, first)
 	}

@@ -107,7 +107,7 @@ func over(e *env, ls []*lapse, ttl time.Duration) {
 			e.ok(l.next.ended(b.from(begun), "leases were granted that nobody renews"), "acquire %q", l.h.Name)
 		}
 	}
-	e.sleep(b.d - time.Since(begun)) // for those that nobody waits for
+	e.sleep(b.d - time.Since(begun)) // for the leases that nobody waits for
 }
 
 func provesLapsedNotRevived(e *env) {

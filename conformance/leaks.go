@@ -49,7 +49,7 @@ func (e *env) keys() int {
 	return n
 }
 
-// usedOnce returns how much the store holds after one name was used: what it keeps
+// usedOnce returns how much the store holds after one name was used. It keeps that
 // for ever, whatever the number of names.
 func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
 	first := e.name("first")

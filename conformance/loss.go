@@ -58,8 +58,8 @@ var loss = []Case{
 	},
 }
 
-// cutHolder cuts a holder off and checks that it knows of its loss before the next
-// is granted. The long safety margin makes the order visible.
+// cutHolder cuts a holder off and checks that it notices its loss before the next
+// ticket is granted. The long safety margin makes the order visible.
 func cutHolder(e *env, cut func(Link)) {
 	name := e.name("cut")
 	ttl := e.ttl()
@@ -71,7 +71,7 @@ func cutHolder(e *env, cut func(Link)) {
 	cut(link)
 	select {
 	case <-k.Done():
-	case <-p.done: // both, if this process was not running; Err reads the clock
+	case <-p.done: // both may be ready after a pause of this process; Err reads the clock
 		if k.Err() == nil {
 			e.failf("the next was granted (error %v) while the lease of the holder, which was cut off, was still valid to it", p.err)
 		}

@@ -120,7 +120,7 @@ const checkBound = 5_000_000
 // A ticket of unknown outcome, of which only the queueing and leaving are recorded,
 // rules out nothing, since it may have left as soon as it was queued. It can only
 // explain a refusal. Each such ticket would double the orders to try, so these tickets
-// are left out, and the refusals that they may explain with them.
+// are left out, and so are the refusals that they may explain.
 func checkHistory(ops []porcupine.Operation) error {
 	certain := make(map[int]bool) // tickets that were granted or refused
 	for _, op := range ops {
@@ -141,7 +141,7 @@ func checkHistory(ops []porcupine.Operation) error {
 	}))
 }
 
-// minds reports whether a ticket ahead can be why one of kind k is refused.
+// minds reports whether a ticket ahead can be the reason to refuse one of kind k.
 func (k kind) minds(ahead kind) bool { return !k.shared || !ahead.shared || k.limit > 0 }
 
 func stepOf(op porcupine.Operation) step {

@@ -45,8 +45,8 @@ func (r *record) refused(ticket int, k kind) {
 
 var reader = kind{shared: true}
 
-// contended adds tickets that are queued one after the other, and granted in that order: when each of them was
-// granted is known from when it asked until it left only.
+// contended adds tickets that are queued one after the other, and granted in that order. Each grant is recorded
+// as any time between the request and the end.
 func (r *record) contended(first, n int, k kind) {
 	asked := make([]int64, n)
 	for i := range n {
@@ -85,7 +85,7 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// What nothing explains is disproved.
+// A history that nothing explains is disproved.
 func TestDisproved(t *testing.T) {
 	for what, write := range map[string]func(r *record){
 		"a refusal of a free name":                     func(r *record) { r.refused(2, exclusively) },

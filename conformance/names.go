@@ -66,8 +66,8 @@ func fill(s, with string, n int) string {
 	return s + strings.Repeat("z", n-len(s))
 }
 
-// provesNamesDistinct holds all of them at the same time: a store that confuses two
-// refuses the second.
+// provesNamesDistinct holds all these names at the same time: a store that confuses
+// two refuses the second.
 func provesNamesDistinct(e *env) {
 	ns := awkward(e.unique())
 	cs := e.clients(2)

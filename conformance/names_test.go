@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The names that a case takes to be different are, whatever the random number is: one without a letter, too.
+// The names of a case are different whatever the random number is, also if it has no letter.
 func TestNamesDiffer(t *testing.T) {
 	for _, n := range []uint64{0, 0x1234567890123456, 0xabcdef} {
 		u := uniqueName(n)

@@ -21,8 +21,8 @@ var removal = []Case{
 	},
 }
 
-// removedWithin is how soon an unwanted ticket is gone after the store is back: while
-// the store is away the core repeats the release in less than every 1.5 s.
+// removedWithin is how soon an unwanted ticket is gone after the store is back: in an
+// outage the core repeats the release at intervals of less than 1.5 s.
 const removedWithin = 2 * time.Second
 
 // hurried makes a client time out soon, so that cuts can be short.

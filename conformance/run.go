@@ -121,8 +121,8 @@ func filtered(t *testing.T) bool {
 }
 
 // ahead starts the cases that need not run alone, a few at a time, until ctx ends, and
-// calls ended after each. The function that it returns waits for all of them. It does
-// not use t.Parallel, whose limit is the number of processors.
+// calls ended after each. wait waits for all of them. ahead does not use t.Parallel,
+// whose limit is the number of processors.
 func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
 	var group sync.WaitGroup
 	queue := make(chan *result)

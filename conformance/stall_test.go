@@ -17,12 +17,12 @@ import (
 // for what a driver does then, such as asking again.
 const stallLength = 700 * time.Millisecond
 
-// patientCases measure again what a busy machine delays, and take long.
+// patientCases repeat measurements that a busy machine delays, and take long.
 var patientCases = "fairness/hand-off-time"
 
 // TestStall runs each case on a store that has no bug and once, at a random request,
 // does not answer for most of a second: that is no fault of a driver, so no case
-// may fail. A case that does would be red now and then on a busy machine.
+// may fail. Such a case would fail now and then on a busy machine.
 func TestStall(t *testing.T) {
 	times := 40
 	if testing.Short() {

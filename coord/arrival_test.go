@@ -13,8 +13,8 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// lossy is a store that does not answer the first request for a ticket, which it
-// executes, nor any release for five seconds.
+// lossy is a store that executes the first request for a ticket without answering
+// it, and that refuses every release for five seconds.
 type lossy struct {
 	*memory.Driver
 	begun time.Time

@@ -16,13 +16,13 @@ import (
 // and the next ones wait. All methods may be called from many goroutines at once.
 //
 // A party that waits is a ticket. Wait returns nil only if n parties, the caller
-// among them, waited at the same moment, and if it returns nil for one of those
-// it does so for all of them that live and are still waiting: a process that dies
-// as it lets them pass does not keep the others back. A party that dies while it
-// waits counts for the rest of its lease, one that gives up until its ticket is
-// released, and one that comes in an outage perhaps before it has the answer to that; if
-// the barrier trips in that time, the others pass without it. Parties are let pass in
-// the order in which they came.
+// among them, waited at the same moment. If it returns nil for one of these, it
+// returns nil for all of them that live and still wait: a process that dies while it
+// lets them pass does not keep the others back. A party may count although it does
+// not pass: if it dies, for the rest of its lease; if it gives up, until its ticket
+// is released; if it comes in an outage, perhaps before it has the store's answer. If
+// the barrier trips in that time, the others pass without it. Parties pass in the
+// order in which they came.
 type Barrier struct {
 	l    locker.Locker
 	name string
@@ -31,8 +31,8 @@ type Barrier struct {
 }
 
 // NewBarrier makes a barrier for n parties. ttl is the length of their leases: a
-// dead one does not count after it. All who use a name give the same numbers. It
-// does not reach the store.
+// party that has died does not count after it. All users of a name give the same
+// numbers. NewBarrier does not ask the store.
 func NewBarrier(l locker.Locker, name string, n int, ttl time.Duration) (*Barrier, error) {
 	if err := check("barrier", l, name, n); err != nil {
 		return nil, err
@@ -43,10 +43,10 @@ func NewBarrier(l locker.Locker, name string, n int, ttl time.Duration) (*Barrie
 	return &Barrier{l: l, name: name, n: n, ttl: ttl}, nil
 }
 
-// Wait returns nil when n parties wait. After any error the barrier may have
-// tripped with this party all the same, at the very moment: ErrLost says that the
-// party was paused or cut off from the store for longer than its lease, the
-// error of ctx that it gave up.
+// Wait returns nil when n parties wait. After an error the barrier may have tripped
+// with this party all the same, at that moment. ErrLost means that the party was
+// paused, or cut off from the store, for longer than its lease; the error of ctx,
+// that it gave up.
 func (b *Barrier) Wait(ctx context.Context) error {
 	k, err := b.arrive(ctx)
 	if err != nil {
@@ -60,8 +60,9 @@ func (b *Barrier) Wait(ctx context.Context) error {
 	return nil
 }
 
-// arrive takes the ticket of a party. An outage does not end that. It may leave a ticket
-// whose answer was lost until that is removed: the tickets of one party have one note.
+// arrive takes the ticket of a party, and tries again in an outage. If an answer is lost,
+// the party has another ticket until that is removed. The tickets of one party have the
+// same note.
 func (b *Barrier) arrive(ctx context.Context) (*locker.Lock, error) {
 	parties := locker.NewRWMutex(b.l, b.name, locker.WithNote(rand.Text()))
 	for {
@@ -78,11 +79,10 @@ func (b *Barrier) arrive(ctx context.Context) (*locker.Lock, error) {
 // pass reports whether the party may pass, and lets the next n pass if they are
 // there.
 //
-// That n parties pass is decided by one ticket, the trip, which says up to which
-// token. The parties are read before the trips: one that has passed and left is
-// missing among the parties only when the trip it passed by is there to be read.
-// So parties that decide at the same time, or late, find the same n, and the lock of
-// the one that polls saves requests and no more.
+// One ticket, the trip, decides which n parties pass: its note is the token of the
+// last of them. The parties are read before the trips, so if a party has passed and
+// left, its trip is read. So parties that decide at the same time, or late, find the
+// same n. The lock of the party that polls only saves requests.
 func (b *Barrier) pass(ctx context.Context, k *locker.Lock) (bool, error) {
 	q, err := b.l.Inspect(ctx, b.name)
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *Barrier) pass(ctx context.Context, k *locker.Lock) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case k.Err() != nil: // who has left the queue may not have been counted
+	case k.Err() != nil: // the ticket has ended, and may not have been counted
 		return false, k.Err()
 	case k.Token() <= passed:
 		return true, nil
@@ -113,12 +113,12 @@ func (b *Barrier) pass(ctx context.Context, k *locker.Lock) (bool, error) {
 	return k.Token() <= last, nil
 }
 
-// cameAgain reports whether the party of a ticket has another one behind it.
+// cameAgain reports whether the party of a ticket has a later one that is held.
 func cameAgain(t locker.Ticket, behind []locker.Ticket) bool {
 	return t.Note != "" && slices.ContainsFunc(behind, func(o locker.Ticket) bool { return o.Held && o.Note == t.Note })
 }
 
-// passed returns up to which token parties have been let pass.
+// passed returns the greatest token up to which parties may pass.
 func (b *Barrier) passed(ctx context.Context) (uint64, error) {
 	q, err := b.l.Inspect(ctx, b.name+tripSuffix)
 	if err != nil {
@@ -136,9 +136,9 @@ func (b *Barrier) passed(ctx context.Context) (uint64, error) {
 // has polled by then.
 const keepTrips = 10 * time.Second
 
-// trip lets all pass up to a token. Once asked for it may have been seen, so it is
-// asked for again until the store has said yes, for one lease at most, even
-// when ctx ends.
+// trip lets all parties up to a token pass. Others may have seen a trip whose request
+// was not answered. So trip tries again until the store confirms it, for one lease at
+// most, even when ctx ends.
 func (b *Barrier) trip(ctx context.Context, last uint64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.ttl)
 	defer cancel()

@@ -131,7 +131,7 @@ func TestBarrierOrder(t *testing.T) {
 	})
 }
 
-// Whoever lets others pass lets n pass, also when more are there.
+// A party that lets others pass lets n pass, also when more wait.
 func TestBarrierLetsNPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bed := newBed(t)
@@ -181,7 +181,7 @@ func TestBarrierWithoutTheDead(t *testing.T) {
 			})
 		}
 		time.Sleep(5 * time.Second)
-		s.away.Store(false) // who was cut off learns of it
+		s.away.Store(false) // the party that was cut off notices it
 		if err := barrier(t, bed.locker(), "b", 3).Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -189,7 +189,7 @@ func TestBarrierWithoutTheDead(t *testing.T) {
 	})
 }
 
-// The one that lets the others pass dies as it does so, or is not answered: they pass
+// If the party that lets the others pass dies meanwhile, or gets no answer, they pass
 // all the same.
 func TestBarrierTripSurvives(t *testing.T) {
 	for _, how := range []string{"death", "no answer", "no answer, and gives up"} {
@@ -230,7 +230,7 @@ func TestBarrierTripSurvives(t *testing.T) {
 	}
 }
 
-// What the trips leave is gone after a while.
+// The tickets of the trips are gone after a while.
 func TestBarrierLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bed := newBed(t)
@@ -301,7 +301,7 @@ func TestOnceOnStores(t *testing.T) {
 	}
 }
 
-// A store that is away when a party comes does not end its wait.
+// A store that is down when a party comes does not end its wait.
 func TestBarrierBeginsInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newBed(t).join()

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("party", childParty)
 	testbed.RunChild()
 	goleak.VerifyTestMain(m,
-		// go-redis's own, which dials a server that is down once a second until
-		// a second after its pool was closed.
+		// A goroutine of go-redis dials a server that is down once a second, until
+		// a second after the pool was closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
@@ -102,7 +102,7 @@ func (b *bed) join(opts ...locker.ClientOption) (*locker.Client, *store) {
 	return l, s
 }
 
-// stores are the real ones of these tests.
+// stores are the real stores of these tests.
 var stores = map[string]func(testing.TB) *testbed.Server{
 	"redis":    testbed.SharedRedis,
 	"postgres": testbed.SharedPostgres,

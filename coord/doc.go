@@ -102,8 +102,8 @@ func (w *waiter) once(ctx context.Context) bool {
 	return w.over
 }
 
-// poll tries until the wait is over or ctx, that of the lock, ends. Why it has ended
-// is for await to find out: the caller's context may live.
+// poll tries until the wait is over, or until the lock's ctx ends. await finds out why
+// it has ended: the caller's context may live.
 func (w *waiter) poll(ctx context.Context) error {
 	for pause := pauseFirst; !w.once(ctx); pause = min(2*pause, pauseMost) {
 		if sleep(ctx, pause) != nil {

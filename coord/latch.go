@@ -18,10 +18,10 @@ import (
 // counts once however often it counts down, so a job that is started again
 // after a crash simply does so again.
 //
-// A latch is for one occasion, and its name says for which, as "import of
-// 2026-11-22". It needs all count-downs at the same time: those that are older
-// than the time they are kept do not count any more, and who waits for an open
-// latch after that waits. So keep them well longer than the whole occasion takes.
+// A latch is for one occasion, which its name says, as "import of 2026-11-22". It
+// needs all count-downs at the same time: a count-down that is no longer kept does
+// not count any more, and the latch is closed again. So keep count-downs well longer
+// than the whole occasion takes.
 type Latch struct {
 	l    locker.Locker
 	name string
@@ -30,7 +30,7 @@ type Latch struct {
 }
 
 // NewLatch makes a latch for n parties, whose count-downs are kept for the given
-// time. All who use a name give the same numbers. It does not reach the store.
+// time. All users of a name give the same numbers. NewLatch does not ask the store.
 func NewLatch(l locker.Locker, name string, n int, keep time.Duration) (*Latch, error) {
 	if err := check("latch", l, name, n); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func NewLatch(l locker.Locker, name string, n int, keep time.Duration) (*Latch, 
 }
 
 // CountDown counts for a party. After an error it may have counted for a moment:
-// count down again. ErrUnsupported says that the store cannot keep a ticket for so
+// count down again. ErrUnsupported means that the store cannot keep a ticket for so
 // long.
 func (l *Latch) CountDown(ctx context.Context, party string) error {
 	k, err := locker.NewRWMutex(l.l, l.name).RLock(ctx, locker.WithOwner(party),
@@ -54,7 +54,7 @@ func (l *Latch) CountDown(ctx context.Context, party string) error {
 	return nil
 }
 
-// Missing returns how many parties have yet to count down. Zero: the latch is open.
+// Missing returns how many parties have yet to count down. At zero the latch is open.
 func (l *Latch) Missing(ctx context.Context) (int, error) {
 	q, err := l.l.Inspect(ctx, l.name)
 	if err != nil {

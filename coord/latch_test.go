@@ -34,8 +34,8 @@ func countDown(t *testing.T, b *bed, party string) {
 	}
 }
 
-// All who wait are let pass soon after the last party, and nobody before, however
-// often a party counts down, and although the processes of the parties have ended.
+// All waiters pass soon after the last party, and none before, however often a party
+// counts down, and although the processes of the parties have ended.
 func TestLatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -97,7 +97,7 @@ func TestLatchKeeps(t *testing.T) {
 	})
 }
 
-// Neither an outage nor the death of the one that polls keeps the others back.
+// Neither an outage nor the death of the party that polls keeps the others back.
 func TestLatchSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -208,7 +208,7 @@ func TestLatchOnStores(t *testing.T) {
 	}
 }
 
-// Whoever waits, polling or not, learns that the Locker was closed: its own context lives.
+// Wait, polling or not, returns ErrClosed when its Locker is closed: its own context lives.
 func TestCloseEndsTheWait(t *testing.T) {
 	for _, party := range []string{"polls", "waits for the one that polls"} {
 		t.Run(party, func(t *testing.T) {

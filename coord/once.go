@@ -9,22 +9,22 @@ import (
 )
 
 // Once runs fn unless somebody has begun to run it, under the same name, less than
-// period ago; ran says whether it did. The period counts from the moment when
-// the lock was granted, by the store, so the clocks of the machines do not
-// matter. It is kept when fn returns earlier or fails, when the Locker is
-// closed, and when the process dies: at most one run begins in a period, and a
-// run that fails or dies is not repeated before the next. While fn runs longer
-// than that, nobody else begins; a process that dies then is noticed after
-// the period or 30 s, whichever is shorter.
+// period ago; ran reports whether it did. The period counts from the moment when
+// the store granted the lock, so the clocks of the machines do not matter. It lasts
+// also when fn returns earlier or fails, when the Locker is closed, and when the
+// process dies: at most one run begins in a period, and a run that fails or dies is
+// not repeated before the next. While fn runs longer than the period, nobody else
+// begins. If the process dies in that time, somebody else can begin after the period
+// or 30 s, whichever is shorter.
 //
-// A job that every instance starts by its own clock, every minute say, wants a
-// period a good deal longer than the clocks differ, and shorter than a minute by
+// If every instance starts a job by its own clock, for example every minute, choose
+// a period that is much longer than the clocks differ, and shorter than a minute by
 // as much: 30 seconds.
 //
 // fn gets the context of the lock, which ends when the lock is lost, as with
-// locker.Do. The error is that of fn or of the acquisition: ErrUnavailable if
-// the store did not answer, and then fn has not run. A store that cannot keep a
-// lock for the period answers ErrUnsupported.
+// locker.Do. The error is fn's or the acquisition's. If it is the acquisition's,
+// fn has not run: ErrUnavailable means that the store did not answer, and
+// ErrUnsupported that the store cannot keep a lock for the period.
 func Once(ctx context.Context, l locker.Locker, name string, period time.Duration, fn func(ctx context.Context) error) (ran bool, err error) {
 	switch {
 	case l == nil:

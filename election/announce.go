@@ -18,20 +18,19 @@ import (
 //     note. Nobody waits for it.
 //
 // Each proclamation has a term lock of its own, whose name has the token of the
-// note lock. So an observer that begins to wait for a term lock that has been
-// released does not wait at all, whatever has happened since it inspected the
-// election: it misses nothing.
+// note lock. So if that lock was released after an observer inspected the election,
+// the observer does not wait for it at all: it misses nothing.
 //
-// The lease of the term lock is a third shorter than the leader's, of which one
-// that dies has at least two thirds left: observers wake up before the next
-// leader is elected. The lease of the note lock is longer than the leader's, so
-// that a dead leader's note does not become the old one again.
+// The lease of the term lock is a third shorter than the leader's. A leader that
+// dies has at least two thirds of its lease left, so observers wake up before the
+// next leader is elected. The lease of the note lock is longer than the leader's,
+// so that a dead leader's old note is not seen again.
 
 func (e *Election) noteName(term uint64) string {
 	return e.name + "#note/" + strconv.FormatUint(term, 10)
 }
 
-// termName is the name of the term lock that goes with a note lock; 0: with none.
+// termName is the name of the term lock for the token of a note lock; 0: there is none.
 func (e *Election) termName(term, note uint64) string {
 	name := e.name + "#term/" + strconv.FormatUint(term, 10)
 	if note != 0 {
@@ -40,11 +39,11 @@ func (e *Election) termName(term, note uint64) string {
 	return name
 }
 
-// maxName is what is left of a lock name beside the longest of these suffixes.
+// maxName is the longest name of an election: the longest of these suffixes fits too.
 const maxName = maxText - len("#term/18446744073709551615/18446744073709551615")
 
-// proclamation is what is to be announced. The first one of a term changes
-// nothing.
+// proclamation is what is to be announced. The first one of a term does not change
+// the note.
 type proclamation struct {
 	changed bool
 	note    string
@@ -86,7 +85,7 @@ func (t *Term) announce(ctx context.Context) {
 	}
 }
 
-// hold acquires what p needs.
+// hold acquires the locks that announce p.
 func (t *Term) hold(ctx context.Context, p proclamation) (a announcement, err error) {
 	e, version := t.e, uint64(0)
 	if p.changed {
@@ -108,7 +107,7 @@ func (t *Term) hold(ctx context.Context, p proclamation) (a announcement, err er
 	return a, nil
 }
 
-// end releases the announcement. The next one is there already.
+// end releases the announcement. If another one replaces it, that is held already.
 func (a announcement) end(ctx context.Context) {
 	for _, k := range []*locker.Lock{a.term, a.note} {
 		if k != nil {

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("candidate", childCampaigns)
 	testbed.RunChild()
 	goleak.VerifyTestMain(m,
-		// go-redis's own, which dials a server that is down once a second until
-		// a second after its pool was closed.
+		// A goroutine of go-redis dials a server that is down once a second, until
+		// a second after the pool was closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 

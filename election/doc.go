@@ -34,13 +34,13 @@
 // # What it does not promise
 //
 // A process that is paused for longer than its lease (by a garbage collector, a
-// hypervisor, SIGSTOP) does not know of its loss until it continues, and a request that it
-// sent before may arrive late. No election can prevent that. Guard what two leaders must
-// not do where it is done: a resource that has seen the token of a later term refuses
+// hypervisor, SIGSTOP) does not notice its loss until it continues, and a request that it
+// sent before may arrive late. No election can prevent that. Guard the resource that two
+// leaders must not change: a resource that has seen the token of a later term refuses
 // earlier ones (package fence).
 //
 // After a break of the leader's lock ([locker.Client.Break]) the next leader is elected
-// before the old one knows of it.
+// before the old one notices it.
 //
 // Run must return before the Locker is closed: Close releases the leadership without
 // waiting for the function.

@@ -16,13 +16,13 @@ import (
 const DefaultTTL = 15 * time.Second
 
 var (
-	// ErrNoLeader says that nobody leads.
+	// ErrNoLeader means that nobody leads.
 	ErrNoLeader = errors.New("no leader")
-	// ErrResign is what a function returns to Run to end the candidacy: Run
+	// ErrResign, returned by the function that Run calls, ends the candidacy: Run
 	// then returns nil.
 	ErrResign = errors.New("resign")
-	// ErrSteppedDown is the cause with which the contexts of a term end that
-	// this process has ended itself.
+	// ErrSteppedDown is the cause of the end of a term's contexts when this process
+	// has ended the term itself.
 	ErrSteppedDown = errors.New("stepped down")
 )
 
@@ -44,7 +44,7 @@ type Election struct {
 type Option func(*Election)
 
 // WithTTL sets the length of the leader's lease: when the leader's process dies,
-// the next one is elected after it. The default is DefaultTTL.
+// the next leader is elected when that lease ends. The default is DefaultTTL.
 func WithTTL(d time.Duration) Option { return func(e *Election) { e.ttl = d } }
 
 // WithID names the candidate, for observers: at most 512 bytes of UTF-8. The
@@ -56,18 +56,17 @@ func WithID(id string) Option { return func(e *Election) { e.id = id } }
 // Term.Proclaim.
 func WithNote(note string) Option { return func(e *Election) { e.note = note } }
 
-// WithOverrun has Run call f when the function that it called has not returned
-// d after its context ended. With a d shorter than the safety margin of the Locker
-// that is before anybody else can be elected, so that f can end the process. f
-// gets the token of the term, and is called in a goroutine of its own; Run waits
-// for both.
+// WithOverrun makes Run call f if the function that leads has not returned d after
+// its context ended. If d is shorter than the safety margin of the Locker, that is
+// before anybody else can be elected, so that f can end the process. f gets the token
+// of the term, and is called in a goroutine of its own; Run waits for both functions.
 func WithOverrun(d time.Duration, f func(token uint64)) Option {
 	return func(e *Election) { e.allowed, e.overrun = d, f }
 }
 
 const maxText = 512 // of a name, an ID or a note, in bytes
 
-// New makes a candidate of the election of that name. It does not reach the
+// New makes a candidate of the election of that name. It does not ask the
 // store. A name is valid UTF-8 of at most 465 bytes.
 func New(l locker.Locker, name string, opts ...Option) (*Election, error) {
 	e := &Election{l: l, name: name, ttl: DefaultTTL}
@@ -118,9 +117,9 @@ func (e *Election) Leading() *Term {
 	return nil
 }
 
-// Campaign waits until the candidate is elected, ctx ends, or the store fails;
-// Run is the call that survives the store. ctx bounds the campaign only, not
-// the term, which lasts until Term.StepDown or until the leadership is lost.
+// Campaign waits until the candidate is elected, ctx ends, or the store fails.
+// Run survives an outage of the store. ctx bounds the campaign only, not the
+// term, which lasts until Term.StepDown or until the leadership is lost.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) { return e.campaign(ctx, false) }
 
 func (e *Election) campaign(ctx context.Context, run bool) (*Term, error) {
@@ -133,9 +132,9 @@ func (e *Election) campaign(ctx context.Context, run bool) (*Term, error) {
 	return t, nil
 }
 
-// ticket is what the tickets of a candidate have in common, except whether they are
-// shared: NewMutex and NewRWMutex say that, whatever the defaults of the Locker are.
-// Two candidates of one Locker may have the same ID, and a campaign may begin under the
+// ticket returns the options that all tickets of a candidate have. NewMutex and
+// NewRWMutex set whether they are shared, whatever the defaults of the Locker are. Two
+// candidates of one Locker may have the same ID, and a campaign may begin under the
 // context of another term: neither re-enters.
 func (e *Election) ticket(note string, ttl time.Duration) []locker.Option {
 	opts := []locker.Option{

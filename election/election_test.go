@@ -46,7 +46,7 @@ func TestStepDownGivesTurns(t *testing.T) {
 	})
 }
 
-// A leader whose store is away ends before another one is elected, and campaigns
+// A leader whose store is down ends before another one is elected, and campaigns
 // again until the store is back.
 func TestLossEndsBeforeTheNextElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestStepDownWaitsForTheFunction(t *testing.T) {
 	}
 }
 
-// What Run returns for what its function returns.
+// Each result of Run's function gives Run's result.
 func TestRunEnds(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -174,7 +174,7 @@ func TestPanicGivesUp(t *testing.T) {
 	}
 }
 
-// An outage does not end a campaign; what waiting does not mend does.
+// An outage does not end a campaign; an error that waiting does not mend does.
 func TestCampaignSurvivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newBed(t).join()

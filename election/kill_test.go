@@ -18,7 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// stores are the real ones of these tests.
+// stores are the real stores of these tests.
 var stores = map[string]func(testing.TB) *testbed.Server{
 	"redis":    testbed.SharedRedis,
 	"postgres": testbed.SharedPostgres,

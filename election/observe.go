@@ -12,7 +12,7 @@ import (
 )
 
 // Leader returns the ticket of the leader: its ID (Owner), its note, the token of
-// its term, and since when it leads. ErrNoLeader says that nobody leads.
+// its term, and since when it leads. ErrNoLeader means that nobody leads.
 func (e *Election) Leader(ctx context.Context) (locker.Ticket, error) {
 	leader, _, err := e.inspect(ctx)
 	if err == nil && leader.Token == 0 {
@@ -34,8 +34,8 @@ func (e *Election) Candidates(ctx context.Context) ([]locker.Ticket, error) {
 	return q.Tickets, nil
 }
 
-// inspect returns the leader, and the name of the term lock, which is released
-// when there is something else to see. Token 0: nobody leads.
+// inspect returns the leader, and the name of its term lock, which is released when
+// the term or the note changes. If nobody leads, Token is 0.
 func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock string, err error) {
 	for {
 		before := leader.Token
@@ -54,7 +54,7 @@ func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock 
 			leader.Note = newest.Note
 			return leader, e.termName(leader.Token, newest.Token), nil
 		}
-		// It has proclaimed nothing, or its term has ended meanwhile, and its note with it.
+		// The leader has proclaimed nothing, or its term has ended meanwhile, and its note too.
 	}
 }
 
@@ -68,12 +68,12 @@ func (e *Election) holder(ctx context.Context) (locker.Ticket, error) {
 }
 
 // Observe returns the leaders, one after the other: the present one first, then whenever
-// another term begins or the leader proclaims another note. A ticket with Token 0 says
+// another term begins or the leader proclaims another note. A ticket with Token 0 means
 // that nobody leads. A slow caller misses entries that have been replaced meanwhile, but
 // never the last one.
 //
-// An error says that the store is unavailable; once it answers again the
-// sequence goes on. Any other error, and the end of ctx, is the last entry.
+// After locker.ErrUnavailable the sequence goes on, once the store answers again.
+// Any other error, and the end of ctx, is the last entry.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[locker.Ticket, error] {
 	return func(yield func(locker.Ticket, error) bool) {
 		o := &observer{e: e, pause: newBackoff()}
@@ -82,7 +82,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[locker.Ticket, error] 
 	}
 }
 
-// observer is what one observer knows.
+// observer is the state of one observer.
 type observer struct {
 	e       *Election
 	pause   retry.Backoff
@@ -116,7 +116,7 @@ func (o *observer) step(ctx context.Context, yield func(locker.Ticket, error) bo
 	return true
 }
 
-// report yields a leader, unless only its term lock is another one.
+// report yields a leader, unless only the term lock has changed.
 func (o *observer) report(leader locker.Ticket, lock string, yield func(locker.Ticket, error) bool) bool {
 	known := o.started && leader.Token == o.seen.Token && leader.Note == o.seen.Note
 	o.seen, o.lock, o.started = leader, lock, true
@@ -124,8 +124,8 @@ func (o *observer) report(leader locker.Ticket, lock string, yield func(locker.T
 	return known || yield(leader, nil)
 }
 
-// sleep waits before what is known is inspected again: nobody leads, or the
-// leader does not hold its term lock, yet or any more.
+// sleep waits before the next inspection when nothing has changed: nobody leads, or
+// the leader does not hold its term lock, yet or any more.
 func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
 	most := pauseMost
 	if leader.Token != 0 { // nobody else leads before its lease ends
@@ -134,8 +134,8 @@ func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
 	return retry.Sleep(ctx, min(o.pause.Next(), most), nil)
 }
 
-// failed reports an outage once, and whether to go on. A wait limit of the Locker
-// is no error.
+// failed yields an outage once, and reports whether to go on. It does not yield the
+// end of a wait limit of the Locker.
 func (o *observer) failed(ctx context.Context, err error, yield func(locker.Ticket, error) bool) bool {
 	err = fmt.Errorf("election %q: %w", o.e.name, err)
 	if ctx.Err() != nil || !passing(err) {
@@ -152,8 +152,8 @@ func (o *observer) failed(ctx context.Context, err error, yield func(locker.Tick
 	return true
 }
 
-// readTTL is the lease of an observer that wakes up. It releases at once; if
-// it dies or is paused first, it keeps the lock for no longer than that.
+// readTTL is the lease of an observer that wakes up. The observer releases at once; if
+// it dies or is paused first, it keeps the lock for no longer than readTTL.
 const readTTL = 2 * time.Second
 
 // wait waits until nobody holds the term lock.

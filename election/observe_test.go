@@ -54,7 +54,7 @@ func equal(t *testing.T, h *history, want ...string) {
 	}
 }
 
-// Observers are notified of every change at once, and ask for nothing in between.
+// Observers are notified of every change at once, and send no requests in between.
 func TestObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -89,8 +89,8 @@ func TestObserve(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		_ = stop()
 		time.Sleep(time.Minute)
-		// A pause of 50 ms, less at most a quarter, is between the new note and
-		// the old: compare what was reported, and the time to the second.
+		// A pause of 50 ms, less up to a quarter, comes between the old note and the
+		// new: compare the entries, and their times to the second.
 		got := h.all()
 		for i, line := range got {
 			at, what, _ := strings.Cut(line, ": ")
@@ -216,7 +216,7 @@ func TestObserveSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-// An observer that stands still when it holds the term lock keeps nobody from leading.
+// An observer that is paused when it holds the term lock keeps nobody from leading.
 func TestPausedObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -288,7 +288,7 @@ func TestLeaderAndCandidates(t *testing.T) {
 	})
 }
 
-// Many elections on three Lockers: idle, they ask for nothing.
+// Many elections on three Lockers send no requests when idle.
 func TestManyElections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -323,8 +323,8 @@ func TestManyElections(t *testing.T) {
 	})
 }
 
-// A Locker whose default is a short wait limit makes observers poll,
-// and is no error to them.
+// With a short wait limit as the default of the Locker, observers poll,
+// and yield no error.
 func TestObserveWithWaitLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)

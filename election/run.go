@@ -15,14 +15,14 @@ import (
 // caller's goroutine. The ctx of lead ends when the leadership does, and
 // locker.FromContext finds the lock in it.
 //
-// When lead returns, Run gives the leadership up, if it has it still, and
+// When lead returns, Run gives up the leadership, if it still has it, and
 //
-//   - campaigns again, behind all others and without a pause, after nil, after a
-//     leadership that was lost, and after one that Term.StepDown ended;
+//   - campaigns again, at the tail of the queue and without a pause, after nil, after
+//     a leadership that was lost, and after one that Term.StepDown ended;
 //   - returns nil after ErrResign;
 //   - returns any other error of lead.
 //
-// Run returns when ctx ends, with its error or that of lead. It goes on while the store
+// Run returns when ctx ends, with its error or lead's. It goes on while the store
 // is unavailable. It returns errors that do not go away by themselves, such as ErrClosed
 // or a wrong password. Observers of the Locker ([locker.WithObserver]) are notified of
 // every failed campaign and of every loss.
@@ -64,15 +64,14 @@ func (e *Election) elected(ctx context.Context) (*Term, error) {
 // serve calls lead for one term, and reports whether the term was over before
 // lead returned.
 func (e *Election) serve(ctx context.Context, t *Term, lead func(context.Context, *Term) error) (over bool, err error) {
-	defer func() { _ = t.finish(ctx) }() // what the store has not confirmed is removed in the background
+	defer func() { _ = t.finish(ctx) }() // a ticket whose release is not confirmed is removed in the background
 	ctx = t.Context(ctx)
 	defer e.watch(ctx, t.Token())()
 	err = lead(ctx, t)
 	return t.Err() != nil, err
 }
 
-// watch calls overrun if the function that it returns has not been called in
-// time after the end of ctx.
+// watch calls overrun if returned is not called in time after the end of ctx.
 func (e *Election) watch(ctx context.Context, token uint64) (returned func()) {
 	if e.overrun == nil {
 		return func() {}

@@ -46,7 +46,7 @@ func newTerm(e *Election, k *locker.Lock, run bool) *Term {
 	return t
 }
 
-// Token returns the fencing token: it is greater than that of every earlier
+// Token returns the fencing token: it is greater than the token of every earlier
 // term of the election.
 func (t *Term) Token() uint64 { return t.lock.Token() }
 
@@ -62,7 +62,7 @@ func (t *Term) Context(parent context.Context) context.Context {
 	} else {
 		t.contexts[ctx] = cancel
 	}
-	work := t.lock.Context(ctx) // which a loss ends
+	work := t.lock.Context(ctx) // a loss ends it
 	context.AfterFunc(work, func() {
 		cancel(nil)
 		t.mu.Lock()
@@ -72,8 +72,8 @@ func (t *Term) Context(parent context.Context) context.Context {
 	return work
 }
 
-// stop ends the term and its contexts, which have ended when it returns: the release of
-// the lock, which would be another cause, comes after it.
+// stop ends the term and its contexts. They have ended when it returns, so that the
+// release of the lock, which comes after it, is not the cause of their end.
 func (t *Term) stop() {
 	t.end(ErrSteppedDown)
 	t.mu.Lock()
@@ -99,13 +99,13 @@ func (t *Term) Err() error {
 	return err
 }
 
-// StepDown ends the term. Its contexts end; then the leadership is given up,
-// under Run when the function has returned, otherwise at once, so that the caller
-// makes sure that the leader's work has ended. Run then campaigns again. A
-// term that Campaign began has to be ended by StepDown also when the leadership
-// was lost. StepDown works with a ctx that has ended. An error says that the
-// store has not confirmed the end of the term, or ErrLost that the leadership was
-// lost before; a second call has the answer of the first.
+// StepDown ends the term and its contexts, and gives up the leadership. Under Run
+// the leadership ends when the function has returned, and Run campaigns again.
+// After Campaign it ends at once: the caller must make sure before that the
+// leader's work has ended. A term that Campaign began has to be ended by StepDown
+// also when the leadership was lost. StepDown works with a ctx that has ended. The
+// errors are those of locker.Lock.Release: ErrLost means that the leadership was
+// lost before. A second call returns the result of the first.
 func (t *Term) StepDown(ctx context.Context) error {
 	if t.run {
 		t.stop()
@@ -122,7 +122,7 @@ func (t *Term) finish(ctx context.Context) error {
 			t.mute()
 			t.group.Wait()
 		}()
-		_ = t.lock.Err() // a loss is the cause, if there was one
+		_ = t.lock.Err() // so that a loss, if there was one, is the cause
 		t.stop()
 		if err := t.lock.Release(ctx); err != nil {
 			t.err = fmt.Errorf("election %q: %w", t.e.name, err)
@@ -132,8 +132,8 @@ func (t *Term) finish(ctx context.Context) error {
 }
 
 // Proclaim changes the note of the leader without another election. It returns
-// nil when observers see it. If ctx ends before, they may see it later; if the
-// term does, the error says why.
+// nil when observers see the new note. If ctx ends before, they may see it later.
+// If the term ends before, the error says why.
 func (t *Term) Proclaim(ctx context.Context, note string) error {
 	if err := checkNote(note); err != nil {
 		return fmt.Errorf("election %q: %w", t.e.name, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/election"
 )
 
-// The contexts of a term have ended when StepDown returns, and because of it, not because
-// of the release that follows. So has one that is made afterwards.
+// When StepDown returns, the contexts of the term have ended, and the cause is StepDown, not
+// the release that follows. The same is true of a context that is made afterwards.
 func TestCauseOfTheEnd(t *testing.T) {
 	l, _ := newBed(t).join()
 	e := candidate(t, l)

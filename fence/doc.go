@@ -1,5 +1,5 @@
 // Package fence checks fencing tokens for a resource: it refuses a holder that has
-// lost its lock and does not know it yet.
+// lost its lock and has not noticed it yet.
 //
 // A lease does not protect against a pause of its holder. A process that is stopped
 // between its last check of the lock and its write will write when it continues, long

@@ -41,8 +41,8 @@ func ExampleGuard_Do() {
 	// <nil> 9
 }
 
-// The wrong way: what is read outside of Do is not protected, though every write
-// compares its token.
+// The wrong way: a read outside of Do is not protected, though every write compares
+// its token.
 func ExampleGuard_Do_wrong() {
 	ctx := context.Background()
 	l := locker.New(memory.New())

@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// ErrStale says that a holder with a greater token has used the resource or, from
+// ErrStale means that a holder with a greater token has used the resource or, from
 // the stricter guards, that the lock is not held any more. Nothing was changed. Give up
 // the work, and acquire the lock again to start over.
 var ErrStale = errors.New("stale fencing token")
@@ -49,9 +49,9 @@ func (r received) Name() string  { return r.name }
 func (r received) Token() uint64 { return r.token }
 
 // Members returns the locks that a guard compares, each with its own name and
-// token: those that AcquireAll took, sorted by name, or lock alone. It is for those
-// who write a guard for another resource. A name that no lock can have is
-// locker.ErrInvalidName; no lock, and a token that is not between 1 and 2^63-1, is
+// token: the members of AcquireAll, sorted by name, or lock alone. Use it to write a
+// guard for another resource. An invalid lock name is locker.ErrInvalidName. A nil
+// or zero lock, and a token that is not between 1 and 2^63-1, are
 // locker.ErrInvalidOption.
 func Members(lock Lock) ([]Lock, error) {
 	if k, ok := lock.(*locker.Lock); lock == nil || ok && k == nil {

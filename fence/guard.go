@@ -21,9 +21,9 @@ type Guard struct {
 
 // Do compares the token of lock with the fence of its name, raises the fence, and
 // runs fn. Calls of one Guard run one after the other, so that fn is alone
-// with the resource; fn must not call Do of the same Guard. With a token that is
-// smaller than one seen before Do returns a [StaleError] and does not run fn.
-// Otherwise it returns what fn returned; the fence stays raised if that is an error.
+// with the resource; fn must not call Do of the same Guard. If the token is smaller
+// than the fence, Do returns a [StaleError] and does not run fn. Otherwise it
+// returns fn's result; the fence stays raised if that is an error.
 func (g *Guard) Do(lock Lock, fn func() error) error {
 	members, err := Members(lock)
 	if err != nil {

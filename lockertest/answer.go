@@ -15,7 +15,7 @@ func (d *faulty) answer(name string, errs []error) {
 	d.answers[name] = slices.Clone(errs)
 }
 
-// scripted takes the answer to the next acquisition of name; nil: the store's.
+// scripted takes the answer to the next acquisition of name; nil: the store answers.
 func (d *faulty) scripted(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -27,8 +27,8 @@ func (d *faulty) scripted(name string) error {
 	return errs[0]
 }
 
-// refuse answers a request with err, as a store would: who waits for a lock that
-// somebody else keeps is queued, and waits.
+// refuse answers a request with err, as a store would. For ErrNotAcquired a request
+// that waits is queued, until ctx ends.
 func refuse(ctx context.Context, r driver.Request, err error) error {
 	if !r.Wait || !errors.Is(err, driver.ErrNotAcquired) {
 		return err

@@ -22,13 +22,13 @@ var (
 	errHung = driver.Unavailable(errors.New("the store hangs"))
 )
 
-// fault is a state of the way to the store.
+// fault is a state of the connection to the store.
 type fault struct {
 	kind  faultKind
 	delay time.Duration // of each request
 }
 
-// err is what a request is told that the fault stops; nil: it stops none.
+// err is the error of a request that the fault stops; nil: it stops none.
 func (f fault) err() error {
 	switch f.kind {
 	case down:
@@ -40,7 +40,7 @@ func (f fault) err() error {
 	}
 }
 
-// set changes the state of the way to the store.
+// set changes the state of the connection to the store.
 func (d *faulty) set(f fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,8 +64,8 @@ func (d *faulty) state() (fault, <-chan struct{}) {
 	return d.fault, d.changed
 }
 
-// reap removes the tickets whose process has not shown for Liveness that it
-// lives.
+// reap removes the waiters of this process, which could not reach the store for
+// Liveness.
 func (d *faulty) reap() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,11 +73,11 @@ func (d *faulty) reap() {
 		return
 	}
 	for _, h := range d.waiting {
-		_ = d.Driver.Release(context.Background(), h) // gone already: granted and over
+		_ = d.Driver.Release(context.Background(), h) // ErrLost: granted, and the lease is over
 	}
 }
 
-// pass brings a request to the store, or says why it does not arrive.
+// pass returns when a request reaches the store, or with the error why it does not.
 func (d *faulty) pass(ctx context.Context) error {
 	for {
 		f, changed := d.state()
@@ -103,8 +103,8 @@ func (d *faulty) pass(ctx context.Context) error {
 	}
 }
 
-// listen waits until the store can be heard, and reports whether it could not at
-// first.
+// listen waits until answers of the store arrive, and reports whether it had to
+// wait.
 func (d *faulty) listen(ctx context.Context) (late bool, err error) {
 	for ; ; late = true {
 		f, changed := d.state()
@@ -119,8 +119,8 @@ func (d *faulty) listen(ctx context.Context) (late bool, err error) {
 	}
 }
 
-// ended is the error of a request whose context has ended, joined with what is
-// known of the store.
+// ended is the error of a request whose context has ended, joined with the error of
+// the store, if any.
 func ended(ctx context.Context, store error) error {
 	return errors.Join(context.Cause(ctx), store)
 }

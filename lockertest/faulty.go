@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// faulty is a client of the memory store, behind a way that may fail.
+// faulty is a client of the memory store, over a connection that may fail.
 type faulty struct {
 	*memory.Driver
 	tell func(driver.Hold, error)
@@ -98,8 +98,8 @@ func (d *faulty) hold(h driver.Hold) {
 	d.held[h.ID] = h
 }
 
-// deliver brings the answer to a waiter, once the store can be heard. A lease that
-// has begun meanwhile is begun anew, if it is not over.
+// deliver returns the answer to a waiter, once answers of the store arrive. A lease
+// that has begun before is renewed, if it is not over.
 func (d *faulty) deliver(ctx context.Context, r driver.Request, g driver.Grant, err error) (driver.Grant, error) {
 	late, unheard := d.listen(ctx)
 	switch {
@@ -164,8 +164,8 @@ func (d *faulty) Close() error {
 	return d.Driver.Close()
 }
 
-// NotifyLoss implements driver.LossNotifier. What the store pushes while it
-// cannot be heard does not arrive.
+// NotifyLoss implements driver.LossNotifier. A loss that the store pushes while it is
+// down or hangs does not arrive.
 func (d *faulty) NotifyLoss(tell func(driver.Hold, error)) {
 	d.tell = tell
 	d.Driver.NotifyLoss(func(h driver.Hold, cause error) {

@@ -25,7 +25,7 @@ var _ locker.Locker = (*Locker)(nil)
 
 // store is what the Lockers that were joined share.
 type store struct {
-	d *memory.Driver // behind no faults; never closed
+	d *memory.Driver // without faults; never closed
 	record
 }
 
@@ -53,18 +53,16 @@ func (l *Locker) Down() { l.d.set(fault{kind: down}) }
 // loses packets, does. Requests that still wait for their answer at Heal get it.
 func (l *Locker) Hang() { l.d.set(fault{kind: hung}) }
 
-// Slow makes every request of this Locker take d until the store executes it, and
-// none at all when d is zero. What the store sends by itself, the grant to
-// a waiter, takes no longer.
+// Slow makes every request of this Locker take d until the store executes it; zero
+// ends that. What the store sends by itself, the grant to a waiter, is not delayed.
 func (l *Locker) Slow(d time.Duration) { l.d.set(fault{delay: d}) }
 
 // Heal ends Down, Hang and Slow.
 func (l *Locker) Heal() { l.d.set(fault{}) }
 
-// Lose takes the locks that this Locker holds on name away: they are lost when it
-// returns, and others may have the name. It is what the end of a session
-// or an operator does to a holder. It panics when this Locker does not hold
-// name.
+// Lose takes away the locks that this Locker holds on name: they are lost when it
+// returns, and others may have the name. The end of a session, or an operator, does
+// the same to a holder. Lose panics when this Locker does not hold name.
 func (l *Locker) Lose(name string) {
 	if l.d.lose(name) == 0 {
 		panic(fmt.Sprintf("lockertest: Lose(%q): this Locker does not hold it", name))
@@ -72,8 +70,8 @@ func (l *Locker) Lose(name string) {
 }
 
 // Answer sets how the store answers the next acquisitions of name by this Locker, one
-// error for each, whether they wait or not; nil lets one pass to the store. It takes the
-// place of an earlier Answer for name.
+// error for each, whether they wait or not; nil lets one pass to the store. It replaces
+// an earlier Answer for name.
 //
 //   - locker.ErrNotAcquired: somebody else has the lock, and keeps it: an
 //     acquisition that waits is queued, and waits until its limit.

@@ -65,7 +65,7 @@ func wantElapsed(t *testing.T, begun time.Time, least, most time.Duration) {
 	}
 }
 
-// What a handler makes of the faults, with all its waits, in no time.
+// A handler under all faults, whose waits take no time.
 func TestHandler(t *testing.T) {
 	work := func(ctx context.Context) error {
 		select {
@@ -180,8 +180,8 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// A waiter whose store is away for a short time keeps its place; after Liveness
-// it has lost it, and queues again at the tail.
+// A waiter whose store is down for a short time keeps its ticket; after Liveness
+// it has lost the ticket, and queues again at the tail.
 func TestWaiterInAnOutage(t *testing.T) {
 	for _, c := range []struct {
 		outages []time.Duration
@@ -224,7 +224,7 @@ func TestWaiterInAnOutage(t *testing.T) {
 	}
 }
 
-// A grant that comes while the waiter is cut off is heard afterwards, with a lease
+// A grant that comes while the waiter is cut off arrives afterwards, with a lease
 // of its whole length.
 func TestGrantInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
@@ -256,8 +256,8 @@ func TestGrantInAnOutage(t *testing.T) {
 	})
 }
 
-// The wait of one who is queued ends with its limit and says that the store did
-// not answer.
+// The wait of a ticket that is queued ends at its limit, and the error says that the
+// store did not answer.
 func TestWaitEndsInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
 		cut := l.Join()
@@ -301,7 +301,7 @@ func TestLose(t *testing.T) {
 	})
 }
 
-// What is pushed does not reach who is cut off: the lock ends with its lease.
+// A pushed loss does not reach a holder that is cut off: the lock ends with its lease.
 func TestNoPushInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
 		cut := l.Join()

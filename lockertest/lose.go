@@ -12,8 +12,8 @@ import (
 // errTaken is the cause of a loss that the test has asked for.
 var errTaken = fmt.Errorf("%w: the test took the lock away", driver.ErrLost)
 
-// lose takes the held tickets of name away and returns their number. The holder
-// is told first, as of a lease that ends.
+// lose takes away the held tickets of name and returns their number. The holder
+// is notified first, as when a lease ends.
 func (d *faulty) lose(name string) (n int) {
 	for _, h := range d.heldOf(name) {
 		if !d.live(h) {
@@ -39,7 +39,7 @@ func (d *faulty) holds(name string) bool {
 	return false
 }
 
-// heldOf takes the tickets of name off those that are held.
+// heldOf removes the tickets of name from held, and returns them.
 func (d *faulty) heldOf(name string) (hs []driver.Hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Grant says who held a lock when, as the holder knew it.
+// Grant says who held a lock when, as the holder saw it.
 type Grant struct {
 	Name   string
 	Owner  string
@@ -47,8 +47,7 @@ func (r *record) observe(_ context.Context, e locker.Event) {
 	}
 }
 
-// Grants returns who held name when, in the order of the grants: those of all
-// Lockers on the store.
+// Grants returns the grants of name, in order, to all Lockers on the store.
 func (l *Locker) Grants(name string) []Grant {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -61,10 +60,10 @@ func (l *Locker) Grants(name string) []Grant {
 	return grants
 }
 
-// AssertFree reports an error of the test for each of the names that somebody
-// holds or waits for, whoever it is, and whatever the faults; without names, for
-// each name in the store. A ticket that is being removed in the background, after
-// a fault, or is kept for its minimum hold, is still there.
+// AssertFree reports an error of the test for each of the names that any Locker
+// holds or waits for, whatever the faults; without names, for each name in the
+// store. A ticket that is being removed in the background, after a fault, or is
+// kept for its minimum hold, is still there.
 func (l *Locker) AssertFree(tb testing.TB, names ...string) {
 	tb.Helper()
 	if len(names) == 0 {
@@ -87,7 +86,7 @@ func (l *Locker) AssertHeld(tb testing.TB, name string) {
 	tb.Errorf("lock %q is not held by this Locker: %s", name, describe(queue))
 }
 
-// describe puts a queue into words.
+// describe returns a queue as text.
 func describe(queue []driver.Ticket) string {
 	if len(queue) == 0 {
 		return "nobody has it"

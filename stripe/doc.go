@@ -9,8 +9,8 @@
 //	locker.Do(ctx, l, customers.For(id), fn)
 //
 // [Segments] divides one hot resource into n parts that can be used at the same time,
-// such as a stock of 10,000 items into 10 segments of 1,000. Whoever needs an item
-// takes any segment that is free, and tries another one if that is empty.
+// such as a stock of 10,000 items into 10 segments of 1,000. A caller that needs an
+// item takes any segment that is free, and tries another one if it is empty.
 //
 //	stock, err := stripe.NewSegments(l, "stock:tv", 10)
 //	…
@@ -37,8 +37,8 @@
 // another name, so stop the old programs before you change it.
 //
 // The segments as a whole are not first come, first served: each has its own queue, and
-// a newcomer may find a free segment while others wait for another one. These find it
-// soon, see [Segments.Acquire]. If Do reports that all segments are empty, each was
+// a newcomer may find a free segment while others wait for another one. They find a free
+// one soon, see [Segments.Acquire]. If Do reports that all segments are empty, each was
 // empty when Do tried it, but not all at the same time. To check all at once, hold all
 // of them with locker.AcquireAll and [Segments.Names].
 package stripe

@@ -10,8 +10,8 @@ import (
 	"github.com/lockerproject/locker/stripe"
 )
 
-// A stock in four segments: an order takes a piece from whichever is free and not
-// empty.
+// A stock in four segments: an order takes a piece from any segment that is free and
+// not empty.
 func ExampleSegments_Do() {
 	ctx := context.Background()
 	l := locker.New(memory.New())

@@ -20,8 +20,8 @@ const Most = 1 << 16
 // and one with two keys of the same name waits for itself.
 type Keys struct{ set }
 
-// NewKeys returns the set of n names name/0 … name/n-1, 1 ≤ n ≤ Most. An n that is
-// not is locker.ErrInvalidOption; a name that no Locker would take,
+// NewKeys returns the set of n names name/0 … name/n-1, 1 ≤ n ≤ Most. Another n is
+// locker.ErrInvalidOption. Names that are invalid for a Locker are
 // locker.ErrInvalidName.
 func NewKeys(name string, n int) (*Keys, error) {
 	s, err := newSet(name, n)
@@ -38,8 +38,8 @@ func (k *Keys) For(key string) string {
 	return k.Name(int(h.Sum64() % uint64(k.n)))
 }
 
-// All returns the lock names of keys, for locker.AcquireAll, which takes a name
-// that several keys have once.
+// All returns the lock names of keys, for locker.AcquireAll. If several keys have the
+// same name, AcquireAll takes it once.
 func (k *Keys) All(keys ...string) []string {
 	names := make([]string, len(keys))
 	for i, key := range keys {

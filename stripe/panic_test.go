@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/stripe"
 )
 
-// A caller whose observer panics, while it tries the others, keeps no segment, not even
-// the one that it was queued for and that was granted right then.
+// If an observer panics while a caller tries the other segments, the caller keeps none,
+// not even the one that it was queued for and that was granted at that moment.
 func TestPanicOfAnObserver(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
 		held := map[string]*stripe.Segment{}

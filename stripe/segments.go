@@ -50,16 +50,16 @@ func NewSegments(l locker.Locker, name string, n int) (*Segments, error) {
 }
 
 // TryAcquire takes a segment that is free now: the one that this process used last
-// if it is, or the next. If none is, it returns locker.ErrNotAcquired and leaves
-// no ticket.
+// or, if that is held, the next free one. If none is free, it returns
+// locker.ErrNotAcquired and leaves no ticket.
 func (s *Segments) TryAcquire(ctx context.Context, opts ...locker.Option) (*Segment, error) {
 	return s.try(ctx, s.all(), opts)
 }
 
 // Acquire takes a segment that is free, as TryAcquire does. If none is, it queues for
-// one, another each time, and tries the others at intervals that grow from 20 ms to a
-// second: so while a segment is free for which nobody is queued, it waits no longer than
-// that. locker.WithWait bounds the time in the queue, ctx the whole.
+// one, each call for another one, and tries the others at intervals that grow from 20 ms
+// to a second. So if a segment is free and nobody is queued for it, Acquire waits a
+// second at most. locker.WithWait bounds the time in the queue, ctx the whole.
 //
 // Under the context of a segment that is held, Acquire may re-enter that one.
 func (s *Segments) Acquire(ctx context.Context, opts ...locker.Option) (*Segment, error) {
@@ -67,8 +67,8 @@ func (s *Segments) Acquire(ctx context.Context, opts ...locker.Option) (*Segment
 }
 
 // Do runs fn while holding a segment, with its index. When fn returns ErrEmpty, Do
-// releases that one and goes on with another, busy ones included, until each
-// was tried once: then it returns ErrEmpty. In all else it is as locker.Do.
+// releases the segment and goes on with another one, which may be busy now, until each
+// was tried once. Then it returns ErrEmpty. In all else it is as locker.Do.
 func (s *Segments) Do(ctx context.Context, fn func(ctx context.Context, segment int) error, opts ...locker.Option) error {
 	for left := s.all(); len(left) > 0; {
 		k, err := s.acquire(ctx, left, opts)

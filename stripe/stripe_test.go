@@ -138,8 +138,8 @@ func TestPrefersTheLast(t *testing.T) {
 	})
 }
 
-// Who waits takes whichever segment is free first, though it is queued for another
-// one, and leaves that queue.
+// A waiter takes the segment that is free first, though it is queued for another one,
+// and leaves that queue.
 func TestTakesWhatIsFree(t *testing.T) {
 	for freed := range 3 {
 		bubble(t, func(t *testing.T, l *lockertest.Locker) {
@@ -167,7 +167,7 @@ func TestTakesWhatIsFree(t *testing.T) {
 	}
 }
 
-// A grant that comes while another segment is taken is given back.
+// A grant that comes while another segment is taken is released.
 func TestOneTooMany(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
 		other := l.Join()

@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// How often a waiter looks at the segments that it is not queued for: at first, and
-// at the least.
+// The intervals at which a waiter tries the segments that it is not queued for: the
+// first and the longest.
 const (
 	lookFirst = 20 * time.Millisecond
 	lookMost  = time.Second
@@ -34,7 +34,8 @@ func (s *Segments) granted(i int, k *locker.Lock, err error) (*Segment, error) {
 	return &Segment{Lock: k, Index: i}, nil
 }
 
-// try takes one of the segments, which are in order, from the last one on.
+// try takes one of the segments that is free now. It begins with the segment that was
+// granted last. among is in order.
 func (s *Segments) try(ctx context.Context, among []int, opts []locker.Option) (*Segment, error) {
 	first, _ := slices.BinarySearch(among, int(s.last.Load()))
 	err := locker.ErrNotAcquired
@@ -49,7 +50,7 @@ func (s *Segments) try(ctx context.Context, among []int, opts []locker.Option) (
 	return nil, err
 }
 
-// taken reports whether an error says that somebody else has the lock.
+// taken reports whether an error means that somebody else has the lock.
 func taken(err error) bool {
 	return errors.Is(err, locker.ErrNotAcquired) && !errors.Is(err, locker.ErrUnavailable)
 }
@@ -78,7 +79,7 @@ func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.
 	)
 	go func() {
 		defer close(answer)
-		defer stop() // the look that may be under way
+		defer stop() // ends a try that is under way
 		k, err = s.l.Acquire(queued, s.Name(i), opts...)
 	}()
 	defer func() { // also when an observer panics
@@ -99,7 +100,7 @@ func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.
 		}
 		other, failed := s.try(looking, others, opts)
 		if failed != nil {
-			continue // if it is the store, Acquire says so
+			continue // if the store does not answer, Acquire reports it
 		}
 		return other, nil
 	}

@@ -43,7 +43,7 @@ func NewElector(l locker.Locker, name string, opts ...locker.Option) (*Elector, 
 }
 
 // IsLeader returns nil if this scheduler leads, or has just become the leader. A leader
-// that has lost its lock knows of that before another one is elected.
+// that has lost its lock notices it before another one is elected.
 func (e *Elector) IsLeader(ctx context.Context) error {
 	for {
 		t, mine := e.begin()
@@ -65,8 +65,8 @@ func (e *Elector) IsLeader(ctx context.Context) error {
 	}
 }
 
-// begin returns the try under way or else a new one, which is the caller's; nil: this
-// scheduler leads.
+// begin returns the try under way or else a new one, which the caller makes (mine);
+// nil: this scheduler leads.
 func (e *Elector) begin() (t *try, mine bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,9 +97,9 @@ func (e *Elector) acquire(ctx context.Context, t *try) {
 }
 
 // Resign ends the leadership of this scheduler, if it leads, so that another one
-// need not wait for the end of its lease. Shut the scheduler down before: else its
-// next job may make it the leader again. Closing the Locker resigns, too. The error
-// is that of locker.Lock.Release.
+// need not wait for the end of its lease. Shut the scheduler down first: otherwise
+// its next job may make it the leader again. Closing the Locker resigns, too. The
+// error is the one of locker.Lock.Release.
 func (e *Elector) Resign(ctx context.Context) error {
 	e.mu.Lock()
 	t := e.try

@@ -133,8 +133,8 @@ func bubble(t *testing.T, f func(t *testing.T, ls [3]*lockertest.Locker)) {
 	})
 }
 
-// A job of every minute is done once a minute: by schedulers that count from their
-// own start, by such whose clocks differ, short or long.
+// A job of every minute, short or long, is done once a minute: by schedulers that
+// count from their own start, and by schedulers whose clocks differ.
 func TestOncePerPeriod(t *testing.T) {
 	cron := gocron.CronJob("* * * * *", false)
 	every := gocron.DurationJob(time.Minute)
@@ -205,7 +205,7 @@ func TestLongJob(t *testing.T) {
 	})
 }
 
-// What gocron says of a run that is skipped.
+// gocron reports why a run was skipped.
 func TestSkipped(t *testing.T) {
 	bubble(t, func(t *testing.T, ls [3]*lockertest.Locker) {
 		skipped := make(chan error, 1)

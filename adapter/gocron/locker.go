@@ -21,14 +21,15 @@ var _ gocron.Locker = (*Locker)(nil)
 
 // NewLocker returns a gocron.Locker on l, whose locks are acquired with opts.
 //
-// minHold is for how long after the beginning of a run no scheduler begins another
-// run of the same job, even if the first is over (locker.WithMinHold). Without
-// that, a short job is done by every scheduler in turn, since no two fire at the
-// same instant. It is shorter than the job's period, and longer than the schedulers
-// are apart: their clocks, for a job at set times; for a gocron.DurationJob, which
-// each scheduler counts from its own start, anything up to the period. So nearly the
-// whole period is right for both: 50 s for a job of every minute. Jobs whose
-// periods differ much get a Locker each, with gocron.WithDistributedJobLocker.
+// minHold is the time after the beginning of a run in which no scheduler begins
+// another run of the same job, even if the first is over (locker.WithMinHold).
+// Without it every scheduler in turn does a short job, since no two fire at the same
+// instant. It is shorter than the job's period, and longer than the schedulers are
+// apart. For a job at set times that is the difference of their clocks. For a
+// gocron.DurationJob, which each scheduler counts from its own start, it may be up
+// to the period. So nearly the whole period is right for both: 50 s for a job of every
+// minute. Jobs whose periods differ much get a Locker each, with
+// gocron.WithDistributedJobLocker.
 //
 // A nil l, and a minHold that is not greater than zero, are locker.ErrInvalidOption; so are
 // invalid opts, from each Lock.
@@ -43,7 +44,7 @@ func NewLocker(l locker.Locker, minHold time.Duration, opts ...locker.Option) (*
 	return &Locker{l: l, opts: with(opts, locker.WithMinHold(minHold), locker.WithoutReentry())}, nil
 }
 
-// with returns opts, and after them those that the caller cannot change.
+// with returns opts, and after them last, which the caller cannot change.
 func with(opts []locker.Option, last ...locker.Option) []locker.Option {
 	return append(append([]locker.Option(nil), opts...), last...)
 }
@@ -63,5 +64,5 @@ func (j *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 // run is the lock of one run.
 type run struct{ k *locker.Lock }
 
-// Unlock gives the lock back. It is passed on when the minimum hold is over.
+// Unlock releases the lock. It is passed on when the minimum hold is over.
 func (r run) Unlock(ctx context.Context) error { return r.k.Release(ctx) }

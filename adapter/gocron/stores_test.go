@@ -12,8 +12,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Four schedulers on a real store do a job no more often than one would, and with
-// an Elector it is one who does it.
+// Four schedulers on a real store do a job no more often than one would. With an
+// Elector only one of them does it.
 func TestStores(t *testing.T) {
 	for name, boot := range map[string]func(testing.TB, ...testbed.Option) *testbed.Server{
 		"redis": testbed.Redis, "postgres": testbed.Postgres,

@@ -62,7 +62,7 @@ func (i *Interceptor) drops() bool {
 	return i.drop
 }
 
-// wait returns when blocked, which is called with mu held, is false or ctx has ended.
+// wait returns when blocked is false or ctx has ended. It calls blocked with mu held.
 func (i *Interceptor) wait(ctx context.Context, blocked func() bool) error {
 	for {
 		i.mu.Lock()

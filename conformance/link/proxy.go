@@ -247,7 +247,7 @@ func (p *Proxy) remove(c *conn) {
 	delete(p.conns, c)
 }
 
-// abort resets the connections that which selects.
+// abort resets the connections for which which(c) is true.
 func (p *Proxy) abort(which func(*conn) bool) {
 	p.mu.Lock()
 	var list []*conn

@@ -11,13 +11,13 @@
 //
 // # What it promises
 //
-// One transaction compares the token of the lock with the greatest one seen,
-// raises that, and does the operations. So the transactions of one name are done
-// in the order of their tokens, and one with a smaller token than one before it is
+// One transaction compares the token of the lock with the fence, the greatest token
+// seen, raises the fence, and does the operations. So the transactions of one name are
+// done in the order of their tokens. A token that is smaller than an earlier one is
 // refused with fence.ErrStale. The lock may be on any store.
 //
-// Where the lock lives in the same etcd, and was acquired with a *etcd.Driver that the
-// program has, [DoWhileHeld] is stricter: it refuses whoever does not hold
+// If the lock is in the same etcd, and was acquired with a *etcd.Driver that the
+// program has, [DoWhileHeld] is stricter: it refuses a caller that does not hold
 // the lock at that moment, and leaves no key.
 //
 // # What it does not promise
@@ -39,8 +39,8 @@ import (
 )
 
 // Do compares the token of lock with the fence of its name, raises the fence, and
-// does ops, reads or writes, all in one transaction. Responses of what it returns are
-// those of ops. An error that wraps fence.ErrStale says that the lock was lost
+// does ops, reads or writes, all in one transaction. The Responses that it returns are
+// those of ops. An error that wraps fence.ErrStale means that the lock was lost
 // and that nothing was done; after any other error ops may have been done.
 func Do(ctx context.Context, kv clientv3.KV, lock fence.Lock, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	members, err := check(kv, lock)
@@ -73,8 +73,8 @@ func Do(ctx context.Context, kv clientv3.KV, lock fence.Lock, ops ...clientv3.Op
 	return resp, nil
 }
 
-// greater is whether the fence of a name is above its lock's token, and the
-// operation that reads it. A fence that is not there is not.
+// greater returns the condition that the fence of a name is above its lock's token,
+// and the operation that reads the fence. A missing fence is not above it.
 func greater(k fence.Lock) (stale clientv3.Cmp, seen clientv3.Op) {
 	return clientv3.Compare(clientv3.Value(fenceKey(k)), ">", digits(k)), clientv3.OpGet(fenceKey(k))
 }
@@ -88,12 +88,12 @@ func refused(k fence.Lock, resp *clientv3.TxnResponse) error {
 	return &fence.StaleError{Name: k.Name(), Token: k.Token(), Seen: seen}
 }
 
-// Update reads the value of a key, hands it to fn, and puts what fn returns. Both
+// Update reads the value of a key, passes it to fn, and puts the result of fn. Both
 // the read and the write are guarded, so that nobody else changes the value in
-// between; fn may take its time. If ok is false there was no value. A lease of the
-// key stays its own.
+// between; fn may take its time. If ok is false there was no value. The key keeps
+// its lease.
 //
-// An error that wraps fence.ErrStale says that the lock was lost and that nothing was
+// An error that wraps fence.ErrStale means that the lock was lost and that nothing was
 // written. An error of fn is returned as it is, and nothing is written.
 // Any other error is the client's; if the write has no answer, it may have been
 // done.
@@ -118,9 +118,9 @@ func Update(ctx context.Context, kv clientv3.KV, lock fence.Lock, key string, fn
 }
 
 // DoWhileHeld does ops in one transaction if lock, which was acquired with d, is
-// still held in this etcd at that moment. What the holder has read since it
-// acquired the lock nobody has changed then, so its writes alone need the guard. An
-// error that wraps fence.ErrStale says that the lock is not held any more and
+// still held in this etcd at that moment. Then nobody has changed what the holder
+// has read since it acquired the lock, so only its writes need the guard. An
+// error that wraps fence.ErrStale means that the lock is not held any more and
 // that nothing was done; after any other error ops may have been done.
 func DoWhileHeld(ctx context.Context, kv clientv3.KV, d *etcd.Driver, lock fence.Lock, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	members, err := check(kv, lock)

@@ -53,7 +53,7 @@ func ExampleDo() {
 	}
 }
 
-// Where the lock is in the same database, the driver is the guard, and needs no table. It
+// If the lock is in the same database, the driver is the guard, and needs no table. It
 // finds locks that were opened by URL, too.
 func ExampleDo_driver() {
 	ctx := context.Background()

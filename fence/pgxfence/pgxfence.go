@@ -16,8 +16,8 @@
 // It is package sqlfence for another client, with the same promises and the same
 // limits: programs of both may share a table.
 //
-// Where the lock lives in the same database, a *postgres.Driver with the lock's
-// schema and prefix is a stricter [Guard]: it needs no table, and refuses whoever
+// If the lock is in the same database, a *postgres.Driver with the lock's schema
+// and prefix is a stricter [Guard]: it needs no table, and refuses a caller that
 // does not hold the lock at that moment. It need not be the Driver that the lock
 // was acquired with: one of New(pool) serves a lock that was opened by URL.
 package pgxfence
@@ -34,21 +34,21 @@ import (
 	"github.com/lockerproject/locker/fence/internal/fencesql"
 )
 
-// Guard ties a transaction to a lock: if it returns nil, what tx does from then on
-// cannot be interleaved with what another holder of the lock does. A *[Table] is
+// Guard ties a transaction to a lock: after it has returned nil, the statements of tx
+// cannot be interleaved with those of another holder of the lock. A *[Table] is
 // one, a *postgres.Driver a stricter one.
 type Guard interface {
 	Guard(ctx context.Context, tx pgx.Tx, lock fence.Lock) error
 }
 
 // Do begins a transaction, guards it, runs fn in it and commits it. It is for reads
-// as well as for writes: what fn writes must depend on nothing that was read
-// before, unless under Do with the same lock.
+// as well as for writes: fn's writes must not depend on an earlier read, unless that
+// was under Do with the same lock.
 //
-// An error that wraps fence.ErrStale says that the lock was lost and that fn
+// An error that wraps fence.ErrStale means that the lock was lost and that fn
 // did not run. An error of fn rolls the transaction back and is returned as it
 // is. Any other error is the database's. If it came from the commit, the
-// transaction may have been committed: read again, with Do, to know.
+// transaction may have been committed: read again, with Do, to find out.
 //
 // db is a *pgxpool.Pool or a *pgx.Conn, whose default isolation is used; for another
 // one, begin the transaction yourself and call Guard first.
@@ -99,9 +99,9 @@ func New(table string) (*Table, error) {
 func (t *Table) Schema() string { return t.sql.Schema }
 
 // Guard is Do for a transaction that the caller begins, commits and rolls back.
-// Call it before tx reads anything: only what is read afterwards is guarded. On an
-// error roll tx back. With a token that is smaller than one seen before it is
-// a *fence.StaleError.
+// Call it before tx reads anything: only later reads are guarded. On an error roll
+// tx back. If the token is smaller than the fence, the error is a
+// *fence.StaleError.
 func (t *Table) Guard(ctx context.Context, tx pgx.Tx, lock fence.Lock) error {
 	members, err := fence.Members(lock)
 	if err == nil && tx == nil {

@@ -11,15 +11,15 @@
 //
 // # What it promises
 //
-// A script first compares the token of the lock with the greatest one seen, and
-// raises that; Redis runs nothing else meanwhile. So the scripts of one name run
-// in the order of their tokens, and one with a smaller token than one before it
+// A script first compares the token of the lock with the fence, the greatest token
+// seen, and raises the fence; Redis runs nothing else meanwhile. So the scripts of one
+// name run in the order of their tokens. A token that is smaller than an earlier one
 // is refused with fence.ErrStale. The lock may be on any store.
 //
 // The greatest token of a name is in the key locker-fence:{name}, for ever: it may be
 // deleted when no earlier holder can be alive. In a Redis Cluster the keys of the data
-// must be in its hash slot, which those with {name} in their own name are; Redis
-// refuses others (CROSSSLOT), and so all of a lock whose name begins with }.
+// must be in its hash slot: give them {name} in their own names. Redis refuses other
+// keys (CROSSSLOT), and all keys for a lock whose name begins with }.
 //
 // # What it does not promise
 //
@@ -29,8 +29,8 @@
 //
 // go-redis repeats a request whose answer was lost (MaxRetries), so a script may
 // run twice. SET does no harm then; a script that counts has to see to that
-// itself. If another holder came between the two, the second is ErrStale though
-// the first was not.
+// itself. If another holder came between the two runs, the error is ErrStale though
+// the first run was done.
 package redisfence
 
 import (
@@ -59,14 +59,15 @@ type Script struct {
 }
 
 // NewScript makes a Script of Lua as EVAL takes it. It sees the KEYS and ARGV that
-// Run gets. It is to be repeatable, see above.
+// Run gets. It must be repeatable: see the package comment.
 func NewScript(lua string) *Script {
 	return &Script{script: redis.NewScript(guard + lua)}
 }
 
 // Run compares the token of lock with the fence of its name, raises the fence, and
 // runs the script, all in one step. An error of the Cmd that wraps fence.ErrStale
-// says that the lock was lost and that the script did not run.
+// means that the lock was lost and that the script did not run, unless go-redis has
+// repeated it: see the package comment.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, lock fence.Lock, keys []string, args ...any) *redis.Cmd {
 	members, err := fence.Members(lock)
 	if err == nil && c == nil {
@@ -94,13 +95,14 @@ var (
 	set = NewScript("return redis.call('SET', KEYS[1], ARGV[1], 'KEEPTTL')")
 )
 
-// Update reads the text at a key, hands it to fn, and writes what fn returns. Both
+// Update reads the text at a key, passes it to fn, and writes the result of fn. Both
 // the read and the write are guarded, so that nobody else changes the value in
-// between; fn may take its time. If ok is false there was no value. The expiry of the
-// key stays as it was.
+// between; fn may take its time. If ok is false there was no value. The key keeps its
+// expiry.
 //
-// An error that wraps fence.ErrStale says that the lock was lost and that nothing was
-// written. An error of fn is returned as it is, and nothing is written.
+// An error that wraps fence.ErrStale means that the lock was lost and that nothing was
+// written, unless go-redis has repeated the write: see the package comment.
+// An error of fn is returned as it is, and nothing is written.
 // Any other error is the client's; if the write has no answer, it may have been
 // done.
 func Update(ctx context.Context, c redis.Scripter, lock fence.Lock, key string, fn func(value string, ok bool) (string, error)) error {
@@ -124,7 +126,7 @@ func Update(ctx context.Context, c redis.Scripter, lock fence.Lock, key string, 
 // fenceKey returns the key of a name's fence. The braces make the name its hash tag.
 func fenceKey(name string) string { return "locker-fence:{" + name + "}" }
 
-// translate returns the error that an answer of guard.lua stands for; others stay as
+// translate returns the error that an answer of guard.lua means. Other errors stay as
 // they are.
 func translate(err error, members []fence.Lock) error {
 	words := strings.Fields(err.Error())

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// go-redis's own, which dials a server that is down once a second until
-		// a second after its pool was closed.
+		// A goroutine of go-redis dials a server that is down once a second, until
+		// a second after the pool was closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
@@ -154,7 +154,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// A script's own failure is told as it is, also one that looks like the guard's.
+// A script's own error is returned as it is, also if it looks like the guard's.
 func TestErrorsOfScripts(t *testing.T) {
 	ctx, c, lock := t.Context(), dial(t), fence.Token(unique(), 7)
 	for _, text := range []string{"ERR mine", "LOCKERSTALE", "LOCKERSTALE 9 9", "LOCKERSTALE x y"} {

@@ -17,13 +17,13 @@
 // # What it promises
 //
 // The first statement of the transaction compares the token of the lock with the
-// greatest one seen, raises that, and locks its row until the transaction ends.
-// So guarded transactions of one name run one after the other in the order of
-// their tokens, in every isolation level, and one with a smaller token than one
-// before it is refused with fence.ErrStale. The lock may be on any store.
+// fence, the greatest token seen, raises the fence, and locks its row until the
+// transaction ends. So guarded transactions of one name run one after the other in
+// the order of their tokens, in every isolation level. A token that is smaller than
+// an earlier one is refused with fence.ErrStale. The lock may be on any store.
 //
-// Where the lock lives in the same MySQL or MariaDB, a *mysql.Driver with the
-// lock's prefix is a stricter [Guard]: it needs no table, and refuses whoever does
+// If the lock is in the same MySQL or MariaDB, a *mysql.Driver with the lock's
+// prefix is a stricter [Guard]: it needs no table, and refuses a caller that does
 // not hold the lock at that moment. It need not be the Driver that the lock was
 // acquired with: one of New(db) serves a lock that was opened by URL.
 //
@@ -55,27 +55,27 @@ import (
 // Dialect is the SQL that a database speaks.
 type Dialect int
 
-// What New knows.
+// The dialects.
 const (
 	Postgres Dialect = iota + 1 // PostgreSQL 12 or newer
 	MySQL                       // MySQL 8.0 or MariaDB 10.6, or newer
 )
 
-// Guard ties a transaction to a lock: if it returns nil, what tx does from then on
-// cannot be interleaved with what another holder of the lock does. A *[Table] is
+// Guard ties a transaction to a lock: after it has returned nil, the statements of tx
+// cannot be interleaved with those of another holder of the lock. A *[Table] is
 // one, a *mysql.Driver a stricter one.
 type Guard interface {
 	Guard(ctx context.Context, tx *sql.Tx, lock fence.Lock) error
 }
 
 // Do begins a transaction, guards it, runs fn in it and commits it. It is for reads
-// as well as for writes: what fn writes must depend on nothing that was read
-// before, unless under Do with the same lock.
+// as well as for writes: fn's writes must not depend on an earlier read, unless that
+// was under Do with the same lock.
 //
-// An error that wraps fence.ErrStale says that the lock was lost and that fn
+// An error that wraps fence.ErrStale means that the lock was lost and that fn
 // did not run. An error of fn rolls the transaction back and is returned as it
 // is. Any other error is the database's. If it came from the commit, the
-// transaction may have been committed: read again, with Do, to know.
+// transaction may have been committed: read again, with Do, to find out.
 //
 // db is a *sql.DB or a *sql.Conn, whose default isolation is used; for another one,
 // begin the transaction yourself and call Guard first.
@@ -146,9 +146,9 @@ func New(d Dialect, table string) (t *Table, err error) {
 func (t *Table) Schema() string { return t.sql.Schema }
 
 // Guard is Do for a transaction that the caller begins, commits and rolls back.
-// Call it before tx reads anything: only what is read afterwards is guarded. On an
-// error roll tx back. With a token that is smaller than one seen before it is
-// a *fence.StaleError.
+// Call it before tx reads anything: only later reads are guarded. On an error roll
+// tx back. If the token is smaller than the fence, the error is a
+// *fence.StaleError.
 func (t *Table) Guard(ctx context.Context, tx *sql.Tx, lock fence.Lock) error {
 	members, err := fence.Members(lock)
 	if err == nil && tx == nil {

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// database is one under test.
+// database is a database under test.
 type database struct {
 	dialect sqlfence.Dialect
 	url     string // as locker.Open takes it
@@ -63,7 +63,7 @@ func onEach(t *testing.T, test func(t *testing.T, d database)) {
 	t.Run("MySQL", func(t *testing.T) { test(t, oracle(t)) })
 }
 
-// open opens a pool; parameters are those of a DSN.
+// open opens a pool; parameters are added to the DSN.
 func (d database) open(t *testing.T, parameters string) *sql.DB {
 	t.Helper()
 	dsn := d.dsn
@@ -203,8 +203,8 @@ func TestTableWithOtherParameters(t *testing.T) {
 }
 
 // A late holder whose transaction comes in between cannot make the next holder lose an
-// update, in no isolation. In the stricter ones of PostgreSQL a transaction may
-// fail where another committed meanwhile; it never does with a wrong result.
+// update, at any isolation level. At the stricter levels of PostgreSQL a transaction
+// may fail if another has committed meanwhile; it never has a wrong result.
 func TestIsolation(t *testing.T) {
 	onEach(t, func(t *testing.T, d database) {
 		db := d.open(t, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// benchFlags are those of locker bench.
+// benchFlags are the flags of locker bench.
 type benchFlags struct {
 	duration time.Duration
 	clients  int
@@ -128,8 +128,8 @@ func (a *app) measured(bar *progress, what string, length time.Duration, f func(
 	return err
 }
 
-// openMany opens more clients of the store, and returns those that it has opened
-// also when it fails.
+// openMany opens n clients of the store. If it fails, it returns those that it has
+// opened.
 func (a *app) openMany(ctx context.Context, n int) (cs []*locker.Client, err error) {
 	for range n {
 		c, err := a.open(ctx)

@@ -14,7 +14,7 @@ import (
 // measureAlone acquires and releases one name for a while.
 func measureAlone(ctx context.Context, c *locker.Client, length time.Duration) (u uncontended, err error) {
 	name := "locker bench " + rand.Text()
-	if err := cycle(ctx, c, name); err != nil { // connections and sessions are there
+	if err := cycle(ctx, c, name); err != nil { // makes connections and sessions
 		return u, err
 	}
 	var took []time.Duration
@@ -63,7 +63,7 @@ var errOver = errors.New("the time is over")
 // measureContended lets the clients acquire and release one name for a while.
 func measureContended(ctx context.Context, cs []*locker.Client, length time.Duration) (contended, error) {
 	errs := make([]error, len(cs))
-	inParallel(len(cs), func(i int) { // connections and sessions are there
+	inParallel(len(cs), func(i int) { // makes connections and sessions
 		errs[i] = cycle(ctx, cs[i], "locker bench "+rand.Text())
 	})
 	if err := errors.Join(errs...); err != nil {
@@ -93,7 +93,7 @@ func (x *race) run(ctx context.Context, c *locker.Client, me int) error {
 	for ctx.Err() == nil {
 		k, err := c.Acquire(ctx, x.name)
 		if err != nil {
-			return err // where ctx has ended, nobody wants to know
+			return err // after the end of ctx it is ignored
 		}
 		x.granted(me)
 		if err := k.Release(ctx); err != nil {

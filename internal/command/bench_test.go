@@ -61,7 +61,7 @@ func TestBenchLeavesNothing(t *testing.T) {
 	srv := testbed.Redis(t)
 	c := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
 	defer c.Close()
-	if r := on(t, srv.URL(), "ping").Run(); r.Code != 0 { // what is kept for ever is there
+	if r := on(t, srv.URL(), "ping").Run(); r.Code != 0 { // makes what is kept for ever
 		t.Fatal(r)
 	}
 	before := c.Keys(t.Context(), "*").Val()

@@ -89,20 +89,20 @@ func (a *app) breakLock(ctx context.Context, c *locker.Client, name string, numb
 	}{name, ticketsJSON(losers, now)}
 	return a.print(result, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s: %s removed\n", printable(name), count(len(losers), "ticket", "tickets"))
-		if err != nil || !yes { // who was asked has seen them
+		if err != nil || !yes { // the question has shown them
 			return err
 		}
 		return writeTickets(w, losers, now)
 	})
 }
 
-// breakAll removes all tickets, and goes on where one has gone by itself.
+// breakAll removes all tickets, and goes on if one has gone by itself.
 func breakAll(ctx context.Context, c *locker.Client, name string, ts []locker.Ticket) error {
 	var gone error
 	for _, t := range ts {
 		err := c.Break(ctx, name, t.Token)
 		switch {
-		case errors.Is(err, locker.ErrLost): // nobody has lost what he held: see ExitLost
+		case errors.Is(err, locker.ErrLost): // not ExitLost: this process has lost no lock
 			gone = exit(ExitFailure, err, "locker inspect "+shellWord(name))
 		case err != nil:
 			return err

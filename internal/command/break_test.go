@@ -29,7 +29,7 @@ func TestBreak(t *testing.T) {
 			q := queue(t, c, "a")
 			return len(q) == 1 && q[0].Held && q[0].Owner == "next"
 		})
-		// A token of the past takes nothing from who holds now.
+		// An old token removes nothing from the present holder.
 		r = on(t, url, "break", "--yes", "a", fmt.Sprint(k.Token())).Run()
 		if r.Code != command.ExitFailure || r.Out != "" || !strings.Contains(r.ErrOut, "no ticket with token") {
 			t.Error(r)

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completeNames offers the names that somebody holds or waits for, where the store
-// tells within a second. Behind -- the shell completes.
+// completeNames offers the names that somebody holds or waits for, if the store
+// answers within a second. After -- the shell completes.
 func (a *app) completeNames(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if n := len(a.args); n > 0 && slices.Contains(a.args[:n-1], "--") { // cobra does not tell
+	if n := len(a.args); n > 0 && slices.Contains(a.args[:n-1], "--") { // cobra does not report it
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)

@@ -114,8 +114,8 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &report{app: a, total: len(cases), bar: a.newProgress(), fail: stop}
-	// A reader that has gone (| head) ends the run in order: the signal would end
-	// the process, and leave what it holds to its leases.
+	// If the reader has gone (| head), the run ends in order: the signal would end
+	// the process, and leave its tickets to their leases.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
@@ -127,8 +127,8 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	return r.close()
 }
 
-// answers is nil for a store that can be used: a suite on one that cannot would say so
-// a hundred times.
+// answers returns nil if the store can be used. On a store that cannot be used, the
+// suite would report that a hundred times.
 func (a *app) answers(ctx context.Context) error {
 	c, err := a.open(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ type report struct {
 	disproved []string
 	skipped   map[string]int // by what they lack
 	bar       *progress
-	fail      func(error) // told that nobody reads
+	fail      func(error) // called when nobody reads
 }
 
 func (r *report) tell(result conformance.Result) {
@@ -191,7 +191,7 @@ func (j caseJSON) write(w io.Writer) (err error) {
 	return err
 }
 
-// lacks are the parts of a Harness in words of whoever reads the report.
+// lacks describes the parts of a Harness to the reader of the report.
 var lacks = map[string]string{
 	"OpenLink": "cut the way to the store", "Server": "kill or pause the store", "Keys": "count what the store holds",
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// ports are where the stores listen that can be reached through a proxy, unless
-// the URL says otherwise. The clients of Sentinel and of a Cluster learn addresses from
-// the servers and would go around it; a server with TLS has a name that the proxy
-// has not.
+// ports are the default ports of the stores that can be reached through a proxy. The
+// clients of Sentinel and of a Cluster learn addresses from the servers and would go
+// around it; a server with TLS has a name that the proxy does not have.
 var ports = map[string]string{
 	"consul": "8500", "etcd": "2379", "memcached": "11211", "mysql": "3306", "nats": "4222", "postgres": "5432", "postgresql": "5432",
 	"redis": "6379", "redlock": "6379", "zookeeper": "2181",
@@ -39,7 +38,7 @@ func harnessOf(ctx context.Context, address string) (h conformance.Harness, done
 	return h, ls.close, nil
 }
 
-// parse reads a URL, of which the parameter that is the core's is known.
+// parse reads a URL, and accepts the core's parameter ttl.
 func parse(address string) (*driver.URL, error) {
 	u, err := driver.ParseURL(address)
 	if err != nil {
@@ -81,7 +80,7 @@ func (l *links) open(ctx context.Context) (driver.Driver, conformance.Link, erro
 	return d, way, err
 }
 
-// work tells whether the store can be reached through a proxy.
+// work reports whether the store can be reached through a proxy.
 func (l *links) work(ctx context.Context) bool {
 	d, _, err := l.open(ctx)
 	if err != nil {

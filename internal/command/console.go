@@ -23,7 +23,7 @@ import (
 
 const envConsoleToken = "LOCKER_CONSOLE_TOKEN"
 
-// consoleFlags are those of locker console.
+// consoleFlags are the flags of locker console.
 type consoleFlags struct {
 	listen     string
 	tokenFile  string
@@ -106,7 +106,7 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	return serveConsole(ctx, ln, con, a.Err)
 }
 
-// token returns the token, and once more if nobody but us knows it.
+// token returns the token, and again as random if it was made here.
 func (f *consoleFlags) token() (token, random string, err error) {
 	switch env, set := os.LookupEnv(envConsoleToken); {
 	case f.tokenFile != "":

@@ -158,11 +158,11 @@ func (e *elect) options() []election.Option {
 	return opts
 }
 
-// errPause is what a term returns to have campaign wait before the next one.
+// errPause, returned by lead, makes campaign wait before the next term.
 var errPause = errors.New("step down and wait")
 
-// campaign leads whenever it is elected, until a signal or the end of the command
-// says otherwise.
+// campaign leads whenever it is elected, until a signal or the end of the command ends
+// the candidacy.
 func (e *elect) campaign(ctx context.Context, candidate *election.Election) error {
 	ctx, e.leave = context.WithCancel(ctx)
 	defer e.leave()
@@ -227,8 +227,8 @@ func (e *elect) owner(ctx context.Context) string {
 	return e.id
 }
 
-// begin reports whether the command may be started. From then on it gets the
-// signals, but none that came too late for the command before it.
+// begin reports whether the command may be started. From then on the command gets the
+// signals, but none that came too late for the previous one.
 func (e *elect) begin() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -245,8 +245,9 @@ func (e *elect) end() bool {
 	return e.ending
 }
 
-// relay passes signals to the command while it runs. Those that end a process end
-// a candidate that does not run it at once, and one that does when it has ended.
+// relay passes signals to the command while it runs. SIGINT and SIGTERM end the
+// candidacy too: at once if the command does not run, else when it has ended. SIGQUIT,
+// and SIGHUP at a terminal, end it only if the command does not run.
 func (e *elect) relay() (stop func()) {
 	caught := e.signals.ch
 	passed := make(chan os.Signal, cap(caught))
@@ -289,7 +290,7 @@ func (e *elect) signalled(sig os.Signal, passed chan<- os.Signal) {
 // observe says what happens to the leadership, and once why there is none.
 func (e *elect) observe(_ context.Context, ev locker.Event) {
 	if ev.Name != e.name {
-		return // a lock by which observers are told
+		return // a lock that notifies observers
 	}
 	switch ev.Kind {
 	case locker.EventWaiting:

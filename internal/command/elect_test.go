@@ -18,11 +18,11 @@ func candidate(t *testing.T, env string, flags []string, cmd []string) *commandt
 	return commandtest.Command(t, append(append([]string{"elect", t.Name()}, flags...), cmd...)...).With(env)
 }
 
-// serve is a leader's command that ends when it is told to.
+// serve is a leader's command that ends at SIGTERM.
 const serve = `trap 'echo ends; exit 0' TERM; echo "leads $LOCKER_TOKEN $LOCKER_NAME"; while :; do sleep 0.02; done`
 
-// One leads at a time; when it is told to end, its command ends first, and the
-// next one leads with a greater token.
+// One leads at a time; when a signal ends it, its command ends first, and the next
+// one leads with a greater token.
 func TestElect(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, env string) {
 		first := candidate(t, env, nil, shell(serve)).Start()
@@ -53,7 +53,7 @@ func TestElect(t *testing.T) {
 	})
 }
 
-// What follows the end of the command is what was asked for.
+// The flags decide what follows the end of the command.
 func TestElectPolicies(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
@@ -104,8 +104,8 @@ func TestElectKilled(t *testing.T) {
 	}
 }
 
-// A leader that the store is out of reach of ends its command before anybody else
-// is elected, and campaigns again when the store is back.
+// A leader that cannot reach the store ends its command before anybody else is
+// elected, and campaigns again when the store is back.
 func TestElectCutOff(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
@@ -144,7 +144,7 @@ func TestElectWithoutAStore(t *testing.T) {
 	}
 }
 
-// A candidate that cannot reach the store, and is told to end, has not failed.
+// A candidate that cannot reach the store, and gets SIGTERM, has not failed.
 func TestElectEndsWithoutAStore(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())
@@ -190,8 +190,8 @@ func TestElectWrongUse(t *testing.T) {
 	}
 }
 
-// A candidate that is told to end does so, also when it loses the leadership before its
-// command has ended, and another one leads.
+// A signal ends a candidate also when it loses the leadership before its command has
+// ended, and another one leads.
 func TestElectEndsThoughTheLeadershipIsLost(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()

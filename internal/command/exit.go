@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// Exit codes. The commands that run another one exit with its code: so ours,
+// Exit codes. The verbs that run a command exit with its code. So our own codes,
 // except for 1, are those of sysexits.h and of shells, which few others use.
 const (
 	ExitOK           = 0
@@ -67,7 +67,7 @@ func exit(code int, err error, try string) error {
 	return &exitError{code: code, err: err, try: try}
 }
 
-// errSilent is the error of a verb that has said what there was to say.
+// errSilent is the error of a verb that has printed everything already.
 var errSilent = errors.New("")
 
 // usage marks err as one of the arguments and flags.

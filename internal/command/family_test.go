@@ -10,8 +10,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A command that is to end is told so once, as all that it has started are: many take
-// a second SIGTERM for the order to leave everything as it is.
+// A command that is to end gets SIGTERM once, as do all processes that it has started:
+// many stop cleaning up after a second one.
 func TestRunLostTellsOnce(t *testing.T) {
 	t.Parallel()
 	url := testbed.SharedRedis(t).URL()

@@ -41,7 +41,7 @@ func checkWidth(t *testing.T, cmd *cobra.Command) {
 	}
 }
 
-// The exit codes that help lists are those that there are.
+// Help lists all exit codes, and no others.
 func TestHelpExitCodes(t *testing.T) {
 	t.Parallel()
 	r := commandtest.Command(t, "help", "exit-codes").Run()
@@ -61,7 +61,7 @@ func TestHelpExitCodes(t *testing.T) {
 	}
 }
 
-// The shell is told the names that are in use, and completes the command itself.
+// The shell gets the names that are in use, and completes the command itself.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.Redis(t).URL()

@@ -18,8 +18,8 @@ func (a *app) addVoice(f *pflag.FlagSet) {
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say what happens to the lock")
 }
 
-// say tells of something that is not the result, on standard error, unless --quiet
-// is given.
+// say prints a message that is not the result, on standard error, unless --quiet is
+// given.
 func (a *app) say(format string, args ...any) {
 	if a.quiet {
 		return
@@ -59,7 +59,7 @@ func (n *narrator) acquire(ctx context.Context, client *locker.Client, names []s
 	return locker.AcquireAll(ctx, client, names, opts...)
 }
 
-// observe is told of every event. It must not ask the store: that is done elsewhere.
+// observe is called for every event. It must not ask the store: waits does that.
 func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	switch e.Kind {
 	case locker.EventWaiting:
@@ -118,7 +118,7 @@ func (n *narrator) granted(name string) {
 }
 
 // describeHolders says who holds a lock, and how many wait; "" if nobody holds it,
-// or the store does not tell soon.
+// or the store does not answer soon.
 func describeHolders(ctx context.Context, client *locker.Client, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -83,7 +83,7 @@ func writeTable(w io.Writer, head []string, rows [][]string) error {
 }
 
 // printable returns text as it is if it can do no harm on a terminal and stays on
-// one line, else quoted as in Go: names, owners and notes are anybody's.
+// one line, else quoted as in Go: anybody may have set names, owners and notes.
 func printable(text string) string {
 	for _, r := range text {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

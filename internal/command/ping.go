@@ -20,7 +20,7 @@ import (
 type health struct {
 	Store    string  `json:"store"`             // the URL without user, password and parameters
 	Up       bool    `json:"up"`                // it answers
-	Version  string  `json:"version,omitempty"` // as it tells it; not all do
+	Version  string  `json:"version,omitempty"` // as the store reports it; not all do
 	Rights   bool    `json:"rights"`            // they suffice to acquire and release
 	First    float64 `json:"first_seconds"`     // the first request, with connecting
 	Cycles   int     `json:"cycles"`
@@ -77,7 +77,7 @@ func (a *app) storeName() (string, error) {
 	return u.Redacted(), nil
 }
 
-// checkHealth finds out what can be found out, and returns what is wrong.
+// checkHealth finds out as much as it can, and returns the first error.
 func checkHealth(ctx context.Context, c *locker.Client, cycles int) (h health, err error) {
 	begun := time.Now()
 	err = c.Ping(ctx)

@@ -54,7 +54,7 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// A script that keeps what ping says hears that it was not written.
+// A script that keeps the output of ping gets an error if it was not written.
 func TestPingNotWritten(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -110,7 +110,7 @@ func TestPingRedisUsers(t *testing.T) {
 			t.Error(r)
 		}
 		verbs := [][]string{{"bench"}, {"conformance"}}
-		if version == "not told" { // the others need no more than to read
+		if version == "not told" { // the other users may use verbs that only read
 			verbs = append(verbs, []string{"list"}, []string{"watch"}, []string{"inspect", "a"}, []string{"break", "--yes", "a"})
 		}
 		for _, verb := range verbs {

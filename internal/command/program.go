@@ -29,7 +29,7 @@ type program struct {
 	path string
 }
 
-// splitArgs tells names from the command behind --.
+// splitArgs separates the names from the command after --.
 func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, err error) {
 	switch dash := cmd.ArgsLenAtDash(); {
 	case dash < 0:
@@ -66,9 +66,9 @@ func startError(err error) error {
 	return exit(ExitNoExec, err, "")
 }
 
-// run runs the program until it ends, or is ended because ctx ends. The error says
-// that it was not started. Nor is it, without an error, if the lock is not valid any
-// more.
+// run runs the program until it ends, or is ended because ctx ends. An error means
+// that it was not started. If the lock is not valid any more it is not started
+// either, and there is no error.
 func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace time.Duration, env []string, valid func() bool) (int, error) {
 	cmd := exec.Command(p.path, p.args[1:]...) //nolint:noctx // supervise ends it
 	cmd.Args[0] = p.args[0]
@@ -96,8 +96,8 @@ func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace tim
 // forwarded are the signals that the command gets.
 type forwarded struct{ ch, dropped chan os.Signal }
 
-// catchForwarded catches them from now on, so that none ends this process, and
-// those that concern locker alone and must not end it while a command runs.
+// catchForwarded catches them from now on, so that none ends this process. It also
+// catches the signals to locker alone that must not end it while a command runs.
 func catchForwarded() *forwarded {
 	f := &forwarded{ch: make(chan os.Signal, 16), dropped: make(chan os.Signal, 1)}
 	notify(f.ch, forwardable...)
@@ -105,7 +105,7 @@ func catchForwarded() *forwarded {
 	return f
 }
 
-// begin drops those that came before the command was started.
+// begin drops the signals that came before the command was started.
 func (f *forwarded) begin() {
 	for {
 		select {
@@ -143,8 +143,8 @@ func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 // for clocks of different speeds, and for a machine that is busy.
 func reserve(ttl time.Duration) time.Duration { return ttl/20 + 100*time.Millisecond }
 
-// margin settles the length of the lease and the grace, and returns by how much
-// the lock ends, for the command, before its lease does.
+// margin sets the length of the lease and the grace, and returns the safety margin:
+// for the command, the lock ends that long before its lease.
 func (l *leaseFlags) margin(a *app, otherwise time.Duration) (time.Duration, error) {
 	if !l.flags.Changed("ttl") {
 		l.ttl = otherwise
@@ -168,8 +168,8 @@ func (l *leaseFlags) margin(a *app, otherwise time.Duration) (time.Duration, err
 	return l.grace + spare, nil
 }
 
-// ofURL takes the ttl of the store's URL, if it has one. What is wrong with the URL
-// is said when it is opened.
+// ofURL takes the ttl of the store's URL, if it has one. An invalid URL is reported
+// when it is opened.
 func (l *leaseFlags) ofURL(a *app, otherwise time.Duration) error {
 	raw, err := a.storeURL()
 	if err != nil {

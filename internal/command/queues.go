@@ -83,7 +83,7 @@ func tally(q locker.Queue) (holders, waiters int) {
 	return holders, waiters
 }
 
-// looksAtOnce is how many queues are asked for at a time.
+// looksAtOnce is how many queues are read at a time.
 const looksAtOnce = 16
 
 // readQueues reads the queues whose names begin with prefix, in the order of
@@ -103,7 +103,7 @@ func readQueues(ctx context.Context, c *locker.Client, prefix string) ([]locker.
 		group.Go(func() (err error) {
 			all[i], err = c.Inspect(ctx, name)
 			if errors.Is(err, locker.ErrInvalidName) {
-				return nil // what another program has put there is no lock
+				return nil // another program has put it there, and it is no lock
 			}
 			return err
 		})

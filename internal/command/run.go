@@ -83,7 +83,7 @@ them once.`,
 	return cmd
 }
 
-// split tells the names from the command. What is wrong with them is said before
+// split separates the names from the command. Errors in them are reported before
 // the store is opened.
 func (r *run) split(cmd *cobra.Command, args []string) error {
 	names, err := splitArgs(cmd, args, r.program)
@@ -214,8 +214,8 @@ func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) e
 // not answer: once for the release, and once more for the end of the Client.
 const releaseTimeout = 2 * time.Second
 
-// storeError is the store's own part of an error of a release: that it goes on in
-// the background is not so in a process that ends.
+// storeError is the store's own part of an error of a release. The rest says that the
+// release goes on in the background, but this process ends.
 func storeError(err error) error {
 	var failed *locker.Error
 	if errors.As(err, &failed) {
@@ -226,8 +226,8 @@ func storeError(err error) error {
 	return err
 }
 
-// lockEnv is what the command is told of its locks. Fencing is per name: several
-// locks have no token in common.
+// lockEnv is the environment that describes its locks to the command. Fencing is per
+// name: several locks have no token in common.
 func lockEnv(lock *locker.Lock, names []string) []string {
 	tokens := make(map[string]uint64)
 	for _, k := range lock.Locks() {
@@ -246,7 +246,7 @@ func lockEnv(lock *locker.Lock, names []string) []string {
 	return env
 }
 
-// outerEnv is the environment without what an outer locker has told of its locks.
+// outerEnv is the environment without the variables of an outer locker.
 func outerEnv() []string {
 	var env []string
 	for _, v := range os.Environ() {

@@ -19,8 +19,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// stores are those that every verb is tried on, by name; "default" is the file
-// that is used where no store is given.
+// stores are the stores that every verb is tried on, by name; "default" is the file
+// that is used if no store is given.
 var stores = map[string]func(t *testing.T) (url string){
 	"redis":     func(t *testing.T) string { return testbed.SharedRedis(t).URL() },
 	"etcd":      func(t *testing.T) string { return testbed.SharedEtcd(t).URL() },
@@ -128,8 +128,8 @@ func TestRunExitCode(t *testing.T) {
 	}
 }
 
-// What is wrong is said before anything is touched, with the next thing to try,
-// and never with the password.
+// Errors are reported before anything is touched, with the next thing to try, and
+// never with the password.
 func TestRunWrongUse(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
@@ -186,7 +186,7 @@ func TestRunWrongUse(t *testing.T) {
 	}
 }
 
-// Missing rights are told from a store that is down.
+// Missing rights have another exit code than a store that is down.
 func TestRunMissingRights(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t)
@@ -202,8 +202,8 @@ func TestRunMissingRights(t *testing.T) {
 	}
 }
 
-// The URL reaches no other process's arguments, and the command only by the
-// environment that it was in anyhow.
+// The URL is in no process's arguments. The command gets it only by the environment,
+// if that already has it.
 func TestRunKeepsTheURL(t *testing.T) {
 	t.Parallel()
 	url := strings.Replace(testbed.Redis(t, testbed.Args("--requirepass", "secret")).URL(), "://", "://:secret@", 1)

@@ -39,7 +39,7 @@ func withSignals(parent context.Context) (_ context.Context, stop func()) {
 			cancel(signalError{sig.(syscall.Signal)})
 		case <-done:
 			signal.Stop(ch)
-			select { // what came until then is not lost
+			select { // a signal that came until then is not lost
 			case sig := <-ch:
 				cancel(signalError{sig.(syscall.Signal)})
 			default:
@@ -56,8 +56,8 @@ func withSignals(parent context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// ownSignals ends the watch for the ending signals, for a verb that has called
-// notify for them itself, before. The context of a verb whose signal came earlier has ended.
+// ownSignals ends the watch for the ending signals. The verb must have called notify
+// for them before. If a signal came earlier, the context of the verb has ended.
 func (a *app) ownSignals() { a.handOff() }
 
 // notify is signal.Notify without the signals that are ignored.

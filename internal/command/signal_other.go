@@ -4,8 +4,8 @@ package command
 
 import "os"
 
-// forwardable are the signals that a command gets which locker runs: none, since
-// a console tells all its processes of Ctrl-C.
+// forwardable are the signals that locker passes on to its command: none, since a
+// console sends Ctrl-C to all its processes.
 var forwardable []os.Signal
 
 var droppable []os.Signal

@@ -29,8 +29,8 @@ func TestSignalAtTheHandOver(t *testing.T) {
 	}
 }
 
-// A signal that came too late for one run of the command is not for the next, which it
-// would end.
+// A signal that came too late for one run of the command does not reach the next run,
+// which it would end.
 func TestElectDropsLateSignals(t *testing.T) {
 	e := &elect{app: &app{}, signals: &forwarded{ch: make(chan os.Signal, 16)}}
 	e.begin()

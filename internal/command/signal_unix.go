@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// forwardable are the signals that a command gets which locker runs.
+// forwardable are the signals that locker passes on to its command.
 var forwardable = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// droppable: a reader of our messages that goes away does not end us while a
-// command runs.
+// droppable are the signals that do not end locker while a command runs: the
+// reader of our messages may go.
 var droppable = []os.Signal{syscall.SIGPIPE}

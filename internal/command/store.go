@@ -70,7 +70,7 @@ func (a *app) storeURL() (string, error) {
 	return urls[0], nil
 }
 
-// open opens the store. Most stores are not reached by that. The caller closes
+// open opens the store. Most drivers do not ask the store then. The caller closes
 // the Client.
 func (a *app) open(ctx context.Context, opts ...locker.ClientOption) (*locker.Client, error) {
 	u, err := a.storeURL()

@@ -82,9 +82,8 @@ func TestRunKilled(t *testing.T) {
 	}, "consul", "zookeeper")
 }
 
-// When the store is out of reach of a holder, its command is dead, with all that it
-// has started and though it does not heed SIGTERM, before the store grants the lock
-// to anybody else.
+// If a holder cannot reach the store, its command and all that it has started are dead
+// before the store grants the lock to anybody else, though they do not heed SIGTERM.
 func TestRunCutOff(t *testing.T) {
 	t.Parallel()
 	for name, srv := range map[string]*testbed.Server{
@@ -115,14 +114,14 @@ func TestRunCutOff(t *testing.T) {
 	}
 }
 
-// A store that stands still past the lease grants nobody else before the command
-// is dead.
+// A store that is paused for longer than the lease grants the lock to nobody else
+// before the command is dead.
 func TestRunPausedStore(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())
 	env := "LOCKER_URL=" + srv.URL()
 	file := filepath.Join(t.TempDir(), "times")
-	heeds := strings.TrimSuffix(tree, writes) + "trap 'exit 0' TERM; date > $1; wait" // those that it has started do not
+	heeds := strings.TrimSuffix(tree, writes) + "trap 'exit 0' TERM; date > $1; wait" // its children do not heed SIGTERM
 	holder := locked(t, env, []string{t.Name(), "--ttl=3s"}, shell(heeds, file)).Start()
 	waitForWrites(t, file)
 	next := locked(t, env, []string{t.Name(), "-v"}, shell("date +%s%N")).Start()
@@ -195,7 +194,7 @@ func TestRunForwardsSignals(t *testing.T) {
 	}
 }
 
-// Whoever reads the messages of locker may go away.
+// The reader of locker's messages may go away.
 func TestRunBrokenPipe(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
@@ -242,7 +241,7 @@ func TestRunStoreGoneAtTheEnd(t *testing.T) {
 	}
 }
 
-// What a command leaves in the background goes on when it has ended by itself.
+// Processes that a command leaves in the background go on when it has ended by itself.
 func TestRunLeavesTheBackground(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()

@@ -128,7 +128,7 @@ type (
 	}
 )
 
-// harmless fails if the program has printed what a terminal would obey.
+// harmless fails if the program has printed characters that control a terminal.
 func harmless(t *testing.T, text string) {
 	t.Helper()
 	if i := strings.IndexAny(text, "\x1b\a\r\u009b\u202e"); i >= 0 {

@@ -63,14 +63,14 @@ continues.`,
 	return cmd
 }
 
-// watcher looks at the queues again and again.
+// watcher reads the queues again and again.
 type watcher struct {
 	c        *locker.Client
 	prefix   string
 	interval time.Duration
 }
 
-// look is what a watcher has seen.
+// look is the result of one reading.
 type look struct {
 	at     time.Time
 	took   time.Duration
@@ -84,7 +84,7 @@ func (w *watcher) look(ctx context.Context) look {
 	return look{at: time.Now(), took: time.Since(begun), queues: queues, err: err}
 }
 
-// pause is how long to wait after a look.
+// pause is how long to wait after a reading.
 func (w *watcher) pause(l look) time.Duration { return max(w.interval-l.took, 4*l.took) }
 
 // watchScreen shows the table until the user quits.

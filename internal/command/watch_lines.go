@@ -65,8 +65,8 @@ func changesOf(seen map[string]locker.Queue, queues []locker.Queue) (changes []l
 	return changes, now
 }
 
-// timeless are the tickets of a queue without what changes by itself. A reading of a
-// time may differ from the last by what it was computed from.
+// timeless returns the tickets of a queue without times: the remaining time changes by
+// itself, and a store may compute another Since at each reading.
 func timeless(q locker.Queue) []locker.Ticket {
 	ts := make([]locker.Ticket, len(q.Tickets))
 	for i, t := range q.Tickets {

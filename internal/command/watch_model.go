@@ -21,8 +21,8 @@ type watchModel struct {
 	store string
 	out   io.Writer // which takes colours, or does not
 
-	seen look  // the last look that succeeded
-	err  error // of the last look
+	seen look  // the last reading that succeeded
+	err  error // of the last reading
 	down time.Time
 
 	width, height int
@@ -33,7 +33,7 @@ type watchModel struct {
 	filter        string
 	typing        bool   // the filter is being typed
 	detail        string // the lock whose tickets are shown; empty: the table of all
-	stopped       bool   // the picture stands still
+	stopped       bool   // the screen is not updated
 }
 
 // orders are the ways to sort, each with the column that shows it.
@@ -71,7 +71,7 @@ func newWatchModel(ctx context.Context, w *watcher, store string, out io.Writer,
 	return watchModel{ctx: ctx, w: w, store: store, out: out, seen: first, width: 80, height: 24}
 }
 
-// lookNow is the message that it is time to look.
+// lookNow is the message that it is time for a reading.
 type lookNow struct{}
 
 func (m watchModel) Init() tea.Cmd { return m.lookAfter(m.w.pause(m.seen)) }
@@ -109,7 +109,7 @@ func (m *watchModel) take(l look) {
 	}
 }
 
-// allKeys is what a message of keys does. Keys that arrive together, as of a fast typist
+// allKeys handles a message of keys. Keys that arrive together, as from a fast typist
 // over a slow connection, are one message.
 func (m *watchModel) allKeys(msg tea.KeyMsg) (then tea.Cmd) {
 	if msg.Type != tea.KeyRunes || len(msg.Runes) < 2 {
@@ -123,7 +123,7 @@ func (m *watchModel) allKeys(msg tea.KeyMsg) (then tea.Cmd) {
 	return then
 }
 
-// key is what a key does.
+// key handles a key.
 func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
 	switch {
 	case msg.Type == tea.KeyCtrlC:
@@ -162,7 +162,7 @@ func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
 	return nil
 }
 
-// typeFilter is a key while the filter is being typed.
+// typeFilter handles a key while the filter is being typed.
 func (m *watchModel) typeFilter(msg tea.KeyMsg) {
 	switch msg.Type {
 	case tea.KeyEnter:
@@ -224,7 +224,7 @@ func (m *watchModel) shown() []locker.Queue {
 	return queues
 }
 
-// matches tells whether the name of a queue, or an owner or note in it, contains the
+// matches reports whether the name of a queue, or an owner or note in it, contains the
 // filter.
 func (m *watchModel) matches(q locker.Queue) bool {
 	return strings.Contains(q.Name, m.filter) || slices.ContainsFunc(q.Tickets, func(t locker.Ticket) bool {

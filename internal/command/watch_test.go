@@ -49,7 +49,7 @@ func TestWatchJSON(t *testing.T) {
 		k := hold(t, c, "a", locker.WithOwner("web-1"))
 		w := on(t, url, "watch", often, "--json").Start()
 		w.WaitOut("\n")
-		time.Sleep(300 * time.Millisecond) // of which a look that changes nothing prints nothing
+		time.Sleep(300 * time.Millisecond) // readings without a change print nothing
 		if err := k.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestWatchLinesOutage(t *testing.T) {
 	}
 }
 
-// With --json what is no change is JSON too, on standard error.
+// With --json messages that are no changes are JSON too, on standard error.
 func TestWatchJSONOutage(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())

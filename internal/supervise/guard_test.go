@@ -34,8 +34,8 @@ func run(t *testing.T, guard string) (file string, log []string) {
 	return file, log
 }
 
-// A command is started when its guard watches: before that nobody would end it, were
-// this process killed.
+// A command is started when its guard watches: before that nobody would end it if this
+// process were killed.
 func TestGuardBeforeCommand(t *testing.T) {
 	file, log := run(t, `/bin/sleep 0.3; echo guard >> "$1"; echo; exec /bin/cat`)
 	text, err := os.ReadFile(file)
@@ -50,7 +50,7 @@ func TestGuardBeforeCommand(t *testing.T) {
 	}
 }
 
-// While a guard comes up the right to run the command may end: then the command is not started.
+// The command is not started if the right to run it ends while the guard comes up.
 func TestRightEndsBeforeCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "started")
 	begun := time.Now()

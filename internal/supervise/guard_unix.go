@@ -14,16 +14,16 @@ import (
 )
 
 // guard is the process that ends what is left of the command when this process is
-// killed: then the kernel closes the pipe between them.
+// killed. It notices that because the kernel closes the pipe between them.
 type guard struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 }
 
-// startGuard starts the guard, in a session of its own, so that nothing that is
-// sent to this process or its group reaches it. It returns when the guard watches:
-// on a busy machine a process takes long to come up, and the command may not go on
-// for so long when this one is killed.
+// startGuard starts the guard, in a session of its own, so that signals to this
+// process or its group do not reach it. It returns when the guard watches: on a busy
+// machine a process takes long to come up, and the command must not be without a
+// guard for so long.
 func startGuard(command []string, log func(string)) *guard {
 	if len(command) == 0 {
 		return nil
@@ -83,7 +83,8 @@ func (g *guard) stop() {
 }
 
 // Guard writes a byte to out, waits for the end of the process at the other end of in,
-// and then kills what in named. It is all that the guard's process does.
+// and then kills the group and the marked processes that in has named. The guard's
+// process does nothing else.
 func Guard(in io.Reader, out io.Writer) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	_, _ = out.Write([]byte{'\n'})

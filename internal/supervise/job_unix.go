@@ -18,8 +18,8 @@ type job struct {
 	Options
 	group    int       // its process, and process group
 	mark     string    // "LOCKER_RUN_ID=…"
-	ended    bool      // it was told to end
-	deadline time.Time // then: by when it has to
+	ended    bool      // it got SIGTERM because the context ended
+	deadline time.Time // then: by when it has to end
 
 	own   chan os.Signal // SIGCONT and SIGTSTP to this process
 	tty   *terminal
@@ -28,12 +28,12 @@ type job struct {
 }
 
 // Run starts cmd, whose standard streams are files, and waits for its end. An
-// error says that it was not started.
+// error means that it was not started.
 //
-// Run is not for several goroutines at once: it deals with signals of the process.
+// Run is not for several goroutines at once: it handles signals of the process.
 func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
-	// The kernel's signal at the parent's death comes at the death of the thread
-	// that has started the child.
+	// The kernel sends the signal for the parent's death when the thread that has
+	// started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	j := &job{Options: o, mark: MarkName + "=" + newMark(), own: make(chan os.Signal, 4)}
@@ -57,8 +57,8 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 	return j.loop(ctx, changes), nil
 }
 
-// start starts cmd and, as execvp does, a script without a first line that
-// names its interpreter by the shell.
+// start starts cmd. As execvp does, it starts a script that names no interpreter
+// with the shell.
 func start(cmd *exec.Cmd) error {
 	err := cmd.Start()
 	if !errors.Is(err, syscall.ENOEXEC) {
@@ -73,8 +73,8 @@ func start(cmd *exec.Cmd) error {
 }
 
 // watch reports the changes of a child: that it was stopped, at last that it has
-// ended. The first process of a container is given the orphans in it, and has to wait
-// for them, too.
+// ended. The first process of a container gets the orphans in it, and has to wait for
+// them, too.
 func watch(pid int) <-chan syscall.WaitStatus {
 	whom := pid
 	if os.Getpid() == 1 {
@@ -137,8 +137,8 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 	}
 }
 
-// end tells the command, and what it has started, to end. One that is stopped has
-// to go on for that.
+// end sends SIGTERM to the command and to what it has started. Stopped processes are
+// continued, so that they can end.
 func (j *job) end() {
 	j.ended = true
 	j.deadline = time.Now().Add(j.Grace)
@@ -146,8 +146,8 @@ func (j *job) end() {
 	signalAll(j.group, j.mark, syscall.SIGCONT)
 }
 
-// exited is the end of the command, and of what it has started if it was told to
-// end.
+// exited handles the end of the command. If the context has ended, it also ends what
+// the command has started.
 func (j *job) exited(ctx context.Context, status syscall.WaitStatus) Result {
 	if ctx.Err() != nil {
 		if !j.ended {
@@ -169,7 +169,7 @@ func code(status syscall.WaitStatus) int {
 func (j *job) send(sig syscall.Signal) {
 	_ = syscall.Kill(-j.group, sig)
 	if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
-		_ = syscall.Kill(-j.group, syscall.SIGCONT) // a stopped process does not hear
+		_ = syscall.Kill(-j.group, syscall.SIGCONT) // a stopped process does not handle it
 	}
 }
 

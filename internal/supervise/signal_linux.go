@@ -11,8 +11,8 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// signalAll signals the group, and the processes outside it that bear the mark: each
-// once, since many programs take a second SIGTERM for an order to stop cleaning up.
+// signalAll signals the group, and the processes outside it with the mark: each once,
+// since many programs stop cleaning up after a second SIGTERM.
 func signalAll(group int, mark string, sig syscall.Signal) {
 	_ = syscall.Kill(-group, sig)
 	for _, pid := range remaining(group, mark) {

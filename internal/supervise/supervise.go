@@ -37,26 +37,26 @@ const MarkName = "LOCKER_RUN_ID"
 type Options struct {
 	// Grace is the time between SIGTERM and SIGKILL.
 	Grace time.Duration
-	// Signals are sent on to the command, and are not this package's to catch.
+	// Signals are sent on to the command. The caller catches them.
 	Signals <-chan os.Signal
-	// Valid reports whether there is still the right to run the command. It is asked right
-	// before the command is started: false is ErrNotValid; and when this process
-	// goes on after it was stopped, and false has the command killed at once.
+	// Valid reports whether there is still the right to run the command. Run calls it
+	// right before it starts the command: false is ErrNotValid. Run also calls it when
+	// this process goes on after it was stopped: false kills the command at once.
 	Valid func() bool
 	// Guard is the command line that runs Guard in another process; empty for
 	// none.
 	Guard []string
-	// Log is told of what goes wrong without ending the command.
+	// Log gets the text of failures that do not end the command.
 	Log func(text string)
 }
 
 // Result is how the command ended.
 type Result struct {
 	Code  int  // of the exit; 128+n: ended by signal n
-	Ended bool // it was told to end since the context had ended
+	Ended bool // it got SIGTERM because the context had ended
 }
 
-// ErrNotValid is Run's error when Valid has reported false before the command was started.
+// ErrNotValid is Run's error if Valid reports false before the command is started.
 var ErrNotValid = errors.New("there is no right to run the command any more")
 
 // ErrNoExec and ErrNotFound are errors of Look.

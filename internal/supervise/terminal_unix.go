@@ -33,7 +33,7 @@ func (t *terminal) foreground() int {
 	return group
 }
 
-// give makes a group the foreground one. Who asks for that in the background is
+// give makes a group the foreground one. A background process that does so is
 // stopped by SIGTTOU unless it is ignored.
 func (t *terminal) give(group int) {
 	signal.Ignore(syscall.SIGTTOU)
@@ -41,10 +41,10 @@ func (t *terminal) give(group int) {
 	_ = unix.IoctlSetPointerInt(int(t.Fd()), unix.TIOCSPGRP, group)
 }
 
-// stopped deals with a command that was stopped. One that wants the terminal gets
-// it if it is ours to give. One that was stopped from the terminal, or by a signal
-// to us, is stopped with us, so that the shell sees it. Any other stop, by an
-// operator, is none of ours: the lock stays held, and renewed.
+// stopped handles a command that was stopped. If it wants the terminal and this
+// process has it, the command gets it. If it was stopped from the terminal, or by a
+// signal to this process, this process stops too, so that the shell sees it. Any
+// other stop, by an operator, changes nothing: the lock stays held, and renewed.
 func (j *job) stopped(sig syscall.Signal) {
 	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	if t := j.terminal(); t != nil {
@@ -63,9 +63,8 @@ func (j *job) stopped(sig syscall.Signal) {
 	}
 }
 
-// stop stops our own process group, and returns when it goes on. A group that no
-// shell looks after, since it is that of the session's leader, is not stopped: nobody
-// would continue it.
+// stop stops our own process group, and returns when it goes on. It does not stop the
+// group of the session's leader: no shell would continue it.
 func (j *job) stop() {
 	j.asked = false
 	if session, err := unix.Getsid(0); err == nil && session != unix.Getpgrp() {
@@ -79,7 +78,7 @@ func (j *job) stop() {
 	j.resumed()
 }
 
-// resumed goes on with the command, unless there is no right to.
+// resumed continues the command, or kills it if the right to run it has ended.
 func (j *job) resumed() {
 	if !j.valid() {
 		signalAll(j.group, j.mark, syscall.SIGKILL)

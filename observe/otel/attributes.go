@@ -26,8 +26,8 @@ const (
 
 var modes = [...]attribute.KeyValue{keyMode.String("exclusive"), keyMode.String("shared")}
 
-// kinds are the values of error.type, in the order in which they are looked for: an
-// outage comes first, since it makes other errors.
+// kinds are the values of error.type, in order of precedence: an outage comes first,
+// since it causes other errors.
 var kinds = []struct {
 	is   error
 	kind string
@@ -46,7 +46,7 @@ var kinds = []struct {
 // The kinds of losses.
 const (
 	lossExpired = "expired" // the lease was not renewed in time
-	lossRemoved = "removed" // the store has the ticket no more
+	lossRemoved = "removed" // the store does not have the ticket any more
 )
 
 // kindOf is the error.type of an event; empty: it is no error.
@@ -97,12 +97,12 @@ func (c *config) storeOf(name string) string {
 	return name
 }
 
-// with returns all and one more.
+// with returns all and more.
 func with(all []attribute.KeyValue, more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(all[:len(all):len(all)], more...)
 }
 
-// withError returns all and, of a failure, its kind.
+// withError returns all and, after a failure, its kind.
 func withError(all []attribute.KeyValue, kind string) []attribute.KeyValue {
 	if kind == "" {
 		return all

@@ -13,8 +13,8 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// What an uncontended cycle costs: the cheapest store there is, so that all the rest
-// is telemetry's.
+// The cost of an uncontended cycle on the cheapest store, so that the rest is the cost
+// of telemetry.
 func BenchmarkCycle(b *testing.B) {
 	noMetrics, noSpans := WithMeterProvider(noopmetric.NewMeterProvider()), WithTracerProvider(nooptrace.NewTracerProvider())
 	metrics := WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())))

@@ -5,8 +5,8 @@
 //
 //	l, err := locker.Open(ctx, url, lockerotel.Observer())
 //
-// It uses the providers that otel.SetMeterProvider and otel.SetTracerProvider
-// were given, unless options say otherwise.
+// It uses the global providers (otel.SetMeterProvider, otel.SetTracerProvider),
+// unless options set others.
 //
 // # Metrics
 //
@@ -36,9 +36,9 @@
 // # Spans
 //
 // locker.acquire is the acquisition and locker.hold the time that the lock is held. Both
-// have the span of Acquire's caller as their parent, and the second is linked to the
-// first, and to the caller of Release if that is another one. What happens meanwhile is
-// an event: queued, rejoined, renewal failed. The status of a hold that was lost is an
+// have the span of Acquire's caller as their parent. The second is linked to the first,
+// and to the span of Release's caller if that is another one. Steps in between are
+// events: queued, rejoined, renewal failed. The status of a hold that was lost is an
 // error; an acquisition that is refused, or given up by its caller, has an error.type and
 // no such status. A span is exported when it ends: if a lock is held for days, days
 // later.

@@ -16,7 +16,7 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// row is what the page says of a metric, and what the code does.
+// row is one metric, as the page documents it or as the code records it.
 type row struct{ prometheus, kind, unit, attributes string }
 
 var (
@@ -52,7 +52,7 @@ func TestDocsHaveAllMetrics(t *testing.T) {
 	}
 }
 
-// recordedRows has everything recorded that can be, and says how.
+// recordedRows records every metric, and returns the rows.
 func recordedRows(t *testing.T) map[string]row {
 	t.Helper()
 	m := newTelemetry()
@@ -102,7 +102,7 @@ func recordedRows(t *testing.T) map[string]row {
 	return rows
 }
 
-// So is its table of error types, and the list in the package's documentation.
+// The page and the package's documentation list the error types of the code.
 func TestDocsHaveAllErrorTypes(t *testing.T) {
 	known := []string{kindOf(locker.Event{Err: errors.New("any")}), lossExpired, lossRemoved}
 	for _, k := range kinds {

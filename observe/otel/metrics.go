@@ -44,8 +44,8 @@ func newInstruments(m metric.Meter) *instruments {
 	}
 }
 
-// begin makes the series of what should never happen: one that appears with its first
-// increment has no increase that an alert could see.
+// begin makes the series of events that should never happen: if a series only appears
+// with its first increment, an alert sees no increase.
 func (i *instruments) begin(store attribute.KeyValue) {
 	ctx := context.Background()
 	for _, mode := range modes {
@@ -58,7 +58,7 @@ func (i *instruments) begin(store attribute.KeyValue) {
 	}
 }
 
-// add and record look whether anybody wants to know before they make the set of
+// add and record check that the instrument is enabled before they make the set of
 // attributes.
 func add(ctx context.Context, c interface {
 	Enabled(context.Context) bool
@@ -92,8 +92,8 @@ func counter(m metric.Meter, name, unit, text string) metric.Int64Counter {
 	return orNoop[metric.Int64Counter](c, err, noop.Int64Counter{})
 }
 
-// orNoop tells OpenTelemetry's error handler of an instrument that cannot be had, and
-// goes on without it.
+// orNoop reports an instrument that cannot be made to OpenTelemetry's error handler,
+// and returns without in its place.
 func orNoop[T any](instrument T, err error, without T) T {
 	if err != nil {
 		otel.Handle(err)

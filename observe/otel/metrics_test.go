@@ -39,7 +39,7 @@ func refused(t *testing.T, err, want error) {
 	}
 }
 
-// Who waits and who is refused is counted, with the times.
+// Waits and refusals are counted, with their times.
 func TestMetricsOfContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newTelemetry()
@@ -70,7 +70,7 @@ func TestMetricsOfContention(t *testing.T) {
 		r1, r2 := acquire(t, l, "a", locker.Shared()), acquire(t, l, "a", locker.Limit(2))
 		release(t, r1)
 		release(t, r2)
-		synctest.Wait() // the first release tells after the grant that it made
+		synctest.Wait() // the event of the first release comes after the next grant
 		compare(t, m.values(t), map[string]string{
 			"locker.acquire.duration{locker.contended=false}":                         "1 × 0",
 			"locker.acquire.duration{locker.contended=true}":                          "1 × 1",
@@ -97,7 +97,7 @@ func TestMetricsOfLosses(t *testing.T) {
 		lapsed := acquire(t, l, "lapsed", locker.WithTTL(3*time.Second))
 		l.Down()
 		<-lapsed.Done()
-		synctest.Wait() // Done is closed before the loss is told
+		synctest.Wait() // Done is closed before the event of the loss
 		_, err := l.TryAcquire(t.Context(), "lapsed")
 		refused(t, err, locker.ErrUnavailable)
 		l.Heal()
@@ -124,7 +124,7 @@ func count(histogram string) (n int) {
 	return n
 }
 
-// A waiter whose ticket an outage has cost is counted, and waits on.
+// A waiter that has lost its ticket in an outage is counted, and waits on.
 func TestMetricsOfARejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newTelemetry()
@@ -190,7 +190,7 @@ func TestMetricsOfAReentry(t *testing.T) {
 	})
 }
 
-// unconfirmed is a store that executes a release and does not say so.
+// unconfirmed is a store that executes a release and does not confirm it.
 type unconfirmed struct{ *memory.Driver }
 
 func (d unconfirmed) Release(ctx context.Context, h driver.Hold) error {
@@ -230,8 +230,8 @@ func (away) Acquire(context.Context, driver.Request) (driver.Grant, error) {
 	return driver.Grant{}, driver.NoTicket(driver.Unavailable(errors.New("connection refused")))
 }
 
-// What should never happen has its series from the beginning: an alert needs a zero that
-// the first loss is an increase of.
+// Events that should never happen have their series from the beginning: an alert needs a
+// zero before the first loss.
 func TestSeriesOfLossesAreThereFromTheBeginning(t *testing.T) {
 	m := newTelemetry()
 	l := locker.New(memory.New(), Observer(m.opts...))

@@ -15,7 +15,7 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// Names of locks are on nothing unless asked for, and then where they were asked for.
+// Names of locks are recorded only if an option says so, and only where it says so.
 func TestNamesOfLocks(t *testing.T) {
 	class := WithLockClass(func(name string) string {
 		before, _, _ := strings.Cut(name, ":")
@@ -89,7 +89,7 @@ func namesIn(t *testing.T, all [][]attribute.KeyValue, store string) string {
 	return strings.Join(slices.Sorted(maps.Keys(names)), " ")
 }
 
-// error.type has few values, and says first that the store is away.
+// error.type has few values, and an outage of the store has precedence.
 func TestErrorTypes(t *testing.T) {
 	for _, test := range []struct {
 		err  error

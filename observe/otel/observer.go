@@ -16,8 +16,8 @@ func Observer(opts ...Option) locker.ClientOption {
 	return newObserver(opts).attach
 }
 
-// observer turns events into metrics and spans. What is under way is known by the ID of
-// its acquisition.
+// observer turns events into metrics and spans. It keeps acquisitions and locks by the
+// ID of the acquisition.
 type observer struct {
 	config
 	*instruments
@@ -28,7 +28,7 @@ type observer struct {
 	held    map[uint64]*holding
 }
 
-// acquiring is an acquisition, from when it waits or, if it does not, has ended.
+// acquiring is an acquisition that waits or, if it does not wait, has ended.
 type acquiring struct {
 	attributes []attribute.KeyValue // of its metrics
 	named      []attribute.KeyValue // of its spans
@@ -98,7 +98,7 @@ func (o *observer) rejoined(ctx context.Context, e locker.Event) {
 	o.mu.Lock()
 	a := o.waiting[e.ID]
 	o.mu.Unlock()
-	if a == nil { // a driver that does not say that the ticket is queued
+	if a == nil { // a driver that does not report that the ticket is queued
 		all, _ := o.common(e)
 		add(ctx, o.rejoins, 1, all)
 		return
@@ -107,7 +107,7 @@ func (o *observer) rejoined(ctx context.Context, e locker.Event) {
 	add(ctx, o.rejoins, 1, a.attributes)
 }
 
-// ended ends what waits, if it does, and records the acquisition.
+// ended ends the wait, if there is one, and records the acquisition.
 func (o *observer) ended(ctx context.Context, e locker.Event) *acquiring {
 	o.mu.Lock()
 	a := o.waiting[e.ID]
@@ -125,7 +125,7 @@ func (o *observer) ended(ctx context.Context, e locker.Event) *acquiring {
 	return a
 }
 
-// acquired ends the acquisition and begins to hold.
+// acquired ends the acquisition and begins the hold.
 func (o *observer) acquired(ctx context.Context, e locker.Event) {
 	a := o.ended(ctx, e)
 	add(ctx, o.holders, 1, a.attributes)
@@ -152,7 +152,7 @@ func (o *observer) renewed(ctx context.Context, e locker.Event) {
 	}
 }
 
-// letGo ends what is held.
+// letGo ends the hold.
 func (o *observer) letGo(ctx context.Context, e locker.Event) {
 	o.mu.Lock()
 	h := o.held[e.ID]

@@ -37,20 +37,20 @@ func newConfig(opts []Option) config {
 	return c
 }
 
-// WithMeterProvider takes the place of the global MeterProvider. Nil changes nothing;
-// that of package go.opentelemetry.io/otel/metric/noop turns metrics off.
+// WithMeterProvider replaces the global MeterProvider. Nil changes nothing; the provider
+// of package go.opentelemetry.io/otel/metric/noop turns metrics off.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(c *config) { c.meters = p }
 }
 
-// WithTracerProvider takes the place of the global TracerProvider. Nil changes nothing;
-// that of package go.opentelemetry.io/otel/trace/noop turns spans off.
+// WithTracerProvider replaces the global TracerProvider. Nil changes nothing; the
+// provider of package go.opentelemetry.io/otel/trace/noop turns spans off.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(c *config) { c.tracers = p }
 }
 
-// WithStoreName sets the attribute locker.store, which by default is what
-// [github.com/lockerproject/locker.Client.Store] says: as in "redis localhost:6379/0". It is
+// WithStoreName sets the attribute locker.store, which by default is the result of
+// [github.com/lockerproject/locker.Client.Store], such as "redis localhost:6379/0". It is
 // for processes that reach one store under different addresses.
 func WithStoreName(name string) Option {
 	return func(c *config) { c.store = name }
@@ -68,9 +68,9 @@ func WithLockNamesOnSpans() Option {
 	return func(c *config) { c.spanNames = true }
 }
 
-// WithLockClass puts what class makes of a lock's name (locker.lock.class) on metrics and
-// on spans, as in "order" for "order:42". It should know few classes; an empty one
-// is left out. It is called from many goroutines.
+// WithLockClass puts the result of class for a lock's name (locker.lock.class) on metrics
+// and on spans, such as "order" for "order:42". class should have few results; an empty
+// one is left out. It is called from many goroutines.
 func WithLockClass(class func(name string) string) Option {
 	return func(c *config) { c.class = class }
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// queueBound is how long one collection waits for the store, so that no scrape times
-// out, with all other metrics, because the store is away.
+// queueBound is how long one collection waits for the store, so that an outage does not
+// make a scrape time out, with all other metrics.
 const queueBound = time.Second
 
 // ObserveQueues measures the queues of the named locks: locker.queue.length is the number

@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/lockertest"
 )
 
-// The queue is that of all processes.
+// The queue has the tickets of all processes.
 func TestObserveQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newTelemetry()

@@ -11,15 +11,15 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// start begins a span that is ago old.
+// start begins a span at the present time less ago.
 func (o *observer) start(ctx context.Context, name string, ago time.Duration, all []attribute.KeyValue, more ...trace.SpanStartOption) trace.Span {
 	_, span := o.tracer.Start(ctx, name, append(more,
 		trace.WithTimestamp(time.Now().Add(-ago)), trace.WithAttributes(all...))...)
 	return span
 }
 
-// end ends the span of an acquisition. One that is refused, or that its caller gives up,
-// has not failed.
+// end ends the span of an acquisition. A refusal, or the caller's giving up, is no
+// failure.
 func (a *acquiring) end(e locker.Event, kind string, contended attribute.KeyValue) {
 	if a.span.IsRecording() {
 		a.span.SetAttributes(contended)
@@ -48,8 +48,7 @@ func (o *observer) hold(ctx context.Context, e locker.Event, a *acquiring) *hold
 	return h
 }
 
-// end ends the span of a lock. The caller of Release may be another one than that of
-// Acquire.
+// end ends the span of a lock. Release may have another caller than Acquire.
 func (h *holding) end(ctx context.Context, e locker.Event, kind string) {
 	if h.span.IsRecording() {
 		if by := trace.SpanContextFromContext(ctx); by.IsValid() && !by.Equal(h.parent) {
@@ -63,7 +62,7 @@ func (h *holding) end(ctx context.Context, e locker.Event, kind string) {
 	h.span.End()
 }
 
-// fail says on a span what went wrong, if something did.
+// fail records on a span what went wrong, if something did.
 func fail(span trace.Span, e locker.Event, kind string, failed bool) {
 	if kind == "" {
 		return

@@ -39,7 +39,7 @@ func (m *telemetry) caller(ctx context.Context) (context.Context, trace.SpanCont
 	return ctx, span.SpanContext()
 }
 
-// attributesOf is all but those that every span has.
+// attributesOf returns the attributes except those that every span has.
 func attributesOf(s sdktrace.ReadOnlySpan) string {
 	return series("", attribute.NewSet(slices.DeleteFunc(slices.Clone(s.Attributes()), func(kv attribute.KeyValue) bool {
 		return kv.Key == keyToken
@@ -109,7 +109,7 @@ func TestSpans(t *testing.T) {
 	})
 }
 
-// An acquisition begins with its call, not with what the store has said of it.
+// An acquisition begins with its call, not with the store's first answer.
 func TestSpansBeginWithTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newTelemetry()
@@ -149,7 +149,7 @@ func TestSpansOfLosses(t *testing.T) {
 		}
 		l.Down()
 		<-lapsed.Done()
-		synctest.Wait() // Done is closed before the loss is told
+		synctest.Wait() // Done is closed before the event of the loss
 		_, err = l.TryAcquire(ctx, "a")
 		refused(t, err, locker.ErrUnavailable)
 		l.Heal()
@@ -198,7 +198,7 @@ func TestSpansOfRefusals(t *testing.T) {
 	}
 }
 
-// A ticket that an outage has cost is an event of the acquisition; a re-entry that had to
+// The loss of a ticket in an outage is an event of the acquisition; a re-entry that had to
 // wait is an acquisition and no hold.
 func TestSpansOfARejoinAndAReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -49,7 +49,7 @@ func (m *telemetry) collect(t *testing.T) []metricdata.Metrics {
 }
 
 // values are all series that are not zero, as "name{attributes}", without the
-// attributes that all have in common; that of a histogram is "count × mean".
+// attributes that all have in common. The value of a histogram is "count × mean".
 func (m *telemetry) values(t *testing.T) map[string]string {
 	t.Helper()
 	values := map[string]string{}

@@ -11,8 +11,8 @@ import (
 	lockerslog "github.com/lockerproject/locker/observe/slog"
 )
 
-// What an uncontended cycle costs: the cheapest store there is, so that all the rest is
-// the log's.
+// The cost of an uncontended cycle on the cheapest store, so that the rest is the cost
+// of the log.
 func BenchmarkCycle(b *testing.B) {
 	logger := func(level slog.Level) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: level}))

@@ -11,7 +11,7 @@ import (
 	lockerslog "github.com/lockerproject/locker/observe/slog"
 )
 
-// The audit log of a program. Here what changes from run to run is left out.
+// The audit log of a program. Attributes that change from run to run are left out here.
 func ExampleObserver() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

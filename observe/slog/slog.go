@@ -6,7 +6,7 @@
 //	l, err := locker.Open(ctx, url, lockerslog.Observer(logger))
 //
 // Every lock that was held has a record when it is acquired and one when it is released or
-// lost. The second has all that there is to know about the lock:
+// lost. The second has all facts about the lock:
 //
 //	level=INFO msg="lock released" lock=order:42 owner=web-1/4711/5f0c store="redis db:6379/0" token=17 mode=exclusive since=2026-03-01T09:30:00.000Z held_seconds=4.2
 //
@@ -26,8 +26,8 @@
 // acquisition is a number that all records of one acquisition and its lock have in common;
 // it is unique in the process. No record contains a password.
 //
-// The context of each record is that of the call, so that handlers find the span that it
-// belongs to.
+// Each record has the context of the call, so that handlers find the span that it belongs
+// to.
 package lockerslog
 
 import (
@@ -42,8 +42,8 @@ import (
 // Observer is the option for [locker.New] and [locker.Open] that logs the Client's events.
 // If logger is nil, it uses slog.Default at the time of each event.
 //
-// Levels are those of [Level]; levels, if it is given, sets others, as in a program that
-// audits refusals too:
+// The levels are those of [Level], unless levels sets others, as in a program that audits
+// refusals too:
 //
 //	lockerslog.Observer(logger, func(e locker.Event) slog.Level {
 //		return max(lockerslog.Level(e), slog.LevelInfo)

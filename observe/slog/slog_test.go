@@ -88,7 +88,7 @@ func check(t *testing.T, r map[string]any, want map[string]any) {
 
 func keys(r map[string]any) string { return strings.Join(slices.Sorted(maps.Keys(r)), " ") }
 
-// The record of a release tells who held what, when and for how long.
+// The record of a release says who held what, when and for how long.
 func TestAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
@@ -164,7 +164,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// A lock that is lost is an error that says why; what led to it is warned of.
+// A lost lock is an error that says why; the failures that led to it are warnings.
 func TestLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
@@ -189,7 +189,7 @@ func TestLoss(t *testing.T) {
 	})
 }
 
-// All that can happen is logged when asked for, and other levels can be set.
+// A logger at the level debug gets every event, and other levels can be set.
 func TestEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all, audit logged
@@ -223,7 +223,7 @@ func TestEverything(t *testing.T) {
 	})
 }
 
-// Without a logger it is the default one of the moment. Degraded grants are warned of.
+// Without a logger, the present default is used. Degraded grants are warnings.
 func TestDefaultLogger(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)

@@ -103,7 +103,7 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 	return t, nil
 }
 
-// errRefused says that a ticket has yet to leave the queue, for RefusedQueued.
+// errRefused means that a ticket has yet to leave the queue, for RefusedQueued.
 var errRefused = errors.New("mutant: refused, and queued")
 
 // leave removes the ticket of a request that was refused.
@@ -261,7 +261,7 @@ func (d *Driver) touch(t *ticket) state {
 	return waiting
 }
 
-// ack starts the lease of a ticket whose client has learnt of its grant.
+// ack starts the lease of a ticket whose client has noticed its grant.
 func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 	var g driver.Grant
 	asked := time.Now()

@@ -103,7 +103,7 @@ func (d *Driver) connected(ctx context.Context, answer bool) error {
 	}
 }
 
-// linger is what the bugs do when a context has ended.
+// linger delays a return after the end of its context, for the bugs that do.
 func (s *Store) linger() {
 	switch s.bug {
 	case IgnoresContext:

@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// grant grants whom the rule lets through.
+// grant grants the tickets that the rule allows.
 func (q *queue) grant(now time.Time) {
 	s := q.s
 	if s.has(LateHandOff) && !q.pollAt.IsZero() && now.Before(q.pollAt) {
@@ -43,8 +43,8 @@ func (q *queue) grant(now time.Time) {
 	}
 }
 
-// hold grants a ticket. Until its client says that it knows, the lease is as
-// long as a waiter's silence may be.
+// hold grants a ticket. Until its client acknowledges the grant, the lease is at
+// most Liveness.
 func (q *queue) hold(t *ticket, now time.Time) {
 	t.held, t.since = true, now
 	if q.s.has(LapsedRevivesIf) {

@@ -49,7 +49,7 @@ type queue struct {
 	timer   *time.Timer
 	pollAt  time.Time // for the bugs that grant late
 	free    time.Time
-	stuck   bool // until the next release, for the bugs that forget to look
+	stuck   bool // until the next release, for the bugs that grant too few
 	used    bool
 }
 
@@ -58,7 +58,7 @@ type ticket struct {
 	r       driver.Request
 	token   uint64
 	held    bool
-	acked   bool // the holder knows of its grant
+	acked   bool // the holder has acknowledged its grant
 	since   time.Time
 	until   time.Time // of the lease
 	queued  time.Time
@@ -76,7 +76,7 @@ func (q *queue) all() []*ticket {
 
 func (s *Store) has(b Bug) bool { return s.bug == b }
 
-// change wakes everybody who waits for the way to be open. With mu held.
+// change wakes all requests that wait for a connection. With mu held.
 func (s *Store) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -110,7 +110,7 @@ func (s *Store) Start() {
 	s.change()
 }
 
-// Pause stops the server in mid-air.
+// Pause stops the server, which then answers nothing.
 func (s *Store) Pause() { s.setPaused(true) }
 
 // Resume undoes Pause.
@@ -133,7 +133,7 @@ func (s *Store) setPaused(on bool) {
 	s.change()
 }
 
-// mark makes all clients ones that were cut off, for NeverReconnects.
+// mark notes that all clients were cut off, for NeverReconnects.
 func (s *Store) mark() {
 	for _, d := range s.clis {
 		d.wasCut = true
@@ -160,7 +160,7 @@ func (s *Store) Keys(context.Context) (int, error) {
 	return n, nil
 }
 
-// key is the queue that a name has; the bugs take several names for one.
+// key is the queue of a name; with a bug, several names have one.
 func (s *Store) key(name string) string {
 	cut := func(sep string) string { k, _, _ := strings.Cut(name, sep); return k }
 	switch s.bug {
@@ -240,8 +240,8 @@ func (s *Store) number(q *queue, t *ticket) uint64 {
 	return *counter
 }
 
-// settle drops what is over, grants whom that lets through, and sets the
-// timer for the next time. With mu held.
+// settle drops expired tickets, grants the tickets that the rule allows then, and
+// sets the timer for the next change. With mu held.
 func (q *queue) settle() {
 	if q.s.paused || !q.s.up {
 		return
@@ -270,7 +270,7 @@ func (q *queue) expire(now time.Time) {
 	}
 }
 
-// lapse keeps what the bugs keep of an expired ticket.
+// lapse keeps an expired ticket, for the bugs that do.
 func (s *Store) lapse(t *ticket) {
 	keeps := s.has(LapsedRevives) || s.has(LapsedRevivesIf) || s.has(LapsedKeysStay)
 	if t.held && keeps || !t.held && s.has(DeadKeysStay) {
@@ -278,7 +278,7 @@ func (s *Store) lapse(t *ticket) {
 	}
 }
 
-// over is when a ticket goes by itself, if it does.
+// over returns whether a ticket expires, and when.
 func (q *queue) over(t *ticket) (bool, time.Time) {
 	s := q.s
 	if t.held {

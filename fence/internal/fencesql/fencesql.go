@@ -10,13 +10,13 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// Statements are those of one table.
+// Statements are the statements for one table.
 type Statements struct {
 	// Schema creates the table if it is missing.
 	Schema string
-	// Raise compares and raises the fence of a name, and says which token is the
-	// greatest now: as its result on PostgreSQL, as the last insert ID on
-	// MySQL, where 0 says that the name is new. Its parameters are the name and
+	// Raise compares and raises the fence of a name, and returns the token that is
+	// the greatest now: as its result on PostgreSQL, as the last insert ID on
+	// MySQL, where 0 means that the name is new. Its parameters are the name and
 	// the token, on MySQL twice the token.
 	Raise string
 }
@@ -62,8 +62,8 @@ ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, ?)), raised_at = 
 	}, nil
 }
 
-// maxPart is the longest identifier of PostgreSQL, which cuts off the rest; that
-// of MySQL is one longer.
+// maxPart is the longest identifier of PostgreSQL, which cuts off the rest. MySQL's
+// is one longer.
 const maxPart = 63
 
 // quote quotes the name of a table, or of a schema and a table.

@@ -64,7 +64,7 @@ func (b *bed) acquire(name string) *locker.Lock {
 }
 
 // lose takes the lock away from its holder, as the end of its lease does, before
-// the holder knows.
+// the holder notices it.
 func (b *bed) lose(k *locker.Lock) {
 	b.t.Helper()
 	b.ok(b.l.Break(b.t.Context(), k.Name(), k.Token()))
@@ -199,7 +199,7 @@ func groups(t *testing.T, b *bed) {
 	_ = group.Release(t.Context()) // one of it is lost
 }
 
-// groupRefused: where one member is stale, the fences of the others stay as they were.
+// groupRefused: if one member is stale, the fences of the others stay as they were.
 func groupRefused(t *testing.T, b *bed) {
 	group, err := locker.AcquireAll(t.Context(), b.l, []string{unique() + "-a", unique() + "-b", unique() + "-c"})
 	b.ok(err)
@@ -211,8 +211,8 @@ func groupRefused(t *testing.T, b *bed) {
 	b.ok(group.Release(t.Context()))
 }
 
-// losses sells from several goroutines that lose their locks all the time. What was
-// sold successfully is what is missing.
+// losses sells from several goroutines that lose their locks all the time. The value
+// changes by the number of successful sales.
 func losses(t *testing.T, b *bed) {
 	name, workers, times := unique(), 6, 12
 	if testing.Short() {

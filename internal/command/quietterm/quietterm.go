@@ -1,14 +1,14 @@
 // Package quietterm keeps the program from asking the terminal anything while it
-// starts. Bubble Tea v1 asks for the colour of the background when it is imported,
-// whichever verb is run: over a connection that does not pass the answer on, each
-// start would take five seconds, and a late answer would be read by the shell.
-// Nothing is asked of a terminal that is dumb.
+// starts. Bubble Tea v1 asks for the colour of the background when it is imported, for
+// every verb. Over a connection that does not pass the answer on, each start would
+// take five seconds, and the shell would read a late answer. Bubble Tea asks a dumb
+// terminal nothing.
 //
 // It works because packages are initialized in the order of their paths, as
 // far as their imports allow (The Go Programming Language Specification, "Program
 // initialization"): this one imports nothing but os, and comes before
 // github.com/muesli/termenv, which Bubble Tea needs. A test of package command
-// watches over that.
+// checks that.
 package quietterm
 
 import "os"
