@@ -71,6 +71,25 @@ func TestMinHoldOfAClientThatIsClosed(t *testing.T) {
 	})
 }
 
+// A ticket whose minimum hold is over, and that an outage has kept, has its last try when the Client is closed.
+func TestMinHoldIsOverWhenClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		k := acquire(t, l, "a", locker.WithMinHold(time.Second))
+		want(t, k.Release(context.Background()), nil)
+		s.set(func(s *stub) {
+			s.release = func(context.Context, driver.Hold, releaseFunc) error { return errDown }
+		})
+		time.Sleep(1500 * time.Millisecond)
+		s.set(func(s *stub) { s.release = nil })
+		want(t, l.Close(), nil)
+		if n := s.queueLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets are left", n)
+		}
+	})
+}
+
 func TestMinHoldLimits(t *testing.T) {
 	s := &limited{newStub()}
 	l := locker.New(s)

@@ -140,9 +140,10 @@ func (m *removals) step() (pause time.Duration, more bool) {
 			return wait, true
 		}
 		r := m.tickets.take()
-		if r.minHold && m.closing {
+		if r.minHold && now.Before(r.due) { // Close does not wait for that
 			continue // its lease ends by itself
 		}
+		r.minHold = false // it is over, whatever the store answers
 		m.trying++
 		m.group.Go(func() { m.try(r) })
 	}

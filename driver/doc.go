@@ -62,8 +62,8 @@
 // there are. A waiter whose ticket has left the queue (after an outage longer
 // than that) gets [ErrLost], and the core queues again.
 //
-// D9. Any error of Acquire may leave a ticket, except ErrNotAcquired and an
-// error marked by [NoTicket]. The core then calls Release with the ID until the
+// D9. Any error of Acquire may leave a ticket, except ErrNotAcquired, ErrLost
+// (D8) and an error marked by [NoTicket]. The core then calls Release with the ID until the
 // ticket is gone. A driver need not clean up itself.
 //
 // # Leases
