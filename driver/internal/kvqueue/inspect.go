@@ -63,7 +63,7 @@ func (e *Engine) refine(r *Record) bool {
 	return true
 }
 
-// lookUp finds a ticket in the store, by its ID. nil means that it is not there.
+// lookUp finds a ticket in the store, by its ID, or returns nil.
 func (e *Engine) lookUp(ctx context.Context, h driver.Hold) (*Record, error) {
 	recs, err := e.store.Tickets(ctx, h.Name)
 	if err != nil {

@@ -28,8 +28,8 @@ func (e *Engine) scope(t *ticket) string {
 	return t.session.id
 }
 
-// isCarried reports whether a ticket needs a watch. A waiter does if that costs nothing:
-// the one watch of all deletions would report every release to every process that waits.
+// isCarried reports whether a ticket needs a watch. A waiter does, except with
+// OneLossWatch, which would report every release to every process that waits.
 func (e *Engine) isCarried(t *ticket) bool {
 	return t.state == held || t.state == waiting && !e.opts.OneLossWatch
 }

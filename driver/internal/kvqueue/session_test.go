@@ -256,7 +256,7 @@ func TestMinHoldEnds(t *testing.T) {
 		inBubble(t, func(b *bed) {
 			b.store.with(func(what, _ string, done bool) error {
 				if what == "put" && done {
-					time.Sleep(time.Second) // so that the lease has to be started anew
+					time.Sleep(time.Second) // so that the lease must be started anew
 				}
 				if what == "keep" {
 					return errFakeLost

@@ -146,7 +146,7 @@ type Entry struct {
 	Number  uint64
 	Version uint64 // for the store
 	Shared  bool
-	Limit   int // 0 if the store has to read the entry to know it, and the ticket is another driver's
+	Limit   int // may be 0 if the store would have to read the entry to know it
 }
 
 // Ticket is an entry of this driver as requests name it.
@@ -232,7 +232,7 @@ type Options struct {
 	// Recheck is for how long a watch may have no news before the queue is read again
 	// and the watch made anew. It doubles each time, up to a minute.
 	Recheck time.Duration
-	// LongQueue, 64 unless set, is up to how many entries a queue is read with every
-	// put. In a longer one, a ticket behind another waiter of this driver does without.
+	// LongQueue is 64 unless set. If a queue has more entries, it is not read with the
+	// put of a ticket that will wait behind another one of this driver.
 	LongQueue int
 }

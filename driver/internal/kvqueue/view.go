@@ -102,7 +102,7 @@ func (v *view) reset() { *v = *newView() }
 
 // granted returns the numbers of the entries that are granted, by the rule of
 // driver.Grantable. limit returns the limit of a waiter of this driver. For other
-// tickets it need not know it, since the caller does not use their grants.
+// tickets it may return anything, since their grants are not used.
 func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
 	for i, e := range v.entries {
 		switch {

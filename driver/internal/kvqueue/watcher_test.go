@@ -68,8 +68,8 @@ func TestBlindPut(t *testing.T) {
 	})
 }
 
-// A waiter with a wide limit is granted though one with a narrow limit waits ahead of
-// it in the same process, also if it comes later.
+// A waiter with a wide limit is granted even if one with a narrow limit waits ahead of
+// it in the same process, and even if it comes later.
 func TestWiderLimitBehind(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
