@@ -88,7 +88,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// A login ends after a while without use, and when the server ends that gave it. The
+// A login ends after a while without use, and with the server that gave it. Then the
 // driver logs in again by itself.
 func TestLoginRunsOut(t *testing.T) {
 	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1"))
@@ -109,7 +109,7 @@ func TestLoginRunsOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * time.Second) // the server looks for idle logins once a second
+	time.Sleep(3 * time.Second) // the server checks for idle logins once a second
 	fixed()
 	rights.Use(t, a, b)
 	srv.Restart()
