@@ -198,7 +198,7 @@ func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, ov
 	return together.Load()
 }
 
-// Many readers of one name, who all read its queue, acquire and release at once.
+// Many readers of one name, which all read its queue, acquire and release at once.
 func TestReadersAtOnce(t *testing.T) {
 	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())))
 	var group sync.WaitGroup

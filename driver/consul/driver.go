@@ -66,7 +66,7 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 func WithDatacenter(dc string) Option { return func(o *options) { o.datacenter = dc } }
 
 // WithNamespace sets the namespace (Consul Enterprise). Consul's transactions do
-// not take it from the client's configuration, so it has to be given here too.
+// not take it from the client's configuration, so it must be given here too.
 func WithNamespace(ns string) Option { return func(o *options) { o.namespace = ns } }
 
 // WithPartition sets the admin partition (Consul Enterprise), as WithNamespace.

@@ -12,7 +12,7 @@ import (
 )
 
 // handedOver waits for a grant, which must come within 100 ms from now, with some
-// slack for a slow machine. Polling every second would be too slow for that.
+// slack for a slow machine. A poll of a second is too slow.
 func handedOver(t *testing.T, granted <-chan driver.Hold) (h driver.Hold) {
 	t.Helper()
 	if took := testbed.Elapsed(func() { h = <-granted }); took > 500*time.Millisecond {
