@@ -96,7 +96,7 @@
 //   - or the server is an observer that follows a follower (observerMasterPort): it
 //     reports heartbeats half a tick later than others;
 //   - or the client had sent no ping in the third of a session before that grant or
-//     renewal, though it kept its connection: its process, or the network to its
+//     renewal, although it kept its connection: its process, or the network to its
 //     server, had been stopped and had just come back. Or the leader had.
 //
 // # What loses a lock
