@@ -14,14 +14,14 @@ import (
 )
 
 // A batcher puts the writes of concurrent callers into one transaction: while two are
-// under way, what others want to write is collected and goes together into the next.
+// under way, the writes of other callers are collected, and go together into the next.
 // A transaction of twenty costs the servers and the network little more than one: with
 // 32 callers there are three to five times as many grants a second. Each caller's
-// operations carry all their conditions with them, so in whatever company they are, and
-// whenever the request arrives, they are done as they would be alone or not at all. A
-// transaction that is refused was not done for anybody: each is then sent alone. One
-// that is not answered is an unknown outcome for all. A caller that is alone sends at
-// once, under its own context.
+// operations carry all their conditions with them. So they are done as they would be
+// alone, or not at all, whatever else is in the transaction and whenever it arrives. If
+// a transaction is refused, nothing of it was done, and each caller's part is sent
+// alone. If it is not answered, the outcome is unknown for all. A caller that is alone
+// sends at once, under its own context.
 type batcher struct {
 	store *store
 
@@ -33,7 +33,7 @@ type batcher struct {
 const (
 	sendsAtOnce = 2
 	mostOps     = 64                   // of a transaction
-	mostLag     = 5 * time.Millisecond // that a write waits for others under way, which may hang
+	mostLag     = 5 * time.Millisecond // that a write waits for those under way, which may hang
 	sendBound   = 10 * time.Second     // of a transaction that callers share
 )
 
@@ -41,7 +41,7 @@ const (
 type write struct {
 	name  string
 	ops   []op
-	done  chan struct{} // closed when pairs and err are there
+	done  chan struct{} // closed when pairs and err are set
 	pairs api.KVPairs
 	err   error
 }
@@ -70,7 +70,7 @@ func (b *batcher) commit(ctx context.Context, name string, ops ...op) (api.KVPai
 	}
 }
 
-// sendLate sends what has waited for long, however many transactions are under way.
+// sendLate sends the writes that wait, however many transactions are under way.
 func (b *batcher) sendLate() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *batcher) sendLate() {
 	}
 }
 
-// sent makes way for the next transaction.
+// sent notes the end of a transaction, and sends the next one.
 func (b *batcher) sent() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *batcher) sent() {
 	}
 }
 
-// send sends what waits, as far as it goes into one transaction. With mu held.
+// send sends the writes that wait, as many as fit into one transaction. With mu held.
 func (b *batcher) send() {
 	n, ops := 0, 0
 	for n < len(b.waiting) && ops+len(b.waiting[n].ops) <= mostOps {
@@ -121,7 +121,7 @@ func (b *batcher) run(ctx context.Context, batch []*write) {
 	alone := err != nil && !unknown(err) && !b.store.Temporary(err) && len(batch) > 1
 	for _, w := range batch {
 		switch {
-		case alone: // one of them was refused, or all together are too much
+		case alone: // one write was refused, or all together are too large
 			w.pairs, w.err = b.store.commit(ctx, w.ops...)
 		case err != nil:
 			w.err = err
@@ -132,9 +132,9 @@ func (b *batcher) run(ctx context.Context, batch []*write) {
 	}
 }
 
-// answer takes what belongs to w off the pairs that a transaction has returned, and
-// returns the rest. They are in the order of its operations; what the token may not read
-// is missing.
+// answer takes the pairs of w off the pairs that a transaction has returned, and returns
+// the rest. The pairs are in the order of the operations, without those that the token
+// may not read.
 func (w *write) answer(pairs api.KVPairs) (rest api.KVPairs) {
 	n := 0
 	for _, o := range w.ops {

@@ -19,7 +19,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Concurrent callers share requests, and each gets what is its own.
+// Concurrent callers share requests, and each gets its own part of the answer.
 func TestCallersShareRequests(t *testing.T) {
 	const callers, each = 48, 20
 	srv := testbed.SharedConsul(t)
@@ -117,7 +117,7 @@ func TestLateSharedCreation(t *testing.T) {
 }
 
 // A shared transaction is refused because the session of one caller has ended: the others
-// are served, and what they hold is not taken for lost.
+// are served, and their locks are not lost.
 func TestRefusedForOne(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	admin := newClient(t, addr)
@@ -145,8 +145,8 @@ func TestRefusedForOne(t *testing.T) {
 	t.Fatal("no transaction was shared: the test tests nothing")
 }
 
-// putTogether has some callers acquire and release while two other requests are under
-// way. It reports whether one of them, whose session has ended, shared a request.
+// putTogether makes some callers acquire and release while two other requests are under
+// way. It reports whether the caller whose session has ended shared a request.
 func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, over driver.Request) bool {
 	t.Helper()
 	var together atomic.Bool
@@ -183,7 +183,7 @@ func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, ov
 		r.Wait = true
 		return r
 	}
-	for i := range 2 { // now others share
+	for i := range 2 { // from now on other callers share
 		cycle(other(i))
 		<-arrived
 	}
@@ -198,7 +198,7 @@ func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, ov
 	return together.Load()
 }
 
-// Readers of one name, who all read its queue, may come and go at once.
+// Many readers of one name, which all read its queue, acquire and release at once.
 func TestReadersAtOnce(t *testing.T) {
 	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())))
 	var group sync.WaitGroup

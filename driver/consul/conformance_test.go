@@ -26,11 +26,11 @@ func open(ctx context.Context, url string) (driver.Driver, error) {
 	return driver.Open(ctx, u)
 }
 
-// link is a testbed.Proxy as conformance wants it.
+// link is a testbed.Proxy with the methods that conformance needs.
 type link struct{ *testbed.Proxy }
 
-// Sessions of one second, where Consul's default is ten, make the suite as much
-// shorter. The driver's rules do not change with it.
+// Sessions of one second, instead of Consul's default of ten, make the suite ten times
+// shorter. The driver's rules do not change.
 const shortest = time.Second
 
 func harness(t *testing.T, srv *testbed.Server, prefix string) conformance.Harness {

@@ -22,8 +22,8 @@
 // CreateIndex: the index of the Raft log entry that created it. A transaction creates
 // the ticket and returns the queue as of that same index, so an uncontended Acquire
 // is one request and a Release another. Concurrent callers of one driver share
-// requests: while two requests are under way, what other callers create and delete
-// goes together into the next one. Keys are used again, because Consul keeps a
+// requests: while two requests are under way, the creations and deletions of other
+// callers go together into the next one. Keys are used again, because Consul keeps a
 // tombstone of every deleted key for a quarter of an hour, and reads all of them
 // whenever their prefix is read.
 //
@@ -55,10 +55,11 @@
 // Transactions, which pass through Raft, and reads in "consistent" mode say that a
 // ticket is queued, and what is ahead of it. Blocking queries in "default" mode,
 // which a deposed leader may answer, are trusted only when they say that a ticket
-// ahead has gone, at an index at which it had been created: what has gone never comes
-// back with the same index. If an answer says that a session or a ticket of this
-// driver is gone, the driver asks again in consistent mode before it reports a loss,
-// since a leader that has just started answers renewals before it has read its log.
+// ahead has gone, at an index at which it had been created: a ticket that has gone
+// never comes back with the same index. If an answer says that a session or a ticket
+// of this driver is gone, the driver asks again in consistent mode before it reports a
+// loss, since a leader that has just started answers renewals before it has read its
+// log.
 //
 // # Leases
 //
@@ -77,12 +78,13 @@
 //
 // # What loses a lock
 //
-// The session's end: by its TTL, by an operator (consul session destroy), or because
-// the node of the agent that created it left the cluster or was deregistered. The
-// holder is notified at once, and so it is of a Break by any locker. The deletion of
-// the key by hand is noticed at the next renewal, a third of the TTL later at most,
-// and that of a waiting ticket when its blocking query ends (parameter wait). A loss
-// in the first fifth of a second of a ticket is noticed after that time.
+// A lock is lost when its session ends: by its TTL, by an operator (consul session
+// destroy), or because the node of the agent that created the session left the cluster
+// or was deregistered. The holder is notified at once, as it is of a Break by any
+// locker. If a holder's key is deleted by hand, the next renewal finds out, a third of
+// the TTL later at most; if a waiter's is, the end of its blocking query does
+// (parameter wait). A loss in the first fifth of a second of a ticket is noticed after
+// that time.
 //
 // A change of leader loses nothing; the loss of a majority of servers stops
 // everything until leases end by their holders' clocks. Restoring a snapshot brings
@@ -95,7 +97,7 @@
 //	key_prefix "locker/"  { policy = "write" }
 //	session_prefix ""     { policy = "write" }
 //
-// The second may be narrowed to the node of the agent, where the sessions are made.
+// The second rule may be narrowed to the node of the agent, which makes the sessions.
 // No rule may hide keys below the prefix from it: a driver that cannot see the
 // whole queue cannot know who is first. Tokens are never printed.
 //

@@ -26,7 +26,7 @@ type Driver struct {
 	*kvqueue.Engine
 	store *store
 	name  string // String
-	owned func() // frees the client that the driver has opened; or nil
+	owned func() // frees the client that the driver has opened; may be nil
 }
 
 var (
@@ -39,9 +39,9 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// version is that of what the store holds (wire.go), which all who use the same
-// locks have to share. It goes up with each change after which older programs and
-// newer ones would not exclude each other.
+// version is the version of the stored data (wire.go). All programs that use the same
+// locks must have the same one. It goes up with each change after which older and
+// newer programs would not exclude each other.
 const version = "2"
 
 // Option changes how a driver uses Consul. A nil Option changes nothing.
@@ -61,12 +61,12 @@ type options struct {
 // below it.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithDatacenter sets the datacenter in which the locks are kept; the default is that of the
-// client, or of its agent. Locks of two datacenters are different locks.
+// WithDatacenter sets the datacenter in which the locks are kept. The default is the client's, or
+// its agent's, datacenter. Locks of two datacenters are different locks.
 func WithDatacenter(dc string) Option { return func(o *options) { o.datacenter = dc } }
 
 // WithNamespace sets the namespace (Consul Enterprise). Consul's transactions do
-// not take it from the client's configuration, so it has to be given here too.
+// not take it from the client's configuration, so it must be given here too.
 func WithNamespace(ns string) Option { return func(o *options) { o.namespace = ns } }
 
 // WithPartition sets the admin partition (Consul Enterprise), as WithNamespace.
@@ -81,14 +81,13 @@ func WithMinTTL(d time.Duration) Option { return func(o *options) { o.minTTL = d
 // which a proxy between the program and the agent closes an idle connection.
 func WithQueryWait(d time.Duration) Option { return func(o *options) { o.queryWait = d } }
 
-// New makes a driver that uses client and never closes it. It does not reach
-// the server.
+// New makes a driver that uses client and never closes it. It sends no request.
 //
-// The client should keep some idle connections per host (http.Transport.MaxIdleConnsPerHost: 8 do,
-// since concurrent callers share requests; each costs two goroutines), and its http.Client should
-// have no Timeout: waiting is done by blocking queries. With TLS it should not use HTTP/2
-// (http.Transport.ForceAttemptHTTP2), where all requests depend on one connection, which may be
-// dead. Without compression (http.Transport.DisableCompression) contended locks are faster.
+// The client should keep some idle connections per host (http.Transport.MaxIdleConnsPerHost).
+// Eight are enough, since concurrent callers share requests; each costs two goroutines. Its
+// http.Client should have no Timeout, because waiters use blocking queries. With TLS it should not
+// use HTTP/2 (http.Transport.ForceAttemptHTTP2), where all requests depend on one connection, which
+// may be dead. Without compression (http.Transport.DisableCompression) contended locks are faster.
 func New(client *api.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("consul: New needs a client, got nil")
@@ -155,8 +154,8 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), err
 }
 
-// Break implements driver.Breaker. The ticket's driver is notified by a key of its
-// session. A key that another program has locked in the queue is removed, too.
+// Break implements driver.Breaker. It notifies the ticket's driver by a key of the
+// ticket's session. It also removes a key that another program has locked in the queue.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		for {
@@ -203,8 +202,8 @@ func (d *Driver) Ping(ctx context.Context) error {
 
 const noSession = "00000000-0000-0000-0000-000000000000"
 
-// ServerVersion implements driver.ServerVersioner: that of the agent. With ACLs it needs the right
-// to read the agent.
+// ServerVersion implements driver.ServerVersioner. It returns the agent's version. With ACLs it
+// needs the right to read the agent.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	var self struct {
 		Config struct{ Version string }

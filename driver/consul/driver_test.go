@@ -17,7 +17,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// An operator destroys the session: all its locks are lost, and it is told.
+// An operator destroys the session: all its locks are lost, and their holders notified.
 func TestSessionDestroyed(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	d, _ := counted(t, srv.Addr())
@@ -25,7 +25,7 @@ func TestSessionDestroyed(t *testing.T) {
 	k := acquire(t, l, t.Name())
 	other := newLocker(t, first(counted(t, srv.Addr())))
 	waits := acquire(t, other, t.Name()+"/other")
-	time.Sleep(400 * time.Millisecond) // until losses are watched for
+	time.Sleep(400 * time.Millisecond) // until there is a loss watch
 	rejoined := make(chan *locker.Lock, 1)
 	go func() { rejoined <- acquire(t, l, t.Name()+"/other") }()
 	admin := newClient(t, srv.Addr())
@@ -45,7 +45,7 @@ func TestSessionDestroyed(t *testing.T) {
 	release(t, acquire(t, l, t.Name()))
 }
 
-// An operator deletes the key by hand: it is seen at the next renewal.
+// An operator deletes the key by hand: the next renewal finds out.
 func TestKeyDeleted(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	l := newLocker(t, first(counted(t, srv.Addr())))
@@ -63,7 +63,7 @@ func TestKeyDeleted(t *testing.T) {
 	}
 }
 
-// A crash within the bound that is stated, with Consul's own minimum.
+// After a crash the next grant is within the stated bound, with Consul's own minimum TTL.
 func TestCrashBound(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	p := srv.Proxy(t)
@@ -116,7 +116,7 @@ func TestExtendMovesSession(t *testing.T) {
 	}
 }
 
-// Nothing is left after Close, in whatever state it comes.
+// Nothing is left after Close, whatever the state of the locks.
 func TestCloseLeavesNothing(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	d, _ := counted(t, srv.Addr(), consul.WithPrefix("team/"+strings.ToLower(t.Name())))
@@ -186,8 +186,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A lease shorter than Consul's shortest session is ended by the core, and works
-// on a session that was renewed a while ago.
+// The core ends a lease that is shorter than Consul's shortest session. Such a lease
+// also works on a session that was renewed a while ago.
 func TestShortLease(t *testing.T) {
 	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())), locker.WithObserver(func(_ context.Context, e locker.Event) {
 		if e.Kind == locker.EventRejoined && e.Elapsed < 250*time.Millisecond { // else the answer came late
@@ -210,7 +210,7 @@ func TestShortLease(t *testing.T) {
 	release(t, next)
 }
 
-// What a URL leaves out comes from the environment.
+// Settings that the URL does not have come from the environment.
 func TestEnvironment(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	t.Setenv("CONSUL_HTTP_ADDR", "http://"+srv.Addr())
@@ -236,8 +236,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Of many that are released together those that were lost are told so, and only
-// they.
+// When many locks are released together, exactly those that were lost get ErrLost.
 func TestReleaseTogether(t *testing.T) {
 	const names = 40
 	srv := testbed.SharedConsul(t)

@@ -32,7 +32,7 @@ func Example() {
 	}
 }
 
-// By URL, with the driver imported for its side effect.
+// By URL; the driver is imported for its side effect.
 func Example_url() {
 	ctx := context.Background()
 	l, err := locker.Open(ctx, "consul://127.0.0.1:8500?prefix=team/locker")

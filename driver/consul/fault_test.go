@@ -20,8 +20,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// tampered is a way to Consul on which a test may answer requests itself: with
-// nil it lets them pass.
+// tampered is a connection to Consul on which a test may answer requests itself. If
+// the test answers nil, the request passes.
 type tampered struct {
 	http.RoundTripper
 	answer atomic.Pointer[func(r *http.Request) (*http.Response, error)]
@@ -57,8 +57,8 @@ func tamper(t testing.TB, addr string) (*consul.Driver, *tampered) {
 	return driverOver(t, addr, w), w
 }
 
-// A ticket whose creation arrives after its caller has given up, and after it
-// has been released, is not queued.
+// The creation of a ticket arrives after its caller has given up, and after its
+// release: the ticket is not queued.
 func TestLateCreation(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	for _, busy := range []bool{false, true} {
@@ -111,7 +111,7 @@ func TestLateCreation(t *testing.T) {
 	}
 }
 
-// A release that arrives late does not remove the ticket that has its key by then.
+// A release that arrives late does not remove the next ticket, which has the same key.
 func TestLateRelease(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	d, w := tamper(t, addr)
@@ -152,8 +152,8 @@ func TestLateRelease(t *testing.T) {
 	release(t, k)
 }
 
-// That the holder has gone is not believed of a server that does not know of
-// it yet.
+// An answer that the holder has gone does not count if the server does not know of
+// the holder yet.
 func TestServerFromThePast(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	l := newLocker(t, first(counted(t, addr)))
@@ -203,7 +203,7 @@ func TestServerNotReady(t *testing.T) {
 	}
 }
 
-// What a deposed leader does not know of is asked again of one that leads.
+// If a deposed leader does not know a ticket, the driver asks the current leader.
 func TestMissingIsAskedAgain(t *testing.T) {
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	h := get(t, d, request(t.Name()))
@@ -230,7 +230,7 @@ func idOf(t testing.TB, d driver.Driver, name string) string {
 	return queue[0].ID
 }
 
-// A rate limit and an election are waited out, not hammered at.
+// A rate limit and an election are waited out, with few requests.
 func TestAgentBusy(t *testing.T) {
 	for status, body := range map[int]string{
 		http.StatusTooManyRequests:     "rate limit exceeded, try again later or against a different server",
@@ -254,7 +254,7 @@ func TestAgentBusy(t *testing.T) {
 }
 
 // The leader is killed while a lock is held and others wait: the holder keeps
-// it, the waiters keep their tickets, and tokens go on growing.
+// the lock, the waiters keep their tickets, and tokens go on growing.
 func TestLeaderKilled(t *testing.T) {
 	cluster := testbed.ConsulCluster(t)
 	leader := cluster.Leader()
@@ -345,7 +345,7 @@ func TestLeadersKilledUnderLoad(t *testing.T) {
 			for ctx.Err() == nil {
 				k, err := l.Acquire(ctx, t.Name(), locker.WithTTL(10*time.Second))
 				if err != nil {
-					time.Sleep(50 * time.Millisecond) // its agent may be the one that is down
+					time.Sleep(50 * time.Millisecond) // the agent may be the killed one
 					continue
 				}
 				mu.Lock()

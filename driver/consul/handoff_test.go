@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// handedOver waits for a grant, which is to come within 100 ms of now and some
-// slack for a slow machine; a poll of a second is beyond that.
+// handedOver waits for a grant, which must come within 100 ms from now, with some
+// slack for a slow machine. A poll of a second is too slow.
 func handedOver(t *testing.T, granted <-chan driver.Hold) (h driver.Hold) {
 	t.Helper()
 	if took := testbed.Elapsed(func() { h = <-granted }); took > 500*time.Millisecond {
@@ -44,8 +44,8 @@ func waiting(t *testing.T, d driver.Driver, name string) (granted <-chan driver.
 	return grants
 }
 
-// A waiter is told that it is queued behind a ticket of its own process, which is
-// released while that answer is under way: it does not wait for what has gone.
+// A waiter is queued behind a ticket of its own process, which is released before the
+// answer arrives: the waiter does not wait for the ticket that has gone.
 func TestHandOffBeforeAnswer(t *testing.T) {
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	r := request(t.Name())
@@ -66,7 +66,7 @@ func TestHandOffBeforeAnswer(t *testing.T) {
 // The same for a queue that is read while a ticket is released.
 func TestHandOffDuringRead(t *testing.T) {
 	w := &tampered{RoundTripper: newTransport(t)}
-	d := driverOver(t, testbed.SharedConsul(t).Addr(), w, consul.WithQueryWait(time.Second)) // then it is read
+	d := driverOver(t, testbed.SharedConsul(t).Addr(), w, consul.WithQueryWait(time.Second)) // after which the queue is read
 	a := request(t.Name())
 	a.Wait = true
 	h := get(t, d, a)
@@ -84,7 +84,7 @@ func TestHandOffDuringRead(t *testing.T) {
 	})
 	drop(t, d, h)
 	h = <-b
-	<-reading // of c, with b in the answer
+	<-reading // the queue is being read for c, with b in the answer
 	drop(t, d, h)
 	close(released)
 	drop(t, d, handedOver(t, c))

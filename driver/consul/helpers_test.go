@@ -15,7 +15,7 @@ import (
 	"github.com/lockerproject/locker/driver/consul"
 )
 
-// newTransport makes connections of one's own, which end with the test.
+// newTransport makes separate connections, which end with the test.
 func newTransport(t testing.TB) *http.Transport {
 	transport := cleanhttp.DefaultPooledTransport()
 	transport.MaxIdleConnsPerHost = 64
@@ -39,15 +39,15 @@ func newClient(t testing.TB, addr string) *api.Client {
 	return clientOver(t, addr, newTransport(t))
 }
 
-// driverOver makes a driver that reaches Consul in a way of the test's, and
-// ends with it.
+// driverOver makes a driver that reaches Consul through the test's transport, and
+// ends with the test.
 func driverOver(t testing.TB, addr string, way http.RoundTripper, opts ...consul.Option) *consul.Driver {
 	t.Helper()
 	d, err := consul.New(clientOver(t, addr, way), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.Close() }) // it may be past reaching by then
+	t.Cleanup(func() { _ = d.Close() }) // Consul may be unreachable by then
 	return d
 }
 

@@ -17,8 +17,8 @@ import (
 
 func newBody(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
 
-// Every method comes back when its context ends, whatever the store does; and
-// says why it could not connect.
+// Every method returns when its context ends, whatever the store does, and says
+// why it could not connect.
 func TestContextEnds(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	for what, fault := range map[string]func(p *testbed.Proxy){"hangs": (*testbed.Proxy).Cut, "refuses": (*testbed.Proxy).Refuse} {
@@ -92,7 +92,7 @@ func TestCloseHanging(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	p := srv.Proxy(t)
 	d := driverOver(t, p.Addr(), newTransport(t))
-	name := request(t.Name()).ID // of this run alone: what is left stays a while
+	name := request(t.Name()).ID // of this run alone, since what is left stays for a while
 	drop(t, d, get(t, d, request(name)))
 	a, b := request(name), request(name)
 	a.Wait, b.Wait = true, true
@@ -121,8 +121,8 @@ func TestCloseHanging(t *testing.T) {
 	}
 }
 
-// An error after which there is no ticket is marked, one that means that Consul
-// serves nobody is marked, and what is refused to this caller is told at once.
+// An error after which there is no ticket is marked. So is an error that means that
+// Consul serves nobody. A refusal of this caller alone is returned at once.
 func TestMarks(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	refuse := func(status int, text string, path string) func(*http.Request) (*http.Response, error) {
@@ -245,8 +245,8 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// What another program has locked below the prefix can be broken, and who has
-// held or waited is told that the ticket was removed.
+// A key that another program has locked below the prefix can be broken. The holder or
+// waiter of a broken ticket is notified that it was removed.
 func TestBreakWhatever(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	admin := newClient(t, srv.Addr())
@@ -268,7 +268,7 @@ func TestBreakWhatever(t *testing.T) {
 	d2, _ := counted(t, srv.Addr())
 	d2.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
 	h = get(t, d2, request(t.Name()))
-	time.Sleep(400 * time.Millisecond) // until losses are watched for
+	time.Sleep(400 * time.Millisecond) // until there is a loss watch
 	if err := other.Break(t.Context(), h.Name, h.Token); err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestBreakWhatever(t *testing.T) {
 }
 
 // Blocking queries end before a proxy that closes idle connections after a minute
-// ends them, or as soon as they are told to; waiting goes on.
+// would end them, or after WithQueryWait; the wait goes on.
 func TestQueryWait(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	holder := first(counted(t, addr))
@@ -316,8 +316,8 @@ func TestQueryWait(t *testing.T) {
 	}
 }
 
-// What a store that answered at first has said is told, though the last request was
-// not answered.
+// If the store has answered at first, its answer is in the error, even if the last
+// request was not answered.
 func TestLastAnswerIsTold(t *testing.T) {
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	h := get(t, d, request(t.Name()+"/held"))
@@ -361,8 +361,8 @@ func TestLastAnswerIsTold(t *testing.T) {
 	drop(t, d, h)
 }
 
-// The lease of a ticket with a MinHold is renewed after its grant: one that
-// began earlier might end before the time is over.
+// The lease of a ticket with a MinHold is renewed after its grant, because a lease
+// that began earlier might end before the minimum hold is over.
 func TestMinHoldCountsFromGrant(t *testing.T) {
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	drop(t, d, get(t, d, request(t.Name())))

@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// losing is a driver that loses one move between sessions: the request, which
-// late then delivers, or only its answer.
+// losing returns a driver that loses one move between sessions: the request, which
+// late delivers later, or only its answer.
 func losing(t *testing.T, addr string, arrives bool) (d *consul.Driver, late func() int) {
 	t.Helper()
 	w := &tampered{RoundTripper: newTransport(t)}
@@ -47,7 +47,7 @@ func losing(t *testing.T, addr string, arrives bool) (d *consul.Driver, late fun
 	}
 }
 
-// lostMove acquires name for 15 s and loses an extension of a minute.
+// lostMove acquires name for 15 s and loses an extension to a minute.
 func lostMove(t *testing.T, d driver.Driver, name string) driver.Hold {
 	t.Helper()
 	h := get(t, d, request(name))
@@ -57,8 +57,8 @@ func lostMove(t *testing.T, d driver.Driver, name string) driver.Hold {
 	return h
 }
 
-// The answer to an extension that moves the ticket to a longer session is
-// lost, or the request is. The ticket is held on, whatever is asked next.
+// An extension that moves the ticket to a longer session is lost, or its answer is.
+// The ticket stays held, whatever the next request is.
 func TestMoveUnanswered(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	admin := newClient(t, srv.Addr())
@@ -96,8 +96,8 @@ func TestMoveUnanswered(t *testing.T) {
 	}
 }
 
-// The ticket may be in either session: the end of the old one does not tell of a loss,
-// a release removes it, and Break is told.
+// The ticket may be in either session: a release removes it, and the end of the old
+// session is a loss only if the ticket was still in that session.
 func TestMoveUnansweredEnds(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	admin := newClient(t, srv.Addr())
@@ -116,7 +116,7 @@ func TestMoveUnansweredEnds(t *testing.T) {
 		told := make(chan error, 1)
 		d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
 		h = get(t, d, request(t.Name()))
-		time.Sleep(400 * time.Millisecond) // until the end of its session would be pushed
+		time.Sleep(400 * time.Millisecond) // until there is a loss watch for the session
 		old := sessionOf(t, admin, t.Name())
 		if err := d.Renew(t.Context(), h, time.Minute); err == nil {
 			t.Fatal("the move was answered")
@@ -145,8 +145,8 @@ func TestMoveUnansweredEnds(t *testing.T) {
 	}
 }
 
-// A session to which a ticket may have been moved outlives the time after which
-// an idle one is destroyed, and then carries it.
+// A session to which a ticket may have been moved is not destroyed as an idle one, and
+// carries the ticket later.
 func TestMoveUnansweredLives(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 12 seconds")

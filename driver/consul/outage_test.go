@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// removeUntil releases as the core does, in tries of a second with a back-off of up to
-// 250 ms, until there is an answer.
+// removeUntil repeats a release as the core does, in tries of a second with a backoff of
+// up to 250 ms, until there is an answer.
 func removeUntil(t *testing.T, d driver.Driver, h driver.Hold) <-chan time.Time {
 	done := make(chan time.Time, 1)
 	go func() {
@@ -33,9 +33,9 @@ func removeUntil(t *testing.T, d driver.Driver, h driver.Hold) <-chan time.Time 
 	return done
 }
 
-// A release, a cancelled wait and an acquisition that the store does not answer,
-// with a lock that shares their session and is renewed: once the store can be
-// reached again, the names are free within two seconds.
+// The store does not answer a release, a cancelled wait and an acquisition, while a
+// lock that shares their session is renewed. Once the store can be reached again, the
+// names are free within two seconds.
 func TestUnansweredIsRemoved(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	for what, fault := range map[string]func(p *testbed.Proxy){
@@ -99,8 +99,8 @@ func TestUnansweredIsRemoved(t *testing.T) {
 	}
 }
 
-// Nobody renews the session of a wait that has ended, also when its ticket could
-// not be removed.
+// Nobody renews the session of a wait that has ended, even if its ticket was not
+// removed.
 func TestEndedWaitIsNotRenewed(t *testing.T) {
 	srv := testbed.Consul(t, testbed.Args("-hcl", `session_ttl_min="1s"`))
 	d, w := tamper(t, srv.Addr())
@@ -132,8 +132,8 @@ func TestEndedWaitIsNotRenewed(t *testing.T) {
 	drop(t, other, held)
 }
 
-// A release ends the acquisition of the same ticket that is under way, and none
-// of its requests creates the ticket after that.
+// A release ends an acquisition of the same ticket that is under way. No request of
+// the acquisition creates the ticket after that.
 func TestReleaseEndsAcquire(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	for _, wait := range []bool{true, false} {

@@ -17,14 +17,14 @@ func (s *store) write(ctx context.Context) *api.WriteOptions {
 	return o.WithContext(ctx)
 }
 
-// read is for reads in Consul's default mode, which a deposed leader may answer
-// from the past.
+// read is for reads in Consul's default mode. A deposed leader may answer them with
+// old data.
 func (s *store) read(ctx context.Context) *api.QueryOptions {
 	o := &api.QueryOptions{Datacenter: s.opts.datacenter, Namespace: s.opts.namespace, Partition: s.opts.partition}
 	return o.WithContext(ctx)
 }
 
-// exact is for reads before which the server makes sure that it still leads.
+// exact is for reads in consistent mode: the server checks first that it still leads.
 func (s *store) exact(ctx context.Context) *api.QueryOptions {
 	o := s.read(ctx)
 	o.RequireConsistent = true
@@ -55,8 +55,8 @@ func indexOp(key string, index uint64) op {
 	return op{kvOp{Verb: api.KVCheckIndex, Key: key, Index: index}}
 }
 
-// commit runs a transaction that writes: through Raft, so the server that
-// answers is the leader, and what it answers is the truth at one Raft index.
+// commit runs a transaction that writes. It passes through Raft, so the leader answers,
+// and its answer is the state at one Raft index.
 func (s *store) commit(ctx context.Context, ops ...op) (api.KVPairs, error) {
 	for i := range ops {
 		ops[i].KV.Namespace, ops[i].KV.Partition = s.opts.namespace, s.opts.partition
@@ -105,7 +105,7 @@ func (s *store) list(q *api.QueryOptions, prefix string) (api.KVPairs, uint64, e
 	return pairs, meta.LastIndex, filtered(meta)
 }
 
-// get reads one pair, at the index that it returns or later; nil: it is not there.
+// get reads one pair, at the index that it returns or later, or nil if it is not there.
 func (s *store) get(q *api.QueryOptions, key string) (*api.KVPair, uint64, error) {
 	p, meta, err := s.client.KV().Get(key, q)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *store) get(q *api.QueryOptions, key string) (*api.KVPair, uint64, error
 	return p, meta.LastIndex, nil
 }
 
-// filtered is the error of an answer that may lack tickets.
+// filtered returns the error of an answer that may lack tickets.
 func filtered(meta *api.QueryMeta) error {
 	if !meta.ResultsFilteredByACLs {
 		return nil
@@ -137,7 +137,7 @@ func (r *rollback) Error() string {
 	return fmt.Sprintf("transaction rolled back: %v", r.Errors)
 }
 
-// sessionOver tells whether it was because a session has ended.
+// sessionOver reports whether the reason was that a session has ended.
 func (r *rollback) sessionOver() bool { return strings.Contains(r.Error(), "invalid session") }
 
 // denied says that the ACL token lacks a right, so nothing was done.
@@ -147,7 +147,7 @@ func (e denied) Error() string { return string(e) }
 
 func isDenied(what string) bool { return strings.Contains(what, "Permission denied") }
 
-// asRollback reads the answer to a transaction that was refused.
+// asRollback decodes the answer to a refused transaction.
 func asRollback(err error) error {
 	var status api.StatusError
 	if !errors.As(err, &status) || status.Code != http.StatusConflict {
@@ -165,7 +165,7 @@ func asRollback(err error) error {
 	return &r
 }
 
-// statusOf is the HTTP status that an error tells of, or 0.
+// statusOf returns the HTTP status in an error, or 0.
 func statusOf(err error) int {
 	var status api.StatusError
 	if errors.As(err, &status) {
@@ -174,8 +174,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// unknown tells whether a write that failed with err may have been done, or
-// may yet be done: everything but an answer that says no.
+// unknown reports whether a write that failed with err may have been done, or may
+// still be done. That is so unless Consul has answered that it refuses the write.
 func unknown(err error) bool {
 	if errors.As(err, new(*rollback)) || errors.As(err, new(denied)) {
 		return false
@@ -184,12 +184,12 @@ func unknown(err error) bool {
 	return status < 400 || status >= 500
 }
 
-// Temporary implements kvqueue.Store: an agent that can be reached said that it
-// cannot serve the request at this moment: no leader, a change of leader, a rate limit.
+// Temporary implements kvqueue.Store: the agent has answered that it cannot serve the
+// request now, because of a missing leader, a change of leader or a rate limit.
 func (s *store) Temporary(err error) bool {
 	var status api.StatusError
 	if !errors.As(err, &status) {
-		// api.Txn reads nothing but the text off a failure.
+		// api.Txn returns only the text of a failure.
 		return err != nil && strings.HasPrefix(err.Error(), failedRequest) && transient(err.Error())
 	}
 	switch status.Code {
@@ -203,10 +203,10 @@ func (s *store) Temporary(err error) bool {
 
 const failedRequest = "Failed request: "
 
-// transients are parts of what agents and servers say that pass: from Consul's
-// agent/structs/errors.go, Raft, and the connections between them. That an
-// error came by RPC says nothing: agents that are no servers put that before
-// every error.
+// transients are parts of the errors of agents and servers that pass: from Consul's
+// agent/structs/errors.go, from Raft, and from the connections between them. A prefix
+// that says that the error came by RPC means nothing: client agents put it before every
+// error.
 var transients = []string{
 	"leader", "no known consul servers", "no path to datacenter", "no server currently reachable",
 	"not ready", "rate limit", "rpc error getting client", "raft is already shutdown",

@@ -78,7 +78,7 @@ func TestRequestsContended(t *testing.T) {
 	}
 }
 
-// Waiters of one process hand over among themselves without asking who is next.
+// Waiters of one process hand over among themselves without reading the queue.
 func TestRequestsLocalWaiters(t *testing.T) {
 	const waiters = 200
 	d, c := counted(t, testbed.SharedConsul(t).Addr())
@@ -110,7 +110,7 @@ func TestRequestsLocalWaiters(t *testing.T) {
 	group.Wait()
 }
 
-// Waiting for very many names takes few connections.
+// A process that waits for very many names needs few connections.
 func TestManyNames(t *testing.T) {
 	const names = 300
 	srv := testbed.SharedConsul(t)

@@ -26,8 +26,8 @@ func openClient(t *testing.T, url string) *locker.Client {
 	return newLocker(t, d)
 }
 
-// The agent has a certificate of an authority of its own, and asks for one of
-// the client.
+// The agent has a certificate of its own authority, and wants a certificate of the
+// client.
 func TestTLS(t *testing.T) {
 	certs := testbed.NewCerts(t)
 	srv := testbed.Consul(t, testbed.TLS(certs))
@@ -62,8 +62,8 @@ func newToken(t *testing.T, addr, rules string) (secret string) {
 	return token.SecretID
 }
 
-// A token with the rules of the package comment and no others will do; less
-// will not, and is told at once.
+// A token needs the rules of the package comment and no others. With fewer rights the
+// driver returns an error at once.
 func TestACL(t *testing.T) {
 	srv := testbed.Consul(t, testbed.ACL(management))
 	with := func(secret string) string { return "consul://:" + secret + "@" + srv.Addr() }
@@ -98,8 +98,8 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// No two requests share a connection at once, so that one that is dead costs the
-// requests on it and no others.
+// No two requests share a connection at once, so a dead connection fails one request
+// and no others.
 func TestTLSWithoutHTTP2(t *testing.T) {
 	protos := make(chan string, 10)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -26,12 +26,12 @@ type store struct {
 	engine   *kvqueue.Engine
 
 	writes  batcher       // of tickets
-	seen    atomic.Uint64 // the highest index that an answer was as of
+	seen    atomic.Uint64 // the highest index of an answer
 	watches chan struct{} // one element for each queue with a query of its own
 	shared  sharedWatch   // of the other queues
 }
 
-// Agree implements kvqueue.Store. It waits for an election, for whoever asks.
+// Agree implements kvqueue.Store. It waits for the end of an election.
 func (s *store) Agree(ctx context.Context, write bool) error {
 	return s.protocol.Do(ctx, func(ctx context.Context) (string, error) {
 		for delay := 25 * time.Millisecond; ; delay = min(2*delay, time.Second) {
@@ -57,9 +57,9 @@ func (s *store) version(ctx context.Context, write bool) (string, error) {
 		if p != nil {
 			return string(p.Value), nil
 		}
-		// Index 0: only if it is not there.
+		// Index 0 means only if the key is not there.
 		_, err = s.commit(ctx, op{kvOp{Verb: api.KVCAS, Key: s.keys.protocol(), Value: []byte(s.protocol.Own())}})
-		if !errors.As(err, new(*rollback)) { // else somebody was faster
+		if !errors.As(err, new(*rollback)) { // otherwise another client was faster
 			return s.protocol.Own(), err
 		}
 	}
@@ -74,9 +74,9 @@ func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, erro
 	return ttl, nil
 }
 
-// Open implements kvqueue.Store. Only its TTL ends a session: it has no health
-// check, so that the failure of the agent that was asked takes no lock away; and no
-// lock delay, see the package comment.
+// Open implements kvqueue.Store. Only its TTL ends a session. It has no health check, so
+// the failure of the agent that was asked takes no lock away. It has no lock delay
+// either: see the package comment.
 func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session, error) {
 	return s.open(ctx, class, api.SessionBehaviorDelete)
 }
@@ -90,9 +90,9 @@ func (s *store) open(ctx context.Context, class time.Duration, behavior string) 
 	return kvqueue.Session{ID: out.ID, TTL: class}, err
 }
 
-// KeepAlive implements kvqueue.Store. A leader that has just been started or
-// elected answers that there is no such session before it has read its log: only
-// an exact read is believed.
+// KeepAlive implements kvqueue.Store. A leader that has just been started or elected
+// may answer that there is no such session, because it has not read its log yet. Only
+// an exact read proves it.
 func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
 	var out []struct{ TTL string }
 	_, err := s.client.Raw().Write("/v1/session/renew/"+session, nil, &out, s.write(ctx))
@@ -129,10 +129,9 @@ func (s *store) Key(name, session string, slot int, _ bool) string {
 // Put implements kvqueue.Store: one transaction, which creates the ticket and
 // returns the queue as it then is.
 //
-// The request may lie with an agent that looks for a leader, or on a connection
-// that is cut, and arrive long after its caller has given up: the tombstone of
-// Withdraw keeps it from being done then. It changes the guard against tickets of its
-// kind: see Look.
+// The request may be delayed by an agent that has no leader, or on a connection that is
+// cut, and arrive long after its caller has given up. Then the tombstone of Withdraw
+// prevents it. Put also changes the guard against tickets of its kind: see try.go.
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	ops := []op{
 		keyOp(api.KVCheckNotExists, s.keys.tombstone(p.Session, p.ID)),
@@ -155,7 +154,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 	return s.placed(p, pairs)
 }
 
-// refusedPut says what the refusal of a transaction that creates a ticket means.
+// refusedPut returns the error for a refused transaction that creates a ticket.
 func refusedPut(err error) error {
 	var refused *rollback
 	if !errors.As(err, &refused) {
@@ -172,8 +171,8 @@ func refusedPut(err error) error {
 	return err
 }
 
-// placed reads what a transaction has returned that has created a ticket: that
-// ticket first, without its value, and the queue last.
+// placed reads the answer to a transaction that has created a ticket: the ticket comes
+// first, without its value, and the queue last.
 func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error) {
 	if len(pairs) == 0 || pairs[0].Key != p.Key {
 		return kvqueue.Placed{}, errFiltered
@@ -197,8 +196,8 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 	return placed, nil
 }
 
-// Delete implements kvqueue.Store. It goes by the index of the key's last change,
-// since the key may be another ticket's by the time that the request arrives.
+// Delete implements kvqueue.Store. It is conditional on the index of the key's last
+// change, since another ticket may have the key when the request arrives.
 func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 	version := t.Version
 	for {
@@ -213,7 +212,7 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 		case p == nil || p.CreateIndex != t.Number:
 			return driver.ErrLost
 		}
-		version = p.ModifyIndex // it was moved to another session, or changed by hand
+		version = p.ModifyIndex // the ticket was moved to another session, or changed by hand
 	}
 }
 
@@ -251,9 +250,9 @@ func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
 	}
 }
 
-// Read implements kvqueue.Store. The index of a prefix may go back, when Consul
-// forgets what was deleted; a read that began after an answer shows all that
-// the answer did.
+// Read implements kvqueue.Store. The index of a prefix may go back when Consul forgets
+// deleted keys. So Complete is at least the highest index of any answer before: a read
+// shows all that earlier answers have shown.
 func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error) {
 	seen := s.seen.Load()
 	queue, index, err := s.readQueue(s.exact(ctx), name)
@@ -280,8 +279,8 @@ func (s *store) note(index uint64) {
 	}
 }
 
-// Missing implements kvqueue.Store. What a deposed leader misses is asked again,
-// exactly.
+// Missing implements kvqueue.Store. A deposed leader may miss tickets, so if some are
+// missing it asks again, exactly.
 func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {
 	ops := make([]op, len(ts))
 	for i, t := range ts {
@@ -304,8 +303,8 @@ func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket
 	return missing, nil
 }
 
-// Tickets implements kvqueue.Store. Consul does not tell how old a session's last
-// renewal is: of leases of other processes Remaining is the whole TTL.
+// Tickets implements kvqueue.Store. Consul does not show when a session was last
+// renewed, so Remaining of other processes' leases is the whole TTL.
 func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, error) {
 	queue, _, err := s.readQueue(s.exact(ctx), name)
 	return queue, err
@@ -314,7 +313,7 @@ func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, err
 // Remaining implements kvqueue.Store: Tickets has set it.
 func (s *store) Remaining(context.Context, []*kvqueue.Record) error { return nil }
 
-// Explain implements kvqueue.Store. The core marks the errors of the network.
+// Explain implements kvqueue.Store. The core marks network errors.
 func (s *store) Explain(err error) error {
 	if s.Temporary(err) || errors.Is(err, errNotReady) {
 		return driver.Unavailable(err)

@@ -13,24 +13,24 @@ import (
 
 // A try is an Acquire that does not wait. It must not be queued and then refused
 // (D6). So it reads the queue first, which costs no Raft commit, and creates
-// its ticket only on condition that nobody has been queued since who could
-// block it. A Consul transaction can be conditional on the index of one key
-// only, not on that of a prefix: that key is a guard.
+// its ticket only on condition that no ticket has been queued since that could
+// block it. A Consul transaction can have a condition on the index of a key,
+// but not on the index of a prefix. So the condition is on keys called guards.
 //
-// Whoever is queued, waiting or by a try, changes or deletes the guard against
-// tickets of its kind, shared or exclusive, in the transaction that creates its
-// ticket. A try reads the guards against the kinds that can block it together
-// with the queue; it makes them if they are not there, and reads again. If they
-// still have the same index when its ticket is created, no such ticket was
-// created in between, and what it has read decides: what leaves a queue blocks
-// nobody. Else it reads again.
+// Every transaction that creates a ticket, of a waiter or of a try, changes or
+// deletes the guard against tickets of its kind, shared or exclusive. A try
+// reads, together with the queue, the guards against the kinds that can block
+// it. If they are not there it makes them and reads again. If they still have
+// the same index when its ticket is created, no such ticket was created in
+// between, and the queue that it has read decides, since a ticket that leaves
+// blocks nobody. Otherwise it reads again.
 //
-// That a guard is deleted, at any time and by anybody, is safe: a guard that is
-// made anew has another index. Guards are few, whatever the number of names,
-// and end with the session that made them. An Acquire that waits pays nothing
-// for them: deleting a key that is not there writes nothing.
+// Anybody may delete a guard at any time: a new guard has another index. Guards
+// are few, whatever the number of names, and end with the session that made
+// them. An Acquire that waits pays nothing for them, because deleting a key that
+// is not there writes nothing.
 
-// Look implements kvqueue.Store: one read.
+// Look implements kvqueue.Store with one read.
 func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 	prefix := s.keys.guards(r.Name)
 	out, err := s.ask(s.exact(ctx), keyOp(api.KVGetTree, prefix), keyOp(api.KVGetTree, s.keys.queue(r.Name)))
@@ -52,9 +52,9 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 	return guards, nil
 }
 
-// guarded adds to the operations that create the ticket of a try the condition that
-// its guards are as Look has read them, and returns how its own is changed.
-// ErrChanged says that they had to be made.
+// guarded adds a condition to the operations that create the ticket of a try: that its
+// guards are as Look has read them. It also returns the operation that changes the guard
+// of the ticket's own kind. ErrChanged says that guards were missing, and are made now.
 func (s *store) guarded(ctx context.Context, p *kvqueue.Put, ops []op) ([]op, op, error) {
 	guards := p.If.(map[string]uint64)
 	wanted := []string{s.keys.guard(p.Name, false)}
@@ -71,7 +71,7 @@ func (s *store) guarded(ctx context.Context, p *kvqueue.Put, ops []op) ([]op, op
 	}
 	own := s.keys.guard(p.Name, p.Shared)
 	change := keyOp(api.KVDelete, own)
-	if _, ok := guards[own]; ok { // cheaper for the next try than to make it anew
+	if _, ok := guards[own]; ok { // for the next try this is cheaper than to make it anew
 		change = keyOp(api.KVSet, own)
 		change.KV.Value = []byte("used by " + p.ID) // Consul ignores a write that changes nothing
 	}
@@ -83,8 +83,8 @@ func (s *store) guarded(ctx context.Context, p *kvqueue.Put, ops []op) ([]op, op
 	switch {
 	case errors.As(err, &refused) && refused.sessionOver():
 		return nil, op{}, kvqueue.ErrSessionOver
-	case err == nil || refused != nil: // or somebody else was faster
+	case err == nil || refused != nil: // or another client was faster
 		return nil, op{}, kvqueue.ErrChanged
 	}
-	return nil, op{}, kvqueue.Refused(err) // the ticket was not asked for yet
+	return nil, op{}, kvqueue.Refused(err) // the ticket has not been put yet
 }

@@ -21,7 +21,7 @@ import (
 
 var ids atomic.Int64
 
-// request is one for a ticket of its own.
+// request returns a request for a new ticket.
 func request(name string) driver.Request {
 	return driver.Request{
 		Name: name, ID: fmt.Sprintf("t%d-%d", time.Now().UnixNano(), ids.Add(1)),
@@ -64,13 +64,13 @@ func body(r *http.Request) string {
 	return string(b)
 }
 
-// creates tells whether a request creates a ticket.
+// creates reports whether a request creates a ticket.
 func creates(text string) bool {
 	return strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(`{"id":`)))
 }
 
-// tried is a driver on which hook is called before, and after with its answer, each
-// request that creates a ticket.
+// tried returns a driver that calls before ahead of each request that creates a ticket,
+// and after with its answer.
 func tried(t testing.TB, addr string, before, after func(answer string)) *consul.Driver {
 	t.Helper()
 	d, w := tamper(t, addr)
@@ -90,7 +90,7 @@ func tried(t testing.TB, addr string, before, after func(answer string)) *consul
 	return d
 }
 
-// once is f, the first time that it is called.
+// once returns a function that calls f the first time, and then does nothing.
 func once(f func(string)) func(string) {
 	var called atomic.Bool
 	return func(s string) {
@@ -100,13 +100,13 @@ func once(f func(string)) func(string) {
 	}
 }
 
-// A try for what is held costs one request, which writes nothing.
+// A try for a held lock costs one request, which writes nothing.
 func TestTryRefusedWritesNothing(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	holder := first(counted(t, addr))
 	h := get(t, holder, request(t.Name()))
 	d, w := tamper(t, addr)
-	if err := d.Ping(t.Context()); err != nil { // which knows the protocol version then
+	if err := d.Ping(t.Context()); err != nil { // after this the driver knows the protocol version
 		t.Fatal(err)
 	}
 	var sent []string
@@ -126,8 +126,8 @@ func TestTryRefusedWritesNothing(t *testing.T) {
 	drop(t, holder, h)
 }
 
-// While readers hold, a writer's try is refused, and at no moment of it is a
-// reader's try refused, or does the queue show another than the readers.
+// While readers hold, a writer's try is refused. During it no reader's try is refused,
+// and the queue shows nobody but readers.
 func TestTryRefusedIsNeverQueued(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	holder, reader := first(counted(t, addr)), first(counted(t, addr))
@@ -152,8 +152,8 @@ func TestTryRefusedIsNeverQueued(t *testing.T) {
 	drop(t, holder, h)
 }
 
-// A waiting request that is queued after a try has looked, and before its ticket is
-// created: the try is refused, and was never queued.
+// If a waiter is queued after a try has read the queue, and before the try's ticket is
+// created, the try is refused, and is never queued.
 func TestTryMeetsWaiter(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	for what, blocks := range map[string]struct{ try, waiter driver.Request }{
@@ -186,7 +186,7 @@ func TestTryMeetsWaiter(t *testing.T) {
 	}
 }
 
-// Two tries meet: the one that comes second looks again.
+// Two tries meet: the second one reads again.
 func TestTryMeetsTry(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	other := first(counted(t, addr))
@@ -254,8 +254,8 @@ func TestTryLeavesNothing(t *testing.T) {
 	}
 }
 
-// Somebody is queued, after a try has looked, who does not touch the guards, as
-// another version may do. What is granted does not depend on them.
+// After a try has read the queue, a ticket is queued without a change of the guards, as
+// another version may do it. Grants do not depend on the guards.
 func TestTryMeetsUnguarded(t *testing.T) {
 	addr := testbed.SharedConsul(t).Addr()
 	other, w := tamper(t, addr)

@@ -23,7 +23,7 @@ func init() {
 	driver.Register("consuls", open)
 }
 
-// open makes a driver from consul:// or consuls://. It does not reach the server.
+// open makes a driver from consul:// or consuls://. It sends no request.
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	cfg := &api.Config{
 		Datacenter: u.Param("dc", ""),
@@ -64,8 +64,8 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
-// addEnvironment adds what Consul's own variables say of TLS and the URL does not.
-// A server that the URL has the certificates for is verified, whatever they say.
+// addEnvironment adds the TLS settings of Consul's own variables that the URL does not
+// have. If the URL has a ca, the variables do not turn off the server's verification.
 func addEnvironment(c *tls.Config) error {
 	env, err := api.SetupTLSConfig(&api.DefaultConfig().TLSConfig)
 	if err != nil {
@@ -81,8 +81,8 @@ func addEnvironment(c *tls.Config) error {
 	return nil
 }
 
-// newTransport makes the connections. Those of pool_size are kept while they
-// are idle; there is no bound on those in use, of which who waits needs some.
+// newTransport makes the connections. As many as pool_size are kept while they are
+// idle. Those in use are not limited, because waiters need some.
 func newTransport(u *driver.URL) *http.Transport {
 	dialer := &net.Dialer{
 		Timeout:   u.Duration("dial_timeout", 30*time.Second),
@@ -92,14 +92,14 @@ func newTransport(u *driver.URL) *http.Transport {
 	transport.DialContext = dialer.DialContext
 	transport.MaxIdleConnsPerHost = u.Int("pool_size", 256, 1)
 	transport.MaxIdleConns = max(transport.MaxIdleConns, transport.MaxIdleConnsPerHost)
-	transport.DisableCompression = true // a queue is a few kilobytes: packing them takes longer than sending
-	// With HTTP/2 all requests would hang for minutes on one connection that has
-	// died; with HTTP/1.1 a request that is not answered in time ends its own.
+	transport.DisableCompression = true // a queue is a few kilobytes: to compress it takes longer than to send it
+	// With HTTP/2 all requests would hang for minutes on one dead connection. With
+	// HTTP/1.1 a request that is not answered in time closes its own connection.
 	transport.ForceAttemptHTTP2 = false
 	return transport
 }
 
-// checkURL refuses what the parts of a URL cannot mean together.
+// checkURL refuses parts of a URL that contradict each other.
 func checkURL(u *driver.URL) error {
 	switch {
 	case len(u.Hosts) > 1:

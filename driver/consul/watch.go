@@ -14,24 +14,24 @@ import (
 const (
 	// queryWait is how long a blocking query waits on the server, unless
 	// WithQueryWait says otherwise: less than the 60 s after which many proxies close
-	// an idle connection. When it ends without news, the queue is read again:
-	// what was changed by hand shows then.
+	// an idle connection. When it ends without news, the queue is read again, which
+	// shows changes by hand.
 	queryWait = 45 * time.Second
-	// maxQueryWait is Consul's longest.
+	// maxQueryWait is the longest that Consul accepts.
 	maxQueryWait = 10 * time.Minute
-	// ownWatches is how many queues are watched by a blocking query each. The
-	// others share one, so that a process that waits for very many names needs
-	// few connections: agents allow 200 for each client address.
+	// ownWatches is how many queues have a blocking query of their own. The others
+	// share one, so that a process that waits for very many names needs few
+	// connections: agents allow 200 for each client address.
 	ownWatches = 48
 )
 
-// queryBound is how long a blocking query may take: the server adds up to a sixteenth
-// to the wait, and the network takes its time.
+// queryBound returns how long a blocking query may take: the server adds up to a
+// sixteenth to the wait, and the network takes time too.
 func (o *options) queryBound() time.Duration { return o.queryWait*17/16 + 5*time.Second }
 
-// after makes a blocking query, which waits until what is read has changed since
-// an index, or for a while; after index 0 it does not wait. It is in Consul's
-// default mode, so that a deposed leader may answer it.
+// after makes a blocking query, which waits until the data has changed since an index,
+// or for a while; after index 0 it does not wait. It is in Consul's default mode, so a
+// deposed leader may answer it.
 func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.queryBound())
 	q := s.read(ctx)
@@ -41,10 +41,10 @@ func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, con
 	return q, cancel
 }
 
-// Aim implements kvqueue.Store. Where several tickets ahead must all go, any of
-// them may be watched. The last but one is the best choice: when it has gone,
-// the queue is read again while the last still holds the lock, and when the last
-// has gone nothing needs to be read.
+// Aim implements kvqueue.Store. If several tickets ahead must all go, any of them may
+// be watched. The last but one is the best choice: when it has gone, the queue is read
+// again while the last still holds the lock. When the last has gone, nothing needs to
+// be read.
 func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
 	if some {
 		return kvqueue.Entry{}
@@ -73,16 +73,16 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 		case hasGone(w.Aim, p, index):
 			tell(gone(w.Aim))
 			return nil
-		case p == nil || p.ModifyIndex == version: // the past, or no news for long
+		case p == nil || p.ModifyIndex == version: // old data, or no news for long
 			return nil
 		}
 		version = p.ModifyIndex
 	}
 }
 
-// hasGone tells whether a ticket has gone, from what is in its key at an index or
-// later. A deposed leader may say so: it is believed only at an index at which the
-// ticket had been created, and from there on it stays gone.
+// hasGone reports whether a ticket has gone, given the pair of its key at an index or
+// later. The pair may come from a deposed leader. That a key is missing counts only at an
+// index at which the ticket had been created: from there on the ticket stays gone.
 func hasGone(t kvqueue.Entry, p *api.KVPair, index uint64) bool {
 	if p == nil || p.Session == "" {
 		return index >= t.Number
@@ -94,13 +94,13 @@ func gone(t kvqueue.Entry) kvqueue.Event {
 	return kvqueue.Event{Gone: []kvqueue.Gone{{Key: t.Key, Before: t.Number + 1}}}
 }
 
-// watchQueue watches all that happens in a queue.
+// watchQueue watches for all changes of a queue.
 func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
 	for index := w.Complete; ; {
 		q, cancel := s.after(ctx, index)
 		queue, now, err := s.readQueue(q, w.Name)
 		cancel()
-		if err != nil || now <= index { // the past, or no news for long
+		if err != nil || now <= index { // old data, or no news for long
 			return err
 		}
 		tell(kvqueue.Event{Queue: snapshot(queue, now)})
@@ -108,9 +108,9 @@ func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, tell func(kv
 	}
 }
 
-// Losses implements kvqueue.Store. Each session has a key to which others write when
-// they have broken a ticket of it. One blocking query on it, for all locks of the
-// session, also tells when the session ends, since the key ends with it.
+// Losses implements kvqueue.Store. Each session has a key to which other drivers write
+// when they have broken a ticket of the session. One blocking query on the key, for all
+// locks of the session, also shows the end of the session, since the key ends with it.
 func (s *store) Losses(ctx context.Context, session string, tell func(kvqueue.Loss)) error {
 	key := s.keys.notice(session)
 	for index := uint64(0); ; {
@@ -133,7 +133,7 @@ func (s *store) Losses(ctx context.Context, session string, tell func(kvqueue.Lo
 	}
 }
 
-// openNotice makes the key that tells of losses, unless it is missing because the
+// openNotice makes a session's key for losses, unless the key is missing because the
 // session has ended.
 func (s *store) openNotice(ctx context.Context, session, key string) error {
 	q, cancel := s.after(ctx, 0)
@@ -148,27 +148,27 @@ func (s *store) openNotice(ctx context.Context, session, key string) error {
 }
 
 // A sharedWatch is one blocking query for many queues: it reads all tickets. It pauses
-// between two queries, the longer the more tickets there are, so that it has little to
-// do however much is going on.
+// between two queries, longer if there are more tickets, which limits its work however
+// often they change.
 type sharedWatch struct {
 	store *store
 
 	mu     sync.Mutex
 	users  int
 	stop   context.CancelFunc
-	latest *listing // nil: nobody asks
+	latest *listing // nil if nobody watches
 }
 
 // A listing is what one query has read.
 type listing struct {
 	pairs map[string]*api.KVPair // by key
-	index uint64                 // at which they were; 0: never
+	index uint64                 // at which they were read; 0 if not yet
 	err   error
-	next  chan struct{} // closed when then is there
+	next  chan struct{} // closed when then is set
 	then  *listing
 }
 
-// watch is Store.Watch. Of a watch of a whole queue it returns with each change of any.
+// watch is Store.Watch. A watch of a whole queue returns at each change of any queue.
 func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, tell func(kvqueue.Event)) error {
 	l := w.join()
 	defer w.leave()
@@ -220,7 +220,7 @@ func (w *sharedWatch) leave() {
 	}
 }
 
-// follow asks again and again while somebody watches, until an error.
+// follow repeats the query while somebody watches, until an error.
 func (w *sharedWatch) follow(ctx context.Context, last *listing) {
 	const least, perTicket = 5 * time.Millisecond, 20 * time.Microsecond // several times what it takes to read one
 	for {
@@ -243,23 +243,23 @@ func (w *sharedWatch) read(ctx context.Context, index uint64) *listing {
 	l := &listing{next: make(chan struct{}), pairs: make(map[string]*api.KVPair)}
 	pairs, now, err := w.store.list(q, w.store.keys.queues())
 	if l.err = err; now < index {
-		return l // the past: begin again
+		return l // old data: begin again
 	}
 	for _, p := range pairs {
 		p.Value = nil
 		l.pairs[p.Key] = p
 	}
 	l.index = now
-	w.store.note(now) // a queue that is read now is complete as of then, too
+	w.store.note(now) // a queue that is read from now on is complete as of now, too
 	return l
 }
 
-// publish makes a listing the latest; false: there is nothing more to be read.
+// publish makes a listing the latest. It reports whether to go on reading.
 func (w *sharedWatch) publish(last, latest *listing) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.latest != last {
-		return false // nobody watches, or there is another follower by now
+		return false // nobody watches, or another goroutine follows by now
 	}
 	last.then = latest
 	close(last.next)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
-// A listing that was read before a ticket was created does not say that it has gone,
-// nor does one that shows it, or an older one of its key.
+// A listing does not say that a ticket has gone if it was read before the ticket was
+// created, or shows the ticket, or an older one with its key.
 func TestListingFromThePast(t *testing.T) {
 	listed := &listing{index: 9, next: make(chan struct{}), pairs: map[string]*api.KVPair{
 		"there": {Key: "there", Session: "s", CreateIndex: 5}, "again": {Key: "again", Session: "s", CreateIndex: 8},
@@ -42,8 +42,8 @@ func TestListingFromThePast(t *testing.T) {
 	}
 }
 
-// The index of a queue goes back when Consul forgets what was deleted in it. What was
-// read is complete as of all that was read before.
+// The index of a queue goes back when Consul forgets deleted keys. A reading is complete
+// as of the highest index of any earlier reading.
 func TestIndexGoesBack(t *testing.T) {
 	index := "100"
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -67,8 +67,8 @@ func TestIndexGoesBack(t *testing.T) {
 	}
 }
 
-// When another queue has changed, a queue that is watched with all others is read again,
-// once: then it is known as of that change.
+// When another queue has changed, a queue in the shared watch is read again, once. Then
+// it is known as of that change.
 func TestAnotherQueueChanges(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		index := "50" // of this queue

@@ -22,40 +22,40 @@ import (
 //
 //	~queue/<name>/<session>-<slot>   a ticket, locked by its session
 //	~/protocol                       the version of all this
-//	~/<session>                      is written to when a ticket of the session is broken
+//	~/<session>                      written when a ticket of the session is broken
 //	~/<session>/<id>                 a tombstone: this ticket must not be created any more
-//	~/guard/<hash>/x and s           what a try is conditional on
+//	~/guard/<hash>/x and s           conditions of tries
 //
-// All but the version are locked by a session of behaviour "delete" and die with
-// it. A ticket's ID is in its value, since its key is used again. No prefix holds
-// a ~, so that a longer one does not reach into a queue.
+// All but the version are locked by a session of behaviour "delete" and end with
+// it. A ticket's ID is in its value, since its key is used again. No prefix has a ~, so
+// no key of a longer prefix lies in a queue.
 const guards = 256
 
-// keyspace knows how keys are made.
+// keyspace makes the keys.
 type keyspace struct{ prefix string } // without a slash at its end
 
-// queue is the prefix of a name's tickets. Its slash at the end keeps foo apart
-// from foobar, and the escaping keeps it apart from foo/bar.
+// queue returns the prefix of a name's tickets. The slash at its end keeps foo apart
+// from foobar, and the escaping keeps foo apart from foo/bar.
 func (k keyspace) queue(name string) string { return k.queues() + escape(name) + "/" }
 
-// queues is the prefix of all tickets.
+// queues returns the prefix of all tickets.
 func (k keyspace) queues() string { return k.prefix + "/~queue/" }
 
 func (k keyspace) ticket(name, session string, slot int) string {
 	return k.queue(name) + session + "-" + strconv.Itoa(slot)
 }
 
-// notice is the key that a session is notified by.
+// notice returns the key by which the driver of a session is notified.
 func (k keyspace) notice(session string) string { return k.prefix + "/~/" + session }
 
 func (k keyspace) tombstone(session, id string) string {
 	return k.notice(session) + "/" + escape(id)
 }
 
-// protocol is the key that says which version is in use. It outlives all sessions.
+// protocol returns the key of the version in use. It outlives all sessions.
 func (k keyspace) protocol() string { return k.prefix + "/~/protocol" }
 
-// guards is the prefix of the two guard keys of a name, which other names may
+// guards returns the prefix of a name's two guard keys, which other names may
 // share.
 func (k keyspace) guards(name string) string {
 	h := fnv.New32a()
@@ -63,7 +63,7 @@ func (k keyspace) guards(name string) string {
 	return fmt.Sprintf("%s/~/guard/%02x/", k.prefix, h.Sum32()%guards)
 }
 
-// guard is the guard key against shared or exclusive tickets.
+// guard returns the guard key against shared or exclusive tickets.
 func (k keyspace) guard(name string, shared bool) string {
 	if shared {
 		return k.guards(name) + "s"
@@ -71,7 +71,7 @@ func (k keyspace) guard(name string, shared bool) string {
 	return k.guards(name) + "x"
 }
 
-// nameOf takes the name out of a ticket's key; false: it is not a ticket's.
+// nameOf returns the name in a ticket's key. It reports false for any other key.
 func (k keyspace) nameOf(key string) (string, bool) {
 	rest, ours := strings.CutPrefix(key, k.queues())
 	name, _, ticket := strings.Cut(rest, "/")
@@ -96,15 +96,15 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// plain are the bytes that stand for themselves in a key, for sure.
+// plain reports whether a byte certainly needs no escape in a key.
 func plain(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 		c == '-' || c == '_' || c == '.'
 }
 
-// escape makes one part of a path of any string. It is one to one. Consul's HTTP API
-// cleans paths and refuses keys with percent escapes, so = is the escape, and no part
-// begins with a dot.
+// escape makes a part of a path of any string, and different parts of different strings.
+// Consul's HTTP API cleans paths and refuses keys with percent escapes. So the escape
+// character is =, and no part begins with a dot.
 func escape(s string) string {
 	s = inPath.Replace(url.QueryEscape(s))
 	if strings.HasPrefix(s, ".") {
@@ -128,7 +128,7 @@ type value struct {
 	Shared bool   `json:"shared,omitempty"`
 	Limit  int    `json:"limit,omitempty"`
 	TTL    int64  `json:"ttl_ms"`
-	Joined int64  `json:"joined_ms"` // by the clock of who queued: for people only
+	Joined int64  `json:"joined_ms"` // when it was queued, by the client's clock: for people only
 }
 
 func encode(r *driver.Request, ttl time.Duration) []byte {
@@ -141,9 +141,9 @@ func encode(r *driver.Request, ttl time.Duration) []byte {
 
 var errForeign = errors.New("is not a ticket but another program's: only locker may write below its prefix")
 
-// parseQueue makes a queue of the pairs under a name's prefix, in order. A key that
-// nobody's session locks blocks nobody: it is the rest of a ticket that an
-// operator has unlocked by hand.
+// parseQueue makes a queue of the pairs under a name's prefix, in order. A key that no
+// session locks blocks nobody: it is the rest of a ticket that an operator has unlocked
+// by hand.
 func parseQueue(name string, pairs api.KVPairs) ([]kvqueue.Record, error) {
 	queue := make([]kvqueue.Record, 0, len(pairs))
 	for _, p := range pairs {
@@ -169,7 +169,7 @@ func parseQueue(name string, pairs api.KVPairs) ([]kvqueue.Record, error) {
 	return queue, nil
 }
 
-// shown is a queue as the driver interface shows it.
+// shown returns a queue as the driver interface shows it.
 func shown(queue []kvqueue.Record) []driver.Ticket {
 	ts := make([]driver.Ticket, len(queue))
 	for i, r := range queue {
@@ -178,7 +178,7 @@ func shown(queue []kvqueue.Record) []driver.Ticket {
 	return ts
 }
 
-// snapshot is a queue as the engine takes it, complete as of an index.
+// snapshot returns a queue for the engine, complete as of an index.
 func snapshot(queue []kvqueue.Record, index uint64) *kvqueue.Snapshot {
 	s := &kvqueue.Snapshot{Complete: index, Entries: make([]kvqueue.Entry, len(queue))}
 	for i, r := range queue {

@@ -48,7 +48,7 @@ func FuzzEscape(f *testing.F) {
 	f.Add("a/b", "a=2Fb")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if !utf8.ValidString(a) {
-			return // JSON and URLs carry UTF-8 alone
+			return // JSON and URLs carry only UTF-8
 		}
 		if back, ok := unescape(escape(a)); !ok || back != a {
 			t.Errorf("%q became %q", a, back)

@@ -20,8 +20,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A release whose answer is lost for good is asked for again, and does not leave the
-// lock held for as long as other locks keep the shared lease alive.
+// A release whose answer is lost is repeated. So the lock is not held for as long as
+// other locks keep the shared lease alive.
 func TestUnansweredReleaseIsMadeGood(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
@@ -35,7 +35,7 @@ func TestUnansweredReleaseIsMadeGood(t *testing.T) {
 	if err := d.Release(ctx, h); err == nil || errors.Is(err, driver.ErrLost) {
 		t.Fatalf("release while cut off: %v", err)
 	}
-	proxy.Reset() // what was sent is gone
+	proxy.Reset() // discards what was sent
 	proxy.Heal()
 	waitFor(t, 10*time.Second, "renewal of the other lock", func() bool {
 		return d.Renew(t.Context(), other, 30*time.Second) == nil
@@ -49,8 +49,8 @@ func TestUnansweredReleaseIsMadeGood(t *testing.T) {
 	release(t, d, other)
 }
 
-// A ticket whose put was never answered is gone when its release is answered, though
-// its lease is shared with a lock that is held on.
+// A ticket whose put was never answered is gone when its release is answered, even if
+// a lock that stays held shares its lease.
 func TestUnansweredPutIsMadeGood(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
@@ -67,7 +67,7 @@ func TestUnansweredPutIsMadeGood(t *testing.T) {
 	waitFor(t, 10*time.Second, "put, of which the answer is lost", func() bool {
 		return count(t, direct, prefix+"/lost") == 1 && proxy.Stats().Lost > 0
 	})
-	proxy.Heal() // the connection whose answer was thrown away is reset
+	proxy.Heal() // it also resets the connection whose answer was discarded
 	if err := <-ended; err == nil {
 		t.Fatal("acquired though the answer was lost")
 	}
@@ -85,7 +85,7 @@ func TestUnansweredPutIsMadeGood(t *testing.T) {
 	release(t, d, other)
 }
 
-// A store that is not there is an error that says so, in time.
+// If the store is not there, Acquire soon returns an error that says so.
 func TestDownAtStart(t *testing.T) {
 	l := openClient(t, fmt.Sprintf("etcd://127.0.0.1:%d", testbed.Port(t)))
 	begun := time.Now()
@@ -98,7 +98,7 @@ func TestDownAtStart(t *testing.T) {
 	}
 }
 
-// Compaction takes the past from under a watch: the waiter does not notice.
+// Compaction removes the revision of a watch: the waiter does not notice.
 func TestCompactionWhileWaiting(t *testing.T) {
 	srv := testbed.Etcd(t, testbed.Faults())
 	client := newClient(t, srv.Addr())
@@ -113,7 +113,7 @@ func TestCompactionWhileWaiting(t *testing.T) {
 		ended <- err
 	}()
 	<-joined
-	time.Sleep(100 * time.Millisecond) // for the watch to stand, most likely; the test is right without
+	time.Sleep(100 * time.Millisecond) // by then the watch is open, most likely; the test is right without
 	proxy.Refuse()
 	release(t, a, h)
 	var rev int64
@@ -138,8 +138,8 @@ func TestCompactionWhileWaiting(t *testing.T) {
 	}
 }
 
-// A ticket that was not put for want of a store, and is when it is asked for again,
-// is released like any other.
+// A ticket that could not be put because the store was down, and was put by a repeated
+// request, is released like any other.
 func TestAskedAgainAfterAnOutage(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
@@ -165,8 +165,8 @@ func TestAskedAgainAfterAnOutage(t *testing.T) {
 	}
 }
 
-// A server refuses requests while it has some thousand that are not done: who is
-// refused asks again, and no lease suffers.
+// A server refuses requests while some thousands are not done. A refused request is
+// repeated, and no lease suffers.
 func TestServerIsBusy(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	var refusals atomic.Int64

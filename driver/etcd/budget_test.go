@@ -50,7 +50,7 @@ func (c *requests) locker(t *testing.T, addr string) *locker.Client {
 	return l
 }
 
-// An uncontended cycle is two requests, one under contention three at most.
+// An uncontended cycle takes two requests, a contended one three at most.
 func TestRequestsPerCycle(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	ctx := t.Context()

@@ -50,8 +50,8 @@ func (r *register) leave() {
 	r.holders--
 }
 
-// queueUp lines up n clients behind a holder, each with a client of its own,
-// and returns what tells of each grant and the end of all.
+// queueUp queues n waiters behind a holder, each with a client of its own. It
+// returns a function that waits until all have held the lock.
 func queueUp(t *testing.T, url, name string, n int, reg *register) (wait func() error) {
 	t.Helper()
 	var (
@@ -86,9 +86,9 @@ func queueUp(t *testing.T, url, name string, n int, reg *register) (wait func() 
 	}
 }
 
-// The leader of three members is killed while a lock is held and a line waits:
-// the holder holds on, nobody else is granted, and the line goes on after its
-// release, in order.
+// The leader of three members is killed while a lock is held and others wait:
+// the holder keeps the lock, nobody else is granted, and the queue moves on after
+// the release, in order.
 func TestLeaderKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
@@ -129,7 +129,7 @@ func TestLeaderKilled(t *testing.T) {
 	killed.Start()
 }
 
-// Contenders go on while one leader after the other is killed and comes back.
+// Contenders go on while one leader after another is killed and comes back.
 func TestLeadersKilledUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")

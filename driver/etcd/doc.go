@@ -41,10 +41,10 @@
 // watches the deletions in the queue, and evaluates a view of the queue that etcd has
 // ordered. The queue engine is package driver/internal/kvqueue.
 //
-// Requests, of which none depends on the number of waiters:
+// Requests; their number does not depend on the number of waiters:
 //
 //   - 2 for each acquire and release, also under contention: the put of the ticket
-//     with a look at the queue, and its deletion. 1 more, a read, where more than
+//     with a reading of the queue, and its deletion. 1 more, a read, if more than
 //     sixteen others are ahead. A process that has no watch on the queue, or is
 //     behind another ticket than before, also opens one and reads the queue; the
 //     watch stays for two seconds after the last wait.
@@ -77,7 +77,7 @@
 //     200 ms is watched, so the holder is notified at once; without the watch
 //     (WithoutLossWatch) it learns of it at the next renewal.
 //   - Its etcd is restored from a snapshot. Then revisions go back too, and with
-//     them the tokens, unless the restore is told not to
+//     them the tokens, unless the restore raises the revision
 //     (etcdutl snapshot restore --bump-revision --mark-compacted).
 //
 // Compaction, a change of leader and a restart lose nothing, nor does an outage that

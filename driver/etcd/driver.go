@@ -18,13 +18,13 @@ import (
 	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
-// Driver takes locks in one etcd. Several on one etcd, with the same prefix, exclude
-// each other, whether or not they share a client. It has the methods of
+// Driver takes locks in one etcd. Several Drivers on one etcd, with the same prefix,
+// exclude each other, whether or not they share a client. It has the methods of
 // [driver.Driver].
 type Driver struct {
 	*kvqueue.Engine
 	store *store
-	owned atomic.Pointer[clientv3.Client] // the client, if it was made here and is not closed
+	owned atomic.Pointer[clientv3.Client] // the client, if the Driver made it and has not closed it
 }
 
 var (
@@ -56,24 +56,24 @@ type options struct {
 // share no locks. A slash at the end does not count; # is not accepted.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithoutLossWatch does without the watch that tells at once of a held lock
-// that was deleted or broken: the loss is then noticed at the next renewal. The
-// watch costs one message for each release, by anybody, of a lock with the
-// same prefix, while this driver holds one.
+// WithoutLossWatch does without the watch that reports at once that a held lock
+// was deleted or broken. Without it the next renewal finds out. While this driver
+// holds a lock, the watch costs one message for each release of a lock with the
+// same prefix, by any process.
 func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
 
-// WithLogger has the client of a driver that [Open] makes log there what it meets;
-// unless set it logs nothing, since errors are returned. New refuses it: a client
-// that is there already has a logger of its own (clientv3.Config.Logger).
+// WithLogger sets the logger of the client that [Open] makes. Without it the client
+// logs nothing, since errors are returned. New refuses it, because the client that it
+// is given has a logger of its own (clientv3.Config.Logger).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // New makes a Driver on a client, which the caller closes, after the Driver. It sends no request.
 //
 // Set the client's DialKeepAliveTime (10 s, say) and DialKeepAliveTimeout: without them a
 // connection that has silently gone dead is noticed late. Set gRPC's MinConnectTimeout
-// (grpc.WithConnectParams) to 2 s, say: without it, a connection whose first packet was lost in an
-// outage is waited for up to 20 s. A client that confines its keys to a namespace
-// (clientv3/namespace) works too.
+// (grpc.WithConnectParams) to 2 s, say: without it, the client waits for up to 20 s for a
+// connection whose first packet was lost in an outage. A client that confines its keys to a
+// namespace (clientv3/namespace) works too.
 func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 	if client == nil {
 		return nil, errors.New("etcd: New: the client is nil")
@@ -203,8 +203,8 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	})
 }
 
-// Ping implements driver.Pinger. It reads, and sends a transaction that changes nothing, and that
-// the server refuses to users who may not write the keys of tickets.
+// Ping implements driver.Pinger. It sends a read, and a transaction that changes nothing. The
+// server refuses that transaction to users who may not write the keys of tickets.
 func (d *Driver) Ping(ctx context.Context) error {
 	right := "read"
 	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
@@ -223,8 +223,8 @@ func (d *Driver) Ping(ctx context.Context) error {
 	return err
 }
 
-// ServerVersion implements driver.ServerVersioner: that of the first member that
-// answers.
+// ServerVersion implements driver.ServerVersioner. It returns the version of the first
+// member that answers.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
 	err = kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
 		var errs []error
@@ -254,11 +254,11 @@ type Held interface {
 //
 // Then no write of a holder that has lost its lock can ever be committed, however
 // late it is: etcd itself compares, at the moment of the write. It is the
-// strictest form of fencing, for what is kept in etcd.
+// strictest form of fencing, for data that is in etcd.
 //
-// The lock must have been acquired through this Driver. For one that was not,
-// or that is known to be lost or released, the condition never holds. Package
-// fence/etcdfence has a call for the whole transaction, which says fence.ErrStale.
+// The condition never holds for a lock that was not acquired through this Driver, or
+// that this Driver knows to be lost or released. Package fence/etcdfence has a call for
+// the whole transaction, which returns fence.ErrStale.
 func (d *Driver) Guard(k Held) clientv3.Cmp {
 	key, ok := kvqueue.Key(d.Engine, k.Name(), k.Token())
 	if !ok {

@@ -46,7 +46,7 @@ func TestOneClientManyLockers(t *testing.T) {
 	wg.Wait()
 }
 
-// A refused try writes nothing: not even a ticket that is taken back.
+// A refused try writes nothing, not even a ticket that it removes again.
 func TestRefusedTryWritesNothing(t *testing.T) {
 	srv := testbed.Etcd(t, testbed.Faults()) // nobody else writes
 	client := newClient(t, srv.Addr())
@@ -87,7 +87,7 @@ func TestRefusedTryWritesNothing(t *testing.T) {
 	}
 }
 
-// Permits that are tried for all at once are given out exactly.
+// Of many tries for permits at once, exactly as many as there are permits succeed.
 func TestTriedPermits(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	prefix := etcd.WithPrefix(randomPrefix())
@@ -210,8 +210,8 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// With a user a token is asked for when the driver is opened: within the context
-// of that.
+// With a user the client logs in when the driver is opened, within the context of
+// Open.
 func TestOpenWithUserWhereNobodyIs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

@@ -20,23 +20,23 @@ import (
 
 // Times of requests.
 const (
-	answerBound    = 2 * time.Second        // one that another member may answer, if this one hangs
-	insistBound    = 4 * time.Second        // asking again where there is no server
-	retryPause     = 50 * time.Millisecond  // the pause before that
-	probeBound     = 15 * time.Millisecond  // one that the client itself answers
-	reconnectPause = 250 * time.Millisecond // the least time between two connections that are made at once
+	answerBound    = 2 * time.Second        // a request that another member may answer if this one hangs
+	insistBound    = 4 * time.Second        // for how long a request is repeated if there is no server
+	retryPause     = 50 * time.Millisecond  // the pause before that is done
+	probeBound     = 15 * time.Millisecond  // a request that the client itself answers
+	reconnectPause = 250 * time.Millisecond // the least time between two attempts to connect at once
 )
 
 var (
 	errWithdrawn = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
-	// errNoAnswer says that one member has not answered; another one may.
+	// errNoAnswer says that one member has not answered. Another one may.
 	errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answered")
 )
 
-// asking is the context of a request that the caller of an acquisition or a release
-// waits for. If the client knows several members, one without a leader is to refuse the
-// request, for another may do better. A client that knows only one has nobody else to
-// ask: it waits for the election.
+// asking returns the context of a request that the caller of an acquisition or a release
+// waits for. If the client knows several members, a member without a leader must refuse
+// the request, since another one may have a leader. A client that knows only one member
+// waits for the election.
 func (s *store) asking(ctx context.Context) context.Context {
 	if s.several.Load() {
 		return clientv3.WithRequireLeader(ctx)
@@ -49,10 +49,10 @@ func (s *store) commit(ctx context.Context, cmps []clientv3.Cmp, ops ...clientv3
 	return s.client.Txn(clientv3.WithRequireLeader(ctx)).If(cmps...).Then(ops...).Commit()
 }
 
-// insist asks again, for a while, as long as there is no server, no leader, or no
-// answer from the member that was asked. The client's own way to do so is for leases
-// either to try without a pause or to go on for longer than an acquisition may take,
-// and loses the reason.
+// insist repeats a request, for a while, as long as there is no server, no leader, or no
+// answer from the member that was asked. The client itself repeats requests about leases
+// either without a pause or for longer than an acquisition may take, and does not say
+// why they failed.
 func (s *store) insist(ctx context.Context, ask func(context.Context) error) error {
 	ctx = clientv3.WithRequireLeader(ctx)
 	until, bound := time.Now().Add(insistBound), answerBound
@@ -75,7 +75,7 @@ func (s *store) insist(ctx context.Context, ask func(context.Context) error) err
 	}
 }
 
-// outcome has the engine know what an error says about whether a request was done.
+// outcome marks, for the engine, an error that says that a request was not done.
 func outcome(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -88,7 +88,7 @@ func outcome(err error) error {
 	return err
 }
 
-// Temporary implements kvqueue.Store: a server that has more to do than it takes on.
+// Temporary implements kvqueue.Store: the server has too many requests.
 func (s *store) Temporary(err error) bool { return errors.Is(err, rpctypes.ErrTooManyRequests) }
 
 // Explain implements kvqueue.Store.
@@ -98,7 +98,7 @@ func (s *store) Explain(err error) error {
 		if state != connectivity.Connecting && state != connectivity.TransientFailure {
 			return nil
 		}
-		err = context.DeadlineExceeded // a watch does not tell that it is being made anew
+		err = context.DeadlineExceeded // a watch does not report that it is being opened again
 	}
 	unavailable := isUnavailable(err)
 	if isContextError(err) {
@@ -111,9 +111,9 @@ func (s *store) Explain(err error) error {
 	return driver.Unavailable(err)
 }
 
-// isUnavailable reports whether an error is one of a server that is not there, has no
-// leader or no quorum, is overloaded, full or damaged. A failed TLS handshake is none: it
-// is a matter between the server and this client.
+// isUnavailable reports whether an error says that the server is not there, has no
+// leader or no quorum, is overloaded, full or damaged. A failed TLS handshake does not
+// count: it concerns only this client.
 func isUnavailable(err error) bool {
 	if mayPass(err) || codeOf(err) == codes.DataLoss {
 		return true
@@ -129,13 +129,13 @@ func isUnavailable(err error) bool {
 	return false
 }
 
-// mayPass reports whether an error is one of a server that is not there yet, or has no
-// leader. Certificates do not mend themselves.
+// mayPass reports whether an error says that the server is not there yet, or has no
+// leader. An error of TLS does not count, since it does not pass by itself.
 func mayPass(err error) bool {
 	return codeOf(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ")
 }
 
-// codeOf is the code of an error of gRPC, or of the client's own type.
+// codeOf returns the code of an error of gRPC, or of the client's own type.
 func codeOf(err error) codes.Code {
 	var e rpctypes.EtcdError
 	if errors.As(err, &e) {
@@ -151,7 +151,7 @@ func isContextError(err error) bool {
 		code == codes.Canceled || code == codes.DeadlineExceeded
 }
 
-// reconnect has the client connect at once if it has no connection. After an outage
+// reconnect makes the client connect at once if it has no connection. After an outage
 // gRPC would pause for up to two minutes before it tries again.
 func (s *store) reconnect() {
 	conn := s.client.ActiveConnection()
@@ -164,8 +164,8 @@ func (s *store) reconnect() {
 	}
 }
 
-// silence describes a store that does not answer: by the reason why there is no
-// connection, if there is none.
+// silence returns the error for a store that does not answer. If there is no connection,
+// it is the reason for that.
 func (s *store) silence() error {
 	conn := s.client.ActiveConnection()
 	if conn.GetState() != connectivity.Ready {

@@ -25,7 +25,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	l := locker.New(d)
-	defer l.Close() // closes d, and not the client
+	defer l.Close() // closes d, but not the client
 
 	err = locker.Do(context.Background(), l, "invoices", func(ctx context.Context) error {
 		return nil // ctx ends if the lock is lost
@@ -35,7 +35,7 @@ func ExampleNew() {
 	}
 }
 
-// A write that etcd itself refuses when the lock is lost, however late it comes.
+// If the lock is lost, etcd itself refuses the write, however late it comes.
 func ExampleDriver_Guard() {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:2379"}})
 	if err != nil {

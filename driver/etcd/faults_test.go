@@ -56,8 +56,8 @@ func streams(f func(method string, s grpc.ClientStream) grpc.ClientStream) grpc.
 	})
 }
 
-// A member that was deposed and has not noticed may answer with a list of the keys
-// of a lease that lacks those put since. Only a linearizable read shows that a
+// A member that was deposed and has not noticed may answer with an old list of the
+// keys of a lease, without the newest ones. Only a linearizable read shows that a
 // ticket is gone.
 func TestRenewalDoesNotTrustADeposedLeader(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
@@ -94,13 +94,13 @@ func TestRenewalDoesNotTrustADeposedLeader(t *testing.T) {
 	}
 }
 
-// The member on which a waiter opens its watch hangs at that moment: the waiter
-// watches another one.
+// If the member on which a waiter opens its watch hangs, the waiter opens it on
+// another one.
 func TestWatchIsOpenedOnAnotherMember(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	ways := map[string]*testbed.Proxy{}
 	var addrs []string
-	for range 2 { // two addresses of one store, as of two members
+	for range 2 { // two addresses of one store, like two members
 		p := srv.Proxy(t)
 		ways[p.Addr()] = p
 		addrs = append(addrs, p.Addr())
@@ -138,7 +138,7 @@ func TestWatchIsOpenedOnAnotherMember(t *testing.T) {
 	}
 }
 
-// hungKeepAlive has the keep-alives of one lease hang, as on a member that hangs.
+// hungKeepAlive makes the keep-alives of one lease hang, as on a member that hangs.
 type hungKeepAlive struct {
 	grpc.ClientStream
 	id *atomic.Int64
@@ -163,7 +163,7 @@ func leaseOf(t *testing.T, c *clientv3.Client, prefix, name string) int64 {
 	return resp.Kvs[0].Lease
 }
 
-// One lease whose keep-alive hangs keeps nobody else's from being kept alive.
+// A keep-alive that hangs does not delay the keep-alives of other leases.
 func TestHungLeaseStarvesNobody(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	direct := newClient(t, srv.Addr())

@@ -66,7 +66,7 @@ func release(t *testing.T, d driver.Driver, h driver.Hold) {
 	}
 }
 
-// count returns the number of keys under a prefix, without that of the protocol
+// count returns the number of keys under a prefix, without the key of the protocol
 // version, which stays.
 func count(t *testing.T, c *clientv3.Client, prefix string) (n int) {
 	t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Who knows one member only, which has lost its leader, waits for the next one;
-// who knows others is refused at once, since they may have one.
+// If a member has no leader, a client that knows only that member waits for one. A
+// client that knows others is refused at once: they may have a leader.
 func TestMemberWithoutLeader(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")

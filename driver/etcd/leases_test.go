@@ -13,8 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// All locks of one TTL share a lease, which many locks are renewed with in two
-// requests.
+// All locks of one TTL share a lease, and two requests renew many of them.
 func TestRenewalsAreBatched(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	var c requests
@@ -42,7 +41,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 			}
 		}
 		want := int64(2)
-		if n > 100 { // that a ticket is missing in the list of a lease is looked up
+		if n > 100 { // a ticket that the list of a lease lacks is read again
 			want = 3
 		}
 		if took := c.unary.Load() + c.streams.Load() - before; took != want {
@@ -56,7 +55,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 	}
 }
 
-// When the shared lease is gone all of its holders and waiters are told at once.
+// When the shared lease is gone, all its holders and waiters are notified at once.
 func TestLeaseRevokedByHand(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())

@@ -18,8 +18,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// calls are all methods that ask the store, on a driver that holds a lock of TTL
-// 30s under the name "held".
+// calls returns all methods that ask the store, on a driver that holds a lock of
+// TTL 30s under the name "held".
 func calls(d *etcd.Driver, held driver.Hold) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Acquire": func(ctx context.Context) error {
@@ -68,12 +68,12 @@ func TestMethodsEndWithTheirContext(t *testing.T) {
 			held := acquire(t, d, request("held", "id-held", 30*time.Second))
 			fault.begin(proxy)
 			lost, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			_ = d.Ping(lost) // and with it the connection that is reset
+			_ = d.Ping(lost) // uses up the connection that is reset
 			cancel()
 			methods := calls(d, held)
 			for _, call := range slices.Sorted(maps.Keys(methods)) { // Acquire first, while its lease is fresh
 				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-				ended := make(chan time.Time, 1) // as late as this machine's timers are
+				ended := make(chan time.Time, 1) // its delay is that of this machine's timers
 				context.AfterFunc(ctx, func() { ended <- time.Now() })
 				err := methods[call](ctx)
 				now := time.Now()
@@ -84,7 +84,7 @@ func TestMethodsEndWithTheirContext(t *testing.T) {
 					errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
 					t.Errorf("%s: %v, want ErrUnavailable that says %q", call, err, fault.says)
 				}
-				// A put that was under way may have been done; before it nothing was.
+				// A put that was under way may have been done. Nothing was done before.
 				if want := call == "Acquire with a fixed lease" || call == "try"; errors.Is(err, driver.ErrNoTicket) != want {
 					t.Errorf("%s: %v: ErrNoTicket: %v, want %v", call, err, !want, want)
 				}
@@ -98,8 +98,8 @@ func TestMethodsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// Close waits for a store that hangs no longer than 100 ms when no ticket is left,
-// whatever else has happened before.
+// If no ticket is left, Close waits no longer than 100 ms for a store that hangs,
+// whatever has happened before.
 func TestCloseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	for name, before := range map[string]func(*testing.T, *etcd.Driver, *testbed.Proxy){
@@ -108,7 +108,7 @@ func TestCloseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 		},
 		"watching": func(t *testing.T, d *etcd.Driver, _ *testbed.Proxy) {
 			h := acquire(t, d, request("used", "id-1", 30*time.Second))
-			time.Sleep(300 * time.Millisecond) // the loss of what is held longer is watched for
+			time.Sleep(300 * time.Millisecond) // a lock that is held longer has a loss watch
 			w := request("used", "id-2", 30*time.Second)
 			granted := waitAt(t, d, w)
 			release(t, d, h)
@@ -127,7 +127,7 @@ func TestCloseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 			}
 			p.Reset()
 			p.Heal()
-			// It is not there; that is all that the core asks for.
+			// The ticket is not there; the core needs no more.
 			waitFor(t, 10*time.Second, "answer to the release", func() bool {
 				return errors.Is(d.Release(t.Context(), r.Hold(0)), driver.ErrLost)
 			})
@@ -152,9 +152,9 @@ func TestCloseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	}
 }
 
-// The ticket of a release that was not answered is gone within two seconds of the
-// way being back, though another lock keeps the shared lease alive, when the
-// release is asked for again as the core does.
+// A release was not answered, and another lock keeps the shared lease alive. If the
+// release is repeated as the core does, the ticket is gone within two seconds after
+// the connection is back.
 func TestReleaseAfterAnOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the store away for seven seconds at a time")
@@ -208,7 +208,7 @@ func releaseAfter(t *testing.T, srv *testbed.Server, outage func(*testbed.Proxy)
 		}
 	}()
 	time.Sleep(7 * time.Second)
-	proxy.Reset() // what was sent is gone
+	proxy.Reset() // discards what was sent
 	proxy.Heal()
 	var err error
 	both := testbed.Elapsed(func() {
@@ -230,7 +230,7 @@ func releaseAfter(t *testing.T, srv *testbed.Server, outage func(*testbed.Proxy)
 	close(stop)
 }
 
-// insist asks for a release as the core does, until it is answered.
+// insist repeats a release as the core does, until it is answered.
 func insist(ctx context.Context, d driver.Driver, h driver.Hold) error {
 	for delay := 20 * time.Millisecond; ; delay = min(2*delay, 250*time.Millisecond) {
 		try, cancel := context.WithTimeout(ctx, time.Second)
@@ -244,7 +244,7 @@ func insist(ctx context.Context, d driver.Driver, h driver.Hold) error {
 }
 
 // A ticket with a minimum hold stays for that long after its grant, under a lease
-// that nobody else's end can end; the other tickets end with the driver.
+// that no other ticket ends. The other tickets end with the driver.
 func TestMinHold(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	client := dialed(t, []string{srv.Addr()}, unary(func(_ context.Context, _ string, req, _ any, next func() error) error {
@@ -294,8 +294,8 @@ func TestMinHold(t *testing.T) {
 	}
 }
 
-// One who waits behind a ticket of the same driver, which another process breaks,
-// is granted as soon as after a release, and the holder is told why.
+// If another process breaks a ticket, a waiter of the same driver behind it is
+// granted as soon as after a release, and the holder is notified of the cause.
 func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	prefix := etcd.WithPrefix(randomPrefix())
@@ -304,7 +304,7 @@ func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 	for i, tc := range []struct{ held, after time.Duration }{
 		{after: 0},
 		{after: 20 * time.Millisecond},
-		{after: 70 * time.Millisecond}, // before its loss is watched for
+		{after: 70 * time.Millisecond}, // before it has a loss watch
 		{held: 300 * time.Millisecond, after: 0},
 		{held: 300 * time.Millisecond, after: 20 * time.Millisecond},
 		{held: 300 * time.Millisecond, after: 70 * time.Millisecond},

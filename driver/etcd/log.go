@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// slogCore has etcd's client, which logs with zap, log with slog.
+// slogCore passes to slog what etcd's client logs with zap.
 type slogCore struct{ handler slog.Handler }
 
 func (c slogCore) Enabled(l zapcore.Level) bool {
@@ -33,8 +33,8 @@ func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 func (slogCore) Sync() error { return nil }
 
-// slogLevel is the level of slog for one of zap, whose levels above error end the
-// program: that is not for a client to do.
+// slogLevel returns slog's level for one of zap. zap's levels above error end the
+// program, which a client must not do, so they become errors.
 func slogLevel(l zapcore.Level) slog.Level {
 	switch l {
 	case zapcore.DebugLevel:

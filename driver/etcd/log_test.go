@@ -14,7 +14,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// buffer is one that several may write to.
+// buffer is a buffer for several writers at once.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -32,8 +32,8 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// What the client logs goes to the logger that Open is given, with its levels and
-// attributes, and without secrets.
+// The client logs to the logger that Open is given, with levels and attributes, and
+// without secrets.
 func TestLogger(t *testing.T) {
 	var b buffer
 	logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed/rights"
 )
 
-// The server has a certificate of an authority of its own, and asks for one of
-// the client.
+// The server has a certificate of its own authority, and wants a certificate of the
+// client.
 func TestTLS(t *testing.T) {
 	certs := testbed.NewCerts(t)
 	srv := testbed.Etcd(t, testbed.TLS(certs))
@@ -88,13 +88,13 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// A login ends after a while without use, and with the server that gave it:
-// the driver logs in again by itself.
+// A login ends after a while without use, and with the server that gave it. Then the
+// driver logs in again by itself.
 func TestLoginRunsOut(t *testing.T) {
 	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1"))
 	withUsers(t, srv)
 	a, b := openClient(t, workerURL(srv)), openClient(t, workerURL(srv))
-	fixed := func() { // which begins with a lease of its own
+	fixed := func() { // its lock begins with a keep-alive
 		t.Helper()
 		k, err := a.Acquire(t.Context(), "fixed", locker.WithoutRenewal())
 		if err != nil {
@@ -105,11 +105,11 @@ func TestLoginRunsOut(t *testing.T) {
 		}
 	}
 	fixed()
-	k, err := b.Acquire(t.Context(), "held") // and watched
+	k, err := b.Acquire(t.Context(), "held") // and has a loss watch
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * time.Second) // the server looks for idle logins once a second
+	time.Sleep(3 * time.Second) // the server checks for idle logins once a second
 	fixed()
 	rights.Use(t, a, b)
 	srv.Restart()

@@ -17,8 +17,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// late is a way to the store on which the first transaction of a kind is on its way for
-// long: who sent it gives it up, and it arrives when the test says so.
+// late is a connection to the store that delays the first transaction of a kind: its
+// sender gives it up, and it arrives when the test says so.
 type late struct {
 	is  func(req *etcdserverpb.TxnRequest) bool
 	req *etcdserverpb.TxnRequest
@@ -49,9 +49,9 @@ func isDelete(txn *etcdserverpb.TxnRequest) bool {
 	return slices.ContainsFunc(txn.Success, func(op *etcdserverpb.RequestOp) bool { return op.GetRequestDeleteRange() != nil })
 }
 
-// A release that arrives after it was given up, and after its ticket was
-// released by another request, does not delete the next ticket: neither in a queue
-// that has been empty meanwhile nor in one that has not.
+// A release that was given up, and arrives after another request has released the
+// ticket, does not delete the next ticket, whether or not the queue has been empty
+// meanwhile.
 func TestLateReleaseDeletesNobodyElse(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	for name, others := range map[string]int{"queue emptied": 0, "queue goes on": 1} {
@@ -85,8 +85,8 @@ func TestLateReleaseDeletesNobodyElse(t *testing.T) {
 	}
 }
 
-// A put that arrives after it was given up, and after its release was answered, does
-// not queue the ticket: not even one on the lease of a lock that is held on.
+// A put that was given up, and arrives after the release of its ticket was answered,
+// does not queue the ticket, even if its lease is shared with a lock that stays held.
 func TestLatePutQueuesNothing(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	for name, wait := range map[string]bool{"acquire": true, "try": false} {
@@ -120,7 +120,7 @@ func TestLatePutQueuesNothing(t *testing.T) {
 	}
 }
 
-// Slots are used again after releases that were answered: the store keeps every
+// Slots are used again after releases that were answered, since the store keeps every
 // key that it has ever seen.
 func TestSlotsAreUsedAgain(t *testing.T) {
 	srv := testbed.SharedEtcd(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/protocol"
 )
 
-// store is the requests. A session is a lease; the revision at which a queue was read
-// tells up to which number it is complete.
+// store is the requests. A session is a lease. A queue that was read at a revision is
+// complete up to that number.
 type store struct {
 	keyspace
 	client   *clientv3.Client
@@ -31,12 +31,12 @@ type store struct {
 
 var _ kvqueue.Store = (*store)(nil)
 
-// A queue with more tickets of a class than this is not read with a put.
+// If a queue, or a class of it, has more tickets than this, a put returns no snapshot.
 const longQueue = 512
 
-// With no more tickets ahead than this the whole queue is watched: then nothing need be
-// read when one of them leaves. Further back only the next one is, so that a release is
-// not told to everybody, however many wait.
+// With at most this many tickets ahead, a process watches the whole queue, and reads
+// nothing when one of them leaves. Further back it watches only the next ticket ahead, so
+// that a release does not notify all processes, however many wait.
 const nearFront = 16
 
 // Agree implements kvqueue.Store.
@@ -47,13 +47,13 @@ func (s *store) Agree(ctx context.Context, write bool) error {
 			return err
 		})
 		if errors.Is(err, errNoAnswer) {
-			err = s.silence() // which knows why
+			err = s.silence() // it says why
 		}
 		return found, err
 	})
 }
 
-// readVersion writes by a transaction that fails where somebody was faster.
+// readVersion writes in a transaction that does nothing if another client was faster.
 func (s *store) readVersion(ctx context.Context, write bool) (string, error) {
 	key := s.keyspace.protocol()
 	for {
@@ -94,8 +94,8 @@ func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session,
 	return kvqueue.Session{ID: sessionOf(clientv3.LeaseID(resp.ID)), TTL: time.Duration(resp.TTL) * time.Second}, nil
 }
 
-// KeepAlive implements kvqueue.Store. It opens a stream for each request: that of the
-// client never says why it is not answered.
+// KeepAlive implements kvqueue.Store. It opens a stream for each request, because the
+// client's own stream never says why a request is not answered.
 func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
 	s.several.Store(len(s.client.Endpoints()) > 1) // it may change
 	var resp *etcdserverpb.LeaseKeepAliveResponse
@@ -131,18 +131,18 @@ func (s *store) Key(name, session string, slot int, shared bool) string {
 
 // Put implements kvqueue.Store.
 //
-// Whether a queue is empty, or has no exclusive ticket, is a condition that a
-// transaction can have. How many readers there are is none, but whether there is a new
-// one is: so a permit is put on condition that none has queued since they were
-// counted.
+// A transaction can have the condition that a queue is empty, or has no exclusive
+// ticket. It cannot have a number of readers as its condition, but it can have that
+// there is no new one: so a permit is put on condition that no reader has queued since
+// they were counted.
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	queue := s.queue(p.Name)
 	cmps := []clientv3.Cmp{is(s.tombstone(&p.Ticket), 0)}
 	if since, ok := p.If.(int64); ok {
 		cmps = append(cmps, free(queue, p.Request, since)...)
 	}
-	// The queue is read before the put, since what was put would be read from the
-	// store's database. To an exclusive ticket the classes are all the same.
+	// The transaction reads the queue before the put, since etcd would read the new
+	// key from its database. An exclusive ticket does not distinguish the classes.
 	var ops []clientv3.Op
 	switch {
 	case p.Brief || p.If != nil:
@@ -169,7 +169,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 	return placed, nil
 }
 
-// snapshot is the queue that was read with a put; nil if that is not all of it.
+// snapshot returns the queue that was read with a put, or nil if that is not all of it.
 func (s *store) snapshot(p *kvqueue.Put, queue string, resp *clientv3.TxnResponse) *kvqueue.Snapshot {
 	q := &kvqueue.Snapshot{Complete: uint64(resp.Header.Revision)}
 	for _, r := range resp.Responses[:len(resp.Responses)-1] {
@@ -185,13 +185,13 @@ func (s *store) snapshot(p *kvqueue.Put, queue string, resp *clientv3.TxnRespons
 }
 
 // granted reports whether a ticket is granted behind the tickets that were counted: all
-// of them or, for a shared one, each class.
+// tickets or, for a shared one, those of each class.
 func granted(r *driver.Request, counted []*etcdserverpb.ResponseOp) bool {
 	first := counted[0].GetResponseRange().Count
 	return first == 0 && (!r.Shared || r.Limit == 0 || counted[1].GetResponseRange().Count < int64(r.Limit))
 }
 
-// free are the conditions under which a ticket is granted.
+// free returns the conditions under which a ticket is granted.
 func free(queue string, r *driver.Request, since int64) []clientv3.Cmp {
 	switch {
 	case !r.Shared:
@@ -202,7 +202,7 @@ func free(queue string, r *driver.Request, since int64) []clientv3.Cmp {
 	return []clientv3.Cmp{noneSince(queue+exclusiveClass, 0)}
 }
 
-// Look implements kvqueue.Store. A read costs the store no entry of its log.
+// Look implements kvqueue.Store. A read adds no entry to the store's log.
 func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 	queue := s.queue(r.Name)
 	ops := []clientv3.Op{keysBelow(queue, 1)}
@@ -228,8 +228,8 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 	return err
 }
 
-// Withdraw implements kvqueue.Store. The tombstone is on the lease of the ticket,
-// without which it cannot come.
+// Withdraw implements kvqueue.Store. The tombstone is on the ticket's lease, without
+// which the ticket cannot be put.
 func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 	resp, err := s.client.Txn(s.asking(ctx)).Then(
 		clientv3.OpPut(s.tombstone(t), "", clientv3.WithLease(leaseOf(t.Session))), clientv3.OpDelete(t.Key),
@@ -243,8 +243,8 @@ func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 	return nil
 }
 
-// Move implements kvqueue.Store. A request that arrives late must not take the ticket
-// back from where it was moved next.
+// Move implements kvqueue.Store. A request that arrives late must not undo a later
+// move.
 func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
 	from := clientv3.Compare(clientv3.LeaseValue(t.Key), "=", leaseOf(t.Session))
 	put := clientv3.OpPut(t.Key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(leaseOf(to)))
@@ -271,13 +271,13 @@ func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error)
 	return kvqueue.Snapshot{Complete: uint64(resp.Header.Revision), Entries: entriesOf(entries, queue, resp.Kvs)}, nil
 }
 
-// manyTickets is from where on it is cheaper to ask for all the keys of a lease than
-// for some of them. A transaction has at most 128 parts.
+// manyTickets is the number above which it is cheaper to ask for all keys of a lease
+// than for some of them. A transaction has at most 128 parts.
 const manyTickets = 100
 
 // Missing implements kvqueue.Store. The list of a lease's keys may come from a member
-// that was deposed and has not noticed, so what it lacks is looked for again by a read
-// that the log has ordered.
+// that was deposed and has not noticed. So the keys that it lacks are read again, by a
+// linearizable read.
 func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) ([]int, error) {
 	asked := make([]int, 0, len(ts))
 	there := make(map[string]bool)
@@ -287,7 +287,7 @@ func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket
 			return nil, err
 		}
 		for _, key := range resp.Keys {
-			there[string(key)] = true // that of the ticket: it is used again after the ticket's end
+			there[string(key)] = true // the ticket's: a key is used again only after its ticket's end
 		}
 	}
 	for i, t := range ts {
@@ -341,7 +341,7 @@ func (s *store) Remaining(ctx context.Context, rs []*kvqueue.Record) error {
 			if err != nil {
 				return err
 			}
-			left[r.Session] = max(time.Duration(resp.TTL)*time.Second, time.Millisecond) // it is queued yet
+			left[r.Session] = max(time.Duration(resp.TTL)*time.Second, time.Millisecond) // it is still queued
 		}
 		r.Shown.Remaining = left[r.Session]
 	}

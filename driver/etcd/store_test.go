@@ -42,8 +42,8 @@ func onStore(t *testing.T, stays bool) (*store, kvqueue.Ticket) {
 	return s, ticket
 }
 
-// What has happened between the last reading of a queue and the beginning of its watch
-// is told.
+// A watch reports what has happened between the last reading of the queue and the
+// beginning of the watch.
 func TestWatchTellsThePast(t *testing.T) {
 	s, ticket := onStore(t, false)
 	for _, aim := range []kvqueue.Entry{{}, ticket.Entry} {
@@ -71,8 +71,8 @@ func TestMissingGoesByNumber(t *testing.T) {
 	}
 }
 
-// A move that arrives late does not take the ticket back; one that is asked for again is
-// answered as before.
+// A move that arrives late does not undo a later one. A move that is repeated gets the
+// same answer.
 func TestLateMove(t *testing.T) {
 	s, ticket := onStore(t, true)
 	var leases []string

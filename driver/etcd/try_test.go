@@ -21,8 +21,8 @@ func tryFor(name, id string) driver.Request {
 	return r
 }
 
-// A refused try is never queued, writes nothing and does not even pass through the
-// log of the store: not for a ticket, nor for a lease that it would need.
+// A refused try is never queued, writes nothing, and adds nothing to the store's log,
+// neither for a ticket nor for a lease that the ticket would need.
 func TestRefusedTryCostsNoCommit(t *testing.T) {
 	srv := testbed.Etcd(t, testbed.Faults()) // nobody else writes
 	client := newClient(t, srv.Addr())
@@ -60,11 +60,11 @@ func TestRefusedTryCostsNoCommit(t *testing.T) {
 				t.Errorf("try %d for %q: %v, want ErrNotAcquired", i, r.Name, err)
 			}
 		}
-		if n := index() - before; n > tries/4 { // the store writes now and then for itself
+		if n := index() - before; n > tries/4 { // the store itself writes now and then
 			t.Errorf("%d refused tries of case %d for %q cost %d entries of the log", tries, i, r.Name, n)
 		}
 	}
-	acquire(t, d, request("end", "id-end", time.Minute)) // the watch tells of this, and of nothing before
+	acquire(t, d, request("end", "id-end", time.Minute)) // the watch reports this, and nothing before
 	resp := <-watched
 	if key := string(resp.Events[0].Kv.Key); !strings.Contains(key, "end#") {
 		t.Errorf("the refused tries left a trace: %s", key)
@@ -73,8 +73,8 @@ func TestRefusedTryCostsNoCommit(t *testing.T) {
 
 const etcdPrefix = "locker/"
 
-// Somebody else takes the lock between a try's look and its put: the try is
-// refused, and nothing that it did is seen by anybody.
+// Another ticket is queued between a try's read and its put. If it blocks the try, the
+// try is refused, and no other client sees anything of it.
 func TestTryIsOvertaken(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	for _, tc := range []struct {

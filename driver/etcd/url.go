@@ -66,20 +66,20 @@ func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, 
 	return dial(ctx, config, o)
 }
 
-// clientConfig reads from a URL how to reach etcd, and asks it whether there is
+// clientConfig reads the client's configuration from a URL, and refuses a URL with
 // anything else in it.
 func clientConfig(u *driver.URL) (clientv3.Config, error) {
 	keepalive := u.Duration("keepalive", leastKeepalive)
 	config := clientv3.Config{
 		Endpoints:   u.HostsWithPort("2379"),
 		DialTimeout: u.Duration("dial_timeout", 5*time.Second),
-		// A connection that carries nothing is given up 5 s after the probe.
+		// A connection is given up 5 s after a probe that is not answered.
 		DialKeepAliveTime: keepalive, DialKeepAliveTimeout: 5 * time.Second,
 		Username: u.User, Password: u.Secret("password_file", u.Password),
 		TLS: tlsurl.Config(u, u.Scheme == "etcds"),
-		// After an outage the connection is back within a second or two: gRPC by
-		// itself pauses for up to two minutes, and waits for twenty seconds for a
-		// connection whose first packet was lost.
+		// With these the connection is back a second or two after an outage. By
+		// default gRPC pauses for up to two minutes, and waits for twenty seconds for
+		// a connection whose first packet was lost.
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,
@@ -103,7 +103,7 @@ func clientConfig(u *driver.URL) (clientv3.Config, error) {
 	return config, nil
 }
 
-// secureEndpoints says in the addresses that they are reached by TLS.
+// secureEndpoints marks the addresses as https if c is set.
 func secureEndpoints(endpoints []string, c *tls.Config) {
 	for i, host := range endpoints {
 		if c != nil {
@@ -113,8 +113,8 @@ func secureEndpoints(endpoints []string, c *tls.Config) {
 }
 
 func dial(ctx context.Context, config clientv3.Config, o options) (driver.Driver, error) {
-	// With a user the client asks for a token before it is there, and knows no
-	// other context than that of all its life.
+	// With a user, clientv3.New logs in before it returns, and knows no context but
+	// the one of the client's whole life.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	config.Context = life
 	stop := context.AfterFunc(ctx, end)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// waitAt begins to wait for a name and returns when the ticket stands in line.
+// waitAt begins to wait for a name and returns when the ticket is queued.
 func waitAt(t *testing.T, d driver.Driver, r driver.Request) <-chan driver.Grant {
 	t.Helper()
 	joined, granted := make(chan struct{}), make(chan driver.Grant, 1)
@@ -31,8 +31,8 @@ func waitAt(t *testing.T, d driver.Driver, r driver.Request) <-chan driver.Grant
 	return granted
 }
 
-// A writer behind more readers than are read with its put waits for all of
-// them, though it knows of none when it joins.
+// A writer behind more readers than its put can read waits for all of them,
+// although it knows of none of them when it is queued.
 func TestWriterBehindACrowd(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	prefix := etcd.WithPrefix(randomPrefix())
@@ -61,7 +61,7 @@ func TestWriterBehindACrowd(t *testing.T) {
 	release(t, writer, w.Hold(g.Token))
 }
 
-// A fixed lease runs for its whole TTL from the grant, also after a wait.
+// A fixed lease runs for its whole TTL from the grant, even after a wait.
 func TestFixedLeaseAfterAWait(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	d := newDriver(t, newClient(t, srv.Addr()), etcd.WithPrefix(randomPrefix()))
@@ -123,7 +123,7 @@ func TestManyWaiters(t *testing.T) {
 	}
 	t.Logf("%d waiters joined in %v, %d bytes each; %v a grant, %.2f requests", n, took.Round(time.Millisecond), each,
 		(time.Since(begun) / grants).Round(time.Microsecond), float64(c.unary.Load()-sent)/grants)
-	if each > 4096 { // beside the stack of who waits
+	if each > 4096 { // besides the stacks of the callers
 		t.Errorf("%d bytes a waiter, want at most 4 KiB", each)
 	}
 	if sent := c.unary.Load() - sent; sent > grants+20 {

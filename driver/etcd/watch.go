@@ -20,9 +20,9 @@ func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
 	return blockers[len(blockers)-1]
 }
 
-// Watch implements kvqueue.Store. It watches from now on, since the server serves a
-// watch that starts at a revision of the past from a loop that runs every 100 ms. What
-// happened before it began is read.
+// Watch implements kvqueue.Store. It watches from now on, because the server serves a
+// watch from a past revision in a loop that runs every 100 ms. It reads changes from
+// before the watch.
 func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
 	opened := func(ctx context.Context, revision int64) error {
 		if uint64(revision) <= w.Complete {
@@ -47,7 +47,7 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 	return s.follow(ctx, w.Aim.Key, opened, deleted)
 }
 
-// Losses implements kvqueue.Store: by one watch of the deletions of all tickets.
+// Losses implements kvqueue.Store with one watch of the deletions of all tickets.
 func (s *store) Losses(ctx context.Context, _ string, tell func(kvqueue.Loss)) error {
 	opened := func(context.Context, int64) error {
 		tell(kvqueue.Loss{Check: true})
@@ -66,8 +66,8 @@ func goneOf(deleted *mvccpb.KeyValue) kvqueue.Gone {
 	return kvqueue.Gone{Key: string(deleted.Key), Before: uint64(deleted.ModRevision)}
 }
 
-// follow watches for deletions until ctx ends. A member that hangs must not keep it
-// from watching another one.
+// follow watches for deletions until ctx ends. If a member does not open the watch in
+// time, follow returns an error, and the next watch is likely to be on another member.
 func (s *store) follow(ctx context.Context, key string, opened func(context.Context, int64) error,
 	deleted func([]*clientv3.Event), opts ...clientv3.OpOption,
 ) error {
@@ -79,7 +79,7 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 	for {
 		var resp clientv3.WatchResponse
 		select {
-		case resp = <-changes: // the zero response when the client gives the watch up
+		case resp = <-changes: // the zero response means that the client has given the watch up
 		case <-watched.Done():
 		}
 		switch {
@@ -100,8 +100,8 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 	}
 }
 
-// onStream is the context of a watch. The client carries all watches whose contexts
-// have the same metadata on one stream to one member: another number has it open
+// onStream returns the context of a watch. The client carries all watches whose contexts
+// have the same metadata on one stream to one member. With another number it opens
 // another stream, most likely to another member.
 func (s *store) onStream(ctx context.Context) context.Context {
 	ctx = metadata.AppendToOutgoingContext(ctx, "locker-stream", strconv.FormatInt(s.streams.Load(), 10))

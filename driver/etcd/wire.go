@@ -15,24 +15,24 @@ import (
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
-// version is that of what the store holds, which all who use the same locks have to
-// share. It goes up with each change after which older programs and newer ones would
-// not exclude each other.
+// version is the version of the stored data. All programs that use the same locks must
+// have the same one. It goes up with each change after which older and newer programs
+// would not exclude each other.
 const version = "1"
 
 // A ticket is one key:
 //
 //	<prefix>/<name>#<class><session>-<slot>
 //
-// The name is escaped so that it holds neither # nor /, and a prefix holds no #, so
-// that no queue lies inside another and no name, nor a longer prefix, reaches into a
-// queue. The class is x for an exclusive ticket and s for a shared one: a reader asks
-// whether there is any x, and how many s, without reading a single ticket.
+// The escaped name has neither # nor /, and a prefix has no #. So no queue lies inside
+// another one, and no key of another name, or of a longer prefix, lies in a queue. The
+// class is x for an exclusive ticket and s for a shared one: a reader needs to know only
+// whether there is any x, and how many s there are, not the tickets.
 //
 // Session, which is a lease in hexadecimal, and slot make the key unique among the live
-// tickets, and are used again by later ones: etcd keeps every key it has ever seen in
-// memory until it is compacted, and walks over the deleted ones when it reads a range,
-// so a key of its own for each ticket would make a queue slower with every lock that
+// tickets. Later tickets use them again: etcd keeps every key that it has ever seen in
+// memory until it is compacted, and walks over the deleted ones when it reads a range.
+// With a key of its own for each ticket, a queue would be slower with every lock that
 // was ever taken.
 //
 // The key's create revision is the ticket's number. etcd's revisions only grow.
@@ -64,8 +64,8 @@ func encodeRecord(r *driver.Request, now time.Time) string {
 	return string(b)
 }
 
-// decodeTicket reads a ticket as a queue shows it. A value that is not ours is queued
-// all the same.
+// decodeTicket decodes a ticket of a queue. A ticket whose value cannot be decoded is
+// queued all the same.
 func decodeTicket(queue, name string, kv *mvccpb.KeyValue) kvqueue.Record {
 	var r record
 	_ = json.Unmarshal(kv.Value, &r)
@@ -85,7 +85,7 @@ func entryOf(queue string, kv *mvccpb.KeyValue) kvqueue.Entry {
 	return kvqueue.Entry{Key: key, Number: uint64(kv.CreateRevision), Shared: strings.HasPrefix(key[len(queue):], sharedClass)}
 }
 
-// entriesOf are the tickets among the keys of a queue.
+// entriesOf appends the tickets among the keys of a queue to entries.
 func entriesOf(entries []kvqueue.Entry, queue string, kvs []*mvccpb.KeyValue) []kvqueue.Entry {
 	for _, kv := range kvs {
 		if isTicket(string(kv.Key[len(queue):])) {
@@ -100,10 +100,10 @@ func isTicket(rest string) bool {
 	return strings.HasPrefix(rest, exclusiveClass) || strings.HasPrefix(rest, sharedClass)
 }
 
-// keyspace knows how keys are made.
+// keyspace makes the keys.
 type keyspace struct{ prefix string }
 
-// queue is what the keys of a name's tickets begin with.
+// queue returns the beginning of the keys of a name's tickets.
 func (k keyspace) queue(name string) string { return k.prefix + "/" + escape(name) + "#" }
 
 func (k keyspace) ticket(name, session string, slot int, shared bool) string {
@@ -142,34 +142,34 @@ func leaseOf(session string) clientv3.LeaseID {
 	return clientv3.LeaseID(id)
 }
 
-// seconds is a lease's length as etcd takes it: whole seconds, rounded up.
+// seconds returns a lease's length for etcd: whole seconds, rounded up.
 func seconds(ttl time.Duration) int64 {
 	return int64((min(ttl, longest) + time.Second - 1) / time.Second)
 }
 
-// keysBelow reads the keys below a prefix: no more than limit (0: all), without their
-// values. The answer counts all.
+// keysBelow reads the keys below a prefix: no more than limit (0 means all), without
+// their values. The answer counts all keys.
 func keysBelow(prefix string, limit int64) clientv3.Op {
 	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(limit))
 }
 
-// is holds on exactly one ticket: the key exists since that revision; with 0, it does
-// not exist.
+// is is the condition that a key was created at a revision, so that it is that ticket's;
+// with 0, that the key does not exist.
 func is(key string, number uint64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", int64(number))
 }
 
-// noneSince holds when no key with the prefix is newer than a revision: with 0, when
-// there is none.
+// noneSince is the condition that no key with the prefix is newer than a revision; with
+// 0, that there is no such key.
 func noneSince(prefix string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(prefix), "<", revision+1).WithPrefix()
 }
 
-// escape writes a name with letters, digits and -_.:~@+=, as they are and all
+// escape leaves letters, digits and -_.:~@+=, of a name as they are, and writes all
 // other bytes as %XX.
 func escape(name string) string { return otherwise.Replace(url.PathEscape(name)) }
 
-// otherwise is where a path of a URL is written in another way.
+// otherwise has the bytes that url.PathEscape treats in another way.
 var otherwise = strings.NewReplacer("$", "%24", "&", "%26", "%2C", ",")
 
 // unescape undoes escape; it reports false for what escape does not write.

@@ -33,7 +33,7 @@ func TestNamesAreApart(t *testing.T) {
 	})
 }
 
-// The bytes that stand for themselves in a key are part of the format.
+// The set of bytes that are not escaped in a key is part of the format.
 func TestEscape(t *testing.T) {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:~@+=,"
 	for i := range 256 {

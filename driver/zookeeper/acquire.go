@@ -22,7 +22,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, err
 	}
 	if t := d.ticketOf(r.Hold(0)); t != nil {
-		return d.await(ctx, t, r, time.Now()) // asked again
+		return d.await(ctx, t, r, time.Now()) // a repeated request
 	}
 	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
 	e.mayArrive = d.takeOrphan(r.ID)
@@ -42,10 +42,10 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return d.await(ctx, e.t, r, e.began)
 }
 
-// canKeep refuses a minimum hold that the session cannot give. Nothing but the session
-// keeps a ticket, so it stays for as long as the server waits for a client that has
-// gone, and then only if nobody has ended the session: the user's own connection would
-// end it, or keep it for ever.
+// canKeep refuses a minimum hold that the session cannot give. Only the session keeps a
+// ticket, so after the end of the client the ticket stays until the session times out,
+// if nobody has ended the session. A user's connection would end the session, or keep it
+// for ever.
 func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
 	if least == 0 {
 		return nil
@@ -72,7 +72,7 @@ func (d *Driver) mayHave(id string) bool {
 	return orphaned || d.tickets[id] != nil
 }
 
-// ticketOf returns the ticket of that name and ID, if it is on the books.
+// ticketOf returns the ticket of that name and ID, if this driver has it.
 func (d *Driver) ticketOf(h driver.Hold) *ticket {
 	s := d.conn.Session()
 	d.mu.Lock()
@@ -92,14 +92,14 @@ type enqueueing struct {
 
 	t         *ticket
 	granted   bool
-	sent      time.Time // when the create was sent that has made t
+	sent      time.Time // when the create of t was sent
 	unknown   bool      // a create may have been carried out
-	mayArrive bool      // … or may be in flight: see orphan
-	seen      *view     // of a request that does not wait: the queue in which it would be granted
+	mayArrive bool      // … or may still be in flight: see orphan
+	seen      *view     // of a request that does not wait: the queue that would grant it
 }
 
-// enqueue queues a ticket. A request that does not wait, and would have to, gets
-// ErrNotAcquired and no ticket.
+// enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
+// ticket, if it would have to wait.
 func (e *enqueueing) enqueue(ctx context.Context) error {
 	for pause := newBackoff(); ; {
 		err := e.step(ctx)
@@ -114,8 +114,8 @@ func (e *enqueueing) enqueue(ctx context.Context) error {
 	}
 }
 
-// step does one thing to get a ticket into the queue. Without an error and without a
-// ticket there is something else to do.
+// step takes one step to queue a ticket. If there is neither an error nor a ticket after
+// it, another step is needed.
 func (e *enqueueing) step(ctx context.Context) error {
 	d := e.d
 	if err := d.agree(ctx, true); err != nil {
@@ -159,7 +159,7 @@ func (e *enqueueing) step(ctx context.Context) error {
 func (e *enqueueing) created(got created, before *zkconn.Session) error {
 	now := e.d.conn.Session()
 	if now == nil || now != before {
-		// The connection got another session meanwhile: either may have created it.
+		// The connection got another session meanwhile: either may have created the node.
 		e.unknown = true
 		return nil
 	}
@@ -181,9 +181,9 @@ func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 	return nil
 }
 
-// find searches for the node of a create whose answer did not come. It first has the
-// server catch up, so that the node is there if it ever will be, unless the request is
-// still in flight on a connection that was given up: see orphan.
+// find searches for the node of a create that was not answered. It makes the server
+// catch up first. After that the node is there if it ever will be, unless the request
+// is still in flight on a connection that was given up: see orphan.
 func (e *enqueueing) find(ctx context.Context) error {
 	d := e.d
 	v, err := d.syncAndList(ctx, e.parent)
@@ -202,7 +202,7 @@ func (e *enqueueing) find(ctx context.Context) error {
 		if s := d.conn.Session(); s != nil && st != nil && st.EphemeralOwner == s.ID {
 			return e.adopt(path, st.Czxid, s)
 		}
-		// It is of a session that has ended, and goes with it.
+		// The node is of a session that has ended, and would go with it.
 		if err := d.remove(ctx, path, false); !isGone(err) {
 			return err
 		}
@@ -210,8 +210,8 @@ func (e *enqueueing) find(ctx context.Context) error {
 	return nil
 }
 
-// check refuses a request that does not wait, and would have to. One that would be
-// granted is queued only if the queue is still as seen here, so that a refused request
+// check refuses a request that does not wait if it would have to. If the request would
+// be granted, it is queued only if the queue is still as seen here. So a refused request
 // is never queued.
 func (e *enqueueing) check(ctx context.Context) error {
 	v, err := e.d.syncAndList(ctx, e.parent)
@@ -228,8 +228,8 @@ func (e *enqueueing) check(ctx context.Context) error {
 	return nil
 }
 
-// grant makes t held and returns its grant, unless it was lost meanwhile, of which its
-// holder would not be told.
+// grant makes t held and returns its grant. If t was lost meanwhile it returns an error,
+// since no notification of that loss would follow.
 func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Grant, error) {
 	lease := t.sess.Lease()
 	g := driver.Grant{Token: t.hold.Token, Asked: asked}
@@ -252,7 +252,7 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 	return g, nil
 }
 
-// hintsMost bounds the hints about queues.
+// hintsMost is the most hints about queues that a driver keeps.
 const hintsMost = 4096
 
 // expectsOthers reports whether the queue was not empty when last seen. It is a hint

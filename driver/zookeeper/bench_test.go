@@ -91,7 +91,7 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// BenchmarkContended has 16 clients on one name: an operation is a grant.
+// BenchmarkContended runs 16 clients on one name: an operation is a grant.
 func BenchmarkContended(b *testing.B) {
 	testbed.SharedZookeeper(b)
 	for _, kind := range kinds[:3] {

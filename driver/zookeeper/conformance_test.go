@@ -14,8 +14,8 @@ import (
 )
 
 // TestConformance runs with a session whose locks outlast 7.4 s without a server:
-// the suite has the store down for five, while a Close gives up, and for as long
-// as it takes to start.
+// the suite keeps the store down for five seconds, while a Close gives up, and then
+// until it has started.
 func TestConformance(t *testing.T) {
 	const session = 20 * time.Second
 	srv := testbed.Zookeeper(t, testbed.Faults(), testbed.Args("maxSessionTimeout=20000"))
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// count is how many nodes there are below path.
+// count returns how many nodes there are below path.
 func count(conn *zk.Conn, path string) (int, error) {
 	names, _, err := conn.Children(path)
 	if errors.Is(err, zk.ErrNoNode) {

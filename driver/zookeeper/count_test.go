@@ -16,7 +16,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// tell has the server tell about itself, by one of its words of four letters.
+// tell returns the server's answer to one of its four-letter words.
 func tell(t testing.TB, srv *testbed.Server, word string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", srv.Addr(), time.Minute)
@@ -57,7 +57,7 @@ func counted(t testing.TB, srv *testbed.Server, f func()) map[string]int {
 	return after
 }
 
-// TestRequests counts what reaches the server. A session as long as can be
+// TestRequests counts the requests that reach the server. A very long session
 // keeps pings out of the figures.
 func TestRequests(t *testing.T) {
 	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
@@ -74,10 +74,10 @@ func TestRequests(t *testing.T) {
 	const n = 50
 	got := counted(t, srv, func() {
 		for i := range n {
-			cycle(fmt.Sprint("x", i%7)) // also names that were not used before
+			cycle(fmt.Sprint("x", i%7)) // also names that are new
 		}
 	})
-	if r := got["packets_received"]; r != 2*n+1 { // and mntr's own
+	if r := got["packets_received"]; r != 2*n+1 { // with mntr's own
 		t.Errorf("%d requests for %d uncontended cycles, want 2 each", r, n)
 	}
 	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
@@ -99,8 +99,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestNoHerd has a hundred wait, on ten connections: one watch each waits for
-// the one ahead, one for the ticket itself, and a release wakes one of them.
+// TestNoHerd queues a hundred waiters, on ten connections: each has one watch on
+// the ticket ahead and one on its own, and a release wakes one waiter.
 func TestNoHerd(t *testing.T) {
 	for _, mode := range []struct {
 		name string
@@ -154,7 +154,7 @@ func noHerd(t *testing.T, opts []locker.Option) {
 		}
 	})
 	sent, received := got["packets_sent"], got["packets_received"]
-	events := sent - received // all that is sent and is no answer
+	events := sent - received // packets that are sent and are no answers
 	t.Logf("%d watches; a release costs %.1f requests and %.1f events",
 		watches, float64(received)/releases, float64(events)/releases)
 	// The one that is woken and the releaser, which watches its own node; a
@@ -224,7 +224,7 @@ func TestWatchesDoNotGrow(t *testing.T) {
 	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
 	at := srv.URL() + "?session=10m"
 	ctx := ctxFor(t, time.Minute)
-	var giveUp context.CancelFunc // some time after it is queued
+	var giveUp context.CancelFunc // called some time after the ticket is queued
 	b := must[*locker.Client](t)(locker.Open(ctx, at, locker.WithObserver(func(_ context.Context, e locker.Event) {
 		if e.Kind == locker.EventWaiting {
 			time.AfterFunc(20*time.Millisecond, giveUp)
@@ -250,7 +250,7 @@ func TestWatchesDoNotGrow(t *testing.T) {
 		t.Errorf("%d requests for 30 waits: the watch on the holder was not used again", r)
 	}
 	settle(t, srv)
-	if n := mntr(t, srv)["watch_count"]; n > 2 { // the holder's own, and one that waiters left on it
+	if n := mntr(t, srv)["watch_count"]; n > 2 { // the holder's own, and one on the holder that waiters left
 		t.Errorf("%d watches on a lock that is held and that nobody waits for", n)
 	}
 	if err := k.Release(ctx); err != nil {

@@ -16,7 +16,7 @@ import (
 
 func init() { testbed.RegisterChild("locks", childLocks) }
 
-// childLocks is a process that acquires every name it is told.
+// childLocks is a process that acquires every name that it is sent.
 func childLocks() {
 	ctx := context.Background()
 	c, err := locker.Open(ctx, os.Getenv("STORE"))
@@ -38,8 +38,8 @@ func childLocks() {
 	select {}
 }
 
-// TestCrash kills a process that holds one lock and waits for another, in front
-// of others: both lines go on within the bound, all at once.
+// TestCrash kills a process that holds one lock and waits for another, ahead of
+// others: both queues move on within the bound, past all its tickets at once.
 func TestCrash(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, time.Minute)

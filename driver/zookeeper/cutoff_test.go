@@ -11,13 +11,13 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestCutOffTogether cuts clients off together with the follower that they are
+// TestCutOffTogether cuts off clients together with the follower that they are
 // connected to, right after a renewal: their leases are over before the next
 // holders, at another member, are granted.
 //
-// How much the leader has missed depends on when the client sent its last ping
-// before the renewal. So there are several, whose pings are spread over the
-// interval, and which have sent nothing else for longer than that.
+// How much the leader has missed depends on when a client sent its last ping
+// before the renewal. So there are several clients. Their pings are spread over the
+// interval, and they have sent nothing else for longer than that.
 func TestCutOffTogether(t *testing.T) {
 	const (
 		holders = 8
@@ -26,7 +26,7 @@ func TestCutOffTogether(t *testing.T) {
 	)
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	member := e.Followers()[0]
-	way := member.Proxy(t) // the only one that the holders have
+	way := member.Proxy(t) // the only connection that the holders have
 	at := way.URL() + "?session=" + timeout.String()
 	ctx := ctxFor(t, time.Minute)
 
@@ -53,7 +53,7 @@ func TestCutOffTogether(t *testing.T) {
 		}()
 		<-joined
 	}
-	time.Sleep(pings + pings/4) // what was sent last are pings
+	time.Sleep(pings + pings/4) // the last requests are pings
 
 	each(t, holders, func(i int) error { return begun[i].renew(ctx) })
 	renewed := time.Now()
@@ -71,11 +71,11 @@ func TestCutOffTogether(t *testing.T) {
 			t.Errorf("%s: the next is granted %v before the lease is over", h.Name, until.Sub(g.at).Round(time.Millisecond))
 		}
 	}
-	way.Heal() // so that all are closed in good order
+	way.Heal() // so that all can be closed
 	member.Start()
 }
 
-// holding is a lock that is held over a connection of its own.
+// holding is a held lock with a connection of its own.
 type holding struct {
 	driver.Hold
 	d       driver.Driver

@@ -2,7 +2,7 @@
 //
 //	l, err := locker.Open(ctx, "zookeeper://zk1:2181,zk2:2181,zk3:2181/app")
 //
-//	d, err := zookeeper.New(conn, events) // what zk.Connect has returned
+//	d, err := zookeeper.New(conn, events) // from zk.Connect
 //	l := locker.New(d)
 //
 // It is tested on ZooKeeper 3.8, alone and as an ensemble of three, and needs nothing
@@ -14,16 +14,17 @@
 // ephemeral sequential node a ticket. The name's node is created with the first ticket
 // and deleted with the last, in the same transactions, so that an empty queue is
 // nothing. (It is no container node: the client cannot create one in a transaction, and
-// older servers have none.) What processes leave that die is removed when the next
-// ticket leaves the queue or, of names that nobody uses again, within a minute by a
-// sweep that one of all drivers on a prefix does: one read for the names, and one for
-// each name in which it has no ticket itself. The prefix itself stays, and below it
-// %protocol, which says which version of all this is in use: the first Acquire of a
-// driver reads it, and writes it where there is none. Programs of two versions would not
-// exclude each other: the second is refused, with an error that says what to do.
+// older servers have none.) When processes die, the nodes of their names are removed
+// when the next ticket leaves the queue. If nobody uses the names again, a sweep removes
+// them within a minute. One of all drivers on a prefix sweeps: with one read for the
+// names, and one for each name in which it has no ticket itself. The prefix itself
+// stays, and below it %protocol, which contains the version of the stored data: the first
+// Acquire of a driver reads it, and writes it if there is none. Programs of two versions
+// would not exclude each other: the second is refused, with an error that says what to
+// do.
 //
-// The nodes are the driver's: deleting a ticket's node by hand breaks the lock as
-// Client.Break does, but writing into it may pass a lock on that is held.
+// The nodes are the driver's. Deleting a ticket's node by hand breaks the lock as
+// Client.Break does, but writing into the node may grant a held lock to the next waiter.
 //
 // # What is guaranteed
 //
@@ -31,32 +32,32 @@
 // that created it. So tokens grow over all names, restarts, elections, and the removal
 // of idle names; they go back only when the ensemble's data do.
 //
-// The sequence of the node orders the queue. Where the server's counter of 31 bits comes
-// to its end in a queue that was not empty for that long, the czxid does.
+// The sequence number of the node orders the queue. If a queue was never empty until the
+// server's counter of 31 bits has come to its end, the czxid orders it.
 //
 // A request that does not wait is queued by a transaction that fails if any ticket was
-// queued or has left since the queue was read. So one that is refused is never queued.
+// queued or has left since the queue was read. So a refused request is never queued.
 //
-// A ticket's ID is in the name of its node, so that one whose create was not answered is
-// found again. A create that arrives after it was given up makes a node that is searched
-// for, and removed, within a second or so.
+// A ticket's ID is in the name of its node, so a ticket whose create was not answered is
+// found again. If a create arrives after it was given up, its node is searched for, and
+// removed, within a second or so.
 //
 // # Sessions and leases
 //
 // All tickets of a driver live as long as the session of its connection, which the
-// client keeps alive by itself. Its timeout is the session parameter of the URL, or what
-// was given to zk.Connect, within the limits of the server (2 to 20 ticks unless they
+// client keeps alive by itself. Its timeout is the session parameter of the URL, or the
+// one given to zk.Connect, within the limits of the server (2 to 20 ticks unless they
 // are set otherwise).
 //
 // A lease is shorter than the session: by a third, and by half a tick of the server. It
-// counts from a request that a majority has confirmed; a read or a sync is not taken for
-// a heartbeat, since a server that is cut off from the others answers those for a while.
-// What is subtracted is what the leader, which ends sessions, may not know of a client
-// that dies, or is cut off, together with its server: the client sends a heartbeat every
-// third of its session, and followers report those twice a tick. Clients do not learn
-// the tick. It is assumed to be 2 s, ZooKeeper's default, or a fifth of the session if
-// that is more, and never more than half of the session, the least that a server grants
-// unless its minSessionTimeout is set. So:
+// counts from a request that a majority has confirmed. A read or a sync does not count,
+// since a server that is cut off from the others answers those for a while. The
+// difference covers what the leader, which ends sessions, may not know of a client that
+// dies, or is cut off, together with its server: the client sends a heartbeat every
+// third of its session, and followers report heartbeats twice a tick. Clients do not
+// learn the tick. It is assumed to be 2 s, ZooKeeper's default, or a fifth of the session
+// if that is more, and never more than half of the session, the least that a server
+// grants unless its minSessionTimeout is set. So:
 //
 //	session   lease    without a server for
 //	    4 s   1.67 s    1.1 s
@@ -65,18 +66,18 @@
 //	   30 s     17 s   11.1 s
 //
 // Choose the session by the last column, two thirds of the lease less the core's safety
-// margin: how long an election, or the way to another server, may take before locks are
-// lost; and by how long the locks of a crashed holder are to stay, below.
+// margin: how long an election, or the move to another server, may take before locks are
+// lost. Consider also how long the locks of a crashed holder stay (below).
 //
-// A TTL that is shorter than the lease is ended by the core. A longer one is renewed as
-// one of the lease's length, a fixed one, or one that was extended, until its end.
+// If a TTL is shorter than the table's lease, the core ends it. If it is longer, the core
+// renews it at the table's lease; a fixed or an extended one, until its end.
 //
 // A minimum hold (WithMinHold) may be as long as a lease of the table, which
 // Driver.Bounds states as MaxTTL; a longer one is ErrUnsupported, before it is queued. A
 // driver that is closed within a minimum hold drops its connection without ending the
 // session, as the end of its process does: the ticket stays until the session times out,
-// and so do all others that were not released. On a connection of the user's, who alone
-// ends its session, every minimum hold is ErrUnsupported.
+// and so do all others that were not released. On a user's connection every minimum hold
+// is ErrUnsupported, since only the user ends its session.
 //
 // Any TTL from a millisecond may be asked for. When a process dies, its locks pass on,
 // and its waiters leave their queues, when the session ends: after its timeout and up to
@@ -86,7 +87,7 @@
 // # What the lease rests on
 //
 // The next holder is granted when this one's lease is over, and not before, as long as
-// the above is so. It may be granted earlier, and the fencing token alone keeps the two
+// the above is true. It may be granted earlier, and only the fencing token keeps the two
 // apart, when a client and its server die or are cut off together within a lease of a
 // grant or renewal, and besides
 //
@@ -95,7 +96,7 @@
 //   - or the server is an observer that follows a follower (observerMasterPort): it
 //     reports heartbeats half a tick later than others;
 //   - or the client had sent no ping in the third of a session before that grant or
-//     renewal, though it kept its connection: its process, or the network to its
+//     renewal, although it kept its connection: its process, or the network to its
 //     server, had been stopped and had just come back. Or the leader had.
 //
 // # What loses a lock
@@ -110,23 +111,23 @@
 //   - No server for longer than the table says. An election that is shorter loses
 //     nothing: the new leader gives every session its full timeout again. While there
 //     is no leader nothing is granted.
-//   - A server that hangs, or does not know yet that it is cut off from the others,
-//     where there is no other to go to, or the connection is the user's: the client
-//     notices after two thirds of the session, when the lease is over. A driver opened
-//     by URL leaves it as soon as a renewal is not answered in its time.
+//   - A server that hangs, or does not know yet that it is cut off from the others, if
+//     there is no other server, or the connection is the user's: the client notices
+//     after two thirds of the session, when the lease is over. Otherwise a driver opened
+//     by URL leaves that server as soon as a renewal is not answered in time.
 //
 // # Outages
 //
 // While there is no session nothing is sent, nor left with the client to be sent later,
-// so that a failed acquisition mostly leaves nothing to remove. A driver opened by URL
+// so a failed acquisition usually leaves nothing to remove. A driver opened by URL
 // says why no server gives it a session (connection refused, an unknown host, no
-// answer); the client does not return that, so that on a user's connection only its
-// state is known.
+// answer). The client does not return that, so on a user's connection only its state is
+// known.
 //
 // The client sets its watches again on each new connection and may miss an event
-// meanwhile. So a waiter reads its queue again on each, and besides, for connections
-// whose events are not received, after 5 s, 10 s and so on up to five minutes, which is
-// one read of one node.
+// meanwhile. So a waiter reads its queue again on each new connection. In case the
+// connection's events are not received, it also checks after 5 s, 10 s and so on up to
+// five minutes, usually with one read of one node.
 //
 // The timeout that the server has granted is read from a field that
 // github.com/go-zookeeper/zk does not export. A version without it is refused.
@@ -134,35 +135,34 @@
 // # Numbers
 //
 // Acquire and release are one request each, token included: transactions. A contended
-// grant takes five in all (create, list, two watches, release), however many wait, and
-// on its way from the holder to the next none but the release; a semaphore's takes a few
-// more. A ticket that waits has one watch on the one ahead that it waits for, so that a
-// release wakes the next one only (of a semaphore also the one that is then the first
-// waiter), and one on its own node. A refused TryAcquire is two reads. Renewals of all
-// leases that are due are one request.
+// grant takes five in all (create, list, two watches, release), however many wait. The
+// hand-off itself takes only the release; a semaphore's takes a few more. A waiter has
+// one watch on the ticket ahead that it waits for, and one on its own node. So a release
+// wakes only the next waiter (of a semaphore also the waiter that is then the first). A
+// refused TryAcquire is two reads. One request renews all leases that are due.
 //
 // A lock that is held for a tenth of a second costs one read more, once: it sets the
-// watch on the lock's own node, which is what renewals go by. ZooKeeper sets watches one
+// watch on the lock's own node, on which renewals rely. ZooKeeper sets watches one
 // at a time, so ten thousand locks that are acquired at once cost ten thousand reads
-// after it, and none later.
+// afterwards, and none later.
 //
 // The driver runs two goroutines, and others while it sends requests, has watches to set
 // or nodes to remove. The client has three.
 //
-// Package driver/internal/kvqueue, on which the drivers of etcd and Consul are, says why
-// this one is not.
+// Package driver/internal/kvqueue, which the drivers of etcd and Consul use, says why
+// this one does not.
 //
 // # URLs
 //
 //	zookeeper://[user:password@]host[:2181][,host…][/chroot]
 //	zookeepers://[user:password@]host[:2281][,host…][/chroot]
 //
-// Parameters: prefix (locker), session (10s), dial_timeout (1s), password_file; for TLS,
-// which zookeepers:// means and tls=true asks for, ca, cert and key (files in PEM),
-// server_name and insecure_skip_verify. Files are read when the URL is opened, which
-// waits for no server. [Open] takes a URL and options, such as [WithLogger]. Host names
-// are resolved again whenever the client tries another server. The chroot and the prefix
-// are created. With a user the connection authenticates by digest, and all nodes that it
-// creates below are open to that user alone; otherwise to everybody, see [WithACL].
-// Servers that serve readers only, for want of a majority, are not used.
+// Parameters: prefix (locker), session (10s), dial_timeout (1s), password_file; for TLS
+// (zookeepers:// or tls=true) ca, cert and key (files in PEM), server_name and
+// insecure_skip_verify. Files are read when the URL is opened. Opening waits for no
+// server. [Open] takes a URL and options, such as [WithLogger]. Host names are resolved
+// again when a session loses its server, and when all servers were tried. The chroot and
+// the prefix are created. With a user the connection authenticates by digest, and all
+// nodes that it creates below are open to that user alone; otherwise to everybody, see
+// [WithACL]. Servers without a majority, which serve only readers, are not used.
 package zookeeper

@@ -28,16 +28,16 @@ type Driver struct {
 	options
 	conn     *zkconn.Conn
 	protocol *protocol.Check
-	lost     func(driver.Hold, error) // nil: nobody wants to be told
+	lost     func(driver.Hold, error) // nil if nobody wants notifications
 	listings listings
 
-	// mu guards what follows, and the fields of tickets. It is never held over a request.
+	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu        sync.Mutex
 	tickets   map[string]*ticket  // by ID
 	occupied  map[string]struct{} // parents that were not empty when last seen; a hint
 	orphans   map[string]orphan   // by ID
-	searching bool                // for orphans
-	young     []*ticket           // to be watched, but not yet
+	searching bool                // for orphans, by a background task
+	young     []*ticket           // to be watched after those of due
 	due       []*ticket           // to be watched
 	watching  bool                // … by a background task
 }
@@ -54,18 +54,18 @@ var (
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// A ticket is one that this driver has in a queue. Driver.mu guards what is not
-// constant.
+// A ticket is a ticket of this driver in a queue. Driver.mu guards the fields that
+// change.
 type ticket struct {
 	hold driver.Hold
 	path string
 	sess *zkconn.Session
 
 	held   bool
-	gone   chan struct{} // of a waiter: closed when the ticket is taken off the books
+	gone   chan struct{} // of a waiter: closed when the driver forgets the ticket
 	until  time.Time     // end of a fixed lease
 	kept   time.Time     // end of the minimum hold
-	watch  zkconn.Watch  // on the ticket's own node; zero: not yet
+	watch  zkconn.Watch  // on the ticket's own node; zero if not yet
 	queued bool          // to be watched
 }
 
@@ -73,7 +73,7 @@ type ticket struct {
 type Option func(*options) error
 
 type options struct {
-	base    string // the node below which everything is
+	base    string // the node below which all nodes are
 	acl     []zk.ACL
 	logger  *slog.Logger // of the client
 	forward func(zk.Event)
@@ -96,9 +96,9 @@ func WithPrefix(path string) Option {
 	}
 }
 
-// WithACL sets who may do what with the nodes that the driver creates. Whoever uses the
-// same locks needs all permissions. The default is everybody; or, for a driver opened by
-// a URL with a user, that user.
+// WithACL sets the ACL of the nodes that the driver creates. All users of the same locks
+// need all permissions. The default is everybody or, for a driver opened by a URL with a
+// user, that user.
 func WithACL(acl ...zk.ACL) Option {
 	return func(o *options) error {
 		if len(acl) == 0 {
@@ -118,9 +118,9 @@ func WithEvents(handle func(zk.Event)) Option {
 	}
 }
 
-// WithLogger has the client of a driver that [Open] makes log there what it does; unless
-// set it logs nothing, since errors are returned. New refuses it: a connection that is
-// there already has a logger of its own (zk.WithLogger).
+// WithLogger sets the logger of the client that [Open] makes. Without it the client logs
+// nothing, since errors are returned. New refuses it, because the connection that it is
+// given has a logger of its own (zk.WithLogger).
 func WithLogger(l *slog.Logger) Option {
 	return func(o *options) error {
 		o.logger = l
@@ -128,16 +128,16 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// New makes a driver on a connection that the user has, and never closes it. The driver
-// reads the connection's events: the channel that zk.Connect has returned with it, which
-// has one reader only (see [WithEvents]). Events may be nil; then a loss is noticed
+// New makes a driver on a user's connection, and never closes the connection. The driver
+// reads the connection's events: the channel that zk.Connect has returned with it. No
+// one else may read it (see [WithEvents]). Events may be nil; then a loss is noticed
 // later, at the next request.
 //
-// All locks of the driver live as long as the session of the connection, so that its
-// timeout is the time in which the lock of a crashed holder is passed on. For the first
-// answer of a server that hangs with its port open the client waits for nearly seven
-// sessions, unless zk.Connect was given a dialer (zk.WithDialer) whose connections put a
-// shorter bound on it, as URLs have.
+// All locks of the driver live as long as the session of the connection, so the lock of
+// a crashed holder passes on about a session timeout later. If a server hangs with its
+// port open, the client waits for its first answer for nearly seven sessions, unless
+// zk.Connect was given a dialer (zk.WithDialer) whose connections have a shorter bound,
+// like those of a driver opened by URL.
 func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error) {
 	if conn == nil {
 		return nil, errors.New("zookeeper: New needs a connection (*zk.Conn), got nil")
@@ -186,8 +186,8 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 // String names the store.
 func (d *Driver) String() string { return "zookeeper " + d.conn.Name() + d.base }
 
-// Bounds implements driver.Bounder. A lease is as long as the session, whatever its TTL:
-// the core ends a shorter one, and when its process has died the session does. The leader
+// Bounds implements driver.Bounder. In the store a ticket lasts as long as the session,
+// whatever its TTL: the core ends a shorter one while its process lives. The leader
 // learns of the last heartbeat up to half a tick late, and ends expired sessions once
 // a tick; a tick is half a session at most.
 func (d *Driver) Bounds(time.Duration) driver.Bounds {
@@ -199,8 +199,8 @@ func (d *Driver) Bounds(time.Duration) driver.Bounds {
 // NotifyLoss implements driver.LossNotifier.
 func (d *Driver) NotifyLoss(lost func(driver.Hold, error)) { d.lost = lost }
 
-// Close implements driver.Driver. It ends the session of a connection of its own, unless
-// a ticket has to stay because of its minimum hold.
+// Close implements driver.Driver. It ends the session if the driver has opened the
+// connection, unless a ticket must stay because of its minimum hold.
 func (d *Driver) Close() error {
 	keep := false
 	now := time.Now()
@@ -223,13 +223,13 @@ func (d *Driver) handle(ev zk.Event) {
 	}
 }
 
-// agree makes sure, once, that all who use these locks keep them in the same way. With
-// write it says how, where nobody has said so yet.
+// agree makes sure, once, that all users of these locks keep them in the same way. With
+// write it writes how, if nobody has yet.
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) { return d.readVersion(ctx, write) })
 }
 
-// final reports whether err will not get better by waiting.
+// final reports whether another try after err would not help.
 func final(err error) bool {
 	return zkconn.Answered(err) || errors.As(err, new(*protocol.Mismatch)) || errors.Is(err, zk.ErrClosing) ||
 		errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrLost)
@@ -237,19 +237,19 @@ func final(err error) bool {
 
 // Times of requests.
 const (
-	// enqueueBound is how long a ticket that is not queued yet is tried for while no
-	// server answers: an ensemble that has lost its leader has a new one by then.
+	// enqueueBound is for how long the driver tries to queue a ticket while no server
+	// answers: an ensemble that has lost its leader has a new one by then.
 	enqueueBound = 5 * time.Second
 	taskBound    = 10 * time.Second // one request of a background task
 	taskPause    = time.Second      // between two tries of a background task
 )
 
-// newBackoff is the pauses between tries of a request.
+// newBackoff returns the pauses between tries of a request.
 func newBackoff() retry.Backoff {
 	return retry.Backoff{First: 20 * time.Millisecond, Most: time.Second}
 }
 
-// each asks about every item, many at once, and returns the answers in order.
+// each calls ask for every item, many at once, and returns the answers in order.
 func each[T, R any](items []T, ask func(T) (R, error)) ([]R, error) {
 	const atOnce = 32
 	answers, errs := make([]R, len(items)), make([]error, len(items))

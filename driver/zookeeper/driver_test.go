@@ -38,12 +38,12 @@ func open(t testing.TB, url string) driver.Driver {
 	return d
 }
 
-// storeURL is a URL of the shared server with a prefix of its own.
+// storeURL returns a URL of the shared server with a prefix of its own.
 func storeURL(t testing.TB) string {
 	return testbed.SharedZookeeper(t).URL() + "/t/" + rand.Text() + "?session=" + session.String()
 }
 
-// base is the node that such a URL names.
+// base returns the node that such a URL names.
 func base(url string) string {
 	path, _, _ := strings.Cut(url[strings.Index(url, "/t/"):], "?")
 	return path + "/locker"
@@ -56,7 +56,7 @@ func client(t testing.TB, url string) *locker.Client {
 	return c
 }
 
-// admin is a plain connection to the shared server.
+// admin returns a plain connection to the shared server.
 func admin(t testing.TB) *zk.Conn {
 	t.Helper()
 	return connect(t, testbed.SharedZookeeper(t).Addr())
@@ -76,8 +76,8 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// lostSoon fails unless the lock is lost within a second, without the time in which
-// the machine ran others: it is told, and does not find out when it renews.
+// lostSoon fails unless the lock is lost within a second, not counting the time in
+// which the machine ran others: a notification is that fast, and a renewal is not.
 func lostSoon(t *testing.T, k *locker.Lock) {
 	t.Helper()
 	took := testbed.Elapsed(func() {
@@ -177,8 +177,8 @@ func TestHandOff(t *testing.T) {
 	}
 }
 
-// TestCancelledInLine has a waiter leave: the one behind it goes on waiting for
-// the holder.
+// TestCancelledInLine cancels a waiter: the next one goes on waiting for the
+// holder.
 func TestCancelledInLine(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, 20*time.Second)
@@ -200,7 +200,7 @@ func TestCancelledInLine(t *testing.T) {
 		granted <- k
 	}()
 	queueOf(t, a, "x", 3)
-	watchedBy(t, ticketNode(t, admin(t), url, 1), 2) // by its own, and the one behind
+	watchedBy(t, ticketNode(t, admin(t), url, 1), 2) // by its own session, and the next waiter's
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

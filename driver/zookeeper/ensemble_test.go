@@ -28,9 +28,9 @@ func queueOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket
 	}
 }
 
-// TestLeaderDies kills the leader of an ensemble while a lock is held and a
-// queue waits: nobody loses anything, and the queue goes on in order. The session
-// is one whose locks outlast an election of 11 s, see the package comment.
+// TestLeaderDies kills the leader of an ensemble while a lock is held and others
+// wait: nobody loses anything, and the queue goes on in order. With this session
+// locks outlast an election of 11 s, see the package comment.
 func TestLeaderDies(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults(), testbed.Args("maxSessionTimeout=30000"))
 	at := e.URL() + "?session=30s"
@@ -107,8 +107,8 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// TestNoQuorum has one member of three left: it serves nobody, and that is
-// said.
+// TestNoQuorum leaves one member of three: it serves nobody, and the error says
+// so.
 func TestNoQuorum(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	c := client(t, e.URL()+"?session="+session.String())
@@ -128,8 +128,8 @@ func TestNoQuorum(t *testing.T) {
 }
 
 // TestElectionUnderLoad kills the leader, and later the next one, while many
-// clients take turns: requests are cut off in every state. At no time do two
-// hold the lock, tokens grow, and the queue goes on.
+// clients hold the lock in turn: requests are cut off in every state. Two never
+// hold the lock at once, tokens grow, and the queue goes on.
 func TestElectionUnderLoad(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	at := e.URL() + "?session=" + session.String()
@@ -148,7 +148,7 @@ func TestElectionUnderLoad(t *testing.T) {
 				}
 				k, err := c.Acquire(ctx, "x")
 				if err != nil {
-					t.Logf("client %d: %v", i, err) // an election may take longer than enqueueTimeout lasts
+					t.Logf("client %d: %v", i, err) // an election may take longer than enqueueBound
 					continue
 				}
 				if inside.Add(1) != 1 && k.Err() == nil {
@@ -187,7 +187,7 @@ func TestElectionUnderLoad(t *testing.T) {
 	c := client(t, at)
 	queueOf(t, c, "x", 0)
 	conn := connect(t, e.Addrs()...)
-	for { // what the driver was not told about in time, it tidies up later
+	for { // the drivers remove some nodes later
 		names := nodes(t, conn, "/locker")
 		if len(names) == 0 {
 			return
@@ -199,8 +199,8 @@ func TestElectionUnderLoad(t *testing.T) {
 	}
 }
 
-// TestMemberHangs stops one member of three in mid-air, with its port still
-// open: who is connected to it, or tries it first, finds another in time.
+// TestMemberHangs stops one member of three, with its port still open: a client
+// that is connected to it, or tries it first, finds another one in time.
 func TestMemberHangs(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	at := e.URL() + "?session=" + session.String()
@@ -227,8 +227,8 @@ func TestMemberHangs(t *testing.T) {
 	t.Logf("all went through in %v", time.Since(begun).Round(time.Millisecond))
 }
 
-// TestHolderLeavesMemberThatHangs stops a member in mid-air to which holders
-// are connected: they renew their leases at another before those end.
+// TestHolderLeavesMemberThatHangs stops a member to which holders are connected:
+// they renew their leases at another member before the leases end.
 func TestHolderLeavesMemberThatHangs(t *testing.T) {
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	at := e.URL() + "?session=" + session.String()

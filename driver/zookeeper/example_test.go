@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver/zookeeper"
 )
 
-// A connection that the program has already serves for locks too.
+// New uses a connection that the program already has.
 func Example() {
 	conn, events, err := zk.Connect([]string{"zk1:2181", "zk2:2181", "zk3:2181"}, 10*time.Second)
 	if err != nil {
@@ -36,7 +36,7 @@ func Example() {
 	fmt.Println("token", lock.Token())
 }
 
-// The driver reads the connection's events; a program that wants them too gets
+// The driver reads the connection's events. A program that needs them too gets
 // them from the driver.
 func ExampleWithEvents() {
 	conn, events, err := zk.Connect([]string{"zk1:2181"}, 10*time.Second)

@@ -16,7 +16,7 @@ import (
 type inspected struct {
 	entry
 	rec  record
-	stat *zk.Stat // nil: it has left the queue since
+	stat *zk.Stat // nil if it has left the queue since
 }
 
 // Inspect implements driver.Driver.
@@ -44,8 +44,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	return tickets, nil
 }
 
-// remaining is the rest of a holder's lease: known of a fixed one of this driver; of
-// others it is how long, at least, the ticket outlives its holder's last heartbeat.
+// remaining returns the rest of a holder's lease if it is a fixed lease of this driver.
+// For others it returns for how long, at least, the ticket outlives its holder's last
+// heartbeat.
 func (d *Driver) remaining(e inspected) time.Duration {
 	lease := time.Duration(e.rec.Lease) * time.Millisecond
 	if e.rec.Fixed > 0 {
@@ -139,7 +140,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return fmt.Errorf("%w: no ticket %d is queued", driver.ErrLost, token)
 }
 
-// Ping implements driver.Pinger: one transaction that creates a node and deletes it.
+// Ping implements driver.Pinger with a transaction that creates a node and deletes it.
 func (d *Driver) Ping(ctx context.Context) error {
 	err := d.agree(ctx, false)
 	if err == nil {

@@ -16,9 +16,9 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 	return d.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
 }
 
-// RenewAll implements driver.BatchRenewer. One request shows that the session is alive;
-// and the watches on the tickets' nodes, whose events come before its answer, that they
-// are there.
+// RenewAll implements driver.BatchRenewer. One request shows that the session is alive.
+// The watches on the tickets' nodes, whose events come before its answer, show that the
+// nodes are there.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.conn.ConfirmOrReconnect(ctx)
 	errs := make([]error, len(rs))
@@ -30,7 +30,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// renewed is one entry of a batch, after the session was confirmed.
+// renewed renews one entry of a batch, after the session was confirmed.
 func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 	t := d.ticketOf(r.Hold)
 	if t == nil {
@@ -57,8 +57,8 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 	return d.watchTicket(ctx, t)
 }
 
-// renewForeign answers for a ticket that is not on the books: it was lost, or belongs to
-// another session, which alone can keep it alive.
+// renewForeign answers for a ticket that this driver does not have: it was lost, or
+// belongs to another session, which alone can keep it alive.
 func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 	path, err := d.findTicket(ctx, h)
 	if err != nil {
@@ -67,8 +67,8 @@ func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 }
 
-// Release implements driver.Driver. A release that is not answered leaves nothing but
-// the node, which the next release looks for.
+// Release implements driver.Driver. A release that is not answered leaves at most the
+// node, which the next release searches for.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
@@ -84,8 +84,8 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	return d.remove(ctx, path, false)
 }
 
-// findTicket searches the queue for a ticket that is not on the books. ErrLost says that
-// it is not there.
+// findTicket searches the queue for a ticket that this driver does not have. ErrLost says
+// that it is not there.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
 	parent := d.parent(h.Name)
 	v, err := d.syncAndList(ctx, parent)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockerproject/locker/driver/zookeeper"
 )
 
-// buffer is one that several may write to.
+// buffer is a buffer for several writers at once.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -30,8 +30,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// TestLogger: what the client logs goes to the logger that Open is given, without
-// secrets.
+// TestLogger: the client logs to the logger that Open is given, without secrets.
 func TestLogger(t *testing.T) {
 	var b buffer
 	logger := slog.New(slog.NewTextHandler(&b, nil))

@@ -13,15 +13,16 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// watchDelay is how long a ticket is held, or waits, once or twice, before its own node is
-// watched. The watch tells of a break, and a short critical section is over before one.
+// watchDelay is the unit of time before a ticket's own node is watched: one or two units
+// after its grant, or after it begins to wait. The watch reports a break, and a short
+// critical section is over before one.
 const watchDelay = 50 * time.Millisecond
 
-// errRemoved is the cause of the loss of a ticket whose node is not there, though its
-// session is.
+// errRemoved is the cause of the loss of a ticket whose node is not there, although its
+// session is alive.
 var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
-// watchLater has the node of a ticket watched soon, unless it is. With mu held.
+// watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {
 	if t.queued || t.watch.IsSet() {
 		return
@@ -33,7 +34,7 @@ func (d *Driver) watchLater(t *ticket) {
 	}
 }
 
-// watchTickets is the background task.
+// watchTickets is the background task that sets watches.
 func (d *Driver) watchTickets(ctx context.Context) {
 	for retry.Sleep(ctx, watchDelay, nil) {
 		batch, more := d.takeDue()
@@ -49,8 +50,8 @@ func (d *Driver) watchTickets(ctx context.Context) {
 	}
 }
 
-// takeDue returns the tickets that have become due; more says that there are some, or
-// will be. Otherwise the task ends.
+// takeDue returns the tickets that are due now. more says that there are some, or will
+// be; otherwise the task ends.
 func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,8 +66,8 @@ func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	return batch, d.watching
 }
 
-// watchOrLose watches the node of a ticket. If the node has gone the ticket is lost; if
-// the server does not answer it is asked again later.
+// watchOrLose watches the node of a ticket. If the node has gone, the ticket is lost. If
+// the server does not answer, the request is repeated later.
 func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
 	err := d.watchTicket(ctx, t)
 	switch {
@@ -118,7 +119,7 @@ func (d *Driver) changed(ev zk.Event) {
 	}
 }
 
-// lose takes a ticket off the books and notifies its holder of the loss.
+// lose forgets a ticket and notifies its holder of the loss.
 func (d *Driver) lose(t *ticket, cause error) {
 	if !d.forget(t) {
 		return
@@ -132,8 +133,8 @@ func (d *Driver) lose(t *ticket, cause error) {
 	}
 }
 
-// forget takes a ticket off the books, so that its end is no loss. It reports whether it
-// was there.
+// forget removes a ticket from Driver.tickets, so that its end is no loss. It reports
+// whether it was there.
 func (d *Driver) forget(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,8 +148,8 @@ func (d *Driver) forget(t *ticket) bool {
 	return true
 }
 
-// sessionOver takes the tickets of a session that has ended off the books. Their waiters
-// learn it from the session.
+// sessionOver forgets the tickets of a session that has ended, and notifies their
+// holders. Their waiters learn it from the session.
 func (d *Driver) sessionOver(s *zkconn.Session) {
 	var lost []driver.Hold
 	var parents []string

@@ -18,7 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// through is a store behind a proxy of its own.
+// through returns the URL of a store behind a proxy of its own.
 func through(t testing.TB) (url string, p *testbed.Proxy, direct string) {
 	t.Helper()
 	direct = storeURL(t)
@@ -30,8 +30,8 @@ func request(name, id string) driver.Request {
 	return driver.Request{Name: name, ID: id, TTL: locker.DefaultTTL, Renewed: true, Wait: true}
 }
 
-// nodes lists the children of a node, without that of the protocol version, which
-// is kept for ever; none if it is not there.
+// nodes lists the children of a node, without the node of the protocol version,
+// which is kept for ever. It lists none if the node is not there.
 func nodes(t testing.TB, conn *zk.Conn, path string) []string {
 	t.Helper()
 	names, _, err := conn.Children(path)
@@ -41,7 +41,7 @@ func nodes(t testing.TB, conn *zk.Conn, path string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return n == "%protocol" })
 }
 
-// ticketNode is the path of the node at that position of the queue of x, from 0.
+// ticketNode returns the path of the node at a position of the queue of x, from 0.
 func ticketNode(t testing.TB, conn *zk.Conn, url string, position int) string {
 	t.Helper()
 	queue := nodes(t, conn, base(url)+"/x")
@@ -54,7 +54,7 @@ func ticketNode(t testing.TB, conn *zk.Conn, url string, position int) string {
 }
 
 // TestCreateReplyLost loses the answer to the create: the ticket is found
-// again, and does not queue twice; also when it has to wait.
+// again, and is not queued twice, even if it has to wait.
 func TestCreateReplyLost(t *testing.T) {
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 30*time.Second)
@@ -126,9 +126,9 @@ func empty(t testing.TB, conn *zk.Conn, url string) {
 	}
 }
 
-// TestLateCreate holds a create back on a connection that the client gives up,
-// until the caller and the core's undo have given up too: when it arrives after
-// all, the node that nobody knows of is removed, and blocks nobody for long.
+// TestLateCreate delays a create on a connection that the client gives up, until
+// the caller has given up too and the release is done. When the create arrives
+// after all, its node is removed, and blocks nobody for long.
 func TestLateCreate(t *testing.T) {
 	srv := testbed.SharedZookeeper(t)
 	at := storeURL(t)
@@ -191,8 +191,8 @@ func TestLateCreate(t *testing.T) {
 	empty(t, look, at)
 }
 
-// TestReleaseReplyLost loses the answer to a release: it has been done once,
-// and is not an error.
+// TestReleaseReplyLost loses the answer to a release: the release has been done
+// once, and is no error.
 func TestReleaseReplyLost(t *testing.T) {
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 30*time.Second)
@@ -206,8 +206,8 @@ func TestReleaseReplyLost(t *testing.T) {
 	empty(t, admin(t), direct)
 }
 
-// TestReleaseNotAnswered gives a release up, whose request is lost: it is done
-// when it is asked for again, though the ticket is not on the books any more.
+// TestReleaseNotAnswered gives up a release whose request is lost: a repeated
+// release succeeds, although the driver has forgotten the ticket.
 func TestReleaseNotAnswered(t *testing.T) {
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 60*time.Second)
@@ -220,7 +220,7 @@ func TestReleaseNotAnswered(t *testing.T) {
 	if err := d.Release(short, r.Hold(g.Token)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrLost) {
 		t.Fatalf("release behind a cut: %v", err)
 	}
-	p.Reset() // the request is gone
+	p.Reset() // discards the request
 	p.Heal()
 	for err := errors.New("not asked"); err != nil; err = d.Release(ctx, r.Hold(g.Token)) {
 		if ctx.Err() != nil || errors.Is(err, driver.ErrLost) {
@@ -233,8 +233,8 @@ func TestReleaseNotAnswered(t *testing.T) {
 	empty(t, admin(t), direct)
 }
 
-// TestDeletedByHand deletes the node of a lock that is held: the holder is told
-// long before it would renew.
+// TestDeletedByHand deletes the node of a held lock: the holder is notified long
+// before it would renew.
 func TestDeletedByHand(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
@@ -251,9 +251,9 @@ func TestDeletedByHand(t *testing.T) {
 	empty(t, conn, url)
 }
 
-// TestAskedAgainAfterLostReply has the caller give up before it is found out
-// whether the create was carried out, and ask again: the ticket that is queued is
-// its own, and keeps its position.
+// TestAskedAgainAfterLostReply: the caller gives up before the driver knows
+// whether the create was carried out, and asks again. It gets the ticket that is
+// queued, which keeps its position.
 func TestAskedAgainAfterLostReply(t *testing.T) {
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 60*time.Second)
@@ -294,8 +294,8 @@ func TestAskedAgainAfterLostReply(t *testing.T) {
 	empty(t, conn, direct)
 }
 
-// TestWrittenByHand writes into the node of a lock that has been waited for:
-// it is watched as before, and a deletion after that is told at once.
+// TestWrittenByHand writes into the node of a lock that was granted after a wait:
+// the node is watched again, and a deletion after that is reported at once.
 func TestWrittenByHand(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
@@ -303,7 +303,7 @@ func TestWrittenByHand(t *testing.T) {
 	held := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
 	granted := make(chan *locker.Lock, 1)
 	go func() {
-		k, err := b.Acquire(ctx, "x", locker.WithTTL(5*time.Second), locker.WithoutRenewal()) // which would set the watch again, too
+		k, err := b.Acquire(ctx, "x", locker.WithTTL(5*time.Second), locker.WithoutRenewal()) // renewals would set the watch, too
 		if err != nil {
 			t.Error(err)
 		}
@@ -319,7 +319,7 @@ func TestWrittenByHand(t *testing.T) {
 	if _, err := conn.Set(path, []byte("{}"), -1); err != nil {
 		t.Fatal(err)
 	}
-	watchedBy(t, path, 1) // again: that one has fired
+	watchedBy(t, path, 1) // a new watch, since the write has fired the first one
 	if err := conn.Delete(path, -1); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/driver/zookeeper"
 )
 
-// hooked is a context that is asked before each request whether it has ended.
+// hooked is a context whose Err, which is called before each request, calls ended.
 type hooked struct {
 	context.Context
 	ended func() error
@@ -21,8 +21,8 @@ type hooked struct {
 
 func (h hooked) Err() error { return h.ended() }
 
-// TestCreatedInTheNextSession has the session change right before the ticket is created, and
-// the caller go right after it: the ticket is there, and the error does not deny it.
+// TestCreatedInTheNextSession changes the session right before the ticket is created, and
+// ends the caller's context right after it: the ticket is there, and the error admits that.
 func TestCreatedInTheNextSession(t *testing.T) {
 	_, p, direct := through(t)
 	conn, events, err := zk.Connect([]string{p.Addr()}, 2*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
@@ -71,8 +71,8 @@ func TestCreatedInTheNextSession(t *testing.T) {
 	}
 }
 
-// TestDeletedBeforeGrant has the node of a ticket go, and that be noticed, right before it
-// is granted: it is lost, for nobody would tell its holder of that later.
+// TestDeletedBeforeGrant deletes the node of a ticket, and the driver notices, right before
+// the grant: the ticket is lost, since no later event would notify its holder.
 func TestDeletedBeforeGrant(t *testing.T) {
 	url := storeURL(t)
 	deleted := make(chan string, 100)

@@ -9,9 +9,9 @@ import (
 )
 
 // orphan is a ticket whose create was given up without an answer. The request may
-// still be in flight, on a connection that the server has not closed yet, and create a
-// node that nobody knows of and that lives as long as the session. So the queue is
-// searched for it until that cannot happen any more.
+// still be in flight, on a connection that the server has not closed yet. It may create
+// a node that no ticket of the driver has and that lives as long as the session. So the
+// queue is searched for the node until that cannot happen any more.
 type orphan struct {
 	parent string
 	until  time.Time
@@ -27,8 +27,8 @@ func (d *Driver) orphan(parent, id string) {
 	}
 }
 
-// takeOrphan is called before a create for the same ticket: its node is not an orphan.
-// It reports whether there may be one.
+// takeOrphan is called before a create for the same ticket, whose node is no orphan. It
+// reports whether there may be an orphan.
 func (d *Driver) takeOrphan(id string) (was bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,7 +37,7 @@ func (d *Driver) takeOrphan(id string) (was bool) {
 	return was
 }
 
-// removeOrphans is the background task.
+// removeOrphans is the background task that removes orphans.
 func (d *Driver) removeOrphans(ctx context.Context) {
 	for retry.Sleep(ctx, taskPause, nil) {
 		d.mu.Lock()
@@ -53,8 +53,8 @@ func (d *Driver) removeOrphans(ctx context.Context) {
 	}
 }
 
-// removeOrphan removes what a late create has made. The last search begins after the
-// time in which one may arrive.
+// removeOrphan removes the node of a late create. The last search begins after the time
+// in which such a create may arrive.
 func (d *Driver) removeOrphan(ctx context.Context, id string, o orphan) {
 	ctx, cancel := context.WithTimeout(ctx, taskBound)
 	defer cancel()

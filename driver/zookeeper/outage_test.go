@@ -16,9 +16,9 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestOutage asks a store that refuses connections, from its beginning or after
-// a while, or hangs: every method returns when its context ends and says why,
-// and an Acquire whose request cannot have been sent says that it left nothing.
+// TestOutage: a store refuses connections, from the beginning or after a while, or
+// hangs. Every method returns when its context ends and says why, and an Acquire
+// whose request cannot have been sent says that it left nothing.
 func TestOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		warm, hang bool
@@ -45,7 +45,7 @@ func TestOutage(t *testing.T) {
 				}
 				p.Refuse()
 			}
-			time.Sleep(1200 * time.Millisecond) // it has been tried
+			time.Sleep(1200 * time.Millisecond) // the client has tried to connect
 			r := request("x", "outage-1")
 			methods := map[string]func(ctx context.Context) error{
 				"Acquire": func(ctx context.Context) error { _, err := d.Acquire(ctx, r); return err },
@@ -64,7 +64,7 @@ func TestOutage(t *testing.T) {
 					defer cancel()
 					err = ask(ctx)
 				})
-				knows := late < bound/2 // the reason
+				knows := late < bound/2 // the driver knows the reason
 				if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUnavailable) || knows && c.want != nil && !errors.Is(err, c.want) {
 					t.Errorf("%s: %v", method, err)
 				}
@@ -107,8 +107,8 @@ func TestCloseWhileHanging(t *testing.T) {
 	}
 }
 
-// TestSentAcquireMayLeaveTicket has the create reach the server, and its answer
-// not come: the error does not say that nothing was left.
+// TestSentAcquireMayLeaveTicket: the create reaches the server, and its answer does
+// not arrive. The error does not say that nothing was left.
 func TestSentAcquireMayLeaveTicket(t *testing.T) {
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 30*time.Second)
@@ -136,11 +136,11 @@ func TestSentAcquireMayLeaveTicket(t *testing.T) {
 	empty(t, admin(t), direct)
 }
 
-// TestMissingRights asks for a lock below a node that the user may only read:
-// that is said at once, is no outage, and leaves nothing.
+// TestMissingRights acquires a lock below a node that the user may only read: the
+// error comes at once, is no outage, and leaves nothing.
 func TestMissingRights(t *testing.T) {
 	at, conn, ctx := storeURL(t), admin(t), ctxFor(t, 20*time.Second)
-	warm := open(t, at) // creates what is above
+	warm := open(t, at) // creates the nodes above
 	if err := warm.(driver.Pinger).Ping(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestMissingRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := open(t, at)
-	if _, err := d.Inspect(ctx, "x"); err != nil { // there is a session
+	if _, err := d.Inspect(ctx, "x"); err != nil { // from now on there is a session
 		t.Fatal(err)
 	}
 	r := request("x", "rights-1")
@@ -185,8 +185,8 @@ func TestPing(t *testing.T) {
 }
 
 // TestMinHold closes a driver that holds a lock with a minimum hold, and drops
-// another one like a process that ends: the ticket stays for as long, and not
-// for much longer than its lease.
+// another one like a process that ends: the ticket stays for its minimum hold, and
+// not for much longer than its lease.
 func TestMinHold(t *testing.T) {
 	at := strings.Replace(storeURL(t), "session="+session.String(), "session=4s", 1)
 	ctx := ctxFor(t, time.Minute)
@@ -228,7 +228,7 @@ func TestMinHold(t *testing.T) {
 	}
 }
 
-// TestMinHoldOfOthers refuses a minimum hold on a connection of the user's.
+// TestMinHoldOfOthers: a minimum hold on a user's connection is refused.
 func TestMinHoldOfOthers(t *testing.T) {
 	_, d := own(t, session, zookeeper.WithPrefix(base(storeURL(t))))
 	r := request("x", "kept-1")
@@ -238,8 +238,8 @@ func TestMinHoldOfOthers(t *testing.T) {
 	}
 }
 
-// TestCauseOfBreak breaks a lock: the holder's driver tells of it, and says what
-// every driver does.
+// TestCauseOfBreak breaks a lock: the holder's driver reports it, with the cause that
+// every driver gives.
 func TestCauseOfBreak(t *testing.T) {
 	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
 	d, other := open(t, at), open(t, at)
@@ -285,7 +285,7 @@ func TestLapsedLease(t *testing.T) {
 	ctx := ctxFor(t, 20*time.Second)
 	d := open(t, storeURL(t))
 	r := request("x", "fixed-1")
-	r.TTL, r.Renewed = 2*time.Second, false // in which a request is answered on a busy machine, too
+	r.TTL, r.Renewed = 2*time.Second, false // long enough for an answer on a busy machine
 	g := must[driver.Grant](t)(d.Acquire(ctx, r))
 	if err := d.Renew(ctx, r.Hold(g.Token), r.TTL); err != nil {
 		t.Fatal(err)

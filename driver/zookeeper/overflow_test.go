@@ -18,9 +18,9 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestSequenceOverflow makes the server believe that a queue has had nearly
-// 2^31 tickets, and takes it beyond: the order and the tokens stay right, though
-// the sequences repeat or become negative.
+// TestSequenceOverflow makes the server count nearly 2^31 tickets in a queue, and
+// then queues more: the order and the tokens stay right, although the sequences
+// repeat or become negative.
 func TestSequenceOverflow(t *testing.T) {
 	dir := t.TempDir()
 	srv := testbed.Zookeeper(t, testbed.Faults(), testbed.Args("dataDir="+dir, "digest.enabled=false"))

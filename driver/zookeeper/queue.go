@@ -18,8 +18,8 @@ import (
 type view struct {
 	entries  []entry
 	children zkconn.State // of the parent
-	version  int32        // of its data
-	absent   bool         // it is not there
+	version  int32        // of the parent's data
+	absent   bool         // the parent is not there
 }
 
 // index returns the position of the ticket of that node, or -1 if it is not queued.
@@ -27,10 +27,10 @@ func (v *view) index(node string) int {
 	return slices.IndexFunc(v.entries, func(e entry) bool { return e.node == node })
 }
 
-// granted is driver.Grantable.
+// granted reports whether entry i is granted, by the rule of driver.Grantable.
 func (v *view) granted(i int) bool {
 	if !v.entries[i].shared {
-		return i == 0 // as the rule says, and most tickets are exclusive
+		return i == 0 // the rule for exclusive tickets, which most are
 	}
 	return driver.Grantable(v.tickets(i+1), i)
 }
@@ -41,7 +41,7 @@ func (v *view) admits(r driver.Request) bool {
 	return driver.Grantable(append(v.tickets(n), r.Ticket(0)), n)
 }
 
-// tickets returns the first n as the grant rule needs them.
+// tickets returns the first n tickets for the grant rule.
 func (v *view) tickets(n int) []driver.Ticket {
 	tickets := make([]driver.Ticket, n, n+1)
 	for i, e := range v.entries[:n] {
@@ -50,16 +50,16 @@ func (v *view) tickets(n int) []driver.Ticket {
 	return tickets
 }
 
-// blocker returns the ticket whose end, or grant, entry i has to wait for: until then it
-// cannot be granted, so that one watch on it misses nothing and wakes nobody else. -1
-// says that the end of any of several may be enough.
+// blocker returns the ticket whose end, or grant, entry i must wait for. Entry i cannot
+// be granted before, so one watch on that ticket misses nothing, and does not wake i too
+// early. -1 says that the end of any of several tickets may be enough.
 //
 //   - An exclusive ticket waits for its predecessor.
-//   - A shared one with exclusive ones ahead waits for the nearest of these.
-//   - A shared one with limit L, with L or more shared ones ahead, waits for the nearest
-//     of these that is not granted and whose limit is L or more: that one is granted
-//     first, and marks its node then. There is none ahead of the first waiter, which
-//     waits for any to leave.
+//   - A shared ticket with exclusive ones ahead waits for the nearest of these.
+//   - A shared ticket with limit L, with L or more shared ones ahead, waits for the
+//     nearest of these that is not granted and whose limit is L or more: that one is
+//     granted first, and then marks its node. The first waiter has no such ticket ahead,
+//     and waits for any to leave.
 func (v *view) blocker(i int) int {
 	t := v.entries[i]
 	if !t.shared {
@@ -90,15 +90,15 @@ func newView(entries []entry) *view {
 	return &view{entries: entries}
 }
 
-// inOrder orders entries by their sequences, and those beyond by their czxid, which no
-// other entry has.
+// inOrder orders entries by their sequences. Entries beyond those come last, ordered by
+// their czxid, which other entries do not have.
 func inOrder(a, b entry) int {
 	return cmp.Or(cmp.Compare(a.czxid, b.czxid), cmp.Compare(a.seq, b.seq))
 }
 
-// Sequences order a queue up to this one. The server's counter has 31 bits: what it does
-// beyond depends on its version (it becomes negative, or does not change), so that
-// tickets beyond are ordered by czxid.
+// Sequences order a queue up to this one. The server's counter has 31 bits. Beyond, it
+// becomes negative, or does not change, depending on the server's version. So tickets
+// beyond are ordered by czxid.
 const lastSequence = math.MaxInt32 - 1<<20
 
 // beyond reports whether the sequence does not order the entry.
@@ -133,8 +133,8 @@ func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*v
 }
 
 // listings shares listings among callers that want one of the same queue at the same
-// time: who asks while one is under way gets the next one, which is sent after the
-// call. So a thousand tickets that are queued together cost a few listings.
+// time. A caller that comes while one is under way gets the next one, which is sent after
+// the call. So a thousand tickets that are queued together cost a few listings.
 type listings struct {
 	mu     sync.Mutex
 	queues map[string]*listing // under way, by parent
@@ -144,10 +144,10 @@ type listing struct {
 	done chan struct{}
 	view *view
 	err  error
-	next *listing // for callers that come meanwhile; nil: there are none
+	next *listing // for callers that come meanwhile; nil if there are none
 }
 
-// syncAndList is list once the server has caught up with what has happened.
+// syncAndList is list after the server has caught up with all earlier changes.
 func (d *Driver) syncAndList(ctx context.Context, parent string) (*view, error) {
 	if err := d.conn.Sync(ctx); err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (d *Driver) shareListing(parent string) *listing {
 	return current.next
 }
 
-// runListings runs l and those that are asked for meanwhile.
+// runListings runs l, and the listings that are requested meanwhile.
 func (d *Driver) runListings(ctx context.Context, parent string, l *listing) {
 	for l != nil {
 		l.view, l.err = d.listOnce(ctx, parent)

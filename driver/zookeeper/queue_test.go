@@ -35,7 +35,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestEncodeIsFixed: all programs of a protocol version have to use the same nodes.
+// TestEncodeIsFixed: all programs of a protocol version must use the same nodes.
 func TestEncodeIsFixed(t *testing.T) {
 	for name, want := range map[string]string{
 		"plain-_:@+=,~.9Z": "plain-_:@+=,~.9Z",
@@ -86,15 +86,15 @@ func TestParseEntry(t *testing.T) {
 	}
 }
 
-// TestBlocker lets random queues run down and checks that the one watch of each
-// waiter misses nothing: between a reading of the queue and the moment when the
-// ticket can be granted, what it watches has gone or was granted. And that no
-// release of an exclusive lock wakes more than the next ones.
+// TestBlocker empties random queues and checks that the one watch of each waiter
+// misses nothing: between a reading of the queue and the moment when the ticket can
+// be granted, the watched ticket has gone or was granted. It also checks that a
+// release of an exclusive lock wakes only the next waiters.
 func TestBlocker(t *testing.T) {
 	for range 3000 {
 		v := randomView(2 + rand.IntN(12))
 		type watched struct {
-			blocker string // "": any change
+			blocker string // "" for any change
 			by      string
 		}
 		var watches []watched
@@ -129,7 +129,7 @@ func TestBlocker(t *testing.T) {
 	}
 }
 
-// TestGranted holds the view to the rule.
+// TestGranted checks that the view follows the rule.
 func TestGranted(t *testing.T) {
 	for range 1000 {
 		v := randomView(1 + rand.IntN(8))
@@ -141,7 +141,7 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestMarkers checks that whoever waits for another's turn is seen to wait.
+// TestMarkers: if a ticket waits for the grant of another one, awaited reports that.
 func TestMarkers(t *testing.T) {
 	for range 3000 {
 		v := randomView(2 + rand.IntN(12))

@@ -19,7 +19,7 @@ import (
 // setWatches is the request with which a client sets its watches again.
 const setWatches = 101
 
-// network is what a client dials: it can be down, and lose requests that set
+// network dials for a client. It can be down, and can lose requests that set
 // watches, as if the connection ended before they were sent.
 type network struct {
 	mu      sync.Mutex
@@ -86,11 +86,11 @@ func (t *tapped) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
-// TestWatchMissedOnReconnect has a permit returned while the client is away,
-// and the client's watches set again with a later answer than that as the last
-// one it has seen: no event comes, and the one who waits is granted all the same.
-// With events it is so at once, and without them before long. Or the permit is
-// returned after that, and the watches were not set again at all.
+// TestWatchMissedOnReconnect: a permit is returned while the client has no connection,
+// and the client sets its watches again as of a later answer. So no event comes, but
+// the waiter is granted: at once if the driver gets the connection's events, and soon
+// if it does not. In another case the client has not set its watches again at all when
+// the permit is returned.
 func TestWatchMissedOnReconnect(t *testing.T) {
 	for name, c := range map[string]struct {
 		blind, after bool
@@ -151,12 +151,12 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 			for !n.hasLost() && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
-			// What is answered now is later than the release.
+			// The answer to this request is later than the release.
 			if _, _, err := conn.Exists("/zookeeper"); err != nil {
 				t.Fatal(err)
 			}
 			if c.after {
-				time.Sleep(300 * time.Millisecond) // all that looks again has looked
+				time.Sleep(300 * time.Millisecond) // all that read again have read
 				release()
 			} else {
 				n.cut()
@@ -182,9 +182,9 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 	}
 }
 
-// TestWayBack releases a lock while the way to the server loses everything, with
-// another lock on the same session: once the way is back, whoever asks for the
-// release again (as the core does) has it done, and the next is granted.
+// TestWayBack releases a lock while the connection to the server loses everything,
+// with another lock on the same session. Once the connection is back, a repeated
+// release (as the core's) succeeds, and the next waiter is granted.
 func TestWayBack(t *testing.T) {
 	ways := map[string]struct{ lose, heal func(p *testbed.Proxy) }{
 		"cut":    {(*testbed.Proxy).Cut, (*testbed.Proxy).Heal},

@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// heap is what is in use after a collection.
+// heap returns the memory in use after a collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -21,8 +21,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestManyHeld holds ten thousand locks in one Locker: on few goroutines, in
-// little memory, and a renewal of all of them is one request.
+// TestManyHeld holds ten thousand locks in one Locker: they take few goroutines and
+// little memory, and one request renews all of them.
 func TestManyHeld(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -69,7 +69,7 @@ func TestManyHeld(t *testing.T) {
 	}
 }
 
-// TestManyWaiting has thousands wait for one name in one process.
+// TestManyWaiting makes thousands wait for one name in one process.
 func TestManyWaiting(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -78,9 +78,9 @@ func TestManyWaiting(t *testing.T) {
 	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
 	const patience = 3 * time.Minute
 	ctx, cancel := context.WithCancel(ctxFor(t, patience))
-	// On a busy machine the last of thousands that come at once wait longer for their
-	// answers than a Client does, and renewals as long. So does an Inspect, a request
-	// for each ticket.
+	// On a busy machine the last of thousands of requests at once get their answers
+	// later than a Client's default bound. So do renewals, and an Inspect, which sends
+	// a request for each ticket.
 	c := locker.New(open(t, srv.URL()+"?session=10m"), locker.WithAnswerTimeout(patience), locker.WithDefaults(locker.WithTTL(patience)))
 	t.Cleanup(func() { _ = c.Close() })
 	held := must[*locker.Lock](t)(c.Acquire(ctx, "x"))

@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed/rights"
 )
 
-// TestTLS reaches a server that has a certificate of an authority of its own,
-// and asks for one of the client.
+// TestTLS uses a server that has a certificate of its own authority, and wants a
+// certificate of the client.
 func TestTLS(t *testing.T) {
 	certs := testbed.NewCerts(t)
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func TestTLS(t *testing.T) {
 		d, ctx := open(t, with(params)).(driver.Pinger), ctxFor(t, 3*time.Second)
 		err := d.Ping(ctx)
 		for err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), want) {
-			err = d.Ping(ctx) // it waits for a second, and the first connection may not have failed by then
+			err = d.Ping(ctx) // Ping waits for a second, in which the first connection may not have failed
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)
@@ -56,8 +56,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// withNetty makes a release of Debian's ZooKeeper, which does not name a jar
-// that TLS needs.
+// withNetty makes a ZOOKEEPER_HOME of Debian's jars, with one that TLS needs and Debian's
+// ZooKeeper does not name.
 func withNetty(t *testing.T) {
 	t.Helper()
 	if os.Getenv("ZOOKEEPER_HOME") != "" {
@@ -79,7 +79,7 @@ func withNetty(t *testing.T) {
 	t.Setenv("ZOOKEEPER_HOME", home)
 }
 
-// store joins PEM files into one, as ZooKeeper wants it.
+// store joins PEM files into one, as ZooKeeper needs it.
 func store(t *testing.T, dir, name string, files ...string) string {
 	t.Helper()
 	var all []byte

@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// permit is a request for one of limit permits that tells when it has joined.
+// permit returns a request for one of limit permits; joined is closed when it waits.
 func permit(id string, limit int) (r driver.Request, joined chan struct{}) {
 	joined = make(chan struct{})
 	r = request("x", id)
@@ -18,9 +18,8 @@ func permit(id string, limit int) (r driver.Request, joined chan struct{}) {
 	return r, joined
 }
 
-// TestAskedAgainPassesOn has two wait for permits, the second for the turn of
-// the first, which is asked for again and is granted at its first look: the
-// second is told of that.
+// TestAskedAgainPassesOn: two wait for permits, the second for the grant of the first.
+// The first request is repeated and granted at its first reading: the second is woken.
 func TestAskedAgainPassesOn(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
@@ -46,7 +45,7 @@ func TestAskedAgainPassesOn(t *testing.T) {
 		granted <- err
 	}()
 	<-joined2
-	watchedBy(t, ticketNode(t, admin(t), url, 2), 2) // its own, and the second's
+	watchedBy(t, ticketNode(t, admin(t), url, 2), 2) // its own session, and the second waiter's
 	cancel()
 	if err := <-given; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed/rights"
 )
 
-// own makes a driver on a connection of the user's.
+// own makes a driver on a user's connection.
 func own(t testing.TB, timeout time.Duration, opts ...zookeeper.Option) (*zk.Conn, *zookeeper.Driver) {
 	t.Helper()
 	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, timeout, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
@@ -33,8 +33,9 @@ func own(t testing.TB, timeout time.Duration, opts ...zookeeper.Option) (*zk.Con
 	return conn, d
 }
 
-// TestOwnConnection gives the driver a connection: it is not closed, its events
-// are passed on, and its end is the end of all locks, told at once.
+// TestOwnConnection gives the driver a connection: the driver does not close it, and
+// forwards its events. The end of the connection ends all locks, and is reported at
+// once.
 func TestOwnConnection(t *testing.T) {
 	prefix := base(storeURL(t))
 	ctx := ctxFor(t, 30*time.Second)
@@ -100,8 +101,8 @@ func TestEndIsTold(t *testing.T) {
 	}
 }
 
-// TestNegotiated asks for a session that the server does not give: the lease
-// is what it gives.
+// TestNegotiated asks for a session that the server does not give: the lease is that
+// of the session that it gives.
 func TestNegotiated(t *testing.T) {
 	ctx := ctxFor(t, 30*time.Second)
 	_, d := own(t, time.Minute, zookeeper.WithPrefix(base(storeURL(t))))
@@ -124,12 +125,12 @@ func TestNegotiated(t *testing.T) {
 	}
 }
 
-// TestLongFixedLease holds a fixed lease that is longer than the session: it
-// lasts, since the session is kept alive, and its loss is told before the
-// session can have ended.
+// TestLongFixedLease holds a fixed lease that is longer than the session: the lease
+// lasts, since the session is kept alive, and its loss is reported before the session
+// can have ended.
 func TestLongFixedLease(t *testing.T) {
 	url, p, direct := through(t)
-	// Two seconds and more of it are the lease: a machine that stands still for one loses nothing.
+	// The lease is more than two seconds of it: a machine that stands still for one loses nothing.
 	url = strings.Replace(url, "session="+session.String(), "session=5s", 1)
 	ctx := ctxFor(t, time.Minute)
 	c := client(t, url)
@@ -164,8 +165,8 @@ func TestLongFixedLease(t *testing.T) {
 	empty(t, admin(t), direct)
 }
 
-// TestAuth opens by URL with a user: what is made below the chroot is that
-// user's alone, and nobody is told the password.
+// TestAuth opens by URL with a user: the nodes below the chroot are open to that user
+// alone, and no error shows the password.
 func TestAuth(t *testing.T) {
 	ctx := ctxFor(t, 30*time.Second)
 	at := storeURL(t)

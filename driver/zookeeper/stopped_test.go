@@ -14,12 +14,12 @@ import (
 
 func init() { testbed.RegisterChild("holds", childHolds) }
 
-// stopped is how long a process is stopped at least. A session may end sooner, when
-// the last sign of life was some time before.
+// stopped is how long a process is stopped at least. Its session may end sooner, because
+// its last heartbeat was some time before the stop.
 const stopped = 3 * time.Second
 
-// childHolds holds a fixed lease that is longer than its session's, and looks
-// at it without a pause. After a stop it tells what it saw first.
+// childHolds holds a fixed lease that is longer than its session's, and checks the time
+// without a pause. After a stop it prints the lock's state.
 func childHolds() {
 	ctx := context.Background()
 	c, err := locker.Open(ctx, os.Getenv("STORE"))
@@ -32,7 +32,7 @@ func childHolds() {
 		fmt.Println("error", err)
 		return
 	}
-	last := time.Now() // before anybody knows that it can be stopped
+	last := time.Now() // before the test can stop this process
 	fmt.Println("holds", k.Token())
 	for {
 		now := time.Now()
@@ -43,9 +43,9 @@ func childHolds() {
 	}
 }
 
-// TestStoppedHolder stops a process that holds a fixed lease which is longer
-// than its session's: when it goes on, after the lock has been passed on, the
-// first look at the lock says that it is lost.
+// TestStoppedHolder stops a process that holds a fixed lease longer than its
+// session's. When the process goes on, after the lock was granted to another one, its
+// first call of Err says that the lock is lost.
 func TestStoppedHolder(t *testing.T) {
 	url := storeURL(t)
 	short := strings.Replace(url, "session="+session.String(), "session=2s", 1)

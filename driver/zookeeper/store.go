@@ -9,22 +9,22 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// createTicket creates the node of a ticket, below a parent that it creates too (fresh)
-// or that has to be there. Setting the parent's data in the same transaction costs no
-// request and answers the two questions that a create leaves open: the transaction's
-// number, which is the czxid of the new node, and how many children the parent has.
+// createTicket creates the node of a ticket. It also creates the parent (fresh), or the
+// parent must be there. It sets the parent's data in the same transaction. That costs no
+// request, and the answer has what a create does not return: the transaction's number,
+// which is the czxid of the new node, and how many children the parent has.
 //
 // With seen the ticket is created only if no ticket was queued or has left since the
 // queue was seen like that, other than by the end of a session or by hand:
 //
 //   - An empty parent is replaced, which fails if it is not empty.
-//   - Creating and deleting a ticket set the parent's data, so that each makes a new
-//     version. The versions begin again when the parent is deleted, which it was
-//     not as long as one of the tickets seen is there.
+//   - Creating and deleting a ticket set the parent's data, so each makes a new
+//     version. The versions begin again when the parent is deleted. It was not deleted
+//     as long as one of the tickets seen is there.
 //
 // The error is then ErrNotEmpty, ErrBadVersion or ErrNoNode. Otherwise it is
-// ErrNodeExists for a fresh parent that is there, ErrNoNode for one whose base is not,
-// and ErrNoNode for a parent that is not fresh and not there.
+// ErrNodeExists if a fresh parent is there, and ErrNoNode if the base is not there, or a
+// parent that is not fresh.
 func (d *Driver) createTicket(
 	ctx context.Context, parent string, r driver.Request, data []byte, fresh bool, seen *view,
 ) (created, error) {
@@ -63,19 +63,18 @@ func (d *Driver) createTicket(
 type created struct {
 	path     string
 	czxid    int64
-	children int // of the parent, the ticket among them
+	children int // of the parent, including the ticket
 }
 
 var errIncomplete = errors.New("the server's answer to a transaction is incomplete")
 
-// deleteTicket deletes the node of a ticket and counts the children that its parent has
-// left.
+// deleteTicket deletes the node of a ticket, and returns how many children its parent
+// has left.
 //
-// With heldAlone the ticket held the lock alone. Its data are then changed in the same
-// transaction, so that the watch of the next one fires with that and not with the
-// deletion: that tells it, without a request, that all tickets ahead have gone. No
-// ticket is ever ahead of a holder again, so that this remains true however late the
-// request arrives.
+// With heldAlone the ticket held the lock alone. Then the same transaction changes its
+// data first, so the watch of the next waiter fires for that and not for the deletion.
+// That shows, without a request, that all tickets ahead have gone. No ticket can get
+// ahead of a holder, so this is true however late the request arrives.
 func (d *Driver) deleteTicket(ctx context.Context, path string, heldAlone bool) (left int, err error) {
 	ops := make([]any, 0, 3)
 	if heldAlone {
@@ -101,8 +100,8 @@ func (d *Driver) deleteLast(ctx context.Context, path string) error {
 	return err
 }
 
-// tryRights does to a node that nobody sees what is done to the node of a name. No name
-// is encoded like it, see encode.
+// tryRights does to a node that nobody sees what is done to the node of a name. The
+// encoding of a name is never equal to it, see encode.
 func (d *Driver) tryRights(ctx context.Context) error {
 	path := d.base + "/%ping"
 	_, err := d.conn.Multi(ctx,

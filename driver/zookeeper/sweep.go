@@ -11,14 +11,14 @@ import (
 )
 
 // removeEmpty removes the node of a name whose queue is empty. The server refuses if a
-// ticket has been queued meanwhile. What is not answered is left to a sweep.
+// ticket has been queued meanwhile. If the server does not answer, a sweep removes it.
 func (d *Driver) removeEmpty(ctx context.Context, parent string) {
 	d.expectOthers(parent, false)
 	_ = d.conn.Delete(ctx, parent)
 }
 
-// removeLater removes the nodes of names soon if their queues are empty: the server
-// removes the tickets of a session that has ended, and leaves their parents.
+// removeLater soon removes the nodes of names whose queues are empty: the server removes
+// the tickets of a session that has ended, but not their parents.
 func (d *Driver) removeLater(parents ...string) {
 	slices.Sort(parents)
 	parents = slices.Compact(parents)
@@ -36,19 +36,19 @@ func (d *Driver) removeLater(parents ...string) {
 }
 
 // Processes that end together leave the nodes of names that nobody uses again. One of
-// all drivers on a base sweeps those, so often that they are gone a minute after their
-// session at the latest: a driver sweeps after sweepEvery and up to half of that
-// more, unless another has in the last half of it.
+// all drivers on a base sweeps these, so often that they are gone a minute after their
+// session at the latest. A driver sweeps after sweepEvery and up to half of that more,
+// unless a driver has swept less than half of sweepEvery ago.
 const (
 	sweepFirst = 10 * time.Second
 	sweepEvery = 24 * time.Second
 )
 
-// sweepAll is the background task.
+// sweepAll is the background task that sweeps.
 func (d *Driver) sweepAll(ctx context.Context) {
 	for delay := sweepFirst; retry.Sleep(ctx, delay+rand.N(delay/2), nil); delay = sweepEvery {
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		_ = d.sweep(bounded, time.Now()) // the next sweep does what this one could not
+		_ = d.sweep(bounded, time.Now()) // the next sweep does what this one could not do
 		cancel()
 	}
 }
@@ -75,9 +75,9 @@ func (d *Driver) sweep(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// sweepIsDue reports whether to sweep now: the data of the base say when it was done
-// last, and it writes the time there. A wrong clock makes for too many sweeps or too
-// few, and nothing else.
+// sweepIsDue reports whether to sweep now. The data of the base have the time of the last
+// sweep, and sweepIsDue writes the new time there. A wrong clock only causes too many
+// sweeps or too few.
 func (d *Driver) sweepIsDue(ctx context.Context, now time.Time) (bool, error) {
 	data, st, err := d.conn.Get(ctx, d.base)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestSweep leaves names empty, as processes that die together do: a driver
-// removes them, unless another one has done so lately, and touches nothing else.
+// TestSweep leaves empty names, as processes that die together do: a driver removes
+// them, unless another one has swept lately, and removes nothing else.
 func TestSweep(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

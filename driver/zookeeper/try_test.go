@@ -9,8 +9,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// TestRefusedTryIsNotQueued has others be queued, or replace the queue, between a
-// try's first read and its create: it is refused, and was in the queue at no time.
+// TestRefusedTryIsNotQueued queues others, or replaces the queue, between a try's first
+// read and its create: if they block it, it is refused, and was never queued.
 func TestRefusedTryIsNotQueued(t *testing.T) {
 	shared := driver.Request{Name: "x", Shared: true, TTL: time.Minute, Renewed: true, Wait: true}
 	exclusive := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}

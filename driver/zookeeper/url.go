@@ -27,7 +27,7 @@ func init() {
 }
 
 // Open makes a Driver with a connection of its own from a URL, as locker.Open does, and
-// takes options besides, such as [WithLogger], which override the URL. It waits for no
+// also takes options, such as [WithLogger], which override the URL. It waits for no
 // server.
 func Open(_ context.Context, url string, opts ...Option) (*Driver, error) {
 	u, err := driver.ParseURL(url)
@@ -96,7 +96,7 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	return newDriver(conn, o), nil
 }
 
-// cleanPath makes the path of a node: with one slash before every part and none at the
+// cleanPath returns the path of a node with one slash before every part and none at the
 // end; "" for the root.
 func cleanPath(path string) (string, error) {
 	var b strings.Builder

@@ -54,22 +54,22 @@ type waiter struct {
 	joined      bool            // Request.Joined was called
 	reconnected <-chan struct{} // closed when the client has another connection
 	poll        retry.Backoff   // the intervals without a wake
-	ahead       string          // path of the node ahead that is watched; "": the queue is
-	seen        zkconn.State    // … of its data when the watch was set
-	predecessor string          // … if the ticket is granted when that node's ticket was held and released
-	first       bool            // the predecessor was held and released
+	ahead       string          // path of the node ahead that is watched; "" if the queue is
+	seen        zkconn.State    // the state of its data when the watch was set
+	predecessor string          // ahead, if the release of a holder there grants this ticket
+	first       bool            // the predecessor was held, and has been released
 	gone        <-chan struct{} // closed when the ticket's node was deleted
-	last        error           // of the store, nil when it has answered since
+	last        error           // of the store; nil if it has answered since
 }
 
-// A waiter does not rely on watches alone: the client may lose an event on its way from
-// one connection to the next. It sets its watches again in several requests, each of
-// which asks for events since the last answer that the client has had: if an answer
-// comes first, or the connection ends between two of them, an event before that is
-// missed. So a waiter reads the queue again on each new connection (the deletion of a
-// node cannot be missed like that, but its change, and that of the queue). And because a
-// user's connection may drop the event of a new connection, or report none, it polls,
-// seldom.
+// A waiter does not rely on watches alone: the client may lose an event between one
+// connection and the next. It sets its watches again in several requests, each of
+// which asks for events since the last answer that the client has had. If another answer
+// comes before such a request, or the connection ends between two of them, an earlier
+// event is missed. So a waiter reads the queue again on each new connection. (The client
+// cannot miss the deletion of a node in this way, but the change of a node, or of the
+// queue.) A user's connection may drop the event of a new connection, or report none. So
+// a waiter also polls, seldom.
 const (
 	pollFirst = 5 * time.Second
 	pollMost  = 5 * time.Minute
@@ -82,14 +82,14 @@ func newWaiter(d *Driver, t *ticket, r driver.Request) *waiter {
 	}
 }
 
-// step finds out whether the ticket is granted; if not, wake fires when that has to be
-// done again.
+// step finds out whether the ticket is granted. If not, wake fires when step must be
+// called again.
 func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
 	if !w.first {
 		return w.read(ctx)
 	}
-	// What is left to know is whether the ticket's own node is there. If it was deleted
-	// before the one ahead, the watch on it has fired before that one's.
+	// The ticket is granted if its own node is still there. If that node was deleted
+	// before the one ahead, the watch on it has fired before the watch on the one ahead.
 	if !w.watched() {
 		st, err := w.d.conn.Exists(ctx, w.t.path)
 		switch {
@@ -103,8 +103,8 @@ func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	return g, nil, err
 }
 
-// read reads the queue: the ticket is granted, or wake fires when it is time to read the
-// queue again.
+// read reads the queue. Then the ticket is granted, or wake fires when it is time to
+// read the queue again.
 func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
 	d := w.d
 	v, err := d.list(ctx, w.parent)
@@ -117,11 +117,11 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	}
 	d.expectOthers(w.parent, len(v.entries) > 1)
 	if deleted, err := w.deleteDuplicates(ctx, v); deleted || err != nil {
-		return g, zkconn.Fired.C, err // the order of a queue with duplicates says nothing
+		return g, zkconn.Fired.C, err // the order of a queue with duplicates proves nothing
 	}
 	if v.granted(i) {
-		// Also the first time: a ticket that was queued after this one, and saw it
-		// wait, may be waiting for its mark.
+		// Even at the first reading: a later ticket may have seen this one wait, and
+		// be waiting for its mark.
 		if g, err = w.granted(ctx); err == nil && v.awaited(i) {
 			d.conn.Go(w.mark)
 		}
@@ -165,14 +165,14 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (zkconn.Watch, error
 	set, err := w.d.conn.WatchNode(ctx, path)
 	w.ahead, w.seen = path, set.Seen
 	if ahead.shared && w.r.Shared && set.Seen.Changes != 0 {
-		return zkconn.Fired, nil // it marks its node when it is granted, and has
+		return zkconn.Fired, nil // the ticket ahead has marked its node: it was granted
 	}
 	if err != nil || ahead.shared || w.r.Shared && w.r.Limit > 0 {
 		return set, err
 	}
-	// The release of an exclusive ticket that was held says so (deleteTicket): then
-	// nothing else is ahead, and what remains to know is whether the ticket's own
-	// node is there, for which it needs a watch.
+	// The release of a held exclusive ticket says that it was held (deleteTicket). Then
+	// nothing else is ahead, and this ticket is granted if its own node is there. To
+	// know that, it needs a watch.
 	w.predecessor = path
 	if !set.HasFired() && !w.watched() {
 		err = w.d.watchTicket(ctx, w.t)
@@ -184,7 +184,7 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (zkconn.Watch, error
 }
 
 // unchanged reports whether the node ahead is as it was when its watch was set. It costs
-// one short read where a listing reads the whole queue.
+// one short read, while a listing reads the whole queue.
 func (w *waiter) unchanged(ctx context.Context) bool {
 	if w.ahead == "" {
 		return false
@@ -193,22 +193,22 @@ func (w *waiter) unchanged(ctx context.Context) bool {
 	return err != nil || st != nil && zkconn.DataOf(st) == w.seen
 }
 
-// watched reports whether a watch shows that the ticket's own node is there: one that
-// was set on the present connection.
+// watched reports whether a watch that was set on the present connection shows that the
+// ticket's own node is there.
 func (w *waiter) watched() bool {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	return w.d.conn.Shows(w.t.watch)
 }
 
-// deleted takes the ticket off the books, since its node is not there.
+// deleted forgets the ticket, since its node is not there.
 func (w *waiter) deleted() error {
 	w.d.forget(w.t)
 	return errRemoved
 }
 
-// granted makes the ticket held, when its session is sure to be alive. A minimum hold
-// begins now, with a confirmation.
+// granted makes the ticket held, if its session is certainly alive. A minimum hold
+// begins now, so it needs a new confirmation.
 func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 	if w.r.MinHold > 0 {
 		if err := w.d.conn.Confirm(ctx); err != nil {
@@ -225,7 +225,7 @@ func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 	return w.d.grant(w.t, w.r, asked)
 }
 
-// mark wakes the waiter that waits for the grant of this ticket, see blocker.
+// mark wakes the waiters that wait for the grant of this ticket, see blocker.
 func (w *waiter) mark(ctx context.Context) {
 	data := newRecord(w.r, w.t.sess.Lease())
 	for pause := newBackoff(); !w.t.sess.Over(); {
@@ -246,8 +246,8 @@ func (w *waiter) refuse(ctx context.Context) error {
 	return err
 }
 
-// deleteDuplicates removes nodes of this ticket that came of a create which was carried
-// out after all.
+// deleteDuplicates removes other nodes of this ticket: of a create that was not answered,
+// and was carried out after all.
 func (w *waiter) deleteDuplicates(ctx context.Context, v *view) (deleted bool, err error) {
 	for _, e := range v.entries {
 		if e.id == w.r.ID && e.node != w.node {
@@ -288,7 +288,7 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 	}
 }
 
-// lost reports whether the ticket has gone with its session.
+// lost returns ErrExpired if the ticket has gone with its session.
 func (w *waiter) lost() error {
 	if w.d.conn.Session(); w.t.sess.Over() {
 		return zkconn.ErrExpired
@@ -296,7 +296,7 @@ func (w *waiter) lost() error {
 	return nil
 }
 
-// ended is the error at ctx's end: why it ended, and the state of the store.
+// ended returns the error at ctx's end: why it ended, and the state of the store.
 func (w *waiter) ended(ctx context.Context) error {
 	select {
 	case <-w.d.conn.Closed():

@@ -43,7 +43,7 @@ func dial(t *testing.T, addr string) (*zk.Conn, <-chan zk.Event) {
 	return conn, events
 }
 
-// enqueue puts a ticket in the queue of x, and returns the path of its node.
+// enqueue queues a ticket for x, and returns the path of its node.
 func enqueue(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
 	t.Helper()
 	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
@@ -57,8 +57,8 @@ type noLog struct{}
 
 func (noLog) Printf(string, ...any) {}
 
-// TestWatchOfAnother has a waiter find the watch that another has set on their queue
-// after it has read it: it is to read the queue again, since the watch does not tell
+// TestWatchOfAnother: after a waiter has read the queue, another one sets the watch that
+// they share. The first waiter must read the queue again, since the watch does not report
 // what happened between.
 func TestWatchOfAnother(t *testing.T) {
 	ctx, d := inside(t)
@@ -98,8 +98,8 @@ func TestWatchOfAnother(t *testing.T) {
 	}
 }
 
-// TestMarkedMeanwhile has the ticket that another waits for be granted, and mark its
-// node, after that one has read the queue: it is to read the queue again.
+// TestMarkedMeanwhile: after a waiter has read the queue, the ticket that it waits for is
+// granted, and its node marked. The waiter must read the queue again.
 func TestMarkedMeanwhile(t *testing.T) {
 	ctx, d := inside(t)
 	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
@@ -126,8 +126,8 @@ func TestMarkedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestOwnDuplicateAhead has a create that was given up arrive just before the one
-// after it: a request that does not wait is not refused because of itself.
+// TestOwnDuplicateAhead: a create that was given up arrives just before the next one of
+// the same ticket. A request that does not wait is not refused because of its own node.
 func TestOwnDuplicateAhead(t *testing.T) {
 	ctx, d := inside(t)
 	r := driver.Request{Name: "x", ID: "duplicate-1", TTL: time.Minute, Renewed: true, Wait: true}

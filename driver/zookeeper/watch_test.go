@@ -12,9 +12,9 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestWatchOfAnotherConnection has a waiter's ticket broken while the client is
-// away, and the one ahead release the lock when the client has come back and
-// has not set the watch on the waiter's own node again: it is not granted.
+// TestWatchOfAnotherConnection: a waiter's ticket is broken while the client has no
+// connection. The holder ahead releases when the client is connected again, but has not
+// yet set the watch on the waiter's own node. The waiter is not granted.
 func TestWatchOfAnotherConnection(t *testing.T) {
 	p := testbed.SharedZookeeper(t).Proxy(t)
 	ctx, d := insideAt(t, p.Addr())
@@ -38,7 +38,7 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 		}
 	}
 	d.mu.Lock()
-	w.t.watch.C = make(chan zk.Event) // it is set in the second request
+	w.t.watch.C = make(chan zk.Event) // as if it is set again in the second request
 	d.mu.Unlock()
 	other, _ := dial(t, testbed.SharedZookeeper(t).Addr())
 	for _, path := range []string{own, ahead} {
@@ -46,7 +46,7 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	<-wake // the client has come back, and has set the watch on the one ahead
+	<-wake // the client is connected, and has set the watch on the node ahead again
 	w.first = true
 	if g, _, err := w.step(ctx); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("a ticket that is gone: grant %v, error %v", g, err)

@@ -20,18 +20,19 @@ import (
 // for a shared one, and s5 for a shared one with limit 5. The data are a record, for
 // Inspect.
 
-// version is that of this format, which all who use the same locks have to share. It
-// goes up with each change after which older programs and newer ones would not exclude
-// each other.
+// version is the version of this format. All programs that use the same locks must have
+// the same one. It goes up with each change after which older and newer programs would
+// not exclude each other.
 const version = "1"
 
-// protocolNode is the node below the base that says which version is in use. No name is
-// encoded like it, see encode.
+// protocolNode is the node below the base with the version in use. The encoding of a name
+// is never equal to it, see encode.
 const protocolNode = "%protocol"
 
-// encode makes the name of a node of a lock name, one to one: it is escaped as in a URL,
-// but for a comma, $ and &; and a first dot is escaped, too. So there is no slash, no
-// NUL, no rune that ZooKeeper refuses, and neither "." nor "..".
+// encode makes the name of a node of a lock name, one to one. It escapes as
+// url.PathEscape does, except that it leaves a comma as it is, and escapes $, & and a
+// first dot. So there is no slash, no NUL, no rune that ZooKeeper refuses, and neither
+// "." nor "..".
 func encode(name string) string {
 	node := unlikeURL.Replace(url.PathEscape(name))
 	if node[0] == '.' {
@@ -67,11 +68,11 @@ type entry struct {
 	shared bool
 	limit  int
 	seq    int32
-	czxid  int64 // 0: the sequence orders the entry
+	czxid  int64 // 0 if the sequence orders the entry
 }
 
-// parseEntry reads the name of a ticket's node. It reports false for a foreign node. The
-// sequence has ten digits, and a sign after it has overflowed.
+// parseEntry parses the name of a ticket's node. It reports false for a foreign node. The
+// sequence has ten digits, with a sign if it has overflowed.
 func parseEntry(node string) (entry, bool) {
 	id, rest, ok1 := strings.Cut(node, "_")
 	m, digits, ok2 := strings.Cut(rest, "_")
@@ -115,8 +116,8 @@ func newRecord(r driver.Request, lease time.Duration) []byte {
 	return b
 }
 
-// parseRecord reads what another process may have written. What cannot be read is left
-// out.
+// parseRecord decodes a record, which another process may have written. It leaves out
+// what it cannot decode.
 func parseRecord(data []byte) record {
 	var rec record
 	_ = json.Unmarshal(data, &rec)
@@ -126,5 +127,5 @@ func parseRecord(data []byte) record {
 func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }
 func nodeOf(path string) string   { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// parent is the node of a name.
+// parent returns the path of a name's node.
 func (d *Driver) parent(name string) string { return d.base + "/" + encode(name) }

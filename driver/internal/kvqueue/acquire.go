@@ -9,9 +9,9 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Acquire implements driver.Driver. A request that waits puts its ticket and reads the
-// queue with that. One that does not looks at the queue first, and puts its ticket,
-// on condition that it is granted, only if it would be.
+// Acquire implements driver.Driver. A request that waits puts its ticket, and reads the
+// queue together with that. A request that does not wait reads the queue first. It puts
+// its ticket only if that would be granted, and on condition that it still is.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	t, err := e.enter(ctx, &r)
 	if err != nil {
@@ -20,10 +20,10 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return e.outcome(ctx, t, &r)
 }
 
-// enter queues a ticket, or returns that of an earlier call for the same request. It
-// tries again while the store says that it cannot serve at the moment, when the queue
-// has changed since a request that does not wait has looked, and when the session turns
-// out to have ended.
+// enter queues a ticket, or returns the ticket of an earlier call for the same request.
+// It tries again if the store says that it cannot serve at the moment, if the queue has
+// changed since a request that does not wait has read it, and if the session turns out
+// to have ended.
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) {
 	const sessions = 3
 	ctx, done := e.bind(ctx)
@@ -69,7 +69,7 @@ func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, err
 	return e.put(ctx, r, kind{length, r.MinHold > 0})
 }
 
-// notQueued is the error of an Acquire that has no ticket that is known to be queued.
+// notQueued returns the error of an Acquire whose ticket is not known to be queued.
 func (e *Engine) notQueued(ctx context.Context, r *driver.Request, err error) error {
 	e.mu.Lock()
 	t := e.tickets[r.ID]
@@ -84,8 +84,8 @@ func (e *Engine) notQueued(ctx context.Context, r *driver.Request, err error) er
 	return err
 }
 
-// known returns the ticket of a request that is asked again. One whose outcome is not
-// known, or that must not wait, is removed first.
+// known returns the ticket of a request that is repeated, if it is held, or waits and may
+// wait. Otherwise the ticket is removed first.
 func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) {
 	e.mu.Lock()
 	t := e.find(driver.Hold{Name: r.Name, ID: r.ID})
@@ -98,7 +98,7 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 	}
 	e.mu.Lock()
 	if t.state == leaving && !t.deleting && r.Wait {
-		e.wait(t) // its first caller had given up, and the queue was not followed since
+		e.wait(t) // its caller had given up, and the queue may not have been watched since
 		t.queue.watcher.reread()
 	}
 	s := t.state
@@ -143,7 +143,7 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 	return t, e.placed(t, p, &placed, err)
 }
 
-// willWait reports whether a ticket that is put will surely wait, in a queue that is
+// willWait reports whether a ticket will certainly wait after its put, in a queue that is
 // known to be long. With mu held.
 func (t *ticket) willWait(r *driver.Request) bool {
 	w := t.queue.watcher
@@ -158,11 +158,11 @@ func (t *ticket) willWait(r *driver.Request) bool {
 	return false
 }
 
-// placed takes the answer to a put.
+// placed handles the answer to a put.
 func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 	e.mu.Lock()
 	defer e.unlock()
-	if err == nil && t.session.over { // the entry was there, and has gone with it
+	if err == nil && t.session.over { // the entry was there, and has gone with the session
 		err = ErrSessionOver
 	}
 	switch {
@@ -173,7 +173,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		}
 		e.forget(t)
 		return err
-	default: // it may be there, or may yet come
+	default: // the entry may be there, or may still be created
 		t.settle(orphan)
 		e.retire(t.session)
 		if t.released {
@@ -186,7 +186,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 	switch {
 	case p.Granted:
 		e.granted(t)
-	case asked.If != nil: // somebody has queued who does not keep to conditions
+	case asked.If != nil: // another ticket is ahead that the condition did not cover
 		return ErrChanged
 	default:
 		e.wait(t)
@@ -197,7 +197,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 	return nil
 }
 
-// outcome waits for the grant of a ticket, unless it has been granted at once.
+// outcome waits for the grant of a ticket, unless the put has granted it.
 func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
 	ended := t.ended
@@ -222,8 +222,8 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 	return e.grant(ctx, t, r)
 }
 
-// giveUp notes that a caller waits for a ticket no longer. One for which nobody waits
-// keeps no session alive.
+// giveUp notes that a caller does not wait for a ticket any more. A ticket without
+// callers does not keep its session alive.
 func (e *Engine) giveUp(t *ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -233,9 +233,10 @@ func (e *Engine) giveUp(t *ticket) {
 	}
 }
 
-// grant is the grant of a ticket that is held, or ErrLost. The lease counts from the
-// last keep-alive of its session or, where that lasts for longer, from later. For one
-// that nobody renews, and for a minimum hold, it is sent after the grant.
+// grant returns the grant of a ticket that is held, or ErrLost. The lease counts from the
+// last keep-alive of its session or, if the session lasts longer than the TTL, from later.
+// If nobody renews the lease and the ticket has waited, or if it has a minimum hold, a
+// keep-alive is sent after the grant.
 func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
 	now := time.Now()
@@ -247,7 +248,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	if err := e.ensure(ctx, t, since); err != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		t.stays = 0 // nobody has been told of the grant, so that Close does not keep it
+		t.stays = 0 // no caller gets the grant, so Close does not keep the ticket
 		return driver.Grant{}, err
 	}
 	e.mu.Lock()
@@ -258,7 +259,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	g := driver.Grant{Token: t.Number, Asked: t.session.sent}
 	if spare := t.session.ttl - r.TTL; spare < 0 {
 		g.TTL = t.session.ttl
-	} else if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) { // half of it for a release that is late
+	} else if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) { // the other half is for a late release
 		g.Asked = now
 	}
 	if !r.Renewed {

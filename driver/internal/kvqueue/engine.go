@@ -19,14 +19,14 @@ import (
 type Engine struct {
 	store Store
 	opts  Options
-	tell  func(driver.Hold, error) // nil: nobody wants to be told
+	tell  func(driver.Hold, error) // nil if nobody wants notifications
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // all goroutines
 
 	// mu guards what follows, and the fields of tickets, queues and sessions. It is
-	// never held over a request.
+	// never held during a request.
 	mu       sync.Mutex
 	closed   bool
 	tickets  map[string]*ticket // by ID
@@ -38,7 +38,7 @@ type Engine struct {
 	keepAt   time.Time   // … and when that is
 	losses   losses
 	storeErr error    // the last answer of a background request, if it was an error
-	notices  []notice // losses to tell when mu is free
+	notices  []notice // losses to report when mu is unlocked
 }
 
 var (
@@ -50,7 +50,7 @@ var (
 // Times.
 const (
 	requestBound = 10 * time.Second       // one request of a background task
-	tryBound     = 2 * time.Second        // the same, the first time: another server may answer
+	tryBound     = 2 * time.Second        // the first read of a queue: another server may answer the next
 	endBound     = 2 * time.Second        // the end of a session that nobody needs
 	closeBound   = 100 * time.Millisecond // the same at Close (D17)
 	retryFirst   = 20 * time.Millisecond  // between two tries
@@ -85,8 +85,8 @@ func New(o Options) *Engine {
 func (e *Engine) NotifyLoss(tell func(driver.Hold, error)) { e.tell = tell }
 
 // Close implements driver.Driver. It ends the sessions, and with them the tickets that
-// may still be queued, except those with a minimum hold. Where the store does not
-// answer they end by themselves.
+// may still be queued, except those with a minimum hold. If the store does not answer,
+// the sessions end by themselves.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -136,13 +136,13 @@ func (e *Engine) endAll() error {
 	return nil
 }
 
-// notice is a loss that is still to be told.
+// notice is a loss that is still to be reported.
 type notice struct {
 	hold  driver.Hold
 	cause error
 }
 
-// unlock ends mu and tells of the losses that were found under it.
+// unlock unlocks mu, and reports the losses that were found while it was held.
 func (e *Engine) unlock() {
 	notices := e.notices
 	e.notices = nil
@@ -175,8 +175,8 @@ func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// failed is the error of a request: of one that a context has ended with the cause of
-// that, and with what can be said of the store.
+// failed returns the error of a request for its caller. If a context has ended the
+// request, the error has the cause of that, and what is known of the store.
 func (e *Engine) failed(ctx context.Context, err error) error {
 	switch {
 	case e.ctx.Err() != nil:
@@ -187,7 +187,7 @@ func (e *Engine) failed(ctx context.Context, err error) error {
 	return errors.Join(context.Cause(ctx), e.store.Explain(err))
 }
 
-// stopped is the error of a wait that ctx has ended, with the store's last error.
+// stopped returns the error of a wait that ctx has ended, with the store's last error.
 func (e *Engine) stopped(ctx context.Context) error {
 	e.mu.Lock()
 	last := e.storeErr
@@ -200,7 +200,7 @@ func (e *Engine) pause(ctx context.Context, delay time.Duration) bool {
 	return retry.Sleep(ctx, delay, e.ctx.Done())
 }
 
-// newBackoff is the pauses between tries.
+// newBackoff returns the pauses between tries.
 func newBackoff() retry.Backoff { return retry.Backoff{First: retryFirst, Most: retryMost} }
 
 // each calls f for all of xs, a few at a time.

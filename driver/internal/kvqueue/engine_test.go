@@ -37,7 +37,7 @@ func inBubble(t *testing.T, f func(b *bed)) {
 	})
 }
 
-// another is an engine of another process on the same store.
+// another returns an engine of another process on the same store.
 func (b *bed) another() *Engine {
 	e := New(Options{Store: b.store})
 	b.others = append(b.others, e)
@@ -103,8 +103,8 @@ func (b *bed) granted(w *waiter, want bool) {
 	}
 }
 
-// The ticket of a put that was not answered is withdrawn by its release: it cannot come
-// later, and its session, though other tickets keep it, takes no more.
+// The release of a ticket whose put was not answered withdraws it: it cannot be created
+// later, and its session takes no more tickets, even if others are on it.
 func TestOrphan(t *testing.T) {
 	for what, lost := range map[string]bool{"answer lost": true, "request late": false} {
 		t.Run(what, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestOrphan(t *testing.T) {
 				if n := b.store.queued("a"); n > 0 {
 					t.Errorf("%d tickets are queued", n)
 				}
-				b.drop(b.e, b.get(b.e, r)) // the same ID again: in another session
+				b.drop(b.e, b.get(b.e, r)) // the same ID again, in another session
 				if b.store.opened != 2 {
 					t.Errorf("%d sessions were opened, want 2", b.store.opened)
 				}
@@ -146,7 +146,7 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// A request that is asked again after an answer was lost queues one ticket.
+// A request that is repeated after an answer was lost queues one ticket.
 func TestAskedAgain(t *testing.T) {
 	for _, wait := range []bool{true, false} {
 		inBubble(t, func(b *bed) {
@@ -174,8 +174,8 @@ func TestAskedAgain(t *testing.T) {
 	}
 }
 
-// A store that cannot serve at the moment is asked again, and after an answer that says
-// so the ticket is withdrawn first. What it said is in the error at the end.
+// A request is repeated if the store says that it cannot serve at the moment. Its ticket
+// is withdrawn first, if it may exist. The error at the end has the store's answer.
 func TestTemporary(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		left := 5
@@ -205,7 +205,7 @@ func TestTemporary(t *testing.T) {
 	})
 }
 
-// A try is refused without a write, and looks again when somebody has queued since.
+// A try is refused without a write, and reads again if a ticket was queued since.
 func TestTry(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
@@ -267,7 +267,7 @@ func TestReleaseEndsAcquire(t *testing.T) {
 	})
 }
 
-// A release that was not answered is asked for again.
+// A release that was not answered can be repeated.
 func TestUnansweredRelease(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		h := b.get(b.e, request("a", "1"))
@@ -291,10 +291,10 @@ func TestUnansweredRelease(t *testing.T) {
 	})
 }
 
-// A put that is answered after its session was over has left nothing.
+// A put that is answered after its session has ended leaves nothing.
 func TestSessionOverBeforeAnswer(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses = false // which would find out, too
+		b.e.opts.Losses = false // a loss watch would find out, too
 		b.store.with(func(what, _ string, done bool) error {
 			if what == "put" && done && b.store.count("end") == 0 {
 				if err := b.store.End(b.Context(), "s1"); err != nil {

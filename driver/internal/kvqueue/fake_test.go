@@ -16,7 +16,7 @@ var (
 	errFakeLost = errors.New("fake: the answer was lost")
 )
 
-// fake is a store in memory, in which a test may have requests fail.
+// fake is a store in memory, whose requests a test can make fail.
 type fake struct {
 	mu       sync.Mutex
 	number   uint64
@@ -28,11 +28,11 @@ type fake struct {
 	tombs    map[string]bool
 	blind    bool // puts do not read the queue
 	deaf     bool // watches never end
-	silent   bool // watches end without telling what has gone
+	silent   bool // watches end without reporting what has gone
 	changed  chan struct{}
 	calls    map[string]int
-	// fault, if set, is asked before and after each request: an error before it has it
-	// not done, one after it loses the answer.
+	// fault, if set, is called before and after each request. An error before the
+	// request prevents it, an error after it loses the answer.
 	fault func(what, name string, done bool) error
 }
 
@@ -44,7 +44,7 @@ func newFake() *fake {
 	}
 }
 
-// request does f between two faults.
+// request calls f between the two calls of fault.
 func (s *fake) request(ctx context.Context, what, name string, f func() error) error {
 	s.mu.Lock()
 	s.calls[what]++
@@ -131,7 +131,7 @@ func (s *fake) Key(name, session string, slot int, _ bool) string {
 	return fmt.Sprint(name, "/", session, "-", slot)
 }
 
-// doPut is the put as it is done, now or late.
+// doPut executes a put, now or late.
 func (s *fake) doPut(p *Put) (placed Placed, err error) {
 	queue := s.queues[p.Name]
 	since, cond := p.If.(uint64)
@@ -174,7 +174,7 @@ func (s *fake) Look(ctx context.Context, r *driver.Request) (cond any, err error
 	return cond, err
 }
 
-// grants reports whether a ticket behind the given entries is granted.
+// grants reports whether a ticket after the given entries is granted.
 func grants(ahead []Entry, shared bool, limit int) bool {
 	queue := make([]driver.Ticket, len(ahead)+1)
 	for i, e := range ahead {
@@ -246,7 +246,7 @@ func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missin
 	return missing, err
 }
 
-// Aim is at the last, as stores do whose watches are of one key.
+// Aim returns the last blocker, like a store whose watches are of one key.
 func (s *fake) Aim(blockers []Entry, some bool) Entry {
 	if some {
 		return Entry{}

@@ -10,8 +10,8 @@ import (
 // These functions are for stores. They are no methods, so that a driver that embeds an
 // Engine has the methods of the driver interface and no others.
 
-// SessionOver is to be called when a store has pushed that a session has ended: its
-// tickets are lost.
+// SessionOver loses the tickets of a session. A driver calls it when the store has pushed
+// that the session has ended.
 func SessionOver(e *Engine, id string) {
 	e.mu.Lock()
 	defer e.unlock()
@@ -22,7 +22,7 @@ func SessionOver(e *Engine, id string) {
 	}
 }
 
-// Deleted is to be called when an entry was deleted, as by Break of a driver.
+// Deleted notes that an entry was deleted. A driver calls it, for example, in Break.
 func Deleted(e *Engine, name string, g Gone) {
 	e.mu.Lock()
 	defer e.unlock()
@@ -32,8 +32,8 @@ func Deleted(e *Engine, name string, g Gone) {
 	}
 }
 
-// Go runs a background task of the store, whose ctx ends with Close, which waits for
-// it. It reports false after Close.
+// Go runs a background task of the store. Close ends its ctx, and waits for the task. Go
+// reports false after Close.
 func Go(e *Engine, task func(ctx context.Context)) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,8 +56,8 @@ func Key(e *Engine, name string, token uint64) (key string, ok bool) {
 	return "", false
 }
 
-// Call runs a request of a driver's own method: its ctx ends with Close too, and its
-// error is made what the caller is told.
+// Call runs a request of a driver's own method. Close ends the request's ctx too. Call
+// returns the error as the method's caller gets it.
 func Call(ctx context.Context, e *Engine, request func(context.Context) error) error {
 	if e.ctx.Err() != nil {
 		return driver.ErrClosed
@@ -71,7 +71,7 @@ func Call(ctx context.Context, e *Engine, request func(context.Context) error) e
 	return e.failed(ctx, err)
 }
 
-// Ask is Call, once it is sure that the locks are kept as this driver does.
+// Ask is Call after Store.Agree: it refuses a store whose locks are kept in another way.
 func Ask(ctx context.Context, e *Engine, request func(context.Context) error) error {
 	return Call(ctx, e, func(ctx context.Context) error {
 		if err := e.store.Agree(ctx, false); err != nil {

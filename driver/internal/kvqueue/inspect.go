@@ -46,7 +46,7 @@ func (e *Engine) inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	return queue, nil
 }
 
-// refine adds what is known of a ticket of this driver that is held.
+// refine adds what is known of a ticket that this driver holds, or reports false.
 func (e *Engine) refine(r *Record) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,7 +63,7 @@ func (e *Engine) refine(r *Record) bool {
 	return true
 }
 
-// lookUp finds a ticket in the store, by its ID; nil: it is not there.
+// lookUp finds a ticket in the store, by its ID, or returns nil.
 func (e *Engine) lookUp(ctx context.Context, h driver.Hold) (*Record, error) {
 	recs, err := e.store.Tickets(ctx, h.Name)
 	if err != nil {

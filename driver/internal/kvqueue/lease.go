@@ -9,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// errNotOurs is the renewal of a ticket that is there.
+// errNotOurs is the error of renewOther for a ticket that is in the store.
 var errNotOurs = fmt.Errorf("%w: renewal of a ticket that is being released, or belongs to another process", driver.ErrUnsupported)
 
 // Renew implements driver.Driver.
@@ -57,7 +57,7 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	}
 	each(sessions, func(s *session) {
 		ctx := ctx
-		if len(sessions) > 1 { // one that hangs must not keep the answer from the others: the core asks again
+		if len(sessions) > 1 { // one that hangs must not delay the answers of the others: the core asks again
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, max(shortest/3, time.Second))
 			defer cancel()
@@ -96,7 +96,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	e.mu.Lock()
 	for _, t := range missing {
 		lost[t] = true
-		if t.state == held { // the caller is told by the answer
+		if t.state == held { // the answer says so to the caller
 			e.forget(t)
 		}
 	}
@@ -110,7 +110,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	}
 }
 
-// extend notes that a lease that nobody renews on schedule was renewed.
+// extend notes the renewal of a lease that is not renewed on schedule.
 func (e *Engine) extend(r renewal, begun time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,9 +137,9 @@ func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error
 	}
 }
 
-// longer returns the session to which a ticket is to be moved: the one of a move that is
-// not answered or, if its own is too short, another one, on which the ticket is counted
-// then; nil if there is none. The session was kept alive since begun, as is its own.
+// longer returns the session to which a ticket must be moved, or nil. That is the target
+// of a move that was not answered. Otherwise, if the ticket's own session is too short, it
+// is another one, which counts the ticket from then on. Both were kept alive since begun.
 func (e *Engine) longer(ctx context.Context, r renewal, begun time.Time) (to *session, counted bool, err error) {
 	e.mu.Lock()
 	s, to := r.session, r.moving
@@ -164,8 +164,8 @@ func (e *Engine) longer(ctx context.Context, r renewal, begun time.Time) (to *se
 	return to, err == nil, err
 }
 
-// move moves a ticket to a session. If another renewal has done that meanwhile, or has
-// begun to move it elsewhere, it does nothing.
+// move moves a ticket to a session. It does nothing if another renewal has done that
+// meanwhile, or has begun to move the ticket elsewhere.
 func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool) error {
 	e.mu.Lock()
 	asked := t.Ticket
@@ -191,14 +191,14 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 	case t.state == gone:
 		return errDeleted
 	case err == nil:
-		if t.moving == to { // else another renewal was faster, or the session before has ended meanwhile
+		if t.moving == to { // else another renewal was faster, or the old session has ended meanwhile
 			e.moved(t)
 		}
 		return nil
 	case errors.Is(err, driver.ErrLost) && (t.moving == to || t.session == to):
 		e.forget(t)
 		return errDeleted
-	case errors.Is(err, driver.ErrLost): // it is elsewhere by now
+	case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now
 		return nil
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
@@ -218,8 +218,8 @@ func (e *Engine) moved(t *ticket) {
 	e.detach(old)
 }
 
-// renewOther is the renewal of a ticket that is being released, or that this driver does
-// not know: it is not renewed, and is lost if the store says so.
+// renewOther answers the renewal of a ticket that is being released, or that this driver
+// does not know. It does not renew the ticket; it returns ErrLost if the store lacks it.
 func (e *Engine) renewOther(ctx context.Context, h driver.Hold) error {
 	rec, err := e.lookUp(ctx, h)
 	switch {

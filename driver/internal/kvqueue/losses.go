@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// losses is what tells holders at once of the end of their tickets, by a break or by
-// an operator's hand: Store.Losses, for each session or for all, while a lock is held
-// that was not released soon. Most are, and those need none. Engine.mu guards it.
+// losses is the watches (Store.Losses) that notify holders at once when a break or an
+// operator has ended their tickets: one for each session, or one for all. A watch begins
+// when a lock was held for a while. Most are released sooner. Engine.mu guards it.
 type losses struct {
 	running map[string]context.CancelFunc // by session, or ""
 	timer   *time.Timer                   // of the next review, if one is planned
@@ -20,7 +20,7 @@ const (
 	lossLinger = 10 * time.Second
 )
 
-// scope is what a ticket's loss is told by. With mu held.
+// scope returns the session whose watch reports the loss of a ticket, or "". With mu held.
 func (e *Engine) scope(t *ticket) string {
 	if e.opts.OneLossWatch {
 		return ""
@@ -28,8 +28,8 @@ func (e *Engine) scope(t *ticket) string {
 	return t.session.id
 }
 
-// isCarried reports whether the loss of a ticket is to be told. Of waiters it is where
-// that costs nothing: a watch of all deletions would tell each waiter of all releases.
+// isCarried reports whether a ticket needs a watch. A waiter does, except with
+// OneLossWatch, which would report every release to every process that waits.
 func (e *Engine) isCarried(t *ticket) bool {
 	return t.state == held || t.state == waiting && !e.opts.OneLossWatch
 }
@@ -56,7 +56,7 @@ func (e *Engine) reviewAfter(delay time.Duration) {
 	e.losses.timer.Reset(delay)
 }
 
-// review starts and ends what is needed, and is not.
+// review starts the watches that are needed, and ends the others.
 func (e *Engine) review() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,7 +89,7 @@ func (e *Engine) review() {
 	}
 }
 
-// watchLosses is the goroutine.
+// watchLosses is the goroutine of a watch.
 func (e *Engine) watchLosses(ctx context.Context, scope string) {
 	for pause := newBackoff(); ; {
 		begun := time.Now()
@@ -103,7 +103,7 @@ func (e *Engine) watchLosses(ctx context.Context, scope string) {
 	}
 }
 
-// lost takes news of a loss.
+// lost handles news of a loss.
 func (e *Engine) lost(ctx context.Context, scope string, l Loss) {
 	if l.Check {
 		e.check(ctx, scope)
@@ -112,8 +112,8 @@ func (e *Engine) lost(ctx context.Context, scope string, l Loss) {
 	Deleted(e, l.Name, l.Gone)
 }
 
-// check finds out which tickets have gone. What is not answered is asked at the next
-// renewal.
+// check finds out which tickets have gone. If the store does not answer, the next renewal
+// finds out.
 func (e *Engine) check(ctx context.Context, scope string) {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
@@ -155,7 +155,7 @@ func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) ([]*tick
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, i := range at {
-		// One that has been moved meanwhile may be there.
+		// A ticket that was moved meanwhile may be there.
 		if t := ts[i]; t.session == s && t.moving == nil {
 			missing = append(missing, t)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lasts is until when the store keeps a ticket though nobody renews it again.
+// lasts returns until when the store keeps a ticket if nobody renews it again.
 func (s *fake) lasts(name, id string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func TestMovedTwice(t *testing.T) {
 		var asked atomic.Int64
 		b.store.with(func(what, session string, done bool) error {
 			if what == "keep" && session == "s2" && done {
-				time.Sleep(time.Duration(asked.Add(1)) * time.Second) // when the second goes on the first has moved the ticket
+				time.Sleep(time.Duration(asked.Add(1)) * time.Second) // the first has moved the ticket before the second goes on
 			}
 			return nil
 		})
@@ -65,8 +65,8 @@ func TestMovedTwice(t *testing.T) {
 	})
 }
 
-// A renewal that is answered without an error has the store keep the ticket for that long,
-// also if an earlier one was to move the ticket to a session that is too short now.
+// After a renewal without an error the store keeps the ticket for the renewal's TTL, even
+// if an earlier renewal began to move the ticket to a session that is too short now.
 func TestMovedFurther(t *testing.T) {
 	for what, lost := range map[string]bool{"answer lost": true, "request lost": false} {
 		t.Run(what, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestMovedFurther(t *testing.T) {
 	}
 }
 
-// A move that was refused does not undo one before that was not answered: the ticket may
+// A refused move does not undo an earlier move that was not answered: the ticket may
 // be in either session, and both are kept.
 func TestRefusedMove(t *testing.T) {
 	inBubble(t, func(b *bed) {
@@ -132,7 +132,7 @@ func TestRefusedMove(t *testing.T) {
 	})
 }
 
-// A ticket that is moved during its renewal is kept for as long as the renewal says.
+// A ticket that is moved during its renewal is kept for the TTL of the renewal.
 func TestMovedInRenewal(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		h := b.get(b.e, request("a", "1"))

@@ -30,7 +30,7 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	return nil
 }
 
-// remove removes a ticket from the store and, with the store's answer, from the books.
+// remove removes a ticket from the store, and forgets it once the store has answered.
 func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	e.mu.Lock()
 	if t.state == gone {
@@ -51,7 +51,7 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	} else {
 		err = e.store.Delete(ctx, &asked)
 	}
-	if errors.Is(err, ErrSessionOver) { // and the entry with it
+	if errors.Is(err, ErrSessionOver) { // the entry has ended with it
 		err = driver.ErrLost
 	}
 	if err != nil && !errors.Is(err, driver.ErrLost) {

@@ -8,11 +8,11 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A ticket that is queued while the queue is read for the first time since the store has
-// lost its past is not lost with those from before.
+// After a store has lost its past, a ticket that is queued during the first reading of the
+// queue is not lost with the older ones.
 func TestQueuedSinceRestored(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses = false // which would find out, too
+		b.e.opts.Losses = false // a loss watch would find out, too
 		other := b.another()
 		h := b.get(other, request("a", "0"))
 		b.get(b.e, request("b", "1"))

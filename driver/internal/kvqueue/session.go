@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// kind is what tickets that share a session have in common. Those with a minimum hold
+// kind is what tickets that share a session have in common. Tickets with a minimum hold
 // have sessions of their own, which Close leaves alone.
 type kind struct {
 	length  time.Duration
@@ -22,20 +22,20 @@ type session struct {
 	kind
 
 	ttl     time.Duration // as granted
-	sent    time.Time     // when the last request was sent that started it anew
-	tickets int           // with those that are being moved here
-	waiting int           // of these, those that wait: the engine keeps it alive
-	idle    time.Time     // since when it has none
+	sent    time.Time     // when the last request that started the TTL anew was sent
+	tickets int           // of which some may still be moving here
+	waiting int           // how many of these wait; for them the engine keeps it alive
+	idle    time.Time     // since when it has no tickets
 	retired bool          // it takes no more tickets
 	over    bool          // it has ended, or is being ended
 	busy    bool          // the engine's keep-alive is under way
 	failing bool          // the last keep-alive was not answered
-	retryAt time.Time     // of the engine's, after a failure
+	retryAt time.Time     // when the engine may try again after a failure
 }
 
-// class is the sessions of one kind, of which the newest is in use.
+// class is the sessions of one kind. The newest is in use.
 type class struct {
-	turn    chan struct{} // held by who asks the store for one
+	turn    chan struct{} // held by the caller that asks the store for one
 	current *session
 }
 
@@ -75,7 +75,7 @@ func (c *class) fresh(since time.Time) *session {
 	return c.current
 }
 
-// refresh keeps the current session of a class alive or makes another; one caller
+// refresh keeps the current session of a class alive or makes another one. One caller
 // does so for all.
 func (e *Engine) refresh(ctx context.Context, c *class, k kind, since time.Time) error {
 	select {
@@ -89,7 +89,7 @@ func (e *Engine) refresh(ctx context.Context, c *class, k kind, since time.Time)
 	done := c.fresh(since) != nil
 	e.mu.Unlock()
 	if done {
-		return nil // the one before us has seen to it
+		return nil // another caller has done it
 	}
 	if s != nil {
 		if err := e.keepAlive(ctx, s); !errors.Is(err, ErrSessionOver) {
@@ -99,7 +99,7 @@ func (e *Engine) refresh(ctx context.Context, c *class, k kind, since time.Time)
 	return e.open(ctx, c, k)
 }
 
-// open makes a session. One whose answer is lost ends by itself.
+// open makes a session. If the answer is lost, the session ends by itself.
 func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 	sent := time.Now()
 	opened, err := e.store.Open(ctx, k.length)
@@ -112,7 +112,7 @@ func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 		e.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 		defer cancel()
-		_ = e.store.End(ctx, s.id) // not reached: it ends by itself
+		_ = e.store.End(ctx, s.id) // without an answer it ends by itself
 		return driver.ErrClosed
 	}
 	defer e.mu.Unlock()
@@ -122,7 +122,7 @@ func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 	return nil
 }
 
-// detach uncounts a ticket. With mu held.
+// detach counts a ticket of a session no more. With mu held.
 func (e *Engine) detach(s *session) {
 	s.tickets--
 	if s.tickets > 0 || s.over {
@@ -136,7 +136,7 @@ func (e *Engine) detach(s *session) {
 	}
 }
 
-// retire takes no more tickets on a session. With mu held.
+// retire makes a session take no more tickets. With mu held.
 func (e *Engine) retire(s *session) {
 	s.retired = true
 	if c := e.classes[s.kind]; c != nil && c.current == s {
@@ -152,7 +152,7 @@ func (e *Engine) end(s *session) {
 	e.spawn(func() {
 		ctx, cancel := context.WithTimeout(e.ctx, endBound)
 		defer cancel()
-		_ = e.store.End(ctx, s.id) // not reached: it ends by itself
+		_ = e.store.End(ctx, s.id) // without an answer it ends by itself
 		if e.ctx.Err() != nil {
 			return // Close ends it
 		}
@@ -163,7 +163,7 @@ func (e *Engine) end(s *session) {
 }
 
 // sessionOver loses all tickets of a session that has ended. With mu held; losses are
-// told when it ends.
+// reported by unlock.
 func (e *Engine) sessionOver(s *session) {
 	s.over = true
 	e.retire(s)
@@ -180,16 +180,16 @@ func (e *Engine) sessionOver(s *session) {
 		case t.moving == s:
 			t.moving, t.moves = nil, 0
 			e.detach(s)
-		case t.session == s && t.moving != nil: // it is there, or gone: the next renewal asks
+		case t.session == s && t.moving != nil: // it was moved, or is gone: the next renewal finds out
 			e.moved(t)
-		case t.session == s && t.state != putting: // that is told by its own answer
+		case t.session == s && t.state != putting: // a put is ended by its own answer
 			e.lose(t, errSessionLost)
 		}
 	}
 }
 
-// keepAlive starts a session anew. ErrSessionOver says that it has ended; its tickets
-// have been told then.
+// keepAlive starts a session's TTL anew. If it returns ErrSessionOver, the tickets of the
+// session are lost already.
 func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	sent := time.Now()
 	ttl, err := e.store.KeepAlive(ctx, s.id)
@@ -213,12 +213,12 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	return err
 }
 
-// ensure keeps the session of a held ticket alive unless that was done after since. It
-// tries until ctx ends.
+// ensure keeps the session of a held ticket alive unless a keep-alive was sent after
+// since. It tries until ctx ends.
 func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	s, err := e.stale(t, since)
 	if s == nil {
-		return err // mostly
+		return err // the usual case
 	}
 	ctx, done := e.bind(ctx)
 	defer done()
@@ -238,7 +238,7 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	return err
 }
 
-// stale returns the session of a ticket that is held if it was not kept alive after
+// stale returns the session of a held ticket if no keep-alive of it was sent after
 // since.
 func (e *Engine) stale(t *ticket, since time.Time) (*session, error) {
 	e.mu.Lock()
@@ -252,7 +252,7 @@ func (e *Engine) stale(t *ticket, since time.Time) (*session, error) {
 	return nil, nil
 }
 
-// plan has the background task look at the sessions at a time, or earlier. With mu
+// plan has the background task check the sessions at a time, or earlier. With mu
 // held.
 func (e *Engine) plan(at time.Time) {
 	switch {
@@ -277,8 +277,8 @@ func (e *Engine) keep() {
 	}
 }
 
-// keepSession does what is due for one session. It waits for nothing, so that a
-// session whose keep-alive hangs keeps no other one waiting. With mu held.
+// keepSession does what is due for one session. It does not block, so that a keep-alive
+// that hangs does not delay other sessions. With mu held.
 func (e *Engine) keepSession(s *session, now time.Time) {
 	var due time.Time
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// strike removes a ticket behind everybody's back.
+// strike removes a ticket without a request.
 func (s *fake) strike(name, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,7 +20,7 @@ func (s *fake) strike(name, id string) {
 	s.changed = make(chan struct{})
 }
 
-// restore takes the store back to when the last ticket of a queue had a number.
+// restore takes the store back to when the last ticket of a queue had the given number.
 func (s *fake) restore(name string, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,11 +28,11 @@ func (s *fake) restore(name string, number uint64) {
 	s.queues[name] = slices.DeleteFunc(slices.Clone(s.queues[name]), func(t Ticket) bool { return t.Number > number })
 }
 
-// When a session has ended its waiters are lost and its holders told, and the next
-// ticket has another.
+// When a session has ended, its waiters are lost and its holders notified. The next
+// ticket gets another session.
 func TestSessionOver(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses, b.e.opts.Recheck = false, time.Hour // which would find out, too
+		b.e.opts.Losses, b.e.opts.Recheck = false, time.Hour // they would find out, too
 		b.get(b.another(), request("a", "0"))
 		h := b.get(b.e, request("b", "1"))
 		w := b.wait(b.e, request("a", "2"))
@@ -54,7 +54,7 @@ func TestSessionOver(t *testing.T) {
 	})
 }
 
-// The session of a waiter is kept alive, and no longer when it has given up; one that
+// The session of a waiter is kept alive until the waiter gives up. A session that
 // nobody uses is ended.
 func TestKeepAlives(t *testing.T) {
 	inBubble(t, func(b *bed) {
@@ -81,8 +81,8 @@ func TestKeepAlives(t *testing.T) {
 	})
 }
 
-// A waiter that had given up and asks again waits with the same ticket, and is granted
-// though nobody has followed the queue meanwhile.
+// A waiter that has given up and asks again waits with the same ticket. It is granted
+// even though nobody has watched the queue meanwhile.
 func TestWaitAgain(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		inBubble(t, func(b *bed) {
@@ -108,7 +108,7 @@ func TestWaitAgain(t *testing.T) {
 	}
 }
 
-// Entries that somebody removes: their holders are told, their waiters lost.
+// When entries are removed by hand, their holders are notified, and their waiters are lost.
 func TestDeletedByHand(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.get(b.another(), request("a", "0"))
@@ -127,8 +127,8 @@ func TestDeletedByHand(t *testing.T) {
 	})
 }
 
-// A move that is not answered is asked for again, to the same session, and meanwhile
-// both sessions are kept.
+// A move that was not answered is repeated, to the same session. Meanwhile both sessions
+// are kept.
 func TestUnansweredMove(t *testing.T) {
 	for what, lost := range map[string]bool{"answer lost": true, "request lost": false} {
 		t.Run(what, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestUnansweredMove(t *testing.T) {
 	}
 }
 
-// A ticket whose move was not answered may be in either session: the end of one of them
-// is no loss by itself, and the next renewal asks.
+// A ticket whose move was not answered may be in either session. The end of one of them
+// is no loss by itself: the next renewal finds out.
 func TestSessionEndsInMove(t *testing.T) {
 	for what, moved := range map[string]bool{"answer lost": true, "request lost": false} {
 		for session, there := range map[string]bool{"s1": moved, "s2": !moved} {
@@ -202,7 +202,7 @@ func TestSessionEndsInMove(t *testing.T) {
 	}
 }
 
-// Close leaves a ticket to its minimum hold, and nothing else.
+// Close leaves a ticket with a minimum hold, and nothing else.
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFake()
@@ -232,8 +232,8 @@ func TestMinHold(t *testing.T) {
 	})
 }
 
-// A minimum hold that is over, has not begun, or of whose grant nobody was told, does not
-// outlive Close.
+// A ticket does not outlive Close if its minimum hold is over or has not begun, or if no
+// caller got its grant.
 func TestMinHoldEnds(t *testing.T) {
 	r := request("a", "1")
 	r.MinHold = 20 * time.Second
@@ -256,7 +256,7 @@ func TestMinHoldEnds(t *testing.T) {
 		inBubble(t, func(b *bed) {
 			b.store.with(func(what, _ string, done bool) error {
 				if what == "put" && done {
-					time.Sleep(time.Second) // so that the lease has to be started anew
+					time.Sleep(time.Second) // so that the lease must be started anew
 				}
 				if what == "keep" {
 					return errFakeLost
@@ -272,7 +272,7 @@ func TestMinHoldEnds(t *testing.T) {
 	})
 }
 
-// A fixed lease is over at its time, though its session lives.
+// A fixed lease is over at its time, even if its session lives.
 func TestFixedLeaseIsOver(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		renewed := b.get(b.e, request("b", "r"))
@@ -299,8 +299,8 @@ func TestFixedLeaseIsOver(t *testing.T) {
 	})
 }
 
-// A store that has lost its past, as by a restore, has lost the waiters that it does
-// not show, and grants by what it shows.
+// If a store has lost its past, for example by a restore, the waiters that it does not
+// show are lost, and grants follow what it shows.
 func TestRestored(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()

@@ -15,32 +15,32 @@ const (
 	putting state = iota
 	waiting
 	held
-	leaving // nobody wants it, unless it is asked for again
+	leaving // no caller wants it, unless its request is repeated
 	orphan  // its put was not answered
 	gone
 )
 
-// ticket is one ticket of this driver. Engine.mu guards what is not constant.
+// ticket is one ticket of this driver. Engine.mu guards the fields that change.
 type ticket struct {
 	Ticket
 
 	queue *queue
 	slot  int32
-	moves int32         // requests that may move it, or have: not those that were refused
+	moves int32         // requests to move it since it last moved, less those that were refused
 	stays time.Duration // the minimum hold
 
 	state    state
 	deleting bool // a deletion was sent
-	released bool // while it was being put
+	released bool // during its put
 	waited   bool // before its grant
 	session  *session
-	moving   *session  // to which it is being moved, or may have been
+	moving   *session  // to which it is being moved, or may have been moved
 	since    time.Time // of the grant, or of queueing
 	until    time.Time // when a lease that nobody renews is over; or zero
 
-	stop    context.CancelFunc // while it is being put: ends that
-	settled chan struct{}      // closed when that has ended; nil while nobody asks
-	callers int                // of Acquire that wait
+	stop    context.CancelFunc // ends its put, while that is under way
+	settled chan struct{}      // closed when the put has ended; nil if nobody waits for that
+	callers int                // calls of Acquire that wait
 	ended   chan struct{}      // closed when the wait is over, whatever the outcome
 }
 
@@ -51,7 +51,7 @@ func (t *ticket) hold() driver.Hold {
 // kept reports whether Close leaves a ticket because of its minimum hold.
 func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
 
-// queue is a name in which this driver has tickets, or which it watches.
+// queue is the queue of a name in which this driver has tickets, or which it watches.
 type queue struct {
 	e       *Engine
 	name    string
@@ -59,7 +59,7 @@ type queue struct {
 	free    []int32   // free slots, the latest last
 	used    int
 	waiters []*ticket // by number
-	watcher *watcher  // while there are some, and a little longer
+	watcher *watcher  // while there are waiters, and a little longer
 }
 
 // enroll makes a ticket of a request. With mu held.
@@ -80,7 +80,7 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 	return t
 }
 
-// takeSlot returns a slot that is free: the one that was used last.
+// takeSlot returns a free slot: the one that was used last, or a new one.
 func (q *queue) takeSlot() (slot int32) {
 	q.used++
 	if n := len(q.free); n > 0 {
@@ -109,7 +109,7 @@ func (t *ticket) settle(s state) {
 	}
 }
 
-// awaitPut waits until a ticket is not being put any more. With stop it ends that.
+// awaitPut waits until the put of a ticket has ended. With stop it ends the put.
 func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
 	e.mu.Lock()
 	settled := t.settled
@@ -134,7 +134,7 @@ func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
 	}
 }
 
-// wait makes a ticket one that waits. With mu held.
+// wait makes a ticket a waiter. With mu held.
 func (e *Engine) wait(t *ticket) {
 	q := t.queue
 	t.state, t.since = waiting, time.Now()
@@ -169,7 +169,7 @@ func (e *Engine) unwait(t *ticket) {
 	close(t.ended)
 }
 
-// granted makes a ticket one that is held. With mu held.
+// granted makes a ticket a holder. With mu held.
 func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
@@ -177,7 +177,7 @@ func (e *Engine) granted(t *ticket) {
 	e.carries(t)
 }
 
-// forget takes a ticket off the books that is not in the store, nor will be. With mu
+// forget forgets a ticket that is not in the store, and never will be. With mu
 // held.
 func (e *Engine) forget(t *ticket) {
 	if t.state == gone {
@@ -200,8 +200,8 @@ func (e *Engine) forget(t *ticket) {
 	q.close()
 }
 
-// lose takes a ticket off the books that the store has lost; its holder is told when
-// mu ends. With mu held.
+// lose forgets a ticket that has gone from the store. unlock notifies its holder. With mu
+// held.
 func (e *Engine) lose(t *ticket, cause error) {
 	if t.state == held {
 		e.notices = append(e.notices, notice{t.hold(), cause})
@@ -209,7 +209,7 @@ func (e *Engine) lose(t *ticket, cause error) {
 	e.forget(t)
 }
 
-// position returns where the waiter with a number is, or would be. With mu held.
+// position returns the index of the waiter with a number, or for it. With mu held.
 func (q *queue) position(number uint64) (int, bool) {
 	return slices.BinarySearchFunc(q.waiters, number, func(t *ticket, number uint64) int {
 		switch {
@@ -222,7 +222,7 @@ func (q *queue) position(number uint64) (int, bool) {
 	})
 }
 
-// removed notes that entries have gone. A ticket of this driver is lost with its
+// removed notes that an entry has gone. A ticket of this driver is lost with its
 // entry. With mu held.
 func (q *queue) removed(g Gone) {
 	if q.watcher != nil {
@@ -241,7 +241,7 @@ func (q *queue) settle() {
 	}
 }
 
-// close takes a queue off the books that nothing refers to. With mu held.
+// close forgets a queue that nothing refers to. With mu held.
 func (q *queue) close() {
 	if q.used == 0 && q.watcher == nil && q.e.queues[q.name] == q {
 		delete(q.e.queues, q.name)

@@ -6,14 +6,15 @@ import (
 )
 
 // view is what is known of a queue while a ticket of this driver waits in it: all
-// live entries with numbers up to complete, less those that are known to have gone,
-// and some with larger numbers. See the package comment for why that is enough.
+// live entries with numbers up to complete, perhaps some that have gone, and some with
+// larger numbers. The package comment says why that is enough.
 type view struct {
 	complete uint64
 	entries  []Entry           // by number
 	numbers  map[string]uint64 // of each key
-	// gone has the keys whose entries with numbers less than this have gone, where
-	// complete does not say so: an answer that is under way may show them.
+	// gone has, for some keys, the number before which all entries of the key have
+	// gone. It is needed where the number is beyond complete: an answer that is under
+	// way may still show them.
 	gone map[string]uint64
 }
 
@@ -21,10 +22,10 @@ func newView() *view {
 	return &view{numbers: make(map[string]uint64), gone: make(map[string]uint64)}
 }
 
-// index is where the entry with a number is, or would be.
+// index returns the index of the entry with a number, or for it.
 func (v *view) index(number uint64) int {
 	if n := len(v.entries); n == 0 || v.entries[n-1].Number < number {
-		return n // mostly
+		return n // the usual case
 	}
 	i, _ := slices.BinarySearchFunc(v.entries, number, func(e Entry, number uint64) int { return cmp.Compare(e.Number, number) })
 	return i
@@ -48,10 +49,10 @@ func (v *view) add(e Entry) {
 	v.entries = slices.Insert(v.entries, v.index(e.Number), e)
 }
 
-// cut takes out the entry at i.
+// cut removes the entry at i.
 func (v *view) cut(i int) {
 	delete(v.numbers, v.entries[i].Key)
-	if i == 0 { // mostly, and without moving the others
+	if i == 0 { // the usual case, in which no other entry need be moved
 		v.entries[0] = Entry{}
 		v.entries = v.entries[1:]
 		return
@@ -59,7 +60,7 @@ func (v *view) cut(i int) {
 	v.entries = slices.Delete(v.entries, i, i+1)
 }
 
-// remove takes out what has gone.
+// remove removes an entry that has gone.
 func (v *view) remove(g Gone) {
 	if g.Before > v.complete+1 {
 		v.gone[g.Key] = max(g.Before, v.gone[g.Key])
@@ -69,8 +70,8 @@ func (v *view) remove(g Gone) {
 	}
 }
 
-// merge takes in a snapshot. Whatever order answers arrive in: what the snapshot
-// lacks has gone since, and what the view lacks has gone before.
+// merge takes in a snapshot; answers may arrive in any order. If one of the two lacks an
+// entry that the other shows, and is complete up to its number, the entry has gone.
 func (v *view) merge(s Snapshot) {
 	byNumber := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
 	slices.SortFunc(s.Entries, byNumber)
@@ -100,8 +101,8 @@ func (v *view) merge(s Snapshot) {
 func (v *view) reset() { *v = *newView() }
 
 // granted returns the numbers of the entries that are granted, by the rule of
-// driver.Grantable. limit tells the limits of tickets of this driver, whose grants are
-// what is asked for.
+// driver.Grantable. limit returns the limit of a waiter of this driver. For other
+// tickets it may return anything, since their grants are not used.
 func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
 	for i, e := range v.entries {
 		switch {
@@ -117,9 +118,9 @@ func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
 	return numbers
 }
 
-// blockers returns what is ahead of a ticket and blocks it, in order. All of it has
-// to go before the ticket is granted or, with some, a part may be enough: of permits, or
-// where another ticket of this driver may be granted before this one.
+// blockers returns the entries that block a ticket, in order. All of them have to go
+// before the ticket is granted or, with some, perhaps only a part: if they are permits, or
+// if another ticket of this driver may be granted before this one.
 func (v *view) blockers(t Entry, others bool) (ahead []Entry, some bool) {
 	ahead = v.entries[:v.index(t.Number)]
 	if !t.Shared {

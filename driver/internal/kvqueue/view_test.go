@@ -34,7 +34,7 @@ func (m *model) put(shared bool, limit int) Entry {
 	return e
 }
 
-// rule is what driver.Granted says.
+// rule returns what driver.Granted grants.
 func (m *model) rule() (numbers []uint64) {
 	queue := make([]driver.Ticket, len(m.live))
 	for i, e := range m.live {
@@ -48,9 +48,9 @@ func (m *model) rule() (numbers []uint64) {
 	return numbers
 }
 
-// A view that is fed snapshots late and deletions early, late and twice never
-// grants what the rule does not, and grants all that it does once it has been told, in
-// whatever order that was.
+// A view that gets snapshots late, and deletions early, late and twice, never grants
+// what the rule does not grant. Once it has all news, in whatever order, it grants all
+// that the rule grants.
 func TestViewFollowsTheRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var (
@@ -146,8 +146,8 @@ func TestViewFollowsTheRule(t *testing.T) {
 	})
 }
 
-// What blocks a ticket blocks it until the last of it has gone, or is one of several
-// of which any may be enough.
+// Every blocker blocks its ticket until the blocker has gone, unless blockers says that a
+// part of them may be enough.
 func TestBlockers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, m := newView(), model{}

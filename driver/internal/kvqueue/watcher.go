@@ -13,39 +13,39 @@ const linger = 2 * time.Second
 // mostRecheck is the longest time between two readings of a queue without news.
 const mostRecheck = time.Minute
 
-// errNoNews ends a watch that has told nothing for long.
+// errNoNews ends a watch that has reported nothing for long.
 var errNoNews = errors.New("no news")
 
 // watcher follows a queue in which tickets of this driver wait, in a goroutine of its
 // own. Engine.mu guards it.
 //
-// It does one thing at a time: it reads the queue, watches it, or rests. Whoever
-// changes what it goes by calls look, which ends what it does if that is not
-// what is to be done now.
+// It does one thing at a time: it reads the queue, watches it, or rests. A change of
+// anything that next depends on must be followed by a call of look, which interrupts
+// the watcher if it should do something else now.
 type watcher struct {
 	q    *queue
 	view *view
 	idle *time.Timer // ends the watcher when nobody has waited for a while
 
 	stale   bool          // the queue has to be read
-	news    bool          // the watch has told something
-	recheck time.Duration // the interval of that without news
+	news    bool          // the watch has reported something
+	recheck time.Duration // how long a watch may have no news before stale is set
 	bound   time.Duration // of a read
-	local   Entry         // a ticket of this driver that was waited for without a watch
+	local   Entry         // a ticket of this driver that was not watched for LocalWait: now it may be
 
 	doing     task
-	aim       Entry              // of what is being watched
-	interrupt context.CancelFunc // ends what is being done
+	aim       Entry              // what is being watched
+	interrupt context.CancelFunc // ends what the watcher is doing
 }
 
 // task is what a watcher does.
 type task uint8
 
 const (
-	resting task = iota // nobody waits, or a ticket of this driver is waited for
+	resting task = iota // nobody waits, or it waits for a ticket of this driver
 	reading
 	watching
-	telling // it handles what a watch has told, and sees to the rest itself
+	telling // it handles an event of a watch, and then calls next itself
 	ending
 )
 
@@ -67,7 +67,7 @@ func (w *watcher) retire() {
 	}
 }
 
-// run is the goroutine.
+// run is the watcher's goroutine.
 func (w *watcher) run() {
 	e := w.q.e
 	defer w.idle.Stop()
@@ -90,7 +90,7 @@ func (w *watcher) run() {
 	}
 }
 
-// step does the next thing.
+// step does what next decides.
 func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error {
 	e := w.q.e
 	e.mu.Lock()
@@ -135,7 +135,7 @@ func (w *watcher) next() (task, Entry) {
 	}
 	ahead, some := w.view.blockers(first.Entry, len(q.waiters) > 1)
 	if len(ahead) == 0 {
-		return reading, Entry{} // it has gone itself
+		return reading, Entry{} // the waiter's own entry has gone
 	}
 	last := ahead[len(ahead)-1]
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
@@ -144,7 +144,7 @@ func (w *watcher) next() (task, Entry) {
 	return watching, q.e.store.Aim(ahead, some)
 }
 
-// look is called when what next goes by may have changed. With mu held.
+// look is called when something that next depends on may have changed. With mu held.
 func (w *watcher) look() {
 	if w.doing == reading || w.doing == telling || w.doing == watching && len(w.q.waiters) == 0 {
 		return
@@ -163,7 +163,7 @@ func (w *watcher) over() bool {
 	return w.q.watcher != w || w.q.e.closed
 }
 
-// failed notes that the store has not answered. What has happened meanwhile is read.
+// failed notes that the store has not answered, and has the queue read again.
 func (w *watcher) failed(err error) {
 	e := w.q.e
 	e.mu.Lock()
@@ -173,7 +173,7 @@ func (w *watcher) failed(err error) {
 	w.bound = min(2*w.bound, requestBound) // it may be slow
 }
 
-// watch watches until something else is to be done, or there was no news for long.
+// watch watches until it is interrupted, or there was no news for long.
 func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duration) error {
 	e := w.q.e
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -196,7 +196,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	return err
 }
 
-// told takes what a watch has told.
+// told handles an event of a watch.
 func (w *watcher) told(ctx context.Context, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
@@ -258,9 +258,10 @@ func (w *watcher) read(ctx context.Context) error {
 	return nil
 }
 
-// learn takes in a snapshot. A waiter that it should show, and does not, is lost: of a
-// store that has lost its past, as a reading shows that was begun then, all that were queued
-// before. With mu held; losses are told when it ends.
+// learn takes in a snapshot. A waiter that it should show, and does not, is lost. If a
+// reading shows that the store has lost its past, restored is when that reading began,
+// and it should show all waiters that were queued before; otherwise restored is zero.
+// With mu held; losses are reported by unlock.
 func (w *watcher) learn(s Snapshot, restored time.Time) {
 	if !restored.IsZero() {
 		w.view.reset()
@@ -299,7 +300,7 @@ func (w *watcher) settle() {
 	for _, number := range w.view.granted(limit) {
 		i, ok := q.position(number)
 		switch {
-		case !ok: // held already, or somebody else's
+		case !ok: // held already, or of another driver
 		case number <= w.view.complete:
 			q.e.granted(q.waiters[i])
 		default: // the first, as far as is known

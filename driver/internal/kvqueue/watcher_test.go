@@ -28,14 +28,14 @@ func TestHandOverWithin(t *testing.T) {
 			h = w.r.Hold(w.grant.Token)
 		}
 		b.drop(b.e, h)
-		if n := b.store.count("read") - before; n > 1 { // one for those whose puts have not read the queue, since it was long
+		if n := b.store.count("read") - before; n > 1 { // one for the tickets whose puts did not read the queue, since it was long
 			t.Errorf("99 grants took %d readings of the queue", n)
 		}
 	})
 }
 
-// A waiter behind tickets of another process is granted when the last of them has gone,
-// in whatever order they go.
+// A waiter behind tickets of another process is granted when all of them have gone, in
+// whatever order.
 func TestHandOverBetween(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
@@ -54,7 +54,7 @@ func TestHandOverBetween(t *testing.T) {
 	})
 }
 
-// Who is ahead is read before a ticket is granted whose put has not told.
+// If the put of a ticket has not read the queue, a reading comes before the grant.
 func TestBlindPut(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
@@ -68,8 +68,8 @@ func TestBlindPut(t *testing.T) {
 	})
 }
 
-// A waiter with a wide limit is granted though one with a narrow limit waits ahead of
-// it in the same process, also if it comes later.
+// A waiter with a wide limit is granted even if one with a narrow limit waits ahead of
+// it in the same process, and even if it comes later.
 func TestWiderLimitBehind(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
@@ -86,8 +86,8 @@ func TestWiderLimitBehind(t *testing.T) {
 	})
 }
 
-// When the ticket that was watched has gone, others ahead may have gone before it: that
-// is found out by one reading, not by watching each of them.
+// When the watched ticket has gone, others ahead may have gone before it. One reading
+// finds out, not a watch of each of them.
 func TestAimedAtHasGone(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
@@ -108,8 +108,8 @@ func TestAimedAtHasGone(t *testing.T) {
 	})
 }
 
-// A watch that ends without having told anything, or fails, is followed by a reading of the
-// queue: a failure may be one that a watch does not mend, as of an authentication.
+// After a watch that ends without news, or fails, the queue is read: another watch may
+// not mend the failure, for example of an authentication.
 func TestWatchEnds(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		inBubble(t, func(b *bed) {
@@ -134,8 +134,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// A queue is read, and its watch made anew, after a time without news, not in spite of
-// them.
+// A queue is read, and its watch made anew, after a time without news, but not while there
+// are news.
 func TestRecheck(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
@@ -146,11 +146,11 @@ func TestRecheck(t *testing.T) {
 		b.drop(other, h)
 		b.granted(w, true)
 		b.granted(w2, true)
-		w = b.wait(b.e, shared(request("a", "3"), 2)) // behind two permits: the whole queue is watched
+		w = b.wait(b.e, shared(request("a", "3"), 2)) // behind two permits, so the whole queue is watched
 		watches, reads := b.store.count("watch"), b.store.count("read")
 		for range 100 {
 			time.Sleep(400 * time.Millisecond)
-			b.drop(other, b.get(other, request("b", "n"))) // of which the fake tells
+			b.drop(other, b.get(other, request("b", "n"))) // which the fake reports
 			synctest.Wait()
 		}
 		if w, r := b.store.count("watch")-watches, b.store.count("read")-reads; w > 1 || r > 0 {
@@ -167,11 +167,11 @@ func TestRecheck(t *testing.T) {
 	})
 }
 
-// A store that is restored, to before a ticket was put of whose queue nothing else is known
-// yet, has lost that ticket, and no other.
+// If the store is restored to before a ticket was put, and nothing else is known of the
+// queue yet, that ticket is lost, and no other.
 func TestRestoredBeforeRead(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses = false // which would find out, too
+		b.e.opts.Losses = false // a loss watch would find out, too
 		b.get(b.another(), request("a", "0"))
 		b.store.blind = true
 		unread := func(what, _ string, _ bool) error {
@@ -194,7 +194,7 @@ func TestRestoredBeforeRead(t *testing.T) {
 	})
 }
 
-// A store that gives a number that is not new was restored, too.
+// A store that gives an old number again was restored, too.
 func TestRestoredBeforePut(t *testing.T) {
 	for what, more := range map[string]bool{"an older number": true, "the same number": false} {
 		t.Run(what, func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestRestoredBeforePut(t *testing.T) {
 	}
 }
 
-// After an outage the queue is read at once: its watch may hang on a connection that has
-// died.
+// After an outage the queue is read at once, because its watch may hang on a dead
+// connection.
 func TestRecheckAfterOutage(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.e.opts.Recheck = time.Hour

@@ -1,12 +1,13 @@
 // Package zkconn is a connection to ZooKeeper with one session, over
-// github.com/go-zookeeper/zk, which is called the client below. It adds to the client
-// that
+// github.com/go-zookeeper/zk, which is called the client below. In addition to the
+// client,
 //
-//   - requests take contexts, are not left behind to be sent later, and fail with the
+//   - requests take contexts, are never queued to be sent later, and fail with the
 //     reason why no server answers;
-//   - it says how long the session is sure to last, and tells when it has ended;
-//   - watches are shared, and tell what they show after the client has reconnected;
-//   - a server that hangs is left for another, where there are several.
+//   - it says how long the session is sure to last, and reports its end;
+//   - watches are shared, and say whether they still hold after the client has
+//     reconnected;
+//   - it leaves a server that hangs for another, if there are several.
 package zkconn
 
 import (
@@ -31,34 +32,34 @@ import (
 // Conn is a connection. Make it with [Open] or [Adopt], and then call Start.
 type Conn struct {
 	zk      *zk.Conn
-	network *network // nil: the connection is the user's
+	network *network // nil for a user's connection
 	options Options
 	timeout reflect.Value // see timeoutField
 
 	events  <-chan zk.Event // of a user's connection; may be nil
-	queue   *events         // of a connection that was opened here
+	queue   *events         // of a connection that Open made
 	ended   func(*Session)
 	event   func(zk.Event)
 	login   login
 	watches watches
-	count   atomic.Uint64 // of changes of the connection's state
+	count   atomic.Uint64 // how often the connection's state has changed
 	closing sync.Once
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	work    sync.WaitGroup
 
 	mu    sync.Mutex
-	sess  *Session      // nil: none at present
+	sess  *Session      // nil if there is none at present
 	over  bool          // a user's connection was closed
-	again chan struct{} // closed when there is a session again; nil: nobody waits
+	again chan struct{} // closed when there is a session again; nil if nobody waits
 }
 
 // Options are what a connection is made with.
 type Options struct {
-	// Base is the node that is asked for to see whether the session lives.
+	// Base is the node that requests name to find out whether the session lives.
 	Base string
-	// Session is the timeout that Open asks for. It is what Timeout says while there
-	// is no session.
+	// Session is the timeout that Open asks for. Timeout returns it while there is no
+	// session.
 	Session time.Duration
 
 	// What follows is for Open.
@@ -66,8 +67,8 @@ type Options struct {
 	Servers     []string      // host:port
 	TLS         *tls.Config   // nil: without TLS
 	Dial        time.Duration // bound for a connection to be made
-	Credentials string        // user:password; "": none
-	Logger      *slog.Logger  // of the client; nil: it logs nothing, since errors are returned
+	Credentials string        // user:password; "" for none
+	Logger      *slog.Logger  // of the client; if nil it logs nothing, since errors are returned
 }
 
 // Open makes a connection. It waits for no server.
@@ -98,8 +99,8 @@ func open(n *network, o Options) (*Conn, error) {
 	return c, err
 }
 
-// Adopt takes a connection of the user's, which Close leaves open. Its events may be nil:
-// then the end of a session is noticed later, at the next request.
+// Adopt takes a user's connection, which Close leaves open. Its events may be nil: then
+// the end of a session is noticed later, at the next request.
 func Adopt(conn *zk.Conn, events <-chan zk.Event, o Options) (*Conn, error) {
 	field, err := timeoutField(conn)
 	if err != nil {
@@ -116,9 +117,10 @@ func newConn(o Options) *Conn {
 	return c
 }
 
-// Start begins to handle the connection's events. It calls ended when a session has
-// ended, and event with each event after it was handled; the caller of any method but
-// these two must not hold a lock that ended takes.
+// Start begins to handle the connection's events. It sets ended, which is called when a
+// session has ended, and event, which is called with each event after it was handled.
+// Start, Session, Close and the methods that send requests may call ended: their caller
+// must not hold a lock that ended takes.
 func (c *Conn) Start(ended func(*Session), event func(zk.Event)) {
 	c.ended, c.event = ended, event
 	switch {
@@ -127,11 +129,11 @@ func (c *Conn) Start(ended func(*Session), event func(zk.Event)) {
 	case c.events != nil:
 		c.Go(c.listen)
 	}
-	c.Session() // if there is one already, its timeout is known from now on
+	c.Session() // if there is one already, this notes its timeout
 }
 
-// Go runs a background task, whose ctx ends with Close, which waits for it. It reports
-// false after Close.
+// Go runs a background task. Close ends its ctx, and waits for the task. Go reports false
+// after Close.
 func (c *Conn) Go(task func(ctx context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +147,7 @@ func (c *Conn) Go(task func(ctx context.Context)) bool {
 // Closed is closed by Close.
 func (c *Conn) Closed() <-chan struct{} { return c.life.Done() }
 
-// Own reports whether the connection was opened here, and is not the user's.
+// Own reports whether Open made the connection; otherwise it is the user's.
 func (c *Conn) Own() bool { return c.network != nil }
 
 // Close ends all background tasks and, unless the connection is the user's, the session.
@@ -165,7 +167,7 @@ func (c *Conn) Close(keep bool) {
 // closeBound is how long Close waits for the server to confirm the end of the session.
 const closeBound = 100 * time.Millisecond
 
-// disconnect closes a connection that was opened here.
+// disconnect closes a connection that Open made.
 func (c *Conn) disconnect(keep bool) {
 	if keep || c.zk.State() != zk.StateHasSession {
 		c.network.close()
@@ -185,7 +187,7 @@ func (c *Conn) disconnect(keep bool) {
 }
 
 // events carries events from the client's goroutines, which must not wait, to handleAll.
-// It loses none: the client's own channel does when it is full.
+// It loses no event. The client's own channel loses events when it is full.
 type events struct {
 	more chan struct{}
 
@@ -212,7 +214,7 @@ func (e *events) take() []zk.Event {
 	return queue
 }
 
-// handleAll handles the events of a connection that was opened here.
+// handleAll handles the events of a connection that Open made.
 func (c *Conn) handleAll(ctx context.Context) {
 	for {
 		select {
@@ -271,7 +273,7 @@ func (c *Conn) connectionClosed() bool {
 	return c.over
 }
 
-// clientLogger is what the client logs to.
+// clientLogger is the client's logger.
 type clientLogger struct{ to *slog.Logger }
 
 func (l clientLogger) Printf(format string, args ...any) {
@@ -280,10 +282,10 @@ func (l clientLogger) Printf(format string, args ...any) {
 	}
 }
 
-// login is the authentication of a connection, which has to come before anything else.
-// The client repeats it by itself once it has succeeded.
+// login is the authentication of a connection, which must come before any other request.
+// After it has succeeded once, the client repeats it by itself.
 type login struct {
-	busy chan struct{} // held by who logs in
+	busy chan struct{} // held by the caller that logs in
 	done atomic.Bool
 }
 
@@ -309,8 +311,8 @@ func (c *Conn) logIn(ctx context.Context) error {
 	return err
 }
 
-// Name is what the connection is to: its servers or, of a user's connection, the one that
-// it is on.
+// Name returns the servers of the connection or, for a user's connection, the server that
+// it is connected to.
 func (c *Conn) Name() string {
 	if c.network != nil {
 		return strings.Join(c.options.Servers, ",")

@@ -12,14 +12,14 @@ import (
 
 // Times of the search for a server.
 const (
-	clientPause = time.Second            // of the client, when Next asks for one
+	clientPause = time.Second            // of the client, when Next asks for a pause
 	lookupBound = 2 * time.Second        // for the addresses of all hosts
-	steadyAfter = 200 * time.Millisecond // a session that has lasted so long is reconnected without a pause
+	steadyAfter = 200 * time.Millisecond // a session that was connected for this long is reconnected without a pause
 )
 
-// hosts decides which server the client tries next (zk.HostProvider). The names are
-// resolved again at the beginning of each round, so that a server that has moved is
-// found. The client's own provider resolves them once.
+// hosts decides which server the client tries next (zk.HostProvider). It resolves the
+// names again at the beginning of each round, so that a server that has moved is found.
+// The client's own provider resolves them once.
 type hosts struct {
 	names  []string // host:port, as the URL has them
 	lookup func(ctx context.Context, host string) ([]string, error)
@@ -28,10 +28,10 @@ type hosts struct {
 	mu        sync.Mutex
 	round     []string          // addresses that are still to be tried
 	last      string            // the address that was given out last
-	hostOf    map[string]string // by address: the host that it was looked up for
+	hostOf    map[string]string // by address: the host whose lookup returned it
 	count     int               // addresses of the last lookup
 	began     time.Time         // of the round
-	connected time.Time         // of the last session; zero: none since the round began
+	connected time.Time         // of the last session; zero if there was none since the round began
 }
 
 func newHosts(life context.Context, names []string) *hosts {
@@ -60,8 +60,9 @@ func (h *hosts) Connected() {
 }
 
 // Next implements zk.HostProvider. After a short round without a session the
-// client pauses for a second, and fails what waits to be sent. One that took as
-// long has been pause enough. The client asks from one goroutine.
+// client pauses for a second, and fails the requests that wait to be sent. After
+// a round of a second or more there is no pause. The client calls Next from one
+// goroutine.
 func (h *hosts) Next() (server string, pause bool) {
 	if h.life.Err() != nil {
 		return "", true // the client ends
@@ -72,7 +73,7 @@ func (h *hosts) Next() (server string, pause bool) {
 	case h.last == "":
 		h.round = h.resolve()
 	case !h.connected.IsZero():
-		// The session was lost: begin with the others.
+		// The connection was lost: begin with the other servers.
 		pause = time.Since(h.connected) < steadyAfter
 		h.round = h.resolve()
 	case len(h.round) == 0:
@@ -102,8 +103,8 @@ func (h *hosts) resolve() []string {
 	return found
 }
 
-// lookUp returns the addresses of all hosts, and the host of each. A host that cannot be
-// looked up is tried by its name, so that the error of the lookup is seen.
+// lookUp returns the addresses of all hosts, and the host of each. If the lookup of a
+// host fails, the client tries its name, so that the caller gets the lookup's error.
 func (h *hosts) lookUp() (found []string, hostOf map[string]string) {
 	ctx, cancel := context.WithTimeout(h.life, lookupBound)
 	defer cancel()
@@ -128,7 +129,7 @@ func (h *hosts) lookUp() (found []string, hostOf map[string]string) {
 	return found, hostOf
 }
 
-// host returns the name that an address was looked up for.
+// host returns the host whose lookup returned an address.
 func (h *hosts) host(addr string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

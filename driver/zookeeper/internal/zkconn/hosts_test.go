@@ -15,7 +15,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestServerMoves has the address of a server change: it is found.
+// TestServerMoves changes the address of a server: the client finds it.
 func TestServerMoves(t *testing.T) {
 	srv := testbed.SharedZookeeper(t)
 	_, port, err := net.SplitHostPort(srv.Addr())
@@ -52,7 +52,7 @@ func TestServerMoves(t *testing.T) {
 	}
 }
 
-// relay passes connections on until end is called.
+// relay forwards connections until end is called.
 func relay(t *testing.T, at, to string) (end func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
@@ -102,8 +102,8 @@ func relay(t *testing.T, at, to string) (end func()) {
 	return end
 }
 
-// TestLookupHangs: while hosts are looked up, which takes seconds where the resolver does
-// not answer, nobody else waits.
+// TestLookupHangs: a lookup of hosts, which takes seconds if the resolver does not
+// answer, makes no other caller wait.
 func TestLookupHangs(t *testing.T) {
 	life, end := context.WithCancel(t.Context())
 	h := newHosts(life, []string{"store.example:2181"})

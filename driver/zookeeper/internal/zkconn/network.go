@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// network is the network connection that the client has at present, where it is not the
-// user's: the client returns little about it.
+// network is the present network connection of a client that Open made. The client
+// itself returns little about it.
 type network struct {
 	hosts *hosts
 	tls   *tls.Config   // nil: without TLS
@@ -22,8 +22,8 @@ type network struct {
 
 	mu     sync.Mutex
 	conn   net.Conn
-	answer time.Duration // bound for the first answer of a server: longer each time, up to most, for all may be slow
-	failed error         // why there is no session; nil: there is one, or nothing was tried yet
+	answer time.Duration // bound for the first answer of a server: longer each time, up to most, since all may be slow
+	failed error         // why there is no session; nil if there is one, or nothing was tried yet
 }
 
 // answerFirst is the first bound for the first answer of a server.
@@ -54,8 +54,8 @@ func (n *network) dial(network, address string, _ time.Duration) (net.Conn, erro
 	return n.conn, nil
 }
 
-// open makes a connection. It returns the bound for the server's first answer, and takes
-// twice that for a handshake, which is two.
+// open makes a connection. It returns the bound for the server's first answer. A TLS
+// handshake, which takes two answers, may take twice that.
 func (n *network) open(network, address string) (conn net.Conn, bound time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(n.life, n.first)
 	defer cancel()
@@ -81,7 +81,7 @@ func (n *network) open(network, address string) (conn net.Conn, bound time.Durat
 	return secure, bound, nil
 }
 
-// nextBound is the bound for the first answer on a connection. The next one has a longer one.
+// nextBound returns the bound for the first answer on a connection. It is longer each time.
 func (n *network) nextBound() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +100,7 @@ func (n *network) hasSession() {
 // fail notes why a connection was lost.
 func (n *network) fail(err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // closed here
+		return // this process has closed it
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,7 +126,7 @@ func (n *network) present() net.Conn {
 	return n.conn
 }
 
-// close ends the connection for good, without telling the server: the session lives on
+// close ends the connection for good, without ending the session: the session lives on
 // until it times out.
 func (n *network) close() {
 	n.end()
@@ -135,9 +135,9 @@ func (n *network) close() {
 	}
 }
 
-// boundedConn is a connection that waits for the first answer no longer than a bound:
-// the server may hang, with its port still open. The client itself waits for nearly
-// seven sessions, in which the one that it has ends, though others would serve it.
+// boundedConn is a connection that waits for the first answer no longer than a bound,
+// since the server may hang with its port still open. The client itself waits for nearly
+// seven session timeouts. Its session would end, although other servers could serve it.
 type boundedConn struct {
 	net.Conn
 	network  *network

@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestSlowServer: a server that takes seconds to answer gives a session in the end, where
+// TestSlowServer: a server that takes seconds to answer gives a session in the end, if
 // there is no better one.
 func TestSlowServer(t *testing.T) {
 	p := testbed.SharedZookeeper(t).Proxy(t)

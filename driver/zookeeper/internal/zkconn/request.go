@@ -20,8 +20,8 @@ type answer struct {
 	results []zk.MultiResponse
 }
 
-// do sends a request, when there is a session. A request that cannot be sent now is not
-// left with the client, which would send it later.
+// do sends a request when there is a session. It does not leave a request that cannot be
+// sent now with the client, which would send it later.
 func (c *Conn) do(ctx context.Context, request func(*answer) error) (answer, error) {
 	if err := c.connected(ctx); err != nil {
 		return answer{}, err
@@ -32,8 +32,8 @@ func (c *Conn) do(ctx context.Context, request func(*answer) error) (answer, err
 	return c.send(ctx, request)
 }
 
-// send sends a request from a goroutine of its own, since the client takes no context.
-// One that is given up ends with its connection at the latest.
+// send sends a request from a goroutine of its own, since the client takes no context. A
+// request that is given up ends with its connection at the latest.
 func (c *Conn) send(ctx context.Context, request func(*answer) error) (answer, error) {
 	type result struct {
 		answer
@@ -55,7 +55,7 @@ func (c *Conn) send(ctx context.Context, request func(*answer) error) (answer, e
 	}
 }
 
-// write is do for a request that a majority has to confirm: its success shows that the
+// write is do for a request that a majority must confirm. Its success shows that the
 // session is alive.
 func (c *Conn) write(ctx context.Context, request func(*answer) error) (answer, error) {
 	sent, s := time.Now(), c.Session()
@@ -96,7 +96,7 @@ func (c *Conn) Create(ctx context.Context, path string, data []byte, acl []zk.AC
 	return err
 }
 
-// CreatePath creates a persistent node and what is missing above it.
+// CreatePath creates a persistent node and the missing nodes above it.
 func (c *Conn) CreatePath(ctx context.Context, path string, acl []zk.ACL) error {
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
@@ -116,7 +116,7 @@ func (c *Conn) CreatePath(ctx context.Context, path string, acl []zk.ACL) error 
 	return nil
 }
 
-// Set writes the data of a node of that version; -1: of any.
+// Set writes the data of a node if it has that version; -1 means any.
 func (c *Conn) Set(ctx context.Context, path string, data []byte, version int32) error {
 	_, err := c.write(ctx, func(*answer) error { _, err := c.zk.Set(path, data, version); return err })
 	return err
@@ -134,7 +134,7 @@ func (c *Conn) Multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error
 	return a.results, err
 }
 
-// Sync makes the server of this connection catch up with what has happened.
+// Sync makes the server of this connection catch up with all earlier changes.
 func (c *Conn) Sync(ctx context.Context) error {
 	_, err := c.do(ctx, func(*answer) error { _, err := c.zk.Sync(c.options.Base); return err })
 	return err
@@ -156,7 +156,7 @@ func (c *Conn) Present(ctx context.Context) (*Session, error) {
 	return nil, unsent{c.offline()}
 }
 
-// connected waits until there is a session. After an error nothing was sent.
+// connected waits until there is a session. Its errors say that nothing was sent.
 func (c *Conn) connected(ctx context.Context) error {
 	if c.life.Err() == nil && ctx.Err() == nil && c.zk.State() == zk.StateHasSession {
 		return nil
@@ -203,8 +203,8 @@ func (u unsent) Unwrap() error { return u.error }
 // WasSent reports whether the request that failed with err may have been sent.
 func WasSent(err error) bool { return !errors.As(err, new(unsent)) }
 
-// Answered reports whether err is the server's answer. After all others, with those of
-// the context, it is not known whether the request was carried out.
+// Answered reports whether err is the server's answer. After any other error, such as the
+// context's, the request may have been carried out, if it was sent (WasSent).
 func Answered(err error) bool {
 	for _, answer := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrAuthFailed,
@@ -217,7 +217,7 @@ func Answered(err error) bool {
 	return false
 }
 
-// offline says that there is no session, and why, if that is known.
+// offline returns an error that says that there is no session, and why, if known.
 func (c *Conn) offline() error {
 	cause := c.network.lastError()
 	if cause == nil {
@@ -226,8 +226,8 @@ func (c *Conn) offline() error {
 	return driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, cause))
 }
 
-// Ended is the error of what ctx has ended: with the reason why there is no session, if
-// there is none.
+// Ended returns the error of a request or a wait that ctx has ended. If there is no
+// session, it says why.
 func (c *Conn) Ended(ctx context.Context) error {
 	if c.zk.State() == zk.StateHasSession {
 		return context.Cause(ctx)
@@ -242,7 +242,7 @@ func (c *Conn) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, zk.ErrNoServer):
-		// The client returns it for what it has not sent, and for nothing else.
+		// The client returns it only for requests that it has not sent.
 		return unsent{c.offline()}
 	case errors.Is(err, zk.ErrConnectionClosed):
 		if cause := c.network.lastError(); cause != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestOnlyWritesConfirm: a server that is cut off from the others answers a read, and a
-// sync, so that neither shows that the session lives. What a majority has refused does
-// not count, either.
+// sync, so neither shows that the session lives. A request that a majority has refused
+// does not count either.
 func TestOnlyWritesConfirm(t *testing.T) {
 	_, c, _, _ := adopted(t, 10*time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// Session is one session of a connection. When the server ends it the client begins
-// another by itself; the ephemeral nodes of the old one are gone.
+// Session is one session of a connection. When the server ends it, the client begins
+// another one by itself. The ephemeral nodes of the old session are gone.
 type Session struct {
 	ID      int64
 	timeout atomic.Int64  // nanoseconds, as granted
@@ -31,31 +31,31 @@ func newSession(id int64, timeout time.Duration) *Session {
 	return s
 }
 
-// Timeout is what the server has granted.
+// Timeout returns the timeout that the server has granted.
 func (s *Session) Timeout() time.Duration { return time.Duration(s.timeout.Load()) }
 
-// Lease is how long the session's nodes are sure to stay after a request that a majority
-// confirmed was sent.
+// Lease returns how long the session's nodes are sure to stay, counted from when a
+// request that a majority confirmed was sent.
 func (s *Session) Lease() time.Duration { return Lease(s.Timeout()) }
 
-// Lease is the lease that a session of that timeout gives.
+// Lease returns the lease that a session of that timeout gives.
 //
-// The leader counts the timeout from the last heartbeat that was reported to it, and ends no
-// session before. A request that it confirms shows that the session has not ended, but
-// is no heartbeat to it when it comes by a follower: these report heartbeats in their
-// answers to the leader's pings, twice a tick. If a follower dies together with the
-// client, right after it has passed a request on, the leader has the heartbeats from
-// before the last half tick. The latest of them may be a third of the session older: the
-// client pings in that interval, by a ticker, whatever else it sends. (For a client that
-// has gone to another server meanwhile the leader itself was asked whether the session
-// lives, which is a heartbeat; and a new leader gives all sessions their full timeout.)
-// So a lease is the timeout less a third and half a tick.
+// The leader counts the timeout from the last heartbeat that was reported to it, and ends
+// no session before. A request that it confirms shows that the session has not ended. But
+// if the request came through a follower, the leader does not count it as a heartbeat:
+// followers report heartbeats in their answers to the leader's pings, twice a tick. If a
+// follower dies together with the client, right after it has forwarded a request, the
+// leader has only the heartbeats from before the last half tick. The last of them may be
+// a third of the session older: the client pings at that interval, by a ticker, whatever
+// else it sends. (If the client has gone to another server meanwhile, that server has
+// asked the leader whether the session lives, which is a heartbeat. And a new leader gives
+// all sessions their full timeout.) So a lease is the timeout less a third and half a tick.
 //
-// No server says what its tick is. The default of 2 s is assumed or, if that is more, a fifth
-// of the session; but no more than half of the session, the least that servers grant
-// unless their minSessionTimeout is set.
+// Servers do not show their tick. It is assumed to be the default of 2 s or, if that is
+// more, a fifth of the session; but no more than half of the session, the least that
+// servers grant unless their minSessionTimeout is set.
 //
-// The comment of package zookeeper says what that does not cover.
+// The comment of package zookeeper says what this does not cover.
 func Lease(timeout time.Duration) time.Duration {
 	halfTick := min(timeout/4, max(timeout/10, time.Second))
 	return timeout - timeout/3 - halfTick
@@ -88,13 +88,13 @@ func (s *Session) confirmedAt() time.Time {
 	return s.confirmed
 }
 
-// Session returns the present session; nil while there is none. It notices when the
-// server has ended the one before.
+// Session returns the present session, or nil if there is none. It also notices that the
+// server has ended the previous one.
 func (c *Conn) Session() *Session {
 	c.mu.Lock()
 	// A connection changes its session's ID only when the server has said that the
-	// session is over. It is read with the lock held: an older ID must not end a newer
-	// session.
+	// session is over. The ID is read while the lock is held, so that an older ID does
+	// not end a newer session.
 	id := c.zk.SessionID()
 	before := c.sess
 	if before != nil && before.ID == id && !c.over {
@@ -116,8 +116,8 @@ func (c *Conn) Session() *Session {
 	return now
 }
 
-// Timeout is that of the session: what the server has granted or, before there has been
-// a session, what was asked for.
+// Timeout returns the session's timeout: the one that the server has granted or, while
+// there is no session, the one that was asked for.
 func (c *Conn) Timeout() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,9 +128,9 @@ func (c *Conn) Timeout() time.Duration {
 }
 
 // timeoutField finds the field of a *zk.Conn with the timeout that the server has
-// granted, which it may have made shorter than asked. The client does not export it. To
-// trust a longer one would be to hold locks that somebody else holds too, so a client
-// without that field is refused.
+// granted, which may be shorter than the one asked for. The client does not export it.
+// With too long a timeout two processes could hold the same lock, so a client without
+// that field is refused.
 func timeoutField(conn any) (reflect.Value, error) {
 	v := reflect.ValueOf(conn).Elem().FieldByName("sessionTimeoutMs")
 	if !v.IsValid() || v.Kind() != reflect.Int32 {
@@ -139,30 +139,29 @@ func timeoutField(conn any) (reflect.Value, error) {
 	return v, nil
 }
 
-// granted reads that field. It is called only while there is a session: before that the
-// field has what was asked for. The client writes it when it is given a session, and may
-// do so for the next connection while the event of the last one is handled here: what is
-// read then is what the one server has granted, or the other, and the next event says
-// which.
+// granted reads that field. It is called only while there is a session: before that, the
+// field has the timeout that was asked for. The client writes the field when it gets a
+// session. It may do so for the next connection while the event of the last one is handled
+// here. Then the value is from either server, and is read again with the next event.
 //
 //go:norace
 func (c *Conn) granted() time.Duration {
 	return time.Duration(*(*int32)(c.timeout.Addr().UnsafePointer())) * time.Millisecond
 }
 
-// Confirm asks a majority whether the session is alive. A read, or a sync, would not do:
-// a server that is cut off from the others answers those for a while, when the session
-// may have ended already.
+// Confirm asks a majority whether the session is alive. A read, or a sync, does not prove
+// it: a server that is cut off from the others answers these for a while, although the
+// session may have ended already.
 func (c *Conn) Confirm(ctx context.Context) error {
 	_, err := c.Multi(ctx, &zk.CheckVersionRequest{Path: c.options.Base, Version: -1})
 	return err
 }
 
-// ConfirmOrReconnect is Confirm for a renewal; that the base is not there is an answer,
-// too. If there is none in time the client has to leave the server, which hangs or is cut
-// off from the others, for another: by itself it would notice after two thirds of the
-// session, when the leases are over. A short ctx of a caller is no reason to leave, nor is
-// one request that was lost while others are confirmed.
+// ConfirmOrReconnect is Confirm for a renewal. The answer that the base is not there is
+// enough, too. If there is no answer in time, the server hangs or is cut off from the
+// others, and the client must go to another one: by itself it would notice after two
+// thirds of the session, when the leases are over. It does not leave because of a
+// caller's short ctx, nor because of one lost request while others are confirmed.
 func (c *Conn) ConfirmOrReconnect(ctx context.Context) error {
 	sent, s, conn := time.Now(), c.Session(), c.network.present()
 	err := c.Confirm(ctx)
@@ -181,9 +180,9 @@ func (c *Conn) ConfirmOrReconnect(ctx context.Context) error {
 // ErrExpired says that a session has ended.
 var ErrExpired = fmt.Errorf("%w: %w", driver.ErrLost, zk.ErrSessionExpired)
 
-// LeaseStart returns the moment from which a lease of ttl counts: now or, if the last
-// request that a majority has confirmed does not show the session to be alive for that
-// long, as much earlier as need be. It asks a majority when that would be too early.
+// LeaseStart returns the moment from which a lease of ttl counts. That is now or, if the
+// last request that a majority has confirmed does not show that the session lives for
+// that long, as much earlier as necessary. If that is too early, it asks a majority first.
 func (c *Conn) LeaseStart(ctx context.Context, s *Session, ttl time.Duration) (time.Time, error) {
 	now, lease := time.Now(), s.Lease()
 	ttl = min(ttl, lease)

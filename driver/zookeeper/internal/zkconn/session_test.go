@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// adopted is a connection of the user's behind a proxy, and what has ended of it.
+// adopted returns a user's connection behind a proxy, and the sessions that end.
 func adopted(t *testing.T, session time.Duration, blind bool) (*zk.Conn, *Conn, *testbed.Proxy, <-chan *Session) {
 	t.Helper()
 	p := testbed.SharedZookeeper(t).Proxy(t)
@@ -37,7 +37,7 @@ func adopted(t *testing.T, session time.Duration, blind bool) (*zk.Conn, *Conn, 
 	return conn, c, p, ended
 }
 
-// present waits for a session for longer than a request does.
+// present waits for a session, for longer than a request waits.
 func present(ctx context.Context, t *testing.T, c *Conn) *Session {
 	t.Helper()
 	for {
@@ -51,8 +51,8 @@ func present(ctx context.Context, t *testing.T, c *Conn) *Session {
 	}
 }
 
-// TestOldSessionID has the session end while someone is about to compare its
-// ID: the next session is not taken for over.
+// TestOldSessionID ends the session while a caller is about to compare its ID:
+// the next session does not count as over.
 func TestOldSessionID(t *testing.T) {
 	conn, c, p, ended := adopted(t, time.Second, true)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -65,7 +65,7 @@ func TestOldSessionID(t *testing.T) {
 		c.Session()
 		close(asked)
 	}()
-	time.Sleep(50 * time.Millisecond) // it waits for the lock
+	time.Sleep(50 * time.Millisecond) // until Session waits for the lock
 	p.Cut()
 	time.Sleep(3 * time.Second) // the session ends
 	p.Reset()
@@ -77,7 +77,7 @@ func TestOldSessionID(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	next := newSession(conn.SessionID(), time.Second)
-	c.sess = next // somebody has noticed
+	c.sess = next // as if another caller had noticed
 	c.mu.Unlock()
 	<-asked
 	if next.Over() || len(ended) > 0 {
@@ -85,7 +85,7 @@ func TestOldSessionID(t *testing.T) {
 	}
 }
 
-// TestSessionEnds has the session end: that is told, once, and there is another.
+// TestSessionEnds ends the session: that is reported, once, and there is another one.
 func TestSessionEnds(t *testing.T) {
 	_, c, p, ended := adopted(t, time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -8,24 +8,24 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Watch is one that was set on a node and its data, or on the children of one.
+// Watch is a watch on a node and its data, or on a node's children.
 type Watch struct {
-	C          <-chan zk.Event // fires; it is closed after that, so that any number may wait on it
+	C          <-chan zk.Event // fires, and is then closed, so that any number may wait on it
 	Seen       State           // of what is watched, when the watch was set
 	connection uint64          // on which it was set
 }
 
-// State tells one state of a node's data, or of its children, from another. (One
-// transaction, as the end of a session, may change the children more than once.)
+// State distinguishes the states of a node's data, or of its children. (One transaction,
+// such as the end of a session, may change the children more than once.)
 type State struct {
 	Zxid    int64 // of the last change
-	Changes int32 // so far
+	Changes int32 // how many so far
 }
 
-// DataOf is the state of a node's data.
+// DataOf returns the state of a node's data.
 func DataOf(st *zk.Stat) State { return State{st.Mzxid, st.Version} }
 
-// ChildrenOf is the state of a node's children.
+// ChildrenOf returns the state of a node's children.
 func ChildrenOf(st *zk.Stat) State { return State{st.Pzxid, st.Cversion} }
 
 // IsSet reports whether this is not the zero Watch.
@@ -52,19 +52,19 @@ var Fired = func() Watch {
 // and was set on the present connection. See Conn.observe.
 func (c *Conn) Shows(w Watch) bool { return w.IsSet() && !w.HasFired() && c.same(w.connection) }
 
-// watches are those that WatchNode and WatchChildren have set. The client cannot take a
-// watch back, so who does not wait any more leaves it, and the next one that waits for
-// the same node uses it: there is one a node at most, on the server and here, and it goes
-// with the node.
+// watches are the watches that WatchNode and WatchChildren have set. The client cannot
+// remove a watch. So a waiter that gives up leaves its watch, and the next one that waits
+// for the same node uses it. A node has one watch at most, on the server and here, which
+// ends with the node.
 type watches struct {
 	mu   sync.Mutex
-	set  map[string]Watch // by path; of the children with a slash at the end
-	most int              // size that brings on the next pruning
+	set  map[string]Watch // by path, which has a slash at the end if the watch is on the children
+	most int              // the size above which fired watches are removed
 }
 
-// watchOn returns the watch on key that has not fired, and that was set on this
-// connection: one from before may miss an event. (Where no events are received, any
-// will do.)
+// watchOn returns the watch on key if it has not fired, and was set on this connection:
+// an older one may miss an event. (If no events of the connection are received, it also
+// returns an older one.)
 func (c *Conn) watchOn(key string) (Watch, bool) {
 	c.watches.mu.Lock()
 	defer c.watches.mu.Unlock()
@@ -91,10 +91,10 @@ func (w *watches) put(key string, set Watch) {
 	w.most = 2*len(w.set) + 64
 }
 
-// Watch sets a watch on a node of the caller's own.
+// Watch sets a watch on a node. It is not shared.
 func (c *Conn) Watch(ctx context.Context, path string) (Watch, error) {
 	connection := c.connection()
-	// Not ExistsW: of a node that is not there that would leave a watch for ever.
+	// Not ExistsW: on a node that is not there it would leave a watch for ever.
 	a, err := c.do(ctx, func(a *answer) (err error) { _, a.stat, a.fired, err = c.zk.GetW(path); return err })
 	if err != nil {
 		return Watch{}, err
@@ -102,7 +102,7 @@ func (c *Conn) Watch(ctx context.Context, path string) (Watch, error) {
 	return Watch{C: a.fired, Seen: DataOf(a.stat), connection: connection}, nil
 }
 
-// WatchNode returns a watch on a node. On one that is not there it has fired.
+// WatchNode returns a watch on a node. If the node is not there, the watch has fired.
 func (c *Conn) WatchNode(ctx context.Context, path string) (Watch, error) {
 	if w, ok := c.watchOn(path); ok {
 		return w, nil
@@ -121,7 +121,7 @@ func (c *Conn) WatchNode(ctx context.Context, path string) (Watch, error) {
 // not as the caller has seen them.
 func (c *Conn) WatchChildren(ctx context.Context, path string, seen State) (Watch, error) {
 	if w, ok := c.watchOn(path + "/"); ok && w.Seen == seen {
-		return w, nil // otherwise what was seen may be older, or the watch has missed something
+		return w, nil // otherwise the caller's view may be older, or the watch has missed an event
 	}
 	connection := c.connection()
 	a, err := c.do(ctx, func(a *answer) (err error) { _, a.stat, a.fired, err = c.zk.ChildrenW(path); return err })
