@@ -62,6 +62,18 @@ func TestQueuesAtRest(t *testing.T) {
 	}
 }
 
+// A queue that stood still for once is soon fast again: those far back do not sleep for as long as if it always moved
+// so slowly.
+func TestQueueAfterAStandstill(t *testing.T) {
+	for _, d := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond} {
+		n := mysql.GrantsAfter(d, 16)
+		t.Logf("%d grants a second after the queue stood still for %v", n, d)
+		if n < 300 {
+			t.Errorf("%d grants a second after the queue stood still for %v, want 300", n, d)
+		}
+	}
+}
+
 // Queues that do not move are read together.
 func TestQueuesCostNoStatements(t *testing.T) {
 	t.Parallel()

@@ -112,3 +112,50 @@ func PollsAtRest(queues int, apart time.Duration) (polls int) {
 	}
 	return polls
 }
+
+// GrantsAfter returns how often a second a lock is passed on among processes that want it all the time and hold it for
+// a millisecond, after the queue stood still for a while. A statement takes a millisecond.
+func GrantsAfter(standstill time.Duration, processes int) (grants int) {
+	type process struct {
+		token uint64
+		q     *watched
+		due   time.Time
+	}
+	const step = time.Millisecond
+	now, last := time.Now(), uint64(0)
+	began, queue := now, []*process{}
+	enqueue := func(p *process) {
+		last += turns
+		p.token, p.q, p.due = last, &watched{movedAt: now}, now.Add(step)
+		queue = append(queue, p)
+	}
+	for range processes {
+		enqueue(&process{})
+	}
+	holder, until := queue[0], now.Add(standstill)
+	for ; now.Before(began.Add(standstill + 2*time.Second)); now = now.Add(step) {
+		if holder != nil && !now.Before(until) {
+			queue = queue[1:]
+			enqueue(holder)
+			holder = nil
+		}
+		var rows []row
+		for _, p := range queue[:headLeast] {
+			rows = append(rows, row{token: p.token, left: time.Minute})
+		}
+		for i, p := range queue {
+			switch {
+			case p == holder || now.Before(p.due):
+			case i == 0:
+				holder, until = p, now.Add(step)
+				if now.After(began.Add(standstill + time.Second)) {
+					grants++
+				}
+			default:
+				p.q.setInterval(&poll{reading: reading{rows: rows}, first: []*waiter{{candidate: candidate{token: p.token}}}}, now)
+				p.due = now.Add(step + p.q.interval)
+			}
+		}
+	}
+	return grants
+}

@@ -12,6 +12,10 @@ const (
 	pollMost  = 50 * time.Millisecond // of the next waiters
 	pollFar   = 75 * time.Millisecond // of the others: they may become the next all at once
 	pollEarly = 4                     // in this last part of its interval a queue is polled with others
+
+	// pollGrowth is by how much the interval of a waiter far back may grow. If a queue stood still for once, its waiters
+	// would all sleep for as long as if it always moved so slowly, and be late one after the other.
+	pollGrowth = 2
 )
 
 // setInterval records what was read of a queue, and sets its poll interval. With the
@@ -26,9 +30,10 @@ func (q *watched) setInterval(r *poll, now time.Time) {
 	}
 	q.speed.note(r.rows, now)
 	times, ahead := r.distance()
+	longest := min(pollGrowth*q.interval, pollFar)
 	q.interval = min(time.Duration(times)*max(now.Sub(q.movedAt)/pollShare, pollLeast), pollMost)
 	if ahead > 0 {
-		q.interval = max(q.interval, min(q.speed.interval(ahead), pollFar)) // the waiters ahead move the queue
+		q.interval = max(q.interval, min(q.speed.interval(ahead), longest)) // the waiters ahead move the queue
 		return
 	}
 	for _, t := range r.rows {
