@@ -18,7 +18,7 @@ const DefaultTTL = 15 * time.Second
 var (
 	// ErrNoLeader means that nobody leads.
 	ErrNoLeader = errors.New("no leader")
-	// ErrResign, returned by the function that Run calls, ends the candidacy: Run
+	// ErrResign ends the candidacy if the function that Run calls returns it: Run
 	// then returns nil.
 	ErrResign = errors.New("resign")
 	// ErrSteppedDown is the cause of the end of a term's contexts when this process
