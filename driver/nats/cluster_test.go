@@ -28,10 +28,13 @@ func cluster(t *testing.T) *testbed.Ensemble {
 	e := testbed.NatsCluster(t)
 	l := process(t, e.URL())
 	waitFor(t, 30*time.Second, "bucket", func() bool { return l.Ping(t.Context()) == nil })
-	info, err := stream(t.Context(), e.Members[0].Addr(), nats.DefaultBucket)
-	if err != nil || info.Config.Replicas != 3 {
-		t.Fatalf("%+v, %v: want a bucket with three replicas", info, err)
-	}
+	waitFor(t, 30*time.Second, "bucket with three replicas that have all it has", func() bool {
+		info, err := stream(t.Context(), e.Members[0].Addr(), nats.DefaultBucket)
+		if err != nil || info == nil || info.Config.Replicas != 3 || info.Cluster == nil || info.Cluster.Leader == "" {
+			return false
+		}
+		return len(info.Cluster.Replicas) == 2 && info.Cluster.Replicas[0].Current && info.Cluster.Replicas[1].Current
+	})
 	return e
 }
 
