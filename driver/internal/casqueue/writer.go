@@ -16,7 +16,7 @@ const (
 	retryFirst = 20 * time.Millisecond  // pause before the second try
 	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one; and for each ticket queued
 	slowest    = 20 * time.Millisecond  // the same for a store that takes so long to answer, or longer
-	conflicts  = 10                     // the pause is doubled at most so often
+	conflicts  = 10                     // the pause is doubled at most so often; conflict, doubled so often, is the longest
 	urgent     = 3                      // the same for changes that others wait for
 )
 
