@@ -108,9 +108,10 @@ func (e *Elector) Resign(ctx context.Context) error {
 		<-t.done // also if ctx has ended: a release works with such a ctx, too
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.lock == nil || e.lock.Err() != nil {
+	k := e.lock
+	e.mu.Unlock()
+	if k == nil || k.Err() != nil {
 		return nil
 	}
-	return e.lock.Release(ctx)
+	return k.Release(ctx)
 }

@@ -26,7 +26,10 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	for i := range rs {
 		order[i] = i
 		if rs[i].Token == 0 {
-			rs[i].Token, errs[i] = d.find(ctx, rs[i].Name, rs[i].ID)
+			var err error
+			if rs[i].Token, err = d.find(ctx, rs[i].Name, rs[i].ID); err != nil {
+				errs[i] = d.failed(ctx, err)
+			}
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int {

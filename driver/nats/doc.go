@@ -76,7 +76,7 @@
 //
 // Publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET and $JS.API.DIRECT.GET.KV_BUCKET; subscribe to _INBOX.> and
 // _LOCKER.BUCKET.>. Without the last one, processes that wait poll. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to
-// make the bucket. NATS answers nothing that it forbids: the error comes when the timeout is over, and names the
+// make the bucket. NATS answers nothing that it forbids: the error comes after one to three timeouts, and names the
 // subject. Ping needs the same rights, except _LOCKER.BUCKET.>.
 //
 // # Versions

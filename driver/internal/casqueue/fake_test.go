@@ -3,7 +3,9 @@ package casqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +38,10 @@ func newFake() *fake {
 var (
 	errNotDone  = errors.New("fake: the request was lost")
 	errNoAnswer = errors.New("fake: the answer was lost")
+	errSilent   = fmt.Errorf("fake: no answer in time: %w", os.ErrDeadlineExceeded)
 )
+
+const silence = 2 * time.Second // the timeout of a request
 
 // fault is what happens to a request.
 type fault uint8
@@ -49,6 +54,7 @@ const (
 	slow           // it is done, and answered later
 	slowLoss       // it is done, and its answer is lost later
 	never          // it is neither done nor answered
+	silent         // the same, until the store's client gives up
 )
 
 // process is the connection of a process to a fake.
@@ -108,6 +114,10 @@ func (p *process) request(ctx context.Context, verb, key string, f func() error)
 	if what == never {
 		<-ctx.Done()
 		return ctx.Err()
+	}
+	if what == silent {
+		time.Sleep(silence)
+		return errSilent
 	}
 	if what == late || what == notDone {
 		return errNotDone

@@ -30,6 +30,35 @@ func TestAnswerLost(t *testing.T) {
 	})
 }
 
+// One lost message, such as a cluster loses when it elects a leader, fails no request. If the store stays silent, the
+// request ends after two timeouts.
+func TestSilence(t *testing.T) {
+	for _, verb := range []string{"get", "put"} {
+		bubble(t, func(b *bed) {
+			e, p := b.open()
+			p.once(verb, silent)
+			b.take(e, request("a", "1"))
+			p.once(verb, silent)
+			if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+				b.Errorf("a release beside a lost %s: %v", verb, err)
+			}
+			p.with(func(v, _ string) fault {
+				if v == verb {
+					return silent
+				}
+				return fine
+			})
+			begun := time.Now()
+			if _, err := e.Acquire(b.Context(), request("b", "2")); !errors.Is(err, errSilent) {
+				b.Errorf("acquire from a store that answers no %s: %v", verb, err)
+			}
+			if d := time.Since(begun); d < 2*silence || d > 2*silence+time.Second {
+				b.Errorf("it took %v, want two timeouts", d)
+			}
+		})
+	}
+}
+
 // A put that was not answered and is still on its way must not be done after the release of its ticket was
 // answered, whether the document exists or not (D13).
 func TestLatePut(t *testing.T) {

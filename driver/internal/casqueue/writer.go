@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	tries      = 3                      // of a request that the store does not answer
+	tries      = 3                      // of a request that fails; one that the store does not answer in time counts as two
 	retryFirst = 20 * time.Millisecond  // pause before the second try
 	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one; and for each ticket queued
 	slowest    = 20 * time.Millisecond  // the same for a store that takes so long to answer, or longer
@@ -163,7 +163,10 @@ func (e *Engine) commit(f *file, batch []*change) {
 			e.commit(f, batch[half:])
 			return
 		}
-		if failed++; failed == tries || errors.Is(err, ErrTooLarge) || errors.Is(err, os.ErrDeadlineExceeded) || e.ctx.Err() != nil {
+		if failed++; errors.Is(err, os.ErrDeadlineExceeded) {
+			failed++ // a cluster that has just lost a message answers the next one; a server that stands still answers none
+		}
+		if failed >= tries || errors.Is(err, ErrTooLarge) || e.ctx.Err() != nil {
 			e.answer(f, batch, time.Time{}, err)
 			return
 		}
