@@ -20,7 +20,7 @@ func newBackoff() retry.Backoff {
 // Acquire implements driver.Driver.
 func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if !r.Wait && !m.knows(keyOf(r.Hold(0))) {
-		if err := m.look(ctx, r); err != nil {
+		if err := m.tryOthers(ctx, r); err != nil {
 			return driver.Grant{}, err
 		}
 	}
@@ -37,9 +37,9 @@ func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant
 	return a.grant(), nil
 }
 
-// look refuses a request that does not wait if a store after the first would refuse it,
+// tryOthers refuses a request that does not wait if a store after the first would refuse it,
 // before it is queued anywhere.
-func (m *AllDriver) look(ctx context.Context, r driver.Request) error {
+func (m *AllDriver) tryOthers(ctx context.Context, r driver.Request) error {
 	refused := make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
 		if i == 0 {

@@ -88,10 +88,10 @@ func All(drivers ...driver.Driver) *AllDriver {
 
 // AllDriver is the driver that All makes.
 type AllDriver struct {
-	parts     []driver.Driver
-	authority int
-	tell      func(driver.Hold, error)
-	orphans   []*orphans // by part
+	parts      []driver.Driver
+	authority  int
+	notifyLoss func(driver.Hold, error)
+	orphans    []*orphans // by part
 
 	mu    sync.Mutex
 	books map[key]*book
@@ -138,7 +138,7 @@ func (m *AllDriver) String() string {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (m *AllDriver) NotifyLoss(tell func(driver.Hold, error)) { m.tell = tell }
+func (m *AllDriver) NotifyLoss(notify func(driver.Hold, error)) { m.notifyLoss = notify }
 
 // partLost is called when a part has pushed a loss.
 func (m *AllDriver) partLost(h driver.Hold, cause error) {
@@ -157,8 +157,8 @@ func (m *AllDriver) partLost(h driver.Hold, cause error) {
 	switch {
 	case !granted:
 		b.end(cause)
-	case m.tell != nil:
-		m.tell(h, cause)
+	case m.notifyLoss != nil:
+		m.notifyLoss(h, cause)
 	}
 }
 

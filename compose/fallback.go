@@ -81,11 +81,11 @@ func Fallback(primary, secondary driver.Driver) *FallbackDriver {
 
 // FallbackDriver is the driver that Fallback makes.
 type FallbackDriver struct {
-	stores   [2]driver.Driver // primary, secondary
-	patience time.Duration
-	degraded func(context.Context, Degraded)
-	tell     func(driver.Hold, error)
-	orphans  *orphans // on the primary
+	stores     [2]driver.Driver // primary, secondary
+	patience   time.Duration
+	degraded   func(context.Context, Degraded)
+	notifyLoss func(driver.Hold, error)
+	orphans    *orphans // on the primary
 
 	mu sync.Mutex
 	on map[key]int // which store a ticket is on
@@ -110,12 +110,12 @@ type Degraded struct {
 	Cause       error // why the primary was not used
 }
 
-// OnDegraded makes f call tell for every degraded grant, instead of logging it with
+// OnDegraded makes f call notify for every degraded grant, instead of logging it with
 // slog.Warn, and returns f. The call is made with the context of the acquisition, before
 // the lock is returned and before the observers are notified. Call OnDegraded before f is
 // used.
-func (f *FallbackDriver) OnDegraded(tell func(context.Context, Degraded)) *FallbackDriver {
-	f.degraded = tell
+func (f *FallbackDriver) OnDegraded(notify func(context.Context, Degraded)) *FallbackDriver {
+	f.degraded = notify
 	return f
 }
 
@@ -246,13 +246,13 @@ func (f *FallbackDriver) forget(h driver.Hold) {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (f *FallbackDriver) NotifyLoss(tell func(driver.Hold, error)) { f.tell = tell }
+func (f *FallbackDriver) NotifyLoss(notify func(driver.Hold, error)) { f.notifyLoss = notify }
 
 // lost is called when the i-th store has pushed a loss. If the other store has the
 // ticket, it is the loss of an orphan, and ignored.
 func (f *FallbackDriver) lost(i int, h driver.Hold, cause error) {
-	if f.storeOf(h) == i && f.tell != nil {
-		f.tell(h, cause)
+	if f.storeOf(h) == i && f.notifyLoss != nil {
+		f.notifyLoss(h, cause)
 	}
 }
 

@@ -102,11 +102,11 @@ func (b *based) Break(ctx context.Context, name string, token uint64) error {
 	return breakTicket(ctx, b.d, name, token-b.n)
 }
 
-func (b *based) NotifyLoss(tell func(driver.Hold, error)) {
+func (b *based) NotifyLoss(notify func(driver.Hold, error)) {
 	if n, ok := b.d.(driver.LossNotifier); ok {
 		n.NotifyLoss(func(h driver.Hold, cause error) {
 			h.Token = b.up(h.Token)
-			tell(h, cause)
+			notify(h, cause)
 		})
 	}
 }

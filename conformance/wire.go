@@ -256,7 +256,7 @@ func (w *wire) Break(ctx context.Context, name string, token uint64) error {
 }
 
 // NotifyLoss implements driver.LossNotifier. During a cut it drops notifications.
-func (w *wire) NotifyLoss(tell func(driver.Hold, error)) {
+func (w *wire) NotifyLoss(notify func(driver.Hold, error)) {
 	n, ok := w.d.(driver.LossNotifier)
 	if !ok {
 		return
@@ -266,7 +266,7 @@ func (w *wire) NotifyLoss(tell func(driver.Hold, error)) {
 		cut := w.cut
 		w.mu.Unlock()
 		if !cut {
-			tell(h, cause)
+			notify(h, cause)
 		}
 	})
 }

@@ -41,14 +41,14 @@ type Breaker interface {
 
 // LossNotifier notifies the core of a loss that the store pushes: the end of a
 // session, a break, a deletion by an operator. The core calls NotifyLoss once,
-// before any other method. The driver may call tell from any goroutine, but not
-// while it holds a lock that Acquire, Renew or Release take. Tell ignores tickets
+// before any other method. The driver may call notify from any goroutine, but not
+// while it holds a lock that Acquire, Renew or Release take. Notify ignores tickets
 // that the core does not hold.
 //
 // Without it the core notices a loss at the next renewal, or when the validity of
 // the lease ends.
 type LossNotifier interface {
-	NotifyLoss(tell func(h Hold, cause error))
+	NotifyLoss(notify func(h Hold, cause error))
 }
 
 // Bounds are the times that a driver states for a lock of one TTL. The

@@ -13,7 +13,7 @@ import (
 // faulty is a client of the memory store, over a connection that may fail.
 type faulty struct {
 	*memory.Driver
-	tell func(driver.Hold, error)
+	notifyLoss func(driver.Hold, error)
 
 	mu      sync.Mutex
 	fault   fault
@@ -166,11 +166,11 @@ func (d *faulty) Close() error {
 
 // NotifyLoss implements driver.LossNotifier. A loss that the store pushes while it is
 // down or hangs does not arrive.
-func (d *faulty) NotifyLoss(tell func(driver.Hold, error)) {
-	d.tell = tell
+func (d *faulty) NotifyLoss(notify func(driver.Hold, error)) {
+	d.notifyLoss = notify
 	d.Driver.NotifyLoss(func(h driver.Hold, cause error) {
 		if f, _ := d.state(); f.err() == nil {
-			tell(h, cause)
+			notify(h, cause)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func (d *faulty) lose(name string) (n int) {
 			continue
 		}
 		n++
-		d.tell(h, errTaken)
+		d.notifyLoss(h, errTaken)
 		_ = d.Driver.Release(context.Background(), h) // the core may have been faster
 	}
 	return n

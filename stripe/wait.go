@@ -12,8 +12,8 @@ import (
 // The intervals at which a waiter tries the segments that it is not queued for: the
 // first and the longest.
 const (
-	lookFirst = 20 * time.Millisecond
-	lookMost  = time.Second
+	pollFirst = 20 * time.Millisecond
+	pollMost  = time.Second
 )
 
 // all returns all indexes, in order.
@@ -89,7 +89,7 @@ func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.
 			_ = k.Release(ctx) // the Locker removes what the store has not confirmed
 		}
 	}()
-	for pause := lookFirst; ; pause = min(2*pause, lookMost) {
+	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-answer:

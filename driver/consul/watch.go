@@ -53,15 +53,15 @@ func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
 }
 
 // Watch implements kvqueue.Store.
-func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
+func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvqueue.Event)) error {
 	select {
 	case s.watches <- struct{}{}:
 		defer func() { <-s.watches }()
 	default:
-		return s.shared.watch(ctx, w, tell)
+		return s.shared.watch(ctx, w, report)
 	}
 	if w.Aim.Key == "" {
-		return s.watchQueue(ctx, w, tell)
+		return s.watchQueue(ctx, w, report)
 	}
 	for version := w.Aim.Version; ; {
 		q, cancel := s.after(ctx, version)
@@ -71,7 +71,7 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 		case err != nil:
 			return err
 		case hasGone(w.Aim, p, index):
-			tell(gone(w.Aim))
+			report(gone(w.Aim))
 			return nil
 		case p == nil || p.ModifyIndex == version: // old data, or no news for long
 			return nil
@@ -95,7 +95,7 @@ func gone(t kvqueue.Entry) kvqueue.Event {
 }
 
 // watchQueue watches for all changes of a queue.
-func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
+func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, report func(kvqueue.Event)) error {
 	for index := w.Complete; ; {
 		q, cancel := s.after(ctx, index)
 		queue, now, err := s.readQueue(q, w.Name)
@@ -103,7 +103,7 @@ func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, tell func(kv
 		if err != nil || now <= index { // old data, or no news for long
 			return err
 		}
-		tell(kvqueue.Event{Queue: snapshot(queue, now)})
+		report(kvqueue.Event{Queue: snapshot(queue, now)})
 		index = now
 	}
 }
@@ -111,7 +111,7 @@ func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, tell func(kv
 // Losses implements kvqueue.Store. Each session has a key to which other drivers write
 // when they have broken a ticket of the session. One blocking query on the key, for all
 // locks of the session, also shows the end of the session, since the key ends with it.
-func (s *store) Losses(ctx context.Context, session string, tell func(kvqueue.Loss)) error {
+func (s *store) Losses(ctx context.Context, session string, report func(kvqueue.Loss)) error {
 	key := s.keys.notice(session)
 	for index := uint64(0); ; {
 		q, cancel := s.after(ctx, index)
@@ -127,7 +127,7 @@ func (s *store) Losses(ctx context.Context, session string, tell func(kvqueue.Lo
 			index = 0
 			continue
 		case p.ModifyIndex > index || now < index:
-			tell(kvqueue.Loss{Check: true})
+			report(kvqueue.Loss{Check: true})
 		}
 		index = p.ModifyIndex
 	}
@@ -169,7 +169,7 @@ type listing struct {
 }
 
 // watch is Store.Watch. A watch of a whole queue returns at each change of any queue.
-func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, tell func(kvqueue.Event)) error {
+func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, report func(kvqueue.Event)) error {
 	l := w.join()
 	defer w.leave()
 	end := time.NewTimer(w.store.opts.queryWait)
@@ -179,7 +179,7 @@ func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, tell fun
 		case l.err != nil || key == "" && l.index > what.Complete:
 			return l.err
 		case key != "" && hasGone(what.Aim, l.pairs[key], l.index):
-			tell(gone(what.Aim))
+			report(gone(what.Aim))
 			return nil
 		}
 		select {

@@ -23,14 +23,14 @@ func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
 // Watch implements kvqueue.Store. It watches from now on, because the server serves a
 // watch from a past revision in a loop that runs every 100 ms. It reads changes from
 // before the watch.
-func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue.Event)) error {
+func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvqueue.Event)) error {
 	opened := func(ctx context.Context, revision int64) error {
 		if uint64(revision) <= w.Complete {
 			return nil
 		}
 		read, err := s.Read(ctx, w.Name)
 		if err == nil {
-			tell(kvqueue.Event{Queue: &read})
+			report(kvqueue.Event{Queue: &read})
 		}
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 		for i, e := range events {
 			gone[i] = goneOf(e.Kv)
 		}
-		tell(kvqueue.Event{Gone: gone})
+		report(kvqueue.Event{Gone: gone})
 	}
 	if w.Aim.Key == "" {
 		return s.follow(ctx, s.queue(w.Name), opened, deleted, clientv3.WithPrefix())
@@ -48,15 +48,15 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, tell func(kvqueue
 }
 
 // Losses implements kvqueue.Store with one watch of the deletions of all tickets.
-func (s *store) Losses(ctx context.Context, _ string, tell func(kvqueue.Loss)) error {
+func (s *store) Losses(ctx context.Context, _ string, report func(kvqueue.Loss)) error {
 	opened := func(context.Context, int64) error {
-		tell(kvqueue.Loss{Check: true})
+		report(kvqueue.Loss{Check: true})
 		return nil
 	}
 	return s.follow(ctx, s.prefix+"/", opened, func(events []*clientv3.Event) {
 		for _, e := range events {
 			if name, ok := s.nameOf(string(e.Kv.Key)); ok {
-				tell(kvqueue.Loss{Name: name, Gone: goneOf(e.Kv)})
+				report(kvqueue.Loss{Name: name, Gone: goneOf(e.Kv)})
 			}
 		}
 	}, clientv3.WithPrefix())

@@ -11,9 +11,9 @@ import (
 // Driver is a client of a store in memory. Several clients of one store exclude each
 // other as processes on one server do.
 type Driver struct {
-	s    *store
-	name string // of a shared store
-	tell func(driver.Hold, error)
+	s          *store
+	name       string // of a shared store
+	notifyLoss func(driver.Hold, error)
 
 	closing chan struct{}
 	closed  bool // guarded by s.mu
@@ -58,7 +58,7 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = notify }
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
@@ -151,8 +151,8 @@ func (d *Driver) Break(_ context.Context, name string, token uint64) error {
 	if t == nil {
 		return driver.ErrLost
 	}
-	if t.held && t.d.tell != nil {
-		t.d.tell(t.req.Hold(t.token), errBroken)
+	if t.held && t.d.notifyLoss != nil {
+		t.d.notifyLoss(t.req.Hold(t.token), errBroken)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // Bounds of the insertion of a ticket.
 const (
 	insertBound = 10 * time.Second       // for its statements, whether or not their caller waits
-	insertGrace = 250 * time.Millisecond // how long a release waits for them before it ends them
+	insertWait  = 250 * time.Millisecond // how long a release waits for them before it ends them
 	insertLast  = 10 * time.Millisecond  // how long a caller whose ctx has ended waits for their answer
 	insertTries = 20                     // how often a queue may be closed or reopened meanwhile
 )
@@ -158,8 +158,8 @@ func (d *Driver) endInsertion(ctx context.Context, n *insertion) error {
 	if n == nil {
 		return nil
 	}
-	grace := time.AfterFunc(insertGrace, n.cancel)
-	defer grace.Stop()
+	wait := time.AfterFunc(insertWait, n.cancel)
+	defer wait.Stop()
 	select {
 	case <-n.done:
 		return nil

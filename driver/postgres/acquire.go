@@ -83,7 +83,7 @@ func (d *Driver) taken(ctx context.Context, w *waiter, answer string, sent time.
 		if !queued {
 			err = driver.ErrLost
 		}
-		d.lookAfterWaiters()
+		d.attend()
 	case scan(answer, "t %d", &now): // sent again while its context lasts
 		d.clock.set(now, sent)
 		err = context.Cause(ctx)

@@ -23,16 +23,16 @@ type task struct {
 const (
 	taskIdle     = 10 * time.Second // how long it runs after the last wait
 	compareEvery = 10               // heartbeats between two comparisons of all tickets
-	lookMost     = 1000             // names in one statement
+	checkMost    = 1000             // names in one statement
 	stagger      = 150 * time.Millisecond
 	firstPoll    = 100 * time.Millisecond // by then there is a connection to LISTEN on
 	shortestPoll = 2 * time.Millisecond
 	longestPoll  = 250 * time.Millisecond
 )
 
-// lookAfterWaiters starts the background task, unless it runs.
-func (d *Driver) lookAfterWaiters() {
-	d.start(&d.waiters.looking, func() {
+// attend starts the background task, unless it runs.
+func (d *Driver) attend() {
+	d.start(&d.waiters.attending, func() {
 		t := &task{d: d, next: time.Now(), interval: shortestPoll}
 		if d.waiters.isRegistered() {
 			t.next = t.next.Add(d.heartbeatEvery())
@@ -67,7 +67,7 @@ func (t *task) run() {
 		if t.d.waiters.takeMissed() {
 			t.compare(true)
 		}
-		t.look(now)
+		t.checkQueues(now)
 		if t.d.waiters.polled() && !now.Before(t.poll) {
 			t.pollGrants()
 		}
@@ -91,7 +91,7 @@ func (ws *waiters) idle() (process int64, known, over bool) {
 	if len(ws.byID) > 0 || ws.registered && time.Since(ws.waited) <= taskIdle {
 		return 0, false, false
 	}
-	ws.looking = false
+	ws.attending = false
 	process, known = ws.process, ws.registered
 	ws.nextID()
 	return process, known, true
@@ -101,7 +101,7 @@ func (ws *waiters) idle() (process int64, known, over bool) {
 func (ws *waiters) polled() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return !ws.hearing && len(ws.byID) > 0 && ws.registered
+	return !ws.receiving && len(ws.byID) > 0 && ws.registered
 }
 
 // wakeUp returns when there is something to do next.
@@ -211,10 +211,10 @@ func (t *task) pollGrants() {
 	t.poll = time.Now().Add(t.interval)
 }
 
-// look checks the queues that are due.
-func (t *task) look(now time.Time) {
+// checkQueues checks the queues that are due.
+func (t *task) checkQueues(now time.Time) {
 	d := t.d
-	names, process := d.waiters.dueNames(now, lookMost)
+	names, process := d.waiters.dueNames(now, checkMost)
 	if len(names) == 0 {
 		return
 	}

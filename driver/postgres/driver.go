@@ -20,13 +20,13 @@ import (
 
 // Driver takes tickets in a PostgreSQL database. See the package comment.
 type Driver struct {
-	opts  options
-	w     *wire
-	pool  *pgxpool.Pool
-	owned bool // the pool is ours to close
-	mode  pgx.QueryExecMode
-	clock clock // of the database
-	tell  func(driver.Hold, error)
+	opts       options
+	w          *wire
+	pool       *pgxpool.Pool
+	owned      bool // the pool is ours to close
+	mode       pgx.QueryExecMode
+	clock      clock // of the database
+	notifyLoss func(driver.Hold, error)
 
 	unprepared atomic.Bool // prepared statements do not outlive a transaction here
 	strict     atomic.Bool // the database's default isolation has to be overridden
@@ -172,7 +172,7 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = notify }
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {

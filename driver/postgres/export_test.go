@@ -28,7 +28,7 @@ func (d *Driver) ListenFor(idle time.Duration) { d.opts.listenIdle = idle }
 func (d *Driver) Hears() bool {
 	d.waiters.mu.Lock()
 	defer d.waiters.mu.Unlock()
-	return d.waiters.hearing
+	return d.waiters.receiving
 }
 
 // Code is the SQLSTATE of an error.

@@ -50,8 +50,8 @@ func (d *Driver) listen() {
 		if err == nil { // idle; another listener may run by now
 			return
 		}
-		heard := d.waiters.setHearing(false)
-		if heard && time.Since(began) > time.Second {
+		received := d.waiters.setReceiving(false)
+		if received && time.Since(began) > time.Second {
 			backoff.Reset()
 		}
 		pause := backoff.Next()
@@ -64,13 +64,13 @@ func (d *Driver) listen() {
 	}
 }
 
-// setHearing records whether notifications arrive, and returns whether they did before. When they begin to arrive,
+// setReceiving records whether notifications arrive, and returns whether they did before. When they begin to arrive,
 // some may have been missed.
-func (ws *waiters) setHearing(hearing bool) (before bool) {
+func (ws *waiters) setReceiving(receiving bool) (before bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	before, ws.hearing = ws.hearing, hearing
-	ws.missed = ws.missed || hearing
+	before, ws.receiving = ws.receiving, receiving
+	ws.missed = ws.missed || receiving
 	signal(ws.changed)
 	return before
 }
@@ -82,7 +82,7 @@ func (ws *waiters) stopListening(idle time.Duration) bool {
 	if len(ws.held)+len(ws.byID) > 0 || time.Since(ws.used) < idle {
 		return false
 	}
-	ws.listening, ws.hearing = false, false
+	ws.listening, ws.receiving = false, false
 	return true
 }
 
@@ -106,7 +106,7 @@ func (d *Driver) listenOnce() error {
 		case <-ctx.Done():
 		}
 	})
-	d.waiters.setHearing(true)
+	d.waiters.setReceiving(true)
 	for {
 		n, err := await(ctx, c, d.opts.listenIdle)
 		switch {
@@ -162,8 +162,8 @@ func (d *Driver) notified(payload string) {
 	if g, ok := parseGrant(payload); ok {
 		d.waiters.granted(g)
 	} else if scan(payload, "l %s %d %x", &h.ID, &h.Token, &h.Name) {
-		if d.waiters.lost(h.ID) && d.tell != nil {
-			d.tell(h, errRemoved)
+		if d.waiters.lost(h.ID) && d.notifyLoss != nil {
+			d.notifyLoss(h, errRemoved)
 		}
 	} else if scan(payload, "d %x", &name) {
 		d.waiters.setDue(name, time.Now())

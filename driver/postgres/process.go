@@ -29,8 +29,8 @@ func (ws *waiters) nextID() {
 	ws.heartbeats = [8]heartbeat{}
 }
 
-// heard records a heartbeat that the database has answered.
-func (ws *waiters) heard(process, number int64, sent time.Time) {
+// acknowledged records a heartbeat that the database has answered.
+func (ws *waiters) acknowledged(process, number int64, sent time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.process != process {
@@ -98,7 +98,7 @@ func (d *Driver) heartbeat(ctx context.Context, process int64, register bool) (a
 	var sent time.Time
 	rows, err := query(ctx, d, sending{sent: &sent}, rowTicket(&number), d.w.heartbeat, process, sqlqueue.Micros(d.opts.liveness), register)
 	if err == nil && number > 0 {
-		d.waiters.heard(process, number, sent)
+		d.waiters.acknowledged(process, number, sent)
 	}
 	return number > 0, present(rows), err
 }
@@ -129,7 +129,7 @@ func (d *Driver) register(ctx context.Context, then int64, asked time.Time) erro
 		return struct{}{}, err
 	})
 	if err == nil {
-		d.lookAfterWaiters()
+		d.attend()
 	}
 	return err
 }

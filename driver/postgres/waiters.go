@@ -29,15 +29,15 @@ type waiters struct {
 	answered   time.Time // when the answer to the last heartbeat came
 	fault      error     // why the last heartbeat failed; nil: it did not
 
-	byID    map[string]*waiter
-	byName  map[string]*waitedFor
-	held    map[string]struct{}
-	used    time.Time // when the last ticket stopped waiting, or was granted at once
-	waited  time.Time // when the last ticket that was queued stopped waiting
-	missed  bool      // grants and losses may have been missed
-	hearing bool      // notifications arrive
+	byID      map[string]*waiter
+	byName    map[string]*waitedFor
+	held      map[string]struct{}
+	used      time.Time // when the last ticket stopped waiting, or was granted at once
+	waited    time.Time // when the last ticket that was queued stopped waiting
+	missed    bool      // grants and losses may have been missed
+	receiving bool      // notifications arrive
 
-	looking, listening, sweeping bool // the goroutines of these names run
+	attending, listening, sweeping bool // the goroutines of these names run
 }
 
 // A heartbeat was sent and has been answered by the database.

@@ -80,7 +80,7 @@ func (d *Driver) try(ctx context.Context, r driver.Request) (driver.Grant, error
 
 // A waiter is a ticket of this process that is not known to be granted.
 type waiter struct {
-	told chan notice // holds the last notice
+	notices chan notice // holds the last notice
 }
 
 // notice is a notification to a waiter.
@@ -92,7 +92,7 @@ type notice struct {
 // enqueue takes a ticket and waits for its grant. The grant's notification may come before the answer to the
 // request for the ticket.
 func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	w := &waiter{told: make(chan notice, 1)}
+	w := &waiter{notices: make(chan notice, 1)}
 	d.mu.Lock()
 	d.waiters[r.ID] = w
 	d.mu.Unlock()
@@ -112,7 +112,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 		r.Joined()
 	}
 	select {
-	case n := <-w.told:
+	case n := <-w.notices:
 		if n.gone {
 			return driver.Grant{}, driver.ErrLost
 		}
@@ -164,8 +164,8 @@ func (d *Driver) outage(name string) error {
 	return errors.Join(d.heartbeats.Errs(name)[0], redisqueue.Unavailable(d.listener.Err()))
 }
 
-// hear is called with each notification to this process.
-func (d *Driver) hear(text string) {
+// notified is called with each notification to this process.
+func (d *Driver) notified(text string) {
 	if text == "" {
 		return
 	}
@@ -177,15 +177,15 @@ func (d *Driver) hear(text string) {
 		d.notify(id, notice{provisional: time.Duration(provisional) * time.Millisecond})
 	case noticeGone:
 		d.notify(what, notice{gone: true})
-	case noticeLook:
+	case noticeCheck:
 		ms, key, _ := strings.Cut(what, " ")
 		after, err := strconv.Atoi(ms)
 		if name, ok := d.keys.Name(key); err == nil && ok {
-			d.heartbeats.Look(name, time.Duration(after+1)*time.Millisecond)
+			d.heartbeats.PollAfter(name, time.Duration(after+1)*time.Millisecond)
 		}
 	case noticeLost:
-		if h, ok := redisqueue.ParseLoss(what); ok && d.tell != nil {
-			d.tell(h, redisqueue.ErrRemoved)
+		if h, ok := redisqueue.ParseLoss(what); ok && d.notifyLoss != nil {
+			d.notifyLoss(h, redisqueue.ErrRemoved)
 		}
 	}
 }
@@ -199,10 +199,10 @@ func (d *Driver) notify(id string, n notice) {
 		return
 	}
 	select {
-	case <-w.told: // of two notices, the last one counts
+	case <-w.notices: // of two notices, the last one counts
 	default:
 	}
-	w.told <- n
+	w.notices <- n
 }
 
 // keepAlive sends a heartbeat.
@@ -223,8 +223,8 @@ func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any
 	})
 }
 
-// heard handles a ticket's state in the answer to a heartbeat.
-func (d *Driver) heard(_ int, ticket string, state int64, _ bool) {
+// receivedState handles a ticket's state in the answer to a heartbeat.
+func (d *Driver) receivedState(_ int, ticket string, state int64, _ bool) {
 	switch state {
 	case redisqueue.IsGone:
 		d.notify(ticket[1:], notice{gone: true})

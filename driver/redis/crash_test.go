@@ -134,7 +134,7 @@ func waitersAhead(t *testing.T, url, name string, n int) (*locker.Lock, []*testb
 	return k, list, got
 }
 
-// TestWaitersKilled: five dead processes ahead delay the queue by a grace, not
+// TestWaitersKilled: five dead processes ahead delay the queue by a linger, not
 // by five; in a Cluster, where no server knows all subscribers, by one
 // liveness.
 func TestWaitersKilled(t *testing.T) {

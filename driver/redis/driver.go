@@ -37,7 +37,7 @@ type Driver struct {
 	life       *redisqueue.Life
 	ctx        context.Context //nolint:containedctx // of the heartbeats: ends with Close
 	cancel     context.CancelFunc
-	tell       func(driver.Hold, error) // reports a loss; may be nil
+	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
 
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
@@ -156,8 +156,8 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout
 	d.protocol, d.protocolKey = keys.Check("")
-	d.heartbeats = redisqueue.Heartbeats{Nodes: 1, Quorum: 1, Ask: d.keepAlive, Told: d.heard}
-	d.listener = redisqueue.NewListener(client, d.channel, d.hear, d.heartbeats.Recheck)
+	d.heartbeats = redisqueue.Heartbeats{Nodes: 1, Quorum: 1, Ask: d.keepAlive, State: d.receivedState}
+	d.listener = redisqueue.NewListener(client, d.channel, d.notified, d.heartbeats.Recheck)
 	return d
 }
 
@@ -184,7 +184,7 @@ func (d *Driver) String() string { return d.name }
 func (d *Driver) Key(name string) string { return d.keys.Main(name) }
 
 // NotifyLoss implements driver.LossNotifier. It notifies of a Break at once.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = notify }
 
 // closeBound is how long Close waits for requests that are under way, which
 // end by themselves after the client's timeouts.

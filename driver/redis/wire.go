@@ -16,13 +16,13 @@ const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"
 
-// grace is how long a process counts as alive when it no longer listens.
-const grace = 500 * time.Millisecond
+// linger is how long a process counts as alive when it no longer listens.
+const linger = 500 * time.Millisecond
 
 // Notifications to the channel of a process: one letter and what follows.
 const (
 	noticeGranted = 'g' // ms id
-	noticeLook    = 'n' // ms, main key: look after that, because the process that was granted may be dead
+	noticeCheck   = 'n' // ms, main key: poll after that, because the process that was granted may be dead
 	noticeLost    = 'l' // id token x|s name: a holder's ticket was broken
 	noticeGone    = 'w' // id: a waiter's ticket was broken
 )
@@ -35,13 +35,13 @@ func millis(d time.Duration) int64 {
 // mark is the value of the main key while shared tickets hold.
 const mark = "locker *"
 
-// form is what queue.lua keeps of a ticket: "since channel limit grace ownerlength
+// form is what queue.lua keeps of a ticket: "since channel limit linger ownerlength
 // blob".
 var form = redisqueue.Form{More: 1}
 
 func (d *Driver) record(r driver.Request) string {
 	if d.single {
-		return redisqueue.Record(d.channel, r, grace.Milliseconds())
+		return redisqueue.Record(d.channel, r, linger.Milliseconds())
 	}
 	return redisqueue.Record(d.channel, r, 0) // no server knows all subscribers
 }

@@ -78,7 +78,7 @@
 //	yield      id, attempt      → waits again, if it holds since that attempt
 //	release    id               → gone; with a tombstone where an unanswered propose may still arrive
 //	renew      ids              → holds | does not, each
-//	heartbeat  process, ids     → gone | waiting | holds | may hold, each; and when to look again
+//	heartbeat  process, ids     → gone | waiting | holds | may hold, each; and when to poll again
 //	notify     id               ← the node to the process: it may hold here; or: it was removed by Break
 //
 // A ticket that is queued, though it holds on a few nodes, yields there, so that the others

@@ -35,7 +35,7 @@ type Driver struct {
 	life       *redisqueue.Life
 	ctx        context.Context //nolint:containedctx // of background tasks: ends when Close waits for nothing any more
 	cancel     context.CancelFunc
-	tell       func(driver.Hold, error) // reports a loss; may be nil
+	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
 
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
@@ -188,11 +188,11 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.protocol, d.protocolKey = keys.Check("redlock")
-	d.heartbeats = redisqueue.Heartbeats{Nodes: len(clients), Quorum: d.quorum, Ask: d.keepAlive, Told: d.heard}
+	d.heartbeats = redisqueue.Heartbeats{Nodes: len(clients), Quorum: d.quorum, Ask: d.keepAlive, State: d.receivedState}
 	for i, c := range clients {
 		n := newNode(i, c, o.timeout, keys)
 		n.listener = redisqueue.NewListener(c, d.channel,
-			func(text string) { d.hear(i, text) },
+			func(text string) { d.notified(i, text) },
 			func() {
 				d.heartbeats.Recheck()
 				d.reassure()
@@ -219,7 +219,7 @@ func (d *Driver) String() string {
 func (d *Driver) Key(name string) string { return d.keys.Main(name) }
 
 // NotifyLoss implements driver.LossNotifier. It notifies of a Break at once.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = notify }
 
 // Bounds implements driver.Bounder. The first waiter's process checks when the lease ends
 // on a majority of nodes, which it knows from its last heartbeat.

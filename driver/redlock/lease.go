@@ -89,7 +89,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	if d.life.Closed() {
 		return slices.Repeat([]error{driver.ErrClosed}, len(rs))
 	}
-	asked, told := time.Now(), false
+	asked, answered := time.Now(), false
 	r := newRound(d, func(v any) ([]int64, error) { return redisqueue.Ints("renew", v, len(rs)) })
 	yes := func(i int) int { return r.count(func(held []int64) bool { return held[i] == 1 }) }
 	kept := func(i int) bool { return yes(i) >= d.quorum }
@@ -113,7 +113,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	}
 	r.each = func(node int, held []int64, err error) {
 		switch {
-		case err == nil && told:
+		case err == nil && answered:
 			mend(node, held)
 		case err != nil && !denied(err):
 			d.askAgain(d.nodes[node])
@@ -122,7 +122,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.renewCall(rs) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	told = true
+	answered = true
 	errs := make([]error, len(rs))
 	for i := range rs {
 		switch {
@@ -239,8 +239,8 @@ func (d *Driver) reassureAll() (again bool) {
 	}
 	d.mu.Unlock()
 	for i, err := range d.RenewAll(d.ctx, rs) {
-		if errors.Is(err, driver.ErrLost) && d.tell != nil {
-			d.tell(rs[i].Hold, errForgotten)
+		if errors.Is(err, driver.ErrLost) && d.notifyLoss != nil {
+			d.notifyLoss(rs[i].Hold, errForgotten)
 		}
 	}
 	d.mu.Lock()

@@ -90,7 +90,7 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 		case <-d.life.Closing:
 			return driver.Grant{}, driver.ErrClosed
 		}
-		due, lost := d.look(w)
+		due, lost := d.check(w)
 		if lost {
 			return driver.Grant{}, driver.ErrLost
 		}
@@ -104,8 +104,8 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 	}
 }
 
-// look reports whether an attempt is due, which it begins, or the ticket is lost.
-func (d *Driver) look(w *waiter) (due, lost bool) {
+// check reports whether an attempt is due, which it begins, or the ticket is lost.
+func (d *Driver) check(w *waiter) (due, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.released {
@@ -171,10 +171,10 @@ func (d *Driver) keepAlive(node int, name string, tickets []string, answer func(
 	d.nodes[node].send(d.heartbeatCall(name, tickets), answer)
 }
 
-// heard handles a ticket's state on a node, from the answer to a heartbeat. If the node
+// receivedState handles a ticket's state on a node, from the answer to a heartbeat. If the node
 // does not know the ticket, for the second time, it was down or has lost it: the ticket
 // is queued there again.
-func (d *Driver) heard(node int, id string, state int64, lapsed bool) {
+func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 	d.mu.Lock()
 	w := d.waiters[id[1:]]
 	if w == nil || w.asking {
@@ -233,8 +233,8 @@ func (d *Driver) known(w *waiter, node int, ready bool) {
 	}
 }
 
-// hear is called with each notification of a node to this process.
-func (d *Driver) hear(node int, text string) {
+// notified is called with each notification of a node to this process.
+func (d *Driver) notified(node int, text string) {
 	if text == "" {
 		return
 	}
@@ -253,13 +253,13 @@ func (d *Driver) hear(node int, text string) {
 	case noticeGone:
 		d.change(id, func(w *waiter) { w.broken |= 1 << node })
 	case noticeLost:
-		d.hearLoss(node, id)
+		d.lossNoticed(node, id)
 	}
 }
 
-// hearLoss reports that a ticket of this process was broken, once so many nodes have
+// lossNoticed reports that a ticket of this process was broken, once so many nodes have
 // notified of it that it holds on no majority.
-func (d *Driver) hearLoss(node int, text string) {
+func (d *Driver) lossNoticed(node int, text string) {
 	h, ok := redisqueue.ParseLoss(text)
 	if !ok {
 		return
@@ -273,7 +273,7 @@ func (d *Driver) hearLoss(node int, text string) {
 		}
 	}
 	d.mu.Unlock()
-	if lost && d.tell != nil {
-		d.tell(h, redisqueue.ErrRemoved)
+	if lost && d.notifyLoss != nil {
+		d.notifyLoss(h, redisqueue.ErrRemoved)
 	}
 }

@@ -51,10 +51,10 @@ func WithBusyTimeout(d time.Duration) Option { return func(o *options) { o.busy 
 
 // Driver keeps tickets in a database file. See the package comment.
 type Driver struct {
-	s       *store
-	sweep   time.Duration
-	process string // the ID of its row and the name of its pipe
-	tell    func(driver.Hold, error)
+	s          *store
+	sweep      time.Duration
+	process    string // the ID of its row and the name of its pipe
+	notifyLoss func(driver.Hold, error)
 
 	started  sync.Once
 	listener *listener     // set with the first Acquire
@@ -111,7 +111,7 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = notify }
 
 // Acquire implements driver.Driver. One transaction queues the ticket, and grants it if it is grantable.
 // Otherwise the background task claims the grant later.

@@ -256,8 +256,8 @@ func (d *Driver) deliver(f findings, asked time.Time) {
 	}
 	for _, h := range f.broken {
 		d.waiters.deliver(h.ID, answer{err: errBroken})
-		if d.tell != nil {
-			d.tell(h, errBroken)
+		if d.notifyLoss != nil {
+			d.notifyLoss(h, errBroken)
 		}
 	}
 }

@@ -21,11 +21,11 @@ var (
 
 // Driver is a client. It is its own Link.
 type Driver struct {
-	s       *Store
-	closing chan struct{}
-	conns   chan struct{} // those in use, for FewConnections
-	joining chan struct{} // full while Joined runs, for JoinedBlocks
-	tell    func(driver.Hold, error)
+	s          *Store
+	closing    chan struct{}
+	conns      chan struct{} // those in use, for FewConnections
+	joining    chan struct{} // full while Joined runs, for JoinedBlocks
+	notifyLoss func(driver.Hold, error)
 
 	// guarded by s.mu
 	closed bool
@@ -192,7 +192,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(tell func(driver.Hold, error)) { d.tell = tell }
+func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = notify }
 
 // Bounds implements driver.Bounder.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {

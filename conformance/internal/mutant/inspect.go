@@ -35,12 +35,12 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		}
 		return nil
 	})
-	if broken != nil && broken.held && broken.d.tell != nil && !d.s.has(BreakNotPushed) && !d.s.has(BreakSilent) && !broken.d.isCut() {
+	if broken != nil && broken.held && broken.d.notifyLoss != nil && !d.s.has(BreakNotPushed) && !d.s.has(BreakSilent) && !broken.d.isCut() {
 		cause := errGone
 		if d.s.has(BreakCause) {
 			cause = errBroken
 		}
-		broken.d.tell(broken.r.Hold(broken.token), cause)
+		broken.d.notifyLoss(broken.r.Hold(broken.token), cause)
 	}
 	return err
 }

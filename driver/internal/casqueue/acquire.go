@@ -34,7 +34,7 @@ type ticket struct {
 	promised time.Time     // its lease must not end before
 	ahead    int           // how many waiters were ahead of it at the last reading
 	moved    time.Time     // when that number last fell, or when it began to wait
-	pace     time.Duration // how long each of them took, as far as is known
+	interval time.Duration // how long each of them took, as far as is known
 
 	// alive is when the life of the ticket began: when the request was sent that wrote its record, or the last
 	// heartbeat that was answered before the life that it replaces was over. No other process concludes that the
@@ -269,11 +269,11 @@ func (e *Engine) learn(f *file) {
 func (t *ticket) move(ahead int, now time.Time) {
 	switch {
 	case t.moved.IsZero():
-		t.pace = firstPace
+		t.interval = firstInterval
 	case ahead < t.ahead:
-		t.pace = now.Sub(t.moved) / time.Duration(t.ahead-ahead)
+		t.interval = now.Sub(t.moved) / time.Duration(t.ahead-ahead)
 	default:
-		t.pace = max(t.pace, now.Sub(t.moved))
+		t.interval = max(t.interval, now.Sub(t.moved))
 		return
 	}
 	t.ahead, t.moved = ahead, now

@@ -7,16 +7,16 @@ import (
 
 // Poll intervals of a process that waits.
 const (
-	leastPoll   = time.Millisecond
-	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
-	othersPoll  = 100 * time.Millisecond // otherwise: it is notified when one becomes the next, or is granted
-	pollPart    = 8                      // the interval is this part of that ticket's time as the next
-	restPart    = 4                      // the interval is at least this many times as long as a poll takes
-	firstPace   = 2 * time.Millisecond   // the first estimate of how long each ticket ahead takes
-	slowestPoll = 250 * time.Millisecond // of a slow store
-	failedPoll  = 200 * time.Millisecond // while the store does not answer
-	mostFollow  = 10 * time.Second       // between two attempts to watch, if the store refuses
-	rescan      = 250 * time.Millisecond // of all waiting tickets
+	leastPoll     = time.Millisecond
+	mostPoll      = 50 * time.Millisecond  // while one of its tickets is the next of its queue
+	othersPoll    = 100 * time.Millisecond // otherwise: it is notified when one becomes the next, or is granted
+	pollPart      = 8                      // the interval is this part of that ticket's time as the next
+	restPart      = 4                      // the interval is at least this many times as long as a poll takes
+	firstInterval = 2 * time.Millisecond   // the first estimate of how long each ticket ahead takes
+	slowestPoll   = 250 * time.Millisecond // of a slow store
+	failedPoll    = 200 * time.Millisecond // while the store does not answer
+	mostFollow    = 10 * time.Second       // between two attempts to watch, if the store refuses
+	rescan        = 250 * time.Millisecond // of all waiting tickets
 )
 
 // attendant is the background task: the state of a process that waits.
@@ -32,9 +32,9 @@ type attendant struct {
 	some     bool          // some ticket waits
 	scanned  time.Time
 
-	polled, looked, beaten, sampled time.Time
-	sampling                        time.Duration // the interval
-	took                            time.Duration // by the last poll
+	polled, readAt, heartbeat, sampled time.Time
+	sampling                           time.Duration // the interval
+	took                               time.Duration // by the last poll
 }
 
 // hurry wakes the background task. With mu held, or not.
@@ -87,12 +87,12 @@ func (a *attendant) scan() {
 		a.some = true
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
-			a.soon = min(a.soon, max(leastPoll, t.pace*time.Duration(t.ahead)/2))
+			a.soon = min(a.soon, max(leastPoll, t.interval*time.Duration(t.ahead)/2))
 		} else if t.moved.After(a.next) {
 			a.next = t.moved
 		}
 	}
-	a.beaten = a.e.beaten
+	a.heartbeat = a.e.heartbeat
 	if a.watched = a.e.watches; a.e.notified {
 		a.e.notified, a.polled = false, time.Time{}
 	}
@@ -107,7 +107,7 @@ func (a *attendant) interval() time.Duration {
 	case a.watched:
 		return mostSample
 	}
-	interval := min(time.Until(a.looked.Add(a.soon)), othersPoll)
+	interval := min(time.Until(a.readAt.Add(a.soon)), othersPoll)
 	if !a.next.IsZero() {
 		interval = min(time.Since(a.next)/pollPart, mostPoll)
 	}
@@ -117,7 +117,7 @@ func (a *attendant) interval() time.Duration {
 // due is when the next poll, heartbeat or sample is.
 func (a *attendant) due() time.Time {
 	at := a.polled.Add(a.interval())
-	for _, other := range []time.Time{a.beatDue(), a.sampled.Add(a.sampling)} {
+	for _, other := range []time.Time{a.heartbeatDue(), a.sampled.Add(a.sampling)} {
 		if other.Before(at) && !a.failed {
 			at = other
 		}
@@ -125,28 +125,28 @@ func (a *attendant) due() time.Time {
 	return at
 }
 
-// beatDue is when the next heartbeat is: several in the life of a ticket, so that a grant finds a recent one.
-func (a *attendant) beatDue() time.Time { return a.beaten.Add(a.shortest / 4) }
+// heartbeatDue is when the next heartbeat is: several in the life of a ticket, so that a grant finds a recent one.
+func (a *attendant) heartbeatDue() time.Time { return a.heartbeat.Add(a.shortest / 4) }
 
 // step does what is due.
 func (a *attendant) step() {
 	now := time.Now()
-	var beaten, looked error
-	if !now.Before(a.beatDue()) {
-		if beaten = a.e.sendHeartbeat(a.e.ctx); beaten == nil {
-			a.beaten = now
+	var unsent, unread error
+	if !now.Before(a.heartbeatDue()) {
+		if unsent = a.e.sendHeartbeat(a.e.ctx); unsent == nil {
+			a.heartbeat = now
 		}
 	}
 	switch {
 	case a.failed || !now.Before(a.sampled.Add(a.sampling)):
-		if looked = a.sample(now); a.watched {
+		if unread = a.sample(now); a.watched {
 			a.polled = now // the queues were read
 		}
 	case !now.Before(a.polled.Add(a.interval())):
-		looked = a.poll(now)
+		unread = a.poll(now)
 		a.took = time.Since(now)
 	}
-	if a.failed = beaten != nil || looked != nil; a.failed {
+	if a.failed = unsent != nil || unread != nil; a.failed {
 		a.polled = now
 	}
 }
@@ -155,8 +155,8 @@ func (a *attendant) step() {
 // reported a notification, or if a ticket is estimated to be the next before a notification would be seen.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.watched || a.next.IsZero() && now.Sub(a.looked) >= a.soon {
-		return a.look()
+	if a.watched || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
+		return a.readQueues()
 	}
 	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))
 	a.e.answered(err)
@@ -168,12 +168,12 @@ func (a *attendant) poll(now time.Time) error {
 		return nil
 	}
 	a.news = news
-	return a.look()
+	return a.readQueues()
 }
 
-// look reads the queues.
-func (a *attendant) look() error {
-	a.looked, a.scanned = time.Now(), time.Time{}
+// readQueues reads the queues.
+func (a *attendant) readQueues() error {
+	a.readAt, a.scanned = time.Now(), time.Time{}
 	return a.e.sample(a.e.ctx, nil, a.e.waitedFor())
 }
 
@@ -249,8 +249,8 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 			t.alive = sent
 		}
 	}
-	if sent.After(e.beaten) {
-		e.beaten = sent
+	if sent.After(e.heartbeat) {
+		e.heartbeat = sent
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ type Engine struct {
 	heartbeats map[string]*sighting // by process
 	sent       uint64               // counts heartbeats and notifications: no two have the same content
 	highest    uint64               // the highest number of a ticket that this process has seen
-	beaten     time.Time            // when the last answered heartbeat was sent
+	heartbeat  time.Time            // when the last answered heartbeat was sent
 	storeErr   error                // of the last request
 	watches    bool                 // the store reports notifications
 	notified   bool                 // it has reported one, and the queues have not been read since

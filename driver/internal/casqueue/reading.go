@@ -44,7 +44,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 		f.doc, f.version, f.known, f.taken = doc, read.Version, true, time.Now()
 	}
 	f.asOf = begun
-	if f.unanswered && f.version.Number != f.barred.Number {
+	if f.unanswered && f.version.Number != f.replaces.Number {
 		f.unanswered = false // that Put has been done, or cannot be done any more
 		e.notifyAll(before, f.doc)
 	}

@@ -41,10 +41,10 @@ type file struct {
 	writing bool          // a goroutine makes the changes
 	hurried chan struct{} // ends its pause
 
-	// If unanswered, a Put that replaces the version barred was not answered. The store may still do it until the
+	// If unanswered, a Put that replaces that version was not answered. The store may still do it until the
 	// document has another version, so the next change is written even if it changes nothing.
 	unanswered bool
-	barred     Version
+	replaces   Version
 }
 
 // change is a change of a document that a caller wants. Changes that are requested while another one is being written
@@ -262,7 +262,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		return err
 	case err != nil:
 		if f.version.Number == read.Number {
-			f.unanswered, f.barred = true, read
+			f.unanswered, f.replaces = true, read
 		} else { // another version was read: the Put has been done, or cannot be done any more
 			e.notifyAll(before, f.doc)
 		}

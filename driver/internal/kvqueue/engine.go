@@ -17,9 +17,9 @@ import (
 // Engine is a driver without the methods that only a store can give. Embed one in the
 // driver.
 type Engine struct {
-	store Store
-	opts  Options
-	tell  func(driver.Hold, error) // nil if nobody wants notifications
+	store      Store
+	opts       Options
+	notifyLoss func(driver.Hold, error) // nil if nobody wants notifications
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -82,7 +82,7 @@ func New(o Options) *Engine {
 }
 
 // NotifyLoss implements driver.LossNotifier.
-func (e *Engine) NotifyLoss(tell func(driver.Hold, error)) { e.tell = tell }
+func (e *Engine) NotifyLoss(notify func(driver.Hold, error)) { e.notifyLoss = notify }
 
 // Close implements driver.Driver. It ends the sessions, and with them the tickets that
 // may still be queued, except those with a minimum hold. If the store does not answer,
@@ -147,11 +147,11 @@ func (e *Engine) unlock() {
 	notices := e.notices
 	e.notices = nil
 	e.mu.Unlock()
-	if e.tell == nil {
+	if e.notifyLoss == nil {
 		return
 	}
 	for _, n := range notices {
-		e.tell(n.hold, n.cause)
+		e.notifyLoss(n.hold, n.cause)
 	}
 }
 

@@ -254,7 +254,7 @@ func (s *fake) Aim(blockers []Entry, some bool) Entry {
 	return blockers[len(blockers)-1]
 }
 
-func (s *fake) Watch(ctx context.Context, w Watching, tell func(Event)) error {
+func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error {
 	if err := s.request(ctx, "watch", w.Name, func() error { return nil }); err != nil {
 		return err
 	}
@@ -273,14 +273,14 @@ func (s *fake) Watch(ctx context.Context, w Watching, tell func(Event)) error {
 		s.mu.Unlock()
 		switch {
 		case w.Aim.Key == "" && w.Complete < q.Complete:
-			tell(Event{Queue: q})
+			report(Event{Queue: q})
 			w.Complete = q.Complete
 		case w.Aim.Key == "":
-			tell(Event{Queue: q})
+			report(Event{Queue: q})
 		case !slices.Contains(now, w.Aim) && silent:
 			return nil
 		case !slices.Contains(now, w.Aim):
-			tell(Event{Gone: []Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
+			report(Event{Gone: []Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
 			return nil
 		}
 		select {
@@ -291,12 +291,12 @@ func (s *fake) Watch(ctx context.Context, w Watching, tell func(Event)) error {
 	}
 }
 
-func (s *fake) Losses(ctx context.Context, _ string, tell func(Loss)) error {
+func (s *fake) Losses(ctx context.Context, _ string, report func(Loss)) error {
 	for {
 		s.mu.Lock()
 		changed := s.changed
 		s.mu.Unlock()
-		tell(Loss{Check: true})
+		report(Loss{Check: true})
 		select {
 		case <-changed:
 		case <-ctx.Done():

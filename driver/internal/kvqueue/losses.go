@@ -36,7 +36,7 @@ func (e *Engine) isCarried(t *ticket) bool {
 
 // carries is called when a ticket waits or is granted. With mu held.
 func (e *Engine) carries(t *ticket) {
-	if !e.opts.Losses || e.tell == nil || !e.isCarried(t) || e.losses.running[e.scope(t)] != nil {
+	if !e.opts.Losses || e.notifyLoss == nil || !e.isCarried(t) || e.losses.running[e.scope(t)] != nil {
 		return
 	}
 	e.reviewAfter(lossDelay)

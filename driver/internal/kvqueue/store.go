@@ -77,18 +77,18 @@ type Store interface {
 	// block. All of them have to go or, with some, perhaps only a part. The zero
 	// Entry means the whole queue. Aim sends no request (S15).
 	Aim(blockers []Entry, some bool) Entry
-	// Watch calls tell when w.Aim changes, until ctx ends. It may also report other
+	// Watch calls report when w.Aim changes, until ctx ends. It may also report other
 	// entries of the queue. It reports what has happened since w.Complete, even if
-	// that was before the call. It may return nil after it has called tell. If it
+	// that was before the call. It may return nil after it has called report. If it
 	// returns nil without, there was no news for long, or it cannot say what has
-	// changed: the engine reads the queue. tell may send requests (S16).
-	Watch(ctx context.Context, w Watching, tell func(Event)) error
-	// Losses calls tell when entries of a session have gone, whoever removed them,
+	// changed: the engine reads the queue. report may send requests (S16).
+	Watch(ctx context.Context, w Watching, report func(Event)) error
+	// Losses calls report when entries of a session have gone, whoever removed them,
 	// until ctx ends, and once with Check when it has begun to watch. It may call
 	// [SessionOver] for ended sessions. The engine calls it when the session has had
 	// a waiting or held ticket for 200 ms. With Options.OneLossWatch the engine calls
 	// it once for all sessions, with "", when a ticket was held for that long (S17).
-	Losses(ctx context.Context, session string, tell func(Loss)) error
+	Losses(ctx context.Context, session string, report func(Loss)) error
 
 	// Tickets reads a queue with all that it holds, in order (S18).
 	Tickets(ctx context.Context, name string) ([]Record, error)

@@ -165,7 +165,7 @@ func (e *Engine) unwait(t *ticket) {
 		q.waiters = nil
 		q.watcher.idle.Reset(linger)
 	}
-	q.watcher.look()
+	q.watcher.reconsider()
 	close(t.ended)
 }
 

@@ -20,7 +20,7 @@ var errNoNews = errors.New("no news")
 // own. Engine.mu guards it.
 //
 // It does one thing at a time: it reads the queue, watches it, or rests. A change of
-// anything that next depends on must be followed by a call of look, which interrupts
+// anything that next depends on must be followed by a call of reconsider, which interrupts
 // the watcher if it should do something else now.
 type watcher struct {
 	q    *queue
@@ -45,7 +45,7 @@ const (
 	resting task = iota // nobody waits, or it waits for a ticket of this driver
 	reading
 	watching
-	telling // it handles an event of a watch, and then calls next itself
+	handling // it handles an event of a watch, and then calls next itself
 	ending
 )
 
@@ -144,9 +144,9 @@ func (w *watcher) next() (task, Entry) {
 	return watching, q.e.store.Aim(ahead, some)
 }
 
-// look is called when something that next depends on may have changed. With mu held.
-func (w *watcher) look() {
-	if w.doing == reading || w.doing == telling || w.doing == watching && len(w.q.waiters) == 0 {
+// reconsider is called when something that next depends on may have changed. With mu held.
+func (w *watcher) reconsider() {
+	if w.doing == reading || w.doing == handling || w.doing == watching && len(w.q.waiters) == 0 {
 		return
 	}
 	if do, aim := w.next(); do != w.doing || aim.Key != w.aim.Key {
@@ -182,7 +182,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	defer quiet.Stop()
 	err := e.store.Watch(ctx, what, func(ev Event) {
 		quiet.Reset(recheck)
-		w.told(ctx, ev)
+		w.handle(ctx, ev)
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,13 +196,13 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	return err
 }
 
-// told handles an event of a watch.
-func (w *watcher) told(ctx context.Context, ev Event) {
+// handle handles an event of a watch.
+func (w *watcher) handle(ctx context.Context, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
 	e.storeErr = nil
-	w.doing, w.news = telling, true
+	w.doing, w.news = handling, true
 	aimed := w.view.has(w.aim)
 	for _, g := range ev.Gone {
 		w.q.removed(g)
@@ -217,7 +217,7 @@ func (w *watcher) told(ctx context.Context, ev Event) {
 	for {
 		if do, _ := w.next(); do != reading || ctx.Err() != nil {
 			w.doing = watching
-			w.look()
+			w.reconsider()
 			return
 		}
 		e.unlock()
@@ -304,17 +304,17 @@ func (w *watcher) settle() {
 		case number <= w.view.complete:
 			q.e.granted(q.waiters[i])
 		default: // the first, as far as is known
-			w.look()
+			w.reconsider()
 			return
 		}
 	}
-	w.look()
+	w.reconsider()
 }
 
 // reread has the queue read, if somebody waits. With mu held.
 func (w *watcher) reread() {
 	w.stale = true
-	w.look()
+	w.reconsider()
 }
 
 // recheck has all queues with waiters read. With mu held.

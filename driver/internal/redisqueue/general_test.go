@@ -157,7 +157,7 @@ func TestCasesOfAMutex(t *testing.T) {
 		for range 40 {
 			n := rand.N(len(some))
 			id := some[n]
-			record := fmt.Sprintf("p%d %d 60000 0 ", n%3, limitOf(id)) // the grace is longer than a game
+			record := fmt.Sprintf("p%d %d 60000 0 ", n%3, limitOf(id)) // the linger is longer than a game
 			kind := Kind(id[0] != 'x')
 			switch dice := rand.N(20); {
 			case dice < 8:

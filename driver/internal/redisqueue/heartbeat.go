@@ -34,10 +34,10 @@ type Heartbeats struct {
 	// Ask sends a node a heartbeat for tickets of a name, in the form that the scripts
 	// take, and calls answer once.
 	Ask func(node int, name string, tickets []string, answer func(v any, err error))
-	// Told is called with a ticket's state, as a node has answered it. lapsed: tickets may
+	// State is called with a ticket's state, as a node has answered it. lapsed: tickets may
 	// have left the queue before, because too few nodes have had a heartbeat from this
 	// process for too long.
-	Told func(node int, ticket string, state int64, lapsed bool)
+	State func(node int, ticket string, state int64, lapsed bool)
 
 	mu     sync.Mutex
 	closed bool
@@ -99,7 +99,7 @@ func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Ti
 	w.tickets[ticket] = struct{}{}
 	w.every = min(w.every, max(quickest, ttl))
 	for _, s := range sights {
-		if s.Look {
+		if s.Poll {
 			w.nodes[s.Node].take(s.Outlook)
 		}
 	}
@@ -121,8 +121,8 @@ func (h *Heartbeats) Leave(name, ticket string) {
 	}
 }
 
-// Look sends a heartbeat for a name after a while, unless one is due earlier.
-func (h *Heartbeats) Look(name string, after time.Duration) {
+// PollAfter sends a heartbeat for a name after a while, unless one is due earlier.
+func (h *Heartbeats) PollAfter(name string, after time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.names[name]; w != nil {
@@ -186,9 +186,9 @@ func (w *waiting) stop() {
 
 func (p *pulse) take(o Outlook) {
 	p.err = nil
-	p.foreign = o.Look && o.Foreign
+	p.foreign = o.Poll && o.Foreign
 	p.moves = time.Time{}
-	if o.Look && o.After >= 0 {
+	if o.Poll && o.After >= 0 {
 		p.moves = time.Now().Add(o.After + time.Millisecond)
 	}
 }
@@ -310,7 +310,7 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 		return
 	}
 	for i, ticket := range asked {
-		h.Told(node, ticket, reply[2+i], lapsed)
+		h.State(node, ticket, reply[2+i], lapsed)
 	}
 }
 

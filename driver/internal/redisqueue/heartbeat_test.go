@@ -37,7 +37,7 @@ func newNodes(n int) *nodes {
 			answer(form(len(tickets)))
 		}
 	}
-	f.h.Told = func(node int, ticket string, state int64, lapsed bool) {
+	f.h.State = func(node int, ticket string, state int64, lapsed bool) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.told = append(f.told, fmt.Sprint(node, ticket, state, lapsed))
@@ -137,13 +137,13 @@ func TestHeartbeatsLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newNodes(1)
 		defer f.h.Close()
-		f.h.Enter("a", "x1", time.Minute, time.Now(), Sight{Outlook: Outlook{After: 300 * ms, Look: true}})
+		f.h.Enter("a", "x1", time.Minute, time.Now(), Sight{Outlook: Outlook{After: 300 * ms, Poll: true}})
 		f.wait(900 * ms)
 		if got := f.since(0); !slices.Equal(got, []time.Duration{301 * ms}) {
 			t.Errorf("heartbeats at %v, want one when the lease ends", got)
 		}
 		f.set(0, answers(60_000, 3, IsWaiting))
-		f.h.Look("a", 0)
+		f.h.PollAfter("a", 0)
 		f.wait(1000 * ms)
 		got := f.since(0)
 		if len(got) < 7 || len(got) > 14 || got[1]-got[0] > 6*ms || got[len(got)-1]-got[len(got)-2] > 200*ms {

@@ -21,10 +21,10 @@ const (
 // A Listener is one subscription to one channel. It connects when it is first
 // started, and again whenever the connection breaks.
 type Listener struct {
-	client  redis.UniversalClient
-	channel string
-	hear    func(payload string)
-	back    func() // the subscription is up again: messages may have been missed
+	client   redis.UniversalClient
+	channel  string
+	received func(payload string)
+	back     func() // the subscription is up again: messages may have been missed
 
 	mu      sync.Mutex
 	started bool
@@ -37,11 +37,11 @@ type Listener struct {
 	work    sync.WaitGroup
 }
 
-// NewListener makes a listener that is not started. hear is called with each
+// NewListener makes a listener that is not started. received is called with each
 // message, and back when the subscription is up again after a break, both from
 // one goroutine.
-func NewListener(client redis.UniversalClient, channel string, hear func(string), back func()) *Listener {
-	return &Listener{client: client, channel: channel, hear: hear, back: back, changed: make(chan struct{})}
+func NewListener(client redis.UniversalClient, channel string, received func(string), back func()) *Listener {
+	return &Listener{client: client, channel: channel, received: received, back: back, changed: make(chan struct{})}
 }
 
 // Start begins to listen, once.
@@ -154,7 +154,7 @@ func (l *Listener) listen(ctx context.Context, first bool) (stood bool, err erro
 			l.stand(first)
 			first = false
 		case *redis.Message:
-			l.hear(msg.Payload)
+			l.received(msg.Payload)
 		}
 	}
 	return stood, ctx.Err()

@@ -74,7 +74,7 @@ func (f Form) Parse(s string) (t driver.Ticket, err error) {
 // Outlook is what a waiting process learns of how its queue will move.
 type Outlook struct {
 	After   time.Duration // the queue may move by itself after that; negative: it does not
-	Look    bool          // this process is to look then: its ticket is the first, or the holder may be dead
+	Poll    bool          // this process is to poll then: its ticket is the first, or the holder may be dead
 	Foreign bool          // the holder is another client, which notifies nobody of its release
 }
 

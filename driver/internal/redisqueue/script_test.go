@@ -110,7 +110,7 @@ func TestNobodyOvertakes(t *testing.T) {
 }
 
 // TestLookAfterProvisionalLease: while a holder has not confirmed its grant, every
-// waiting process is to look when the lease ends, not only the process of the first
+// waiting process is to poll when the lease ends, not only the process of the first
 // waiter. Otherwise dead waiters would delay the queue by another heartbeat.
 func TestLookAfterProvisionalLease(t *testing.T) {
 	for _, kind := range []string{"x", "s"} {
@@ -129,7 +129,7 @@ func TestLookAfterProvisionalLease(t *testing.T) {
 		v := s.run(redisqueue.NewCall(redisqueue.KeepAlive, []string{s.main}, "p3", "xsecond"))
 		reply, err := redisqueue.Ints("heartbeat", v, 3)
 		if err != nil || reply[1]&1 == 0 || reply[0] <= 0 || reply[0] > 3000 {
-			t.Errorf("%s: a heartbeat answers %v, %v; want to look within 3000 ms", kind, reply, err)
+			t.Errorf("%s: a heartbeat answers %v, %v; want to poll within 3000 ms", kind, reply, err)
 		}
 		s.run(redisqueue.NewCall(redisqueue.Renew, []string{s.main}, "dead", 60_000))
 		if reply, err = redisqueue.Ints("heartbeat", s.run(redisqueue.NewCall(redisqueue.KeepAlive, []string{s.main}, "p3", "xsecond")), 3); err != nil || reply[1]&1 != 0 {

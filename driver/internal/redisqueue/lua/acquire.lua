@@ -1,5 +1,5 @@
 -- KEYS: main key, fence key
--- ARGV: id, ttl ms, "channel limit grace blob", and what is asked for: x exclusive
+-- ARGV: id, ttl ms, "channel limit linger blob", and what is asked for: x exclusive
 -- or s shared, followed by w if the ticket is to wait in the queue
 -- Answers: the token, when granted; {token, after, flags} (see outlook) when
 -- queued; 0 when not granted and not to wait; -1 when the ticket was released
@@ -108,15 +108,15 @@ local function grant(token)
   return token
 end
 
--- queued answers for a ticket that waits: its process is to look for itself if
+-- queued answers for a ticket that waits: its process is to poll if
 -- its ticket is the first.
 local function queued(token, v)
   alive(chan, waiting)
   local x, s = call('ZRANGE', X, '0', '0', 'WITHSCORES'), call('ZRANGE', S, '0', '0', 'WITHSCORES')
   local head = (not x[1] or s[1] and tonumber(s[2]) < tonumber(x[2])) and s[1] or x[1]
   local mine = head == id or string.match(call('HGET', T, head) or '', '^%d+ (%S+) ') == chan
-  local after, look, foreign = outlook(v)
-  return {token, after, foreign + ((look or mine) and 1 or 0)}
+  local after, poll, foreign = outlook(v)
+  return {token, after, foreign + ((poll or mine) and 1 or 0)}
 end
 
 if call('ZSCORE', D, id) then

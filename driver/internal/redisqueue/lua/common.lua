@@ -60,7 +60,7 @@ local function ticket(id, number)
   return {id = id, number = tonumber(number), rec = rec, chan = chan, limit = tonumber(limit), till = till}
 end
 
--- lapsed tells whether a process shows life too late. Others may have seen that
+-- lapsed reports whether a process shows life too late. Others may have seen that
 -- its tickets were gone, so that they must not come back: reap first.
 local function lapsed(chan) return tonumber(call('ZSCORE', P, chan) or 0) <= now end
 
@@ -98,7 +98,7 @@ local function first()
   return x or s
 end
 
--- expire drops the shared holders whose lease is over, and tells whether there
+-- expire drops the shared holders whose lease is over, and reports whether there
 -- were any.
 local function expire()
   local over = call('ZRANGEBYSCORE', E, '-inf', int(now))

@@ -30,8 +30,8 @@ else
 end
 settle(value(key))
 local v, t = value(key), first()
-local after, look, foreign = outlook(v)
-local answer = {after, foreign + ((look or t and t.chan == chan) and 1 or 0)}
+local after, poll, foreign = outlook(v)
+local answer = {after, foreign + ((poll or t and t.chan == chan) and 1 or 0)}
 for i = 2, #ARGV do
   local id, state = string.sub(ARGV[i], 2), 0
   if waits(ARGV[i]) then

@@ -104,7 +104,7 @@ local function drop(v)
   return v
 end
 
--- mine tells how the ticket stands here: its number, and whether it holds.
+-- mine returns the state of the ticket here: its number, and whether it holds.
 local function mine(v)
   if holds(v, id) then return tonumber(string.match(v, '^redlock %S+ (%d+) ')), true end
   local n = v == MARK and call('ZSCORE', H, id)

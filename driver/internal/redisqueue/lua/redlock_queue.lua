@@ -40,7 +40,7 @@ local function current()
   return v
 end
 
--- may tells whether a ticket could hold here. The second result lists the shared
+-- may reports whether a ticket could hold here. The second result lists the shared
 -- tickets ahead of one with a limit.
 local function may(v, exclusive, number, limit)
   if exclusive then
@@ -59,7 +59,7 @@ local function may(v, exclusive, number, limit)
   return false
 end
 
--- notify tells those who may hold now, but not the ticket that is left out.
+-- notify notifies those who may hold now, but not the ticket that is left out.
 -- Nothing stays of a queue in which nobody waits.
 local function notify(v, out)
   if call('EXISTS', X, S) == 0 then
@@ -68,7 +68,7 @@ local function notify(v, out)
     return
   end
   if v and v ~= MARK then return end
-  local function tell(t)
+  local function publish(t)
     if t.id ~= out then call('PUBLISH', t.chan, 'g' .. t.id) end
   end
   local x = peek(X, 0)
@@ -79,21 +79,21 @@ local function notify(v, out)
     local ahead = call('ZCOUNT', H, '-inf', '(' .. int(t.number)) + waiting
     waiting = waiting + 1
     if t.limit == 0 or ahead < t.limit then
-      tell(t)
+      publish(t)
     elseif most > 0 and ahead + 1 >= most then
       break
     end
   end
-  if x and not v and waiting == 0 then tell(x) end
+  if x and not v and waiting == 0 then publish(x) end
 end
 
 -- outlook returns after how many milliseconds the queue may move by itself (-1:
--- never), and 1 when this process is to look then, 2 when the holder is not one
+-- never), and 1 when this process is to poll then, 2 when the holder is not one
 -- of ours.
 local function outlook(v, chan)
   local t = first()
   if not v then
-    if t and t.chan ~= chan then return ms(t.till), 1 end -- it was told, and may have died
+    if t and t.chan ~= chan then return ms(t.till), 1 end -- it was notified, and may have died
     return -1, 0
   end
   local flags = (t and t.chan == chan) and 1 or 0

@@ -6,7 +6,7 @@ local call = redis.call
 local v = redis.pcall('GET', key)
 
 -- The two cases of a mutex come first and are complete in themselves: nobody waits, or
--- the first waiter, exclusive, lives and is told that it may hold.
+-- the first waiter, exclusive, lives and is notified that it may hold.
 if type(v) == 'string' and not ARGV[2] and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' then
   local X = key .. ':rx'
   local there = call('EXISTS', X, key .. ':rs')
