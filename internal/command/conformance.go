@@ -119,7 +119,7 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
-	conformance.Check(ctx, h, cases, r.tell)
+	conformance.Check(ctx, h, cases, r.add)
 	r.bar.clear()
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -150,7 +150,7 @@ type report struct {
 	fail      func(error) // called when nobody reads
 }
 
-func (r *report) tell(result conformance.Result) {
+func (r *report) add(result conformance.Result) {
 	r.ended++
 	j := caseJSON{
 		Case: result.Case.String(), Rules: result.Case.Rules, Explain: result.Case.Explain,

@@ -110,7 +110,7 @@ func (e *elect) do(ctx context.Context) error {
 	if err := e.check(); err != nil {
 		return err
 	}
-	if err := e.program.look(); err != nil {
+	if err := e.program.find(); err != nil {
 		return err
 	}
 	margin, err := e.lease.margin(e.app, election.DefaultTTL)

@@ -49,8 +49,8 @@ func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, e
 // name is what locks show of the command: not its arguments, which may be secret.
 func (p *program) name() string { return strings.ToValidUTF8(filepath.Base(p.args[0]), "?") }
 
-// look finds the program, before anything is asked of the store.
-func (p *program) look() error {
+// find finds the program, before anything is asked of the store.
+func (p *program) find() error {
 	path, err := supervise.Look(p.args[0])
 	if err != nil {
 		return startError(err)

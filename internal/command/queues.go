@@ -83,8 +83,8 @@ func tally(q locker.Queue) (holders, waiters int) {
 	return holders, waiters
 }
 
-// looksAtOnce is how many queues are read at a time.
-const looksAtOnce = 16
+// readsAtOnce is how many queues are read at a time.
+const readsAtOnce = 16
 
 // readQueues reads the queues whose names begin with prefix, in the order of
 // their names. A name that has become free meanwhile is left out.
@@ -95,7 +95,7 @@ func readQueues(ctx context.Context, c *locker.Client, prefix string) ([]locker.
 	}
 	all := make([]locker.Queue, len(names))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(looksAtOnce)
+	group.SetLimit(readsAtOnce)
 	for i, name := range names {
 		if !strings.HasPrefix(name, prefix) {
 			continue

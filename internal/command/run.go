@@ -95,7 +95,7 @@ func (r *run) do(ctx context.Context) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	if err := r.program.look(); err != nil {
+	if err := r.program.find(); err != nil {
 		return err
 	}
 	margin, err := r.lease.margin(r.app, locker.DefaultTTL)

@@ -49,7 +49,7 @@ continues.`,
 			}
 			defer c.Close()
 			w := &watcher{c: c, prefix: prefixOf(args), interval: interval}
-			first := w.look(cmd.Context())
+			first := w.read(cmd.Context())
 			if first.err != nil { // a store that was never there is an error, not an outage
 				return first.err
 			}
@@ -70,22 +70,22 @@ type watcher struct {
 	interval time.Duration
 }
 
-// look is the result of one reading.
-type look struct {
+// reading is what one poll has read.
+type reading struct {
 	at     time.Time
 	took   time.Duration
 	queues []locker.Queue
 	err    error
 }
 
-func (w *watcher) look(ctx context.Context) look {
+func (w *watcher) read(ctx context.Context) reading {
 	begun := time.Now()
 	queues, err := readQueues(ctx, w.c, w.prefix)
-	return look{at: time.Now(), took: time.Since(begun), queues: queues, err: err}
+	return reading{at: time.Now(), took: time.Since(begun), queues: queues, err: err}
 }
 
 // pause is how long to wait after a reading.
-func (w *watcher) pause(l look) time.Duration { return max(w.interval-l.took, 4*l.took) }
+func (w *watcher) pause(l reading) time.Duration { return max(w.interval-l.took, 4*l.took) }
 
 // watchScreen shows the table until the user quits.
 func (a *app) watchScreen(ctx context.Context, m watchModel) error {

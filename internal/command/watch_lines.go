@@ -21,9 +21,9 @@ type changeJSON struct {
 }
 
 // watchLines prints a line for each queue, and then for each change.
-func (a *app) watchLines(ctx context.Context, w *watcher, l look) error {
+func (a *app) watchLines(ctx context.Context, w *watcher, l reading) error {
 	var seen map[string]locker.Queue
-	for down := false; ; l = w.look(ctx) {
+	for down := false; ; l = w.read(ctx) {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

@@ -21,8 +21,8 @@ type watchModel struct {
 	store string
 	out   io.Writer // which takes colours, or does not
 
-	seen look  // the last reading that succeeded
-	err  error // of the last reading
+	seen reading // the last reading that succeeded
+	err  error   // of the last reading
 	down time.Time
 
 	width, height int
@@ -67,17 +67,17 @@ func heldFor(q locker.Queue, now time.Time) time.Duration {
 	return age(q.Tickets[0], now)
 }
 
-func newWatchModel(ctx context.Context, w *watcher, store string, out io.Writer, first look) watchModel {
+func newWatchModel(ctx context.Context, w *watcher, store string, out io.Writer, first reading) watchModel {
 	return watchModel{ctx: ctx, w: w, store: store, out: out, seen: first, width: 80, height: 24}
 }
 
-// lookNow is the message that it is time for a reading.
-type lookNow struct{}
+// readNow is the message that it is time for a reading.
+type readNow struct{}
 
-func (m watchModel) Init() tea.Cmd { return m.lookAfter(m.w.pause(m.seen)) }
+func (m watchModel) Init() tea.Cmd { return m.readAfter(m.w.pause(m.seen)) }
 
-func (m watchModel) lookAfter(d time.Duration) tea.Cmd {
-	return tea.Tick(d, func(time.Time) tea.Msg { return lookNow{} })
+func (m watchModel) readAfter(d time.Duration) tea.Cmd {
+	return tea.Tick(d, func(time.Time) tea.Msg { return readNow{} })
 }
 
 func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
@@ -85,11 +85,11 @@ func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
-	case lookNow:
-		return m, func() tea.Msg { return m.w.look(m.ctx) }
-	case look:
+	case readNow:
+		return m, func() tea.Msg { return m.w.read(m.ctx) }
+	case reading:
 		m.take(msg)
-		then = m.lookAfter(m.w.pause(msg))
+		then = m.readAfter(m.w.pause(msg))
 	case tea.KeyMsg:
 		then = m.allKeys(msg)
 	}
@@ -98,7 +98,7 @@ func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // take notes what was seen.
-func (m *watchModel) take(l look) {
+func (m *watchModel) take(l reading) {
 	if m.stopped {
 		return
 	}

@@ -30,7 +30,7 @@ func queueOf(name, owner string, held, waiters int) locker.Queue {
 // modelOf is a screen of some size that shows queues.
 func modelOf(width, height int, queues ...locker.Queue) *watchModel {
 	w := &watcher{interval: time.Second}
-	m := newWatchModel(context.Background(), w, "redis://host", io.Discard, look{at: noon, queues: queues})
+	m := newWatchModel(context.Background(), w, "redis://host", io.Discard, reading{at: noon, queues: queues})
 	return (&m).after(tea.WindowSizeMsg{Width: width, Height: height})
 }
 
@@ -132,11 +132,11 @@ func TestViewScrolls(t *testing.T) {
 		}
 	}
 	// The cursor follows its lock when others come and go.
-	m = m.after("jj", look{at: noon, queues: queues[1:]})
+	m = m.after("jj", reading{at: noon, queues: queues[1:]})
 	if m.selected != "q02" || m.cursor != 1 {
 		t.Errorf("selected %s in row %d", m.selected, m.cursor)
 	}
-	if m = m.after(look{at: noon}); m.selected != "" || !strings.Contains(m.View(), "nobody holds a lock") {
+	if m = m.after(reading{at: noon}); m.selected != "" || !strings.Contains(m.View(), "nobody holds a lock") {
 		t.Errorf("selected %q\n%s", m.selected, m.View())
 	}
 }
@@ -151,7 +151,7 @@ func TestViewDetail(t *testing.T) {
 	if v := d.after("G").View(); !strings.Contains(v, "waiter-39") {
 		t.Error(v)
 	}
-	if v := d.after(look{at: noon}).View(); !strings.Contains(v, "free: nobody") {
+	if v := d.after(reading{at: noon}).View(); !strings.Contains(v, "free: nobody") {
 		t.Error(v)
 	}
 	if v := d.after("\x1b").View(); !strings.Contains(v, "WAITERS") {
@@ -162,19 +162,19 @@ func TestViewDetail(t *testing.T) {
 func TestViewOutageAndStop(t *testing.T) {
 	t.Parallel()
 	m := modelOf(120, 9, queueOf("a", "x", 5, 0))
-	down := look{at: time.Now(), err: fmt.Errorf("no\nanswer \x1b[2J")}
+	down := reading{at: time.Now(), err: fmt.Errorf("no\nanswer \x1b[2J")}
 	v := m.after(down).View()
 	if !strings.Contains(v, `no answer for <1s; what is shown is of 12:00:00: "no; answer \x1b[2J"`) || !strings.Contains(v, "> a") {
 		t.Error(v)
 	}
-	if v := m.after(down, look{at: noon, queues: m.seen.queues}).View(); strings.Contains(v, "no answer") {
+	if v := m.after(down, reading{at: noon, queues: m.seen.queues}).View(); strings.Contains(v, "no answer") {
 		t.Error(v)
 	}
-	stopped := m.after(" ", look{at: noon})
+	stopped := m.after(" ", reading{at: noon})
 	if v := stopped.View(); !strings.Contains(v, "stopped") || !strings.Contains(v, "> a") {
 		t.Error(v)
 	}
-	if v := stopped.after(" ", look{at: noon}).View(); strings.Contains(v, "stopped") || strings.Contains(v, "> a") {
+	if v := stopped.after(" ", reading{at: noon}).View(); strings.Contains(v, "stopped") || strings.Contains(v, "> a") {
 		t.Error(v)
 	}
 }
@@ -210,8 +210,8 @@ func TestWatchIsNoBurden(t *testing.T) {
 		500 * time.Millisecond: 2 * time.Second,
 		3 * time.Second:        12 * time.Second,
 	} {
-		if got := w.pause(look{took: took}); got != want {
-			t.Errorf("after a look of %v: %v, want %v", took, got, want)
+		if got := w.pause(reading{took: took}); got != want {
+			t.Errorf("after a reading of %v: %v, want %v", took, got, want)
 		}
 	}
 }

@@ -184,7 +184,7 @@ func (p *Process) Wait() error {
 		p.end = true
 		p.wg.Wait() // Wait closes the pipe: all of it must have been read
 		p.err = p.cmd.Wait()
-		watch.tell("- %d", p.Pid())
+		watch.send("- %d", p.Pid())
 	}
 	return p.err
 }

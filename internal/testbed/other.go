@@ -24,7 +24,7 @@ var watch watcher
 type watcher struct{}
 
 func (watcher) folder() (string, error) { return os.TempDir(), nil }
-func (watcher) tell(string, ...any)     {}
+func (watcher) send(string, ...any)     {}
 
 // Port returns a port of the loopback that nothing listens on.
 func Port(tb testing.TB) int {

@@ -146,7 +146,7 @@ func startWatched(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	watch.tell("+ %d", cmd.Process.Pid)
+	watch.send("+ %d", cmd.Process.Pid)
 	return nil
 }
 
@@ -158,6 +158,6 @@ func endWatched(cmd *exec.Cmd, drain func()) error {
 		drain()
 	}
 	_ = cmd.Wait() // it was killed: that is no error
-	watch.tell("- %d", cmd.Process.Pid)
+	watch.send("- %d", cmd.Process.Pid)
 	return awaitGone(pids)
 }

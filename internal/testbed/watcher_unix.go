@@ -64,8 +64,8 @@ func (w *watcher) start() error {
 	return nil
 }
 
-// tell sends the script one line.
-func (w *watcher) tell(format string, args ...any) {
+// send sends the script one line.
+func (w *watcher) send(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pipe != nil {
