@@ -196,7 +196,7 @@ func (a *attendant) sample(now time.Time) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for f := range files {
-		if e.anyDead(f) {
+		if e.anyExpired(f) {
 			c := e.reaping(f)
 			c.ctx = e.ctx
 			e.submit(f, c)

@@ -14,14 +14,13 @@
 //
 // The clocks of two machines are never compared. A process shows that it lives by changing a document of its own, its
 // heartbeat, however many tickets it has: four times in the life of a waiter while it waits, and with each round of
-// renewals. Another process concludes that a ticket has expired (is dead, in this code) when it has observed the ticket
-// for longer than its life, by its own monotonic clock, and has seen neither the ticket's record nor the heartbeat
-// change. It then removes the ticket from the document, if the document is still the one that it has read. The life of
-// a held ticket is its TTL; that of a waiter is 4 s, or its TTL if that is less. Each process has to observe for the
-// whole life itself, whatever happened before it began. So a ticket is removed within the stated bounds only if
-// somebody waits for it all the time. A process that reads a queue in order to change it observes too, so one that
-// only tries also finds expired tickets in the end. Kubernetes' leader election and the DynamoDB lock client conclude
-// in the same way.
+// renewals. Another process concludes that a ticket has expired when it has observed the ticket for longer than its
+// life, by its own monotonic clock, and has seen neither the ticket's record nor the heartbeat change. It then removes
+// the ticket from the document, if the document is still the one that it has read. The life of a held ticket is its
+// TTL; that of a waiter is 4 s, or its TTL if that is less. Each process has to observe for the whole life itself,
+// whatever happened before it began. So a ticket is removed within the stated bounds only if somebody waits for it all
+// the time. A process that reads a queue in order to change it observes too, so one that only tries also finds expired
+// tickets in the end. Kubernetes' leader election and the DynamoDB lock client conclude in the same way.
 //
 // All tickets of a document have expired if the store has forgotten the document, or says that it need not keep it any
 // longer ([Document].Expired). A store that loses its last changes may bring back a ticket that was released. Its own

@@ -19,7 +19,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 		return nil, e.failed(ctx, err)
 	}
 	e.mu.Lock()
-	dead := e.anyDead(f)
+	dead := e.anyExpired(f)
 	e.mu.Unlock()
 	if dead {
 		if err := e.change(ctx, f.key, e.reaping(f)); err != nil {

@@ -68,9 +68,9 @@ func (e *Engine) silence(r *record, now time.Time) (since, until time.Time) {
 	}
 }
 
-// dead reports whether a ticket may be removed: this process has seen no sign of life for longer than the ticket's
+// expired reports whether a ticket may be removed: this process has seen no sign of life for longer than the ticket's
 // life. Its owner does not count on heartbeats that were answered later than that (ticket.alive). With mu held.
-func (e *Engine) dead(f *file, r *record, now time.Time) bool {
+func (e *Engine) expired(f *file, r *record, now time.Time) bool {
 	limit := patience(r.life())
 	if t := e.tickets[r.ID]; t != nil && t.file.key == f.key {
 		return t.fixed && t.state == held && now.Sub(t.alive) > limit
@@ -79,26 +79,26 @@ func (e *Engine) dead(f *file, r *record, now time.Time) bool {
 	return until.Sub(since) > limit
 }
 
-// reap removes the dead tickets of a queue. With mu held.
+// reap removes the expired tickets of a queue. With mu held.
 func (e *Engine) reap(f *file, q *queue) (changed bool) {
 	now := time.Now()
 	before := len(q.Tickets)
-	q.Tickets = slices.DeleteFunc(q.Tickets, func(r record) bool { return e.dead(f, &r, now) })
+	q.Tickets = slices.DeleteFunc(q.Tickets, func(r record) bool { return e.expired(f, &r, now) })
 	return len(q.Tickets) < before
 }
 
-// anyDead reports whether a document has dead tickets. With mu held.
-func (e *Engine) anyDead(f *file) bool {
+// anyExpired reports whether a document has expired tickets. With mu held.
+func (e *Engine) anyExpired(f *file) bool {
 	now := time.Now()
 	for _, q := range f.doc.Queues {
-		if slices.ContainsFunc(q.Tickets, func(r record) bool { return e.dead(f, &r, now) }) {
+		if slices.ContainsFunc(q.Tickets, func(r record) bool { return e.expired(f, &r, now) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// reaping is the change that removes the dead tickets of a document.
+// reaping is the change that removes the expired tickets of a document.
 func (e *Engine) reaping(f *file) *change {
 	return &change{
 		urgent: true,

@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// The dead waiters of a queue leave it together, however many there are, even with live waiters between them.
+// The expired waiters of a queue leave it together, however many there are, even with live waiters between them.
 func TestDeadWaiters(t *testing.T) {
 	for _, queue := range []string{
 		"ddddd",

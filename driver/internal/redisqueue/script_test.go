@@ -111,7 +111,7 @@ func TestNobodyOvertakes(t *testing.T) {
 
 // TestLookAfterProvisionalLease: while a holder has not confirmed its grant, every
 // waiting process is to poll when the lease ends, not only the process of the first
-// waiter. Otherwise dead waiters would delay the queue by another heartbeat.
+// waiter. Otherwise expired waiters would delay the queue by another heartbeat.
 func TestLookAfterProvisionalLease(t *testing.T) {
 	for _, kind := range []string{"x", "s"} {
 		s := newScript(t)

@@ -4,7 +4,7 @@
 --   MARK  what the main key holds while shared tickets hold
 --   HEAD  the pattern that finds the channel and the limit in a record
 local LIVENESS = 3000 -- ms without a heartbeat, after which a waiting process is taken for dead
-local reaped = false -- dead tickets were removed from the queue: others may hold now
+local reaped = false -- expired tickets were removed from the queue: others may hold now
 
 local function int(n) return string.format('%.0f', n) end
 

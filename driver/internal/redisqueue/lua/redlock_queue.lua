@@ -1,5 +1,5 @@
 -- The queue of one name on one node of Redlock, by the general rule: exclusive and shared
--- tickets, limits, dead waiters. The scripts that include this file define
+-- tickets, limits, expired waiters. The scripts that include this file define
 --   key  the main key of the name
 --   now  the node's time in microseconds
 --   call redis.call
