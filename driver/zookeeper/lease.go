@@ -51,7 +51,7 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
 	case over:
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
-	case !watch.HasFired():
+	case watch.IsSet() && !watch.HasFired(): // its event would have come before the answer
 		return nil
 	}
 	return d.watchTicket(ctx, t)

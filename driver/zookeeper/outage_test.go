@@ -270,6 +270,20 @@ func TestCauseOfBreak(t *testing.T) {
 	}
 }
 
+// A lock that is broken before its node is watched is not renewed.
+func TestBrokenBeforeTheWatch(t *testing.T) {
+	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
+	d, other := open(t, at), open(t, at)
+	r := request("x", "broken-2")
+	g := must[driver.Grant](t)(d.Acquire(ctx, r))
+	if err := other.(driver.Breaker).Break(ctx, "x", g.Token); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Renew(ctx, r.Hold(g.Token), time.Minute); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewal: %v, want ErrLost", err)
+	}
+}
+
 // TestUnknownHost names the host in the error.
 func TestUnknownHost(t *testing.T) {
 	d := open(t, "zookeeper://host.invalid:2181")
