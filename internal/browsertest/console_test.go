@@ -114,7 +114,7 @@ func TestBreaksALock(t *testing.T) {
 	url := serve(t, console.Options{AllowBreak: true}, console.Store{Name: "redis", Source: c})
 	page := newTab(t)
 	page.login(url + "/#/0/job")
-	lock := acquire(t, c, "job", locker.WithOwner("the victim"), locker.WithTTL(2*time.Second))
+	lock := acquire(t, c, "job", locker.WithOwner("the victim"), locker.WithTTL(4*time.Second))
 	page.shows(".owner", "the victim")
 	open := func() {
 		t.Helper()
