@@ -117,7 +117,8 @@ func TestObserversAreCalledInOrder(t *testing.T) {
 			var seen events
 			l = locker.New(memory.New(), locker.WithObserver(slow), locker.WithObserver(seen.add))
 			defer l.Close()
-			if _, err := l.Acquire(t.Context(), "a", locker.WithTTL(300*time.Millisecond)); err != nil {
+			const ttl = 6 * time.Second // renewed after two, and not lost before on a busy machine
+			if _, err := l.Acquire(t.Context(), "a", locker.WithTTL(ttl)); err != nil {
 				t.Fatal(err)
 			}
 			<-reached

@@ -24,7 +24,7 @@ import (
 const (
 	instances = 5
 	periods   = 2
-	period    = 2 * time.Second
+	period    = 4 * time.Second
 	skew      = period / 40 // between the clocks of one instance and the next
 
 	// Longer than the clocks differ, and short enough to end before the next
@@ -36,7 +36,7 @@ func main() { scenario.Main(run) }
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r = result{&runs{}, &runs{}, &runs{}}
-	begin := time.Now().Add(period)
+	begin := time.Now().Add(period / 2)
 	err = scenario.Workers(ctx, url, instances, func(i int, l locker.Locker) error {
 		clock := func() time.Time { return time.Now().Add(time.Duration(i) * skew) }
 		for p := range periods {

@@ -207,7 +207,7 @@ func everything(t *testing.T) scrape {
 	show := func() string { return get(t, web.URL) }
 
 	contend(t, l)
-	k, err := l.Acquire(t.Context(), "order:0", locker.WithTTL(600*time.Millisecond))
+	k, err := l.Acquire(t.Context(), "order:0", locker.WithTTL(3*time.Second)) // renewed after one
 	if err != nil {
 		t.Fatal(err)
 	}

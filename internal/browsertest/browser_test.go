@@ -195,7 +195,7 @@ func listen(tb testing.TB, handler http.Handler, addr string) (at string, stop f
 	if err != nil {
 		tb.Fatal(err)
 	}
-	srv := &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}
+	srv := &http.Server{Handler: handler, ReadHeaderTimeout: within}
 	var served sync.WaitGroup
 	served.Go(func() { _ = srv.Serve(ln) })
 	stop = func() {

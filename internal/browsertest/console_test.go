@@ -114,7 +114,7 @@ func TestBreaksALock(t *testing.T) {
 	url := serve(t, console.Options{AllowBreak: true}, console.Store{Name: "redis", Source: c})
 	page := newTab(t)
 	page.login(url + "/#/0/job")
-	lock := acquire(t, c, "job", locker.WithOwner("the victim"), locker.WithTTL(2*time.Second))
+	lock := acquire(t, c, "job", locker.WithOwner("the victim"), locker.WithTTL(4*time.Second))
 	page.shows(".owner", "the victim")
 	open := func() {
 		t.Helper()
@@ -173,7 +173,8 @@ func TestSurvivesTheConsole(t *testing.T) {
 	c := open(t, prefixed(t, "restart"))
 	acquire(t, c, "job")
 	handler := newHandler(t, console.Options{}, console.Store{Name: "redis", Source: c})
-	addr, stop := listen(t, handler, "127.0.0.1:0")
+	// A port of the testbed's: nobody else gets it while the console is down.
+	addr, stop := listen(t, handler, fmt.Sprintf("127.0.0.1:%d", testbed.Port(t)))
 	page := newTab(t)
 	page.login("http://" + addr)
 	page.shows(".row .lockname", "job")

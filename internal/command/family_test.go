@@ -15,7 +15,7 @@ import (
 func TestRunLostTellsOnce(t *testing.T) {
 	t.Parallel()
 	url := testbed.SharedRedis(t).URL()
-	holder := locked(t, "LOCKER_URL="+url, []string{t.Name(), "--ttl=6s", "--grace=1s"}, shell(`
+	holder := locked(t, "LOCKER_URL="+url, []string{t.Name(), "--ttl=6s", "--grace=2s"}, shell(`
 		counts='trap "echo \$0 is told" TERM; echo $0 is up; while :; do sleep 0.05; done'
 		sh -c "$counts" child & setsid sh -c "$counts" other & exec sh -c "$counts" command`)).Start()
 	whole := []string{"child", "other", "command"}

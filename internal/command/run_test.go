@@ -278,7 +278,7 @@ func TestRunWait(t *testing.T) {
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
 	holder := locked(t, env, []string{t.Name()}, shell("echo held; sleep 60")).Start()
 	holder.WaitOut("held")
-	r := locked(t, env, []string{t.Name(), "--wait=1500ms", "--json", "-v"}, shell("echo never")).Run()
+	r := locked(t, env, []string{t.Name(), "--wait=4s", "--json", "-v"}, shell("echo never")).Run()
 	var said []string
 	for line := range strings.Lines(r.ErrOut) {
 		var message struct{ Message, Error string }
@@ -287,7 +287,7 @@ func TestRunWait(t *testing.T) {
 		}
 		said = append(said, message.Message+message.Error)
 	}
-	if r.Code != command.ExitBusy || r.Took < 1500*time.Millisecond || len(said) != 2 ||
+	if r.Code != command.ExitBusy || r.Took < 4*time.Second || len(said) != 2 ||
 		!strings.HasPrefix(said[0], "waiting for "+t.Name()+": held by") || !strings.Contains(said[1], "the wait limit has passed") {
 		t.Error(r)
 	}

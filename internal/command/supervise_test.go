@@ -61,7 +61,7 @@ func waitForWrites(t *testing.T, path string) {
 func TestRunKilled(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, env string) {
 		file := filepath.Join(t.TempDir(), "times")
-		holder := locked(t, env, []string{t.Name(), "--ttl=2s"}, shell(tree, file)).Start()
+		holder := locked(t, env, []string{t.Name(), "--ttl=5s"}, shell(tree, file)).Start()
 		waitForWrites(t, file)
 		killed := time.Now()
 		holder.Signal(syscall.SIGKILL)
@@ -93,7 +93,7 @@ func TestRunCutOff(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "times")
 			proxy := srv.Proxy(t)
-			holder := locked(t, "LOCKER_URL="+proxy.URL(), []string{t.Name(), "--ttl=6s", "-v"}, shell(tree, file)).Start()
+			holder := locked(t, "LOCKER_URL="+proxy.URL(), []string{t.Name(), "--ttl=12s", "-v"}, shell(tree, file)).Start()
 			waitForWrites(t, file)
 			next := locked(t, "LOCKER_URL="+srv.URL(), []string{t.Name(), "-v"}, shell("date +%s%N")).Start()
 			next.WaitErr("waiting for")
@@ -122,12 +122,12 @@ func TestRunPausedStore(t *testing.T) {
 	env := "LOCKER_URL=" + srv.URL()
 	file := filepath.Join(t.TempDir(), "times")
 	heeds := strings.TrimSuffix(tree, writes) + "trap 'exit 0' TERM; date > $1; wait" // its children do not heed SIGTERM
-	holder := locked(t, env, []string{t.Name(), "--ttl=3s"}, shell(heeds, file)).Start()
+	holder := locked(t, env, []string{t.Name(), "--ttl=6s"}, shell(heeds, file)).Start()
 	waitForWrites(t, file)
 	next := locked(t, env, []string{t.Name(), "-v"}, shell("date +%s%N")).Start()
 	next.WaitErr("waiting for")
 	srv.Pause()
-	time.Sleep(3500 * time.Millisecond) // the lease ends
+	time.Sleep(7 * time.Second) // the lease ends
 	srv.Resume()
 	n := next.Wait()
 	if r := holder.Wait(); r.Code != command.ExitLost {
@@ -261,9 +261,9 @@ func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	tty := commandtest.NewTerminal(t)
 	cmd := locked(t, "LOCKER_URL="+testbed.SharedRedis(t).URL(), []string{t.Name(), "-v"}, shell(`
-		trap 'echo "<INT>"' INT
+		trap 'echo "<INT>"; got=1' INT
 		read a; echo "read <$a>"
-		sleep 0.3 & wait; echo asleep; wait
+		while [ -z "$got" ]; do sleep 0.02; done; echo asleep; sleep 0.3
 		read b; echo "read <$b>"; exit 4`))
 	tty.Attach(cmd).Start()
 	tty.WaitFor("acquired")
@@ -307,7 +307,7 @@ func TestRunStoppedAndContinued(t *testing.T) {
 	tty.Attach(sh).Start()
 	tty.WaitFor("ready> ")
 	// It starts no programs: a shell that waits for its child's exec cannot be stopped.
-	tty.Type(fmt.Sprintf("%s run --ttl 5s %s -- bash -c 'trap \"\" TERM; exec 3<> <(:); while :; do echo ${EPOCHREALTIME/[.,]/}000 >> %s; read -rt 0.01 -u 3; done'; echo code=$?\n",
+	tty.Type(fmt.Sprintf("%s run --ttl 10s %s -- bash -c 'trap \"\" TERM; exec 3<> <(:); while :; do echo ${EPOCHREALTIME/[.,]/}000 >> %s; read -rt 0.01 -u 3; done'; echo code=$?\n",
 		commandtest.Binary(t), t.Name(), file))
 	commandtest.Eventually(t, "the command runs", func() bool { _, err := os.Stat(file); return err == nil })
 	tty.Type("\x1a")
@@ -325,7 +325,7 @@ func TestRunStoppedAndContinued(t *testing.T) {
 	tty.Type("\x1a")
 	commandtest.Eventually(t, "both are stopped again", func() bool { return strings.Count(tty.Shown(), "]+  Stopped") == 2 })
 	last := lastWrite(t, file)
-	time.Sleep(5500 * time.Millisecond) // the lease ends
+	time.Sleep(10500 * time.Millisecond) // the lease ends
 	tty.Type("fg; echo then=$?\n")
 	tty.WaitFor(fmt.Sprintf("then=%d", command.ExitLost))
 	if d := lastWrite(t, file).Sub(last); d > 0 {

@@ -181,13 +181,17 @@ func TestSpansOfLosses(t *testing.T) {
 // A try that is refused and a wait that its caller gives up are answers, no failures.
 func TestSpansOfRefusals(t *testing.T) {
 	m := newTelemetry()
-	l := lockertest.New(Observer(m.opts...))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := lockertest.New(Observer(m.opts...), locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventWaiting {
+			cancel()
+		}
+	}))
 	defer l.Close()
 	acquire(t, l, "a")
 	_, err := l.TryAcquire(t.Context(), "a")
 	refused(t, err, locker.ErrNotAcquired)
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
 	_, err = l.Acquire(ctx, "a")
 	refused(t, err, context.Canceled)
 	for i, kind := range []string{"not_acquired", "canceled"} {
