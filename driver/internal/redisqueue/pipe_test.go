@@ -96,7 +96,7 @@ func TestServerGone(t *testing.T) {
 // that call.
 func TestAskedAgain(t *testing.T) {
 	srv := testbed.Redis(t)
-	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ReadTimeout: 200 * time.Millisecond})
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ReadTimeout: 2 * time.Second})
 	pipe := redisqueue.NewOrderedPipe(client, []*redisqueue.Script{redisqueue.Acquire})
 	t.Cleanup(func() {
 		pipe.Close(5 * time.Second)
