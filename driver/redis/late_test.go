@@ -88,7 +88,7 @@ func (c *delayed) Close() error {
 // open opens a driver on that network.
 func (n *delays) open(t *testing.T, o *goredis.Options) *redis.Driver {
 	t.Helper()
-	o.ReadTimeout = 200 * time.Millisecond
+	o.ReadTimeout = 500 * time.Millisecond
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return &delayed{Conn: c, of: n}, err

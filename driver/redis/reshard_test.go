@@ -214,7 +214,7 @@ func TestReshardUnderLoad(t *testing.T) {
 	cluster := testbed.RedisCluster(t)
 	name := newName()
 	probe := openAt(t, cluster.URL())
-	if _, err := probe.Acquire(t.Context(), driver.Request{Name: name, ID: "probe", TTL: time.Second}); err != nil {
+	if _, err := probe.Acquire(t.Context(), driver.Request{Name: name, ID: "probe", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if err := probe.Release(t.Context(), driver.Hold{Name: name, ID: "probe"}); err != nil {

@@ -87,7 +87,7 @@ func TestPingRights(t *testing.T) {
 // than the URL says.
 func TestReadTimeout(t *testing.T) {
 	srv := testbed.Redis(t, testbed.Faults())
-	l := process(t, srv.URL()+"?replica_timeout=10ms&read_timeout=50ms")
+	l := process(t, srv.URL()+"?replica_timeout=10ms&read_timeout=300ms")
 	if err := l.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
