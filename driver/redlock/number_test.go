@@ -56,7 +56,7 @@ type oneNode struct {
 
 func newOneNode(t *testing.T) oneNode {
 	c := redis.NewClient(&redis.Options{Addr: testbed.SharedRedis(t).Addr()})
-	d := newDriver([]*redis.Client{c}, options{prefix: "one", timeout: time.Second, drift: DefaultDrift})
+	d := newDriver([]*redis.Client{c}, options{prefix: "one", timeout: 10 * time.Second, drift: DefaultDrift})
 	t.Cleanup(func() { _, _ = d.Close(), c.Close() })
 	return oneNode{t, d}
 }
@@ -91,7 +91,7 @@ func (o oneNode) check(err error) {
 func TestNumbersOnOneNode(t *testing.T) {
 	o := newOneNode(t)
 	name := fmt.Sprintf("numbers-%d", time.Now().UnixNano())
-	n := uint64(time.Now().Add(time.Second).UnixMicro()) //nolint:gosec // positive
+	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
 	a, b, c := o.ticket(name, "a"), o.ticket(name, "b"), o.ticket(name, "c")
 	want := func(got answer, what int64, when string) answer {
 		t.Helper()
@@ -129,7 +129,7 @@ func TestNumbersOnOneNode(t *testing.T) {
 func TestYieldOnOneNode(t *testing.T) {
 	o := newOneNode(t)
 	name := fmt.Sprintf("yield-%d", time.Now().UnixNano())
-	n := uint64(time.Now().Add(time.Second).UnixMicro()) //nolint:gosec // positive
+	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
 	late, early := o.ticket(name, "late"), o.ticket(name, "early")
 	if a := o.ask(late, n+9, orWait, above); a.what != holds {
 		t.Fatalf("a free name: %+v", a)
@@ -158,7 +158,7 @@ func TestYieldOnOneNode(t *testing.T) {
 func TestLateOnOneNode(t *testing.T) {
 	o := newOneNode(t)
 	name := fmt.Sprintf("late-%d", time.Now().UnixNano())
-	n := uint64(time.Now().Add(time.Second).UnixMicro()) //nolint:gosec // positive
+	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
 	tk := o.ticket(name, "late")
 	// The request is sent, and its answer is lost.
 	late := o.d.acquireCall(tk, tk.r.TTL, n, 1, orWait, guessed)
