@@ -175,7 +175,7 @@ func provesWaitLimit(e *env) {
 	name := e.name("limit")
 	cs := e.clients(2)
 	k := e.take(cs[0], name)
-	const wait = slack // a busy store may need a part of it for its first answer
+	const wait = 2 * slack // a busy store may need a part of it for its first answer
 	begun := time.Now()
 	p := e.acquire(cs[1], name, locker.WithWait(wait))
 	e.is(p.ended(slacks(2).plus(wait, "the limit of the call"), "it began"), locker.ErrNotAcquired, "Acquire past its wait limit")

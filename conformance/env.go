@@ -268,16 +268,25 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
-// eventually waits until f returns nil. After the bound it fails with f's error.
+// moment is how much longer than a bound the suite waits: if the machine has stood
+// still until the bound, what has to happen goes on only now.
+const moment = 100 * time.Millisecond
+
+// eventually waits until f returns nil. It fails with f's error if f, called a moment
+// after the bound, still returns one. An earlier call may have been answered late.
 func (e *env) eventually(b bound, doing string, f func() error) {
 	deadline := time.Now().Add(b.d)
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	for pause, last := 2*time.Millisecond, false; ; pause = min(2*pause, moment/2) {
+		over := time.Now().After(deadline)
 		err := f()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		if last {
 			e.failf("%s, for %v: %w", doing, b, err)
+		}
+		if last = over; last {
+			pause = moment
 		}
 		e.sleep(pause)
 	}

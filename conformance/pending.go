@@ -101,13 +101,23 @@ func (p *pending) granted(b bound, after string) *locker.Lock {
 	return p.lock
 }
 
+// closedWithin reports whether done is closed within the bound, or a moment after it.
+func closedWithin(done <-chan struct{}, b bound) bool {
+	for _, d := range []time.Duration{b.d, moment} {
+		t := time.NewTimer(d)
+		select {
+		case <-done:
+			t.Stop()
+			return true
+		case <-t.C:
+		}
+	}
+	return false
+}
+
 // ended waits until Acquire returns, at most as long as the bound.
 func (p *pending) ended(b bound, after string) error {
-	t := time.NewTimer(b.d)
-	defer t.Stop()
-	select {
-	case <-p.done:
-	case <-t.C:
+	if !closedWithin(p.done, b) {
 		queue := "?"
 		if l, err := p.e.control().Inspect(p.e.within(slack), p.name); err == nil {
 			queue = show(l.Tickets)
