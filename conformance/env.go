@@ -277,7 +277,7 @@ const moment = 100 * time.Millisecond
 func (e *env) eventually(b bound, doing string, f func() error) {
 	deadline := time.Now().Add(b.d)
 	for pause, last := 2*time.Millisecond, false; ; pause = min(2*pause, moment/2) {
-		over := time.Now().After(deadline)
+		late := time.Now().After(deadline)
 		err := f()
 		if err == nil {
 			return
@@ -285,7 +285,7 @@ func (e *env) eventually(b bound, doing string, f func() error) {
 		if last {
 			e.failf("%s, for %v: %w", doing, b, err)
 		}
-		if last = over; last {
+		if last = late; last {
 			pause = moment
 		}
 		e.sleep(pause)

@@ -131,13 +131,13 @@ func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
 	h := e.grant(d, r)
 	deadline := time.Now().Add(e.leaseEnd(ttl).d)
 	for {
-		over := time.Now().After(deadline) // the answer may come late
+		asked := time.Now() // the answer may come late
 		queue, err := other.Inspect(e.within(patience), h.Name)
 		e.ok(err, "inspect %q", h.Name)
 		switch {
 		case len(queue) == 0:
 			return false
-		case over:
+		case asked.After(deadline):
 			e.drop(d, h)
 			return true
 		}
