@@ -107,7 +107,9 @@ func TestNothingOfWaitersStays(t *testing.T) {
 		k := take(t, l, "a")
 		var ctx context.Context
 		ctx, giveUp = context.WithCancel(t.Context())
-		if _, err := l.Acquire(ctx, "a", opts...); !errors.Is(err, context.Canceled) {
+		_, err := l.Acquire(ctx, "a", opts...)
+		giveUp()
+		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("while another holds: %v", err)
 		}
 		await(t, l, "a", 1) // the ticket is removed in the background if the server is slow
