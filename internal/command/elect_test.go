@@ -92,9 +92,9 @@ func TestElectKilled(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
 	file := filepath.Join(t.TempDir(), "times")
-	leader := candidate(t, env, []string{"--ttl=5s"}, shell(tree, file)).Start()
+	leader := candidate(t, env, []string{"--ttl=2s"}, shell(tree, file)).Start()
 	waitForWrites(t, file)
-	next := candidate(t, env, []string{"--ttl=5s"}, shell("date +%s%N; sleep 60")).Start()
+	next := candidate(t, env, []string{"--ttl=2s"}, shell("date +%s%N; sleep 60")).Start()
 	leader.Signal(syscall.SIGKILL)
 	granted := time.Unix(0, number(t, next.WaitOut("\n")))
 	for _, suffix := range treeFiles {

@@ -61,7 +61,7 @@ func waitForWrites(t *testing.T, path string) {
 func TestRunKilled(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, env string) {
 		file := filepath.Join(t.TempDir(), "times")
-		holder := locked(t, env, []string{t.Name(), "--ttl=5s"}, shell(tree, file)).Start()
+		holder := locked(t, env, []string{t.Name(), "--ttl=2s"}, shell(tree, file)).Start()
 		waitForWrites(t, file)
 		killed := time.Now()
 		holder.Signal(syscall.SIGKILL)
