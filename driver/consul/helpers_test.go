@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/hashicorp/go-cleanhttp"
@@ -102,6 +103,16 @@ func newLocker(t testing.TB, d driver.Driver, opts ...locker.ClientOption) *lock
 	l := locker.New(d, opts...)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+// awaitGrants waits until there are n grants.
+func awaitGrants(t testing.TB, n int, grants func() int) {
+	t.Helper()
+	for end := time.Now().Add(40 * time.Second); grants() < n; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("only %d grants, want %d", grants(), n)
+		}
+	}
 }
 
 // lockForeign locks a key as another program would, and returns its index.

@@ -96,7 +96,7 @@ func TestLeaderKilled(t *testing.T) {
 	e := testbed.EtcdCluster(t)
 	const name, waiters = "leader", 8
 	var reg register
-	holder := openClient(t, e.URL(), locker.WithDefaults(locker.WithTTL(6*time.Second)))
+	holder := openClient(t, e.URL(), locker.WithDefaults(locker.WithTTL(10*time.Second)))
 	k, err := holder.Acquire(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestLeaderKilled(t *testing.T) {
 	select {
 	case <-k.Done():
 		t.Fatalf("the holder lost its lock with the leader: %v", k.Err())
-	case <-time.After(8 * time.Second):
+	case <-time.After(12 * time.Second):
 	}
 	if got := reg.grants.Load(); got != 1 {
 		t.Fatalf("%d grants while the first holds", got)

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ func TestMemberWithoutLeader(t *testing.T) {
 		t.Skip("starts three servers")
 	}
 	e := testbed.EtcdCluster(t)
-	last, others := e.Followers()[0], []*testbed.Server{e.Followers()[1], e.Leader()}
+	last := e.Followers()[0]
+	others := slices.DeleteFunc(slices.Clone(e.Members), func(s *testbed.Server) bool { return s == last })
 	client, several := newClient(t, last.Addr()), newClient(t, last.Addr())
 	several.SetEndpoints(last.Addr(), last.Addr()) // as if there were others
 	alone, oneOfMany := newDriver(t, client), newDriver(t, several)

@@ -267,7 +267,7 @@ func TestMinHold(t *testing.T) {
 			r.MinHold = hold
 			var granted time.Time
 			if waits {
-				h := acquire(t, d, request("job", "id-before", hold))
+				h := acquire(t, d, request("job", "id-before", 30*time.Second)) // whose lease nobody keeps alive
 				g := waitAt(t, d, r)
 				time.Sleep(600 * time.Millisecond)
 				granted = time.Now()

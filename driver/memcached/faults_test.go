@@ -31,7 +31,7 @@ func TestServerKilled(t *testing.T) {
 		}
 		srv.Restart()
 		begun := time.Now()
-		next := take(t, b, "killed", locker.WithTTL(ttl))
+		next := take(t, b, "killed")
 		granted := time.Since(begun)
 		if next.Token() <= k.Token() {
 			t.Errorf("token %d, and %d before the server was killed", next.Token(), k.Token())
@@ -57,7 +57,8 @@ func TestServerKilled(t *testing.T) {
 func TestItemLost(t *testing.T) {
 	srv := testbed.Memcached(t, testbed.Faults())
 	l := process(t, srv.URL())
-	lost, kept := take(t, l, "lost", locker.WithTTL(2*time.Second)), take(t, l, "kept", locker.WithTTL(2*time.Second))
+	const ttl = 6 * time.Second // both are renewed at once
+	lost, kept := take(t, l, "lost", locker.WithTTL(ttl)), take(t, l, "kept", locker.WithTTL(ttl))
 	other := process(t, srv.URL())
 	lines, err := items(srv.Addr())
 	if err != nil {
@@ -82,7 +83,7 @@ func TestItemLost(t *testing.T) {
 	}
 	select {
 	case <-lost.Done():
-	case <-time.After(3 * time.Second):
+	case <-time.After(ttl/3 + 2*time.Second):
 		t.Error("the holder has not noticed")
 	}
 	if kept.Err() != nil {
@@ -107,7 +108,7 @@ func TestEvictions(t *testing.T) {
 
 // A queue that fills its item refuses tickets, with the reason, and works on.
 func TestItemTooLarge(t *testing.T) {
-	d, err := open(t.Context(), testbed.Memcached(t, testbed.Args("-I", "512k")).URL())
+	d, err := open(t.Context(), testbed.Memcached(t, testbed.Args("-I", "512k")).URL()+"?timeout=20s")
 	if err != nil {
 		t.Fatal(err)
 	}

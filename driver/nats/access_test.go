@@ -82,17 +82,16 @@ authorization {
         subscribe: ["_INBOX.>"] } }
   ]
 }`)
-	as := func(user string) *locker.Client {
-		return process(t, with(srv.URL(), user+":geheim@", "?timeout=1s"))
-	}
-	if err := as("app").Ping(t.Context()); err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "STREAM.CREATE.KV_locker") {
+	as := func(user string) *locker.Client { return process(t, with(srv.URL(), user+":geheim@", "?timeout=10s")) }
+	unanswered := func(user string) *locker.Client { return process(t, with(srv.URL(), user+":geheim@", "?timeout=1s")) }
+	if err := unanswered("app").Ping(t.Context()); err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "STREAM.CREATE.KV_locker") {
 		t.Errorf("without a bucket, and the right to make it: %v", err)
 	}
 	if err := as("admin").Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for user, subject := range map[string]string{"reader": "$KV.locker", "writer": "DIRECT.GET.KV_locker", "mute": "_INBOX"} {
-		l := as(user)
+		l := unanswered(user)
 		_, err := l.TryAcquire(t.Context(), user)
 		for verb, err := range map[string]error{"ping": l.Ping(t.Context()), "try": err} {
 			if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), subject) {

@@ -70,7 +70,7 @@ func TestReadAfterWrite(t *testing.T) {
 	e := cluster(t)
 	var at []*nats.Driver
 	for _, m := range e.Members {
-		at = append(at, opened(t, m.URL()))
+		at = append(at, opened(t, m.URL()+"?timeout=10s")) // a server may stand still for a moment
 	}
 	const key = "raw:q:a"
 	var group sync.WaitGroup
@@ -121,9 +121,7 @@ func TestPausedLeader(t *testing.T) {
 		elsewhere := opened(t, fmt.Sprintf("nats://%s,%s", others[0], others[1])).Store()
 		write := func(what string) error { return elsewhere.Set(t.Context(), key, []byte(what), time.Minute) }
 		old, fresh := fmt.Sprint("old", round), fmt.Sprint("new", round)
-		if err := write(old); err != nil {
-			t.Fatal(err)
-		}
+		waitFor(t, time.Minute, "leader", func() bool { return write(old) == nil })
 		if _, err := at.Get(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func TestStore(t *testing.T) {
 	s := opened(t, testbed.SharedNats(t).URL()).Store()
 	ctx := t.Context()
 	const a, b = "store:q:a", "store:q:b"
-	v, err := s.Put(ctx, a, []byte("1"), casqueue.Version{}, time.Second)
+	v, err := s.Put(ctx, a, []byte("1"), casqueue.Version{}, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestStore(t *testing.T) {
 	if _, err := s.Put(ctx, b, []byte("2"), v, time.Second); !errors.Is(err, casqueue.ErrChanged) {
 		t.Errorf("replace what is not there: %v", err)
 	}
-	if err := s.Set(ctx, a, []byte("3"), time.Second); err != nil {
+	if err := s.Set(ctx, a, []byte("3"), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Put(ctx, a, []byte("4"), v, time.Second); !errors.Is(err, casqueue.ErrChanged) {
@@ -43,6 +43,9 @@ func TestStore(t *testing.T) {
 	docs, err := s.Get(ctx, b, a, b)
 	if err != nil || string(docs[1].Value) != "3" || docs[1].Version.Number <= v.Number || docs[0].Version != (casqueue.Version{}) || docs[2].Version != docs[0].Version {
 		t.Errorf("%+v, %v", docs, err)
+	}
+	if err := s.Set(ctx, a, []byte("5"), time.Second); err != nil {
+		t.Fatal(err)
 	}
 	waitFor(t, 5*time.Second, "end of what is kept for a second", func() bool {
 		docs, err = s.Get(ctx, a)
@@ -55,7 +58,7 @@ func TestStore(t *testing.T) {
 	for i := range 1200 {
 		many = append(many, fmt.Sprint("store:q:many", i))
 	}
-	if err := s.Set(ctx, many[1100], []byte("x"), time.Second); err != nil {
+	if err := s.Set(ctx, many[1100], []byte("x"), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if docs, err := s.Get(ctx, many...); err != nil || len(docs) != len(many) || string(docs[1100].Value) != "x" {
@@ -130,7 +133,7 @@ func TestWatchReturns(t *testing.T) {
 
 // A queue that fills its message refuses tickets, with the reason, and works on.
 func TestQueueTooLarge(t *testing.T) {
-	d := opened(t, testbed.SharedNats(t).URL()+"?prefix=full")
+	d := opened(t, testbed.SharedNats(t).URL()+"?prefix=full&timeout=20s")
 	r := driver.Request{Name: "full", ID: "holder", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	if err != nil {

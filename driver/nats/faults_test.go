@@ -24,7 +24,7 @@ import (
 func TestServerKilled(t *testing.T) {
 	srv := testbed.Nats(t, testbed.Faults())
 	a, b := process(t, srv.URL()), process(t, srv.URL())
-	k := take(t, a, "killed", locker.WithTTL(5*time.Second))
+	k := take(t, a, "killed", locker.WithTTL(20*time.Second)) // outlasts the restart
 	srv.Restart()
 	if next, err := b.TryAcquire(t.Context(), "killed"); !errors.Is(err, locker.ErrNotAcquired) {
 		t.Errorf("%v, %v: want the lock to be held", next, err)

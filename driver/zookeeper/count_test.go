@@ -71,6 +71,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	cycle("x")
+	must[locker.Queue](t)(b.Inspect(ctx, "x")) // both are connected
 	const n = 50
 	got := counted(t, srv, func() {
 		for i := range n {
@@ -207,11 +208,13 @@ func watchedBy(t testing.TB, path string, n int) {
 	}
 }
 
-// settle waits until the server has had nothing to do for a while.
+// settle waits until the server has had nothing to do for a while. Requests that wait for
+// its disk are something to do.
 func settle(t testing.TB, srv *testbed.Server) {
 	t.Helper()
 	for quiet := 0; quiet < 4; {
-		if got := counted(t, srv, func() { time.Sleep(50 * time.Millisecond) }); got["packets_received"] <= 1 {
+		got := counted(t, srv, func() { time.Sleep(50 * time.Millisecond) })
+		if got["packets_received"] <= 1 && mntr(t, srv)["outstanding_requests"] <= 0 {
 			quiet++
 		} else {
 			quiet = 0

@@ -228,9 +228,11 @@ func TestMemberHangs(t *testing.T) {
 }
 
 // TestHolderLeavesMemberThatHangs stops a member to which holders are connected:
-// they renew their leases at another member before the leases end.
+// they renew their leases at another member before the leases end. With this session
+// the members and the holders have some seconds more than they need.
 func TestHolderLeavesMemberThatHangs(t *testing.T) {
-	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
+	const session = 20 * time.Second
+	e := testbed.ZookeeperEnsemble(t, testbed.Faults(), testbed.Args("maxSessionTimeout=20000"))
 	at := e.URL() + "?session=" + session.String()
 	ctx := ctxFor(t, 60*time.Second)
 	member := e.Followers()[0]

@@ -45,9 +45,19 @@ func TestCreatedInTheNextSession(t *testing.T) {
 	r := request("x", "next-1")
 	_, err = d.Acquire(hooked{context.Background(), func() error {
 		if asked++; asked == 1 {
-			old := conn.SessionID()
+			old, lives := conn.SessionID(), base(direct)+"/lives"
+			if _, err := conn.Create(lives, []byte{}, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+				t.Fatal(err)
+			}
 			p.Cut()
-			time.Sleep(3 * time.Second) // the session ends
+			for { // until the session has ended
+				if there, _, err := admin.Exists(lives); err != nil {
+					t.Fatal(err)
+				} else if !there {
+					break
+				}
+				sleep(ctx, t)
+			}
 			p.Reset()
 			p.Heal()
 			for conn.SessionID() == old || conn.State() != zk.StateHasSession {

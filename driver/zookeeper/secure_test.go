@@ -45,7 +45,7 @@ func TestTLS(t *testing.T) {
 		"elsewhere": wrong,
 		"zk: ":      {"ca": {certs.CA}}, // no certificate of the client's
 	} {
-		d, ctx := open(t, with(params)).(driver.Pinger), ctxFor(t, 3*time.Second)
+		d, ctx := open(t, with(params)).(driver.Pinger), ctxFor(t, 20*time.Second)
 		err := d.Ping(ctx)
 		for err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), want) {
 			err = d.Ping(ctx) // Ping waits for a second, in which the first connection may not have failed
