@@ -22,7 +22,7 @@ func need(t *testing.T, k *kind) {
 }
 
 func answers(k *kind, addr string) error {
-	ctx, cancel := context.WithTimeout(t0, 2*time.Second)
+	ctx, cancel := context.WithTimeout(t0, 10*time.Second)
 	defer cancel()
 	return k.ready(ctx, addr)
 }
