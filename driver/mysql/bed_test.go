@@ -48,10 +48,12 @@ func connectTo(tb testing.TB, address, parameters string) *sql.DB {
 
 var prefixes atomic.Int64
 
+func newPrefix() string { return fmt.Sprintf("t%d_%d", time.Now().UnixNano(), prefixes.Add(1)) }
+
 // fresh makes a driver with tables of its own.
 func fresh(t *testing.T, db *sql.DB, opts ...mysql.Option) (*locker.Client, *mysql.Driver, string) {
 	t.Helper()
-	prefix := fmt.Sprintf("t%d_%d", time.Now().UnixNano(), prefixes.Add(1))
+	prefix := newPrefix()
 	l, d := join(t, db, prefix, opts...)
 	return l, d, prefix
 }
@@ -60,13 +62,51 @@ func join(t *testing.T, db *sql.DB, prefix string, opts ...mysql.Option) (*locke
 	t.Helper()
 	d, err := mysql.New(db, append(opts, mysql.WithPrefix(prefix))...)
 	must(t, err)
-	l := locker.New(d)
+	return newClient(t, d), d
+}
+
+func newClient(t *testing.T, d *mysql.Driver, opts ...locker.ClientOption) *locker.Client {
+	t.Helper()
+	l := locker.New(d, opts...)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return l, d
+	return l
+}
+
+// renewals has the token of each lease that a client has renewed.
+type renewals chan uint64
+
+// freshRenewing is fresh, with the client's renewals.
+func freshRenewing(t *testing.T, db *sql.DB) (*locker.Client, *mysql.Driver, string, renewals) {
+	t.Helper()
+	prefix, r := newPrefix(), make(renewals, 1000)
+	d, err := mysql.New(db, mysql.WithPrefix(prefix))
+	must(t, err)
+	l := newClient(t, d, locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventRenewed {
+			r <- e.Token
+		}
+	}))
+	return l, d, prefix, r
+}
+
+// await waits until a lease was renewed twice: the first time may have been before what the test has done to it.
+func (r renewals) await(t *testing.T, k *locker.Lock) {
+	t.Helper()
+	for late, left := time.After(20*time.Second), 2; left > 0; {
+		select {
+		case token := <-r:
+			if token == k.Token() {
+				left--
+			}
+		case <-late:
+			t.Fatalf("not renewed twice in 20 s: %v", k.Err())
+		}
+	}
+	must(t, k.Err())
 }
 
 func must(t *testing.T, err error) {

@@ -131,7 +131,7 @@ func TestLateRequestTakesNothing(t *testing.T) {
 		must(t, d.Release(t.Context(), first.Hold(g.Token)))
 		for i, delay := range []time.Duration{500 * time.Millisecond, 3 * time.Second} {
 			h.forget()
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // enough to send it on a busy machine
 			r := request(fmt.Sprint("late", i), i == 0)
 			_, err = d.Acquire(ctx, r)
 			cancel()

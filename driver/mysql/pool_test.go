@@ -23,19 +23,16 @@ func TestExhaustedPool(t *testing.T) {
 		for _, size := range []int{1, 3} {
 			db := connect(t, srv, "")
 			db.SetMaxOpenConns(size)
-			a, _, prefix := fresh(t, db)
+			a, _, prefix, renewed := freshRenewing(t, db)
 			other, _ := join(t, connect(t, srv, ""), prefix)
-			k := take(t, a, "a", locker.WithTTL(2*time.Second))
+			k := take(t, a, "a", locker.WithTTL(5*time.Second))
 			conns := make([]*sql.Conn, size)
 			for i := range conns {
 				var err error
 				conns[i], err = db.Conn(t.Context())
 				must(t, err)
 			}
-			time.Sleep(4 * time.Second)
-			if err := k.Err(); err != nil {
-				t.Errorf("pool of %d: %v", size, err)
-			}
+			renewed.await(t, k)
 			must(t, k.Release(t.Context()))
 			begun := time.Now()
 			held := take(t, other, "a")

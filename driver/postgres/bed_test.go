@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -49,6 +50,44 @@ func newLocker(t *testing.T, d driver.Driver) *locker.Client {
 	l := locker.New(d)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+// renewals has the token of each lease that a client has renewed.
+type renewals chan uint64
+
+// newRenewing is newLocker, with the client's renewals.
+func newRenewing(t *testing.T, d driver.Driver) (*locker.Client, renewals) {
+	t.Helper()
+	r := make(renewals, 1000)
+	l := locker.New(d, locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventRenewed {
+			r <- e.Token
+		}
+	}))
+	t.Cleanup(func() { _ = l.Close() })
+	return l, r
+}
+
+// await waits until each lease was renewed twice: the first time may have been before what the test has done to it.
+func (r renewals) await(t *testing.T, locks ...*locker.Lock) {
+	t.Helper()
+	left := make(map[uint64]int)
+	for _, k := range locks {
+		left[k.Token()] = 2
+	}
+	for late := time.After(20 * time.Second); len(left) > 0; {
+		select {
+		case token := <-r:
+			if left[token]--; left[token] <= 0 { // or it is of another lease
+				delete(left, token)
+			}
+		case <-late:
+			t.Fatalf("not renewed twice in 20 s: %v", left)
+		}
+	}
+	for _, k := range locks {
+		ok(t, k.Err())
+	}
 }
 
 func ok(t testing.TB, err error) {

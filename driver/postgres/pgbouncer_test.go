@@ -104,15 +104,16 @@ func TestPgBouncer(t *testing.T) {
 	ok(t, err)
 	t.Cleanup(func() { ok(t, byURL.Close()) })
 	ok(t, byURL.Ping(t.Context()))
-	ls[0] = newLocker(t, byURL)
+	var renewed renewals
+	ls[0], renewed = newRenewing(t, byURL)
 
 	// A ticket that waits for long, while others come and go.
-	k, err := ls[0].Acquire(t.Context(), "long", locker.WithTTL(3*time.Second))
+	k, err := ls[0].Acquire(t.Context(), "long", locker.WithTTL(6*time.Second))
 	ok(t, err)
 	w := async(t, ls[1], "long", locker.WithTTL(3*time.Second))
 	queued(t, ls[2], "long", 2)
 	time.Sleep(postgres.DefaultLiveness + time.Second)
-	ok(t, k.Err())
+	renewed.await(t, k)
 	var next *locker.Lock
 	took := testbed.Elapsed(func() {
 		ok(t, k.Release(t.Context()))

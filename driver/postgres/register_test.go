@@ -79,7 +79,7 @@ func TestWaitsAgainAfterAWhile(t *testing.T) {
 	}
 	t.Parallel()
 	prefix := unique()
-	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithLiveness(2*time.Second))
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	holder := driver.Request{Name: "a", ID: "holder", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), holder)
 	ok(t, err)
@@ -101,7 +101,10 @@ func TestWaitsAgainAfterAWhile(t *testing.T) {
 		return processes == 0
 	})
 	ended = wait(t.Context(), "two")
-	time.Sleep(4 * time.Second) // without heartbeats it would expire
+	waitFor(t, "it sends heartbeats again", func() (sent bool) { // the first number is that of the registration
+		ok(t, p.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM "+prefix+"_processes WHERE heartbeat > 2)").Scan(&sent))
+		return sent
+	})
 	ok(t, d.Release(t.Context(), holder.Hold(g.Token)))
 	ok(t, <-ended)
 }

@@ -85,7 +85,7 @@ func TestAcquireTxWantsReadCommitted(t *testing.T) {
 func TestGuard(t *testing.T) {
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	l := newLocker(t, d)
+	l, renewed := newRenewing(t, d)
 	ctx := t.Context()
 	const ttl = time.Second // enough to guard a transaction on a busy machine
 
@@ -123,16 +123,14 @@ func TestGuard(t *testing.T) {
 		ok(t, next.Release(ctx))
 	})
 	t.Run("renewals go on, of this lock and of others", func(t *testing.T) {
-		k, err := l.Acquire(ctx, "c", locker.WithTTL(2*time.Second))
+		k, err := l.Acquire(ctx, "c", locker.WithTTL(5*time.Second))
 		ok(t, err)
-		other, err := l.Acquire(ctx, "d", locker.WithTTL(2*time.Second), locker.Shared())
+		other, err := l.Acquire(ctx, "d", locker.WithTTL(5*time.Second), locker.Shared())
 		ok(t, err)
 		tx := begin(t, p)
 		ok(t, d.Guard(ctx, tx, k))
 		ok(t, d.Guard(ctx, tx, other))
-		time.Sleep(4 * time.Second)
-		ok(t, k.Err())
-		ok(t, other.Err())
+		renewed.await(t, k, other)
 		ok(t, tx.Commit(ctx))
 		ok(t, k.Release(ctx))
 		ok(t, other.Release(ctx))

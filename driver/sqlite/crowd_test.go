@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,20 +12,28 @@ import (
 	"github.com/lockerproject/locker/driver/sqlite"
 )
 
-// A lease is renewed in time although many acquisitions of the same process wait for
-// the file.
+// A lease is renewed although many acquisitions of the same process wait for the file: the renewal is due when about
+// a third of them are granted, and goes before the others.
 func TestRenewalGoesFirst(t *testing.T) {
 	t.Parallel()
 	const crowd, takes = 1500, 2 * time.Millisecond
-	l := clientAt(t, newPath(t), sqlite.WithInterceptor(func(_ context.Context, transaction func() error) error {
+	var granted atomic.Int64
+	renewed := make(chan int64, 100) // how many were granted by then
+	l := locker.New(openAt(t, newPath(t), sqlite.WithInterceptor(func(_ context.Context, transaction func() error) error {
 		time.Sleep(takes)
 		return transaction()
+	})), locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventRenewed && e.Name == "held" {
+			renewed <- granted.Load()
+		}
 	}))
-	k := acquire(t, l, "held", locker.WithTTL(3*time.Second))
+	t.Cleanup(func() { _ = l.Close() })
+	k := acquire(t, l, "held", locker.WithTTL(9*time.Second))
 	var group sync.WaitGroup
 	for i := range crowd {
 		group.Go(func() {
 			if k, err := l.Acquire(within(t), fmt.Sprint("other ", i)); err == nil {
+				granted.Add(1)
 				_ = k.Release(ctx)
 			}
 		})
@@ -32,5 +41,13 @@ func TestRenewalGoesFirst(t *testing.T) {
 	group.Wait()
 	if err := k.Err(); err != nil {
 		t.Errorf("beside %d acquisitions: %v", crowd, err)
+	}
+	select {
+	case n := <-renewed:
+		if n > crowd*9/10 {
+			t.Errorf("renewed after %d of %d acquisitions", n, crowd)
+		}
+	default:
+		t.Errorf("not renewed beside %d acquisitions", crowd)
 	}
 }
