@@ -138,7 +138,7 @@ func TestMemberIsLostDuringTheWait(t *testing.T) {
 			_, err := locker.AcquireAll(ctx, l, []string{"a", "b"}, opts...)
 			want(t, err, locker.ErrLost)
 			if took := time.Since(begun); took > 1100*time.Millisecond {
-				t.Errorf("%s: told after %v, want 1s", how, took)
+				t.Errorf("%s: notified after %v, want 1s", how, took)
 			}
 			want(t, blocker.Release(context.Background()), nil)
 			time.Sleep(time.Second) // the lease ends a little earlier for its holder than for the store

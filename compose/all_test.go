@@ -146,7 +146,7 @@ func TestAllLosesAPart(t *testing.T) {
 			select {
 			case <-k.Done():
 			case <-time.After(time.Millisecond):
-				t.Errorf("a break on store %d is not told", i+1)
+				t.Errorf("a break on store %d is not reported", i+1)
 			}
 			if err := k.Release(t.Context()); !errors.Is(err, locker.ErrLost) {
 				t.Errorf("release: %v", err)

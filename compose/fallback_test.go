@@ -41,13 +41,13 @@ func newBacked(t *testing.T) *backed {
 	return p
 }
 
-// told fails the test unless n degraded grants were reported, and returns the last.
-func (p *backed) told(t *testing.T, n int) (last compose.Degraded) {
+// reported fails the test unless n degraded grants were reported, and returns the last.
+func (p *backed) reported(t *testing.T, n int) (last compose.Degraded) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.events) != n {
-		t.Fatalf("%d degraded grants were told, want %d: %v", len(p.events), n, p.events)
+		t.Fatalf("%d degraded grants were reported, want %d: %v", len(p.events), n, p.events)
 	}
 	if n == 0 {
 		return last
@@ -62,14 +62,14 @@ func TestFallback(t *testing.T) {
 		k := acquire(t, p.all)
 		p.queue(t, 0, 1)
 		release(t, k)
-		p.told(t, 0)
+		p.reported(t, 0)
 
 		p.first.away.Store(true)
 		k = acquire(t, p.all, locker.WithOwner("me"), locker.WithTTL(time.Second))
 		q := p.queue(t, 1, 1)
-		d := p.told(t, 1)
+		d := p.reported(t, 1)
 		if d.Name != "x" || d.Owner != "me" || d.Token != k.Token() || q.Tickets[0].Token != k.Token() || !errors.Is(d.Cause, locker.ErrUnavailable) {
-			t.Errorf("told %+v of token %d", d, k.Token())
+			t.Errorf("reported %+v of token %d", d, k.Token())
 		}
 		time.Sleep(10 * time.Second) // it is renewed, on the secondary
 		p.first.away.Store(false)
@@ -84,7 +84,7 @@ func TestFallback(t *testing.T) {
 		p.queue(t, 0, 1)
 		p.queue(t, 1, 0)
 		release(t, k)
-		p.told(t, 1)
+		p.reported(t, 1)
 	})
 }
 
@@ -105,7 +105,7 @@ func TestFallbackOnlyWhenUnavailable(t *testing.T) {
 			t.Errorf("own deadline: %v", err)
 		}
 		release(t, other)
-		p.told(t, 0)
+		p.reported(t, 0)
 		p.queue(t, 1, 0)
 	})
 	bubble(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestFallbackPatience(t *testing.T) {
 			}
 			release(t, k)
 		}
-		if d := p.told(t, 3); !errors.Is(d.Cause, locker.ErrUnavailable) {
+		if d := p.reported(t, 3); !errors.Is(d.Cause, locker.ErrUnavailable) {
 			t.Errorf("cause %v", d.Cause)
 		}
 		p.first.hangs.Store(false)
@@ -168,7 +168,7 @@ func TestFallbackRemovesOrphans(t *testing.T) {
 		p := newBacked(t)
 		p.first.loses.Store(true)
 		k := acquire(t, p.all, locker.WithTTL(time.Hour))
-		p.told(t, 1)
+		p.reported(t, 1)
 		p.first.loses.Store(false)
 		time.Sleep(2 * time.Second)
 		p.queue(t, 0, 0)

@@ -29,8 +29,8 @@ func (b *based) ServerVersion(ctx context.Context) (string, error) {
 // versions joins the versions of the stores that report one.
 func versions(ctx context.Context, stores []driver.Driver) (string, error) {
 	var (
-		told []string
-		errs []error
+		versions []string
+		errs     []error
 	)
 	for _, d := range stores {
 		v, ok := d.(driver.ServerVersioner)
@@ -43,10 +43,10 @@ func versions(ctx context.Context, stores []driver.Driver) (string, error) {
 			errs = append(errs, err)
 			continue
 		}
-		told = append(told, version)
+		versions = append(versions, version)
 	}
-	if len(told) == 0 {
+	if len(versions) == 0 {
 		return "", errors.Join(errs...)
 	}
-	return strings.Join(told, ", "), nil
+	return strings.Join(versions, ", "), nil
 }

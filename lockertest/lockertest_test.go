@@ -311,7 +311,7 @@ func TestNoPushInAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := k.Err(); err != nil {
-			t.Error("the loss was told at once:", err)
+			t.Error("the loss was reported at once:", err)
 		}
 		time.Sleep(10 * time.Second)
 		want(t, k.Err(), locker.ErrLost)

@@ -34,12 +34,12 @@ func TestSessionDestroyed(t *testing.T) {
 	select {
 	case <-k.Done():
 	case <-time.After(2 * time.Second):
-		t.Fatal("the loss was not told")
+		t.Fatal("the loss was not reported")
 	}
 	if err := k.Err(); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("Err: %v, want ErrLost", err)
 	}
-	t.Logf("told after %v", time.Since(begun))
+	t.Logf("notified after %v", time.Since(begun))
 	release(t, waits)
 	release(t, <-rejoined) // in a new session
 	release(t, acquire(t, l, t.Name()))

@@ -167,7 +167,7 @@ func TestMarks(t *testing.T) {
 					errors.Is(err, driver.ErrUnavailable), errors.Is(err, driver.ErrNoTicket), c.unavailable, none)
 			}
 			if !c.unavailable && took > limit/2 {
-				t.Errorf("%s, wait %v: told after %v", c.what, wait, took)
+				t.Errorf("%s, wait %v: notified after %v", c.what, wait, took)
 			}
 			w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
 		}
@@ -266,21 +266,21 @@ func TestBreakWhatever(t *testing.T) {
 	if err := other.Break(t.Context(), t.Name(), foreign); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a second break: %v, want ErrLost", err)
 	}
-	told := make(chan error, 1)
+	notified := make(chan error, 1)
 	d2, _ := counted(t, srv.Addr())
-	d2.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+	d2.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 	h = get(t, d2, request(t.Name()))
 	time.Sleep(400 * time.Millisecond) // until there is a loss watch
 	if err := other.Break(t.Context(), h.Name, h.Token); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case cause := <-told:
+	case cause := <-notified:
 		if !errors.Is(cause, driver.ErrLost) || !strings.Contains(cause.Error(), "the ticket was removed from the queue") {
-			t.Errorf("told %v", cause)
+			t.Errorf("the cause is %v", cause)
 		}
 	case <-time.After(2 * time.Second):
-		t.Error("the break was not told")
+		t.Error("the break was not reported")
 	}
 }
 

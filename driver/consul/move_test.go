@@ -113,8 +113,8 @@ func TestMoveUnansweredEnds(t *testing.T) {
 		}
 
 		d, _ = losing(t, srv.Addr(), arrives)
-		told := make(chan error, 1)
-		d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+		notified := make(chan error, 1)
+		d.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 		h = get(t, d, request(t.Name()))
 		time.Sleep(400 * time.Millisecond) // until there is a loss watch for the session
 		old := sessionOf(t, admin, t.Name())
@@ -127,7 +127,7 @@ func TestMoveUnansweredEnds(t *testing.T) {
 			t.Fatalf("after the end of the old session the ticket is there: %v", held)
 		}
 		select {
-		case cause := <-told:
+		case cause := <-notified:
 			if held || !errors.Is(cause, driver.ErrLost) {
 				t.Errorf("lost: %v; the ticket is there: %v", cause, held)
 			}
@@ -153,11 +153,11 @@ func TestMoveUnansweredLives(t *testing.T) {
 	}
 	srv := testbed.SharedConsul(t)
 	d, _ := losing(t, srv.Addr(), true)
-	told := make(chan error, 1)
-	d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+	notified := make(chan error, 1)
+	d.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 	h := lostMove(t, d, t.Name())
 	select {
-	case cause := <-told:
+	case cause := <-notified:
 		t.Fatalf("lost: %v", cause)
 	case <-time.After(12 * time.Second):
 	}

@@ -33,11 +33,11 @@ func TestListingFromThePast(t *testing.T) {
 		{"unlocked", 5, true},
 		{"unlocked", 10, false},
 	} {
-		told := false
+		notified := false
 		what := kvqueue.Watching{Aim: kvqueue.Entry{Key: c.key, Number: c.number}}
-		err := s.shared.watch(t.Context(), what, func(kvqueue.Event) { told = true })
-		if told != c.gone || err != nil {
-			t.Errorf("ticket %d at %q: gone %v, %v, want %v", c.number, c.key, told, err, c.gone)
+		err := s.shared.watch(t.Context(), what, func(kvqueue.Event) { notified = true })
+		if notified != c.gone || err != nil {
+			t.Errorf("ticket %d at %q: gone %v, %v, want %v", c.number, c.key, notified, err, c.gone)
 		}
 	}
 }

@@ -60,13 +60,13 @@ func TestLeaseRevokedByHand(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	prefix := randomPrefix()
-	told := make(chan driver.Hold, 10)
+	notified := make(chan driver.Hold, 10)
 	d := newDriver(t, client, etcd.WithPrefix(prefix))
 	d.NotifyLoss(func(h driver.Hold, err error) {
 		if !errors.Is(err, driver.ErrLost) {
-			t.Errorf("told of %v", err)
+			t.Errorf("notified of %v", err)
 		}
-		told <- h
+		notified <- h
 	})
 	hs := map[string]driver.Hold{}
 	for i := range 3 {
@@ -98,13 +98,13 @@ func TestLeaseRevokedByHand(t *testing.T) {
 		t.Errorf("the waiter got %v, want ErrLost", err)
 	}
 	for range 3 {
-		h := <-told
+		h := <-notified
 		if h != hs[h.ID] {
-			t.Errorf("told of %+v, want %+v", h, hs[h.ID])
+			t.Errorf("notified of %+v, want %+v", h, hs[h.ID])
 		}
 		delete(hs, h.ID)
 	}
-	t.Logf("told after %v", time.Since(begun).Round(time.Millisecond))
+	t.Logf("notified after %v", time.Since(begun).Round(time.Millisecond))
 	h := acquire(t, d, request("held-0", "id-after", time.Minute))
 	release(t, d, h)
 }

@@ -300,7 +300,7 @@ func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	prefix := etcd.WithPrefix(randomPrefix())
 	other := newDriver(t, newClient(t, srv.Addr()), prefix)
-	told := make(chan error, 10)
+	notified := make(chan error, 10)
 	for i, tc := range []struct{ held, after time.Duration }{
 		{after: 0},
 		{after: 20 * time.Millisecond},
@@ -312,7 +312,7 @@ func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 	} {
 		name, after := fmt.Sprint("name-", i), tc.after
 		d := newDriver(t, newClient(t, srv.Addr()), prefix)
-		d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+		d.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 		h := acquire(t, d, request(name, "id-h-"+name, time.Minute))
 		time.Sleep(tc.held)
 		w := request(name, "id-w-"+name, time.Minute)
@@ -327,8 +327,8 @@ func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 		if took > 100*time.Millisecond {
 			t.Error("that is more than 100ms")
 		}
-		if cause := <-told; !errors.Is(cause, driver.ErrLost) || !strings.Contains(cause.Error(), "the ticket was removed from the queue") {
-			t.Errorf("the holder was told: %v", cause)
+		if cause := <-notified; !errors.Is(cause, driver.ErrLost) || !strings.Contains(cause.Error(), "the ticket was removed from the queue") {
+			t.Errorf("the cause is %v", cause)
 		}
 		release(t, d, w.Hold(g.Token))
 	}
@@ -388,7 +388,7 @@ func TestPing(t *testing.T) {
 			t.Errorf("acquisition of %s: %v, want a refusal that has left no ticket", user, err)
 		}
 		if took > time.Second {
-			t.Errorf("it took %v until %s was told", took, user)
+			t.Errorf("it took %v until %s was notified", took, user)
 		}
 		if err := u.Close(); err != nil {
 			t.Error(err)

@@ -48,14 +48,14 @@ func TestWatchTellsThePast(t *testing.T) {
 	s, ticket := onStore(t, false)
 	for _, aim := range []kvqueue.Entry{{}, ticket.Entry} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		var told []kvqueue.Event
+		var notified []kvqueue.Event
 		_ = s.Watch(ctx, kvqueue.Watching{Name: "a", Aim: aim, Complete: ticket.Number}, func(ev kvqueue.Event) {
-			told = append(told, ev)
+			notified = append(notified, ev)
 			cancel()
 		})
 		cancel()
-		if len(told) != 1 || told[0].Queue == nil || len(told[0].Queue.Entries) > 0 || told[0].Queue.Complete <= ticket.Number {
-			t.Errorf("aimed at %q: told %+v, want the empty queue", aim.Key, told)
+		if len(notified) != 1 || notified[0].Queue == nil || len(notified[0].Queue.Entries) > 0 || notified[0].Queue.Complete <= ticket.Number {
+			t.Errorf("aimed at %q: got %+v, want the empty queue", aim.Key, notified)
 		}
 	}
 }

@@ -142,8 +142,8 @@ func TestListensAgainWhileAListenerEnds(t *testing.T) {
 func TestCauseOfABreak(t *testing.T) {
 	prefix := unique()
 	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	told := make(chan error, 1)
-	d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+	notified := make(chan error, 1)
+	d.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 	other, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
@@ -152,7 +152,7 @@ func TestCauseOfABreak(t *testing.T) {
 	took := testbed.Elapsed(func() {
 		ok(t, other.Break(t.Context(), "a", g.Token))
 		select {
-		case err := <-told:
+		case err := <-notified:
 			if !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "the ticket was removed from the queue") {
 				t.Errorf("the cause is %v", err)
 			}

@@ -257,7 +257,7 @@ func TestLapsedWaiterStaysGone(t *testing.T) {
 				t.Errorf("%s: the lapsed waiter: %v", how, err)
 			}
 		case <-time.After(3 * time.Second):
-			t.Errorf("%s: the lapsed waiter was not told", how)
+			t.Errorf("%s: the lapsed waiter got no answer", how)
 		}
 		q, err := other.Inspect(t.Context(), holder.Name)
 		for _, ticket := range q {

@@ -280,7 +280,7 @@ func TestBreak(t *testing.T) {
 		if err := other.Break(t.Context(), name, k.Token()); err != nil {
 			t.Fatal(err)
 		}
-		soon(t, k.Done(), time.Second, "the holder is told")
+		soon(t, k.Done(), time.Second, "the holder is notified")
 		next, _ := within(t, got, time.Second)
 		if err := other.Break(t.Context(), name, k.Token()); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("break of what is broken: %v", err)

@@ -130,8 +130,8 @@ func TestBreakForeign(t *testing.T) {
 func TestBreakTells(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	d := openAt(t, srv.URL())
-	told := make(chan error, 1)
-	d.NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+	notified := make(chan error, 1)
+	d.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 	r := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestBreakTells(t *testing.T) {
 	}
 	took := testbed.Elapsed(func() {
 		select {
-		case cause := <-told:
+		case cause := <-notified:
 			if !errors.Is(cause, driver.ErrLost) || cause.Error() != "the ticket was removed from the queue" {
 				t.Errorf("the cause of the loss: %v", cause)
 			}
@@ -153,7 +153,7 @@ func TestBreakTells(t *testing.T) {
 		}
 	})
 	if took > time.Second {
-		t.Errorf("the holder was told after %v", took)
+		t.Errorf("the holder was notified after %v", took)
 	}
 }
 

@@ -337,7 +337,7 @@ func TestLoading(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("told %d times that the server is loading", seen)
+	t.Logf("%d errors said that the server is loading", seen)
 	if seen == 0 {
 		t.Error("the server was never seen to load")
 	}

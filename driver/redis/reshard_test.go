@@ -193,7 +193,7 @@ func lookHalfMoved(t *testing.T, d *redis.Driver, name string, readers []driver.
 		all.Go(func() {
 			err := asked(func(ctx context.Context) error { return d.Renew(ctx, r.Hold(0), time.Minute) })
 			if errors.Is(err, driver.ErrLost) {
-				t.Errorf("%s: %s was told of a loss", what, r.ID)
+				t.Errorf("%s: %s was notified of a loss", what, r.ID)
 			}
 		})
 	}

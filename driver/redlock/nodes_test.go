@@ -288,7 +288,7 @@ func TestForgottenIsToldWhenBack(t *testing.T) {
 	select {
 	case <-k.Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("not told before the next renewal")
+		t.Fatal("not notified before the next renewal")
 	}
 }
 

@@ -28,7 +28,7 @@ func TestGuessesGrow(t *testing.T) {
 		last = n
 	}
 	if floor := last + 1000; g.above(floor) <= floor || g.guess() <= floor {
-		t.Error("a number is not above the floor that was told")
+		t.Error("a number is not above the floor that a node had given")
 	}
 }
 

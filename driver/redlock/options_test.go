@@ -73,7 +73,7 @@ func TestURL(t *testing.T) {
 			t.Errorf("%s: %v, want %q", address, err, want)
 		}
 		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("the password is told: %v", err)
+			t.Errorf("the password is shown: %v", err)
 		}
 	}
 	u, err := driver.ParseURL("redlock://user:secret@h1,h2:7000,h3/2?tls=true&drift=0.02&timeout=200ms")

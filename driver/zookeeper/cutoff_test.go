@@ -101,7 +101,7 @@ func hold(t *testing.T, url, name string) *holding {
 	g := must[driver.Grant](t)(h.d.Acquire(ctxFor(t, 30*time.Second), r))
 	h.Hold, h.lease, h.renewed = r.Hold(g.Token), g.TTL, g.Asked
 	if h.lease <= 0 {
-		t.Fatal("it is not told how long the lease is")
+		t.Fatal("the length of the lease is not known")
 	}
 	return h
 }

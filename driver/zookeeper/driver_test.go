@@ -87,7 +87,7 @@ func lostSoon(t *testing.T, k *locker.Lock) {
 		}
 	})
 	if took > time.Second || !errors.Is(k.Err(), locker.ErrLost) {
-		t.Fatalf("the holder was told after %v: %v", took, k.Err())
+		t.Fatalf("the holder was notified after %v: %v", took, k.Err())
 	}
 }
 

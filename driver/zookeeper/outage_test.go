@@ -243,8 +243,8 @@ func TestMinHoldOfOthers(t *testing.T) {
 func TestCauseOfBreak(t *testing.T) {
 	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
 	d, other := open(t, at), open(t, at)
-	told := make(chan error, 1)
-	d.(driver.LossNotifier).NotifyLoss(func(_ driver.Hold, cause error) { told <- cause })
+	notified := make(chan error, 1)
+	d.(driver.LossNotifier).NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 	r := request("x", "broken-1")
 	g := must[driver.Grant](t)(d.Acquire(ctx, r))
 	if err := other.(driver.Breaker).Break(ctx, "x", g.Token); err != nil {
@@ -252,7 +252,7 @@ func TestCauseOfBreak(t *testing.T) {
 	}
 	took := testbed.Elapsed(func() {
 		select {
-		case cause := <-told:
+		case cause := <-notified:
 			if !errors.Is(cause, driver.ErrLost) || !strings.Contains(cause.Error(), "the ticket was removed from the queue") {
 				t.Error(cause)
 			}
@@ -260,7 +260,7 @@ func TestCauseOfBreak(t *testing.T) {
 		}
 	})
 	if took > time.Second {
-		t.Errorf("told after %v", took)
+		t.Errorf("notified after %v", took)
 	}
 	if err := other.(driver.Breaker).Break(ctx, "x", g.Token); !errors.Is(err, driver.ErrLost) {
 		t.Error(err)

@@ -71,7 +71,7 @@ func TestOwnConnection(t *testing.T) {
 	conn.Close() // waits for the server's answer, up to a second
 	took := testbed.Elapsed(func() { <-k.Done() })
 	if took > time.Second || !errors.Is(k.Err(), locker.ErrLost) {
-		t.Fatalf("told of the end of the connection after %v: %v", took, k.Err())
+		t.Fatalf("notified of the end of the connection after %v: %v", took, k.Err())
 	}
 	if err := <-w; err == nil {
 		t.Fatal("a waiter was granted on a closed connection")
@@ -81,21 +81,21 @@ func TestOwnConnection(t *testing.T) {
 // TestEndIsTold: the holder is notified of the end of the session without a renewal.
 func TestEndIsTold(t *testing.T) {
 	conn, d := own(t, session, zookeeper.WithPrefix(base(storeURL(t))))
-	told := make(chan error, 1)
+	notified := make(chan error, 1)
 	d.NotifyLoss(func(h driver.Hold, cause error) {
-		if h.ID == "told-1" {
-			told <- cause
+		if h.ID == "ended-1" {
+			notified <- cause
 		}
 	})
-	must[driver.Grant](t)(d.Acquire(ctxFor(t, 30*time.Second), request("x", "told-1")))
+	must[driver.Grant](t)(d.Acquire(ctxFor(t, 30*time.Second), request("x", "ended-1")))
 	conn.Close()
 	select {
-	case cause := <-told:
+	case cause := <-notified:
 		if !errors.Is(cause, driver.ErrLost) || !errors.Is(cause, zk.ErrSessionExpired) {
-			t.Errorf("told %v", cause)
+			t.Errorf("the cause is %v", cause)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("the end of the connection was not told")
+		t.Error("the end of the connection was not reported")
 	}
 }
 
@@ -152,12 +152,12 @@ func TestLongFixedLease(t *testing.T) {
 	}
 	p.Cut()
 	<-k.Done()
-	told := time.Now()
+	notified := time.Now()
 	if !errors.Is(k.Err(), locker.ErrLost) {
 		t.Fatal(k.Err())
 	}
-	if at := <-next; at.Before(told) {
-		t.Fatalf("the next was granted %v before the loss was told", told.Sub(at))
+	if at := <-next; at.Before(notified) {
+		t.Fatalf("the next was granted %v before the loss was notified", notified.Sub(at))
 	}
 	p.Heal()
 	empty(t, admin(t), direct)

@@ -5,7 +5,7 @@
 //
 // Requests are served under a lock before, during and after an outage of the store.
 // Without a fallback those during the outage fail. With compose.Fallback a second
-// store grants the lock meanwhile, each such grant is told, and the first store
+// store grants the lock meanwhile, each such grant is reported, and the first store
 // grants again as soon as it is back.
 //
 // The two stores know nothing of each other: a program that reaches the first one and a
@@ -44,7 +44,7 @@ func run(ctx context.Context, url string) (r result, err error) {
 	}
 	second := memory.New() // stands for a second server
 	err = r.with.serve(ctx, url, func(store driver.Driver) driver.Driver {
-		return compose.Fallback(store, second.Join()).OnDegraded(r.with.tell)
+		return compose.Fallback(store, second.Join()).OnDegraded(r.with.add)
 	})
 	return r, err
 }
@@ -103,8 +103,8 @@ func (o *outcome) requests(ctx context.Context, l locker.Locker) error {
 	return nil
 }
 
-// tell is told of every grant of the second store.
-func (o *outcome) tell(context.Context, compose.Degraded) {
+// add is called with every grant of the second store.
+func (o *outcome) add(context.Context, compose.Degraded) {
 	o.count(func(t *tally) { t.degraded++ })
 }
 

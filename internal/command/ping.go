@@ -152,7 +152,7 @@ func (h health) text(w io.Writer) string {
 	if h.Version != "" {
 		line("version", printable(h.Version))
 	} else {
-		line("version", "not told")
+		line("version", "not reported")
 	}
 	if !h.Rights {
 		line("rights", no)

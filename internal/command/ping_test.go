@@ -103,14 +103,14 @@ func TestPingRedisUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for user, version := range map[string]string{"weak:pass": "Redis", "reader:pass": "Redis", "weak:wrong": "not told", "no-such:pass": "not told"} {
+	for user, version := range map[string]string{"weak:pass": "Redis", "reader:pass": "Redis", "weak:wrong": "not reported", "no-such:pass": "not reported"} {
 		r := on(t, "redis://"+user+"@"+srv.Addr(), "ping").Run()
 		has(t, r, r.Out, "answers  yes", "version  "+version, "rights   no\n")
 		if r.Code != command.ExitRefused || strings.Contains(r.ErrOut, "pass@") || !strings.Contains(r.ErrOut, "   try: user, password and rights") {
 			t.Error(r)
 		}
 		verbs := [][]string{{"bench"}, {"conformance"}}
-		if version == "not told" { // the other users may use verbs that only read
+		if version == "not reported" { // the other users may use verbs that only read
 			verbs = append(verbs, []string{"list"}, []string{"watch"}, []string{"inspect", "a"}, []string{"break", "--yes", "a"})
 		}
 		for _, verb := range verbs {

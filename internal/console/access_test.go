@@ -216,7 +216,7 @@ func TestTokenIsNotTold(t *testing.T) {
 	keep(b.request(http.MethodPost, "/api/break", `{"store":0,"name":"a","token":"1","owner":"x"}`, csrfHeader, h.CSRF))
 	stream.close()
 	if said := said.String() + b.logged.String(); strings.Contains(said, testToken) || strings.Contains(said, url.QueryEscape(testToken)) {
-		t.Errorf("the token is told:\n%s", said)
+		t.Errorf("the token is shown:\n%s", said)
 	}
 	for _, want := range []string{"login refused", "console: login", "console: break"} {
 		if !strings.Contains(b.logged.String(), want) {

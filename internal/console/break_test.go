@@ -33,7 +33,7 @@ func TestBreak(t *testing.T) {
 		"another origin":          {csrfHeader, csrf, "Origin", "https://evil.example"},
 		"another port's page":     {csrfHeader, csrf, "Origin", "http://127.0.0.1:1"},
 		"a page of the same site": {csrfHeader, csrf, "Sec-Fetch-Site", "same-site"},
-		"no origin that is told":  {csrfHeader, csrf, "Origin", "null"},
+		"an unknown origin":       {csrfHeader, csrf, "Origin", "null"},
 	} {
 		if res, _ := b.request(http.MethodPost, "/api/break", body, headers...); res.StatusCode != http.StatusForbidden {
 			t.Errorf("break with %s: %s, want 403", what, res.Status)
@@ -71,7 +71,7 @@ func TestReadOnly(t *testing.T) {
 	b.login()
 	h := b.stream().hello()
 	if h.AllowBreak {
-		t.Error("a console that is not told otherwise lets the page break locks")
+		t.Error("a console without the option lets the page break locks")
 	}
 	res, text := b.request(http.MethodPost, "/api/break", breakBody("a", lock.Token()), csrfHeader, h.CSRF)
 	if res.StatusCode != http.StatusForbidden || !strings.Contains(text, "--allow-break") {

@@ -39,7 +39,7 @@ type Options struct {
 	Hosts []string
 	// Every is the shortest time between two polls of a store; 0 is DefaultEvery.
 	Every time.Duration
-	// Logger is told of logins and breaks, never of a token. Nil discards.
+	// Logger gets logins and breaks, never a token. Nil discards.
 	Logger *slog.Logger
 }
 

@@ -26,7 +26,7 @@ type store struct {
 	poke chan struct{} // poll now
 
 	mu       sync.Mutex
-	viewers  map[chan<- struct{}]bool // told of each new snapshot
+	viewers  map[chan<- struct{}]bool // get each new snapshot
 	left     time.Time                // when the last viewer left
 	records  map[string]*record
 	snapshot *snapshot
@@ -42,7 +42,7 @@ func newStore(s Store, every time.Duration) *store {
 	}
 }
 
-// watch has the store tell c, without waiting for it, of each new snapshot, until
+// watch has the store send c each new snapshot, without waiting for it, until
 // the function it returns is called.
 func (s *store) watch(c chan<- struct{}) (stop func()) {
 	s.mu.Lock()
@@ -72,7 +72,7 @@ func (s *store) wake() {
 	}
 }
 
-// watched tells whether anybody looks, or did a moment ago.
+// watched reports whether somebody watches, or did a moment ago.
 func (s *store) watched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *store) poll(ctx context.Context) time.Duration {
 	return rest
 }
 
-// sighting is what one Inspect told.
+// sighting is what one Inspect returned.
 type sighting struct {
 	tickets []locker.Ticket
 	at      time.Time

@@ -33,7 +33,7 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// private tells whether only a server of our own will do.
+// private reports whether only a server of our own will do.
 func (o options) private() bool {
 	return !o.external && (o.faults || o.durable || o.kept || o.evicts || len(o.args) > 0 || o.secured())
 }
@@ -48,7 +48,7 @@ func Args(args ...string) Option {
 func Faults() Option { return func(o *options) { o.faults = true } }
 
 // OrExternal lets one from the environment do, as it is, whatever else is asked
-// for. [Server.CanFault] tells what one got.
+// for. [Server.CanFault] reports what one got.
 func OrExternal() Option { return func(o *options) { o.external = true } }
 
 // Durable asks for a server that keeps, through a loss of power, all that it
@@ -79,7 +79,7 @@ func Size(n int) Option { return func(o *options) { o.size = n } }
 // told by one member where the others are keep to the proxies.
 func AnnounceProxies() Option { return func(o *options) { o.announce = true } }
 
-// Required tells whether tests must fail, not skip, when they find no server:
+// Required reports whether tests must fail, not skip, when they find no server:
 // LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required
 // only by LOCKER_TEST_REQUIRE=all.
 func Required() bool {

@@ -54,7 +54,7 @@ func TestMovedTwice(t *testing.T) {
 		time.Sleep(2 * idleFor)
 		synctest.Wait()
 		if n := b.store.queued("a"); n != 1 {
-			t.Errorf("%d tickets are queued, and the holder was told %v", n, b.lost["1"])
+			t.Errorf("%d tickets are queued, and the holder got %v", n, b.lost["1"])
 		}
 		b.drop(b.e, h)
 		time.Sleep(idleFor + time.Second)
@@ -123,7 +123,7 @@ func TestRefusedMove(t *testing.T) {
 		time.Sleep(2 * idleFor)
 		synctest.Wait()
 		if n := b.store.queued("a"); n != 1 {
-			t.Errorf("%d tickets are queued, and the holder was told %v", n, b.lost["1"])
+			t.Errorf("%d tickets are queued, and the holder got %v", n, b.lost["1"])
 		}
 		if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
 			t.Errorf("renewal: %v", err)

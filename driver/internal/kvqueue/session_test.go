@@ -45,7 +45,7 @@ func TestSessionOver(t *testing.T) {
 			t.Errorf("the waiter got %v, want ErrLost", w.err)
 		}
 		if !errors.Is(b.lost["1"], driver.ErrLost) {
-			t.Errorf("the holder was told %v", b.lost["1"])
+			t.Errorf("the holder got %v", b.lost["1"])
 		}
 		if err := b.e.Renew(b.Context(), h, 30*time.Second); !errors.Is(err, driver.ErrLost) {
 			t.Errorf("renewal: %v, want ErrLost", err)
@@ -122,7 +122,7 @@ func TestDeletedByHand(t *testing.T) {
 			t.Errorf("the waiter got %v", w.err)
 		}
 		if !errors.Is(b.lost["1"], errDeleted) {
-			t.Errorf("the holder was told %v", b.lost["1"])
+			t.Errorf("the holder got %v", b.lost["1"])
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestSessionEndsInMove(t *testing.T) {
 					}
 					SessionOver(b.e, session)
 					if cause := b.lost["1"]; cause != nil {
-						t.Errorf("the holder was told %v", cause)
+						t.Errorf("the holder got %v", cause)
 					}
 					err := b.e.Renew(b.Context(), h, 30*time.Second)
 					if there != (err == nil) || err != nil && !errors.Is(err, driver.ErrLost) {
@@ -252,7 +252,7 @@ func TestMinHoldEnds(t *testing.T) {
 			}
 		})
 	})
-	t.Run("not told", func(t *testing.T) {
+	t.Run("not reported", func(t *testing.T) {
 		inBubble(t, func(b *bed) {
 			b.store.with(func(what, _ string, done bool) error {
 				if what == "put" && done {

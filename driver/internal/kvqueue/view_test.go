@@ -106,11 +106,11 @@ func TestViewFollowsTheRule(t *testing.T) {
 					g.Before = m.live[i].Number + 1
 				}
 				m.live = slices.Delete(slices.Clone(m.live), i, i+1)
-				told := rapid.IntRange(1, 3).Draw(t, "told") // now, later, or both
-				if told&1 != 0 {
+				notified := rapid.IntRange(1, 3).Draw(t, "notified") // now, later, or both
+				if notified&1 != 0 {
 					v.remove(g)
 				}
-				if told&2 != 0 {
+				if notified&2 != 0 {
 					pending = append(pending, func() { v.remove(g) })
 				}
 			},

@@ -20,7 +20,7 @@ type nodes struct {
 	came   [][]time.Duration                // of each node
 	asked  []int                            // tickets in the last heartbeat
 	answer []func(tickets int) (any, error) // nil: the node is silent
-	told   []string
+	states []string
 }
 
 // newNodes must be called in a bubble.
@@ -40,7 +40,7 @@ func newNodes(n int) *nodes {
 	f.h.State = func(node int, ticket string, state int64, lapsed bool) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.told = append(f.told, fmt.Sprint(node, ticket, state, lapsed))
+		f.states = append(f.states, fmt.Sprint(node, ticket, state, lapsed))
 	}
 	for i := range f.answer {
 		f.answer[i] = answers(-1, 0, IsWaiting)
@@ -182,7 +182,7 @@ func TestHeartbeatsLapse(t *testing.T) {
 		}
 		f.wait(1500 * ms)
 		f.mu.Lock()
-		f.answer[0], f.answer[1], f.asked, f.told = nil, nil, nil, nil
+		f.answer[0], f.answer[1], f.asked, f.states = nil, nil, nil, nil
 		f.mu.Unlock()
 		f.wait(5 * time.Second)
 		f.mu.Lock()
@@ -191,13 +191,13 @@ func TestHeartbeatsLapse(t *testing.T) {
 			t.Errorf("asked after %v tickets, want all once", f.asked)
 		}
 		lapsed := 0
-		for _, told := range f.told {
-			if strings.HasPrefix(told, "2x") && strings.HasSuffix(told, "true") {
+		for _, state := range f.states {
+			if strings.HasPrefix(state, "2x") && strings.HasSuffix(state, "true") {
 				lapsed++
 			}
 		}
-		if lapsed < 100 || strings.HasSuffix(f.told[0], "true") {
-			t.Errorf("of %d answers %d say that tickets may be gone; want those after three seconds", len(f.told), lapsed)
+		if lapsed < 100 || strings.HasSuffix(f.states[0], "true") {
+			t.Errorf("of %d answers %d say that tickets may be gone; want those after three seconds", len(f.states), lapsed)
 		}
 	})
 }

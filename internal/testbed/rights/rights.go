@@ -18,7 +18,7 @@ import (
 const patience = 10 * time.Second
 
 // Use has two clients do all that needs rights of the store: hold, try, extend,
-// wait, hand over, inspect, list and break a lock, and be told of the break.
+// wait, hand over, inspect, list and break a lock, and be notified of the break.
 func Use(t *testing.T, a, b *locker.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -39,14 +39,14 @@ func Use(t *testing.T, a, b *locker.Client) {
 	if names, err := a.List(ctx); err != nil || !slices.Contains(names, t.Name()) {
 		t.Errorf("List: %q, %v", names, err)
 	}
-	time.Sleep(400 * time.Millisecond) // drivers are told of breaks of what was held for a moment
+	time.Sleep(400 * time.Millisecond) // drivers are notified of breaks of what was held for a moment
 	if err := a.Break(ctx, t.Name(), next.Token()); err != nil {
 		t.Errorf("break: %v", err)
 	}
 	select {
 	case <-next.Done():
 	case <-time.After(patience / 2): // on most stores, long before the next renewal
-		t.Error("the break was not told")
+		t.Error("the break was not reported")
 	}
 }
 
@@ -94,7 +94,7 @@ func Refused(t *testing.T, url, want string, secrets ...string) {
 	}
 	for _, s := range secrets {
 		if strings.Contains(err.Error(), s) {
-			t.Errorf("%v tells the secret %q", err, s)
+			t.Errorf("%v shows the secret %q", err, s)
 		}
 	}
 	t.Logf("after %v: %v", time.Since(begun).Round(time.Millisecond), err)
@@ -117,7 +117,7 @@ func PingRefused(t *testing.T, url, want string, secrets ...string) {
 	}
 	for _, s := range secrets {
 		if strings.Contains(err.Error(), s) {
-			t.Errorf("%v tells the secret %q", err, s)
+			t.Errorf("%v shows the secret %q", err, s)
 		}
 	}
 }
