@@ -187,7 +187,7 @@ func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
 		group.Go(func() { x.enter(ctx, tb, c, i, name) })
 	}
 	settled := time.After(cfg.slice + 3*time.Second)
-	for range n { // until as many grants have been given: all are in line
+	for range n { // until as many grants have been given: all are queued
 		select {
 		case <-x.turns:
 		case <-settled:
@@ -289,7 +289,7 @@ func manyWaiting(tb *bed, s subject, cfg config, r *result) {
 	for range cfg.held {
 		wait()
 	}
-	for rest := 0; rest < 6; rest++ { // half seconds in which only what keeps them in line is sent: all have joined
+	for rest := 0; rest < 6; rest++ { // half seconds in which only what keeps them queued is sent: all are queued
 		sent := count.Load()
 		time.Sleep(leaseTTL / 20)
 		if count.Load()-sent > int64(cfg.held/50) {

@@ -161,7 +161,7 @@ func TestAskedAgainAfterAnOutage(t *testing.T) {
 	})
 	release(t, d, h)
 	if n := count(t, newClient(t, srv.Addr()), prefix); n != 0 {
-		t.Errorf("%d tickets stand in line after the release", n)
+		t.Errorf("%d tickets are queued after the release", n)
 	}
 }
 

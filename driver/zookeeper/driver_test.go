@@ -177,9 +177,9 @@ func TestHandOff(t *testing.T) {
 	}
 }
 
-// TestCancelledInLine cancels a waiter: the next one goes on waiting for the
+// TestCancelledInQueue cancels a waiter: the next one goes on waiting for the
 // holder.
-func TestCancelledInLine(t *testing.T) {
+func TestCancelledInQueue(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, 20*time.Second)
 	a, b, c := client(t, url), client(t, url), client(t, url)
