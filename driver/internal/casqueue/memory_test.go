@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// A held lock keeps its ticket, its document and what was observed of it: 1 KiB, without the client's share. A map
+// A held lock keeps its ticket, its document and what was observed of it: 1.3 KiB, without the client's share. A map
 // for each lock would take another.
 func TestMemoryOfHeld(t *testing.T) {
-	const n, most = 2000, 1400 // bytes
+	const n, most = 2000, 1800 // bytes
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
