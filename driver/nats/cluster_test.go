@@ -158,7 +158,9 @@ func TestLateWrite(t *testing.T) {
 		natsgo.PingInterval(200*time.Millisecond), natsgo.MaxPingsOutstanding(1), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond)))
 	defer d.Close()
 	r := driver.Request{Name: "late", ID: "late", TTL: 10 * time.Second, Renewed: true}
-	if g, err := d.Acquire(t.Context(), r); err == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // else another server does it after the timeout
+	defer cancel()
+	if g, err := d.Acquire(ctx, r); err == nil {
 		t.Fatalf("granted %+v by a server that stands still", g)
 	}
 	waitFor(t, time.Minute, "answer to the release", func() bool {

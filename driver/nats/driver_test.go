@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -134,7 +135,8 @@ func TestWatchReturns(t *testing.T) {
 // A queue that fills its message refuses tickets, with the reason, and works on.
 func TestQueueTooLarge(t *testing.T) {
 	d := opened(t, testbed.SharedNats(t).URL()+"?prefix=full&timeout=20s")
-	r := driver.Request{Name: "full", ID: "holder", TTL: time.Minute}
+	name := rand.Text() // its cancelled tickets stay for a while
+	r := driver.Request{Name: name, ID: "holder", TTL: time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +147,7 @@ func TestQueueTooLarge(t *testing.T) {
 	var waiters sync.WaitGroup
 	for i := range n {
 		waiters.Go(func() {
-			w := driver.Request{Name: "full", ID: fmt.Sprint(i), TTL: time.Minute, Wait: true, Note: strings.Repeat("n", 512)}
+			w := driver.Request{Name: name, ID: fmt.Sprint(i), TTL: time.Minute, Wait: true, Note: strings.Repeat("n", 512)}
 			_, err := d.Acquire(waits, w)
 			errs <- err
 		})
@@ -153,7 +155,7 @@ func TestQueueTooLarge(t *testing.T) {
 	if err := <-errs; driver.IsUnavailable(err) || !errors.Is(err, driver.ErrNoTicket) || !strings.Contains(fmt.Sprint(err), "the queue is full") {
 		t.Errorf("refused with %v", err)
 	}
-	queue, err := d.Inspect(t.Context(), "full")
+	queue, err := d.Inspect(t.Context(), name)
 	if err != nil || len(queue) < 500 || len(queue) > n {
 		t.Errorf("%d tickets, %v", len(queue), err)
 	}
