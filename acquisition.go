@@ -168,6 +168,9 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 		offset = c.clock.lastOffset()
 		g.Asked, g.Claim = time.Now(), 0
 		err = c.d.Renew(a, req.Hold(g.Token), req.TTL)
+		if errors.Is(err, driver.ErrLost) { // the store may still have the ticket, not held
+			c.removals.add(removal{hold: req.Hold(g.Token)})
+		}
 	}
 	return g, g.Asked.Add(offset), err
 }

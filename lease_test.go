@@ -135,6 +135,34 @@ func TestSafetyMarginOfAProvisionalLease(t *testing.T) {
 	})
 }
 
+// If a provisional lease is over before it is renewed, the store may keep the ticket. It is
+// removed, and does not block the next ticket of the same call.
+func TestProvisionalLeaseThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing()
+		next := s.acquire
+		s.acquire = func(ctx context.Context, r driver.Request, real acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r, real)
+			g.Claim = 3 * time.Second
+			return g, err
+		}
+		over := true
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			if over {
+				over = false
+				return driver.ErrLost
+			}
+			return next(ctx, r)
+		}
+		l := locker.New(s, locker.WithSafetyMargin(4*time.Second))
+		defer l.Close()
+		release(t, acquire(t, l, "a", locker.WithTTL(9*time.Second), locker.WithWait(5*time.Second)))
+		if n := s.queueLen(t, "a"); n != 0 {
+			t.Errorf("%d tickets are left", n)
+		}
+	})
+}
+
 // A safety margin as long as the leases of a store is an error, not a lock that is lost
 // at once.
 func TestSafetyMarginOfAStoreWithShortLeases(t *testing.T) {

@@ -164,10 +164,12 @@ func (b *leases) detach(l *lease, to leaseState) []*Lock {
 
 // detachExpired ends a lease whose validity is over. The ticket is removed when
 // the store's lease is over too: the store may keep the ticket longer, as long as
-// a session lives. With mu held.
+// a session lives. Within the minimum hold, which the safety margin does not shorten, Close
+// leaves the ticket too. With mu held.
 func (b *leases) detachExpired(l *lease) []*Lock {
 	handles := b.detach(l, lost)
-	b.removals.add(removal{hold: l.hold, planned: planned{due: l.storeUntil}})
+	early := l.began.Add(l.minHold).After(b.clock.recent())
+	b.removals.add(removal{hold: l.hold, planned: planned{due: l.storeUntil}, minHold: early})
 	return handles
 }
 

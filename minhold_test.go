@@ -71,6 +71,26 @@ func TestMinHoldOfAClientThatIsClosed(t *testing.T) {
 	})
 }
 
+// A Client that is closed within the safety margin of its lost lease leaves the minimum hold.
+func TestMinHoldOfALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		other := locker.New(s.Join())
+		defer other.Close()
+		l := locker.New(s, locker.WithSafetyMargin(10*time.Second))
+		begun := time.Now()
+		<-acquire(t, l, "a", locker.WithMinHold(time.Minute), locker.WithoutRenewal()).Done()
+		if d := time.Since(begun); d != 50*time.Second {
+			t.Errorf("lost after %v, want 50s", d)
+		}
+		want(t, l.Close(), nil)
+		release(t, acquire(t, other, "a"))
+		if d := time.Since(begun); d != time.Minute {
+			t.Errorf("granted again after %v", d)
+		}
+	})
+}
+
 // A ticket whose minimum hold is over, and that an outage has kept, has its last try when the Client is closed.
 func TestMinHoldIsOverWhenClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,7 @@ type removal struct {
 	hold       driver.Hold
 	unanswered bool          // a release was sent and not answered
 	checks     int           // how many of retry.Late are left
-	minHold    bool          // released within its minimum hold: Close leaves it out
+	minHold    bool          // released or lost within its minimum hold: Close leaves it out
 	answered   chan struct{} // closed by the first answer; may be nil
 }
 

@@ -3,12 +3,14 @@
 package supervise_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,6 +63,37 @@ func TestRightEndsBeforeCommand(t *testing.T) {
 	if _, started := os.Stat(file); started == nil || !errors.Is(err, supervise.ErrNotValid) {
 		t.Errorf("started: %t, %v", started == nil, err)
 	}
+}
+
+// A process that stands still when the right to run the command ends finds that out late.
+// The command, which does not heed SIGTERM, is killed no later for that.
+func TestRightEndsDuringAStall(t *testing.T) {
+	const right, grace = time.Second, 3 * time.Second
+	killed := func(t *testing.T, stall time.Duration) (after time.Duration) {
+		ctx, notice := context.WithCancel(t.Context())
+		begun := time.Now()
+		time.AfterFunc(right+stall, notice)
+		result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap "" TERM; exec sleep 60`), supervise.Options{
+			Grace: grace,
+			Valid: func() bool { return time.Since(begun) < right },
+		})
+		if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
+			t.Errorf("%+v, %v", result, err)
+		}
+		return time.Since(begun) - right - stall
+	}
+	t.Run("no stall", func(t *testing.T) {
+		t.Parallel()
+		if after := killed(t, 0); after < grace/2 {
+			t.Errorf("killed after %v, the grace is %v", after, grace)
+		}
+	})
+	t.Run("stall", func(t *testing.T) {
+		t.Parallel()
+		if after := killed(t, grace); after > grace*2/3 {
+			t.Errorf("killed %v after a stall as long as the grace", after)
+		}
+	})
 }
 
 func TestGuardThatDoesNotComeUp(t *testing.T) {

@@ -9,8 +9,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // job is a command that runs.
@@ -20,6 +24,8 @@ type job struct {
 	mark     string    // "LOCKER_RUN_ID=…"
 	ended    bool      // it got SIGTERM because the context ended
 	deadline time.Time // then: by when it has to end
+
+	validAt atomic.Pointer[time.Time] // the last time when Valid reported true
 
 	own   chan os.Signal // SIGCONT and SIGTSTP to this process
 	tty   *terminal
@@ -43,7 +49,7 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 	defer guard.stop()
 	signal.Notify(j.own, syscall.SIGCONT, syscall.SIGTSTP)
 	defer signal.Stop(j.own)
-	if !o.valid() { // the guard has taken its time, or this process was stopped
+	if !j.valid() { // the guard has taken its time, or this process was stopped
 		return Result{}, ErrNotValid
 	}
 	if err := start(cmd); err != nil {
@@ -54,7 +60,30 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 	changes := watch(j.group)
 	defer func() { _ = cmd.Process.Release() }()
 	defer j.takeTerminal()
+	checking, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stop()
+	group.Go(func() { j.check(checking) })
 	return j.loop(ctx, changes), nil
+}
+
+const checkEach = 50 * time.Millisecond
+
+// check calls Valid again and again, so that the last time when there was the right to run
+// the command is known even if this process stands still when that ends.
+func (j *job) check(ctx context.Context) {
+	for retry.Sleep(ctx, checkEach, nil) && j.valid() {
+	}
+}
+
+// valid reports whether there is still the right to run the command.
+func (j *job) valid() (ok bool) {
+	now := time.Now()
+	if ok = j.Options.valid(); ok {
+		j.validAt.Store(&now)
+	}
+	return ok
 }
 
 // start starts cmd. As execvp does, it starts a script that names no interpreter
@@ -129,8 +158,8 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 			}
 		case <-over:
 			over = nil
-			kill = time.After(j.Grace)
 			j.end()
+			kill = time.After(time.Until(j.deadline))
 		case <-kill:
 			signalAll(j.group, j.mark, syscall.SIGKILL)
 		}
@@ -138,10 +167,15 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 }
 
 // end sends SIGTERM to the command and to what it has started. Stopped processes are
-// continued, so that they can end.
+// continued, so that they can end. If this process has stood still, part of the grace is
+// over: it counts from when there was the right to run the command.
 func (j *job) end() {
 	j.ended = true
-	j.deadline = time.Now().Add(j.Grace)
+	begin := time.Now()
+	if latest := j.validAt.Load().Add(checkEach); latest.Before(begin) {
+		begin = latest
+	}
+	j.deadline = begin.Add(j.Grace)
 	signalAll(j.group, j.mark, syscall.SIGTERM)
 	signalAll(j.group, j.mark, syscall.SIGCONT)
 }

@@ -35,13 +35,15 @@ const MarkName = "LOCKER_RUN_ID"
 
 // Options of Run.
 type Options struct {
-	// Grace is the time between SIGTERM and SIGKILL.
+	// Grace is the time between SIGTERM and SIGKILL. If this process stands still when the
+	// right to run the command ends, SIGTERM comes late, and SIGKILL, if possible, does not.
 	Grace time.Duration
 	// Signals are sent on to the command. The caller catches them.
 	Signals <-chan os.Signal
 	// Valid reports whether there is still the right to run the command. Run calls it
 	// right before it starts the command: false is ErrNotValid. Run also calls it when
-	// this process goes on after it was stopped: false kills the command at once.
+	// this process goes on after it was stopped: false kills the command at once. And Run
+	// calls it every 50 ms, in another goroutine.
 	Valid func() bool
 	// Guard is the command line that runs Guard in another process; empty for
 	// none.
