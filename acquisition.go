@@ -20,6 +20,7 @@ type acquisition struct {
 	id      uint64   // for observers
 	pending *pending // of an explicit owner, or nil
 	waited  bool     // the observers were notified of EventWaiting
+	granted bool     // and of EventAcquired or EventReentered: no EventFailed follows
 }
 
 // undoWait is how long a call that has failed waits for its ticket to be
@@ -30,6 +31,9 @@ const undoWait = 30 * time.Millisecond
 // brief is how long a request may take before the clock is asked whether the
 // machine was suspended meanwhile.
 const brief = 20 * time.Microsecond
+
+// errPanicked is the reason of an EventFailed without an error of the call.
+var errPanicked = errors.New("the acquisition has panicked")
 
 // acquire checks the arguments, and re-enters or queues.
 func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Option) (*Lock, error) {
@@ -50,9 +54,16 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	if len(c.observers) > 0 {
 		a.id = acquisitions.Add(1)
 	}
+	returned := false
+	defer func() {
+		if !returned { // an observer has panicked
+			a.failed(errPanicked)
+		}
+	}()
 	k, err := a.run()
-	if err != nil && len(c.observers) > 0 {
-		c.notify(ctx, a.event(EventFailed, err))
+	returned = true
+	if err != nil {
+		a.failed(err)
 	}
 	return k, err
 }
@@ -200,6 +211,7 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
 	}
 	if l.observed != nil {
+		a.granted = true
 		e := l.event(EventAcquired, time.Since(a.begun), nil)
 		e.Waited, e.Degraded = a.waited, g.Degraded
 		c.notify(a.parent, e)
@@ -225,6 +237,13 @@ func (a *acquisition) notifyWaiting() {
 	e := a.event(EventWaiting, nil)
 	e.Waited = false
 	a.c.notify(a.parent, e)
+}
+
+// failed notifies the observers that the call has failed.
+func (a *acquisition) failed(err error) {
+	if len(a.c.observers) > 0 && !a.granted {
+		a.c.notify(a.parent, a.event(EventFailed, err))
+	}
 }
 
 // event is an Event of the acquisition.

@@ -62,8 +62,15 @@ var acquisitions atomic.Uint64
 // notify calls the observers.
 func (c *core) notify(ctx context.Context, e Event) {
 	e.Store = c.store
-	for _, f := range c.observers {
-		f(ctx, e)
+	notifyEach(ctx, c.observers, e)
+}
+
+// notifyEach calls observers in their order, each even if one before it panics: those that count
+// must see the end of what they have seen begin.
+func notifyEach(ctx context.Context, observers []func(context.Context, Event), e Event) {
+	if len(observers) > 0 {
+		defer notifyEach(ctx, observers[1:], e)
+		observers[0](ctx, e)
 	}
 }
 

@@ -2,6 +2,8 @@ package locker_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -133,4 +135,48 @@ func TestPanicWithAMinimumHold(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What an observer has seen begin it sees end, though another one panics, before it or after it.
+func TestEventsOfAPanic(t *testing.T) {
+	for _, want := range [][]locker.EventKind{
+		{locker.EventWaiting, locker.EventFailed},
+		{locker.EventWaiting, locker.EventAcquired, locker.EventReleased},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var outer *locker.Lock
+			seen := make([][]locker.EventKind, 2)
+			armed := false
+			note := func(i int) locker.ClientOption {
+				return locker.WithObserver(func(_ context.Context, e locker.Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					if armed && e.Token != outer.Token() {
+						seen[i] = append(seen[i], e.Kind)
+					}
+				})
+			}
+			l := locker.New(newStub(), note(0), locker.WithObserver(func(_ context.Context, e locker.Event) {
+				if armed && e.Kind == want[len(want)-2] {
+					panic("observer")
+				}
+			}), note(1))
+			defer l.Close()
+			outer = acquire(t, l, "a")
+			armed = true
+			time.AfterFunc(time.Second, func() { _ = outer.Release(context.Background()) })
+			if !caught(func() { _, _ = l.Acquire(context.Background(), "a", locker.WithoutReentry()) }) {
+				t.Fatal("no panic")
+			}
+			time.Sleep(2 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range seen {
+				if !slices.Equal(seen[i], want) {
+					t.Errorf("observer %d has seen %v, want %v", i, seen[i], want)
+				}
+			}
+		})
+	}
 }

@@ -51,6 +51,7 @@ func (a *acquisition) reenter(l *lease) (_ *Lock, err error) {
 	}
 	c.leases.atLeast(l, a.r.ttl)
 	if l.observed != nil {
+		a.granted = true
 		e := l.event(EventReentered, time.Since(a.begun), nil)
 		e.ID, e.Shared, e.Waited = a.id, a.r.shared, a.waited // as in the EventWaiting that this event ends
 		c.notify(a.parent, e)

@@ -68,12 +68,24 @@ func (m *AllDriver) knows(k key) bool {
 	return m.books[k] != nil
 }
 
-// enter opens the book of a ticket.
+// enter opens the book of a ticket. An earlier request for it may still be on its way.
 func (m *AllDriver) enter(k key, end func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(m.parts)
-	m.books[k] = &book{tokens: make([]uint64, n), released: make([]bool, n), unknown: make([]bool, n), end: end}
+	b := &book{tokens: make([]uint64, n), released: make([]bool, n), unknown: make([]bool, n), end: end}
+	if earlier := m.books[k]; earlier != nil {
+		copy(b.unknown, earlier.unknown)
+	}
+	m.books[k] = b
+}
+
+// isUnknown reports whether a request for a ticket may still be on its way to a store.
+func (m *AllDriver) isUnknown(k key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[k]
+	return b != nil && slices.Contains(b.unknown, true)
 }
 
 // forget closes the book of a ticket that is on no store.
@@ -213,7 +225,7 @@ func (a *acquisition) fail(err error) error {
 	lost := a.caller.Err() == nil && (errors.Is(err, driver.ErrLost) || a.ctx.Err() != nil || errors.Is(err, errRemoved))
 	clean := refused || lost || errors.Is(err, driver.ErrNoTicket)
 	switch {
-	case len(a.grants) == 0 && a.ctx.Err() == nil && clean:
+	case len(a.grants) == 0 && a.ctx.Err() == nil && clean && !a.m.isUnknown(keyOf(a.r.Hold(0))):
 		a.m.forget(keyOf(a.r.Hold(0))) // only the first store was asked for it
 		return err
 	case refused:

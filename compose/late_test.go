@@ -2,6 +2,7 @@ package compose_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,6 +97,54 @@ func TestAllLooksForALateRequest(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				if q, _ := b.Inspect(t.Context(), "x"); len(q) != want {
 					t.Errorf("left on the second store: %v", q)
+				}
+			})
+		})
+	}
+}
+
+// The same holds for a request that was repeated, and refused by a store or lost on it.
+func TestAllLooksForTheRequestBefore(t *testing.T) {
+	for _, how := range []string{"refused", "lost"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a, b := memory.New(), memory.New()
+				defer b.Close()
+				m := compose.All(&tardy{Driver: a}, b)
+				defer m.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				r := driver.Request{Name: "x", ID: "1", TTL: time.Minute}
+				if _, err := m.Acquire(ctx, r); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				holder := driver.Request{Name: "x", ID: "2", TTL: time.Minute}
+				if _, err := a.Acquire(t.Context(), holder); err != nil {
+					t.Fatal(err)
+				}
+				want := driver.ErrNotAcquired
+				if how == "lost" {
+					want, r.Wait = driver.ErrLost, true
+					r.Joined = func() {
+						q, err := a.Inspect(t.Context(), "x")
+						if err != nil || len(q) != 2 || a.Break(t.Context(), "x", q[1].Token) != nil {
+							t.Errorf("%v, %v", q, err)
+						}
+					}
+				}
+				if _, err := m.Acquire(t.Context(), r); !errors.Is(err, want) {
+					t.Errorf("the repeated request: %v, want %v", err, want)
+				}
+				if err := a.Release(t.Context(), holder.Hold(0)); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(6 * time.Second)
+				if q, _ := a.Inspect(t.Context(), "x"); len(q) != 1 {
+					t.Errorf("the late request: %v", q)
+				}
+				time.Sleep(6 * time.Second)
+				if q, _ := a.Inspect(t.Context(), "x"); len(q) != 0 {
+					t.Errorf("left on the first store: %v", q)
 				}
 			})
 		})

@@ -208,8 +208,12 @@ func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	var self struct {
 		Config struct{ Version string }
 	}
-	if _, err := d.store.client.Raw().Query("/v1/agent/self", &self, d.store.read(ctx)); err != nil {
-		return "", d.store.Explain(err)
+	err := kvqueue.Call(ctx, d.Engine, func(ctx context.Context) error {
+		_, err := d.store.client.Raw().Query("/v1/agent/self", &self, d.store.read(ctx))
+		return err
+	})
+	if err != nil {
+		return "", err
 	}
 	return "Consul " + self.Config.Version, nil
 }

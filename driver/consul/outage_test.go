@@ -33,6 +33,34 @@ func removeUntil(t *testing.T, d driver.Driver, h driver.Hold) <-chan time.Time 
 	return done
 }
 
+// Close ends a request for the version, too, that is not answered.
+func TestCloseEndsServerVersion(t *testing.T) {
+	d, w := tamper(t, "127.0.0.1:1")
+	asked := make(chan struct{})
+	w.with(func(r *http.Request) (*http.Response, error) {
+		close(asked)
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := d.ServerVersion(t.Context())
+		done <- err
+	}()
+	<-asked
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-done:
+		if !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it goes on after Close")
+	}
+}
+
 // The store does not answer a release, a cancelled wait and an acquisition, while a
 // lock that shares their session is renewed. Once the store can be reached again, the
 // names are free within two seconds.

@@ -50,6 +50,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, d.noTicket(r.ID, context.Cause(ctx))
 	}
 	d.sweepLater()
+	began := time.Now()
 	t, err := d.insert(ctx, r)
 	switch {
 	case err != nil:
@@ -59,7 +60,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 	w := &waiter{
 		candidate: candidate{token: t.token, shared: r.Shared, permits: r.Limit},
-		name:      r.Name, id: r.ID, ttl: r.TTL, answer: make(chan answer, 1),
+		name:      r.Name, id: r.ID, ttl: r.TTL, late: time.Since(began) > d.opts.liveness/4, answer: make(chan answer, 1),
 	}
 	if !d.poller.add(w) {
 		return driver.Grant{}, driver.ErrClosed

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,52 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
+// lockGap begins a transaction that locks the gap after a queue's last entry, which stops the requests that enqueue within
+// their statements.
+func lockGap(t *testing.T, db *sql.DB, prefix, name string, last uint64) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	rows, err := tx.QueryContext(t.Context(), fmt.Sprintf(
+		"SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = '%s' AND seq > %d FOR UPDATE", prefix, name, last/mysql.Turns))
+	must(t, err)
+	for rows.Next() {
+		t.Error("somebody waits already")
+	}
+	must(t, rows.Err())
+	must(t, rows.Close()) //nolint:sqlclosecheck // before the transaction goes on
+	return tx
+}
+
+// A waiter whose insertion took most of its life keeps its place.
+func TestSlowInsertion(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		const liveness = 8 * time.Second
+		l, d, prefix := fresh(t, db, mysql.WithLiveness(liveness))
+		k := take(t, l, "held")
+		tx := lockGap(t, db, prefix, "held", k.Token())
+		r := driver.Request{Name: "held", ID: "waiter-" + prefix, TTL: time.Minute, Wait: true}
+		got := make(chan error, 1)
+		go func() {
+			_, err := d.Acquire(t.Context(), r)
+			got <- err
+		}()
+		time.Sleep(liveness * 5 / 6)
+		must(t, tx.Rollback())
+		select {
+		case err := <-got:
+			t.Errorf("%v, while it waits", err)
+			return
+		case <-time.After(liveness):
+		}
+		must(t, k.Release(t.Context()))
+		must(t, <-got)
+		must(t, d.Release(t.Context(), r.Hold(0)))
+	})
+}
+
 // While a ticket is being queued and not committed, tickets of other names can be taken. Under
 // innodb_autoinc_lock_mode=1, MariaDB's default, some statements lock AUTO_INCREMENT of the table.
 func TestEnqueueingLocksNoTable(t *testing.T) {
@@ -24,19 +71,7 @@ func TestEnqueueingLocksNoTable(t *testing.T) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
 		k, next := take(t, l, "held"), take(t, l, "next")
-		// A transaction that locks the gap after the queue's last entry stops the enqueueing request within its
-		// statement.
-		tx, err := db.BeginTx(t.Context(), nil)
-		must(t, err)
-		defer func() { _ = tx.Rollback() }()
-		rows, err := tx.QueryContext(t.Context(), fmt.Sprintf(
-			"SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = 'held' AND seq > %d FOR UPDATE", prefix, k.Token()/mysql.Turns))
-		must(t, err)
-		for rows.Next() {
-			t.Error("somebody waits already")
-		}
-		must(t, rows.Err())
-		must(t, rows.Close()) //nolint:sqlclosecheck // before the transaction goes on
+		tx := lockGap(t, db, prefix, "held", k.Token())
 		var group sync.WaitGroup
 		defer group.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -48,6 +83,7 @@ func TestEnqueueingLocksNoTable(t *testing.T) {
 		})
 		time.Sleep(300 * time.Millisecond)
 		var other *locker.Lock
+		var err error
 		took := testbed.Elapsed(func() { other, err = l.TryAcquire(t.Context(), "of another queue") })
 		must(t, err)
 		if took > time.Second {

@@ -21,6 +21,7 @@ type poller struct {
 	queues      map[string]*watched
 	running     bool
 	heartbeatAt time.Time // when the last answered one was sent, or the poller started
+	late        []*waiter // those that cannot wait for the next one
 	together    time.Time // when the queues at rest are polled
 	fault       error     // of the last poll; nil: it succeeded
 }
@@ -42,6 +43,7 @@ type waiter struct {
 	candidate
 	name, id  string
 	ttl       time.Duration
+	late      bool        // its insertion took long, and its life counts from when that began
 	followed  bool        // others were queued after it when it was found to be grantable
 	claimedAt time.Time   // before the first claim was sent; zero: none was
 	answer    chan answer // of one
@@ -70,6 +72,9 @@ func (p *poller) add(w *waiter) bool {
 	}
 	i, _ := slices.BinarySearchFunc(q.waiters, w.token, func(w *waiter, token uint64) int { return cmp.Compare(w.token, token) })
 	q.waiters = slices.Insert(q.waiters, i, w)
+	if w.late {
+		p.late = append(p.late, w)
+	}
 	if i == 0 || w.shared { // else it is not granted before the waiters ahead of it
 		q.due = time.Now() // not zero: a poll that is under way did not read it
 	}
@@ -159,13 +164,17 @@ func (p *poller) moved(name string) {
 func (p *poller) heartbeat(ctx context.Context) error {
 	now := time.Now()
 	p.mu.Lock()
-	if now.Before(p.heartbeatAt.Add(p.d.opts.liveness / 4)) {
-		p.mu.Unlock()
-		return nil
-	}
+	late, due := len(p.late), !now.Before(p.heartbeatAt.Add(p.d.opts.liveness/4))
 	var all []*waiter
+	for _, w := range p.late {
+		if q := p.queues[w.name]; q != nil && !due && slices.Contains(q.waiters, w) {
+			all = append(all, w)
+		}
+	}
 	for _, q := range p.queues {
-		all = append(all, q.waiters...)
+		if due {
+			all = append(all, q.waiters...)
+		}
 	}
 	p.mu.Unlock()
 	slices.SortFunc(all, func(a, b *waiter) int { return cmp.Compare(a.token, b.token) })
@@ -176,7 +185,10 @@ func (p *poller) heartbeat(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heartbeatAt = now
+	p.late = slices.Delete(p.late, 0, late)
+	if due {
+		p.heartbeatAt = now
+	}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/election"
+	"github.com/lockerproject/locker/internal/supervise"
 )
 
 // What locker elect does when its command has ended.
@@ -202,7 +203,7 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 			what = e.onSuccess
 		}
 		switch {
-		case err != nil:
+		case err != nil && !errors.Is(err, supervise.ErrNotValid):
 			return err
 		case term.Err() != nil && !ending:
 			return nil // lost: the observer has said so, and Run campaigns again

@@ -67,8 +67,7 @@ func startError(err error) error {
 }
 
 // run runs the program until it ends, or is ended because ctx ends. An error means
-// that it was not started. If the lock is not valid any more it is not started
-// either, and there is no error.
+// that it was not started: supervise.ErrNotValid if the lock is not valid any more.
 func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace time.Duration, env []string, valid func() bool) (int, error) {
 	cmd := exec.Command(p.path, p.args[1:]...) //nolint:noctx // supervise ends it
 	cmd.Args[0] = p.args[0]
@@ -83,10 +82,10 @@ func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace tim
 		Guard: []string{self, guardVerb},
 		Log:   func(text string) { a.say("%s", text) },
 	})
-	if errors.Is(err, supervise.ErrNotValid) {
-		return 0, nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, supervise.ErrNotValid):
+		return 0, err
+	case err != nil:
 		return 0, startError(err)
 	}
 	a.detail("%s ended with exit code %d", p.args[0], result.Code)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/supervise"
 )
 
 // run is one call of locker run.
@@ -192,6 +193,10 @@ func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) e
 	ctx = context.WithoutCancel(ctx)
 	code, err := r.program.run(lock.Context(ctx), r.app, signals, r.lease.grace, lockEnv(lock, r.names),
 		func() bool { return lock.Err() == nil })
+	when := "while the command ran"
+	if errors.Is(err, supervise.ErrNotValid) {
+		when, err = "before the command was started", nil
+	}
 	if err != nil {
 		return errors.Join(err, lock.Release(ctx))
 	}
@@ -201,7 +206,7 @@ func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) e
 			strings.Join(r.names, ", "), max(r.lease.ttl, r.holdAtLeast), storeError(err))
 	}
 	if lost != nil {
-		return exit(ExitLost, fmt.Errorf("%s: the lock was lost while the command ran", strings.Join(r.names, ", ")),
+		return exit(ExitLost, fmt.Errorf("%s: the lock was lost %s", strings.Join(r.names, ", "), when),
 			"--verbose says why; longer outages of the store ask for a longer --ttl")
 	}
 	if code != 0 {

@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,12 @@ import (
 	"github.com/lockerproject/locker/internal/commandtest"
 )
 
-func TestMain(m *testing.M) { commandtest.Main(m) }
+func TestMain(m *testing.M) {
+	if args := os.Args[1:]; len(args) == 1 && args[0] == command.GuardVerb {
+		os.Exit(command.Main(args, command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	}
+	commandtest.Main(m)
+}
 
 func TestVersion(t *testing.T) {
 	t.Parallel()

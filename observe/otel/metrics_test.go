@@ -39,6 +39,29 @@ func refused(t *testing.T, err, want error) {
 	}
 }
 
+// A wait that ends because another observer panics is counted no more.
+func TestWaitersAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newTelemetry()
+		l := lockertest.New(Observer(m.opts...), locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventWaiting {
+				panic("observer")
+			}
+		}))
+		defer l.Close()
+		k := acquire(t, l, "a")
+		func() {
+			defer func() { _ = recover() }()
+			_, err := l.Acquire(t.Context(), "a")
+			t.Errorf("no panic, and the error %v", err)
+		}()
+		if n := m.values(t)["locker.waiter.count{}"]; n != "" {
+			t.Errorf("%s waiters, want none", n)
+		}
+		release(t, k)
+	})
+}
+
 // Waits and refusals are counted, with their times.
 func TestMetricsOfContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

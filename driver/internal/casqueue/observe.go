@@ -152,7 +152,7 @@ func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struc
 // atOnce is how many documents are read with one request.
 const atOnce = 100
 
-// sample reads heartbeats and, with them, documents.
+// sample reads heartbeats and, with them, documents. Then each document is as it was when sample was called, or newer.
 func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, files map[*file]struct{}) error {
 	names, fs := slices.Collect(maps.Keys(processes)), slices.Collect(maps.Keys(files))
 	keys := make([]string, 0, len(names)+len(fs))
@@ -172,13 +172,19 @@ func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, file
 		}
 		docs = append(docs, read...)
 	}
+	again := make(map[*file]struct{})
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	for i, process := range names {
 		e.seeHeartbeat(process, string(docs[i].Value), asked)
 	}
 	for i, f := range fs {
-		e.took(f, docs[len(names)+i], asked)
+		if !e.took(f, docs[len(names)+i], asked) {
+			again[f] = struct{}{}
+		}
+	}
+	e.mu.Unlock()
+	if len(again) > 0 {
+		return e.sample(ctx, nil, again)
 	}
 	return nil
 }

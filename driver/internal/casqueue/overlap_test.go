@@ -53,6 +53,33 @@ func TestRenewalBesideLaterWrite(t *testing.T) {
 	})
 }
 
+// So does a renewal that is begun while an older reading is answered, if this process then begins a write on what that
+// reading has found.
+func TestRenewalBesideOlderReading(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		r := request("a", "1")
+		g := b.take(e, r)
+		other, _ := b.open()
+		b.waits(other, request("a", "2"))
+		p.with(func(verb, _ string) fault { return map[string]fault{"get": slow, "put": slow}[verb] })
+		go func() { _, _ = e.Inspect(b.Context(), "a") }() // finds both, and is answered after 50 ms
+		time.Sleep(10 * time.Millisecond)
+		if err := other.Break(b.Context(), "a", g.Token); err != nil {
+			b.Fatal(err)
+		}
+		time.AfterFunc(45*time.Millisecond, func() {
+			later := request("a", "later")
+			later.Wait = true
+			_, _ = e.Acquire(b.Context(), later)
+		})
+		time.Sleep(10 * time.Millisecond)
+		if err := e.Renew(b.Context(), r.Hold(g.Token), r.TTL); !errors.Is(err, driver.ErrLost) {
+			b.Errorf("renewal of a ticket that was removed: %v", err)
+		}
+	})
+}
+
 // A document that was created is not taken for missing because a reading comes late that has found none.
 func TestReadingBeforeCreation(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -97,7 +124,12 @@ func TestOldReadingBesideCreation(t *testing.T) {
 			}
 			return fine
 		})
-		time.AfterFunc(time.Millisecond, func() { _, _ = e.Inspect(b.Context(), "a") })
+		inspected := make(chan struct{})
+		time.AfterFunc(time.Millisecond, func() {
+			_, _ = e.Inspect(b.Context(), "a")
+			close(inspected)
+		})
+		defer func() { <-inspected }()
 		r := request("a", "1")
 		g := b.take(e, r)
 		p.with(nil)

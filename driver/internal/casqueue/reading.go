@@ -24,10 +24,13 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 }
 
 // took takes in what was read, unless the file may be newer because this process has written since the reading was
-// begun. With mu held.
-func (e *Engine) took(f *file, read Document, begun time.Time) {
-	if begun.Before(f.asOf) || begun.Before(f.settled) && read.Version.Number == f.before.Number {
-		return
+// begun. It reports false if the file may also be older: then somebody has to read again. With mu held.
+func (e *Engine) took(f *file, read Document, begun time.Time) bool {
+	switch {
+	case begun.Before(f.settled) && read.Version.Number == f.before.Number: // this process has replaced that
+		return true
+	case begun.Before(f.asOf):
+		return read.Version == f.version || begun.Before(f.written)
 	}
 	before := f.doc
 	f.broken = nil
@@ -35,7 +38,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 		doc, err := decode(read.Value)
 		if err != nil {
 			f.broken = fmt.Errorf("key %s: %w", f.key, err)
-			return
+			return true
 		}
 		if read.Expired {
 			doc.expire()
@@ -49,4 +52,5 @@ func (e *Engine) took(f *file, read Document, begun time.Time) {
 		e.notifyAll(before, f.doc)
 	}
 	e.learn(f)
+	return true
 }
