@@ -141,8 +141,8 @@ func TestProvisionalLeaseThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharing()
 		next := s.acquire
-		s.acquire = func(ctx context.Context, r driver.Request, real acquireFunc) (driver.Grant, error) {
-			g, err := next(ctx, r, real)
+		s.acquire = func(ctx context.Context, r driver.Request, grant acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r, grant)
 			g.Claim = 3 * time.Second
 			return g, err
 		}
