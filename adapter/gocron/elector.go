@@ -2,6 +2,7 @@ package gocron
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/go-co-op/gocron/v2"
@@ -110,8 +111,12 @@ func (e *Elector) Resign(ctx context.Context) error {
 	e.mu.Lock()
 	k := e.lock
 	e.mu.Unlock()
-	if k == nil || k.Err() != nil {
+	if leads := k != nil && k.Err() == nil; !leads {
 		return nil
 	}
-	return k.Release(ctx)
+	err := k.Release(ctx)
+	if errors.Is(err, locker.ErrReleased) { // by another Resign
+		err = nil
+	}
+	return err
 }
