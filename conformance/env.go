@@ -268,24 +268,25 @@ func (e *env) sleep(d time.Duration) {
 	}
 }
 
-// moment is how much longer than a bound the suite waits: if the machine has stood
-// still until the bound, what has to happen goes on only now.
+// moment is how much longer than a bound the suite waits if this process stood still when
+// the bound was over: what has to happen goes on only then.
 const moment = 100 * time.Millisecond
 
-// eventually waits until f returns nil. It fails with f's error if f, called a moment
-// after the bound, still returns one. An earlier call may have been answered late.
+// eventually waits until f returns nil. It fails with f's error if f returns one when it
+// is called after the bound. If that call is late, because this process stood still or the
+// answer to the one before was late, f is called once more.
 func (e *env) eventually(b bound, doing string, f func() error) {
 	deadline := time.Now().Add(b.d)
-	for pause, last := 2*time.Millisecond, false; ; pause = min(2*pause, moment/2) {
-		late := time.Now().After(deadline)
+	for pause, again := 2*time.Millisecond, false; ; pause = min(2*pause, moment/2) {
+		late := time.Since(deadline)
 		err := f()
 		if err == nil {
 			return
 		}
-		if last {
+		if late > 0 && (late < moment || again) {
 			e.failf("%s, for %v: %w", doing, b, err)
 		}
-		if last = late; last {
+		if again = late > 0; again {
 			pause = moment
 		}
 		e.sleep(pause)

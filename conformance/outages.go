@@ -297,12 +297,11 @@ func provesStallWhileHeld(e *env) {
 	ending := e.take(cs[0], short, locker.WithTTL(ttl))
 	next := e.queue(cs[1], short, 2)
 	s.pause()
-	e.sleep(ttl + slack)
-	select {
-	case <-ending.Done():
-	case <-e.within(moment).Done(): // the loss and this goroutine may wake at the same time
+	paused := time.Now()
+	if !closedWithin(ending.Done(), ttl+slack) {
 		e.failf("a holder has not noticed the loss of its lease of %v, %v after the store was paused", ttl, ttl+slack)
 	}
+	e.sleep(time.Until(paused.Add(ttl + slack)))
 	next.waits("the store is paused")
 	e.holds(kept, "with a lease longer than the pause")
 	s.resume()

@@ -101,23 +101,30 @@ func (p *pending) granted(b bound, after string) *locker.Lock {
 	return p.lock
 }
 
-// closedWithin reports whether done is closed within the bound, or a moment after it.
-func closedWithin(done <-chan struct{}, b bound) bool {
-	for _, d := range []time.Duration{b.d, moment} {
-		t := time.NewTimer(d)
-		select {
-		case <-done:
-			t.Stop()
-			return true
-		case <-t.C:
-		}
+// closedWithin reports whether done is closed within d. If this process stood still when
+// that was over, done gets a moment more.
+func closedWithin(done <-chan struct{}, d time.Duration) bool {
+	end := time.Now().Add(d)
+	if closes(done, d) {
+		return true
 	}
-	return false
+	return time.Since(end) > moment/10 && closes(done, moment)
+}
+
+func closes(done <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // ended waits until Acquire returns, at most as long as the bound.
 func (p *pending) ended(b bound, after string) error {
-	if !closedWithin(p.done, b) {
+	if !closedWithin(p.done, b.d) {
 		queue := "?"
 		if l, err := p.e.control().Inspect(p.e.within(slack), p.name); err == nil {
 			queue = show(l.Tickets)

@@ -111,7 +111,7 @@ func (e *env) queueAtBehind(d driver.Driver, r driver.Request) *driverPending {
 
 // ended waits until Acquire returns, at most as long as the bound.
 func (p *driverPending) ended(b bound, after string) error {
-	if !closedWithin(p.done, b) {
+	if !closedWithin(p.done, b.d) {
 		p.e.failf("the driver's Acquire of %q had not returned when %s, and %v had passed", p.r.Name, after, b)
 	}
 	return p.err
