@@ -58,7 +58,7 @@ func TestKeyDeleted(t *testing.T) {
 	}
 	select {
 	case <-k.Done():
-	case <-time.After(10*time.Second/3 + 3*time.Second): // before the renewal after the next
+	case <-time.After(10*time.Second/3 + time.Second):
 		t.Fatal("the loss was not seen at the renewal")
 	}
 }

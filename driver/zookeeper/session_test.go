@@ -68,8 +68,10 @@ func TestOwnConnection(t *testing.T) {
 		w <- err
 	}()
 	queueOf(t, c, "x", 2)
-	conn.Close() // waits for the server's answer, up to a second
-	took := testbed.Elapsed(func() { <-k.Done() })
+	took := testbed.Elapsed(func() {
+		conn.Close()
+		<-k.Done()
+	})
 	if took > time.Second || !errors.Is(k.Err(), locker.ErrLost) {
 		t.Fatalf("notified of the end of the connection after %v: %v", took, k.Err())
 	}

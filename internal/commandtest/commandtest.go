@@ -56,10 +56,7 @@ func Main(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil { // they wait most of the time; the command line's goes before
 		panic(err)
 	}
-	// A goroutine of go-redis dials a server that is down once a second, until
-	// a second after the pool was closed.
-	dials := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
-	goleak.VerifyTestMain(m, dials, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if built.folder != "" {
 			os.RemoveAll(built.folder)
 		}
