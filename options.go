@@ -217,7 +217,8 @@ func WithReleaseTimeout(d time.Duration) ClientOption {
 // WithObserver calls f with every Event of the Client. The context is the one of the
 // call that the event belongs to (Acquire or Release). An event in the background has
 // a context with the values of the acquisition's. Several observers are called in
-// order. f is called synchronously, from many goroutines, and must return soon.
+// order, also those after one that panics; then the call panics.
+// f is called synchronously, from many goroutines, and must return soon.
 // It must not call methods of the Lock of the event, break that lock, or close the
 // Client.
 func WithObserver(f func(context.Context, Event)) ClientOption {
