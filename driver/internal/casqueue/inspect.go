@@ -19,9 +19,9 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 		return nil, e.failed(ctx, err)
 	}
 	e.mu.Lock()
-	dead := e.anyExpired(f)
+	expired := e.anyExpired(f)
 	e.mu.Unlock()
-	if dead {
+	if expired {
 		if err := e.change(ctx, f.key, e.reaping(f)); err != nil {
 			return nil, e.failed(ctx, err)
 		}
