@@ -96,3 +96,12 @@ func Lacks(tb testing.TB, what string) {
 	}
 	tb.Skip(what)
 }
+
+// Nightly leaves a test to `make test-all`: it takes long, and what it tests changes
+// rarely. why says which change has to run it by hand.
+func Nightly(tb testing.TB, why string) {
+	tb.Helper()
+	if v := os.Getenv("LOCKER_TEST_ALL"); v == "" || v == "0" {
+		tb.Skip("left to `make test-all` (LOCKER_TEST_ALL=1): " + why)
+	}
+}
