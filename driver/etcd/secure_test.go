@@ -17,6 +17,7 @@ import (
 // The server has a certificate of its own authority, and wants a certificate of the
 // client.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := testbed.NewCerts(t)
 	srv := testbed.Etcd(t, testbed.TLS(certs))
 	rights.Use(t, openClient(t, srv.URL()), openClient(t, srv.URL()))
@@ -65,6 +66,7 @@ func workerURL(srv *testbed.Server) string {
 }
 
 func TestAuthentication(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults())
 	withUsers(t, srv)
 	rights.Use(t, openClient(t, workerURL(srv)), openClient(t, workerURL(srv)))
@@ -91,6 +93,7 @@ func TestAuthentication(t *testing.T) {
 // A login ends after a while without use, and with the server that gave it. Then the
 // driver logs in again by itself.
 func TestLoginRunsOut(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1"))
 	withUsers(t, srv)
 	a, b := openClient(t, workerURL(srv)), openClient(t, workerURL(srv))

@@ -53,6 +53,7 @@ func isDelete(txn *etcdserverpb.TxnRequest) bool {
 // ticket, does not delete the next ticket, whether or not the queue has been empty
 // meanwhile.
 func TestLateReleaseDeletesNobodyElse(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	for name, others := range map[string]int{"queue emptied": 0, "queue goes on": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -88,6 +89,7 @@ func TestLateReleaseDeletesNobodyElse(t *testing.T) {
 // A put that was given up, and arrives after the release of its ticket was answered,
 // does not queue the ticket, even if its lease is shared with a lock that stays held.
 func TestLatePutQueuesNothing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	for name, wait := range map[string]bool{"acquire": true, "try": false} {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +125,7 @@ func TestLatePutQueuesNothing(t *testing.T) {
 // Slots are used again after releases that were answered, since the store keeps every
 // key that it has ever seen.
 func TestSlotsAreUsedAgain(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	prefix := randomPrefix()
