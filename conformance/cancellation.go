@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -137,7 +136,7 @@ func provesCancelAnyMoment(e *env) {
 			e.awaitQueue(name, 2)
 		}
 		e.each(2, func(j int) {
-			time.Sleep(rand.N(2 * time.Millisecond))
+			time.Sleep(e.random.upTo(2 * time.Millisecond))
 			if j == 0 {
 				e.release(k)
 			} else {

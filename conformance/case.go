@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,29 +19,33 @@ type Case struct {
 	Explain string   // what a failure means for a user
 	Needs   Needs
 
-	alone bool // it counts what others change, measures, or breaks what others use
+	place place
 	prove func(e *env)
 }
+
+// A place says what may run beside a case.
+type place uint8
+
+const (
+	beside   place = iota // any other case
+	ownStore              // only cases on other stores: it breaks the store, or counts its keys
+	alone                 // nothing: it measures times, or counts goroutines
+)
 
 // String is the name of the case's sub-test.
 func (c Case) String() string { return c.Topic + "/" + c.Name }
 
-// Cases returns all cases, in the order in which Run runs them.
+// Cases returns all cases, in the order in which Run reports them.
 func Cases() []Case {
-	var all, alone []Case
+	var all []Case
 	for _, topic := range [][]Case{
 		exclusion, fairness, tries, joins, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
 		removal, timeLimits, minHolds, names, options, failures, calls, closing, inspection, histories, leaks, outages,
 	} {
-		for _, c := range topic {
-			if c.alone {
-				alone = append(alone, c)
-			} else {
-				all = append(all, c)
-			}
-		}
+		all = append(all, topic...)
 	}
-	return append(all, alone...)
+	slices.SortStableFunc(all, func(a, b Case) int { return cmp.Compare(a.place, b.place) })
+	return all
 }
 
 // Run runs the case on a driver. It returns an error if the driver breaks a rule.
@@ -50,7 +56,7 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e := &env{ctx: ctx, h: h, waits: make(map[waiting]int)}
+	e := &env{ctx: ctx, h: h, random: newRandom(), waits: make(map[waiting]int)}
 	watchdog := time.AfterFunc(caseBound, func() {
 		cancel(fmt.Errorf("the case did not end within %v", caseBound))
 	})
@@ -67,6 +73,7 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 		if err != nil && context.Cause(ctx) != nil {
 			err = errors.Join(err, context.Cause(ctx))
 		}
+		err = e.random.explain(err)
 	}()
 	c.prove(e)
 	return nil

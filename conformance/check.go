@@ -44,9 +44,10 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 			ended(r)
 		}
 	}
-	ahead(ctx, results, ended)()
+	own := newStores(h)
+	ahead(ctx, results, own, ended)()
 	for _, r := range results {
-		if r.c.alone && r.applies() && ctx.Err() == nil {
+		if (r.c.place == alone || r.c.place == ownStore && own == nil) && r.applies() && ctx.Err() == nil {
 			r.run(ctx)
 			ended(r)
 		}

@@ -122,10 +122,18 @@
 // what has expired.
 //
 // Leases last a second where the store can give that. Leases that are renewed, and must
-// not be lost on a busy machine, last three. A few cases run at the same time. Cases that
-// break the store, measure, or count what others change run alone at the end. A driver
-// that uses no network can set Bubble; waiting then takes no time. With -short, random
-// cases repeat less.
+// not be lost on a busy machine, last three. Sixteen cases run at the same time: most of
+// them wait. Cases that break the store, or count its keys, run beside them on stores of
+// their own if the harness has NewServer, and otherwise after them, one by one. Cases that
+// measure times or count goroutines run alone at the end. A driver that uses no network
+// can set Bubble; waiting then takes no time. With -short, random cases repeat less.
+//
+// # Random cases
+//
+// The error of a random case names its seed. With the environment variable
+// LOCKER_TEST_SEED set to it, the cases draw the same numbers again. A history that is
+// not linearizable is also written as a page of porcupine's, whose file is named in the
+// log.
 //
 // # How the suite is tested
 //

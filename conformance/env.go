@@ -40,8 +40,9 @@ const (
 
 // env is what a case works with. What it opens is closed when the case ends.
 type env struct {
-	ctx context.Context
-	h   Harness
+	ctx    context.Context
+	h      Harness
+	random *random
 
 	ctlMu sync.Mutex
 	ctl   *locker.Client

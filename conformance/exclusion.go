@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -122,10 +121,10 @@ func contend(e *env, kinds ...kind) {
 	var l ledger
 	e.each(processes*perProcess, func(i int) {
 		for range rounds(16) {
-			kd := kinds[rand.IntN(len(kinds))]
+			kd := kinds[e.random.intN(len(kinds))]
 			k := e.take(cs[i%processes], name, kd.options()...)
 			en := l.granted(k, kd.shared, kd.limit)
-			for range rand.IntN(20) {
+			for range e.random.intN(20) {
 				runtime.Gosched()
 			}
 			l.ends(en)
@@ -194,11 +193,11 @@ func provesQueueObeysRule(e *env) {
 	for range rounds(8) {
 		m := &queueModel{e: e, name: e.name("queue")}
 		for i := range 6 {
-			kd := kinds[rand.IntN(len(kinds))]
+			kd := kinds[e.random.intN(len(kinds))]
 			m.add(cs[i%2], kd, i)
 		}
 		for len(m.members) > 0 {
-			m.remove(rand.IntN(len(m.members)))
+			m.remove(e.random.intN(len(m.members)))
 		}
 		e.empty(m.name)
 	}

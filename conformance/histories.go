@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +30,7 @@ var histories = []Case{
 		prove:   func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
 	},
 	{
-		Topic: "history", Name: "with-kills", Rules: []string{"D3", "D4", "D10", "D14", "C10"}, Needs: NeedServer, alone: true,
+		Topic: "history", Name: "with-kills", Rules: []string{"D3", "D4", "D10", "D14", "C10"}, Needs: NeedServer, place: ownStore,
 		Explain: "a random run in which the store is killed, started and paused is linearizable",
 		prove:   func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
 	},
@@ -136,7 +135,7 @@ func (r *run) newTurn(client int) *turn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tickets++
-	return &turn{r: r, client: client, ticket: r.tickets, kind: r.kinds[rand.IntN(len(r.kinds))]}
+	return &turn{r: r, client: client, ticket: r.tickets, kind: r.kinds[r.e.random.intN(len(r.kinds))]}
 }
 
 // turn tries to acquire the name, holds it for a moment, and releases it.
@@ -146,13 +145,13 @@ func (r *run) turn(c *locker.Client, client int) {
 	r.waiting.Store(owner, t)
 	defer r.waiting.Delete(owner)
 	patient := patience
-	if r.faulty || rand.IntN(4) == 0 {
-		patient = rand.N(2 * r.ttl)
+	if r.faulty || r.e.random.intN(4) == 0 {
+		patient = r.e.random.upTo(2 * r.ttl)
 	}
 	ctx, cancel := context.WithTimeout(r.e.ctx, patient)
 	defer cancel()
 	acquire := c.Acquire
-	try := rand.IntN(4) == 0
+	try := r.e.random.intN(4) == 0
 	if try {
 		acquire = c.TryAcquire
 	}
@@ -199,18 +198,18 @@ func (t *turn) holds(k *locker.Lock) {
 	if t.rejoined.Load() {
 		(&turn{r: r, client: t.client, ticket: -t.ticket, kind: t.kind, call: t.call}).leftBehind(returned)
 	}
-	if rand.IntN(3) == 0 {
-		time.Sleep(rand.N(3 * time.Millisecond))
+	if r.e.random.intN(3) == 0 {
+		time.Sleep(r.e.random.upTo(3 * time.Millisecond))
 	}
 	held := t.call // the latest time at which it was certainly held
 	r.holder.Store(int64(t.client / 2))
-	for out := &r.out[t.client/2]; r.faulty && (rand.IntN(4) > 0 || out.Load()); {
+	for out := &r.out[t.client/2]; r.faulty && (r.e.random.intN(4) > 0 || out.Load()); {
 		now := r.tick()
 		if k.Err() != nil {
 			break
 		}
 		held = now
-		time.Sleep(rand.N(r.ttl / 8))
+		time.Sleep(r.e.random.upTo(r.ttl / 8))
 	}
 	r.ledger.ends(en)
 	before := r.tick()
@@ -234,7 +233,7 @@ func (t *turn) leftBehind(until int64) {
 // answers to others, and cuts one off for good.
 func cutClients(r *run, links []Link) {
 	for _, part := range []float64{1.3, 0.2, 0.5} {
-		sleepUnless(r.e.ctx, rand.N(r.ttl/8))
+		sleepUnless(r.e.ctx, r.e.random.upTo(r.ttl/8))
 		who := r.holder.Load()
 		r.out[who].Store(true)
 		if part == 0.5 {

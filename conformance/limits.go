@@ -22,7 +22,7 @@ var timeLimits = []Case{
 		prove:   provesOutageIsNotContention,
 	},
 	{
-		Topic: "limits", Name: "down-is-unavailable", Rules: []string{"D14", "C9"}, Needs: NeedServer, alone: true,
+		Topic: "limits", Name: "down-is-unavailable", Rules: []string{"D14", "C9"}, Needs: NeedServer, place: ownStore,
 		Explain: "every call returns ErrUnavailable while the store is down",
 		prove:   provesDownIsUnavailable,
 	},

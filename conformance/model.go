@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -63,6 +64,12 @@ func queueSpec(steps *atomic.Int64) porcupine.Model {
 	return m
 }
 
+// describe returns a step as text.
+func describe(input, _ any) string {
+	s := input.(step) //nolint:forcetypeassert // nothing else is recorded
+	return fmt.Sprintf("ticket %d (token %d, %+v) %s", s.ticket, s.token, s.kind, s.what)
+}
+
 var queueModelOf = porcupine.Model{
 	Init: func() any { return queueState{} },
 	Equal: func(a, b any) bool {
@@ -77,6 +84,7 @@ var queueModelOf = porcupine.Model{
 		}
 		return h
 	},
+	DescribeOperation: describe,
 }
 
 // after returns the state after a step, and whether the step is possible.
@@ -155,10 +163,33 @@ func checkOperations(ops []porcupine.Operation) error {
 	case porcupine.CheckOperations(queueSpec(&steps), ops):
 		return nil
 	case steps.Load() < 0:
-		return fmt.Errorf("of the orders of these %d steps, the model allows none of the %d that were tried:\n%s", len(ops), checkBound, printHistory(ops))
+		return &historyError{ops, fmt.Sprintf("of the orders of these %d steps, the model allows none of the %d that were tried", len(ops), checkBound)}
 	default:
-		return fmt.Errorf("the model allows no order of these %d steps:\n%s", len(ops), printHistory(ops))
+		return &historyError{ops, fmt.Sprintf("the model allows no order of these %d steps", len(ops))}
 	}
+}
+
+// historyError is a history that the model does not allow.
+type historyError struct {
+	ops []porcupine.Operation
+	why string
+}
+
+func (e *historyError) Error() string { return e.why + ":\n" + printHistory(e.ops) }
+
+// draw writes the history as a page of porcupine's, with the longest orders that the
+// model allows, and returns the name of the file.
+func (e *historyError) draw() (file string, err error) {
+	f, err := os.CreateTemp("", "locker-history-*.html")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var steps atomic.Int64
+	steps.Store(checkBound)
+	model := queueSpec(&steps)
+	_, info := porcupine.CheckOperationsVerbose(model, e.ops, 0)
+	return f.Name(), porcupine.Visualize(model, info, f)
 }
 
 // printHistory returns a history as text, in the order of calls.
@@ -167,13 +198,12 @@ func printHistory(ops []porcupine.Operation) string {
 	slices.SortStableFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var s strings.Builder
 	for _, op := range ops {
-		st := op.Input.(step)
+		st := stepOf(op)
 		end := fmt.Sprint(op.Return)
 		if op.Return == lastForAll {
 			end = "?"
 		}
-		fmt.Fprintf(&s, "  [%d, %s] client %d: ticket %d (token %d, %+v) %s\n",
-			op.Call, end, op.ClientId, st.ticket, st.token, st.kind, st.what)
+		fmt.Fprintf(&s, "  [%d, %s] client %d: %s\n", op.Call, end, op.ClientId, describe(st, nil))
 	}
 	return s.String()
 }

@@ -20,12 +20,12 @@ const (
 // They belong to the topics errors and close.
 var calls = []Case{
 	{
-		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "C9"}, Needs: NeedLink, alone: true,
+		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "C9"}, Needs: NeedLink, place: alone,
 		Explain: "while the store does not answer, every method of the driver returns within 50 ms after its context ends",
 		prove:   provesReturnInTime,
 	},
 	{
-		Topic: "errors", Name: "why-not-connected", Rules: []string{"D16", "C9"}, Needs: NeedServer, alone: true,
+		Topic: "errors", Name: "why-not-connected", Rules: []string{"D16", "C9"}, Needs: NeedServer, place: ownStore,
 		Explain: "while the store is down, a method whose context ends returns the reason why it could not connect",
 		prove:   provesWhyNotConnected,
 	},
@@ -35,7 +35,7 @@ var calls = []Case{
 		prove:   provesNoTicketIsTrue,
 	},
 	{
-		Topic: "close", Name: "in-time", Rules: []string{"D17", "C9"}, Needs: NeedLink, alone: true,
+		Topic: "close", Name: "in-time", Rules: []string{"D17", "C9"}, Needs: NeedLink, place: alone,
 		Explain: "Close of a driver without tickets waits no more than 100 ms for a store that does not answer",
 		prove:   provesCloseInTime,
 	},

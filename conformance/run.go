@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -13,10 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 )
-
-// atOnce is how many cases run at the same time. They spend most of their time
-// waiting for leases to end, so the limit is not the number of processors.
-const atOnce = 6
 
 // Run proves a driver. Each case is a sub-test topic/name. A case that needs a field
 // which the harness does not have is skipped. The log ends with a summary of what
@@ -35,7 +32,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	all := !filtered(t)
 	if !h.Bubble && all {
-		defer ahead(context.Background(), results, func(*result) {})()
+		defer ahead(context.Background(), results, newStores(h), func(*result) {})()
 	}
 	for _, r := range results {
 		t.Run(r.c.String(), r.report)
@@ -120,31 +117,6 @@ func filtered(t *testing.T) bool {
 	return false
 }
 
-// ahead starts the cases that need not run alone, a few at a time, until ctx ends, and
-// calls ended after each. wait waits for all of them. ahead does not use t.Parallel,
-// whose limit is the number of processors.
-func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
-	var group sync.WaitGroup
-	queue := make(chan *result)
-	for range atOnce {
-		group.Go(func() {
-			for r := range queue {
-				r.run(ctx)
-				ended(r)
-			}
-		})
-	}
-	group.Go(func() {
-		defer close(queue)
-		for _, r := range results {
-			if !r.c.alone && r.applies() && ctx.Err() == nil {
-				queue <- r
-			}
-		}
-	})
-	return group.Wait
-}
-
 // apart runs f on another goroutine, which f may end, and waits for it.
 func apart(f func()) {
 	done := make(chan struct{})
@@ -159,6 +131,7 @@ func apart(f func()) {
 type result struct {
 	c       Case
 	h       Harness
+	stores  *stores  // nil, or where the case finds a store of its own
 	missing []string // the fields that the case needs and h does not have
 	except  string   // why the case does not apply
 
@@ -180,12 +153,15 @@ func (r *result) applies() bool { return len(r.missing) == 0 && r.except == "" }
 
 func (r *result) run(ctx context.Context) {
 	r.once.Do(func() {
-		begun := time.Now()
-		defer func() { r.took = time.Since(begun) }()
 		r.err = errGoexit // if Open ends the goroutine, as t.FailNow does
-		h := r.h
-		h.logf = r.logf
-		apart(func() { r.err = r.c.Run(ctx, h) })
+		apart(func() {
+			r.err = r.stores.use(ctx, r.h, func(h Harness) error {
+				begun := time.Now()
+				defer func() { r.took = time.Since(begun) }()
+				h.logf = r.logf
+				return r.c.Run(ctx, h)
+			})
+		})
 	})
 }
 
@@ -214,5 +190,11 @@ func (r *result) report(t *testing.T) {
 	r.mu.Unlock()
 	if r.err != nil {
 		t.Errorf("disproved: %v", r.err)
+		var h *historyError
+		if errors.As(r.err, &h) {
+			if file, err := h.draw(); err == nil {
+				t.Logf("the history is drawn in %s", file)
+			}
+		}
 	}
 }

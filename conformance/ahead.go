@@ -1,0 +1,90 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+)
+
+const (
+	// atOnce is how many cases run at the same time on the store under test. They
+	// spend most of their time waiting for leases to end, so the limit is not the
+	// number of processors.
+	atOnce = 16
+	// storesAtOnce is how many cases run at the same time on stores of their own.
+	storesAtOnce = 3
+)
+
+// ahead starts the cases that need not run alone, some at a time, until ctx ends, and
+// calls ended after each. wait waits for all of them. Cases that need a store of their
+// own are among them if there are stores. ahead does not use t.Parallel, whose limit is
+// the number of processors.
+func ahead(ctx context.Context, results []*result, own *stores, ended func(*result)) (wait func()) {
+	var onShared, onOwn []*result
+	for _, r := range results {
+		switch {
+		case !r.applies():
+		case r.c.place == beside:
+			onShared = append(onShared, r)
+		case r.c.place == ownStore && own != nil:
+			r.stores = own
+			onOwn = append(onOwn, r)
+		}
+	}
+	var group sync.WaitGroup
+	start := func(results []*result, workers int) {
+		queue := make(chan *result, len(results))
+		for _, r := range results {
+			queue <- r
+		}
+		close(queue)
+		for range workers {
+			group.Go(func() {
+				for r := range queue {
+					if ctx.Err() == nil {
+						r.run(ctx)
+						ended(r)
+					}
+				}
+			})
+		}
+	}
+	start(onOwn, storesAtOnce)
+	start(onShared, atOnce)
+	return group.Wait
+}
+
+// stores are the stores of cases that need one of their own. Each is started when it is
+// first needed, and serves one case at a time.
+type stores struct {
+	start func(context.Context) (Harness, error) // Harness.NewServer
+	free  chan *Harness                          // nil: not started yet
+}
+
+// newStores returns nil if the harness can start none.
+func newStores(h Harness) *stores {
+	if h.NewServer == nil {
+		return nil
+	}
+	s := &stores{start: h.NewServer, free: make(chan *Harness, storesAtOnce)}
+	for range storesAtOnce {
+		s.free <- nil
+	}
+	return s
+}
+
+// use calls f with the harness of a store that nobody else uses, or with h if s is nil.
+func (s *stores) use(ctx context.Context, h Harness, f func(Harness) error) error {
+	if s == nil {
+		return f(h)
+	}
+	own := <-s.free
+	defer func() { s.free <- own }()
+	if own == nil {
+		started, err := s.start(ctx)
+		if err != nil {
+			return err
+		}
+		own = &started
+	}
+	return f(*own)
+}
