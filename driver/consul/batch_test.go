@@ -61,6 +61,7 @@ func TestCallersShareRequests(t *testing.T) {
 // A shared request that is lost, and arrives after its callers have given up,
 // does nothing for any of them.
 func TestLateSharedCreation(t *testing.T) {
+	t.Parallel()
 	const names = 20
 	addr := testbed.SharedConsul(t).Addr()
 	d, w := tamper(t, addr)
@@ -119,6 +120,7 @@ func TestLateSharedCreation(t *testing.T) {
 // A shared transaction is refused because the session of one caller has ended: the others
 // are served, and their locks are not lost.
 func TestRefusedForOne(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	admin := newClient(t, addr)
 	d, w := tamper(t, addr)
@@ -200,6 +202,7 @@ func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, ov
 
 // Many readers of one name, which all read its queue, acquire and release at once.
 func TestReadersAtOnce(t *testing.T) {
+	t.Parallel()
 	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())))
 	var group sync.WaitGroup
 	for range 32 {

@@ -60,6 +60,7 @@ func tamper(t testing.TB, addr string) (*consul.Driver, *tampered) {
 // The creation of a ticket arrives after its caller has given up, and after its
 // release: the ticket is not queued.
 func TestLateCreation(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("session in use %v", busy), func(t *testing.T) {
@@ -113,6 +114,7 @@ func TestLateCreation(t *testing.T) {
 
 // A release that arrives late does not remove the next ticket, which has the same key.
 func TestLateRelease(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	d, w := tamper(t, addr)
 	l := newLocker(t, d)
@@ -155,6 +157,7 @@ func TestLateRelease(t *testing.T) {
 // An answer that the holder has gone does not count if the server does not know of
 // the holder yet.
 func TestServerFromThePast(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	l := newLocker(t, first(counted(t, addr)))
 	k := acquire(t, l, t.Name())
@@ -183,6 +186,7 @@ func TestServerFromThePast(t *testing.T) {
 // A leader that has not read its log yet does not know the session. That is no
 // loss.
 func TestServerNotReady(t *testing.T) {
+	t.Parallel()
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	l := newLocker(t, d)
 	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
@@ -205,6 +209,7 @@ func TestServerNotReady(t *testing.T) {
 
 // If a deposed leader does not know a ticket, the driver asks the current leader.
 func TestMissingIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	h := get(t, d, request(t.Name()))
 	var lies int
@@ -232,6 +237,7 @@ func idOf(t testing.TB, d driver.Driver, name string) string {
 
 // A rate limit and an election are waited out, with few requests.
 func TestAgentBusy(t *testing.T) {
+	t.Parallel()
 	for status, body := range map[int]string{
 		http.StatusTooManyRequests:     "rate limit exceeded, try again later or against a different server",
 		http.StatusInternalServerError: "No cluster leader",
@@ -256,6 +262,8 @@ func TestAgentBusy(t *testing.T) {
 // The leader is killed while a lock is held and others wait: the holder keeps
 // the lock, the waiters keep their tickets, and tokens go on growing.
 func TestLeaderKilled(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to how requests, renewals and blocking queries get over an election")
+	t.Parallel()
 	cluster := testbed.ConsulCluster(t)
 	leader := cluster.Leader()
 	var clients []*locker.Client
@@ -330,9 +338,8 @@ func awaitQueue(t testing.TB, l *locker.Client, name string, n int) {
 // Leaders are killed one after the other under load. The fencing token of each
 // grant is larger than any before, and no two hold at once.
 func TestLeadersKilledUnderLoad(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+	testbed.Nightly(t, "run it after a change to how requests, renewals and blocking queries get over an election")
+	t.Parallel()
 	cluster := testbed.ConsulCluster(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
