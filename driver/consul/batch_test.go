@@ -71,7 +71,8 @@ func TestLateSharedCreation(t *testing.T) {
 	var mu sync.Mutex
 	var bodies [][]byte
 	var late *http.Request
-	shared := make(chan struct{}) // closed when such a request was seen
+	withdrawn := make(map[string]bool) // the withdrawals that were answered
+	shared := make(chan struct{})      // closed when such a request was seen
 	var once sync.Once
 	w.with(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path != "/v1/txn" {
@@ -80,7 +81,13 @@ func TestLateSharedCreation(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		if !bytes.Contains(body, []byte(`"get-tree"`)) { // no creation
 			r.Body = io.NopCloser(bytes.NewReader(body))
-			return nil, nil
+			resp, err := w.RoundTripper.RoundTrip(r)
+			if err == nil {
+				mu.Lock()
+				withdrawn[string(body)] = true
+				mu.Unlock()
+			}
+			return resp, err
 		}
 		mu.Lock()
 		bodies, late = append(bodies, body), r.Clone(context.Background())
@@ -100,6 +107,11 @@ func TestLateSharedCreation(t *testing.T) {
 		})
 	}
 	group.Wait()
+	await(t, names, "withdrawals", func() int { // most were answered before the calls returned
+		mu.Lock()
+		defer mu.Unlock()
+		return len(withdrawn)
+	})
 	w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
 	for _, body := range bodies {
 		late.Body, late.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

@@ -72,7 +72,8 @@ func TestLateCreation(t *testing.T) {
 			}
 			var late *http.Request
 			var body []byte
-			var once sync.Once
+			var once, withdrawn sync.Once
+			answered := make(chan struct{}) // closed when the withdrawal was
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			w.with(func(r *http.Request) (*http.Response, error) {
@@ -82,7 +83,11 @@ func TestLateCreation(t *testing.T) {
 				first := false
 				once.Do(func() { first = true })
 				if !first {
-					return nil, nil
+					resp, err := w.RoundTripper.RoundTrip(r)
+					if err == nil {
+						withdrawn.Do(func() { close(answered) })
+					}
+					return resp, err
 				}
 				body, _ = io.ReadAll(r.Body)
 				late = r.Clone(context.Background())
@@ -96,6 +101,7 @@ func TestLateCreation(t *testing.T) {
 			if !bytes.Contains(body, []byte(`"lock"`)) {
 				t.Fatalf("held back %s, want the transaction that creates the ticket", body)
 			}
+			<-answered // most likely before the call returned
 			late.Body = io.NopCloser(bytes.NewReader(body))
 			resp, err := w.RoundTripper.RoundTrip(late)
 			if err != nil {
@@ -375,7 +381,7 @@ func TestLeadersKilledUnderLoad(t *testing.T) {
 	}
 	// A holder whose agent was killed blocks the queue until its session ends, so how
 	// many grants there are after this says little.
-	awaitGrants(t, 10, func() int {
+	await(t, 10, "grants", func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(tokens)

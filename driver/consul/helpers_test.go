@@ -128,12 +128,12 @@ func newLocker(t testing.TB, d driver.Driver, opts ...locker.ClientOption) *lock
 	return l
 }
 
-// awaitGrants waits until there are n grants.
-func awaitGrants(t testing.TB, n int, grants func() int) {
+// await waits until there are n of something.
+func await(t testing.TB, n int, what string, count func() int) {
 	t.Helper()
-	for end := time.Now().Add(40 * time.Second); grants() < n; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(40 * time.Second); count() < n; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("only %d grants, want %d", grants(), n)
+			t.Fatalf("only %d %s, want %d", count(), what, n)
 		}
 	}
 }
