@@ -11,6 +11,7 @@ import (
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/conformance/internal/mutant"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // stallLength is most of the second that the suite allows a loaded machine. The rest is
@@ -24,9 +25,9 @@ var patientCases = "fairness/hand-off-time"
 // does not answer for most of a second: that is no fault of a driver, so no case
 // may fail. Such a case would fail now and then on a busy machine.
 func TestStall(t *testing.T) {
-	times := 40
-	if testing.Short() {
-		times = 4
+	times := 4
+	if testbed.All() {
+		times = 40
 	}
 	for _, c := range conformance.Cases() {
 		if strings.Contains(patientCases, c.String()) {
