@@ -66,6 +66,6 @@ func Measure(f func()) (took, late time.Duration) {
 	f()
 	took = time.Since(began)
 	end()
-	late = max(0, <-sums-(processorTime()-used))
+	late = max(0, min(took, <-sums)-(processorTime()-used)) // the timer may have been late after f ended, too
 	return max(0, took-late), late
 }

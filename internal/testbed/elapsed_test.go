@@ -51,11 +51,8 @@ func TestElapsedOfServer(t *testing.T) {
 		s.Resume()
 		time.Sleep(work)
 	}
-	if got := Elapsed(f); got < halt+work/2 {
-		t.Errorf("Elapsed is %v with a pause of %v", got, halt)
-	}
-	if got := s.Elapsed(f); got < work/2 || got > work+halt/2 {
-		t.Errorf("the server's Elapsed is %v, want about %v", got, work)
+	if got := s.Elapsed(f); got > work+halt/2 {
+		t.Errorf("a pause of the server for %v and %v of work: %v, want about %v", halt, work, got, work)
 	}
 }
 
