@@ -13,10 +13,11 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestConformance runs with a session whose locks outlast 7.4 s without a server:
+// harness starts a server. Sessions are so long that locks outlast 7.4 s without it:
 // the suite keeps the store down for five seconds, while a Close gives up, and then
 // until it has started.
-func TestConformance(t *testing.T) {
+func harness(t *testing.T) conformance.Harness {
+	t.Helper()
 	const session = 20 * time.Second
 	srv := testbed.Zookeeper(t, testbed.Faults(), testbed.Args("maxSessionTimeout=20000"))
 	conn := connect(t, srv.Addr())
@@ -27,7 +28,7 @@ func TestConformance(t *testing.T) {
 		}
 		return driver.Open(ctx, u)
 	}
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return openAt(ctx, srv.URL()) },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := srv.Proxy(t)
@@ -37,7 +38,13 @@ func TestConformance(t *testing.T) {
 		Server:   srv,
 		Complete: true,
 		Keys:     func(context.Context) (int, error) { return count(conn, "/conformance") },
-	})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	conformance.Run(t, h)
 }
 
 // count returns how many nodes there are below path.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // heap returns the memory in use after a collection.
@@ -28,7 +27,7 @@ func TestManyHeld(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	const n = 10_000
-	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	srv := quietServer(t)
 	ctx := ctxFor(t, 3*time.Minute)
 	c := client(t, srv.URL()+"?session=10m")
 	k := must[*locker.Lock](t)(c.Acquire(ctx, "first"))
@@ -75,7 +74,7 @@ func TestManyWaiting(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	const n = 5_000
-	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	srv := quietServer(t)
 	const patience = 3 * time.Minute
 	ctx, cancel := context.WithCancel(ctxFor(t, patience))
 	// On a busy machine the last of thousands of requests at once get their answers
