@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // heap returns the memory in use after a collection.
@@ -70,9 +71,7 @@ func TestManyHeld(t *testing.T) {
 
 // TestManyWaiting makes thousands wait for one name in one process.
 func TestManyWaiting(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testbed.Nightly(t, "run it after a change to how waiters watch the queue")
 	const n = 5_000
 	srv := quietServer(t)
 	const patience = 3 * time.Minute
