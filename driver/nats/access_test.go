@@ -25,6 +25,7 @@ func configured(t *testing.T, lines string) *testbed.Server {
 
 // A server without JetStream is unavailable to everybody, and the error says what is missing.
 func TestNoJetStream(t *testing.T) {
+	t.Parallel()
 	srv := configured(t, "jetstream: disabled")
 	_, err := process(t, srv.URL()).TryAcquire(t.Context(), "a")
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "-js") {
@@ -34,6 +35,7 @@ func TestNoJetStream(t *testing.T) {
 
 // A server with users wants the right user and password, and no error shows a secret.
 func TestLogin(t *testing.T) {
+	t.Parallel()
 	srv := configured(t, `authorization { users: [ { user: me, password: geheim } ] }`)
 	if err := take(t, process(t, with(srv.URL(), "me:geheim@", "")), "login").Release(t.Context()); err != nil {
 		t.Error(err)
@@ -47,6 +49,7 @@ func TestLogin(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
+	t.Parallel()
 	srv := configured(t, `authorization { token: geheim }`)
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("geheim\n"), 0o600); err != nil {
@@ -61,6 +64,7 @@ func TestToken(t *testing.T) {
 
 // The rights that the package comment lists suffice, and what is missing is named.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	srv := configured(t, `
 authorization {
   users: [
@@ -136,6 +140,7 @@ authorization {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := testbed.NewCerts(t)
 	srv := configured(t, fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", certs.ServerCert, certs.ServerKey, certs.CA))
 	q := url.Values{"tls": {"true"}, "ca": {certs.CA}, "cert": {certs.Cert}, "key": {certs.Key}}
