@@ -69,6 +69,9 @@ func (r *register) leave() {
 
 // What was written through one server is read through another, which may be behind.
 func TestReadAfterWrite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
 	t.Parallel()
 	e := cluster(t)
 	var at []*nats.Driver
@@ -174,7 +177,10 @@ func TestLateWrite(t *testing.T) {
 		err := d.Release(t.Context(), r.Hold(0))
 		return err == nil || errors.Is(err, driver.ErrLost)
 	})
-	time.Sleep(33 * time.Second) // until the entry is forgotten
+	waitFor(t, time.Minute, "end of the entry", func() bool {
+		n, err := countKeys(t.Context(), l.Addr(), "locker")
+		return n == 0 && err == nil
+	})
 	via.Resume()
 	other := opened(t, l.URL())
 	for begun := time.Now(); time.Since(begun) < 5*time.Second; time.Sleep(50 * time.Millisecond) {
