@@ -225,7 +225,7 @@ func TestLeaderKilled(t *testing.T) {
 	reg.enter(t, k)
 	var group sync.WaitGroup
 	for i := range waiters {
-		l := process(t, e.URL())
+		l, queued := queuing(t, e.URL())
 		group.Go(func() {
 			k, err := l.Acquire(t.Context(), name)
 			if err == nil {
@@ -241,6 +241,7 @@ func TestLeaderKilled(t *testing.T) {
 			q, err := holder.Inspect(t.Context(), name)
 			return err == nil && len(q.Tickets) == i+2
 		})
+		waitFor(t, 10*time.Second, "waiter that knows it", func() bool { return len(queued) > 0 })
 	}
 	killed := leader(t, e)
 	killed.Kill()

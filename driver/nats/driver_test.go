@@ -251,7 +251,7 @@ func TestGiven(t *testing.T) {
 	}
 	l := locker.New(d)
 	k := take(t, l, "given")
-	other := process(t, srv.URL())
+	other, queued := queuing(t, srv.URL())
 	got := make(chan error, 1)
 	go func() {
 		next, err := other.Acquire(t.Context(), "given")
@@ -260,10 +260,11 @@ func TestGiven(t *testing.T) {
 		}
 		got <- err
 	}()
-	waitFor(t, 10*time.Second, "waiter", func() bool {
-		q, err := l.Inspect(t.Context(), "given")
-		return err == nil && len(q.Tickets) == 2
-	})
+	select {
+	case <-queued:
+	case err := <-got:
+		t.Fatalf("granted a lock that is held, or not queued: %v", err)
+	}
 	srv.Kill()
 	if _, err := l.TryAcquire(t.Context(), "other"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("while the server is down: %v", err)
