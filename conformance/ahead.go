@@ -16,17 +16,16 @@ const (
 
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
 // calls ended after each. wait waits for all of them. Cases that need a store of their
-// own are among them if there are stores. ahead does not use t.Parallel, whose limit is
+// own are among them if they have stores. ahead does not use t.Parallel, whose limit is
 // the number of processors.
-func ahead(ctx context.Context, results []*result, own *stores, ended func(*result)) (wait func()) {
+func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
 	var onShared, onOwn []*result
 	for _, r := range results {
 		switch {
 		case !r.applies():
 		case r.c.place == beside:
 			onShared = append(onShared, r)
-		case r.c.place == ownStore && own != nil:
-			r.stores = own
+		case r.stores != nil:
 			onOwn = append(onOwn, r)
 		}
 	}
