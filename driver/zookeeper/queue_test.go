@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 func TestEncode(t *testing.T) {
@@ -91,8 +92,9 @@ func TestParseEntry(t *testing.T) {
 // be granted, the watched ticket has gone or was granted. It also checks that a
 // release of an exclusive lock wakes only the next waiters.
 func TestBlocker(t *testing.T) {
+	random := testbed.Rand(t)
 	for range 3000 {
-		v := randomView(2 + rand.IntN(12))
+		v := randomView(random, 2+random.IntN(12))
 		type watched struct {
 			blocker string // "" for any change
 			by      string
@@ -112,7 +114,7 @@ func TestBlocker(t *testing.T) {
 			watches = append(watches, w)
 		}
 		for len(v.entries) > 1 {
-			gone := rand.IntN(len(v.entries))
+			gone := random.IntN(len(v.entries))
 			left := make([]entry, 0, len(v.entries))
 			left = append(append(left, v.entries[:gone]...), v.entries[gone+1:]...)
 			v = newView(left)
@@ -131,8 +133,9 @@ func TestBlocker(t *testing.T) {
 
 // TestGranted checks that the view follows the rule.
 func TestGranted(t *testing.T) {
+	random := testbed.Rand(t)
 	for range 1000 {
-		v := randomView(1 + rand.IntN(8))
+		v := randomView(random, 1+random.IntN(8))
 		for i, want := range driver.Granted(v.tickets(len(v.entries))) {
 			if v.granted(i) != want {
 				t.Fatalf("%v: %d: want %v", v.entries, i, want)
@@ -143,8 +146,9 @@ func TestGranted(t *testing.T) {
 
 // TestMarkers: if a ticket waits for the grant of another one, awaited reports that.
 func TestMarkers(t *testing.T) {
+	random := testbed.Rand(t)
 	for range 3000 {
-		v := randomView(2 + rand.IntN(12))
+		v := randomView(random, 2+random.IntN(12))
 		for i := range v.entries {
 			if v.granted(i) {
 				continue
@@ -156,17 +160,17 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
-func randomView(n int) *view {
+func randomView(random *rand.Rand, n int) *view {
 	entries := make([]entry, n)
 	for i := range entries {
 		e := entry{node: fmt.Sprint("n", i), seq: int32(i)}
-		if rand.IntN(4) > 0 {
+		if random.IntN(4) > 0 {
 			e.shared = true
-			e.limit = rand.IntN(4)
+			e.limit = random.IntN(4)
 		}
 		entries[i] = e
 	}
-	rand.Shuffle(n, func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+	random.Shuffle(n, func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 	return newView(entries)
 }
 
