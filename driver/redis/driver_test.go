@@ -19,6 +19,7 @@ import (
 // TestNothingStays: after hundreds of names the store holds the last token and the
 // protocol version.
 func TestNothingStays(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	l := process(t, srv.URL())
 	for range 100 {
@@ -104,6 +105,7 @@ func TestCommands(t *testing.T) {
 
 // TestScriptFlush: a server that has forgotten the scripts gets them again.
 func TestScriptFlush(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	l := process(t, srv.URL())
@@ -127,6 +129,7 @@ func TestScriptFlush(t *testing.T) {
 // TestClientKill: connections that the server closes, the subscription's too,
 // cost neither the place in the queue nor the grant.
 func TestClientKill(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	holder, waiter := process(t, srv.URL()), process(t, srv.URL(), noRejoin(t))
@@ -157,6 +160,7 @@ func noRejoin(t *testing.T) locker.ClientOption {
 // TestServerEmptied: a server that comes back without anything has lost the
 // holder and the queue; the waiter queues again and tokens go on growing.
 func TestServerEmptied(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())
 	holder, waiter := process(t, srv.URL()), process(t, srv.URL())
 	name := newName()
@@ -180,6 +184,7 @@ func TestServerEmptied(t *testing.T) {
 // TestKeyDeleted: an operator deletes the holder's key; the queue moves on
 // within a heartbeat, and the holder finds out at its next renewal.
 func TestKeyDeleted(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	d, _ := redis.New(c)
@@ -202,6 +207,7 @@ func TestKeyDeleted(t *testing.T) {
 // TestShortLeaseAfterWait: the provisional lease of a waiter that is granted lasts
 // longer than a short lease; the lease does not.
 func TestShortLeaseAfterWait(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	for _, shared := range []bool{false, true} {
 		d, err := open(t.Context(), srv.URL(), redis.DefaultPrefix)
@@ -238,6 +244,7 @@ func TestShortLeaseAfterWait(t *testing.T) {
 // TestLeaseEnd: the first waiter's process looks when the lease ends, not at
 // its next heartbeat.
 func TestLeaseEnd(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	d, err := open(t.Context(), srv.URL(), redis.DefaultPrefix)
 	if err != nil {
@@ -270,6 +277,7 @@ func TestLeaseEnd(t *testing.T) {
 
 // TestBreak: the holder is notified at once, though it has never waited.
 func TestBreak(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
 		holder, other := process(t, srv.URL()), process(t, srv.URL())
@@ -292,6 +300,7 @@ func TestBreak(t *testing.T) {
 // TestRetriedRelease: go-redis sends a release again if its answer was lost. The
 // ticket is gone by then, and that is no loss.
 func TestRetriedRelease(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	p := srv.Proxy(t)
 	d, err := open(t.Context(), p.URL(), "retried")

@@ -68,6 +68,7 @@ func atOnce(t *testing.T, what string, f func(context.Context) error) error {
 // TestRefusesEverybody: an error by which a server refuses everybody is
 // ErrUnavailable, and leaves no ticket.
 func TestRefusesEverybody(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	set := func(key, value string) func() error {
@@ -126,6 +127,7 @@ func TestRefusesEverybody(t *testing.T) {
 // TestRefusesOnce: an error by which the server has refused the only sending of
 // a request leaves no ticket.
 func TestRefusesOnce(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
 	once := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), MaxRetries: -1})
@@ -149,6 +151,7 @@ func TestRefusesOnce(t *testing.T) {
 // TestNothingSent: no ticket is left if no connection could be made; one may be
 // left if the answer is missing.
 func TestNothingSent(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	p := srv.Proxy(t)
 	d := openAt(t, p.URL())
@@ -190,6 +193,7 @@ func TestNothingSent(t *testing.T) {
 // TestDenied: an error that refuses this caller comes at once, is no outage, and
 // leaves no ticket.
 func TestDenied(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
 	user := func(name string, rules ...any) {
@@ -307,6 +311,7 @@ func TestContextEnds(t *testing.T) {
 
 // TestLoading: a server that is reading its data says so to everybody.
 func TestLoading(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults(), testbed.Durable(),
 		testbed.Args("--key-load-delay", "150", "--aof-use-rdb-preamble", "no"))
 	fill := dial(t, srv.Addr()).Pipeline()
@@ -346,6 +351,7 @@ func TestLoading(t *testing.T) {
 // TestTooManyClients: a server that takes no more connections refuses
 // everybody.
 func TestTooManyClients(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), PoolSize: 1, MinIdleConns: 1})
 	t.Cleanup(func() { _ = admin.Close() })

@@ -109,7 +109,8 @@ func asked(f func(ctx context.Context) error) error {
 // TestReshardStepByStep: whatever part of a queue has moved to another master,
 // nobody is granted beside the holders, and no loss is reported.
 func TestReshardStepByStep(t *testing.T) {
-	notShort(t)
+	testbed.Nightly(t, "run it after a change to the keys of scripts, or to how requests are sent again")
+	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	d := openAt(t, cluster.URL())
 	for round := range 12 {
@@ -210,7 +211,8 @@ func lookHalfMoved(t *testing.T, d *redis.Driver, name string, readers []driver.
 // TestReshardUnderLoad: readers and writers exclude each other while the slot moves
 // to and fro, nobody loses a lock, and all proceed when it has stopped.
 func TestReshardUnderLoad(t *testing.T) {
-	notShort(t)
+	testbed.Nightly(t, "run it after a change to the keys of scripts, or to how requests are sent again")
+	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	name := newName()
 	probe := openAt(t, cluster.URL())

@@ -21,6 +21,7 @@ import (
 // TestTLS reaches a server that has a certificate of an authority of its own, and
 // asks for one of the client.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := testbed.NewCerts(t)
 	port := strconv.Itoa(testbed.Port(t))
 	testbed.Redis(t, testbed.Faults(), testbed.Args("--tls-port", port, "--tls-cert-file", certs.ServerCert,
@@ -46,6 +47,7 @@ func TestTLS(t *testing.T) {
 
 // TestPasswordFile: neither the URL nor an error has the password.
 func TestPasswordFile(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t, testbed.Args("--requirepass", "s3cret-word"))
 	file := filepath.Join(t.TempDir(), "password")
 	address := "redis://" + srv.Addr() + "?password_file=" + url.QueryEscape(file)
@@ -63,6 +65,7 @@ func TestPasswordFile(t *testing.T) {
 // TestPingRights: for a user who may only read, or may not notify others of a
 // release, Ping says what is missing.
 func TestPingRights(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
 	all := "+" + strings.Join(strings.Fields(redis.ACLCommands), " +")
@@ -86,6 +89,7 @@ func TestPingRights(t *testing.T) {
 // TestReadTimeout: each try of a request to a server that hangs takes no longer
 // than the URL says.
 func TestReadTimeout(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())
 	l := process(t, srv.URL()+"?replica_timeout=10ms&read_timeout=300ms")
 	if err := l.Ping(t.Context()); err != nil {
@@ -102,6 +106,7 @@ func TestReadTimeout(t *testing.T) {
 
 // TestPoolSize: pool_size bounds the connections of many concurrent callers.
 func TestPoolSize(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	l := process(t, srv.URL()+"?pool_size=1")
 	for range 20 {

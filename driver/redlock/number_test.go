@@ -17,6 +17,7 @@ import (
 )
 
 func TestGuessesGrow(t *testing.T) {
+	t.Parallel()
 	g := newNumbers(3)
 	last := g.guess()
 	g.learn(1, time.Now(), time.Now().Add(-time.Hour).UnixMicro())
@@ -33,6 +34,7 @@ func TestGuessesGrow(t *testing.T) {
 }
 
 func TestGuessFollowsTheFastestNode(t *testing.T) {
+	t.Parallel()
 	g := newNumbers(3)
 	ahead := time.Now().Add(time.Hour)
 	g.learn(0, time.Now(), time.Now().UnixMicro())
@@ -89,6 +91,7 @@ func (o oneNode) check(err error) {
 
 // The rules of numbers on one node; see lua/redlock_acquire.lua.
 func TestNumbersOnOneNode(t *testing.T) {
+	t.Parallel()
 	o := newOneNode(t)
 	name := fmt.Sprintf("numbers-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
@@ -127,6 +130,7 @@ func TestNumbersOnOneNode(t *testing.T) {
 
 // A ticket that gives back a minority lets the ticket ahead of it go first.
 func TestYieldOnOneNode(t *testing.T) {
+	t.Parallel()
 	o := newOneNode(t)
 	name := fmt.Sprintf("yield-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
@@ -156,6 +160,7 @@ func TestYieldOnOneNode(t *testing.T) {
 // A request that comes after its ticket was released does nothing, if the release
 // knew that it was still on its way.
 func TestLateOnOneNode(t *testing.T) {
+	t.Parallel()
 	o := newOneNode(t)
 	name := fmt.Sprintf("late-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive

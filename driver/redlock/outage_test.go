@@ -97,6 +97,7 @@ func atOnce(t *testing.T, what string, f func(context.Context) error) error {
 // A majority that refuses everybody is an outage; one that refuses this caller is none,
 // and is reported at once.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	for i, c := range cs[:2] {
@@ -149,6 +150,7 @@ func TestRefusals(t *testing.T) {
 // If nothing was sent to any node, no ticket is left. A node that has not answered may
 // have it.
 func TestNothingSent(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	ways := nodes.Proxies(t)
 	// The nodes have the protocol version, d has read it, and d holds nothing: it would
@@ -242,6 +244,7 @@ func TestContextEnds(t *testing.T) {
 
 // A hash under the key of a name, on a majority, is another library's holder.
 func TestForeignHash(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	d := openAt(t, nodes.URL())
@@ -282,6 +285,7 @@ func TestForeignHash(t *testing.T) {
 
 // Close leaves a ticket with a minimum hold, for its whole lease.
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	d, other := openAt(t, nodes.URL()), openAt(t, nodes.URL())
 	holder := driver.Request{Name: "a", ID: newID(), TTL: time.Minute}
