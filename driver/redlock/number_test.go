@@ -50,7 +50,8 @@ func TestGuessFollowsTheFastestNode(t *testing.T) {
 	}
 }
 
-// oneNode asks one node for tickets, as the driver does.
+// oneNode asks one node for tickets, as the driver does. Its prefix is that of one test:
+// names of one prefix share fences.
 type oneNode struct {
 	t *testing.T
 	d *Driver
@@ -58,7 +59,7 @@ type oneNode struct {
 
 func newOneNode(t *testing.T) oneNode {
 	c := redis.NewClient(&redis.Options{Addr: testbed.SharedRedis(t).Addr()})
-	d := newDriver([]*redis.Client{c}, options{prefix: "one", timeout: 10 * time.Second, drift: DefaultDrift})
+	d := newDriver([]*redis.Client{c}, options{prefix: t.Name(), timeout: 10 * time.Second, drift: DefaultDrift})
 	t.Cleanup(func() { _, _ = d.Close(), c.Close() })
 	return oneNode{t, d}
 }
