@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -259,14 +258,17 @@ func TestConnectionRefused(t *testing.T) {
 	p := testbed.SharedRedis(t).Proxy(t)
 	p.Refuse()
 	for what, d := range drivers(t, p) {
-		for verb, f := range verbs(d, newName()) {
-			const bound = 100 * time.Millisecond
-			var err error
-			_, late := testbed.Measure(func() { err = bounded(t, what+" "+verb, bound, f) })
-			if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
-				t.Errorf("%s: %s: %v", what, verb, err)
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for verb, f := range verbs(d, newName()) {
+				const bound = 100 * time.Millisecond
+				var err error
+				_, late := testbed.Measure(func() { err = bounded(t, verb, bound, f) })
+				if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
+					t.Errorf("%s: %v", verb, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -278,33 +280,37 @@ func TestContextEnds(t *testing.T) {
 		"reset": func(p *testbed.Proxy) { p.Cut(); p.Reset() },
 		"lost":  func(p *testbed.Proxy) { p.DropReplies(true) },
 	} {
-		p := testbed.SharedRedis(t).Proxy(t)
-		for what, d := range drivers(t, p) {
-			name := newName()
-			for range 20 { // the server is known to be quick
-				r := driver.Request{Name: name, ID: newName(), TTL: time.Minute}
-				if _, err := d.Acquire(t.Context(), r); err != nil {
-					t.Fatal(err)
+		for _, what := range []string{"url", "client"} {
+			t.Run(fault+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				p := testbed.SharedRedis(t).Proxy(t)
+				d := drivers(t, p)[what]
+				name := newName()
+				for range 20 { // the server is known to be quick
+					r := driver.Request{Name: name, ID: newName(), TTL: time.Minute}
+					if _, err := d.Acquire(t.Context(), r); err != nil {
+						t.Fatal(err)
+					}
+					if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if err := d.Release(t.Context(), r.Hold(0)); err != nil {
-					t.Fatal(err)
+				set(p)
+				for verb, f := range verbs(d, name) {
+					if err := bounded(t, verb, 100*time.Millisecond, f); err == nil {
+						t.Errorf("%s: no error", verb)
+					}
 				}
-			}
-			set(p)
-			for verb, f := range verbs(d, name) {
-				if err := bounded(t, fmt.Sprint(fault, " ", what, " ", verb), 100*time.Millisecond, f); err == nil {
-					t.Errorf("%s: %s: no error", fault, verb)
+				var err error
+				took := testbed.Elapsed(func() { err = d.Close() })
+				if err != nil {
+					t.Error(err)
 				}
-			}
-			var err error
-			took := testbed.Elapsed(func() { err = d.Close() })
-			if err != nil {
-				t.Error(err)
-			}
-			if took > 150*time.Millisecond {
-				t.Errorf("%s %s: Close took %v", fault, what, took)
-			}
-			p.Heal()
+				if took > 150*time.Millisecond {
+					t.Errorf("Close took %v", took)
+				}
+				p.Heal()
+			})
 		}
 	}
 }

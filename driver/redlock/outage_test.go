@@ -190,18 +190,27 @@ func TestNothingSent(t *testing.T) {
 	ways.Heal()
 }
 
+// opens are the ways to open a driver.
+var opens = map[string]func(*testing.T, *testbed.ProxySet) *redlock.Driver{
+	"url":     func(t *testing.T, w *testbed.ProxySet) *redlock.Driver { t.Helper(); return openAt(t, w.URL()) },
+	"clients": func(t *testing.T, w *testbed.ProxySet) *redlock.Driver { t.Helper(); return over(t, w.Addrs()) },
+}
+
 func TestConnectionRefused(t *testing.T) {
 	ways := testbed.RedisN(t, 3).Proxies(t)
 	ways.Refuse()
-	for what, d := range map[string]*redlock.Driver{"url": openAt(t, ways.URL()), "clients": over(t, ways.Addrs())} {
-		for verb, f := range verbs(d, "a") {
-			const bound = 100 * time.Millisecond
-			var err error
-			_, late := testbed.Measure(func() { err = bounded(t, what+" "+verb, bound, f) })
-			if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
-				t.Errorf("%s: %s: %v", what, verb, err)
+	for what, open := range opens {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for verb, f := range verbs(open(t, ways), "a") {
+				const bound = 100 * time.Millisecond
+				var err error
+				_, late := testbed.Measure(func() { err = bounded(t, verb, bound, f) })
+				if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
+					t.Errorf("%s: %v", verb, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -213,31 +222,35 @@ func TestContextEnds(t *testing.T) {
 		"cut":   (*testbed.ProxySet).Cut,
 		"reset": func(w *testbed.ProxySet) { w.Cut(); w.Reset() },
 	} {
-		ways := nodes.Proxies(t)
-		for what, d := range map[string]*redlock.Driver{"url": openAt(t, ways.URL()), "clients": over(t, ways.Addrs())} {
-			name := fault + " " + what // requests of others may still arrive
-			r := driver.Request{Name: name, ID: newID(), TTL: time.Minute}
-			if _, err := d.Acquire(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.Release(t.Context(), r.Hold(0)); err != nil {
-				t.Fatal(err)
-			}
-			set(ways)
-			for verb, f := range verbs(d, name) {
-				if err := bounded(t, name+" "+verb, 100*time.Millisecond, f); err == nil {
-					t.Errorf("%s: %s: no error", fault, verb)
+		for what, open := range opens {
+			name := fault + "/" + what // requests of others may still arrive
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ways := nodes.Proxies(t)
+				d := open(t, ways)
+				r := driver.Request{Name: name, ID: newID(), TTL: time.Minute}
+				if _, err := d.Acquire(t.Context(), r); err != nil {
+					t.Fatal(err)
 				}
-			}
-			var err error
-			took := testbed.Elapsed(func() { err = d.Close() })
-			if err != nil {
-				t.Error(err)
-			}
-			if took > 150*time.Millisecond {
-				t.Errorf("%s %s: Close took %v", fault, what, took)
-			}
-			ways.Heal()
+				if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+					t.Fatal(err)
+				}
+				set(ways)
+				for verb, f := range verbs(d, name) {
+					if err := bounded(t, verb, 100*time.Millisecond, f); err == nil {
+						t.Errorf("%s: no error", verb)
+					}
+				}
+				var err error
+				took := testbed.Elapsed(func() { err = d.Close() })
+				if err != nil {
+					t.Error(err)
+				}
+				if took > 150*time.Millisecond {
+					t.Errorf("Close took %v", took)
+				}
+				ways.Heal()
+			})
 		}
 	}
 }
