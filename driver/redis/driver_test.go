@@ -32,10 +32,10 @@ func TestNothingStays(t *testing.T) {
 		release(t, k)
 		release(t, take(t, l, name, locker.Limit(2)))
 	}
-	keys, err := dial(t, srv.Addr()).Keys(t.Context(), "*").Result()
+	keys, tombstones := lasting(t, dial(t, srv.Addr()), "*")
 	slices.Sort(keys)
-	if err != nil || !slices.Equal(keys, []string{"locker:fence", "locker:protocol"}) {
-		t.Errorf("the server holds %q, %v", keys, err)
+	if !slices.Equal(keys, []string{"locker:fence", "locker:protocol"}) || tombstones > 30 {
+		t.Errorf("the server holds %q, and %d tombstones of 100 names", keys, tombstones)
 	}
 }
 

@@ -117,7 +117,7 @@ func TestNothingOfWaitersStays(t *testing.T) {
 			t.Fatalf("while another holds: %v", err)
 		}
 		await(t, l, "a", 1) // the ticket is removed in the background if the server is slow
-		if keys := c.Keys(t.Context(), "locker:{a}*").Val(); len(keys) != 1 {
+		if keys, _ := lasting(t, c, "locker:{a}*"); len(keys) != 1 {
 			t.Errorf("%q while one holds and nobody waits", keys)
 		}
 		release(t, k)
@@ -161,8 +161,8 @@ func TestKeyForm(t *testing.T) {
 		release(t, take(t, l, "b"+end))
 	}
 	release(t, k)
-	if n := len(c.Keys(t.Context(), head+"/*").Val()); n != 0 {
-		t.Errorf("%d keys stay", n)
+	if keys, _ := lasting(t, c, head+"/*"); len(keys) != 0 {
+		t.Errorf("%q stay", keys)
 	}
 	c.Set(t.Context(), head+"/text", "lock", 0)
 	c.HSet(t.Context(), head+"/hash", "a", "b")

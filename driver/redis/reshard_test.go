@@ -109,7 +109,7 @@ func asked(f func(ctx context.Context) error) error {
 // TestReshardStepByStep: whatever part of a queue has moved to another master,
 // nobody is granted beside the holders, and no loss is reported.
 func TestReshardStepByStep(t *testing.T) {
-	testbed.Nightly(t, "run it after a change to the keys of scripts, or to how requests are sent again")
+	notShort(t)
 	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	d := openAt(t, cluster.URL())
@@ -211,7 +211,7 @@ func lookHalfMoved(t *testing.T, d *redis.Driver, name string, readers []driver.
 // TestReshardUnderLoad: readers and writers exclude each other while the slot moves
 // to and fro, nobody loses a lock, and all proceed when it has stopped.
 func TestReshardUnderLoad(t *testing.T) {
-	testbed.Nightly(t, "run it after a change to the keys of scripts, or to how requests are sent again")
+	notShort(t)
 	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	name := newName()

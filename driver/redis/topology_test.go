@@ -121,10 +121,7 @@ func TestCluster(t *testing.T) {
 	}
 	total := 0
 	for _, m := range cluster.Members {
-		keys, err := dial(t, m.Addr()).Keys(t.Context(), "*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys, _ := lasting(t, dial(t, m.Addr()), "*")
 		if len(keys) == 0 {
 			t.Errorf("%s was never asked", m.Addr())
 		}
@@ -145,7 +142,7 @@ func TestCluster(t *testing.T) {
 // TestClusterFailover: a lock that a replica has outlives its master, and so
 // does the queue; other masters' locks are not held up meanwhile.
 func TestClusterFailover(t *testing.T) {
-	testbed.Nightly(t, "run it after a change to how the driver finds a cluster's nodes, or to how it waits for replicas")
+	notShort(t)
 	t.Parallel()
 	cluster := testbed.RedisCluster(t, testbed.Replicas(1))
 	url := cluster.URL() + "?replicas=1"
