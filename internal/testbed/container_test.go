@@ -1,25 +1,24 @@
 package testbed
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 )
 
-func hidden() (string, error) { return "", errors.New("hidden") }
-
 // newBox makes a Redis in a container, or skips the test.
 func newBox(t *testing.T, opts ...Option) (*kind, *Server) {
 	t.Helper()
 	t.Parallel()
-	k := *redis
-	k.find = hidden
-	s, err := k.launch(&node{opts: newOptions(opts)})
+	if from, _ := source(); from != containers {
+		t.Skip("LOCKER_TEST_SERVERS=containers runs it")
+	}
+	n := &node{opts: newOptions(opts)}
+	c, err := newContainer(redis, n)
 	if err != nil {
 		t.Skip(err) // no engine, or no image
 	}
-	return &k, s
+	return redis, redis.server(&locked{instance: c}, n)
 }
 
 func TestContainer(t *testing.T) {
@@ -67,12 +66,5 @@ func TestNoEngine(t *testing.T) {
 	var err error
 	if took := Elapsed(func() { err = findEngine() }); err == nil || took > time.Second {
 		t.Errorf("%v after %v", err, took)
-	}
-	tb := new(fakeTB)
-	none := &kind{name: "none", find: hidden}
-	t.Setenv("LOCKER_TEST_REQUIRE", "")
-	tb.run(func(tb testing.TB) { none.private(tb) })
-	if !strings.Contains(tb.skipped, "a container will not do") {
-		t.Errorf("skipped with %q", tb.skipped)
 	}
 }

@@ -19,17 +19,18 @@
 //     LOCKER_TEST_ETCD_URL, … It belongs to somebody else and is never killed or
 //     paused: tests that need [Faults], [Args] or an ensemble do not use it (the
 //     conformance suite runs on all of them in driver/all);
-//  2. a binary on this machine, started on a free port of the loopback with a
-//     data folder of its own. It is searched for in PATH, where Debian installs
-//     binaries, and in ${XDG_CACHE_HOME:-$HOME/.cache}/locker/bin, for those that
-//     scripts/install-servers.sh has built;
-//  3. a container, if the docker command finds an engine: the program
+//  2. with LOCKER_TEST_SERVERS=installed, a binary on this machine, started on a free
+//     port of the loopback with a data folder of its own. It is searched for in PATH,
+//     where Debian installs binaries, and in ${XDG_CACHE_HOME:-$HOME/.cache}/locker/bin,
+//     for those that scripts/install-servers.sh has built;
+//  3. with LOCKER_TEST_SERVERS=containers, a container: the program
 //     internal/containers runs it with testcontainers-go and the image in
 //     docker-compose.yml. There is no TLS, no ACL, and hardly any ensemble.
-//     LOCKER_TEST_SERVERS=containers skips the installed servers.
 //
 // If there is none, the test is skipped with a message that says how to install one.
-// With LOCKER_TEST_REQUIRE=1 it fails instead (see [Required]).
+// With LOCKER_TEST_REQUIRE=1 it fails instead (see [Required]), and the servers are the
+// installed ones if LOCKER_TEST_SERVERS says nothing else. With neither variable, or
+// with LOCKER_TEST_SERVERS=none, no server is started: `go test ./...` takes a minute.
 //
 // The servers that this package starts, and their data, are removed when the test
 // process ends, however it ends: a small watcher process, and one for each container,

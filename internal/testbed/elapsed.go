@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// Elapsed is how long f took, less the time in which the machine was too busy to
-// run this process: a test that bounds a call measures the code with it, not the
-// neighbours. A timer that fires each millisecond shows the difference: by what it
-// is late, f may have been late too. Less than a millisecond is a timer's own lag.
+// Elapsed is how long f took, less the time in which the machine was too busy with
+// others to run this process: a test that bounds a call measures the code with it, not
+// the neighbours. A timer that fires each millisecond shows the difference: by what it
+// is late, f may have been late too. Less than a millisecond is a timer's own lag. The
+// processor time that this process has used meanwhile counts in full: code that keeps
+// the processors busy makes the timer late, too.
 func Elapsed(f func()) time.Duration {
 	took, _ := Measure(f)
 	return took
@@ -19,7 +21,7 @@ func Elapsed(f func()) time.Duration {
 func Measure(f func()) (took, late time.Duration) {
 	const tick = time.Millisecond
 	stop, sums := make(chan struct{}), make(chan time.Duration, 1)
-	began := time.Now() // the goroutine may be late already when it begins
+	began, used := time.Now(), processorTime() // the goroutine may be late already when it begins
 	go func() {
 		var sum time.Duration
 		count := func(since time.Duration) {
@@ -47,6 +49,6 @@ func Measure(f func()) (took, late time.Duration) {
 	f()
 	took = time.Since(began)
 	end()
-	late = <-sums
+	late = max(0, <-sums-(processorTime()-used))
 	return max(0, took-late), late
 }

@@ -2,12 +2,17 @@ package testbed
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-func init() { RegisterChild("sleeps", childSleeps) }
+func init() {
+	RegisterChild("sleeps", childSleeps)
+	RegisterChild("burns", childBurns)
+}
 
 const childSleep = 400 * time.Millisecond
 
@@ -32,5 +37,28 @@ func TestElapsed(t *testing.T) {
 	p.Resume()
 	if got, err := time.ParseDuration(p.WaitLine("took ")); err != nil || got > childSleep+20*time.Millisecond {
 		t.Errorf("a sleep of %v in a process that was stopped: %v, %v", childSleep, got, err)
+	}
+}
+
+// childBurns keeps all processors busy for a while.
+func childBurns() {
+	fmt.Println("took", Elapsed(func() {
+		var group sync.WaitGroup
+		for range 8 * runtime.GOMAXPROCS(0) {
+			group.Go(func() {
+				for begun := time.Now(); time.Since(begun) < childSleep; {
+				}
+			})
+		}
+		group.Wait()
+	}))
+}
+
+// What the process itself spends on the processors counts, though its timers are late
+// then as they are beside busy neighbours.
+func TestElapsedBusy(t *testing.T) {
+	got, err := time.ParseDuration(Child(t, "burns").WaitLine("took "))
+	if err != nil || got < childSleep*9/10 {
+		t.Errorf("%v of work on all processors: %v, %v", childSleep, got, err)
 	}
 }

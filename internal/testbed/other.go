@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
 
 // Where there are no Unix processes, servers come from the environment or
@@ -56,3 +57,8 @@ func thaw(int)                           {}
 
 func asUser(*exec.Cmd, string) error { return nil }
 func giveTo(string, string) error    { return nil }
+
+func (k *kind) awaitInstall() (string, error) { return k.find() }
+
+// processorTime is not known here.
+func processorTime() time.Duration { return 0 }

@@ -181,23 +181,26 @@ func (s *Server) begin() {
 	}
 }
 
-// launch makes the server that n describes, from a binary or a container. It
-// does not start it. The error is why neither is to be had.
+// launch makes the server that n describes, where [source] says. It does not start it.
+// The error is why it is not to be had.
 func (k *kind) launch(n *node) (*Server, error) {
-	bin, err := k.binary()
-	if err == nil {
-		n.bin = bin
-		p, err := newProcess(k, n)
-		if err != nil {
+	var inst instance
+	switch from, err := source(); {
+	case err != nil:
+		return nil, err
+	case from == containers:
+		if inst, err = newContainer(k, n); err != nil {
 			return nil, err
 		}
-		return k.server(&locked{instance: p}, n), nil
+	default:
+		if n.bin, err = k.awaitInstall(); err != nil {
+			return nil, err
+		}
+		if inst, err = newProcess(k, n); err != nil {
+			return nil, err
+		}
 	}
-	c, cerr := newContainer(k, n)
-	if cerr != nil {
-		return nil, fmt.Errorf("%w, %w", err, cerr)
-	}
-	return k.server(&locked{instance: c}, n), nil
+	return k.server(&locked{instance: inst}, n), nil
 }
 
 func (k *kind) server(inst instance, n *node) *Server {

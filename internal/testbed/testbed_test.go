@@ -16,7 +16,11 @@ func TestMain(m *testing.M) { os.Exit(Main(m)) }
 // need ends a test of the testbed where the server is not installed.
 func need(t *testing.T, k *kind) {
 	t.Helper()
-	if _, err := k.find(); err != nil {
+	from, err := source()
+	if err == nil && from == installed {
+		_, err = k.awaitInstall()
+	}
+	if err != nil {
 		k.missing(t, err)
 	}
 }
@@ -130,17 +134,26 @@ func (f *fakeTB) run(test func(testing.TB)) {
 
 func TestNoServer(t *testing.T) {
 	none := &kind{name: "none", find: func() (string, error) { return lookup([]string{"no-such-server"}) }}
-	t.Setenv("LOCKER_TEST_REQUIRE", "")
-	tb := new(fakeTB)
-	tb.run(func(tb testing.TB) { none.share(tb) })
-	if !strings.Contains(tb.skipped, "scripts/install-servers.sh none") {
-		t.Errorf("skipped with %q", tb.skipped)
-	}
-	t.Setenv("LOCKER_TEST_REQUIRE", "1")
-	tb = new(fakeTB)
-	tb.run(func(tb testing.TB) { none.private(tb) })
-	if !strings.Contains(tb.failed, "scripts/install-servers.sh none") {
-		t.Errorf("failed with %q", tb.failed)
+	for _, c := range []struct{ servers, require, skipped, failed string }{
+		{"", "", "`make test`", ""},
+		{"none", "", "`make test`", ""},
+		{"none", "1", "", "LOCKER_TEST_SERVERS is none"},
+		{"installed", "", "scripts/install-servers.sh none", ""},
+		{"", "1", "", "scripts/install-servers.sh none"},
+		{"installed", "1", "", "scripts/install-servers.sh none"},
+		{"containers", "", "a container will not do", ""},
+		{"instaled", "1", "", "is not none, installed or containers"},
+	} {
+		t.Setenv("LOCKER_TEST_SERVERS", c.servers)
+		t.Setenv("LOCKER_TEST_REQUIRE", c.require)
+		tb := new(fakeTB)
+		tb.run(func(tb testing.TB) { none.private(tb) })
+		if !strings.Contains(tb.skipped, c.skipped) || (tb.skipped == "") != (c.skipped == "") {
+			t.Errorf("%+v: skipped with %q", c, tb.skipped)
+		}
+		if !strings.Contains(tb.failed, c.failed) || (tb.failed == "") != (c.failed == "") {
+			t.Errorf("%+v: failed with %q", c, tb.failed)
+		}
 	}
 }
 
