@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -326,5 +327,34 @@ func TestRetriedRelease(t *testing.T) {
 	}
 	if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a second release: %v", err)
+	}
+}
+
+// TestRetriedBreak: the same of a break. The ticket that the first sending has removed was
+// there.
+func TestRetriedBreak(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	p := srv.Proxy(t)
+	holder, d := openAt(t, srv.URL()), openAt(t, p.URL())
+	r := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	g, err := holder.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Break(t.Context(), r.Name, g.Token+1); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("break of nothing: %v", err) // and the server knows the script now
+	}
+	lost := p.LoseReply(strconv.FormatUint(g.Token, 10))
+	if err := d.Break(t.Context(), r.Name, g.Token); err != nil {
+		t.Errorf("break whose first answer was lost: %v", err)
+	}
+	select {
+	case <-lost: // when the proxy has reset the connection
+	case <-time.After(10 * time.Second):
+		t.Error("no answer was lost")
+	}
+	if err := d.Break(t.Context(), r.Name, g.Token); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("a second break: %v", err)
 	}
 }
