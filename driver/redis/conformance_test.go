@@ -44,12 +44,13 @@ func notShort(t *testing.T) {
 	}
 }
 
-func TestConformance(t *testing.T) {
+func harness(t *testing.T) conformance.Harness {
+	t.Helper()
 	srv := testbed.Redis(t, testbed.Kept(), testbed.Faults())
 	c := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
 	t.Cleanup(func() { _ = c.Close() })
 	const prefix = "conformance"
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL(), prefix) },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := srv.Proxy(t)
@@ -59,11 +60,17 @@ func TestConformance(t *testing.T) {
 		Server:   srv,
 		Complete: true,
 		Keys:     func(ctx context.Context) (int, error) { return countKeys(ctx, c, prefix) },
-	})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	conformance.Run(t, h)
 }
 
 func TestConformanceCluster(t *testing.T) {
-	notShort(t)
+	testbed.Nightly(t, "run it after a change to the keys of scripts, or to how the driver finds a cluster's nodes")
 	cluster := testbed.RedisCluster(t)
 	c := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = c.Close() })

@@ -74,6 +74,7 @@ func child(t *testing.T, what, url, name string) *testbed.Process {
 // TestHolderKilled: from SIGKILL to the next grant it takes what is left of
 // the lease, and 0.2 s at most.
 func TestHolderKilled(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	name := newName()
 	p := child(t, "hold", srv.URL(), name)
@@ -97,6 +98,7 @@ func TestHolderKilled(t *testing.T) {
 // TestHolderStopped: a holder that was frozen learns, when it goes on and
 // before it touches anything, that it has lost the lock.
 func TestHolderStopped(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	name := newName()
 	p := child(t, "hold", srv.URL(), name)
@@ -138,6 +140,7 @@ func waitersAhead(t *testing.T, url, name string, n int) (*locker.Lock, []*testb
 // by five; in a Cluster, where no server knows all subscribers, by one
 // liveness.
 func TestWaitersKilled(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	name := newName()
 	k, list, got := waitersAhead(t, srv.URL(), name, 5)
@@ -153,6 +156,7 @@ func TestWaitersKilled(t *testing.T) {
 // TestWaitersStopped: five frozen processes ahead, whose connections are
 // intact, delay the queue by one liveness in all.
 func TestWaitersStopped(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	name := newName()
 	k, list, got := waitersAhead(t, srv.URL(), name, 5)
@@ -168,6 +172,7 @@ func TestWaitersStopped(t *testing.T) {
 // TestDeadQueueVanishes: when all processes that knew of a queue are dead,
 // nothing of it stays, even if nobody uses the name again.
 func TestDeadQueueVanishes(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	name := newName()
@@ -194,6 +199,7 @@ func TestDeadQueueVanishes(t *testing.T) {
 // interval, with its connections intact, finds out about all its waiters at
 // once, not about a few with each heartbeat.
 func TestStalledProcess(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	name := newName()
 	l := process(t, srv.URL())
@@ -219,55 +225,64 @@ func TestStalledProcess(t *testing.T) {
 // not show its waiter any more. The waiter does not come back to its place when
 // the process sends a heartbeat or queues for the name again.
 func TestLapsedWaiterStaysGone(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	for _, how := range []string{"heartbeat", "queues again"} {
-		p := srv.Proxy(t)
-		d, other := openAt(t, p.URL()), openAt(t, srv.URL())
-		holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
-		if _, err := other.Acquire(t.Context(), holder); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 2)
-		wait := func() {
-			r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
-			joined := make(chan struct{})
-			r.Joined = func() { close(joined) }
-			go func() { _, err := d.Acquire(t.Context(), r); ended <- err }()
-			<-joined
-		}
-		wait()
-		first, err := other.Inspect(t.Context(), holder.Name)
-		if err != nil || len(first) != 2 {
-			t.Fatal(first, err)
-		}
-		p.Cut()
-		until(t, func() error {
-			if q, err := other.Inspect(t.Context(), holder.Name); err != nil || len(q) != 1 {
-				return fmt.Errorf("%d tickets, %w", len(q), err)
-			}
-			return nil
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			lapsedWaiter(t, srv, how == "queues again")
 		})
-		p.Heal()
-		if how != "heartbeat" {
-			wait()
-		}
-		select {
-		case err := <-ended:
-			if !errors.Is(err, driver.ErrLost) {
-				t.Errorf("%s: the lapsed waiter: %v", how, err)
-			}
-		case <-time.After(3 * time.Second):
-			t.Errorf("%s: the lapsed waiter got no answer", how)
-		}
-		q, err := other.Inspect(t.Context(), holder.Name)
-		for _, ticket := range q {
-			if ticket.ID == first[1].ID {
-				t.Errorf("%s: the lapsed waiter is back in the queue: %+v, %v", how, q, err)
-			}
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-		_ = other.Release(t.Context(), holder.Hold(0))
 	}
+}
+
+func lapsedWaiter(t *testing.T, srv *testbed.Server, again bool) {
+	t.Helper()
+	p := srv.Proxy(t)
+	d, other := openAt(t, p.URL()), openAt(t, srv.URL())
+	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 2)
+	wait := func() {
+		r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+		joined := make(chan struct{})
+		r.Joined = func() { close(joined) }
+		go func() { _, err := d.Acquire(t.Context(), r); ended <- err }()
+		<-joined
+	}
+	wait()
+	first, err := other.Inspect(t.Context(), holder.Name)
+	if err != nil || len(first) != 2 {
+		t.Fatal(first, err)
+	}
+	p.Cut()
+	until(t, func() error {
+		if q, err := other.Inspect(t.Context(), holder.Name); err != nil || len(q) != 1 {
+			return fmt.Errorf("%d tickets, %w", len(q), err)
+		}
+		return nil
+	})
+	p.Heal()
+	if again {
+		wait()
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the lapsed waiter: %v", err)
+		}
+	case <-time.After(3 * time.Second):
+		t.Error("the lapsed waiter got no answer")
+	}
+	q, err := other.Inspect(t.Context(), holder.Name)
+	for _, ticket := range q {
+		if ticket.ID == first[1].ID {
+			t.Errorf("the lapsed waiter is back in the queue: %+v, %v", q, err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = other.Release(t.Context(), holder.Hold(0))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // TestNothingStays: after hundreds of names the store holds the last token and the
 // protocol version.
 func TestNothingStays(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	l := process(t, srv.URL())
 	for range 100 {
@@ -31,10 +33,10 @@ func TestNothingStays(t *testing.T) {
 		release(t, k)
 		release(t, take(t, l, name, locker.Limit(2)))
 	}
-	keys, err := dial(t, srv.Addr()).Keys(t.Context(), "*").Result()
+	keys, tombstones := lasting(t, dial(t, srv.Addr()), "*")
 	slices.Sort(keys)
-	if err != nil || !slices.Equal(keys, []string{"locker:fence", "locker:protocol"}) {
-		t.Errorf("the server holds %q, %v", keys, err)
+	if !slices.Equal(keys, []string{"locker:fence", "locker:protocol"}) || tombstones > 30 {
+		t.Errorf("the server holds %q, and %d tombstones of 100 names", keys, tombstones)
 	}
 }
 
@@ -104,6 +106,7 @@ func TestCommands(t *testing.T) {
 
 // TestScriptFlush: a server that has forgotten the scripts gets them again.
 func TestScriptFlush(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	l := process(t, srv.URL())
@@ -127,6 +130,7 @@ func TestScriptFlush(t *testing.T) {
 // TestClientKill: connections that the server closes, the subscription's too,
 // cost neither the place in the queue nor the grant.
 func TestClientKill(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	holder, waiter := process(t, srv.URL()), process(t, srv.URL(), noRejoin(t))
@@ -157,6 +161,7 @@ func noRejoin(t *testing.T) locker.ClientOption {
 // TestServerEmptied: a server that comes back without anything has lost the
 // holder and the queue; the waiter queues again and tokens go on growing.
 func TestServerEmptied(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())
 	holder, waiter := process(t, srv.URL()), process(t, srv.URL())
 	name := newName()
@@ -180,6 +185,7 @@ func TestServerEmptied(t *testing.T) {
 // TestKeyDeleted: an operator deletes the holder's key; the queue moves on
 // within a heartbeat, and the holder finds out at its next renewal.
 func TestKeyDeleted(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	d, _ := redis.New(c)
@@ -202,6 +208,7 @@ func TestKeyDeleted(t *testing.T) {
 // TestShortLeaseAfterWait: the provisional lease of a waiter that is granted lasts
 // longer than a short lease; the lease does not.
 func TestShortLeaseAfterWait(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	for _, shared := range []bool{false, true} {
 		d, err := open(t.Context(), srv.URL(), redis.DefaultPrefix)
@@ -238,6 +245,7 @@ func TestShortLeaseAfterWait(t *testing.T) {
 // TestLeaseEnd: the first waiter's process looks when the lease ends, not at
 // its next heartbeat.
 func TestLeaseEnd(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	d, err := open(t.Context(), srv.URL(), redis.DefaultPrefix)
 	if err != nil {
@@ -270,6 +278,7 @@ func TestLeaseEnd(t *testing.T) {
 
 // TestBreak: the holder is notified at once, though it has never waited.
 func TestBreak(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
 		holder, other := process(t, srv.URL()), process(t, srv.URL())
@@ -292,6 +301,7 @@ func TestBreak(t *testing.T) {
 // TestRetriedRelease: go-redis sends a release again if its answer was lost. The
 // ticket is gone by then, and that is no loss.
 func TestRetriedRelease(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	p := srv.Proxy(t)
 	d, err := open(t.Context(), p.URL(), "retried")
@@ -317,5 +327,34 @@ func TestRetriedRelease(t *testing.T) {
 	}
 	if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a second release: %v", err)
+	}
+}
+
+// TestRetriedBreak: the same of a break. The ticket that the first sending has removed was
+// there.
+func TestRetriedBreak(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	p := srv.Proxy(t)
+	holder, d := openAt(t, srv.URL()), openAt(t, p.URL())
+	r := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	g, err := holder.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Break(t.Context(), r.Name, g.Token+1); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("break of nothing: %v", err) // and the server knows the script now
+	}
+	lost := p.LoseReply(strconv.FormatUint(g.Token, 10))
+	if err := d.Break(t.Context(), r.Name, g.Token); err != nil {
+		t.Errorf("break whose first answer was lost: %v", err)
+	}
+	select {
+	case <-lost: // when the proxy has reset the connection
+	case <-time.After(10 * time.Second):
+		t.Error("no answer was lost")
+	}
+	if err := d.Break(t.Context(), r.Name, g.Token); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("a second break: %v", err)
 	}
 }

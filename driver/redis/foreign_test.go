@@ -17,6 +17,7 @@ import (
 // is another library's holder: a try says so, a waiter waits for its end, and
 // Inspect shows it.
 func TestForeignHash(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	d := openAt(t, srv.URL())
@@ -51,6 +52,7 @@ func TestForeignHash(t *testing.T) {
 // TestRenewBesideForeignHash: if another library has replaced one lock, the other
 // locks of the same batch are still renewed.
 func TestRenewBesideForeignHash(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	d := openAt(t, srv.URL())
@@ -75,6 +77,7 @@ func TestRenewBesideForeignHash(t *testing.T) {
 // TestBreakForeign: Break with the token that Inspect shows, 0, removes a holder
 // that another library has put there, and the waiter is granted.
 func TestBreakForeign(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	d := openAt(t, srv.URL())
@@ -128,6 +131,7 @@ func TestBreakForeign(t *testing.T) {
 
 // TestBreakTells: the cause of a loss by Break is an ErrLost, as in all drivers.
 func TestBreakTells(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	d := openAt(t, srv.URL())
 	notified := make(chan error, 1)
@@ -160,6 +164,7 @@ func TestBreakTells(t *testing.T) {
 // TestLapsedIsNotRevived: an Acquire that is repeated for a shared ticket whose lease
 // has ended does not bring the ticket back, though another reader keeps the key alive.
 func TestLapsedIsNotRevived(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	d := openAt(t, srv.URL())
 	name := newName()
@@ -197,6 +202,7 @@ func TestLapsedIsNotRevived(t *testing.T) {
 // TestMinHold: a waiter with a minimum hold is granted with its whole lease, not a
 // provisional one; Close leaves the lease.
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	d, other := openAt(t, srv.URL()), openAt(t, srv.URL())
 	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
@@ -224,6 +230,7 @@ func TestMinHold(t *testing.T) {
 // TestNothingStaysOfLongLeases: the keys beside a long lease end with it, not
 // as long again after it.
 func TestNothingStaysOfLongLeases(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	d := openAt(t, srv.URL())

@@ -85,17 +85,19 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
-	c := d.call(redisqueue.Break, d.keys.All(d.keys.Main(name)), strconv.FormatUint(token, 10), name)
+	c := d.call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name)
+	c.SetArg(0, c.Ticket(strconv.FormatUint(token, 10), false)) // which counts how often it is sent
+	c.Patient = true
 	v, err := d.do(ctx, c)
 	if err != nil {
 		return err
 	}
-	switch v {
-	case int64(1):
-		return nil
-	case int64(0):
-		return driver.ErrLost
-	default:
+	switch n, ok := v.(int64); {
+	case !ok:
 		return redisqueue.Unexpected("break", v)
+	case n == 0 && c.Sent() < 2:
+		return driver.ErrLost
+	default: // also if it was not there: an earlier sending may have removed it
+		return nil
 	}
 }

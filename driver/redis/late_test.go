@@ -106,6 +106,7 @@ func (n *delays) open(t *testing.T, o *goredis.Options) *redis.Driver {
 // TestLateSending: a request that was sent again, and answered, leaves no ticket when its first sending arrives after
 // the ticket was released, or refused.
 func TestLateSending(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	n := &delays{}
 	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
@@ -169,6 +170,7 @@ func TestLateSending(t *testing.T) {
 // TestLateSendingUnsubscribed: an Acquire that cannot wait, for want of a subscription, has asked for a grant before.
 // If another sending of that request may still arrive, there may be a ticket.
 func TestLateSendingUnsubscribed(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	err := dial(t, srv.Addr()).Do(t.Context(), "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe").Err()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 // TestLogTo runs in a process of its own: the logger is the process's.
 func TestLogTo(t *testing.T) {
+	t.Parallel()
 	p := child(t, "log", fmt.Sprintf("redis://me:s3cret@127.0.0.1:%d", testbed.Port(t)), "")
 	if line := p.WaitLine("time="); strings.Contains(line, "s3cret") || !strings.Contains(line, "connection refused") {
 		t.Errorf("the log is %q", line)

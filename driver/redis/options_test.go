@@ -12,6 +12,7 @@ import (
 )
 
 func TestNewRefuses(t *testing.T) {
+	t.Parallel()
 	c := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
 	defer c.Close()
 	var none *goredis.Client
@@ -29,6 +30,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestString(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
 		"redis://u:hush@h/3":                "redis h:6379/3",
 		"redis+cluster://u:hush@a,b":        "redis cluster a:6379,b:6379",
@@ -53,6 +55,7 @@ func TestString(t *testing.T) {
 }
 
 func TestKey(t *testing.T) {
+	t.Parallel()
 	c := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
 	defer c.Close()
 	d, err := redis.New(c, nil, redis.WithPrefix("app"))

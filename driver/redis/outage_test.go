@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +67,7 @@ func atOnce(t *testing.T, what string, f func(context.Context) error) error {
 // TestRefusesEverybody: an error by which a server refuses everybody is
 // ErrUnavailable, and leaves no ticket.
 func TestRefusesEverybody(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	set := func(key, value string) func() error {
@@ -126,6 +126,7 @@ func TestRefusesEverybody(t *testing.T) {
 // TestRefusesOnce: an error by which the server has refused the only sending of
 // a request leaves no ticket.
 func TestRefusesOnce(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
 	once := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), MaxRetries: -1})
@@ -149,6 +150,7 @@ func TestRefusesOnce(t *testing.T) {
 // TestNothingSent: no ticket is left if no connection could be made; one may be
 // left if the answer is missing.
 func TestNothingSent(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	p := srv.Proxy(t)
 	d := openAt(t, p.URL())
@@ -190,6 +192,7 @@ func TestNothingSent(t *testing.T) {
 // TestDenied: an error that refuses this caller comes at once, is no outage, and
 // leaves no ticket.
 func TestDenied(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
 	user := func(name string, rules ...any) {
@@ -255,14 +258,17 @@ func TestConnectionRefused(t *testing.T) {
 	p := testbed.SharedRedis(t).Proxy(t)
 	p.Refuse()
 	for what, d := range drivers(t, p) {
-		for verb, f := range verbs(d, newName()) {
-			const bound = 100 * time.Millisecond
-			var err error
-			_, late := testbed.Measure(func() { err = bounded(t, what+" "+verb, bound, f) })
-			if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
-				t.Errorf("%s: %s: %v", what, verb, err)
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for verb, f := range verbs(d, newName()) {
+				const bound = 100 * time.Millisecond
+				var err error
+				_, late := testbed.Measure(func() { err = bounded(t, verb, bound, f) })
+				if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
+					t.Errorf("%s: %v", verb, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -274,39 +280,44 @@ func TestContextEnds(t *testing.T) {
 		"reset": func(p *testbed.Proxy) { p.Cut(); p.Reset() },
 		"lost":  func(p *testbed.Proxy) { p.DropReplies(true) },
 	} {
-		p := testbed.SharedRedis(t).Proxy(t)
-		for what, d := range drivers(t, p) {
-			name := newName()
-			for range 20 { // the server is known to be quick
-				r := driver.Request{Name: name, ID: newName(), TTL: time.Minute}
-				if _, err := d.Acquire(t.Context(), r); err != nil {
-					t.Fatal(err)
+		for _, what := range []string{"url", "client"} {
+			t.Run(fault+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				p := testbed.SharedRedis(t).Proxy(t)
+				d := drivers(t, p)[what]
+				name := newName()
+				for range 20 { // the server is known to be quick
+					r := driver.Request{Name: name, ID: newName(), TTL: time.Minute}
+					if _, err := d.Acquire(t.Context(), r); err != nil {
+						t.Fatal(err)
+					}
+					if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if err := d.Release(t.Context(), r.Hold(0)); err != nil {
-					t.Fatal(err)
+				set(p)
+				for verb, f := range verbs(d, name) {
+					if err := bounded(t, verb, 100*time.Millisecond, f); err == nil {
+						t.Errorf("%s: no error", verb)
+					}
 				}
-			}
-			set(p)
-			for verb, f := range verbs(d, name) {
-				if err := bounded(t, fmt.Sprint(fault, " ", what, " ", verb), 100*time.Millisecond, f); err == nil {
-					t.Errorf("%s: %s: no error", fault, verb)
+				var err error
+				took := testbed.Elapsed(func() { err = d.Close() })
+				if err != nil {
+					t.Error(err)
 				}
-			}
-			var err error
-			took := testbed.Elapsed(func() { err = d.Close() })
-			if err != nil {
-				t.Error(err)
-			}
-			if took > 150*time.Millisecond {
-				t.Errorf("%s %s: Close took %v", fault, what, took)
-			}
-			p.Heal()
+				if took > 150*time.Millisecond {
+					t.Errorf("Close took %v", took)
+				}
+				p.Heal()
+			})
 		}
 	}
 }
 
 // TestLoading: a server that is reading its data says so to everybody.
 func TestLoading(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults(), testbed.Durable(),
 		testbed.Args("--key-load-delay", "150", "--aof-use-rdb-preamble", "no"))
 	fill := dial(t, srv.Addr()).Pipeline()
@@ -346,6 +357,7 @@ func TestLoading(t *testing.T) {
 // TestTooManyClients: a server that takes no more connections refuses
 // everybody.
 func TestTooManyClients(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), PoolSize: 1, MinIdleConns: 1})
 	t.Cleanup(func() { _ = admin.Close() })

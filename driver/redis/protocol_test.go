@@ -34,6 +34,7 @@ func uses(l *locker.Client, name string) map[string]func(t *testing.T) error {
 }
 
 func TestProtocolVersion(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	prefix := newName()
@@ -61,6 +62,7 @@ func TestProtocolVersion(t *testing.T) {
 // TestVersionIsReadOnce: the version is read once. After the loss of all data, a
 // running program goes on, and the next new one writes the version again.
 func TestVersionIsReadOnce(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	l := process(t, srv.URL())
@@ -83,6 +85,7 @@ func TestVersionIsReadOnce(t *testing.T) {
 // TestOtherKeyForm: two programs whose locks would be at different keys do not exclude
 // each other: the second gets an error.
 func TestOtherKeyForm(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	url := srv.URL() + "?prefix=" + newName()
 	release(t, take(t, process(t, url), "a"))
@@ -95,6 +98,7 @@ func TestOtherKeyForm(t *testing.T) {
 // TestNothingOfWaitersStays: when the only waiter gives up while another holds, nothing
 // of the queue stays but the holder, not even for seconds.
 func TestNothingOfWaitersStays(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	c := dial(t, srv.Addr())
 	var giveUp context.CancelFunc
@@ -113,7 +117,7 @@ func TestNothingOfWaitersStays(t *testing.T) {
 			t.Fatalf("while another holds: %v", err)
 		}
 		await(t, l, "a", 1) // the ticket is removed in the background if the server is slow
-		if keys := c.Keys(t.Context(), "locker:{a}*").Val(); len(keys) != 1 {
+		if keys, _ := lasting(t, c, "locker:{a}*"); len(keys) != 1 {
 			t.Errorf("%q while one holds and nobody waits", keys)
 		}
 		release(t, k)
@@ -123,6 +127,7 @@ func TestNothingOfWaitersStays(t *testing.T) {
 // TestKeyForm: a driver with another form of keys can do all that the usual one can,
 // and leaves nothing more behind.
 func TestKeyForm(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	c := dial(t, srv.Addr())
 	head := newName()
@@ -156,8 +161,8 @@ func TestKeyForm(t *testing.T) {
 		release(t, take(t, l, "b"+end))
 	}
 	release(t, k)
-	if n := len(c.Keys(t.Context(), head+"/*").Val()); n != 0 {
-		t.Errorf("%d keys stay", n)
+	if keys, _ := lasting(t, c, head+"/*"); len(keys) != 0 {
+		t.Errorf("%q stay", keys)
 	}
 	c.Set(t.Context(), head+"/text", "lock", 0)
 	c.HSet(t.Context(), head+"/hash", "a", "b")
@@ -171,6 +176,7 @@ func TestKeyForm(t *testing.T) {
 
 // TestOwnKeys: a name whose key would be one of the driver's own is refused.
 func TestOwnKeys(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	prefix := newName()
 	l := process(t, srv.URL()+"?key_form=*&prefix="+prefix)
@@ -189,6 +195,7 @@ func TestOwnKeys(t *testing.T) {
 
 // TestKeyFormInCluster: all keys of a name are in one slot, by the form's hash tag.
 func TestKeyFormInCluster(t *testing.T) {
+	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	if _, err := locker.Open(t.Context(), cluster.URL()+"?key_form=lock:*"); err == nil || !strings.Contains(err.Error(), "want braces") {
 		t.Errorf("a form without a hash tag: %v", err)

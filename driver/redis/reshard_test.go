@@ -110,6 +110,7 @@ func asked(f func(ctx context.Context) error) error {
 // nobody is granted beside the holders, and no loss is reported.
 func TestReshardStepByStep(t *testing.T) {
 	notShort(t)
+	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	d := openAt(t, cluster.URL())
 	for round := range 12 {
@@ -163,6 +164,58 @@ func TestReshardStepByStep(t *testing.T) {
 	}
 }
 
+// TestReshardWholeQueue: a script is not run on a queue that is about to be moved, also if
+// each key that a queue may have is there: when the script had removed one, it could use
+// no more of the queue.
+func TestReshardWholeQueue(t *testing.T) {
+	notShort(t)
+	t.Parallel()
+	cluster := testbed.RedisCluster(t)
+	d := openAt(t, cluster.URL())
+	name := newName()
+	reader := driver.Request{Name: name, ID: "reader", Shared: true, TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), reader); err != nil {
+		t.Fatal(err)
+	}
+	granted := make(chan error, 2)
+	for _, w := range []driver.Request{
+		{Name: name, ID: "writer", TTL: time.Minute, Wait: true},
+		{Name: name, ID: "behind", Shared: true, TTL: time.Minute, Wait: true},
+	} {
+		joined := make(chan struct{})
+		w.Joined = func() { close(joined) }
+		go func() { _, err := d.Acquire(t.Context(), w); granted <- err }()
+		<-joined
+	}
+	r := newReshard(t, cluster, d.Key(name))
+	if err := r.src.ZAdd(t.Context(), d.Key(name)+":d", goredis.Z{Score: 1, Member: "late"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.begin()
+	released := make(chan error, 1)
+	go func() { released <- d.Release(t.Context(), reader.Hold(0)) }()
+	select {
+	case err := <-released:
+		t.Fatalf("released while the slot is being moved: %v", err)
+	case <-time.After(100 * time.Millisecond): // it has been refused a few times
+	}
+	for _, key := range r.keys() {
+		r.move(key)
+	}
+	r.end()
+	if err := <-released; err != nil {
+		t.Error(err)
+	}
+	for _, id := range []string{"writer", "behind"} {
+		if err := <-granted; err != nil {
+			t.Error(err)
+		}
+		if err := d.Release(t.Context(), driver.Hold{Name: name, ID: id}); err != nil {
+			t.Errorf("release of the %s: %v", id, err)
+		}
+	}
+}
+
 func openAt(t *testing.T, address string) *redis.Driver {
 	t.Helper()
 	d, err := open(t.Context(), address, redis.DefaultPrefix)
@@ -211,6 +264,7 @@ func lookHalfMoved(t *testing.T, d *redis.Driver, name string, readers []driver.
 // to and fro, nobody loses a lock, and all proceed when it has stopped.
 func TestReshardUnderLoad(t *testing.T) {
 	notShort(t)
+	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	name := newName()
 	probe := openAt(t, cluster.URL())

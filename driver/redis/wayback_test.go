@@ -86,6 +86,7 @@ func (h *hole) pump(dst, src net.Conn) {
 // kept.
 func TestWayBack(t *testing.T) {
 	notShort(t)
+	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	cut := func(end func(*testbed.Proxy)) (string, func(), func()) {
 		p := srv.Proxy(t)

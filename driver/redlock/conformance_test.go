@@ -77,11 +77,12 @@ func clients(t testing.TB, e *testbed.Ensemble) []*goredis.Client {
 	return cs
 }
 
-func TestConformance(t *testing.T) {
+func harness(t *testing.T) conformance.Harness {
+	t.Helper()
 	nodes := testbed.RedisN(t, 5, testbed.Kept())
 	cs := clients(t, nodes)
 	const prefix = "conformance"
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, nodes.URL(), prefix) },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := nodes.Proxies(t)
@@ -101,5 +102,11 @@ func TestConformance(t *testing.T) {
 			}
 			return sum, nil
 		},
-	})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	conformance.Run(t, h)
 }

@@ -15,6 +15,7 @@ import (
 )
 
 func TestHoldsOnAllNodes(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	cs := clients(t, nodes)
 	c := client(t, nodes.URL())
@@ -30,6 +31,7 @@ func TestHoldsOnAllNodes(t *testing.T) {
 }
 
 func TestForeignHolder(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	cs := clients(t, nodes)
 	c := client(t, nodes.URL())
@@ -58,6 +60,7 @@ func TestForeignHolder(t *testing.T) {
 
 // Nodes that are asked in different orders agree on one queue.
 func TestDuel(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	const contenders, rounds = 8, 40
 	done := make(chan []uint64, contenders)
@@ -101,6 +104,7 @@ func TestDuel(t *testing.T) {
 
 // Of several tries at once for a free lock, one gets it.
 func TestSplitTries(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	const contenders, rounds = 4, 30
 	var cs []*locker.Client
@@ -142,6 +146,7 @@ func TestSplitTries(t *testing.T) {
 
 // A try that waits to ask again when the driver is closed is not granted.
 func TestCloseBetweenTries(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	clients(t, nodes)[0].Set(t.Context(), keyOf("a"), "theirs", time.Minute)
 	nodes.Members[2].Kill() // one holds, one is blocked, one is not there: nobody has a majority
@@ -173,6 +178,7 @@ func TestCloseBetweenTries(t *testing.T) {
 // A holder that some nodes do not know counts too: of three permits one is held
 // on each of three different majorities.
 func TestPermitsOnDifferentMajorities(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	for _, holders := range [][][]int{{{0, 1}, {3, 4}}, {{0, 1}, {2, 3}}, {{1, 2}, {0, 4}}} {
 		var locks []*locker.Lock
@@ -197,6 +203,7 @@ func TestPermitsOnDifferentMajorities(t *testing.T) {
 
 // A lease does not keep the call that requested it in memory.
 func TestHeldKeepsNoCall(t *testing.T) {
+	t.Parallel()
 	d, err := open(t.Context(), testbed.RedisN(t, 3).URL(), prefix)
 	if err != nil {
 		t.Fatal(err)

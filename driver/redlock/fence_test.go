@@ -30,6 +30,7 @@ func colliding(name string) string {
 // shares its fence was granted there meanwhile: two restarts in a row do not
 // end in two holders.
 func TestRepairBesideAnotherName(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	ways := nodes.Proxies(t)
@@ -81,6 +82,7 @@ func TestRepairBesideAnotherName(t *testing.T) {
 
 // A repair that another client's short try has blocked is tried again.
 func TestRepairIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	ways := nodes.Proxies(t)

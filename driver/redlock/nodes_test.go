@@ -17,6 +17,7 @@ import (
 )
 
 func TestMinorityDown(t *testing.T) {
+	t.Parallel()
 	for _, down := range []int{1, 2} {
 		nodes := testbed.RedisN(t, 5)
 		a, b := client(t, nodes.URL()), client(t, nodes.URL())
@@ -52,6 +53,7 @@ func TestMinorityDown(t *testing.T) {
 }
 
 func TestMajorityDown(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	c := client(t, nodes.URL())
 	release(t, take(t, c, "a"))
@@ -141,6 +143,7 @@ func TestSlowNode(t *testing.T) {
 // which a majority grants. The ticket holds on that node too, long before its renewal. The
 // node notifies of this before the majority is complete, or after.
 func TestReleaseComesLate(t *testing.T) {
+	t.Parallel()
 	acquire := func(c *locker.Client) *locker.Lock { return take(t, c, "a", locker.WithTTL(time.Minute)) }
 	try := func(c *locker.Client) *locker.Lock {
 		k, err := c.TryAcquire(t.Context(), "a", locker.WithTTL(time.Minute))
@@ -181,6 +184,7 @@ func TestReleaseComesLate(t *testing.T) {
 }
 
 func TestSilentNodeIsUndone(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	cs := clients(t, nodes)
 	c := client(t, nodes.URL())
@@ -199,6 +203,7 @@ func TestSilentNodeIsUndone(t *testing.T) {
 }
 
 func TestRepair(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	cs := clients(t, nodes)
 	a, b := client(t, nodes.URL()), client(t, nodes.URL())
@@ -226,6 +231,7 @@ func TestRepair(t *testing.T) {
 // A node that comes back gets what it lacks at once, not with the next renewal,
 // which is 20 seconds away here.
 func TestRepairWhenBack(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	a, b := client(t, nodes.URL()), client(t, nodes.URL())
@@ -275,6 +281,7 @@ func TestRepairWhenBack(t *testing.T) {
 
 // A lease that a majority has forgotten is reported as lost when that is back.
 func TestForgottenIsToldWhenBack(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	c := client(t, nodes.URL())
 	k := take(t, c, "a", locker.WithTTL(time.Minute))
@@ -293,6 +300,7 @@ func TestForgottenIsToldWhenBack(t *testing.T) {
 }
 
 func TestNoRepairWithoutMajority(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	cs := clients(t, nodes)
 	c := client(t, nodes.URL())
@@ -310,6 +318,7 @@ func TestNoRepairWithoutMajority(t *testing.T) {
 }
 
 func TestPartition(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	left, right := nodes.Proxies(t), nodes.Proxies(t)
 	a, b := client(t, left.URL()), client(t, right.URL())
@@ -346,6 +355,7 @@ func TestPartition(t *testing.T) {
 }
 
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 5)
 	cs := clients(t, nodes)
 	way := nodes.Proxies(t)
@@ -365,6 +375,7 @@ func TestLostAnswers(t *testing.T) {
 // A waiter's ticket is put in the queue of a node that was down when it was queued, or has
 // lost it. So any majority can grant it when its turn comes.
 func TestTicketIsPutBack(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	a, b := client(t, nodes.URL()), client(t, nodes.URL())
@@ -389,6 +400,7 @@ func TestTicketIsPutBack(t *testing.T) {
 
 // A wait begins though a majority is silent for longer than the node timeout.
 func TestSlowMajority(t *testing.T) {
+	t.Parallel()
 	ways := testbed.RedisN(t, 3).Proxies(t)
 	d := openAt(t, ways.URL())
 	first := driver.Request{Name: "first", ID: newID(), TTL: time.Minute}

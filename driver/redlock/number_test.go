@@ -17,6 +17,7 @@ import (
 )
 
 func TestGuessesGrow(t *testing.T) {
+	t.Parallel()
 	g := newNumbers(3)
 	last := g.guess()
 	g.learn(1, time.Now(), time.Now().Add(-time.Hour).UnixMicro())
@@ -33,6 +34,7 @@ func TestGuessesGrow(t *testing.T) {
 }
 
 func TestGuessFollowsTheFastestNode(t *testing.T) {
+	t.Parallel()
 	g := newNumbers(3)
 	ahead := time.Now().Add(time.Hour)
 	g.learn(0, time.Now(), time.Now().UnixMicro())
@@ -48,7 +50,8 @@ func TestGuessFollowsTheFastestNode(t *testing.T) {
 	}
 }
 
-// oneNode asks one node for tickets, as the driver does.
+// oneNode asks one node for tickets, as the driver does. Its prefix is that of one test:
+// names of one prefix share fences.
 type oneNode struct {
 	t *testing.T
 	d *Driver
@@ -56,7 +59,7 @@ type oneNode struct {
 
 func newOneNode(t *testing.T) oneNode {
 	c := redis.NewClient(&redis.Options{Addr: testbed.SharedRedis(t).Addr()})
-	d := newDriver([]*redis.Client{c}, options{prefix: "one", timeout: 10 * time.Second, drift: DefaultDrift})
+	d := newDriver([]*redis.Client{c}, options{prefix: t.Name(), timeout: 10 * time.Second, drift: DefaultDrift})
 	t.Cleanup(func() { _, _ = d.Close(), c.Close() })
 	return oneNode{t, d}
 }
@@ -89,6 +92,7 @@ func (o oneNode) check(err error) {
 
 // The rules of numbers on one node; see lua/redlock_acquire.lua.
 func TestNumbersOnOneNode(t *testing.T) {
+	t.Parallel()
 	o := newOneNode(t)
 	name := fmt.Sprintf("numbers-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
@@ -127,6 +131,7 @@ func TestNumbersOnOneNode(t *testing.T) {
 
 // A ticket that gives back a minority lets the ticket ahead of it go first.
 func TestYieldOnOneNode(t *testing.T) {
+	t.Parallel()
 	o := newOneNode(t)
 	name := fmt.Sprintf("yield-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
@@ -156,6 +161,7 @@ func TestYieldOnOneNode(t *testing.T) {
 // A request that comes after its ticket was released does nothing, if the release
 // knew that it was still on its way.
 func TestLateOnOneNode(t *testing.T) {
+	t.Parallel()
 	o := newOneNode(t)
 	name := fmt.Sprintf("late-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive

@@ -15,6 +15,7 @@ import (
 )
 
 func TestNewRefuses(t *testing.T) {
+	t.Parallel()
 	one := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
 	two := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:2"})
 	three := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:3"})
@@ -56,6 +57,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	for address, want := range map[string]string{
 		"redlock://:secret@h1":                            "1 nodes: want at least 3",
 		"redlock://:secret@h1,h2,h1":                      `host "h1:6379" is given twice`,
@@ -91,6 +93,7 @@ func TestURL(t *testing.T) {
 
 // TestACL: a user with no more rights than the package comment names can do all.
 func TestACL(t *testing.T) {
+	t.Parallel()
 	e := testbed.RedisN(t, 3)
 	rules := []any{"ACL", "SETUSER", "app", "on", ">secret", "resetkeys", "resetchannels", "~" + prefix + ":*", "&" + prefix + ":*", "-@all"}
 	for _, c := range strings.Fields(redlock.ACLCommands) {

@@ -97,6 +97,7 @@ func atOnce(t *testing.T, what string, f func(context.Context) error) error {
 // A majority that refuses everybody is an outage; one that refuses this caller is none,
 // and is reported at once.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	for i, c := range cs[:2] {
@@ -149,6 +150,7 @@ func TestRefusals(t *testing.T) {
 // If nothing was sent to any node, no ticket is left. A node that has not answered may
 // have it.
 func TestNothingSent(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	ways := nodes.Proxies(t)
 	// The nodes have the protocol version, d has read it, and d holds nothing: it would
@@ -188,18 +190,27 @@ func TestNothingSent(t *testing.T) {
 	ways.Heal()
 }
 
+// opens are the ways to open a driver.
+var opens = map[string]func(*testing.T, *testbed.ProxySet) *redlock.Driver{
+	"url":     func(t *testing.T, w *testbed.ProxySet) *redlock.Driver { t.Helper(); return openAt(t, w.URL()) },
+	"clients": func(t *testing.T, w *testbed.ProxySet) *redlock.Driver { t.Helper(); return over(t, w.Addrs()) },
+}
+
 func TestConnectionRefused(t *testing.T) {
 	ways := testbed.RedisN(t, 3).Proxies(t)
 	ways.Refuse()
-	for what, d := range map[string]*redlock.Driver{"url": openAt(t, ways.URL()), "clients": over(t, ways.Addrs())} {
-		for verb, f := range verbs(d, "a") {
-			const bound = 100 * time.Millisecond
-			var err error
-			_, late := testbed.Measure(func() { err = bounded(t, what+" "+verb, bound, f) })
-			if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
-				t.Errorf("%s: %s: %v", what, verb, err)
+	for what, open := range opens {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			for verb, f := range verbs(open(t, ways), "a") {
+				const bound = 100 * time.Millisecond
+				var err error
+				_, late := testbed.Measure(func() { err = bounded(t, verb, bound, f) })
+				if err == nil || late < bound/2 && !strings.Contains(err.Error(), "connection refused") {
+					t.Errorf("%s: %v", verb, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -211,37 +222,42 @@ func TestContextEnds(t *testing.T) {
 		"cut":   (*testbed.ProxySet).Cut,
 		"reset": func(w *testbed.ProxySet) { w.Cut(); w.Reset() },
 	} {
-		ways := nodes.Proxies(t)
-		for what, d := range map[string]*redlock.Driver{"url": openAt(t, ways.URL()), "clients": over(t, ways.Addrs())} {
-			name := fault + " " + what // requests of others may still arrive
-			r := driver.Request{Name: name, ID: newID(), TTL: time.Minute}
-			if _, err := d.Acquire(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.Release(t.Context(), r.Hold(0)); err != nil {
-				t.Fatal(err)
-			}
-			set(ways)
-			for verb, f := range verbs(d, name) {
-				if err := bounded(t, name+" "+verb, 100*time.Millisecond, f); err == nil {
-					t.Errorf("%s: %s: no error", fault, verb)
+		for what, open := range opens {
+			name := fault + "/" + what // requests of others may still arrive
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ways := nodes.Proxies(t)
+				d := open(t, ways)
+				r := driver.Request{Name: name, ID: newID(), TTL: time.Minute}
+				if _, err := d.Acquire(t.Context(), r); err != nil {
+					t.Fatal(err)
 				}
-			}
-			var err error
-			took := testbed.Elapsed(func() { err = d.Close() })
-			if err != nil {
-				t.Error(err)
-			}
-			if took > 150*time.Millisecond {
-				t.Errorf("%s %s: Close took %v", fault, what, took)
-			}
-			ways.Heal()
+				if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+					t.Fatal(err)
+				}
+				set(ways)
+				for verb, f := range verbs(d, name) {
+					if err := bounded(t, verb, 100*time.Millisecond, f); err == nil {
+						t.Errorf("%s: no error", verb)
+					}
+				}
+				var err error
+				took := testbed.Elapsed(func() { err = d.Close() })
+				if err != nil {
+					t.Error(err)
+				}
+				if took > 150*time.Millisecond {
+					t.Errorf("Close took %v", took)
+				}
+				ways.Heal()
+			})
 		}
 	}
 }
 
 // A hash under the key of a name, on a majority, is another library's holder.
 func TestForeignHash(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	d := openAt(t, nodes.URL())
@@ -282,6 +298,7 @@ func TestForeignHash(t *testing.T) {
 
 // Close leaves a ticket with a minimum hold, for its whole lease.
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	d, other := openAt(t, nodes.URL()), openAt(t, nodes.URL())
 	holder := driver.Request{Name: "a", ID: newID(), TTL: time.Minute}

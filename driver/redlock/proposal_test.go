@@ -10,6 +10,7 @@ import (
 // majority. Tickets on few nodes may be gone, or have other numbers, a moment later,
 // and nobody may hold then: the try asks again.
 func TestRefusedByWhatIsSettled(t *testing.T) {
+	t.Parallel()
 	block := func(ids ...string) answer { return answer{what: blocked, ahead: ids} }
 	hold := func(ids ...string) answer { return answer{what: holds, ahead: ids} }
 	for _, c := range []struct {

@@ -29,6 +29,7 @@ func with(t *testing.T, address string, params url.Values) *locker.Client {
 // TestProtocolVersion: the version is on two of three nodes, so each majority that
 // answers has a node with it.
 func TestProtocolVersion(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	key := prefix + ":protocol:redlock"
@@ -62,6 +63,7 @@ func TestProtocolVersion(t *testing.T) {
 // TestVersionIsWritten: the version is written on all nodes, though only a majority is
 // waited for, and again, after the loss of all data, by the next client.
 func TestVersionIsWritten(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	key := prefix + ":protocol:redlock"
@@ -82,6 +84,7 @@ func TestVersionIsWritten(t *testing.T) {
 // TestKeyForm: a driver with another form of keys can do all that the usual one can,
 // and leaves nothing more behind.
 func TestKeyForm(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	cs := clients(t, nodes)
 	params := url.Values{"key_form": {"mutex/*"}}
@@ -114,6 +117,7 @@ func TestKeyForm(t *testing.T) {
 }
 
 func TestKeyFormRefused(t *testing.T) {
+	t.Parallel()
 	for form, want := range map[string]string{"none": "want one *", "a**": "want one *", "*\n": "control", strings.Repeat("x", 300) + "*": "256 bytes"} {
 		_, err := locker.Open(t.Context(), "redlock://h1,h2,h3?"+url.Values{"key_form": {form}}.Encode())
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "key form") {

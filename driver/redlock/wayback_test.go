@@ -13,6 +13,7 @@ import (
 // A release that an outage has left unanswered is done within two seconds after
 // the routes work again, and another lock of the same client is kept.
 func TestWayBack(t *testing.T) {
+	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
 	for fault, f := range map[string]struct{ off, on func(*testbed.ProxySet) }{
 		"delivers late": {(*testbed.ProxySet).Cut, (*testbed.ProxySet).Heal},

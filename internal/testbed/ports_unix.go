@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -71,12 +70,20 @@ func reserve(dir string, port int) bool {
 	return true
 }
 
+// free reports whether nothing listens on a port. It lets no process be started
+// meanwhile: that would have the socket too, until it has become another program, and
+// keep the port in use for a moment longer.
 func free(port int) bool {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return false
 	}
-	return l.Close() == nil
+	defer syscall.Close(fd)
+	// As whoever listens there later does: connections that have ended do not count.
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+	return syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}) == nil
 }
 
 func releasePort(port int) {

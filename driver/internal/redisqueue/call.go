@@ -18,6 +18,9 @@ type Call struct {
 	// Redirected says that the server is a Cluster. There go-redis also sends a call
 	// again if one server has refused it and redirected it to another.
 	Redirected bool
+	// Patient keeps the call from being sent by its caller, who sends it again if it is not
+	// answered within 30 ms. It is for rare calls whose second answer differs from the first.
+	Patient bool
 
 	script *Script
 	args   []any // of EVALSHA, verb included

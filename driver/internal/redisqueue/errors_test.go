@@ -74,7 +74,7 @@ func TestAllKeys(t *testing.T) {
 	for _, name := range hard {
 		main := cluster.Main(name)
 		keys := cluster.All(main, cluster.Fence(main))
-		if len(keys) != 9 || keys[0] != main || keys[1] != cluster.Fence(main) {
+		if len(keys) != 10 || keys[0] != main || keys[1] != cluster.Fence(main) {
 			t.Errorf("%q: %q", name, keys)
 		}
 		for _, key := range append(keys, cluster.Held(main, true)...) {
@@ -88,6 +88,9 @@ func TestAllKeys(t *testing.T) {
 		if len(cluster.Held(main, false)) != 1 || len(single.Held(main, true)) != 1 {
 			t.Errorf("%q: more keys than the renewal needs", name)
 		}
+	}
+	if strings.Contains(read("queue")+read("acquire")+read("release")+read("heartbeat")+read("break")+read("inspect"), never) {
+		t.Errorf("a script has a key that ends in %q", never)
 	}
 	for _, end := range beside { // each key that a script derives
 		if !strings.Contains(read("queue")+read("acquire"), "key .. '"+end+"'") {

@@ -3,6 +3,7 @@ package redisqueue
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ func (w *twin) run(script string, second string, args ...any) [2]string {
 		if second != "" {
 			keys = append(keys, fmt.Sprint(second, i))
 		}
-		v, err := w.client.Eval(w.t.Context(), w.scripts[i][script].source, keys, args...).Result()
+		v, err := redis.NewScript(w.scripts[i][script].source).Run(w.t.Context(), w.client, keys, args...).Result()
 		if err != nil {
 			w.t.Fatalf("%s %v: %v", script, args, err)
 		}
@@ -100,24 +101,33 @@ func (w *twin) state(i int) string {
 		}
 		return key + ":" + s
 	}
-	value, _, _ := strings.Cut(strings.Replace(w.client.Get(ctx, key).Val(), "locker ", "locker_", 1), " ") // the token is a time
+	p := w.client.Pipeline()
+	whole, begin := p.Get(ctx, key), p.GetRange(ctx, key, 0, 30)
+	released, late := p.SMembers(ctx, end("d")), p.ZRangeWithScores(ctx, end("d"), 0, -1) // of one type, by w.redlock
+	records, lives := p.HKeys(ctx, end("t")), p.ZRange(ctx, end("p"), 0, -1)
+	sets := []string{"x", "s", "h"}
+	ids, left := make([]*redis.StringSliceCmd, len(sets)), make([]*redis.DurationCmd, len(sets))
+	for i, set := range sets {
+		ids[i], left[i] = p.ZRange(ctx, end(set), 0, -1), p.PTTL(ctx, end(set))
+	}
+	_, _ = p.Exec(ctx) // some keys are of another type, or not there
+
+	value, _, _ := strings.Cut(strings.Replace(whole.Val(), "locker ", "locker_", 1), " ") // the token is a time
 	if w.redlock {
-		value = w.client.GetRange(ctx, key, 0, 30).Val() // with the number
+		value = begin.Val() // with the number
 	}
 	s := fmt.Sprintf("holder %q", value)
-	released := w.client.SMembers(ctx, end("d")).Val() // or, without Redlock:
-	s += fmt.Sprint(" tombstones ", len(released), w.client.ZRangeWithScores(ctx, end("d"), 0, -1).Val())
-	for _, set := range []string{"x", "s", "h"} {
-		ids := w.client.ZRange(ctx, end(set), 0, -1).Val()
-		s += fmt.Sprintf(" %s %v", set, ids)
-		if left := w.client.PTTL(ctx, end(set)).Val(); len(ids) > 0 && left <= 0 {
+	s += fmt.Sprint(" tombstones ", len(released.Val()), late.Val())
+	for i, set := range sets {
+		s += fmt.Sprintf(" %s %v", set, ids[i].Val())
+		if len(ids[i].Val()) > 0 && left[i].Val() <= 0 {
 			s += " for ever"
 		}
-		for _, id := range ids { // what nobody needs any more may stay until it expires
-			if !w.client.HExists(ctx, end("t"), id).Val() {
+		for _, id := range ids[i].Val() { // what nobody needs any more may stay until it expires
+			if !slices.Contains(records.Val(), id) {
 				s += " without a record of " + id
 			}
-			if process := "p" + string('0'+(id[1]-'0')%3); set != "h" && w.client.ZScore(ctx, end("p"), process).Err() != nil {
+			if process := "p" + string('0'+(id[1]-'0')%3); set != "h" && !slices.Contains(lives.Val(), process) {
 				s += " without a life of " + process
 			}
 		}
@@ -143,6 +153,7 @@ func limitOf(id string) int { return map[byte]int{'l': 2}[id[0]] }
 // TestCasesOfAMutex: the cases of a mutex that come first in the scripts do what the
 // general rule would do, in every state of the queue.
 func TestCasesOfAMutex(t *testing.T) {
+	t.Parallel()
 	w := newTwin(t, false, Acquire, Release, KeepAlive, Break)
 	sub := w.client.Subscribe(t.Context(), "p0", "p1") // p2 is dead, or connecting again
 	t.Cleanup(func() { _ = sub.Close() })
@@ -191,6 +202,7 @@ func (w *twin) lapse(process int) {
 // TestLapsedProcess: a process whose sign of life comes too late, with another ticket,
 // does not get its old tickets back.
 func TestLapsedProcess(t *testing.T) {
+	t.Parallel()
 	for _, redlock := range []bool{false, true} {
 		scripts := []*Script{Acquire, Release}
 		number, end := time.Now().Add(time.Hour).UnixMicro(), ":x"
@@ -220,6 +232,7 @@ func TestLapsedProcess(t *testing.T) {
 
 // TestCasesOfAMutexRedlock: the same, on a node of Redlock.
 func TestCasesOfAMutexRedlock(t *testing.T) {
+	t.Parallel()
 	w := newTwin(t, true, RedlockAcquire, RedlockRelease, RedlockKeepAlive, RedlockYield)
 	number := time.Now().Add(time.Hour).UnixMicro()
 	for game := range 60 {

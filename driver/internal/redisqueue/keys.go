@@ -60,6 +60,9 @@ func (k Keys) Main(name string) string {
 // beside are the ends of the names of the keys beside a main key.
 var beside = []string{":x", ":s", ":h", ":e", ":t", ":p", ":d"}
 
+// never is the end of the name of a key that is never there; see Keys.All.
+const never = ":-"
+
 // apart stands before these endings if main keys have a form. No UTF-8 text has this
 // byte, so such a key is no other name's main key.
 const apart = "\xff"
@@ -73,19 +76,20 @@ func (k Keys) side(main, end string) string {
 }
 
 // All returns the keys that a script on a main key is called with: that key, then more,
-// then in a Cluster all other keys of the queue. So a master that has only some of
-// them, because their hash slot is being moved, refuses the script and does not run it
-// on that part.
+// then in a Cluster all other keys of the queue, and one that is never there. A master
+// whose hash slot is being moved refuses a script if it lacks one of the keys. So it does
+// not run it on a part of the queue, nor on a whole queue of which the script might remove
+// a key and then ask for it, which would fail in the middle.
 func (k Keys) All(main string, more ...string) []string {
 	if !k.Slots {
 		return append([]string{main}, more...)
 	}
-	keys := make([]string, 0, 1+len(more)+len(beside))
+	keys := make([]string, 0, 2+len(more)+len(beside))
 	keys = append(append(keys, main), more...)
 	for _, end := range beside {
 		keys = append(keys, k.side(main, end))
 	}
-	return keys
+	return append(keys, k.side(main, never))
 }
 
 // Held returns the keys that the renewal of a lease is called with: in a Cluster, those

@@ -69,6 +69,7 @@ func TestGivenUp(t *testing.T) {
 // TestServerGone: calls that share a pipeline all fail with the reason when there is no
 // server to connect to.
 func TestServerGone(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	pipe := redisqueue.NewPipe(client)
@@ -95,6 +96,7 @@ func TestServerGone(t *testing.T) {
 // TestAskedAgain: a caller that asks again because a call failed does not get the error of
 // that call.
 func TestAskedAgain(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1, ReadTimeout: 2 * time.Second})
 	pipe := redisqueue.NewOrderedPipe(client, []*redisqueue.Script{redisqueue.Acquire})

@@ -63,6 +63,7 @@ var (
 // TestLateRequests: when a release knows of requests on their way, each of them does
 // nothing when it arrives, whatever the order, and no key stays.
 func TestLateRequests(t *testing.T) {
+	t.Parallel()
 	s := newScript(t)
 	if got := s.release("a", 2); got != no {
 		t.Errorf("release before its requests: %v", got)
@@ -89,6 +90,7 @@ func TestLateRequests(t *testing.T) {
 // TestNobodyOvertakes: when a lease has ended and no script has run since, the first
 // waiter gets the lock, whichever request comes.
 func TestNobodyOvertakes(t *testing.T) {
+	t.Parallel()
 	for _, form := range []string{"x", "xw", "s", "sw"} {
 		s := newScript(t)
 		if _, ok := s.acquire("dead", "x", time.Minute).(string); !ok {
@@ -114,6 +116,7 @@ func TestNobodyOvertakes(t *testing.T) {
 // waiting process is to poll when the lease ends, not only the process of the first
 // waiter. Otherwise expired waiters would delay the queue by another heartbeat.
 func TestLookAfterProvisionalLease(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"x", "s"} {
 		s := newScript(t)
 		acquire := func(id, channel, form string) {
