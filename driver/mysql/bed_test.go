@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,6 +46,16 @@ func connectTo(tb testing.TB, address, parameters string) *sql.DB {
 	}
 	tb.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// serverDir makes a folder for files that a server reads, which is another user's.
+func serverDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		must(t, os.Chmod(d, 0o755)) //nolint:gosec // its user passes through
+	}
+	return dir
 }
 
 var prefixes atomic.Int64
