@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"sync/atomic"
 
 	"github.com/go-sql-driver/mysql"
@@ -16,24 +17,24 @@ import (
 )
 
 var mysqlStore = store{name: "mysql", title: "mariadb, durable", subjects: func(tb *bed) []subject {
-	addr := testbed.MariaDB(tb, testbed.Durable(), testbed.Args("--max-connections=2000")).Addr()
+	at := testbed.MariaDB(tb, testbed.Durable(), testbed.Args("--max-connections=2000")).URL()
 	var none atomic.Int64
-	admin := myPool(tb, addr, &none, 1)
+	admin := myPool(tb, at, &none, 1)
 	_, err := admin.ExecContext(context.Background(), "CREATE TABLE raw (name VARBINARY(512) PRIMARY KEY)")
 	tb.check(err)
 	tb.check(admin.Close())
 	return []subject{
 		{name: "raw insert + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
-			return &myRaw{myPool(tb, addr, n, 32)}
+			return &myRaw{myPool(tb, at, n, 32)}
 		}},
 		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
-			p := myPool(tb, addr, n, 32)
+			p := myPool(tb, at, n, 32)
 			d, err := lockermysql.New(p)
 			tb.check(err)
 			return closing{ours{locker.New(d)}, p.Close}
 		}},
 		{name: "GET_LOCK, a connection each", uncontended: true, contended: true, open: func(tb *bed, n *atomic.Int64) client {
-			return &myNamed{myPool(tb, addr, n, 32)}
+			return &myNamed{myPool(tb, at, n, 32)}
 		}},
 	}
 }}
@@ -41,14 +42,17 @@ var mysqlStore = store{name: "mysql", title: "mariadb, durable", subjects: func(
 var dialers atomic.Int64
 
 // myPool counts packets: each statement is one.
-func myPool(tb *bed, addr string, n *atomic.Int64, conns int) *sql.DB {
+func myPool(tb *bed, at string, n *atomic.Int64, conns int) *sql.DB {
+	u, err := url.Parse(at)
+	tb.check(err)
 	network := fmt.Sprintf("counted%d", dialers.Add(1))
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		return &countedConn{c, n}, err
 	})
 	cfg := mysql.NewConfig()
-	cfg.Net, cfg.Addr, cfg.User, cfg.DBName, cfg.InterpolateParams = network, addr, "root", "locker", true
+	cfg.Net, cfg.Addr, cfg.User, cfg.DBName, cfg.InterpolateParams = network, u.Host, u.User.Username(), "locker", true
+	cfg.Passwd, _ = u.User.Password()
 	connector, err := mysql.NewConnector(cfg)
 	tb.check(err)
 	p := sql.OpenDB(connector)

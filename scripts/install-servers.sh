@@ -11,6 +11,8 @@ EXTRA='mysql'
 # internal/testbed looks here too.
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/locker
 BIN=$CACHE/bin
+MYSQL_TREE=$CACHE/mysql # root's cache may be for nobody else, and tests run no server as root
+[ "$(id -u)" -ne 0 ] || MYSQL_TREE=/var/cache/locker/mysql
 SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 
 usage() {
@@ -26,7 +28,8 @@ usage() {
 	six, and one minutes. Their versions, and the checksums of all their modules, are in scripts/servers.
 	dynamodb (Amazon's DynamoDB Local $DYNAMODB_VERSION) comes from Maven Central, 50 MB in $CACHE/dynamodb.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
-	$CACHE/mysql, 400 MB. chromium and prometheus, Debian's too, are for the tests of
+	$CACHE/mysql (by root: /var/cache/locker/mysql), 400 MB.
+	chromium and prometheus, Debian's too, are for the tests of
 	the console and of the alert rules.
 
 	What is there already is left alone, so a second run takes no time. Tests look
@@ -187,7 +190,7 @@ fetch_dynamodb() {
 # --- MySQL, from Debian sid, unpacked and not installed ----------------------
 
 want_mysql() {
-	[ -x "$CACHE/mysql/usr/sbin/mysqld" ] && return
+	[ -x "$MYSQL_TREE/usr/sbin/mysqld" ] && return
 	MYSQL=yes
 	have mmdebstrap || PACKAGES+=(mmdebstrap)
 }
@@ -207,10 +210,11 @@ unpack_mysql() {
 	proxy=$(apt-config dump --format '%v%n' Acquire::http::Proxy)
 	[ -z "$proxy" ] || opts+=(--aptopt="Acquire::http::Proxy \"$proxy\"")
 	mmdebstrap "${opts[@]}" sid "$tar" "$(mirror)"
-	rm -rf "$CACHE/mysql.new"; mkdir -p "$CACHE/mysql.new"
-	tar -C "$CACHE/mysql.new" -xf "$tar" --exclude='./dev/*'
-	rm -rf "$tar" "$CACHE/mysql"
-	mv "$CACHE/mysql.new" "$CACHE/mysql"
+	rm -rf "$MYSQL_TREE.new"; mkdir -p "$MYSQL_TREE.new"
+	tar -C "$MYSQL_TREE.new" -xf "$tar" --exclude='./dev/*'
+	chmod 755 "$MYSQL_TREE.new" # whatever the archive says of its root
+	rm -rf "$tar" "$MYSQL_TREE"
+	mv "$MYSQL_TREE.new" "$MYSQL_TREE"
 }
 
 # --- Main -------------------------------------------------------------------

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,9 +20,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// onBoth runs a test on MariaDB and, where there is one, on MySQL, at the same time: tests mostly wait, and each server
-// has only one of them.
+// onBoth runs a test on MariaDB and, where there is one, on MySQL, beside other tests: tests mostly wait.
 func onBoth(t *testing.T, test func(t *testing.T, srv *testbed.Server)) {
+	t.Helper()
+	t.Parallel()
+	onBothAlone(t, test)
+}
+
+// onBothAlone runs a test on both servers at the same time, and beside no other test, because it has bounds of less than
+// a second, keeps the processors busy, or looks for what waits in the whole server. Each server has only one such test.
+func onBothAlone(t *testing.T, test func(t *testing.T, srv *testbed.Server)) {
 	t.Helper()
 	for name, server := range map[string]func(testing.TB) *testbed.Server{"MariaDB": testbed.SharedMariaDB, "MySQL": testbed.SharedMySQL} {
 		t.Run(name, func(t *testing.T) {
@@ -44,6 +53,16 @@ func connectTo(tb testing.TB, address, parameters string) *sql.DB {
 	}
 	tb.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// serverDir makes a folder for files that a server reads, which is another user's.
+func serverDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		must(t, os.Chmod(d, 0o755)) //nolint:gosec // its user passes through
+	}
+	return dir
 }
 
 var prefixes atomic.Int64

@@ -9,5 +9,5 @@ import (
 
 // On Oracle's MySQL the suite is run by package mysqltest, at the same time.
 func TestConformance(t *testing.T) {
-	mysqltest.Run(t, testbed.MariaDB(t, testbed.Durable(), testbed.Faults(), testbed.OrExternal()))
+	mysqltest.Run(t, testbed.MariaDB)
 }

@@ -53,7 +53,7 @@ func blocked(t *testing.T, db *sql.DB) {
 
 // A statement of ours that is ended by a deadlock is sent again, and its caller gets no error.
 func TestDeadlocks(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, d, prefix := fresh(t, db)
 		anchor := "SELECT seq FROM " + prefix + "_tickets WHERE entry = 'a' FOR UPDATE"

@@ -21,7 +21,8 @@ import (
 // Connections that are killed cost neither a holder its lock nor a waiter its ticket.
 func TestKilledConnections(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		db, admin := connect(t, srv, ""), connect(t, srv, "?charset=utf8mb4")
+		own := ownAccount(t, srv) // whose connections are killed
+		db, admin := connectTo(t, own, ""), connectTo(t, own, "?charset=utf8mb4")
 		admin.SetMaxOpenConns(1)
 		a, _, prefix := fresh(t, db)
 		b, _ := join(t, db, prefix)
@@ -55,6 +56,16 @@ func TestKilledConnections(t *testing.T) {
 			must(t, k.Release(t.Context()))
 		}
 	})
+}
+
+// ownAccount makes an account for one test, and returns its URL.
+func ownAccount(t *testing.T, srv *testbed.Server) string {
+	t.Helper()
+	as, user := mysqltest.Config(t, srv.URL()), fmt.Sprintf("o%d_%d", time.Now().UnixNano()%1e9, prefixes.Add(1))
+	root := connect(t, srv, "?multiStatements=true")
+	_, err := root.ExecContext(t.Context(), fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT ALL ON %s.* TO %[1]s@'%%'", user, as.DBName))
+	must(t, err)
+	return fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName)
 }
 
 // killAll kills all connections of this user but db's own.
@@ -141,7 +152,7 @@ func TestFewRights(t *testing.T) {
 
 // Many processes that make the tables at once do not disturb each other.
 func TestAllMakeTheTables(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		const processes = 8
 		dbs := make([]*sql.DB, processes)
 		for i := range dbs {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -38,9 +39,7 @@ func newPair(t *testing.T) *pair {
 		replica: testbed.MariaDB(t, testbed.Args("--server-id=12", "--log-bin=bin", "--relay-log=relay")),
 	}
 	p.onPrimary, p.onReplica = connect(t, p.primary, "?multiStatements=true"), connect(t, p.replica, "?multiStatements=true")
-	host, port, err := net.SplitHostPort(p.primary.Addr())
-	must(t, err)
-	do(t, p.onReplica, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_CONNECT_RETRY=1; START SLAVE", host, port))
+	do(t, p.onReplica, "CHANGE MASTER TO "+asMaster(t, p.primary)+"; START SLAVE")
 	t.Cleanup(func() { _, _ = p.onReplica.Exec("STOP SLAVE") })
 	do(t, p.onPrimary, "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON locker.* TO app@'%'")
 	network := fmt.Sprint("pair", pairs.Add(1))
@@ -53,6 +52,15 @@ func newPair(t *testing.T) *pair {
 	p.config = gomysql.NewConfig()
 	p.config.Net, p.config.Addr, p.config.DBName, p.config.User, p.config.Passwd = network, "service", "locker", "app", "app"
 	return p
+}
+
+// asMaster tells a replica where its primary is.
+func asMaster(t *testing.T, primary *testbed.Server) string {
+	t.Helper()
+	c := mysqltest.Config(t, primary.URL())
+	host, port, err := net.SplitHostPort(c.Addr)
+	must(t, err)
+	return fmt.Sprintf("MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='%s', MASTER_PASSWORD='%s', MASTER_CONNECT_RETRY=1", host, port, c.User, c.Passwd)
 }
 
 func (p *pair) serve(s *testbed.Server) {
@@ -99,11 +107,9 @@ func (p *pair) switchOver(t *testing.T) {
 	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
 	p.caughtUp(t)
 	do(t, p.onReplica, "STOP SLAVE")
-	host, port, err := net.SplitHostPort(p.replica.Addr())
-	must(t, err)
 	file, at := position(t, p.onReplica)
-	do(t, p.onPrimary, fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_CONNECT_RETRY=1, "+
-		"MASTER_USE_GTID=no, MASTER_LOG_FILE='%s', MASTER_LOG_POS=%d; START SLAVE", host, port, file, at))
+	do(t, p.onPrimary, fmt.Sprintf("CHANGE MASTER TO %s, MASTER_USE_GTID=no, MASTER_LOG_FILE='%s', MASTER_LOG_POS=%d; START SLAVE",
+		asMaster(t, p.replica), file, at))
 	t.Cleanup(func() { _, _ = p.onPrimary.Exec("STOP SLAVE") })
 	p.serve(p.replica)
 }

@@ -156,7 +156,7 @@ func TestLateRequestTakesNothing(t *testing.T) {
 // When all connections of a pool are broken without notice, a release is answered within two seconds nevertheless, and
 // so is the release of an unanswered acquisition.
 func TestConnectionsThatDieInSilence(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		h, db := overHole(t, srv)
 		_, d, _ := fresh(t, db)
 		for _, what := range []string{"release", "acquire"} {

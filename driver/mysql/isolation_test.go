@@ -26,7 +26,7 @@ func isolated(t *testing.T, level string) string {
 // Under READ UNCOMMITTED a query that sorts may find the row of a ticket, and read it after the ticket was released.
 // The row stays for the queue, without a name and an ID: the ticket counts as released.
 func TestReadingWhatIsBeingReleased(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
 		must(t, take(t, l, "a").Release(t.Context())) // makes the tables

@@ -20,7 +20,7 @@ import (
 
 // Locks work with any DSN, and with few connections.
 func TestAnyPool(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		isolation := "transaction_isolation"
 		if strings.HasPrefix(t.Name(), "TestAnyPool/MariaDB") {
 			isolation = "tx_isolation"

@@ -46,7 +46,7 @@ func removeTicket(ctx context.Context, d *mysql.Driver, h driver.Hold) error {
 // Soon after the database can be reached again, the tickets of a release, a cancelled wait and an unanswered
 // acquisition are gone, whatever became of earlier requests.
 func TestWayBackToFree(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		for way, down := range map[string]func(*testbed.Proxy){
 			"cut":    (*testbed.Proxy).Cut,
 			"lose":   func(p *testbed.Proxy) { p.DropReplies(true) },
@@ -134,7 +134,7 @@ func ignoreLost(err error) error {
 
 // Every method returns when its context ends, whatever the server does, and says why it could not connect.
 func TestMethodsEndInTime(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		for _, way := range []string{"cut", "refuse"} {
 			d, direct, proxy := onProxy(t, srv)
 			held := request("held", false)
@@ -217,7 +217,7 @@ func endsInTime(t *testing.T, what string, f func(context.Context) error, down f
 
 // Close does not wait for a server that does not answer.
 func TestCloseOnACutWay(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		_, _, prefix := fresh(t, connect(t, srv, ""))
 		proxy := srv.Proxy(t)
 		d, err := mysqltest.Open(t.Context(), proxy.URL(), prefix)
@@ -244,7 +244,7 @@ func TestCloseOnACutWay(t *testing.T) {
 
 // Close does not wait for a server that does not even greet.
 func TestCloseWhileConnecting(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		proxy := srv.Proxy(t)
 		proxy.Cut()
 		d, err := mysqltest.Open(t.Context(), proxy.URL(), fmt.Sprintf("c%d", prefixes.Add(1)))

@@ -94,7 +94,7 @@ func TestExtraConnectionIsClosed(t *testing.T) {
 // If tables are dropped while they are in use, the drivers that use them do not make them again: they would grant
 // what others hold.
 func TestVanishedTables(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
 		k := take(t, l, "a")
@@ -126,7 +126,7 @@ func TestVanishedTables(t *testing.T) {
 
 // Missing rights are reported at once, by Ping too, and leave nothing to remove.
 func TestMissingRights(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		root := connect(t, srv, "?multiStatements=true")
 		l, all, prefix := fresh(t, root)
 		must(t, take(t, l, "a").Release(t.Context()))

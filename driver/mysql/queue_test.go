@@ -162,7 +162,7 @@ func TestRefusedTryIsNeverQueued(t *testing.T) {
 
 // A waiter that has waited long is granted as soon as a new one, even if others were ahead and gave up.
 func TestHandOffAfterALongWait(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		a, _, prefix := fresh(t, db)
 		const patient = 3 * time.Second
@@ -278,7 +278,7 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 
 // Tries obey the grant rule in any isolation level: at most so many permits, or one writer.
 func TestTriesInAnyIsolation(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		for _, level := range []string{"REPEATABLE-READ", "READ-COMMITTED", "READ-UNCOMMITTED", "SERIALIZABLE"} {
 			db := connect(t, srv, isolated(t, level))
 			a, _, prefix := fresh(t, db)

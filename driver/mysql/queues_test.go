@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -185,6 +186,7 @@ func client(t *testing.T, srv *testbed.Server, input string, args ...string) str
 	cmd := exec.CommandContext(t.Context(), bin, append([]string{
 		"--no-defaults", "--protocol=tcp", "--host=" + host, "--port=" + port, "--user=" + c.User, "--default-character-set=utf8mb4",
 	}, append(args, c.DBName)...)...)
+	cmd.Env = append(os.Environ(), "MYSQL_PWD="+c.Passwd)
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

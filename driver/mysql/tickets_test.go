@@ -72,7 +72,7 @@ func TestReleasedTicketIsGone(t *testing.T) {
 // An insertion whose caller has left leaves no ticket, whether it is executed before or after
 // the release that undoes it.
 func TestReleaseDuringAnInsertion(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
 		direct, d, prefix := fresh(t, db)
 		must(t, take(t, direct, "a").Release(t.Context()))

@@ -68,7 +68,7 @@ func TestAcquireTxInAPoolOfOne(t *testing.T) {
 // Many transactions that fill the pool take a name that nobody has used, and some roll
 // back: none of them is ended by a deadlock.
 func TestAcquireTxInAFullPool(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		const size, rounds = 10, 20
 		db := connect(t, srv, "")
 		db.SetMaxOpenConns(size)

@@ -43,7 +43,15 @@ func TestURLSettings(t *testing.T) {
 // s3cret.
 func secureServer(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Server, certs *testbed.Certs) *testbed.Server {
 	t.Helper()
-	srv := start(t, testbed.Args("--ssl-ca="+certs.CA, "--ssl-cert="+certs.ServerCert, "--ssl-key="+certs.ServerKey))
+	dir := serverDir(t)
+	copied := func(from string) string {
+		text, err := os.ReadFile(from)
+		must(t, err)
+		file := filepath.Join(dir, filepath.Base(from))
+		must(t, os.WriteFile(file, text, 0o644)) //nolint:gosec // the server reads it
+		return file
+	}
+	srv := start(t, testbed.Args("--ssl-ca="+copied(certs.CA), "--ssl-cert="+copied(certs.ServerCert), "--ssl-key="+copied(certs.ServerKey)))
 	root := connect(t, srv, "?multiStatements=true")
 	_, err := root.ExecContext(t.Context(), fmt.Sprintf(
 		"CREATE USER app@'%%' IDENTIFIED BY 's3cret' REQUIRE X509; GRANT ALL ON %s.* TO app@'%%'", mysqltest.Config(t, srv.URL()).DBName))

@@ -17,6 +17,15 @@ import (
 // than by default, since two cases would wait for most of a minute: TestExpiredTicketsAreRemovedInTime
 // proves the default.
 func TestConformance(t *testing.T) {
+	h := harness(t)
+	if h.Server != nil {
+		h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	}
+	conformance.Run(t, h)
+}
+
+func harness(t *testing.T) conformance.Harness {
+	t.Helper()
 	srv := testbed.Postgres(t, testbed.Faults(), testbed.OrExternal(), testbed.Args("-c", "max_connections=500"))
 	h := conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return openSweeping(ctx, srv.URL()) },
@@ -30,7 +39,7 @@ func TestConformance(t *testing.T) {
 	if srv.CanFault() {
 		h.Server, h.Complete = srv, true
 	}
-	conformance.Run(t, h)
+	return h
 }
 
 func open(ctx context.Context, url string) (driver.Driver, error) {

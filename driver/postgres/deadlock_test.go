@@ -168,6 +168,7 @@ func TestDeadlock(t *testing.T) {
 
 // The same for every write of every request, with a database that reports one deadlock.
 func TestDeadlockAnywhere(t *testing.T) {
+	t.Parallel()
 	b := newDeadlockBed(t)
 	b.exec(`CREATE SEQUENCE PREFIX_times`)
 	b.exec(`CREATE FUNCTION PREFIX_victim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

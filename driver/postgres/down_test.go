@@ -16,6 +16,7 @@ import (
 
 // A process that waits does not try without a pause to reach a database that is down.
 func TestWaitingWhileTheDatabaseIsDown(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	proxy, prefix := srv.Proxy(t), unique()
 	var dials atomic.Int64

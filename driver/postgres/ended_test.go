@@ -12,6 +12,7 @@ import (
 // A request that fails because its context has ended returns that reason, even if the connection, which has
 // the same deadline, timed out first.
 func TestEndOfTheContextIsTold(t *testing.T) {
+	t.Parallel()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	_, err := d.Inspect(t.Context(), "a")
 	ok(t, err)

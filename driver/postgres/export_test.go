@@ -21,6 +21,9 @@ func (d *Driver) Repeat(ctx context.Context, f func() error) error {
 // SweepEvery changes the interval of a driver that was not used yet.
 func (d *Driver) SweepEvery(every time.Duration) { d.opts.sweepEvery = every }
 
+// SweepPeriod is the longest time from one sweep of a driver to the next.
+func (d *Driver) SweepPeriod() time.Duration { return d.opts.sweepEvery + d.opts.sweepEvery/10 }
+
 // ListenFor changes how long a driver that was not used yet goes on listening.
 func (d *Driver) ListenFor(idle time.Duration) { d.opts.listenIdle = idle }
 

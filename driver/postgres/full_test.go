@@ -16,6 +16,7 @@ import (
 // A database whose disk is full refuses to write. Acquire soon returns that error, also for a name that is
 // held. The holder keeps its lock, and everything works again when there is space.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, pool := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	l := newLocker(t, d)

@@ -4,16 +4,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
+// newRoomyDriver is for tests with many transactions at once: its pool has connections for all of them.
+func newRoomyDriver(t *testing.T, prefix string) (*postgres.Driver, *pgxpool.Pool) {
+	t.Helper()
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.MaxConns = 40 })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	return d, p
+}
+
 // A lock is released or broken while a transaction that it guards is open: nobody has to wait for that, and
 // the next ticket is granted when the transaction ends, and not before.
 func TestEndOfAGuardedLock(t *testing.T) {
-	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
+	d, p := newRoomyDriver(t, unique())
 	l := newLocker(t, d)
 	ctx := t.Context()
 	const soon = 700 * time.Millisecond
@@ -36,6 +48,7 @@ func TestEndOfAGuardedLock(t *testing.T) {
 		{"broken, of a reader", []locker.Option{locker.Shared()}, []locker.Option{}, brk, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			name := unique()
 			var k *locker.Lock
 			if c.behind {
@@ -110,6 +123,7 @@ func TestEndOfAGuardedLock(t *testing.T) {
 
 // Usually the transaction ends first: then the release removes the row.
 func TestReleaseAfterGuard(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	for _, commit := range []bool{true, false} {

@@ -110,6 +110,7 @@ func (s *standoff) queue(want string) {
 // While nobody waits, a release does not take the lock of the name. If a ticket is just being
 // queued, the release waits for that, and then grants the ticket.
 func TestReleaseMeetsAJoin(t *testing.T) {
+	t.Parallel()
 	s := newStandoff(t)
 	tx := s.begin()
 	s.join(tx, "joining")
@@ -123,6 +124,7 @@ func TestReleaseMeetsAJoin(t *testing.T) {
 // A release that sees a waiter grants its ticket, and does not wait for tickets that are just being
 // queued.
 func TestReleaseDoesNotWaitForAJoin(t *testing.T) {
+	t.Parallel()
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
 	s.join(tx, "joining")
@@ -136,6 +138,7 @@ func TestReleaseDoesNotWaitForAJoin(t *testing.T) {
 
 // The waiter that is being granted leaves at that moment: the next one is granted.
 func TestReleaseMeetsACancel(t *testing.T) {
+	t.Parallel()
 	for name, waiters := range map[string][]string{"another waits": {"one", "two"}, "nobody else": {"one"}} {
 		t.Run(name, func(t *testing.T) {
 			s := newStandoff(t, waiters...)
@@ -154,6 +157,7 @@ func TestReleaseMeetsACancel(t *testing.T) {
 
 // A waiter that is leaving is granted at that moment: it leaves all the same.
 func TestCancelMeetsARelease(t *testing.T) {
+	t.Parallel()
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
 	if answer := s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7)"); !strings.HasPrefix(answer, "r\ng one ") {
@@ -168,6 +172,7 @@ func TestCancelMeetsARelease(t *testing.T) {
 
 // A waiter that is being granted sends its request again at that moment: it still has one ticket.
 func TestAskedAgainMeetsARelease(t *testing.T) {
+	t.Parallel()
 	s := newStandoff(t, "one", "two")
 	tx := s.begin()
 	s.ask(tx, "release"+postgres.Version+"('a', 'holder', 7)")
@@ -191,6 +196,7 @@ func TestAskedAgainMeetsARelease(t *testing.T) {
 
 // The release of a holder whose lease is over grants the next, too, and says that the lock was lost.
 func TestReleaseTooLate(t *testing.T) {
+	t.Parallel()
 	s := newStandoff(t, "one")
 	_, err := s.p.Exec(t.Context(), "UPDATE "+s.prefix+"_tickets SET expires_at = clock_timestamp() WHERE id = 'holder'")
 	ok(t, err)

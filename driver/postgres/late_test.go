@@ -13,6 +13,7 @@ import (
 
 // A request for a ticket that the network delivers after its caller has given up takes no ticket.
 func TestLateRequestTakesNoTicket(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	proxy, prefix := srv.Proxy(t), unique()
 	d, _ := newDriver(t, proxy.URL(), postgres.WithPrefix(prefix))
@@ -52,6 +53,7 @@ func TestLateRequestTakesNoTicket(t *testing.T) {
 
 // A request that waits inside the database for longer than its caller takes no ticket, either.
 func TestRequestThatWaitsInTheDatabase(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	r := driver.Request{Name: "warm", ID: "warm", TTL: time.Minute}
@@ -85,6 +87,7 @@ func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 // A request whose answer was lost has taken the ticket: the error does not say that it left none, although
 // the next request was refused.
 func TestLostAnswerLeavesATicket(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	proxy, prefix := srv.Proxy(t), unique()
 	d, _ := newDriver(t, proxy.URL(), postgres.WithPrefix(prefix))

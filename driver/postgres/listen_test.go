@@ -98,6 +98,7 @@ func (c slowClose) Close() error {
 // A listener that ends because nothing was held for a while does not reset the state of the next one, which has begun
 // meanwhile: otherwise the driver would poll.
 func TestListensAgainWhileAListenerEnds(t *testing.T) {
+	t.Parallel()
 	closing, wait := make(chan struct{}, 100), make(chan struct{})
 	var slow atomic.Bool
 	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
@@ -140,6 +141,7 @@ func TestListensAgainWhileAListenerEnds(t *testing.T) {
 
 // The holder of a lock that is broken learns why it was lost.
 func TestCauseOfABreak(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	notified := make(chan error, 1)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestKilledBackends(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	prefix, app := unique(), unique()
 	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = app })
@@ -51,6 +52,7 @@ func TestKilledBackends(t *testing.T) {
 }
 
 func TestStatementTimeout(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	prefix := unique()
 	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "100" })
@@ -73,6 +75,7 @@ func TestStatementTimeout(t *testing.T) {
 }
 
 func TestBreakTellsTheHolder(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	prefix := unique()
 	d, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
@@ -97,6 +100,7 @@ func TestBreakTellsTheHolder(t *testing.T) {
 }
 
 func TestTokensGrowAfterLoss(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	l := newLocker(t, d)
@@ -129,6 +133,7 @@ func TestTokensGrowAfterLoss(t *testing.T) {
 
 // A lease that is over is not renewed, although its row is still there. Nor is a ticket that waits.
 func TestRenewOfWhatIsNotHeld(t *testing.T) {
+	t.Parallel()
 	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	r := driver.Request{Name: "a", ID: "one", TTL: 20 * time.Millisecond}
 	g, err := d.Acquire(t.Context(), r)
@@ -158,6 +163,7 @@ func TestRenewOfWhatIsNotHeld(t *testing.T) {
 // A holder that waited relies on its lease no longer than the store keeps it, which is less than a TTL
 // until the lease is renewed.
 func TestHandedOverAndCutOff(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	prefix := unique()
 	holder, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))

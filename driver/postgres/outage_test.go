@@ -87,6 +87,7 @@ func TestContextEndsInAnOutage(t *testing.T) {
 		"refuses": {(*testbed.Proxy).Refuse, "connection refused"},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			srv := testbed.SharedPostgres(t)
 			proxy := srv.Proxy(t)
 			d, p := newDriver(t, proxy.URL(), postgres.WithPrefix(unique()))
@@ -172,6 +173,7 @@ func closeInAnOutage(t *testing.T, srv *testbed.Server, begin func(*testbed.Prox
 // A release that was not answered in an outage is done within two seconds of its end, if it is repeated as the
 // core does, although other requests use the same pool.
 func TestReleaseAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	for _, o := range []struct {
 		name       string
@@ -266,6 +268,7 @@ func every(ctx context.Context, d time.Duration) bool {
 
 // Errors that everybody gets are distinguished from those of this caller.
 func TestUnavailable(t *testing.T) {
+	t.Parallel()
 	acquire := func(t *testing.T, url string) error {
 		t.Helper()
 		p := newPool(t, url, nil)

@@ -42,6 +42,7 @@ func TestStricterIsolation(t *testing.T) {
 }
 
 func TestProtocols(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
@@ -110,6 +111,7 @@ func TestPoolOfOne(t *testing.T) {
 
 // A request that the server does not answer ends with its context, and costs only its connection.
 func TestContextEndsUnanswered(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute})

@@ -14,6 +14,7 @@ import (
 // must not conclude that the process has expired: tickets of other requests are queued, and would be granted to
 // nobody.
 func TestFirstWaitersAtOnce(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	holder := driver.Request{Name: "a", ID: "holder", TTL: time.Minute}
@@ -62,6 +63,7 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 // The first try to register a process was not answered, and the process has expired before the next one: the waits
 // of tickets that were queued in between end with ErrLost.
 func TestExpiredBeforeItWasRegistered(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	sweep(t, d) // makes the tables

@@ -17,6 +17,7 @@ import (
 )
 
 func TestTwoExclusiveHoldersAreImpossible(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	l := newLocker(t, d)
@@ -33,6 +34,7 @@ func TestTwoExclusiveHoldersAreImpossible(t *testing.T) {
 }
 
 func TestSchemaOnFirstUse(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	opts := []postgres.Option{postgres.WithSchema(`odd "schema`), postgres.WithPrefix(unique() + `'" ü`)}
 	var group sync.WaitGroup
@@ -56,6 +58,7 @@ func TestSchemaOnFirstUse(t *testing.T) {
 // A driver did not find the schema, which another driver has created meanwhile and uses. It creates no index
 // again: that would wait for all transactions that write to the table, and others would wait for it.
 func TestSchemaMissedLate(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Second})
@@ -82,6 +85,7 @@ func TestSchemaMissedLate(t *testing.T) {
 
 // A request that fails while it has the lock for moving the sequence of tokens does not leave it held.
 func TestNoLockIsLeftBehind(t *testing.T) {
+	t.Parallel()
 	prefix, app := unique(), unique()
 	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = app })
 	d, err := postgres.New(p, postgres.WithPrefix(prefix))
@@ -113,6 +117,7 @@ func TestNoLockIsLeftBehind(t *testing.T) {
 }
 
 func TestSchemaByAnotherUser(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)
 	user, prefix := unique(), unique()
@@ -181,6 +186,7 @@ func TestPlansAreForManyTickets(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	for i := range 50 {

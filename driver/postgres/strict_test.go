@@ -18,6 +18,7 @@ import (
 
 // A database, or a role, may be configured so that transactions are read only by default.
 func TestReadOnlyByDefault(t *testing.T) {
+	t.Parallel()
 	for _, level := range []string{"read committed", "repeatable read"} {
 		p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
 			c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
@@ -43,6 +44,7 @@ func TestReadOnlyByDefault(t *testing.T) {
 // The spare connection is opened as the pool does: here, by a user who may do nothing before AfterConnect has set a
 // role.
 func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedPostgres(t)
 	admin := newPool(t, srv.URL(), nil)
 	owner, user, schema, secret := unique(), unique(), unique(), unique()

@@ -36,6 +36,7 @@ func countTickets(t *testing.T, p *pgxpool.Pool, prefix string) (n int) {
 
 // A sweep goes on while it finds something, and ends even if it cannot remove everything.
 func TestSweepOfVeryMany(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	sweep(t, d) // makes the tables
@@ -62,6 +63,7 @@ func TestSweepOfVeryMany(t *testing.T) {
 // The waiters of a crashed process leave the queue, although a live holder is ahead of them and live waiters are
 // between them.
 func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	for _, shared := range []bool{false, true} {
@@ -107,6 +109,7 @@ func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
 
 // Some of the programs that run for moments sweep, too.
 func TestShortProgramsSweep(t *testing.T) {
+	t.Parallel()
 	prefix := unique()
 	first, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	sweep(t, first)

@@ -25,6 +25,7 @@ func begin(t *testing.T, p *pgxpool.Pool) pgx.Tx {
 }
 
 func TestAcquireTx(t *testing.T) {
+	t.Parallel()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	other, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	ctx := t.Context()
@@ -55,6 +56,7 @@ func TestAcquireTx(t *testing.T) {
 
 // In stricter isolation a transaction that has waited does not see what the previous holder has written.
 func TestAcquireTxWantsReadCommitted(t *testing.T) {
+	t.Parallel()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(unique()))
 	ctx := t.Context()
 	acquire := map[string]func(context.Context, pgx.Tx, string) error{"AcquireTx": d.AcquireTx, "TryAcquireTx": d.TryAcquireTx}
@@ -84,12 +86,14 @@ func TestAcquireTxWantsReadCommitted(t *testing.T) {
 
 func TestGuard(t *testing.T) {
 	prefix := unique()
-	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	d, p := newRoomyDriver(t, prefix)
+	sweep(t, d) // makes the tables
 	l, renewed := newRenewing(t, d)
 	ctx := t.Context()
 	const ttl = time.Second // enough to guard a transaction on a busy machine
 
 	t.Run("nobody is granted before the end of the transaction", func(t *testing.T) {
+		t.Parallel()
 		k, err := l.Acquire(ctx, "a", locker.WithTTL(ttl), locker.WithoutRenewal())
 		ok(t, err)
 		tx := begin(t, p)
@@ -111,6 +115,7 @@ func TestGuard(t *testing.T) {
 		ok(t, next.Release(ctx))
 	})
 	t.Run("a stale holder cannot commit", func(t *testing.T) {
+		t.Parallel()
 		k, err := l.Acquire(ctx, "b", locker.WithTTL(ttl), locker.WithoutRenewal())
 		ok(t, err)
 		<-k.Done()
@@ -123,6 +128,7 @@ func TestGuard(t *testing.T) {
 		ok(t, next.Release(ctx))
 	})
 	t.Run("renewals go on, of this lock and of others", func(t *testing.T) {
+		t.Parallel()
 		k, err := l.Acquire(ctx, "c", locker.WithTTL(5*time.Second))
 		ok(t, err)
 		other, err := l.Acquire(ctx, "d", locker.WithTTL(5*time.Second), locker.Shared())
@@ -136,6 +142,7 @@ func TestGuard(t *testing.T) {
 		ok(t, other.Release(ctx))
 	})
 	t.Run("a waiter holds nothing", func(t *testing.T) {
+		t.Parallel()
 		k, err := l.Acquire(ctx, "e")
 		ok(t, err)
 		async := async(t, l, "e")
@@ -149,8 +156,10 @@ func TestGuard(t *testing.T) {
 		ok(t, got(t, async).Release(ctx))
 	})
 	t.Run("a snapshot that is too old is no loss", func(t *testing.T) {
+		t.Parallel()
 		tx, err := p.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.Serializable})
 		ok(t, err)
+		defer func() { _ = tx.Rollback(ctx) }()
 		_, err = tx.Exec(ctx, fmt.Sprintf("SELECT count(*) FROM %s_tickets", prefix))
 		ok(t, err)
 		k, err := l.Acquire(ctx, "f")

@@ -183,6 +183,7 @@ func TestTLS(t *testing.T) {
 
 // The logger gets what is not returned as an error.
 func TestLogger(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	prefix := unique()

@@ -18,10 +18,17 @@ import (
 // TestConformance proves the driver with faults between it and the file. Other tests
 // have the faults of real processes, which are killed and stopped, and of real disks.
 func TestConformance(t *testing.T) {
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	conformance.Run(t, h)
+}
+
+func harness(t *testing.T) conformance.Harness {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "locks.db")
 	const sweep = 2 * time.Second // see TestSweep
 	disk := &disk{interceptor: link.NewInterceptor()}
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(context.Context) (driver.Driver, error) {
 			return sqlite.New(path, sqlite.WithInterceptor(disk.pass), sqlite.WithSweep(sweep))
 		},
@@ -35,7 +42,7 @@ func TestConformance(t *testing.T) {
 		Server:   disk,
 		Keys:     func(ctx context.Context) (int, error) { return rows(ctx, path) },
 		Complete: true,
-	})
+	}
 }
 
 // disk is the store of an embedded database, as a server that can fail.

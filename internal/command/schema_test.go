@@ -63,10 +63,12 @@ func TestSchemaMySQL(t *testing.T) {
 	t.Parallel()
 	url := testbed.SharedMariaDB(t).URL()
 	address := strings.TrimPrefix(url, "mysql://")
-	user, rest, _ := strings.Cut(address, "@")
+	account, rest, _ := strings.Cut(address, "@")
+	user, password, _ := strings.Cut(account, ":")
 	host, database, _ := strings.Cut(rest, "/")
 	config := mysqldriver.NewConfig()
-	config.User, config.Net, config.Addr, config.DBName, config.MultiStatements = user, "tcp", host, database, true
+	config.User, config.Passwd, config.Net, config.Addr = user, password, "tcp", host
+	config.DBName, config.MultiStatements = database, true
 	db, err := sql.Open("mysql", config.FormatDSN())
 	if err != nil {
 		t.Fatal(err)

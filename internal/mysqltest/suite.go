@@ -20,9 +20,23 @@ import (
 
 const prefix = "conformance"
 
-// Run proves the driver on a server.
-func Run(t *testing.T, srv *testbed.Server) {
+// Start starts a server, as testbed.MariaDB and testbed.MySQL do.
+type Start func(testing.TB, ...testbed.Option) *testbed.Server
+
+// Run proves the driver on a server. On one that the environment names, the cases that
+// kill it are left out.
+func Run(t *testing.T, start Start) {
 	t.Helper()
+	h := harness(t, start)
+	if h.Server != nil {
+		h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t, start), nil }
+	}
+	conformance.Run(t, h)
+}
+
+func harness(t *testing.T, start Start) conformance.Harness {
+	t.Helper()
+	srv := start(t, testbed.Durable(), testbed.Faults(), testbed.OrExternal())
 	db, err := sql.Open("mysql", Config(t, srv.URL()).FormatDSN())
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +57,7 @@ func Run(t *testing.T, srv *testbed.Server) {
 	if srv.CanFault() {
 		h.Server, h.Complete = srv, true
 	}
-	conformance.Run(t, h)
+	return h
 }
 
 // Open opens a driver by URL.

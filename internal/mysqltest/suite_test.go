@@ -13,5 +13,5 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // It is not run where there is no MySQL: scripts/install-servers.sh mysql.
 func TestConformanceMySQL(t *testing.T) {
-	mysqltest.Run(t, testbed.MySQL(t, testbed.Durable(), testbed.Faults(), testbed.OrExternal()))
+	mysqltest.Run(t, testbed.MySQL)
 }

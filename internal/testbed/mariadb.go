@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -26,25 +27,25 @@ var mariadb = &kind{
 			if err != nil {
 				return err
 			}
-			return run(exec.Command(install, append([]string{
-				"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db",
-				"--innodb-log-file-size=16M",
-			}, asRoot()...)...))
+			// By socket: else there are accounts without a password, also for TCP.
+			return runMySQL(n, exec.Command(install, "--no-defaults", "--datadir="+data,
+				"--auth-root-authentication-method=socket", "--skip-test-db", "--innodb-log-file-size=16M"))
 		})
 	},
 	command: func(n *node) *exec.Cmd {
-		return exec.Command(n.bin, append([]string{"--no-defaults", "--innodb-log-file-size=16M"}, mysqlArgs(n)...)...)
+		return asMySQL(exec.Command(n.bin, append([]string{"--no-defaults", "--innodb-log-file-size=16M"}, mysqlArgs(n)...)...))
 	},
 	ready: mysqlReady,
 	url:   mysqlURL,
 	image: &image{
-		env:  []string{"MARIADB_USER=root", "MARIADB_PASSWORD=", "MARIADB_DATABASE=" + mysqlDatabase},
+		env:  []string{"MARIADB_USER=root", "MARIADB_PASSWORD=" + mysqlPassword, "MARIADB_DATABASE=" + mysqlDatabase},
 		args: []string{"--max-connections=500"},
 	},
 }
 
-// MariaDB starts a MariaDB for this test alone, with a user root that needs no
-// password and an empty database, which the URL names.
+// MariaDB starts a MariaDB for this test alone, with an empty database. The URL names
+// that, and the user root with the only password. The server's process is not root's:
+// files for it must be readable for others.
 func MariaDB(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	return mariadb.private(tb, opts...)
@@ -56,24 +57,41 @@ func SharedMariaDB(tb testing.TB) *Server {
 	return mariadb.share(tb)
 }
 
-func mysqlURL(addrs string) string { return "mysql://root@" + addrs + "/" + mysqlDatabase }
+// mysqlPassword is that of the account root, in all servers of this process. It may do
+// anything, files of the server's user included, and every program of this machine
+// reaches the port.
+var mysqlPassword = rand.Text()
 
-// asRoot is for a process of root's: these servers insist on being told.
-func asRoot() []string {
-	if os.Getuid() == 0 {
-		return []string{"--user=root"}
+func mysqlURL(addrs string) string {
+	return "mysql://root:" + mysqlPassword + "@" + addrs + "/" + mysqlDatabase
+}
+
+// mysqlUser is who MariaDB and MySQL run as.
+func mysqlUser() string { return serverUser("mysql", "nobody") }
+
+// asMySQL makes cmd run as that user.
+func asMySQL(cmd *exec.Cmd) *exec.Cmd {
+	_ = asUser(cmd, mysqlUser()) // prepare has found the user
+	return cmd
+}
+
+// runMySQL runs a command as that user, in the node's folder.
+func runMySQL(n *node, cmd *exec.Cmd) error {
+	cmd.Dir = n.dir
+	if err := asUser(cmd, mysqlUser()); err != nil {
+		return err
 	}
-	return nil
+	return run(cmd)
 }
 
 // mysqlArgs are what MariaDB and MySQL have in common.
 func mysqlArgs(n *node) []string {
 	data := filepath.Join(n.dir, "data")
-	args := append(asRoot(),
-		"--datadir="+data, "--socket="+n.dir+"/s.sock", "--pid-file="+n.dir+"/pid",
-		"--port="+strconv.Itoa(n.ports[0]), "--bind-address=127.0.0.1", "--init-file="+n.dir+"/init.sql",
+	args := []string{
+		"--datadir=" + data, "--socket=" + n.dir + "/s.sock", "--pid-file=" + n.dir + "/pid",
+		"--port=" + strconv.Itoa(n.ports[0]), "--bind-address=127.0.0.1", "--init-file=" + n.dir + "/init.sql",
 		"--max-connections=500", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF",
-	)
+	}
 	if !n.opts.durable {
 		// Commits still reach the operating system, so a killed server keeps them.
 		args = append(args, "--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0", "--innodb-doublewrite=OFF")
@@ -81,12 +99,21 @@ func mysqlArgs(n *node) []string {
 	return append(args, n.opts.args...)
 }
 
+// prepareMySQL has install make a data folder, whose accounts let nobody in by TCP.
+// Each server process's password is set by its init file.
 func prepareMySQL(name string, n *node, install func(data string) error) error {
-	sql := "CREATE DATABASE IF NOT EXISTS " + mysqlDatabase + ";\n"
-	if err := os.WriteFile(filepath.Join(n.dir, "init.sql"), []byte(sql), 0o600); err != nil {
+	init := filepath.Join(n.dir, "init.sql")
+	sql := "CREATE DATABASE IF NOT EXISTS " + mysqlDatabase + ";\n" +
+		"ALTER USER root@localhost IDENTIFIED BY '" + mysqlPassword + "';\n"
+	if err := os.WriteFile(init, []byte(sql), 0o600); err != nil {
 		return err
 	}
-	return fromTemplate(name, n.bin, filepath.Join(n.dir, "data"), install)
+	for _, path := range []string{n.dir, init} {
+		if err := giveTo(path, mysqlUser()); err != nil {
+			return err
+		}
+	}
+	return fromTemplate(name+"-of-"+mysqlUser(), n.bin, filepath.Join(n.dir, "data"), install)
 }
 
 // mysqlReady waits for the greeting that the server opens with. The port is

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -21,24 +22,30 @@ var mysql = &kind{
 	find:     findMySQL,
 	prepare: func(n *node) error {
 		return prepareMySQL("mysql", n, func(data string) error {
-			args := append(asRoot(), "--initialize-insecure", "--datadir="+data, "--innodb-redo-log-capacity=16M")
-			return run(mysqlCommand(n.bin, args...))
+			// The password that it makes up and logs is for no one: the init file sets another.
+			return runMySQL(n, mysqlCommand(n.bin, "--initialize", "--datadir="+data, "--innodb-redo-log-capacity=16M"))
 		})
 	},
 	command: func(n *node) *exec.Cmd {
 		args := append([]string{"--mysqlx=OFF", "--secure-file-priv=", "--innodb-redo-log-capacity=16M"}, mysqlArgs(n)...)
-		return mysqlCommand(n.bin, args...)
+		return asMySQL(mysqlCommand(n.bin, args...))
 	},
 	ready: mysqlReady,
 	url:   mysqlURL,
 	image: &image{
-		env:  []string{"MYSQL_USER=root", "MYSQL_PASSWORD=", "MYSQL_DATABASE=" + mysqlDatabase},
+		env:  []string{"MYSQL_USER=root", "MYSQL_PASSWORD=" + mysqlPassword, "MYSQL_DATABASE=" + mysqlDatabase},
 		args: []string{"--max-connections=500"},
 	},
 }
 
-// mysqlTree is the unpacked packages' root.
-func mysqlTree() string { return cacheDir("mysql") }
+// mysqlTree is the unpacked packages' root. Root's own cache is no place for it: the
+// server, which runs as another user, may not pass through root's home.
+func mysqlTree() string {
+	if os.Getuid() == 0 {
+		return "/var/cache/locker/mysql"
+	}
+	return cacheDir("mysql")
+}
 
 func findMySQL() (string, error) {
 	path, err := lookup([]string{"mysqld"}, filepath.Join(mysqlTree(), "usr/sbin"), "/usr/sbin")

@@ -7,3 +7,9 @@ func TestMySQL(t *testing.T) {
 	t.Parallel()
 	testServer(t, mysql, MySQL(t))
 }
+
+func TestMySQLIsClosed(t *testing.T) {
+	need(t, mysql)
+	t.Parallel()
+	testClosed(t, MySQL(t))
+}

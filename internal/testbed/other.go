@@ -55,6 +55,8 @@ func endWatched(*exec.Cmd, func()) error { return errors.ErrUnsupported }
 func freeze(int) error                   { return errors.ErrUnsupported }
 func thaw(int)                           {}
 
+func serverUser(names ...string) string { return names[0] }
+
 func asUser(*exec.Cmd, string) error { return nil }
 func giveTo(string, string) error    { return nil }
 
