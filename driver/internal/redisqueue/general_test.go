@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -154,7 +153,7 @@ func limitOf(id string) int { return map[byte]int{'l': 2}[id[0]] }
 // general rule would do, in every state of the queue.
 func TestCasesOfAMutex(t *testing.T) {
 	t.Parallel()
-	w := newTwin(t, false, Acquire, Release, KeepAlive, Break)
+	w, random := newTwin(t, false, Acquire, Release, KeepAlive, Break), testbed.Rand(t)
 	sub := w.client.Subscribe(t.Context(), "p0", "p1") // p2 is dead, or connecting again
 	t.Cleanup(func() { _ = sub.Close() })
 	for range 2 {
@@ -166,11 +165,11 @@ func TestCasesOfAMutex(t *testing.T) {
 		w.client.FlushAll(t.Context())
 		some := tickets[:6+game%5]
 		for range 40 {
-			n := rand.N(len(some))
+			n := random.IntN(len(some))
 			id := some[n]
 			record := fmt.Sprintf("p%d %d 60000 0 ", n%3, limitOf(id)) // the linger is longer than a game
 			kind := Kind(id[0] != 'x')
-			switch dice := rand.N(20); {
+			switch dice := random.IntN(20); {
 			case dice < 8:
 				w.same("queue "+id, w.run("acquire", "fence", id, 60_000, record, kind+"w"))
 			case dice < 11:
@@ -178,8 +177,8 @@ func TestCasesOfAMutex(t *testing.T) {
 			case dice < 18:
 				w.same("release "+id, w.run("release", "", id))
 			case dice < 19:
-				w.same("release late "+id, w.run("release", "", id, 1+rand.N(2)))
-			case rand.N(2) == 0:
+				w.same("release late "+id, w.run("release", "", id, 1+random.IntN(2)))
+			case random.IntN(2) == 0:
 				w.lapse(n % 3)
 			default:
 				w.same("heartbeat "+id, w.run("heartbeat", "", fmt.Sprintf("p%d", n%3), kind+id))
@@ -233,24 +232,24 @@ func TestLapsedProcess(t *testing.T) {
 // TestCasesOfAMutexRedlock: the same, on a node of Redlock.
 func TestCasesOfAMutexRedlock(t *testing.T) {
 	t.Parallel()
-	w := newTwin(t, true, RedlockAcquire, RedlockRelease, RedlockKeepAlive, RedlockYield)
+	w, random := newTwin(t, true, RedlockAcquire, RedlockRelease, RedlockKeepAlive, RedlockYield), testbed.Rand(t)
 	number := time.Now().Add(time.Hour).UnixMicro()
 	for game := range 60 {
 		w.client.FlushAll(t.Context())
 		some := tickets[:6+game%5]
 		numbers := make(map[string]int64)
 		for round := range 40 {
-			n := rand.N(len(some))
+			n := random.IntN(len(some))
 			id := some[n]
 			record := fmt.Sprintf("p%d %d 0 ", n%3, limitOf(id))
 			kind, origin := Kind(id[0] != 'x'), "k"
-			switch dice := rand.N(20); {
+			switch dice := random.IntN(20); {
 			case dice < 12:
 				if numbers[id] == 0 || dice < 2 {
-					number += rand.Int64N(3) // perhaps the number of another ticket
-					numbers[id], origin = number-rand.Int64N(3)/2, []string{"n", "r"}[rand.N(2)]
+					number += random.Int64N(3) // perhaps the number of another ticket
+					numbers[id], origin = number-random.Int64N(3)/2, []string{"n", "r"}[random.IntN(2)]
 				}
-				mode := []string{"w", "w", "w", "t", "j"}[rand.N(5)]
+				mode := []string{"w", "w", "w", "t", "j"}[random.IntN(5)]
 				w.same(fmt.Sprintf("propose %s %d %s", id, numbers[id], mode+origin),
 					w.run("acquire", "fences", id, numbers[id], 60_000, kind+mode+origin, "bucket", round, record))
 			case dice < 17:
