@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -25,11 +27,13 @@ func ahead(ctx context.Context, results []*result, own *stores, ended func(*resu
 		case !r.applies():
 		case r.c.place == beside:
 			onShared = append(onShared, r)
-		case r.c.place == ownStore && own != nil:
+		case r.c.place.ofOwn() && own != nil:
 			r.stores = own
 			onOwn = append(onOwn, r)
 		}
 	}
+	// What waits longest begins first, and Run reports it last.
+	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.c.place, a.c.place) })
 	var group sync.WaitGroup
 	start := func(results []*result, workers int) {
 		queue := make(chan *result, len(results))

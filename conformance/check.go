@@ -47,7 +47,7 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 	own := newStores(h)
 	ahead(ctx, results, own, ended)()
 	for _, r := range results {
-		if (r.c.place == alone || r.c.place == ownStore && own == nil) && r.applies() && ctx.Err() == nil {
+		if r.c.place != beside && (own == nil || !r.c.place.ofOwn()) && r.applies() && ctx.Err() == nil {
 			r.run(ctx)
 			ended(r)
 		}
