@@ -7,19 +7,22 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-# What the tests need: redis, on which the testbed tries itself, the servers whose
-# drivers are here, a browser for the console, and Prometheus for the alert rules.
+# What the tests need: the servers whose drivers are here, and Prometheus for the alert rules.
+# What only `make test-all` needs: a browser, for the console.
 DRIVERS := $(patsubst driver/%/driver.go,%,$(wildcard driver/*/driver.go))
-SERVERS ?= redis chromium prometheus $(filter etcd zookeeper consul postgres memcached nats dynamodb,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
+SERVERS ?= redis prometheus $(filter etcd zookeeper consul postgres memcached nats dynamodb,$(DRIVERS)) $(if $(filter mysql,$(DRIVERS)),mariadb)
+MORE_SERVERS := chromium
 
 # Passed to every `go test`, as in: make test FLAGS='-run TestX -v'
 FLAGS ?=
 # No test may hang: after this it is killed, with the stacks of all goroutines.
 TIMEOUT ?= 20m
 
-# Modules of their own beside the root's, where they exist.
+# Modules of their own beside the root's, where they exist. Those of MORE take long and test what
+# changes rarely: other libraries beside ours, the console in a browser, stores in containers.
 EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/go.mod examples/*/go.mod))
 MODULES := $(filter-out tools $(EXAMPLES),$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
+MORE := internal/browsertest internal/containers internal/peertest
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/locker
 # Tools are built from tools/go.mod, into a folder for that very go.mod.
@@ -33,20 +36,29 @@ export TIMEFORMAT = ==> %R s
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
-# Most of the time the tests wait for leases to end: four packages go at once
-# on two processors as on more. DynamoDB Local is not for that: a request takes
-# it a millisecond of a processor, on several threads, and beside three other
-# packages some take so long that leases end which were renewed in time.
-ALONE := dynamodb
-WHY = echo '==> driver/$(ALONE) has the machine to itself: its server needs a processor for a millisecond for each request.'
+# Most of the time the tests wait for leases to end: packages, and the tests of one, go side by
+# side on two processors as on more.
+TEST := go test -p 8 -parallel 16 -timeout $(TIMEOUT)
 
+.PHONY: quick
+quick: ## run the tests that need no server: under a minute
+	@export LOCKER_TEST_SERVERS=none; \
+	$(call in,. $(filter-out bench $(MORE),$(MODULES)),$(TEST) $(FLAGS) ./...)
+	@echo '==> left out: what needs a server; `make test` installs the servers and runs it'
+
+# The tests begin while servers are still built, and wait for those they need.
 .PHONY: test
-test: servers ## run all tests against real servers (what CI runs)
+test: ## run the tests on real servers (what CI runs): ten minutes
+	@scripts/install-servers.sh --begin $(SERVERS)
 	@export LOCKER_TEST_REQUIRE=1; \
-	$(call in,.,go test -p 4 -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -Ev '/driver/($(ALONE))$$')); \
-	$(WHY); \
-	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -E '/driver/($(ALONE))$$')); \
-	$(call in,$(MODULES) $(EXAMPLES),go test -p 4 -timeout $(TIMEOUT) $(FLAGS) ./...)
+	$(call in,. $(filter-out $(MORE),$(MODULES)) $(EXAMPLES),$(TEST) $(FLAGS) ./...)
+	@scripts/install-servers.sh $(SERVERS)
+
+.PHONY: test-all
+test-all: ## run what `make test` runs, and what takes longer: clusters, set clocks, browsers, other libraries
+	@scripts/install-servers.sh $(SERVERS) $(MORE_SERVERS)
+	@export LOCKER_TEST_REQUIRE=1 LOCKER_TEST_ALL=1; \
+	$(call in,. $(MODULES) $(EXAMPLES),$(TEST) $(FLAGS) ./...)
 
 # Debian has no packages of it, and it takes 400 MB: not a part of `make test`.
 .PHONY: mysql
@@ -70,16 +82,13 @@ down: ## stop the stores that `make up` started
 
 # The suite on every store is left out: it takes minutes for each, and runs the
 # core's code and the drivers' that the other tests run. All of it:
-# make race RACE_SKIP=none. A package whose tests hold elections has the
-# machine to itself, too.
+# make race RACE_SKIP=none.
 RACE_SKIP ?= ^TestConformance
-RACE_ALONE := consul|etcd|zookeeper|$(ALONE)
 
 .PHONY: race
 race: servers gcc ## run the short tests under the race detector
 	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1; \
-	$(call in,.,go test -race -short -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -Ev '/driver/($(RACE_ALONE))$$')); \
-	$(call in,.,go test -race -short -p 1 -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) $$(go list ./... | grep -E '/driver/($(RACE_ALONE))$$'))
+	$(call in,.,go test -race -short -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) ./...)
 
 .PHONY: lint
 lint: tools ## golangci-lint, with .golangci.yml

@@ -3,9 +3,6 @@
 # `scripts/install-servers.sh --help` tells more.
 set -euo pipefail
 
-ETCD_VERSION=v3.6.5
-CONSUL_VERSION=v1.22.5
-NATS_VERSION=v2.14.4 # the last line of versions that Go 1.25 builds
 DYNAMODB_VERSION=2.5.2
 
 DEFAULT='redis etcd zookeeper consul postgres mariadb memcached nats dynamodb chromium prometheus'
@@ -18,15 +15,15 @@ SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 
 usage() {
 	cat <<-END
-	usage: scripts/install-servers.sh [NAME...]
+	usage: scripts/install-servers.sh [--begin] [NAME...]
 
 	Installs servers for the tests, on Debian: $DEFAULT
 	(all of them when none is named), and $EXTRA (only when named).
 
 	redis, zookeeper, postgres (with pgbouncer and libfaketime), mariadb and memcached come from Debian's
 	packages, which needs root (or sudo). No service is left running.
-	etcd ($ETCD_VERSION), consul ($CONSUL_VERSION) and nats ($NATS_VERSION) are built with Go into
-	$BIN; that takes about one, six, and one minutes.
+	etcd, consul and nats are built with Go into $BIN; that takes about one,
+	six, and one minutes. Their versions, and the checksums of all their modules, are in scripts/servers.
 	dynamodb (Amazon's DynamoDB Local $DYNAMODB_VERSION) comes from Maven Central, 50 MB in $CACHE/dynamodb.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
 	$CACHE/mysql, 400 MB. chromium and prometheus, Debian's too, are for the tests of
@@ -34,6 +31,10 @@ usage() {
 
 	What is there already is left alone, so a second run takes no time. Tests look
 	for LOCKER_TEST_<NAME>_URL first: a server named there needs no installation.
+
+	With --begin the command returns when the packages are installed, and builds
+	the rest in the background. Tests that need it wait for it; so does a second
+	run without --begin, which reports what failed.
 	END
 }
 
@@ -74,7 +75,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 install_packages() {
 	[ ${#PACKAGES[@]} -gt 0 ] || return 0
-	have apt-get || die "no apt-get here: install ${PACKAGES[*]} by other means"
+	have apt-get || die "no apt-get here for ${PACKAGES[*]}: run the tests in Debian, docker run --rm -v \"\$PWD\":/src -w /src golang:1.26 make test"
 	timed "installing ${PACKAGES[*]}" apt_install "${PACKAGES[@]}"
 }
 
@@ -116,53 +117,37 @@ want_prometheus() { have prometheus && have promtool || PACKAGES+=(prometheus); 
 
 # --- Built with Go ----------------------------------------------------------
 
-# built NAME VERSION: whether that very version is there.
-built() { [ -x "$BIN/$1" ] && [ "$(cat "$BIN/$1.version" 2>/dev/null)" = "$2" ]; }
+# A server is built in scripts/servers/NAME, a module of its own: its go.mod says
+# which version, and go.sum what every module must be.
 
-# build NAME PACKAGE VERSION [EDIT...]: the program of a Go module, in a module
-# of its own, so that its requirements meet nobody else's. EDIT are arguments
-# for `go mod edit`.
+# modules NAME: a text that changes when what NAME is built from does.
+modules() { cat "$SCRIPTS/servers/$1/go.mod" "$SCRIPTS/servers/$1/go.sum" | sha256sum; }
+
+# built NAME: whether the program of that very go.mod is there.
+built() { [ -x "$BIN/$1" ] && [ "$(cat "$BIN/$1.modules" 2>/dev/null)" = "$(modules "$1")" ]; }
+
+# build NAME: the program of the module's only tool.
 build() {
-	local name=$1 package=$2 version=$3; shift 3
-	rm -rf "$CACHE/src/$name"; mkdir -p "$CACHE/src/$name" "$BIN"
-	cd "$CACHE/src/$name"
-	export CGO_ENABLED=0 GOFLAGS=-mod=mod GOTOOLCHAIN=local GOWORK=off
-	export GOOS= GOARCH=
-	go mod init "local/$name"
-	[ $# = 0 ] || go mod edit "$@"
-	go get "$package@$version"
-	go build -trimpath -ldflags '-s -w' -o "$BIN/$name.new" "$package"
+	local name=$1
+	mkdir -p "$BIN"
+	cd "$SCRIPTS/servers/$name"
+	export CGO_ENABLED=0 GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off GOOS= GOARCH=
+	nice -n 19 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$BIN/$name.new" tool
 	mv "$BIN/$name.new" "$BIN/$name"
-	echo "$version" >"$BIN/$name.version"
+	modules "$name" >"$BIN/$name.modules"
 }
 
-build_etcd() { build etcd go.etcd.io/etcd/server/v3 $ETCD_VERSION; }
-
-build_consul() {
-	# The checksum database does not know Consul's modules of this version.
-	export GONOSUMDB='github.com/hashicorp/consul,github.com/hashicorp/consul/*'
-	# Consul's own go.mod excludes these, and that does not reach who requires it.
-	build consul github.com/hashicorp/consul $CONSUL_VERSION \
-		-exclude=github.com/hashicorp/go-msgpack@v1.1.5 \
-		-exclude=github.com/hashicorp/go-msgpack@v1.1.6
-}
-
-build_nats() { build nats-server github.com/nats-io/nats-server/v2 $NATS_VERSION; }
-
-want_etcd()   { built etcd $ETCD_VERSION || BUILDS+=(etcd); }
-want_consul() { built consul $CONSUL_VERSION || BUILDS+=(consul); }
-want_nats()   { built nats-server $NATS_VERSION || BUILDS+=(nats); }
+want_etcd()   { built etcd || BUILDS+=(etcd); }
+want_consul() { built consul || BUILDS+=(consul); }
+want_nats()   { built nats-server || BUILDS+=(nats-server); }
 
 BUILDS=()
 run_builds() {
 	local name
-	for name in "${BUILDS[@]}"; do
+	for name in nats-server etcd consul; do # the shortest first
+		[[ " ${BUILDS[*]-} " == *" $name "* ]] || continue
 		have go || die "needs Go to build $name"
-		case $name in
-		etcd)   timed "building etcd $ETCD_VERSION (about a minute)" build_etcd ;;
-		consul) timed "building consul $CONSUL_VERSION (some minutes)" build_consul ;;
-		nats)   timed "building nats-server $NATS_VERSION (about a minute)" build_nats ;;
-		esac
+		timed "building $name" build "$name"
 	done
 }
 
@@ -230,7 +215,11 @@ unpack_mysql() {
 
 # --- Main -------------------------------------------------------------------
 
-case ${1-} in -h | --help) usage; exit ;; esac
+BEGIN=
+case ${1-} in
+-h | --help) usage; exit ;;
+--begin) BEGIN=yes; shift ;;
+esac
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $DEFAULT
 for name; do
@@ -247,9 +236,19 @@ for name; do "want_$name"; done
 # Two runs at once would do the work twice: the second waits, and looks again.
 if [ -z "${LOCKER_INSTALL_LOCKED-}" ]; then
 	mkdir -p "$CACHE"
-	LOCKER_INSTALL_LOCKED=1 exec flock "$CACHE/install.lock" "$0" "$@"
+	LOCKER_INSTALL_LOCKED=1 exec flock "$CACHE/install.lock" "$0" ${BEGIN:+--begin} "$@"
 fi
+
+rest() {
+	[ -z "$DYNAMODB" ] || timed "fetching DynamoDB Local $DYNAMODB_VERSION" fetch_dynamodb
+	run_builds
+	[ -z "$MYSQL" ] || timed "unpacking MySQL from Debian sid" unpack_mysql
+}
+
 install_packages
-run_builds
-[ -z "$DYNAMODB" ] || timed "fetching DynamoDB Local $DYNAMODB_VERSION" fetch_dynamodb
-[ -z "$MYSQL" ] || timed "unpacking MySQL from Debian sid" unpack_mysql
+if [ -n "$BEGIN" ]; then
+	# The lock's file is inherited: the lock is held until the rest is done, too.
+	rest >"$CACHE/install.log" 2>&1 </dev/null &
+else
+	rest
+fi

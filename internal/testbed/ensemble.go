@@ -38,7 +38,7 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 	}
 	var front *ProxySet
 	if configure != nil {
-		if _, err := k.find(); err != nil {
+		if _, err := k.awaitInstall(); err != nil {
 			k.missing(tb, err)
 		}
 		for _, n := range nodes {

@@ -193,7 +193,7 @@ func (k *kind) launch(n *node) (*Server, error) {
 			return nil, err
 		}
 	default:
-		if n.bin, err = k.find(); err != nil {
+		if n.bin, err = k.awaitInstall(); err != nil {
 			return nil, err
 		}
 		if inst, err = newProcess(k, n); err != nil {

@@ -18,7 +18,7 @@ func need(t *testing.T, k *kind) {
 	t.Helper()
 	from, err := source()
 	if err == nil && from == installed {
-		_, err = k.find()
+		_, err = k.awaitInstall()
 	}
 	if err != nil {
 		k.missing(t, err)
