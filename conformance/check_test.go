@@ -2,8 +2,11 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lockerproject/locker/conformance"
@@ -67,4 +70,85 @@ func TestCheckEnds(t *testing.T) {
 	if ran != 1 {
 		t.Errorf("%d cases were reported, want the one that was over before the end", ran)
 	}
+}
+
+// watched is a Server that is to be broken by one case at a time.
+type watched struct {
+	conformance.Server
+	t      *testing.T
+	broken atomic.Bool
+	kills  atomic.Int64
+}
+
+func (w *watched) Kill() {
+	if !w.broken.CompareAndSwap(false, true) {
+		w.t.Error("two cases break one store at the same time")
+	}
+	w.kills.Add(1)
+	w.Server.Kill()
+}
+
+func (w *watched) Start() {
+	w.Server.Start()
+	w.broken.Store(false)
+}
+
+// Cases that break the store do so on stores of their own, a few at a time, if the
+// harness can start some.
+func TestNewServer(t *testing.T) {
+	t.Parallel()
+	harness := func() (conformance.Harness, *watched) {
+		s := mutant.New(mutant.None)
+		w := &watched{Server: s, t: t}
+		return conformance.Harness{
+			Open:   func(context.Context) (driver.Driver, error) { return s.Open(), nil },
+			Server: w, Keys: s.Keys,
+		}, w
+	}
+	h, shared := harness()
+	var mu sync.Mutex
+	var own []*watched
+	h.NewServer = func(context.Context) (conformance.Harness, error) {
+		h, w := harness()
+		mu.Lock()
+		defer mu.Unlock()
+		own = append(own, w)
+		return h, nil
+	}
+	quick := []string{"outage/restart-while-held", "outage/restart-while-waiting", "outage/tokens-after-restart", "errors/why-not-connected"}
+	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool { return !slices.Contains(quick, c.String()) })
+	conformance.Check(t.Context(), h, cases, func(r conformance.Result) {
+		if !r.Proved() {
+			t.Errorf("%s: %v", r.Case, r.Err)
+		}
+	})
+	if n := shared.kills.Load(); n > 0 {
+		t.Errorf("the store that all cases share was killed %d times", n)
+	}
+	if len(own) != 3 {
+		t.Errorf("%d stores were started, want 3", len(own))
+	}
+	for _, w := range own {
+		if w.kills.Load() == 0 {
+			t.Error("a store was started and no case used it")
+		}
+	}
+}
+
+// A store that cannot be started is what its case fails with.
+func TestNewServerFails(t *testing.T) {
+	t.Parallel()
+	h := conformance.Harness{
+		Open:   func(context.Context) (driver.Driver, error) { return mutant.New(mutant.None).Open(), nil },
+		Server: mutant.New(mutant.None),
+		NewServer: func(context.Context) (conformance.Harness, error) {
+			return conformance.Harness{}, errors.New("no store left")
+		},
+	}
+	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool { return c.String() != "outage/stalled" })
+	conformance.Check(t.Context(), h, cases, func(r conformance.Result) {
+		if r.Err == nil || r.Err.Error() != "no store left" {
+			t.Errorf("%s: %v", r.Case, r.Err)
+		}
+	})
 }

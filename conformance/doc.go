@@ -117,8 +117,9 @@
 // would hide have cases of their own: Bounds.Crash is never less than
 // the TTL, and no lease ends before it (D10); hand-offs take 100 ms (D13), returns
 // 50 ms after the end of a context (D16), and Close 150 ms for a store that does not
-// answer (D17). Of several measurements most must keep the bound, in one attempt of
-// three. With Keys, the minute of D18 is waited for if the driver is slow to remove
+// answer (D17). Of several measurements most must keep the bound. Beside each, a
+// probe asks the store: what took too long while the store or this process stood still is
+// measured again. With Keys, the minute of D18 is waited for if the driver is slow to remove
 // what has expired.
 //
 // Leases last a second where the store can give that. Leases that are renewed, and must

@@ -26,22 +26,16 @@ var handOffs = []Case{
 }
 
 // provesHandOffTime measures hand-offs to waiters that have just been queued, and to
-// waiters that have waited for a while. More than three quarters must be in time, in
-// one of three attempts: a loaded machine delays a few, and a waiter that polls every
-// 250 ms is late in more than half of them.
+// waiters that have waited for a while. More than three quarters must be in time: a
+// waiter that polls every 250 ms is late in more than half of them.
 func provesHandOffTime(e *env) {
 	d1, d2 := e.driver(), e.driver()
 	for _, measure := range []func(e *env, d1, d2 driver.Driver) []time.Duration{soonReleased, lateReleased} {
-		for attempt := 1; ; attempt++ {
-			took := measure(e, d1, d2)
-			slices.Sort(took)
-			if took[len(took)*3/4] <= handOffBound {
-				break
-			}
-			if attempt == 3 {
-				e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store, in each of three attempts; the last took %v: a waiter must be notified of its grant, not poll",
-					handOffBound, took)
-			}
+		took := measure(e, d1, d2)
+		slices.Sort(took)
+		if took[len(took)*3/4] > handOffBound {
+			e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store: %v; a waiter must be notified of its grant, not poll",
+				handOffBound, took)
 		}
 	}
 }
@@ -97,7 +91,7 @@ func (h *handOff) time() time.Duration {
 // soonReleased measures hand-offs to waiters that were queued just before.
 func soonReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
 	for range 12 {
-		took = append(took, e.handOff(d1, d2).time())
+		took = append(took, e.measure(bound{handOffBound, "D13"}, func() time.Duration { return e.handOff(d1, d2).time() }))
 	}
 	return took
 }
@@ -113,7 +107,14 @@ func lateReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
 	}
 	e.sleep(rest)
 	for _, w := range waits {
-		took = append(took, w.time())
+		took = append(took, e.measure(bound{handOffBound, "D13"}, func() time.Duration {
+			if w == nil { // what took the first one's time was a stall
+				w = e.handOff(d1, d2)
+				e.sleep(rest)
+			}
+			defer func() { w = nil }()
+			return w.time()
+		}))
 		e.sleep(spread)
 	}
 	return took

@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"context"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,27 +10,22 @@ import (
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/conformance/internal/mutant"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // stallLength is most of the second that the suite allows a loaded machine. The rest is
 // for what a driver does then, such as asking again.
 const stallLength = 700 * time.Millisecond
 
-// patientCases repeat measurements that a busy machine delays, and take long.
-var patientCases = "fairness/hand-off-time"
-
 // TestStall runs each case on a store that has no bug and once, at a random request,
 // does not answer for most of a second: that is no fault of a driver, so no case
 // may fail. Such a case would fail now and then on a busy machine.
 func TestStall(t *testing.T) {
-	times := 40
-	if testing.Short() {
-		times = 4
+	times := 4
+	if testbed.All() {
+		times = 40
 	}
 	for _, c := range conformance.Cases() {
-		if strings.Contains(patientCases, c.String()) {
-			continue
-		}
 		t.Run(c.String(), func(t *testing.T) {
 			if c.String() != "leaks/goroutines" { // it counts those of all
 				t.Parallel()

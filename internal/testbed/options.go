@@ -97,11 +97,18 @@ func Lacks(tb testing.TB, what string) {
 	tb.Skip(what)
 }
 
+// All reports whether what takes long and changes rarely is to run too:
+// LOCKER_TEST_ALL=1, which `make test-all` sets.
+func All() bool {
+	v := os.Getenv("LOCKER_TEST_ALL")
+	return v != "" && v != "0"
+}
+
 // Nightly leaves a test to `make test-all`: it takes long, and what it tests changes
 // rarely. why says which change has to run it by hand.
 func Nightly(tb testing.TB, why string) {
 	tb.Helper()
-	if v := os.Getenv("LOCKER_TEST_ALL"); v == "" || v == "0" {
+	if !All() {
 		tb.Skip("left to `make test-all` (LOCKER_TEST_ALL=1): " + why)
 	}
 }
