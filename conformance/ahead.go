@@ -17,18 +17,16 @@ const (
 )
 
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
-// calls ended after each. wait waits for all of them. Cases that need a store of their
-// own are among them if there are stores. ahead does not use t.Parallel, whose limit is
-// the number of processors.
-func ahead(ctx context.Context, results []*result, own *stores, ended func(*result)) (wait func()) {
+// calls ended after each. wait waits for all of them. Cases that have a store of their own
+// are among them. ahead does not use t.Parallel, whose limit is the number of processors.
+func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
 	var onShared, onOwn []*result
 	for _, r := range results {
 		switch {
 		case !r.applies():
 		case r.c.place == beside:
 			onShared = append(onShared, r)
-		case r.c.place.ofOwn() && own != nil:
-			r.stores = own
+		case r.stores != nil:
 			onOwn = append(onOwn, r)
 		}
 	}
@@ -64,9 +62,9 @@ type stores struct {
 	free  chan *Harness                          // nil: not started yet
 }
 
-// newStores returns nil if the harness can start none.
+// newStores returns nil if the harness can start none, or runs cases in bubbles, which share no channel.
 func newStores(h Harness) *stores {
-	if h.NewServer == nil {
+	if h.NewServer == nil || h.Bubble {
 		return nil
 	}
 	s := &stores{start: h.NewServer, free: make(chan *Harness, storesAtOnce)}

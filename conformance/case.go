@@ -34,8 +34,8 @@ const (
 	alone                   // nothing: it counts goroutines
 )
 
-// ofOwn reports whether a case with this place can run beside any other one if it has a
-// store of its own.
+// ofOwn reports whether a case with this place has a store of its own if there are such:
+// then it can run beside any other one.
 func (p place) ofOwn() bool { return p == ownStore || p == quietStore }
 
 // String is the name of the case's sub-test.

@@ -44,10 +44,9 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 			ended(r)
 		}
 	}
-	own := newStores(h)
-	ahead(ctx, results, own, ended)()
+	ahead(ctx, results, ended)()
 	for _, r := range results {
-		if r.c.place != beside && (own == nil || !r.c.place.ofOwn()) && r.applies() && ctx.Err() == nil {
+		if r.c.place != beside && r.stores == nil && r.applies() && ctx.Err() == nil {
 			r.run(ctx)
 			ended(r)
 		}

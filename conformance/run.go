@@ -32,7 +32,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	all := !filtered(t)
 	if !h.Bubble && all {
-		defer ahead(context.Background(), results, newStores(h), func(*result) {})()
+		defer ahead(context.Background(), results, func(*result) {})()
 	}
 	for _, r := range results {
 		t.Run(r.c.String(), r.report)
@@ -49,8 +49,12 @@ func Run(t *testing.T, h Harness) {
 // resultsOf returns results for cases that have not run yet.
 func resultsOf(cases []Case, h Harness) []*result {
 	results := make([]*result, len(cases))
+	own := newStores(h)
 	for i, c := range cases {
 		results[i] = &result{c: c, h: h, missing: c.Needs.missing(h), except: h.Except[c.String()]}
+		if c.place.ofOwn() {
+			results[i].stores = own
+		}
 	}
 	return results
 }
