@@ -75,7 +75,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 install_packages() {
 	[ ${#PACKAGES[@]} -gt 0 ] || return 0
-	have apt-get || die "no apt-get here for ${PACKAGES[*]}: run the tests in Debian, docker run --rm -v \"\$PWD\":/src -w /src golang:1.26 make test"
+	have apt-get || die "no apt-get here for ${PACKAGES[*]}: $ELSEWHERE"
 	timed "installing ${PACKAGES[*]}" apt_install "${PACKAGES[@]}"
 }
 
@@ -215,11 +215,13 @@ unpack_mysql() {
 
 # --- Main -------------------------------------------------------------------
 
+ELSEWHERE='run the tests in Debian: docker run --rm -v "$PWD":/src -w /src golang:1.26 make test'
 BEGIN=
 case ${1-} in
 -h | --help) usage; exit ;;
 --begin) BEGIN=yes; shift ;;
 esac
+[ "$(uname)" = Linux ] || die "servers are installed on Linux only; $ELSEWHERE"
 # shellcheck disable=SC2086 # a list of words
 [ $# -gt 0 ] || set -- $DEFAULT
 for name; do

@@ -61,6 +61,7 @@ func TestCallersShareRequests(t *testing.T) {
 // A shared request that is lost, and arrives after its callers have given up,
 // does nothing for any of them.
 func TestLateSharedCreation(t *testing.T) {
+	t.Parallel()
 	const names = 20
 	addr := testbed.SharedConsul(t).Addr()
 	d, w := tamper(t, addr)
@@ -70,7 +71,8 @@ func TestLateSharedCreation(t *testing.T) {
 	var mu sync.Mutex
 	var bodies [][]byte
 	var late *http.Request
-	shared := make(chan struct{}) // closed when such a request was seen
+	withdrawn := make(map[string]bool) // the withdrawals that were answered
+	shared := make(chan struct{})      // closed when such a request was seen
 	var once sync.Once
 	w.with(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path != "/v1/txn" {
@@ -79,7 +81,13 @@ func TestLateSharedCreation(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		if !bytes.Contains(body, []byte(`"get-tree"`)) { // no creation
 			r.Body = io.NopCloser(bytes.NewReader(body))
-			return nil, nil
+			resp, err := w.RoundTripper.RoundTrip(r)
+			if err == nil {
+				mu.Lock()
+				withdrawn[string(body)] = true
+				mu.Unlock()
+			}
+			return resp, err
 		}
 		mu.Lock()
 		bodies, late = append(bodies, body), r.Clone(context.Background())
@@ -99,6 +107,11 @@ func TestLateSharedCreation(t *testing.T) {
 		})
 	}
 	group.Wait()
+	await(t, names, "withdrawals", func() int { // most were answered before the calls returned
+		mu.Lock()
+		defer mu.Unlock()
+		return len(withdrawn)
+	})
 	w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
 	for _, body := range bodies {
 		late.Body, late.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -119,6 +132,7 @@ func TestLateSharedCreation(t *testing.T) {
 // A shared transaction is refused because the session of one caller has ended: the others
 // are served, and their locks are not lost.
 func TestRefusedForOne(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	admin := newClient(t, addr)
 	d, w := tamper(t, addr)
@@ -200,6 +214,7 @@ func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, ov
 
 // Many readers of one name, which all read its queue, acquire and release at once.
 func TestReadersAtOnce(t *testing.T) {
+	t.Parallel()
 	l := newLocker(t, first(counted(t, testbed.SharedConsul(t).Addr())))
 	var group sync.WaitGroup
 	for range 32 {

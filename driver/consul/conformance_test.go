@@ -33,27 +33,30 @@ type link struct{ *testbed.Proxy }
 // shorter. The driver's rules do not change.
 const shortest = time.Second
 
-func harness(t *testing.T, srv *testbed.Server, prefix string) conformance.Harness {
-	params := "?prefix=" + prefix + "&min_ttl=" + shortest.String()
+// harness starts a server, and returns a harness on it.
+func harness(t *testing.T) conformance.Harness {
+	srv := testbed.Consul(t, testbed.Faults(), testbed.Durable(),
+		testbed.Args("-hcl", fmt.Sprintf("session_ttl_min=%q", shortest)))
+	params := "?prefix=conformance&min_ttl=" + shortest.String()
 	admin := newClient(t, srv.Addr())
 	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()+params) },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := srv.Proxy(t)
-			d, err := open(ctx, "consul://"+p.Addr()+params)
+			d, err := open(ctx, p.URL()+params)
 			return d, link{p}, err
 		},
+		Server:   srv,
+		Complete: true,
 		Keys: func(ctx context.Context) (int, error) {
-			keys, _, err := admin.KV().Keys(prefix+"/", "", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+			keys, _, err := admin.KV().Keys("conformance/", "", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 			return len(keys), err
 		},
 	}
 }
 
 func TestConformance(t *testing.T) {
-	srv := testbed.Consul(t, testbed.Faults(), testbed.Durable(),
-		testbed.Args("-hcl", fmt.Sprintf("session_ttl_min=%q", shortest)))
-	h := harness(t, srv, "conformance")
-	h.Server, h.Complete = srv, true
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
 	conformance.Run(t, h)
 }

@@ -60,6 +60,7 @@ func tamper(t testing.TB, addr string) (*consul.Driver, *tampered) {
 // The creation of a ticket arrives after its caller has given up, and after its
 // release: the ticket is not queued.
 func TestLateCreation(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("session in use %v", busy), func(t *testing.T) {
@@ -71,7 +72,10 @@ func TestLateCreation(t *testing.T) {
 			}
 			var late *http.Request
 			var body []byte
-			var once sync.Once
+			var once, withdrawn sync.Once
+			answered := make(chan struct{}) // closed when the withdrawal was
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			w.with(func(r *http.Request) (*http.Response, error) {
 				if r.URL.Path != "/v1/txn" {
 					return nil, nil
@@ -79,21 +83,25 @@ func TestLateCreation(t *testing.T) {
 				first := false
 				once.Do(func() { first = true })
 				if !first {
-					return nil, nil
+					resp, err := w.RoundTripper.RoundTrip(r)
+					if err == nil {
+						withdrawn.Do(func() { close(answered) })
+					}
+					return resp, err
 				}
 				body, _ = io.ReadAll(r.Body)
 				late = r.Clone(context.Background())
+				cancel()
 				<-r.Context().Done()
 				return nil, r.Context().Err()
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			if _, err := l.Acquire(ctx, t.Name()); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("Acquire: %v, want DeadlineExceeded", err)
+			if _, err := l.Acquire(ctx, t.Name()); !errors.Is(err, context.Canceled) {
+				t.Fatalf("Acquire: %v, want Canceled", err)
 			}
 			if !bytes.Contains(body, []byte(`"lock"`)) {
 				t.Fatalf("held back %s, want the transaction that creates the ticket", body)
 			}
+			<-answered // most likely before the call returned
 			late.Body = io.NopCloser(bytes.NewReader(body))
 			resp, err := w.RoundTripper.RoundTrip(late)
 			if err != nil {
@@ -113,6 +121,7 @@ func TestLateCreation(t *testing.T) {
 
 // A release that arrives late does not remove the next ticket, which has the same key.
 func TestLateRelease(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	d, w := tamper(t, addr)
 	l := newLocker(t, d)
@@ -155,6 +164,7 @@ func TestLateRelease(t *testing.T) {
 // An answer that the holder has gone does not count if the server does not know of
 // the holder yet.
 func TestServerFromThePast(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	l := newLocker(t, first(counted(t, addr)))
 	k := acquire(t, l, t.Name())
@@ -183,6 +193,7 @@ func TestServerFromThePast(t *testing.T) {
 // A leader that has not read its log yet does not know the session. That is no
 // loss.
 func TestServerNotReady(t *testing.T) {
+	t.Parallel()
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	l := newLocker(t, d)
 	k := acquire(t, l, t.Name(), locker.WithTTL(10*time.Second))
@@ -205,6 +216,7 @@ func TestServerNotReady(t *testing.T) {
 
 // If a deposed leader does not know a ticket, the driver asks the current leader.
 func TestMissingIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	h := get(t, d, request(t.Name()))
 	var lies int
@@ -232,6 +244,7 @@ func idOf(t testing.TB, d driver.Driver, name string) string {
 
 // A rate limit and an election are waited out, with few requests.
 func TestAgentBusy(t *testing.T) {
+	t.Parallel()
 	for status, body := range map[int]string{
 		http.StatusTooManyRequests:     "rate limit exceeded, try again later or against a different server",
 		http.StatusInternalServerError: "No cluster leader",
@@ -256,6 +269,8 @@ func TestAgentBusy(t *testing.T) {
 // The leader is killed while a lock is held and others wait: the holder keeps
 // the lock, the waiters keep their tickets, and tokens go on growing.
 func TestLeaderKilled(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to how requests, renewals and blocking queries get over an election")
+	t.Parallel()
 	cluster := testbed.ConsulCluster(t)
 	leader := cluster.Leader()
 	var clients []*locker.Client
@@ -330,9 +345,8 @@ func awaitQueue(t testing.TB, l *locker.Client, name string, n int) {
 // Leaders are killed one after the other under load. The fencing token of each
 // grant is larger than any before, and no two hold at once.
 func TestLeadersKilledUnderLoad(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+	testbed.Nightly(t, "run it after a change to how requests, renewals and blocking queries get over an election")
+	t.Parallel()
 	cluster := testbed.ConsulCluster(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
@@ -367,7 +381,7 @@ func TestLeadersKilledUnderLoad(t *testing.T) {
 	}
 	// A holder whose agent was killed blocks the queue until its session ends, so how
 	// many grants there are after this says little.
-	awaitGrants(t, 10, func() int {
+	await(t, 10, "grants", func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(tokens)

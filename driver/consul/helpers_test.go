@@ -3,7 +3,6 @@ package consul_test
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,10 +39,18 @@ func newClient(t testing.TB, addr string) *api.Client {
 	return clientOver(t, addr, newTransport(t))
 }
 
-// driverOver makes a driver that reaches Consul through the test's transport, and
-// ends with the test.
+// prefixOf returns the prefix of a test's keys. Tests that run at once share nothing in the
+// store, not even the guards of tries.
+func prefixOf(t testing.TB) string {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	return "locker/" + test
+}
+
+// driverOver makes a driver that reaches Consul through the test's transport, has the
+// test's prefix unless opts have another, and ends with the test.
 func driverOver(t testing.TB, addr string, way http.RoundTripper, opts ...consul.Option) *consul.Driver {
 	t.Helper()
+	opts = append([]consul.Option{consul.WithPrefix(prefixOf(t))}, opts...)
 	d, err := consul.New(clientOver(t, addr, way), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -73,12 +80,12 @@ func first[A, B any](a A, _ B) A { return a }
 // keysOf returns the tickets of a name.
 func keysOf(t testing.TB, client *api.Client, name string) api.KVPairs {
 	t.Helper()
-	kvs, _, err := client.KV().List("locker/", &api.QueryOptions{RequireConsistent: true})
+	queue := prefixOf(t) + "/~queue/" + strings.ReplaceAll(name, "/", "=2F") + "/"
+	kvs, _, err := client.KV().List(queue, &api.QueryOptions{RequireConsistent: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := "/" + strings.ReplaceAll(name, "/", "=2F") + "/"
-	return slices.DeleteFunc(kvs, func(kv *api.KVPair) bool { return !strings.Contains(kv.Key, part) })
+	return kvs
 }
 
 func sessionOf(t testing.TB, client *api.Client, name string) string {
@@ -88,6 +95,22 @@ func sessionOf(t testing.TB, client *api.Client, name string) string {
 		t.Fatalf("%d keys of %q, want 1", len(kvs), name)
 	}
 	return kvs[0].Session
+}
+
+// awaitLossWatch waits until the driver of a session watches for losses.
+func awaitLossWatch(t testing.TB, client *api.Client, session string) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		notice, _, err := client.KV().Get(prefixOf(t)+"/~/"+session, nil)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case notice != nil:
+			return
+		case time.Now().After(end):
+			t.Fatalf("nobody watches for losses of session %s", session)
+		}
+	}
 }
 
 func destroy(t testing.TB, client *api.Client, session string) {
@@ -105,12 +128,12 @@ func newLocker(t testing.TB, d driver.Driver, opts ...locker.ClientOption) *lock
 	return l
 }
 
-// awaitGrants waits until there are n grants.
-func awaitGrants(t testing.TB, n int, grants func() int) {
+// await waits until there are n of something.
+func await(t testing.TB, n int, what string, count func() int) {
 	t.Helper()
-	for end := time.Now().Add(40 * time.Second); grants() < n; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(40 * time.Second); count() < n; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("only %d grants, want %d", grants(), n)
+			t.Fatalf("only %d %s, want %d", count(), what, n)
 		}
 	}
 }

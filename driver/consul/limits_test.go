@@ -3,6 +3,7 @@ package consul_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -23,6 +24,7 @@ func TestContextEnds(t *testing.T) {
 	srv := testbed.SharedConsul(t)
 	for what, fault := range map[string]func(p *testbed.Proxy){"hangs": (*testbed.Proxy).Cut, "refuses": (*testbed.Proxy).Refuse} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel() // to each other only
 			p := srv.Proxy(t)
 			d := driverOver(t, p.Addr(), newTransport(t))
 			other := first(counted(t, srv.Addr()))
@@ -150,26 +152,29 @@ func TestMarks(t *testing.T) {
 		{"session too short", 500, "rpc error making call: Invalid Session TTL '10', must be between [1h0m0s=24h0m0s]", "/v1/session", false, true},
 	} {
 		for _, wait := range []bool{true, false} {
-			d, w := tamper(t, srv.Addr())
-			w.with(refuse(c.status, c.text, c.path))
-			r := request(t.Name())
-			r.Wait = wait
-			// Until then, what Consul refuses everybody is asked for again.
-			limit := map[bool]time.Duration{true: time.Second, false: 5 * time.Second}[c.unavailable]
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			var err error
-			took := testbed.Elapsed(func() { _, err = d.Acquire(ctx, r) })
-			cancel()
-			none := c.none || !wait && c.path == "/v1/txn" // a try reads first
-			if err == nil || !strings.Contains(err.Error(), c.text) ||
-				errors.Is(err, driver.ErrUnavailable) != c.unavailable || errors.Is(err, driver.ErrNoTicket) != none {
-				t.Errorf("%s, wait %v: %v; unavailable %v, no ticket %v, want %v and %v", c.what, wait, err,
-					errors.Is(err, driver.ErrUnavailable), errors.Is(err, driver.ErrNoTicket), c.unavailable, none)
-			}
-			if !c.unavailable && took > 300*time.Millisecond {
-				t.Errorf("%s, wait %v: notified after %v", c.what, wait, took)
-			}
-			w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
+			t.Run(fmt.Sprintf("%s, wait %v", c.what, wait), func(t *testing.T) {
+				t.Parallel() // to each other only
+				d, w := tamper(t, srv.Addr())
+				w.with(refuse(c.status, c.text, c.path))
+				r := request(t.Name())
+				r.Wait = wait
+				// Until then, what Consul refuses everybody is asked for again.
+				limit := map[bool]time.Duration{true: time.Second, false: 5 * time.Second}[c.unavailable]
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				var err error
+				took := testbed.Elapsed(func() { _, err = d.Acquire(ctx, r) })
+				cancel()
+				none := c.none || !wait && c.path == "/v1/txn" // a try reads first
+				if err == nil || !strings.Contains(err.Error(), c.text) ||
+					errors.Is(err, driver.ErrUnavailable) != c.unavailable || errors.Is(err, driver.ErrNoTicket) != none {
+					t.Errorf("%v; unavailable %v, no ticket %v, want %v and %v", err,
+						errors.Is(err, driver.ErrUnavailable), errors.Is(err, driver.ErrNoTicket), c.unavailable, none)
+				}
+				if !c.unavailable && took > 300*time.Millisecond {
+					t.Errorf("notified after %v", took)
+				}
+				w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
+			})
 		}
 	}
 	d := driverOver(t, "127.0.0.1:1", newTransport(t))
@@ -185,32 +190,36 @@ func TestMarks(t *testing.T) {
 
 // A ticket with a MinHold outlives Close; others do not.
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Consul(t, testbed.Args("-hcl", `session_ttl_min="1s"`))
 	admin := newClient(t, srv.Addr())
 	other := first(counted(t, srv.Addr(), consul.WithMinTTL(time.Second)))
 	for _, wait := range []bool{true, false} {
-		d := driverOver(t, srv.Addr(), newTransport(t), consul.WithMinTTL(time.Second))
-		r, plain := request(t.Name()+"/kept"), request(t.Name()+"/plain")
-		r.TTL, plain.TTL, r.MinHold, r.Wait = 2*time.Second, 2*time.Second, 2*time.Second, wait
-		get(t, d, plain)
-		time.Sleep(300 * time.Millisecond) // the session is not new
-		get(t, d, r)
-		granted := time.Now()
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if kvs := keysOf(t, admin, plain.Name); len(kvs) > 0 {
-			t.Errorf("after Close %q is held", plain.Name)
-		}
-		next := request(r.Name)
-		next.Wait, next.TTL = true, time.Second
-		h := get(t, other, next)
-		took := time.Since(granted)
-		t.Logf("the next was granted after %v", took)
-		if took < r.MinHold || took > consulBounds(r.TTL)+r.TTL {
-			t.Errorf("the next was granted after %v, want %v at least, and %v at most", took, r.MinHold, consulBounds(r.TTL))
-		}
-		drop(t, other, h)
+		t.Run(fmt.Sprintf("wait %v", wait), func(t *testing.T) {
+			t.Parallel()
+			d := driverOver(t, srv.Addr(), newTransport(t), consul.WithMinTTL(time.Second))
+			r, plain := request(t.Name()+"/kept"), request(t.Name()+"/plain")
+			r.TTL, plain.TTL, r.MinHold, r.Wait = 2*time.Second, 2*time.Second, 2*time.Second, wait
+			get(t, d, plain)
+			time.Sleep(300 * time.Millisecond) // the session is not new
+			get(t, d, r)
+			granted := time.Now()
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if kvs := keysOf(t, admin, plain.Name); len(kvs) > 0 {
+				t.Errorf("after Close %q is held", plain.Name)
+			}
+			next := request(r.Name)
+			next.Wait, next.TTL = true, time.Second
+			h := get(t, other, next)
+			took := time.Since(granted)
+			t.Logf("the next was granted after %v", took)
+			if took < r.MinHold || took > consulBounds(r.TTL)+r.TTL {
+				t.Errorf("the next was granted after %v, want %v at least, and %v at most", took, r.MinHold, consulBounds(r.TTL))
+			}
+			drop(t, other, h)
+		})
 	}
 	long := request(t.Name())
 	long.MinHold = 25 * time.Hour
@@ -225,6 +234,7 @@ func TestMinHold(t *testing.T) {
 func consulBounds(ttl time.Duration) time.Duration { return 2*ttl + time.Second }
 
 func TestPing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Consul(t, testbed.ACL(management), testbed.Faults())
 	for rules, want := range map[string]string{
 		`key_prefix "locker/" { policy = "write" } session_prefix "" { policy = "write" }`: "",
@@ -250,6 +260,7 @@ func TestPing(t *testing.T) {
 // A key that another program has locked below the prefix can be broken. The holder or
 // waiter of a broken ticket is notified that it was removed.
 func TestBreakWhatever(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	admin := newClient(t, srv.Addr())
 	d, other := first(counted(t, srv.Addr())), first(counted(t, srv.Addr()))
@@ -270,7 +281,7 @@ func TestBreakWhatever(t *testing.T) {
 	d2, _ := counted(t, srv.Addr())
 	d2.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 	h = get(t, d2, request(t.Name()))
-	time.Sleep(400 * time.Millisecond) // until there is a loss watch
+	awaitLossWatch(t, admin, sessionOf(t, admin, t.Name()))
 	if err := other.Break(t.Context(), h.Name, h.Token); err != nil {
 		t.Fatal(err)
 	}
@@ -287,40 +298,45 @@ func TestBreakWhatever(t *testing.T) {
 // Blocking queries end before a proxy that closes idle connections after a minute
 // would end them, or after WithQueryWait; the wait goes on.
 func TestQueryWait(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	holder := first(counted(t, addr))
 	for wait, opts := range map[string][]consul.Option{
 		"45000ms": nil, "1000ms": {consul.WithQueryWait(time.Second)},
 	} {
-		name := t.Name() + wait
-		h := get(t, holder, request(name))
-		w := &tampered{RoundTripper: newTransport(t)}
-		d := driverOver(t, addr, w, opts...)
-		waits := make(chan string, 100)
-		w.with(func(r *http.Request) (*http.Response, error) {
-			if r.URL.Query().Has("index") {
-				waits <- r.URL.Query().Get("wait")
+		t.Run(wait, func(t *testing.T) {
+			t.Parallel()
+			name := t.Name()
+			h := get(t, holder, request(name))
+			w := &tampered{RoundTripper: newTransport(t)}
+			d := driverOver(t, addr, w, opts...)
+			waits := make(chan string, 100)
+			w.with(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Query().Has("index") {
+					waits <- r.URL.Query().Get("wait")
+				}
+				return nil, nil
+			})
+			granted := waiting(t, d, name)
+			queries := 1
+			if opts != nil {
+				queries = 4 // of the ticket ahead and for losses
 			}
-			return nil, nil
+			for range queries {
+				if got := <-waits; got != wait {
+					t.Errorf("a blocking query waits for %s, want %s", got, wait)
+				}
+			}
+			drop(t, holder, h)
+			drop(t, d, handedOver(t, granted))
 		})
-		granted := waiting(t, d, name)
-		queries := 1
-		if opts != nil {
-			queries = 4 // of the ticket ahead and for losses
-		}
-		for range queries {
-			if got := <-waits; got != wait {
-				t.Errorf("a blocking query waits for %s, want %s", got, wait)
-			}
-		}
-		drop(t, holder, h)
-		drop(t, d, handedOver(t, granted))
 	}
 }
 
 // If the store has answered at first, its answer is in the error, even if the last
 // request was not answered.
 func TestLastAnswerIsTold(t *testing.T) {
+	t.Parallel()
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	h := get(t, d, request(t.Name()+"/held"))
 	for method, call := range map[string]func(ctx context.Context) error{
@@ -366,6 +382,7 @@ func TestLastAnswerIsTold(t *testing.T) {
 // The lease of a ticket with a MinHold is renewed after its grant, because a lease
 // that began earlier might end before the minimum hold is over.
 func TestMinHoldCountsFromGrant(t *testing.T) {
+	t.Parallel()
 	d, w := tamper(t, testbed.SharedConsul(t).Addr())
 	drop(t, d, get(t, d, request(t.Name())))
 	for _, wait := range []bool{true, false} {

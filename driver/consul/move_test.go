@@ -60,6 +60,7 @@ func lostMove(t *testing.T, d driver.Driver, name string) driver.Hold {
 // An extension that moves the ticket to a longer session is lost, or its answer is.
 // The ticket stays held, whatever the next request is.
 func TestMoveUnanswered(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	admin := newClient(t, srv.Addr())
 	for _, arrives := range []bool{true, false} {
@@ -99,6 +100,7 @@ func TestMoveUnanswered(t *testing.T) {
 // The ticket may be in either session: a release removes it, and the end of the old
 // session is a loss only if the ticket was still in that session.
 func TestMoveUnansweredEnds(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	admin := newClient(t, srv.Addr())
 	for _, arrives := range []bool{true, false} {
@@ -116,8 +118,8 @@ func TestMoveUnansweredEnds(t *testing.T) {
 		notified := make(chan error, 1)
 		d.NotifyLoss(func(_ driver.Hold, cause error) { notified <- cause })
 		h = get(t, d, request(t.Name()))
-		time.Sleep(400 * time.Millisecond) // until there is a loss watch for the session
 		old := sessionOf(t, admin, t.Name())
+		awaitLossWatch(t, admin, old)
 		if err := d.Renew(t.Context(), h, time.Minute); err == nil {
 			t.Fatal("the move was answered")
 		}
@@ -148,6 +150,7 @@ func TestMoveUnansweredEnds(t *testing.T) {
 // A session to which a ticket may have been moved is not destroyed as an idle one, and
 // carries the ticket later.
 func TestMoveUnansweredLives(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes 12 seconds")
 	}

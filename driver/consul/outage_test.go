@@ -35,6 +35,7 @@ func removeUntil(t *testing.T, d driver.Driver, h driver.Hold) <-chan time.Time 
 
 // Close ends a request for the version, too, that is not answered.
 func TestCloseEndsServerVersion(t *testing.T) {
+	t.Parallel()
 	d, w := tamper(t, "127.0.0.1:1")
 	asked := make(chan struct{})
 	w.with(func(r *http.Request) (*http.Response, error) {
@@ -65,6 +66,7 @@ func TestCloseEndsServerVersion(t *testing.T) {
 // lock that shares their session is renewed. Once the store can be reached again, the
 // names are free within two seconds.
 func TestUnansweredIsRemoved(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	for what, fault := range map[string]func(p *testbed.Proxy){
 		"cut": (*testbed.Proxy).Cut, "refused": (*testbed.Proxy).Refuse,
@@ -130,6 +132,7 @@ func TestUnansweredIsRemoved(t *testing.T) {
 // Nobody renews the session of a wait that has ended, even if its ticket was not
 // removed.
 func TestEndedWaitIsNotRenewed(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Consul(t, testbed.Args("-hcl", `session_ttl_min="1s"`))
 	d, w := tamper(t, srv.Addr())
 	_ = d
@@ -163,6 +166,7 @@ func TestEndedWaitIsNotRenewed(t *testing.T) {
 // A release ends an acquisition of the same ticket that is under way. No request of
 // the acquisition creates the ticket after that.
 func TestReleaseEndsAcquire(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	for _, wait := range []bool{true, false} {
 		d, w := tamper(t, srv.Addr())

@@ -14,6 +14,7 @@ import (
 )
 
 func TestProtocolVersion(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	prefix := fmt.Sprintf("t%016x", rand.Uint64())
 	key := prefix + "/~/protocol"

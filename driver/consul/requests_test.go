@@ -89,15 +89,7 @@ func TestRequestsLocalWaiters(t *testing.T) {
 	for range waiters {
 		group.Go(func() { granted <- acquire(t, l, t.Name()) })
 	}
-	for {
-		queue, err := l.Inspect(t.Context(), t.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(queue.Tickets) == waiters+1 {
-			break
-		}
-	}
+	awaitQueue(t, l, t.Name(), waiters+1)
 	before := c.n.Load()
 	for range waiters {
 		release(t, k)
@@ -112,6 +104,7 @@ func TestRequestsLocalWaiters(t *testing.T) {
 
 // A process that waits for very many names needs few connections.
 func TestManyNames(t *testing.T) {
+	t.Parallel()
 	const names = 300
 	srv := testbed.SharedConsul(t)
 	var open, most atomic.Int64
@@ -127,15 +120,7 @@ func TestManyNames(t *testing.T) {
 		go func() { granted <- acquire(t, waiter, name) }()
 	}
 	for _, k := range held { // all wait
-		for {
-			queue, err := holder.Inspect(t.Context(), k.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(queue.Tickets) == 2 {
-				break
-			}
-		}
+		awaitQueue(t, holder, k.Name(), 2)
 	}
 	most.Store(0)
 	for _, k := range held {

@@ -29,6 +29,7 @@ func openClient(t *testing.T, url string) *locker.Client {
 // The agent has a certificate of its own authority, and wants a certificate of the
 // client.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := testbed.NewCerts(t)
 	srv := testbed.Consul(t, testbed.TLS(certs))
 	rights.Use(t, openClient(t, srv.URL()), openClient(t, srv.URL()))
@@ -65,6 +66,7 @@ func newToken(t *testing.T, addr, rules string) (secret string) {
 // A token needs the rules of the package comment and no others. With fewer rights the
 // driver returns an error at once.
 func TestACL(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Consul(t, testbed.ACL(management))
 	with := func(secret string) string { return "consul://:" + secret + "@" + srv.Addr() }
 	worker := newToken(t, srv.Addr(), `
@@ -101,6 +103,7 @@ func TestACL(t *testing.T) {
 // No two requests share a connection at once, so a dead connection fails one request
 // and no others.
 func TestTLSWithoutHTTP2(t *testing.T) {
+	t.Parallel()
 	protos := make(chan string, 10)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protos <- r.Proto

@@ -102,6 +102,7 @@ func once(f func(string)) func(string) {
 
 // A try for a held lock costs one request, which writes nothing.
 func TestTryRefusedWritesNothing(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	holder := first(counted(t, addr))
 	h := get(t, holder, request(t.Name()))
@@ -129,6 +130,7 @@ func TestTryRefusedWritesNothing(t *testing.T) {
 // While readers hold, a writer's try is refused. During it no reader's try is refused,
 // and the queue shows nobody but readers.
 func TestTryRefusedIsNeverQueued(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	holder, reader := first(counted(t, addr)), first(counted(t, addr))
 	h := get(t, holder, sharedRequest(t.Name(), 0))
@@ -155,6 +157,7 @@ func TestTryRefusedIsNeverQueued(t *testing.T) {
 // If a waiter is queued after a try has read the queue, and before the try's ticket is
 // created, the try is refused, and is never queued.
 func TestTryMeetsWaiter(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	for what, blocks := range map[string]struct{ try, waiter driver.Request }{
 		"exclusive by exclusive": {request(t.Name() + "/1"), request(t.Name() + "/1")},
@@ -188,6 +191,7 @@ func TestTryMeetsWaiter(t *testing.T) {
 
 // Two tries meet: the second one reads again.
 func TestTryMeetsTry(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	other := first(counted(t, addr))
 	var h driver.Hold
@@ -214,6 +218,7 @@ func TestTryMeetsTry(t *testing.T) {
 
 // The answer to a try is lost. Asked again, it is granted, by one ticket.
 func TestTryAnswerLost(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	p := srv.Proxy(t)
 	d := driverOver(t, p.Addr(), newTransport(t))
@@ -238,6 +243,7 @@ func TestTryAnswerLost(t *testing.T) {
 
 // The guards of tries are gone with the sessions that made them.
 func TestTryLeavesNothing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedConsul(t)
 	d := driverOver(t, srv.Addr(), newTransport(t), consul.WithPrefix("guards"))
 	for i := range 20 {
@@ -257,9 +263,10 @@ func TestTryLeavesNothing(t *testing.T) {
 // After a try has read the queue, a ticket is queued without a change of the guards, as
 // another version may do it. Grants do not depend on the guards.
 func TestTryMeetsUnguarded(t *testing.T) {
+	t.Parallel()
 	addr := testbed.SharedConsul(t).Addr()
 	other, w := tamper(t, addr)
-	guard := regexp.MustCompile(`,\{"KV":\{"Verb":"delete","Key":"locker/~/guard/[^}]*\}\}`)
+	guard := regexp.MustCompile(`,\{"KV":\{"Verb":"delete","Key":"` + prefixOf(t) + `/~/guard/[^}]*\}\}`)
 	var unguarded int
 	w.with(func(r *http.Request) (*http.Response, error) {
 		text := body(r)

@@ -111,7 +111,7 @@ func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, report func(
 // Losses implements kvqueue.Store. Each session has a key to which other drivers write
 // when they have broken a ticket of the session. One blocking query on the key, for all
 // locks of the session, also shows the end of the session, since the key ends with it.
-func (s *store) Losses(ctx context.Context, session string, report func(kvqueue.Loss)) error {
+func (s *store) Losses(ctx context.Context, session string, report func(...kvqueue.Loss)) error {
 	key := s.keys.notice(session)
 	for index := uint64(0); ; {
 		q, cancel := s.after(ctx, index)

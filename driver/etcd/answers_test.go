@@ -23,6 +23,7 @@ import (
 // A release whose answer is lost is repeated. So the lock is not held for as long as
 // other locks keep the shared lease alive.
 func TestUnansweredReleaseIsMadeGood(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
 	prefix := randomPrefix()
@@ -52,6 +53,7 @@ func TestUnansweredReleaseIsMadeGood(t *testing.T) {
 // A ticket whose put was never answered is gone when its release is answered, even if
 // a lock that stays held shares its lease.
 func TestUnansweredPutIsMadeGood(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
 	prefix := randomPrefix()
@@ -87,6 +89,7 @@ func TestUnansweredPutIsMadeGood(t *testing.T) {
 
 // If the store is not there, Acquire soon returns an error that says so.
 func TestDownAtStart(t *testing.T) {
+	t.Parallel()
 	l := openClient(t, fmt.Sprintf("etcd://127.0.0.1:%d", testbed.Port(t)))
 	begun := time.Now()
 	_, err := l.Acquire(t.Context(), "down")
@@ -100,6 +103,7 @@ func TestDownAtStart(t *testing.T) {
 
 // Compaction removes the revision of a watch: the waiter does not notice.
 func TestCompactionWhileWaiting(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults())
 	client := newClient(t, srv.Addr())
 	proxy := srv.Proxy(t)
@@ -141,6 +145,7 @@ func TestCompactionWhileWaiting(t *testing.T) {
 // A ticket that could not be put because the store was down, and was put by a repeated
 // request, is released like any other.
 func TestAskedAgainAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	proxy := srv.Proxy(t)
 	prefix := randomPrefix()
@@ -168,6 +173,7 @@ func TestAskedAgainAfterAnOutage(t *testing.T) {
 // A server refuses requests while some thousands are not done. A refused request is
 // repeated, and no lease suffers.
 func TestServerIsBusy(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	var refusals atomic.Int64
 	c, err := clientv3.New(clientv3.Config{

@@ -90,9 +90,8 @@ func queueUp(t *testing.T, url, name string, n int, reg *register) (wait func() 
 // the holder keeps the lock, nobody else is granted, and the queue moves on after
 // the release, in order.
 func TestLeaderKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts three servers")
-	}
+	testbed.Nightly(t, "run it after a change to how requests, renewals and watches get over an election")
+	t.Parallel()
 	e := testbed.EtcdCluster(t)
 	const name, waiters = "leader", 8
 	var reg register
@@ -131,9 +130,8 @@ func TestLeaderKilled(t *testing.T) {
 
 // Contenders go on while one leader after another is killed and comes back.
 func TestLeadersKilledUnderLoad(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts three servers")
-	}
+	testbed.Nightly(t, "run it after a change to how requests, renewals and watches get over an election")
+	t.Parallel()
 	e := testbed.EtcdCluster(t)
 	var (
 		reg  register

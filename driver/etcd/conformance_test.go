@@ -27,9 +27,10 @@ func open(ctx context.Context, url string) (driver.Driver, error) {
 	return driver.Open(ctx, u)
 }
 
-func TestConformance(t *testing.T) {
+// harness starts a server, and returns a harness on it.
+func harness(t *testing.T) conformance.Harness {
 	srv := testbed.Etcd(t, testbed.Faults())
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()) },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := srv.Proxy(t)
@@ -39,7 +40,13 @@ func TestConformance(t *testing.T) {
 		Server:   srv,
 		Complete: true,
 		Keys:     func(ctx context.Context) (int, error) { return keys(ctx, srv.Addr()) },
-	})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	conformance.Run(t, h)
 }
 
 // keys counts the keys and the leases of a server.

@@ -19,6 +19,7 @@ import (
 // Two Lockers on one client, and two goroutines of one Locker, exclude each
 // other, which two mutexes on one session of the client's own do not.
 func TestOneClientManyLockers(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	prefix := etcd.WithPrefix(randomPrefix())
@@ -48,6 +49,7 @@ func TestOneClientManyLockers(t *testing.T) {
 
 // A refused try writes nothing, not even a ticket that it removes again.
 func TestRefusedTryWritesNothing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults()) // nobody else writes
 	client := newClient(t, srv.Addr())
 	l := newLocker(t, newDriver(t, client))
@@ -89,6 +91,7 @@ func TestRefusedTryWritesNothing(t *testing.T) {
 
 // Of many tries for permits at once, exactly as many as there are permits succeed.
 func TestTriedPermits(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	prefix := etcd.WithPrefix(randomPrefix())
 	var (
@@ -118,6 +121,7 @@ func TestTriedPermits(t *testing.T) {
 
 // A guarded write of a holder that has lost its lock is never committed.
 func TestGuard(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	d := newDriver(t, client, etcd.WithPrefix(randomPrefix()))
@@ -159,6 +163,7 @@ func TestGuard(t *testing.T) {
 
 // A client that is confined to a namespace works, and keeps to it.
 func TestNamespacedClient(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	direct, client := newClient(t, srv.Addr()), newClient(t, srv.Addr())
 	ns := randomPrefix() + "/"
@@ -184,6 +189,7 @@ func TestNamespacedClient(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
 		"etcd://":                                           "host",
 		"etcd://h:1/path":                                   "prefix",
@@ -213,6 +219,7 @@ func TestBadOptions(t *testing.T) {
 // With a user the client logs in when the driver is opened, within the context of
 // Open.
 func TestOpenWithUserWhereNobodyIs(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	var err error

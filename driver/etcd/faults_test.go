@@ -60,6 +60,7 @@ func streams(f func(method string, s grpc.ClientStream) grpc.ClientStream) grpc.
 // keys of a lease, without the newest ones. Only a linearizable read shows that a
 // ticket is gone.
 func TestRenewalDoesNotTrustADeposedLeader(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	const n = 150
 	var stale atomic.Int64
@@ -97,6 +98,7 @@ func TestRenewalDoesNotTrustADeposedLeader(t *testing.T) {
 // If the member on which a waiter opens its watch hangs, the waiter opens it on
 // another one.
 func TestWatchIsOpenedOnAnotherMember(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	ways := map[string]*testbed.Proxy{}
 	var addrs []string
@@ -106,11 +108,13 @@ func TestWatchIsOpenedOnAnotherMember(t *testing.T) {
 		addrs = append(addrs, p.Addr())
 	}
 	var cut sync.Once
+	opening := make(chan struct{})
 	client := dialed(t, addrs, streams(func(method string, s grpc.ClientStream) grpc.ClientStream {
 		if strings.HasSuffix(method, "/Watch") {
 			cut.Do(func() {
 				p, _ := peer.FromContext(s.Context())
 				ways[p.Addr.String()].Cut()
+				close(opening)
 			})
 		}
 		return s
@@ -124,7 +128,7 @@ func TestWatchIsOpenedOnAnotherMember(t *testing.T) {
 	})
 	h := acquire(t, other, request("hung", "id-h", 60*time.Second))
 	granted := waitAt(t, d, request("hung", "id-w", 60*time.Second))
-	time.Sleep(500 * time.Millisecond) // the watch is being opened
+	<-opening // the watch, on a member that hangs
 	release(t, other, h)
 	begun := time.Now()
 	select {
@@ -165,6 +169,7 @@ func leaseOf(t *testing.T, c *clientv3.Client, prefix, name string) int64 {
 
 // A keep-alive that hangs does not delay the keep-alives of other leases.
 func TestHungLeaseStarvesNobody(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	direct := newClient(t, srv.Addr())
 	var hung atomic.Int64

@@ -16,9 +16,8 @@ import (
 // If a member has no leader, a client that knows only that member waits for one. A
 // client that knows others is refused at once: they may have a leader.
 func TestMemberWithoutLeader(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts three servers")
-	}
+	testbed.Nightly(t, "run it after a change to which errors the store repeats, or to the leader that its requests require")
+	t.Parallel()
 	e := testbed.EtcdCluster(t)
 	last := e.Followers()[0]
 	others := slices.DeleteFunc(slices.Clone(e.Members), func(s *testbed.Server) bool { return s == last })

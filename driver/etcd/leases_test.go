@@ -57,6 +57,7 @@ func TestRenewalsAreBatched(t *testing.T) {
 
 // When the shared lease is gone, all its holders and waiters are notified at once.
 func TestLeaseRevokedByHand(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	prefix := randomPrefix()
@@ -111,6 +112,7 @@ func TestLeaseRevokedByHand(t *testing.T) {
 
 // After Close nothing is left but the protocol version, not even a lease.
 func TestCloseLeavesNothing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults())
 	client := newClient(t, srv.Addr())
 	d := newDriver(t, client)

@@ -63,6 +63,7 @@ func TestMethodsEndWithTheirContext(t *testing.T) {
 		"refuses": {(*testbed.Proxy).Refuse, "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // to each other only
 			proxy := srv.Proxy(t)
 			d := newDriver(t, newClient(t, proxy.Addr()), etcd.WithPrefix(randomPrefix()))
 			held := acquire(t, d, request("held", "id-held", 30*time.Second))
@@ -156,6 +157,7 @@ func TestCloseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 // release is repeated as the core does, the ticket is gone within two seconds after
 // the connection is back.
 func TestReleaseAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes the store away for seven seconds at a time")
 	}
@@ -246,6 +248,7 @@ func insist(ctx context.Context, d driver.Driver, h driver.Hold) error {
 // A ticket with a minimum hold stays for that long after its grant, under a lease
 // that no other ticket ends. The other tickets end with the driver.
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	client := dialed(t, []string{srv.Addr()}, unary(func(_ context.Context, _ string, req, _ any, next func() error) error {
 		if txn, ok := req.(*etcdserverpb.TxnRequest); ok && strings.Contains(txn.String(), `id-job`) {
@@ -256,6 +259,7 @@ func TestMinHold(t *testing.T) {
 	const hold = 3 * time.Second
 	for name, waits := range map[string]bool{"granted at once": false, "after a wait": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			prefix := randomPrefix()
 			d, err := etcd.New(client, etcd.WithPrefix(prefix))
 			if err != nil {
@@ -336,6 +340,7 @@ func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 
 // A ping shows what is missing, and writes nothing.
 func TestPing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults())
 	root := newClient(t, srv.Addr())
 	d := newDriver(t, root)

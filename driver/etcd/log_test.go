@@ -35,6 +35,7 @@ func (b *buffer) String() string {
 // The client logs to the logger that Open is given, with levels and attributes, and
 // without secrets.
 func TestLogger(t *testing.T) {
+	t.Parallel()
 	var b buffer
 	logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d, err := etcd.Open(t.Context(), fmt.Sprintf("etcd://127.0.0.1:%d", testbed.Port(t)), etcd.WithLogger(logger))
@@ -60,6 +61,7 @@ func TestLogger(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	d, err := etcd.Open(t.Context(), srv.URL()+"?prefix=unused", etcd.WithPrefix(randomPrefix()), nil)
 	if err != nil {

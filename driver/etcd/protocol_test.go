@@ -10,6 +10,7 @@ import (
 )
 
 func TestProtocolVersion(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	prefix := randomPrefix()
 	key := prefix + "/#protocol"

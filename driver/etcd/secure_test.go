@@ -17,15 +17,23 @@ import (
 // The server has a certificate of its own authority, and wants a certificate of the
 // client.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := testbed.NewCerts(t)
 	srv := testbed.Etcd(t, testbed.TLS(certs))
 	rights.Use(t, openClient(t, srv.URL()), openClient(t, srv.URL()))
 
 	plain := "etcds://" + srv.Addr()
-	rights.Refused(t, plain, "certificate signed by unknown authority")
-	// The server's alert may come after the client's first write, which then fails.
-	rights.Refused(t, plain+"?ca="+url.QueryEscape(certs.CA), "code = Unavailable")
-	rights.Refused(t, srv.URL()+"&server_name=elsewhere", "elsewhere")
+	for what, refused := range map[string]struct{ url, says string }{
+		"authority": {plain, "certificate signed by unknown authority"},
+		// The server's alert may come after the client's first write, which then fails.
+		"client": {plain + "?ca=" + url.QueryEscape(certs.CA), "code = Unavailable"},
+		"name":   {srv.URL() + "&server_name=elsewhere", "elsewhere"},
+	} {
+		t.Run(what, func(t *testing.T) { // each takes as long as a store that cannot be reached
+			t.Parallel()
+			rights.Refused(t, refused.url, refused.says)
+		})
+	}
 	insecure := plain + "?insecure_skip_verify=true&cert=" + url.QueryEscape(certs.Cert) + "&key=" + url.QueryEscape(certs.Key)
 	l := openClient(t, insecure)
 	if k, err := l.Acquire(t.Context(), "insecure"); err != nil {
@@ -65,6 +73,7 @@ func workerURL(srv *testbed.Server) string {
 }
 
 func TestAuthentication(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults())
 	withUsers(t, srv)
 	rights.Use(t, openClient(t, workerURL(srv)), openClient(t, workerURL(srv)))
@@ -91,6 +100,7 @@ func TestAuthentication(t *testing.T) {
 // A login ends after a while without use, and with the server that gave it. Then the
 // driver logs in again by itself.
 func TestLoginRunsOut(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1"))
 	withUsers(t, srv)
 	a, b := openClient(t, workerURL(srv)), openClient(t, workerURL(srv))

@@ -20,8 +20,9 @@ import (
 // late is a connection to the store that delays the first transaction of a kind: its
 // sender gives it up, and it arrives when the test says so.
 type late struct {
-	is  func(req *etcdserverpb.TxnRequest) bool
-	req *etcdserverpb.TxnRequest
+	is     func(req *etcdserverpb.TxnRequest) bool
+	giveUp context.CancelFunc // ends the sender's call
+	req    *etcdserverpb.TxnRequest
 }
 
 func (l *late) option() grpc.DialOption {
@@ -31,6 +32,7 @@ func (l *late) option() grpc.DialOption {
 			return next()
 		}
 		l.req = txn
+		l.giveUp()
 		<-ctx.Done()
 		return ctx.Err()
 	})
@@ -53,6 +55,7 @@ func isDelete(txn *etcdserverpb.TxnRequest) bool {
 // ticket, does not delete the next ticket, whether or not the queue has been empty
 // meanwhile.
 func TestLateReleaseDeletesNobodyElse(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	for name, others := range map[string]int{"queue emptied": 0, "queue goes on": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -67,9 +70,10 @@ func TestLateReleaseDeletesNobodyElse(t *testing.T) {
 			if others > 0 {
 				acquire(t, d, read("id-other"))
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if err := d.Release(ctx, h); !errors.Is(err, context.DeadlineExceeded) {
+			l.giveUp = cancel
+			if err := d.Release(ctx, h); !errors.Is(err, context.Canceled) {
 				t.Fatalf("a release that was not answered: %v", err)
 			}
 			if err := d.Release(t.Context(), h); err != nil && !errors.Is(err, driver.ErrLost) { // with its lease
@@ -88,6 +92,7 @@ func TestLateReleaseDeletesNobodyElse(t *testing.T) {
 // A put that was given up, and arrives after the release of its ticket was answered,
 // does not queue the ticket, even if its lease is shared with a lock that stays held.
 func TestLatePutQueuesNothing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	for name, wait := range map[string]bool{"acquire": true, "try": false} {
 		t.Run(name, func(t *testing.T) {
@@ -99,9 +104,10 @@ func TestLatePutQueuesNothing(t *testing.T) {
 			other := acquire(t, d, request("other", "id-other", 30*time.Second))
 			r := request("late", "id-late", 30*time.Second)
 			r.Wait = wait
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if _, err := d.Acquire(ctx, r); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNoTicket) {
+			l.giveUp = cancel
+			if _, err := d.Acquire(ctx, r); !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrNoTicket) {
 				t.Fatalf("an acquisition that was not answered: %v", err)
 			}
 			if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
@@ -123,6 +129,7 @@ func TestLatePutQueuesNothing(t *testing.T) {
 // Slots are used again after releases that were answered, since the store keeps every
 // key that it has ever seen.
 func TestSlotsAreUsedAgain(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	client := newClient(t, srv.Addr())
 	prefix := randomPrefix()

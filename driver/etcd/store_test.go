@@ -45,6 +45,7 @@ func onStore(t *testing.T, stays bool) (*store, kvqueue.Ticket) {
 // A watch reports what has happened between the last reading of the queue and the
 // beginning of the watch.
 func TestWatchTellsThePast(t *testing.T) {
+	t.Parallel()
 	s, ticket := onStore(t, false)
 	for _, aim := range []kvqueue.Entry{{}, ticket.Entry} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -62,6 +63,7 @@ func TestWatchTellsThePast(t *testing.T) {
 
 // A ticket is missing if its key is another ticket's.
 func TestMissingGoesByNumber(t *testing.T) {
+	t.Parallel()
 	s, there := onStore(t, true)
 	another := there
 	another.Number--
@@ -74,6 +76,7 @@ func TestMissingGoesByNumber(t *testing.T) {
 // A move that arrives late does not undo a later one. A move that is repeated gets the
 // same answer.
 func TestLateMove(t *testing.T) {
+	t.Parallel()
 	s, ticket := onStore(t, true)
 	var leases []string
 	for range 3 {

@@ -24,6 +24,7 @@ func tryFor(name, id string) driver.Request {
 // A refused try is never queued, writes nothing, and adds nothing to the store's log,
 // neither for a ticket nor for a lease that the ticket would need.
 func TestRefusedTryCostsNoCommit(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Etcd(t, testbed.Faults()) // nobody else writes
 	client := newClient(t, srv.Addr())
 	holder, d := newDriver(t, client), newDriver(t, client)
@@ -76,6 +77,7 @@ const etcdPrefix = "locker/"
 // Another ticket is queued between a try's read and its put. If it blocks the try, the
 // try is refused, and no other client sees anything of it.
 func TestTryIsOvertaken(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	for _, tc := range []struct {
 		what            string

@@ -34,6 +34,7 @@ func waitAt(t *testing.T, d driver.Driver, r driver.Request) <-chan driver.Grant
 // A writer behind more readers than its put can read waits for all of them,
 // although it knows of none of them when it is queued.
 func TestWriterBehindACrowd(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	prefix := etcd.WithPrefix(randomPrefix())
 	readers, writer := newDriver(t, newClient(t, srv.Addr()), prefix), newDriver(t, newClient(t, srv.Addr()), prefix)
@@ -63,6 +64,7 @@ func TestWriterBehindACrowd(t *testing.T) {
 
 // A fixed lease runs for its whole TTL from the grant, even after a wait.
 func TestFixedLeaseAfterAWait(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedEtcd(t)
 	d := newDriver(t, newClient(t, srv.Addr()), etcd.WithPrefix(randomPrefix()))
 	h := acquire(t, d, request("fixed", "id-h", 30*time.Second))

@@ -48,17 +48,19 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 }
 
 // Losses implements kvqueue.Store with one watch of the deletions of all tickets.
-func (s *store) Losses(ctx context.Context, _ string, report func(kvqueue.Loss)) error {
+func (s *store) Losses(ctx context.Context, _ string, report func(...kvqueue.Loss)) error {
 	opened := func(context.Context, int64) error {
 		report(kvqueue.Loss{Check: true})
 		return nil
 	}
 	return s.follow(ctx, s.prefix+"/", opened, func(events []*clientv3.Event) {
+		losses := make([]kvqueue.Loss, 0, len(events))
 		for _, e := range events {
 			if name, ok := s.nameOf(string(e.Kv.Key)); ok {
-				report(kvqueue.Loss{Name: name, Gone: goneOf(e.Kv)})
+				losses = append(losses, kvqueue.Loss{Name: name, Gone: goneOf(e.Kv)})
 			}
 		}
+		report(losses...)
 	}, clientv3.WithPrefix())
 }
 

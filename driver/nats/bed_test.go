@@ -63,6 +63,18 @@ func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *l
 	return k
 }
 
+// queuing opens a Locker that reports each Acquire that waits. The store knows of a waiter before the waiter knows that
+// it is queued: if the server is killed between, Acquire fails.
+func queuing(t *testing.T, url string) (*locker.Client, <-chan struct{}) {
+	t.Helper()
+	queued := make(chan struct{}, 1)
+	return process(t, url, locker.WithObserver(func(_ context.Context, ev locker.Event) {
+		if ev.Kind == locker.EventWaiting {
+			queued <- struct{}{}
+		}
+	})), queued
+}
+
 // connect makes a connection for the test itself.
 func connect(tb testing.TB, addr string, opts ...natsgo.Option) *natsgo.Conn {
 	tb.Helper()

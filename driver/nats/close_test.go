@@ -17,7 +17,7 @@ import (
 
 // A connection keeps its mutex while it writes to a server that stands still, and while it reconnects to one. Calls
 // return all the same when their context ends, and Close in time.
-func TestServerStandsStill(t *testing.T) {
+func TestServerStandsStill(t *testing.T) { // alone: it bounds milliseconds
 	for what, open := range map[string]func(*testing.T, *testbed.Server) driver.Driver{
 		"a connection that tries to come back": func(t *testing.T, srv *testbed.Server) driver.Driver {
 			nc := connect(t, srv.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond), natsgo.ReconnectJitter(0, 0),
@@ -92,7 +92,7 @@ func fill(t *testing.T, d *nats.Driver) {
 }
 
 // Close ends all calls that are under way, and leaves no subscription on the program's own connection.
-func TestCloseBesideAll(t *testing.T) {
+func TestCloseBesideAll(t *testing.T) { // alone: it bounds milliseconds
 	srv := testbed.SharedNats(t)
 	nc := connect(t, srv.Addr())
 	for what, d := range map[string]*nats.Driver{"given": given(t, nc), "own": opened(t, srv.URL())} {

@@ -19,12 +19,14 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
+// clusters bounds how many tests have a cluster at once.
+var clusters = make(chan struct{}, 2)
+
 // cluster starts three servers with a bucket.
 func cluster(t *testing.T) *testbed.Ensemble {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts three servers")
-	}
+	clusters <- struct{}{}
+	t.Cleanup(func() { <-clusters })
 	e := testbed.NatsCluster(t)
 	l := process(t, e.URL())
 	waitFor(t, 30*time.Second, "bucket", func() bool { return l.Ping(t.Context()) == nil })
@@ -67,6 +69,10 @@ func (r *register) leave() {
 
 // What was written through one server is read through another, which may be behind.
 func TestReadAfterWrite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	t.Parallel()
 	e := cluster(t)
 	var at []*nats.Driver
 	for _, m := range e.Members {
@@ -107,6 +113,8 @@ func TestReadAfterWrite(t *testing.T) {
 
 // A server that stood still while others went on gives no old answer when it goes on.
 func TestPausedLeader(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to how entries are read")
+	t.Parallel()
 	e := cluster(t)
 	const key = "paused:q:a"
 	for round := range 2 {
@@ -147,6 +155,8 @@ func TestPausedLeader(t *testing.T) {
 // A server stands still with a write, whose client gives up, until all others have forgotten the entry. When it goes
 // on it does the write. That makes no ticket, which would live as long as its process.
 func TestLateWrite(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to what a ticket is written with, or to how long an entry is kept")
+	t.Parallel()
 	e := cluster(t)
 	l := leader(t, e)
 	via := e.Members[0]
@@ -205,6 +215,8 @@ func (c *pausingConn) Write(b []byte) (int, error) {
 // The leader of three servers is killed while a lock is held and a queue waits: the holder keeps its lock, nobody else
 // is granted, and the queue goes on after the release, in order.
 func TestLeaderKilled(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to how requests are repeated, or to how the driver connects")
+	t.Parallel()
 	e := cluster(t)
 	const name, waiters = "leader", 8
 	var reg register
@@ -213,7 +225,7 @@ func TestLeaderKilled(t *testing.T) {
 	reg.enter(t, k)
 	var group sync.WaitGroup
 	for i := range waiters {
-		l := process(t, e.URL())
+		l, queued := queuing(t, e.URL())
 		group.Go(func() {
 			k, err := l.Acquire(t.Context(), name)
 			if err == nil {
@@ -229,6 +241,7 @@ func TestLeaderKilled(t *testing.T) {
 			q, err := holder.Inspect(t.Context(), name)
 			return err == nil && len(q.Tickets) == i+2
 		})
+		waitFor(t, 10*time.Second, "waiter that knows it", func() bool { return len(queued) > 0 })
 	}
 	killed := leader(t, e)
 	killed.Kill()
@@ -253,6 +266,8 @@ func TestLeaderKilled(t *testing.T) {
 
 // Contenders go on while one leader after the other is killed, or stands still, and comes back.
 func TestLeadersLostUnderLoad(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to how requests are repeated, or to how the driver connects")
+	t.Parallel()
 	e := cluster(t)
 	var reg register
 	var group sync.WaitGroup
@@ -301,6 +316,8 @@ func TestLeadersLostUnderLoad(t *testing.T) {
 // Without a majority nobody is granted anything, and the holder knows in time. All works again when the majority is
 // back.
 func TestMajorityLost(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to what an error says of a store that is down")
+	t.Parallel()
 	e := cluster(t)
 	const ttl = 6 * time.Second
 	a, b := process(t, e.URL()), process(t, e.URL())

@@ -22,6 +22,7 @@ func counter(t *testing.T) (*locker.Client, *atomic.Int64) {
 
 // The costs are those that the package comment states.
 func TestCosts(t *testing.T) {
+	t.Parallel()
 	l, n := counter(t)
 	for range 10 {
 		if err := take(t, l, "free").Release(t.Context()); err != nil {

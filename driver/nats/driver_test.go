@@ -22,6 +22,7 @@ import (
 
 // The store's requests, one by one.
 func TestStore(t *testing.T) {
+	t.Parallel()
 	s := opened(t, testbed.SharedNats(t).URL()).Store()
 	ctx := t.Context()
 	const a, b = "store:q:a", "store:q:b"
@@ -73,6 +74,7 @@ func TestStore(t *testing.T) {
 
 // Watch reports once that it has begun, and then every change, when that can be read.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	s := opened(t, testbed.SharedNats(t).URL()).Store()
 	const key = "watch:n:a"
 	changed := make(chan struct{}, 100)
@@ -101,6 +103,7 @@ func TestWatch(t *testing.T) {
 
 // Watch reports nothing after it has returned: the engine, which polls again then, would take it for begun.
 func TestWatchReturns(t *testing.T) {
+	t.Parallel()
 	s := opened(t, testbed.SharedNats(t).URL()).Store()
 	const key = "returns:n:a"
 	ctx, cancel := context.WithCancel(t.Context())
@@ -134,6 +137,7 @@ func TestWatchReturns(t *testing.T) {
 
 // A queue that fills its message refuses tickets, with the reason, and works on.
 func TestQueueTooLarge(t *testing.T) {
+	t.Parallel()
 	d := opened(t, testbed.SharedNats(t).URL()+"?prefix=full&timeout=20s")
 	name := rand.Text() // its cancelled tickets stay for a while
 	r := driver.Request{Name: name, ID: "holder", TTL: time.Minute}
@@ -168,6 +172,7 @@ func TestQueueTooLarge(t *testing.T) {
 
 // Names whose hashes are equal share an entry, and nothing else.
 func TestCollision(t *testing.T) {
+	t.Parallel()
 	nc := connect(t, testbed.SharedNats(t).Addr())
 	d, err := nats.New(nc, nats.WithPrefix("collision"), nats.WithHash(func(string) string { return "same" }))
 	if err != nil {
@@ -186,6 +191,7 @@ func TestCollision(t *testing.T) {
 
 // A bucket that loses locks, or cannot do what the driver needs, is refused.
 func TestBuckets(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedNats(t)
 	js, err := jetstream.New(connect(t, srv.Addr()))
 	if err != nil {
@@ -236,6 +242,7 @@ func TestBuckets(t *testing.T) {
 
 // On a connection of the program's own, the driver works again after an outage, and Close leaves the connection open.
 func TestGiven(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Nats(t, testbed.Faults())
 	nc := connect(t, srv.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
 	d, err := nats.New(nc)
@@ -244,7 +251,7 @@ func TestGiven(t *testing.T) {
 	}
 	l := locker.New(d)
 	k := take(t, l, "given")
-	other := process(t, srv.URL())
+	other, queued := queuing(t, srv.URL())
 	got := make(chan error, 1)
 	go func() {
 		next, err := other.Acquire(t.Context(), "given")
@@ -253,10 +260,11 @@ func TestGiven(t *testing.T) {
 		}
 		got <- err
 	}()
-	waitFor(t, 10*time.Second, "waiter", func() bool {
-		q, err := l.Inspect(t.Context(), "given")
-		return err == nil && len(q.Tickets) == 2
-	})
+	select {
+	case <-queued:
+	case err := <-got:
+		t.Fatalf("granted a lock that is held, or not queued: %v", err)
+	}
 	srv.Kill()
 	if _, err := l.TryAcquire(t.Context(), "other"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("while the server is down: %v", err)
@@ -285,6 +293,7 @@ func TestGiven(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
+	t.Parallel()
 	nc := connect(t, testbed.SharedNats(t).Addr())
 	for what, opt := range map[string]nats.Option{
 		"a blank prefix":    nats.WithPrefix("a b"),
@@ -309,6 +318,7 @@ func TestNew(t *testing.T) {
 func second(_ *nats.Driver, err error) error { return err }
 
 func TestServerVersion(t *testing.T) {
+	t.Parallel()
 	v, err := opened(t, testbed.SharedNats(t).URL()).ServerVersion(t.Context())
 	if err != nil || !strings.HasPrefix(v, "NATS 2.") {
 		t.Errorf("%q, %v", v, err)

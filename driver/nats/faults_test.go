@@ -22,6 +22,7 @@ import (
 
 // A server that is killed keeps its locks, and its tokens.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Nats(t, testbed.Faults())
 	a, b := process(t, srv.URL()), process(t, srv.URL())
 	k := take(t, a, "killed", locker.WithTTL(20*time.Second)) // outlasts the restart
@@ -40,6 +41,7 @@ func TestServerKilled(t *testing.T) {
 // A bucket that somebody deletes is made anew: its locks are lost, holders notice at their next renewal, and tokens and
 // numbers grow.
 func TestBucketLost(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Nats(t, testbed.Faults())
 	const ttl = 3 * time.Second
 	a, b := process(t, srv.URL()), process(t, srv.URL())
@@ -85,6 +87,7 @@ func TestBucketLost(t *testing.T) {
 
 // A document that was read on another connection is read again before it is changed.
 func TestEra(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Nats(t, testbed.Faults())
 	s := opened(t, srv.URL()).Store()
 	v, err := s.Put(t.Context(), "p:q:a", []byte("1"), casqueue.Version{}, time.Minute)
@@ -115,6 +118,7 @@ func TestEra(t *testing.T) {
 // Watch ends with its connection, the program's or the driver's, without any other request. The program's connection
 // comes back by itself, but what was republished meanwhile is lost.
 func TestWatchEnds(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Nats(t, testbed.Faults())
 	nc := connect(t, srv.Addr(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
 	d, err := nats.New(nc)
@@ -153,6 +157,7 @@ func TestWatchEnds(t *testing.T) {
 
 // However often the driver looks for the bucket in vain, it asks the connection only once to report its end.
 func TestBucketSearched(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Nats(t, testbed.Faults(), testbed.Args("jetstream: disabled"))
 	nc := connect(t, srv.Addr())
 	d, err := nats.New(nc)
@@ -199,6 +204,7 @@ func (c *misleadingConn) Write(p []byte) (int, error) {
 
 // A reading that is repeated, because nobody has answered a part of it, has each document once, in order.
 func TestReadAgain(t *testing.T) {
+	t.Parallel()
 	var left atomic.Int64
 	d := given(t, connect(t, testbed.SharedNats(t).Addr(), natsgo.SetCustomDialer(misleading{&left})))
 	defer d.Close()

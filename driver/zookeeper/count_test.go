@@ -60,7 +60,8 @@ func counted(t testing.TB, srv *testbed.Server, f func()) map[string]int {
 // TestRequests counts the requests that reach the server. A very long session
 // keeps pings out of the figures.
 func TestRequests(t *testing.T) {
-	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	t.Parallel()
+	srv := quietServer(t)
 	at := srv.URL() + "?session=10m"
 	ctx := ctxFor(t, time.Minute)
 	a, b := client(t, at), client(t, at)
@@ -103,16 +104,18 @@ func TestRequests(t *testing.T) {
 // TestNoHerd queues a hundred waiters, on ten connections: each has one watch on
 // the ticket ahead and one on its own, and a release wakes one waiter.
 func TestNoHerd(t *testing.T) {
+	t.Parallel()
+	srv := quietServer(t)
 	for _, mode := range []struct {
 		name string
 		opts []locker.Option
 	}{{"exclusive", nil}, {"semaphore", []locker.Option{locker.Limit(3)}}} {
-		t.Run(mode.name, func(t *testing.T) { noHerd(t, mode.opts) })
+		t.Run(mode.name, func(t *testing.T) { noHerd(t, srv, mode.opts) })
 	}
 }
 
-func noHerd(t *testing.T, opts []locker.Option) {
-	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+func noHerd(t *testing.T, srv *testbed.Server, opts []locker.Option) {
+	t.Helper()
 	at := srv.URL() + "?session=10m"
 	ctx, cancel := context.WithCancel(ctxFor(t, 2*time.Minute))
 	clients := make([]*locker.Client, 10)
@@ -224,7 +227,8 @@ func settle(t testing.TB, srv *testbed.Server) {
 
 // TestWatchesDoNotGrow gives up waiting for the same lock again and again.
 func TestWatchesDoNotGrow(t *testing.T) {
-	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	t.Parallel()
+	srv := quietServer(t)
 	at := srv.URL() + "?session=10m"
 	ctx := ctxFor(t, time.Minute)
 	var giveUp context.CancelFunc // called some time after the ticket is queued

@@ -41,6 +41,7 @@ func childLocks() {
 // TestCrash kills a process that holds one lock and waits for another, ahead of
 // others: both queues move on within the bound, past all its tickets at once.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	ctx := ctxFor(t, time.Minute)
 	a, d := client(t, url), open(t, url)

@@ -19,6 +19,7 @@ import (
 // before the renewal. So there are several clients. Their pings are spread over the
 // interval, and they have sent nothing else for longer than that.
 func TestCutOffTogether(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to the length of leases, or to heartbeats")
 	const (
 		holders = 8
 		timeout = 6 * time.Second

@@ -56,6 +56,24 @@ func client(t testing.TB, url string) *locker.Client {
 	return c
 }
 
+// slots bounds how many tests have servers of their own at once.
+var slots = make(chan struct{}, 3)
+
+// slot waits for one, which the test keeps until its servers are gone.
+func slot(t testing.TB) {
+	t.Helper()
+	slots <- struct{}{}
+	t.Cleanup(func() { <-slots })
+}
+
+// quietServer starts a server for a test that counts what its server does. Its
+// sessions are so long that there are no pings.
+func quietServer(t testing.TB) *testbed.Server {
+	t.Helper()
+	slot(t)
+	return testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+}
+
 // admin returns a plain connection to the shared server.
 func admin(t testing.TB) *zk.Conn {
 	t.Helper()
@@ -108,6 +126,7 @@ func must[T any](t testing.TB) func(T, error) T {
 }
 
 func TestCycle(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	a, b := client(t, url), client(t, url)
 	ctx := ctxFor(t, 20*time.Second)
@@ -132,6 +151,7 @@ func TestCycle(t *testing.T) {
 }
 
 func TestHandOff(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	ctx := ctxFor(t, 20*time.Second)
 	clients := make([]*locker.Client, 5)
@@ -180,6 +200,7 @@ func TestHandOff(t *testing.T) {
 // TestCancelledInQueue cancels a waiter: the next one goes on waiting for the
 // holder.
 func TestCancelledInQueue(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	ctx := ctxFor(t, 20*time.Second)
 	a, b, c := client(t, url), client(t, url), client(t, url)

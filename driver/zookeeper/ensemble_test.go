@@ -32,6 +32,8 @@ func queueOf(t testing.TB, c *locker.Client, name string, n int) []locker.Ticket
 // wait: nobody loses anything, and the queue goes on in order. With this session
 // locks outlast an election of 11 s, see the package comment.
 func TestLeaderDies(t *testing.T) {
+	t.Parallel()
+	slot(t)
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults(), testbed.Args("maxSessionTimeout=30000"))
 	at := e.URL() + "?session=30s"
 	ctx := ctxFor(t, 90*time.Second)
@@ -110,6 +112,9 @@ func TestLeaderDies(t *testing.T) {
 // TestNoQuorum leaves one member of three: it serves nobody, and the error says
 // so.
 func TestNoQuorum(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to what an error says of a store that is down, or to how the client connects")
+	t.Parallel()
+	slot(t)
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	c := client(t, e.URL()+"?session="+session.String())
 	ctx := ctxFor(t, 60*time.Second)
@@ -131,6 +136,9 @@ func TestNoQuorum(t *testing.T) {
 // clients hold the lock in turn: requests are cut off in every state. Two never
 // hold the lock at once, tokens grow, and the queue goes on.
 func TestElectionUnderLoad(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to requests whose outcome is unknown, or to how the client connects")
+	t.Parallel()
+	slot(t)
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	at := e.URL() + "?session=" + session.String()
 	ctx := ctxFor(t, 2*time.Minute)
@@ -202,6 +210,9 @@ func TestElectionUnderLoad(t *testing.T) {
 // TestMemberHangs stops one member of three, with its port still open: a client
 // that is connected to it, or tries it first, finds another one in time.
 func TestMemberHangs(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to how the client chooses servers")
+	t.Parallel()
+	slot(t)
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults())
 	at := e.URL() + "?session=" + session.String()
 	ctx := ctxFor(t, 60*time.Second)
@@ -231,6 +242,9 @@ func TestMemberHangs(t *testing.T) {
 // they renew their leases at another member before the leases end. With this session
 // the members and the holders have some seconds more than they need.
 func TestHolderLeavesMemberThatHangs(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to how the client leaves a server, or to the length of leases")
+	t.Parallel()
+	slot(t)
 	const session = 20 * time.Second
 	e := testbed.ZookeeperEnsemble(t, testbed.Faults(), testbed.Args("maxSessionTimeout=20000"))
 	at := e.URL() + "?session=" + session.String()

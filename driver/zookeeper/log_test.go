@@ -32,6 +32,7 @@ func (b *buffer) String() string {
 
 // TestLogger: the client logs to the logger that Open is given, without secrets.
 func TestLogger(t *testing.T) {
+	t.Parallel()
 	var b buffer
 	logger := slog.New(slog.NewTextHandler(&b, nil))
 	url := strings.Replace(storeURL(t), "://", "://ann:s3cret@", 1)

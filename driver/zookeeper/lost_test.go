@@ -56,6 +56,7 @@ func ticketNode(t testing.TB, conn *zk.Conn, url string, position int) string {
 // TestCreateReplyLost loses the answer to the create: the ticket is found
 // again, and is not queued twice, even if it has to wait.
 func TestCreateReplyLost(t *testing.T) {
+	t.Parallel()
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 30*time.Second)
 	d := open(t, url)
@@ -130,6 +131,7 @@ func empty(t testing.TB, conn *zk.Conn, url string) {
 // the caller has given up too and the release is done. When the create arrives
 // after all, its node is removed, and blocks nobody for long.
 func TestLateCreate(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedZookeeper(t)
 	at := storeURL(t)
 	p := srv.Proxy(t)
@@ -194,6 +196,7 @@ func TestLateCreate(t *testing.T) {
 // TestReleaseReplyLost loses the answer to a release: the release has been done
 // once, and is no error.
 func TestReleaseReplyLost(t *testing.T) {
+	t.Parallel()
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 30*time.Second)
 	c := client(t, url)
@@ -209,6 +212,7 @@ func TestReleaseReplyLost(t *testing.T) {
 // TestReleaseNotAnswered gives up a release whose request is lost: a repeated
 // release succeeds, although the driver has forgotten the ticket.
 func TestReleaseNotAnswered(t *testing.T) {
+	t.Parallel()
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 60*time.Second)
 	d := open(t, url)
@@ -236,6 +240,7 @@ func TestReleaseNotAnswered(t *testing.T) {
 // TestDeletedByHand deletes the node of a held lock: the holder is notified long
 // before it would renew.
 func TestDeletedByHand(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	c, conn := client(t, url), admin(t)
@@ -255,6 +260,7 @@ func TestDeletedByHand(t *testing.T) {
 // whether the create was carried out, and asks again. It gets the ticket that is
 // queued, which keeps its position.
 func TestAskedAgainAfterLostReply(t *testing.T) {
+	t.Parallel()
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 60*time.Second)
 	d, conn := open(t, url), admin(t)
@@ -297,6 +303,7 @@ func TestAskedAgainAfterLostReply(t *testing.T) {
 // TestWrittenByHand writes into the node of a lock that was granted after a wait:
 // the node is watched again, and a deletion after that is reported at once.
 func TestWrittenByHand(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	a, b, conn := client(t, url), client(t, url), admin(t)

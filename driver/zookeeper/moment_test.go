@@ -24,6 +24,7 @@ func (h hooked) Err() error { return h.ended() }
 // TestCreatedInTheNextSession changes the session right before the ticket is created, and
 // ends the caller's context right after it: the ticket is there, and the error admits that.
 func TestCreatedInTheNextSession(t *testing.T) {
+	t.Parallel()
 	_, p, direct := through(t)
 	conn, events, err := zk.Connect([]string{p.Addr()}, 2*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
 	if err != nil {
@@ -84,6 +85,7 @@ func TestCreatedInTheNextSession(t *testing.T) {
 // TestDeletedBeforeGrant deletes the node of a ticket, and the driver notices, right before
 // the grant: the ticket is lost, since no later event would notify its holder.
 func TestDeletedBeforeGrant(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	deleted := make(chan string, 100)
 	_, d := own(t, session, zookeeper.WithPrefix(base(url)), zookeeper.WithEvents(func(ev zk.Event) {

@@ -20,6 +20,7 @@ import (
 // hangs. Every method returns when its context ends and says why, and an Acquire
 // whose request cannot have been sent says that it left nothing.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		warm, hang bool
 		want       error // of the network
@@ -89,6 +90,7 @@ func TestOutage(t *testing.T) {
 
 // TestCloseWhileHanging closes a driver whose server hangs, with nothing held.
 func TestCloseWhileHanging(t *testing.T) {
+	t.Parallel()
 	url, p, _ := through(t)
 	d := open(t, url)
 	r := request("x", "close-1")
@@ -110,6 +112,7 @@ func TestCloseWhileHanging(t *testing.T) {
 // TestSentAcquireMayLeaveTicket: the create reaches the server, and its answer does
 // not arrive. The error does not say that nothing was left.
 func TestSentAcquireMayLeaveTicket(t *testing.T) {
+	t.Parallel()
 	url, p, direct := through(t)
 	ctx := ctxFor(t, 30*time.Second)
 	d := open(t, url)
@@ -139,6 +142,7 @@ func TestSentAcquireMayLeaveTicket(t *testing.T) {
 // TestMissingRights acquires a lock below a node that the user may only read: the
 // error comes at once, is no outage, and leaves nothing.
 func TestMissingRights(t *testing.T) {
+	t.Parallel()
 	at, conn, ctx := storeURL(t), admin(t), ctxFor(t, 20*time.Second)
 	warm := open(t, at) // creates the nodes above
 	if err := warm.(driver.Pinger).Ping(ctx); err != nil {
@@ -172,6 +176,7 @@ func TestMissingRights(t *testing.T) {
 
 // TestPing leaves nothing but the prefix.
 func TestPing(t *testing.T) {
+	t.Parallel()
 	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
 	d := open(t, at)
 	for range 2 {
@@ -188,6 +193,7 @@ func TestPing(t *testing.T) {
 // another one like a process that ends: the ticket stays for its minimum hold, and
 // not for much longer than its lease.
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	at := strings.Replace(storeURL(t), "session="+session.String(), "session=4s", 1)
 	ctx := ctxFor(t, time.Minute)
 	d, other := open(t, at), open(t, at)
@@ -230,6 +236,7 @@ func TestMinHold(t *testing.T) {
 
 // TestMinHoldOfOthers: a minimum hold on a user's connection is refused.
 func TestMinHoldOfOthers(t *testing.T) {
+	t.Parallel()
 	_, d := own(t, session, zookeeper.WithPrefix(base(storeURL(t))))
 	r := request("x", "kept-1")
 	r.MinHold = time.Second
@@ -241,6 +248,7 @@ func TestMinHoldOfOthers(t *testing.T) {
 // TestCauseOfBreak breaks a lock: the holder's driver reports it, with the cause that
 // every driver gives.
 func TestCauseOfBreak(t *testing.T) {
+	t.Parallel()
 	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
 	d, other := open(t, at), open(t, at)
 	notified := make(chan error, 1)
@@ -272,6 +280,7 @@ func TestCauseOfBreak(t *testing.T) {
 
 // A lock that is broken before its node is watched is not renewed.
 func TestBrokenBeforeTheWatch(t *testing.T) {
+	t.Parallel()
 	at, ctx := storeURL(t), ctxFor(t, 20*time.Second)
 	d, other := open(t, at), open(t, at)
 	r := request("x", "broken-2")
@@ -286,6 +295,7 @@ func TestBrokenBeforeTheWatch(t *testing.T) {
 
 // TestUnknownHost names the host in the error.
 func TestUnknownHost(t *testing.T) {
+	t.Parallel()
 	d := open(t, "zookeeper://host.invalid:2181")
 	ctx, dns := ctxFor(t, 20*time.Second), new(net.DNSError)
 	err := d.(driver.Pinger).Ping(ctx)
@@ -299,6 +309,7 @@ func TestUnknownHost(t *testing.T) {
 
 // TestLapsedLease renews a fixed lease that is over, in a session that is not.
 func TestLapsedLease(t *testing.T) {
+	t.Parallel()
 	ctx := ctxFor(t, 20*time.Second)
 	d := open(t, storeURL(t))
 	r := request("x", "fixed-1")

@@ -22,7 +22,9 @@ import (
 // then queues more: the order and the tokens stay right, although the sequences
 // repeat or become negative.
 func TestSequenceOverflow(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
+	slot(t)
 	srv := testbed.Zookeeper(t, testbed.Faults(), testbed.Args("dataDir="+dir, "digest.enabled=false"))
 	conn := connect(t, srv.Addr())
 	for _, path := range []string{"/locker", "/locker/over"} {

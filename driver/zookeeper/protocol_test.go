@@ -13,6 +13,7 @@ import (
 )
 
 func TestProtocolVersion(t *testing.T) {
+	t.Parallel()
 	root := base(storeURL(t))
 	path := root + "/%protocol"
 	c := admin(t)

@@ -92,6 +92,7 @@ func (t *tapped) Write(b []byte) (int, error) {
 // if it does not. In another case the client has not set its watches again at all when
 // the permit is returned.
 func TestWatchMissedOnReconnect(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		blind, after bool
 		within       time.Duration
@@ -186,6 +187,7 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 // with another lock on the same session. Once the connection is back, a repeated
 // release (as the core's) succeeds, and the next waiter is granted.
 func TestWayBack(t *testing.T) {
+	t.Parallel()
 	ways := map[string]struct{ lose, heal func(p *testbed.Proxy) }{
 		"cut":    {(*testbed.Proxy).Cut, (*testbed.Proxy).Heal},
 		"lossy":  {(*testbed.Proxy).Lose, (*testbed.Proxy).Heal},

@@ -28,7 +28,7 @@ func TestManyHeld(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	const n = 10_000
-	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	srv := quietServer(t)
 	ctx := ctxFor(t, 3*time.Minute)
 	c := client(t, srv.URL()+"?session=10m")
 	k := must[*locker.Lock](t)(c.Acquire(ctx, "first"))
@@ -71,11 +71,9 @@ func TestManyHeld(t *testing.T) {
 
 // TestManyWaiting makes thousands wait for one name in one process.
 func TestManyWaiting(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testbed.Nightly(t, "run it after a change to how waiters watch the queue")
 	const n = 5_000
-	srv := testbed.Zookeeper(t, testbed.Args("maxSessionTimeout=600000"))
+	srv := quietServer(t)
 	const patience = 3 * time.Minute
 	ctx, cancel := context.WithCancel(ctxFor(t, patience))
 	// On a busy machine the last of thousands of requests at once get their answers

@@ -17,10 +17,11 @@ import (
 // TestTLS uses a server that has a certificate of its own authority, and wants a
 // certificate of the client.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certs := testbed.NewCerts(t)
 	dir := t.TempDir()
 	port := testbed.Port(t)
-	withNetty(t)
+	slot(t)
 	testbed.Zookeeper(t, testbed.Faults(), testbed.Args(
 		"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
 		fmt.Sprintf("secureClientPort=%d", port), "secureClientPortAddress=127.0.0.1",
@@ -54,29 +55,6 @@ func TestTLS(t *testing.T) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
-}
-
-// withNetty makes a ZOOKEEPER_HOME of Debian's jars, with one that TLS needs and Debian's
-// ZooKeeper does not name.
-func withNetty(t *testing.T) {
-	t.Helper()
-	if os.Getenv("ZOOKEEPER_HOME") != "" {
-		return
-	}
-	home := t.TempDir()
-	if err := os.Mkdir(filepath.Join(home, "lib"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, jar := range []string{"zookeeper.jar", "netty-codec.jar"} {
-		from := filepath.Join("/usr/share/java", jar)
-		if _, err := os.Stat(from); err != nil {
-			return // the testbed says what is missing, or has a container
-		}
-		if err := os.Symlink(from, filepath.Join(home, "lib", jar)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("ZOOKEEPER_HOME", home)
 }
 
 // store joins PEM files into one, as ZooKeeper needs it.

@@ -21,6 +21,7 @@ func permit(id string, limit int) (r driver.Request, joined chan struct{}) {
 // TestAskedAgainPassesOn: two wait for permits, the second for the grant of the first.
 // The first request is repeated and granted at its first reading: the second is woken.
 func TestAskedAgainPassesOn(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	holder, first, second := open(t, url), open(t, url), open(t, url)

@@ -37,6 +37,7 @@ func own(t testing.TB, timeout time.Duration, opts ...zookeeper.Option) (*zk.Con
 // forwards its events. The end of the connection ends all locks, and is reported at
 // once.
 func TestOwnConnection(t *testing.T) {
+	t.Parallel()
 	prefix := base(storeURL(t))
 	ctx := ctxFor(t, 30*time.Second)
 	events := make(chan zk.Event, 100)
@@ -82,6 +83,7 @@ func TestOwnConnection(t *testing.T) {
 
 // TestEndIsTold: the holder is notified of the end of the session without a renewal.
 func TestEndIsTold(t *testing.T) {
+	t.Parallel()
 	conn, d := own(t, session, zookeeper.WithPrefix(base(storeURL(t))))
 	notified := make(chan error, 1)
 	d.NotifyLoss(func(h driver.Hold, cause error) {
@@ -104,6 +106,7 @@ func TestEndIsTold(t *testing.T) {
 // TestNegotiated asks for a session that the server does not give: the lease is that
 // of the session that it gives.
 func TestNegotiated(t *testing.T) {
+	t.Parallel()
 	ctx := ctxFor(t, 30*time.Second)
 	_, d := own(t, time.Minute, zookeeper.WithPrefix(base(storeURL(t))))
 	r := request("x", "negotiated-1")
@@ -129,6 +132,7 @@ func TestNegotiated(t *testing.T) {
 // lasts, since the session is kept alive, and its loss is reported before the session
 // can have ended.
 func TestLongFixedLease(t *testing.T) {
+	t.Parallel()
 	url, p, direct := through(t)
 	// The lease is more than four seconds of it: a machine that stands still for two loses nothing.
 	url = strings.Replace(url, "session="+session.String(), "session=8s", 1)
@@ -168,6 +172,7 @@ func TestLongFixedLease(t *testing.T) {
 // TestAuth opens by URL with a user: the nodes below the chroot are open to that user
 // alone, and no error shows the password.
 func TestAuth(t *testing.T) {
+	t.Parallel()
 	ctx := ctxFor(t, 30*time.Second)
 	at := storeURL(t)
 	secret := "s3cret:pass"

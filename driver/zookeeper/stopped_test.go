@@ -47,6 +47,7 @@ func childHolds() {
 // session's. When the process goes on, after the lock was granted to another one, its
 // first call of Err says that the lock is lost.
 func TestStoppedHolder(t *testing.T) {
+	t.Parallel()
 	url := storeURL(t)
 	short := strings.Replace(url, "session="+session.String(), "session=2s", 1)
 	ctx := ctxFor(t, time.Minute)

@@ -16,6 +16,7 @@ import (
 // TestSweep leaves empty names, as processes that die together do: a driver removes
 // them, unless another one has swept lately, and removes nothing else.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	conn, events := dial(t, testbed.SharedZookeeper(t).Addr())

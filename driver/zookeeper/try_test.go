@@ -12,6 +12,7 @@ import (
 // TestRefusedTryIsNotQueued queues others, or replaces the queue, between a try's first
 // read and its create: if they block it, it is refused, and was never queued.
 func TestRefusedTryIsNotQueued(t *testing.T) {
+	t.Parallel()
 	shared := driver.Request{Name: "x", Shared: true, TTL: time.Minute, Renewed: true, Wait: true}
 	exclusive := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}
 	with := func(r driver.Request, id string) driver.Request { r.ID = id; return r }

@@ -61,6 +61,7 @@ func (noLog) Printf(string, ...any) {}
 // they share. The first waiter must read the queue again, since the watch does not report
 // what happened between.
 func TestWatchOfAnother(t *testing.T) {
+	t.Parallel()
 	ctx, d := inside(t)
 	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
 	var paths []string
@@ -101,6 +102,7 @@ func TestWatchOfAnother(t *testing.T) {
 // TestMarkedMeanwhile: after a waiter has read the queue, the ticket that it waits for is
 // granted, and its node marked. The waiter must read the queue again.
 func TestMarkedMeanwhile(t *testing.T) {
+	t.Parallel()
 	ctx, d := inside(t)
 	r := driver.Request{Name: "x", Shared: true, Limit: 2, TTL: time.Minute, Renewed: true, Wait: true}
 	var paths []string
@@ -129,6 +131,7 @@ func TestMarkedMeanwhile(t *testing.T) {
 // TestOwnDuplicateAhead: a create that was given up arrives just before the next one of
 // the same ticket. A request that does not wait is not refused because of its own node.
 func TestOwnDuplicateAhead(t *testing.T) {
+	t.Parallel()
 	ctx, d := inside(t)
 	r := driver.Request{Name: "x", ID: "duplicate-1", TTL: time.Minute, Renewed: true, Wait: true}
 	duplicate, own := enqueue(ctx, t, d, r), enqueue(ctx, t, d, r)

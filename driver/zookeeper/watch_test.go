@@ -16,6 +16,7 @@ import (
 // connection. The holder ahead releases when the client is connected again, but has not
 // yet set the watch on the waiter's own node. The waiter is not granted.
 func TestWatchOfAnotherConnection(t *testing.T) {
+	t.Parallel()
 	p := testbed.SharedZookeeper(t).Proxy(t)
 	ctx, d := insideAt(t, p.Addr())
 	r := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}

@@ -12,9 +12,12 @@ import (
 	"testing"
 )
 
-// zookeeperJar is where Debian has it; it names the jars that it needs. An
-// unpacked release elsewhere is found by ZOOKEEPER_HOME.
-const zookeeperJar = "/usr/share/java/zookeeper.jar"
+// zookeeperJar is where Debian has it; it names the jars that it needs, but for the one
+// that TLS needs. An unpacked release elsewhere is found by ZOOKEEPER_HOME.
+const (
+	zookeeperJar = "/usr/share/java/zookeeper.jar"
+	nettyJar     = "/usr/share/java/netty-codec.jar"
+)
 
 var zookeeper = &kind{
 	name:    "zookeeper",
@@ -61,7 +64,7 @@ func zookeeperClassPath() string {
 	if home := os.Getenv("ZOOKEEPER_HOME"); home != "" {
 		return filepath.Join(home, "lib", "*")
 	}
-	return zookeeperJar
+	return zookeeperJar + ":" + nettyJar
 }
 
 func writeZooCfg(n *node) error {

@@ -291,7 +291,7 @@ func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error 
 	}
 }
 
-func (s *fake) Losses(ctx context.Context, _ string, report func(Loss)) error {
+func (s *fake) Losses(ctx context.Context, _ string, report func(...Loss)) error {
 	for {
 		s.mu.Lock()
 		changed := s.changed

@@ -93,7 +93,7 @@ func (e *Engine) review() {
 func (e *Engine) watchLosses(ctx context.Context, scope string) {
 	for pause := newBackoff(); ; {
 		begun := time.Now()
-		_ = e.store.Losses(ctx, scope, func(l Loss) { e.lost(ctx, scope, l) })
+		_ = e.store.Losses(ctx, scope, func(ls ...Loss) { e.lost(ctx, scope, ls) })
 		if time.Since(begun) > requestBound {
 			pause.Reset()
 		}
@@ -103,16 +103,29 @@ func (e *Engine) watchLosses(ctx context.Context, scope string) {
 	}
 }
 
-// lost handles news of a loss.
-func (e *Engine) lost(ctx context.Context, scope string, l Loss) {
-	if l.Check {
+// lost handles news of losses. All are noted before anything is granted: with a holder
+// the waiter behind it may have gone.
+func (e *Engine) lost(ctx context.Context, scope string, ls []Loss) {
+	if slices.ContainsFunc(ls, func(l Loss) bool { return l.Check }) {
 		e.check(ctx, scope)
 		return
 	}
-	Deleted(e, l.Name, l.Gone)
+	e.mu.Lock()
+	defer e.unlock()
+	for _, l := range ls {
+		if q := e.queues[l.Name]; q != nil {
+			q.removed(l.Gone)
+		}
+	}
+	for _, l := range ls {
+		if q := e.queues[l.Name]; q != nil {
+			q.settle()
+		}
+	}
 }
 
-// check finds out which tickets have gone. If the store does not answer, the next renewal
+// check finds out which tickets have gone, and has their queues read: waiters, which it may
+// not have asked for, may have gone, too. If the store does not answer, the next renewal
 // finds out.
 func (e *Engine) check(ctx context.Context, scope string) {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
@@ -133,7 +146,9 @@ func (e *Engine) check(ctx context.Context, scope string) {
 		e.mu.Lock()
 		for _, t := range missing {
 			t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-			t.queue.settle()
+			if w := t.queue.watcher; w != nil {
+				w.reread()
+			}
 		}
 		e.unlock()
 	}

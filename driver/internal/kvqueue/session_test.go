@@ -11,11 +11,11 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// strike removes a ticket without a request.
-func (s *fake) strike(name, id string) {
+// strike removes tickets, at once and without a request.
+func (s *fake) strike(name string, ids ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.remove(name, func(t Ticket) bool { return t.ID == id })
+	_ = s.remove(name, func(t Ticket) bool { return slices.Contains(ids, t.ID) })
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -125,6 +125,54 @@ func TestDeletedByHand(t *testing.T) {
 			t.Errorf("the holder got %v", b.lost["1"])
 		}
 	})
+}
+
+// A holder and the waiter behind it are removed at once: the waiter is lost. It is not
+// granted for a moment, and its caller is not notified of the loss of a lock.
+func TestHolderAndWaiterDeleted(t *testing.T) {
+	for what, one := range map[string]bool{"one watch": true, "a watch for each session": false} {
+		t.Run(what, func(t *testing.T) {
+			for range 10 { // the order in which the engine comes upon its tickets varies
+				inBubble(t, func(b *bed) {
+					b.e.opts.OneLossWatch = one
+					b.store.deaf = true // the loss watch notices first
+					b.get(b.e, request("a", "1"))
+					w := b.wait(b.e, request("a", "2"))
+					time.Sleep(2 * lossDelay)
+					b.store.strike("a", "1", "2")
+					synctest.Wait()
+					b.lostAtOnce(w)
+				})
+			}
+		})
+	}
+	t.Run("reported by name", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.e.opts.Losses, b.store.deaf = false, true
+			h := b.get(b.e, request("a", "1"))
+			w := b.wait(b.e, request("a", "2"))
+			held, waits := b.e.tickets["1"].Entry, b.e.tickets["2"].Entry
+			b.store.strike("a", "1", "2")
+			b.e.lost(b.Context(), "", []Loss{
+				{Name: h.Name, Gone: Gone{Key: held.Key, Before: held.Number + 1}},
+				{Name: h.Name, Gone: Gone{Key: waits.Key, Before: waits.Number + 1}},
+			})
+			synctest.Wait()
+			b.lostAtOnce(w)
+		})
+	})
+}
+
+// lostAtOnce wants ticket 1 to be a lost lock, and the waiter lost without having been
+// granted.
+func (b *bed) lostAtOnce(w *waiter) {
+	b.Helper()
+	if !w.done || !errors.Is(w.err, errDeleted) {
+		b.Errorf("the waiter got %v, %v", w.done, w.err)
+	}
+	if !errors.Is(b.lost["1"], errDeleted) || b.lost["2"] != nil {
+		b.Errorf("lost locks: %v, want that of ticket 1 alone", b.lost)
+	}
 }
 
 // A move that was not answered is repeated, to the same session. Meanwhile both sessions

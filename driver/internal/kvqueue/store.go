@@ -84,11 +84,11 @@ type Store interface {
 	// changed: the engine reads the queue. report may send requests (S16).
 	Watch(ctx context.Context, w Watching, report func(Event)) error
 	// Losses calls report when entries of a session have gone, whoever removed them,
-	// until ctx ends, and once with Check when it has begun to watch. It may call
-	// [SessionOver] for ended sessions. The engine calls it when the session has had
+	// until ctx ends, once for all that have gone together, and once with Check when it
+	// has begun to watch. It may call [SessionOver] for ended sessions. The engine calls it when the session has had
 	// a waiting or held ticket for 200 ms. With Options.OneLossWatch the engine calls
 	// it once for all sessions, with "", when a ticket was held for that long (S17).
-	Losses(ctx context.Context, session string, report func(Loss)) error
+	Losses(ctx context.Context, session string, report func(...Loss)) error
 
 	// Tickets reads a queue with all that it holds, in order (S18).
 	Tickets(ctx context.Context, name string) ([]Record, error)

@@ -17,6 +17,7 @@ import (
 
 // TestServerMoves changes the address of a server: the client finds it.
 func TestServerMoves(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedZookeeper(t)
 	_, port, err := net.SplitHostPort(srv.Addr())
 	if err != nil {
@@ -105,6 +106,7 @@ func relay(t *testing.T, at, to string) (end func()) {
 // TestLookupHangs: a lookup of hosts, which takes seconds if the resolver does not
 // answer, makes no other caller wait.
 func TestLookupHangs(t *testing.T) {
+	t.Parallel()
 	life, end := context.WithCancel(t.Context())
 	h := newHosts(life, []string{"store.example:2181"})
 	asked, ended := make(chan struct{}), make(chan struct{})

@@ -13,6 +13,7 @@ import (
 // TestSlowServer: a server that takes seconds to answer gives a session in the end, if
 // there is no better one.
 func TestSlowServer(t *testing.T) {
+	t.Parallel()
 	p := testbed.SharedZookeeper(t).Proxy(t)
 	p.Delay(1100 * time.Millisecond) // each way
 	c, err := Open(Options{Base: "/", Session: 10 * time.Second, Servers: []string{p.Addr()}, Dial: time.Second})

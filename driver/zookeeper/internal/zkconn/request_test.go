@@ -14,6 +14,7 @@ import (
 // sync, so neither shows that the session lives. A request that a majority has refused
 // does not count either.
 func TestOnlyWritesConfirm(t *testing.T) {
+	t.Parallel()
 	_, c, _, _ := adopted(t, 10*time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -63,6 +64,7 @@ func TestOnlyWritesConfirm(t *testing.T) {
 // TestWatches: a watch is used again until it fires, or the client has another
 // connection.
 func TestWatches(t *testing.T) {
+	t.Parallel()
 	_, c, p, _ := adopted(t, 10*time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -54,6 +54,7 @@ func present(ctx context.Context, t *testing.T, c *Conn) *Session {
 // TestOldSessionID ends the session while a caller is about to compare its ID:
 // the next session does not count as over.
 func TestOldSessionID(t *testing.T) {
+	t.Parallel()
 	conn, c, p, ended := adopted(t, time.Second, true)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -87,6 +88,7 @@ func TestOldSessionID(t *testing.T) {
 
 // TestSessionEnds ends the session: that is reported, once, and there is another one.
 func TestSessionEnds(t *testing.T) {
+	t.Parallel()
 	_, c, p, ended := adopted(t, time.Second, false)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
