@@ -39,6 +39,7 @@ func TestMigrationInMemory(t *testing.T) {
 
 // The same from Redis to PostgreSQL, by configuration alone.
 func TestMigration(t *testing.T) {
+	t.Parallel()
 	old, next := testbed.SharedRedis(t).URL(), testbed.SharedPostgres(t).URL()
 	prefix := "migration" + fmt.Sprint(time.Now().UnixNano())
 	open := func(format string, args ...any) func() *locker.Client {
@@ -50,7 +51,7 @@ func TestMigration(t *testing.T) {
 			return l
 		}
 	}
-	migrate(t, 2*time.Second, [4]func() *locker.Client{
+	migrate(t, time.Second, [4]func() *locker.Client{
 		open("%s?prefix=%s", old, prefix),
 		open("all://(%s)(%s)?authority=0&prefix=%s", old, next, prefix),
 		open("all://(%s)(tokenbase://(%s)?n=%d)?prefix=%s", old, next, base, prefix),

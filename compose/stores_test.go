@@ -14,7 +14,7 @@ import (
 // same cases do not apply.
 
 func TestConformanceStoresAll(t *testing.T) {
-	prove(t, notFirst, stores(t, "all://(%s)(%s)?authority=0&prefix=conformance"))
+	proveStores(t, notFirst, "all://(%s)(%s)?authority=0&prefix=conformance")
 }
 
 // twice are the cases that do not apply to Fallback on stores that fail: then it grants
@@ -25,15 +25,22 @@ var twice = map[string]string{
 }
 
 func TestConformanceStoresFallback(t *testing.T) {
-	prove(t, twice, stores(t, "fallback://(%s)(%s)?prefix=conformance"))
+	proveStores(t, twice, "fallback://(%s)(%s)?prefix=conformance")
+}
+
+func proveStores(t *testing.T, not map[string]string, format string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out with -short")
+	}
+	h := stores(t, format)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return stores(t, format), nil }
+	prove(t, not, h)
 }
 
 // stores is the harness of a URL that is made of a Redis and a PostgreSQL.
 func stores(t *testing.T, format string) conformance.Harness {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("left out with -short")
-	}
 	first := testbed.Redis(t, testbed.Kept(), testbed.Faults())
 	second := testbed.Postgres(t, testbed.Faults(), testbed.Args("-c", "max_connections=500"))
 	open := func(ctx context.Context, first, second string) (driver.Driver, error) {

@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -15,9 +17,8 @@ const (
 )
 
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
-// calls ended after each. wait waits for all of them. Cases that need a store of their
-// own are among them if they have stores. ahead does not use t.Parallel, whose limit is
-// the number of processors.
+// calls ended after each. wait waits for all of them. Cases that have a store of their own
+// are among them. ahead does not use t.Parallel, whose limit is the number of processors.
 func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
 	var onShared, onOwn []*result
 	for _, r := range results {
@@ -29,6 +30,8 @@ func ahead(ctx context.Context, results []*result, ended func(*result)) (wait fu
 			onOwn = append(onOwn, r)
 		}
 	}
+	// What waits longest begins first, and Run reports it last.
+	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.c.place, a.c.place) })
 	var group sync.WaitGroup
 	start := func(results []*result, workers int) {
 		queue := make(chan *result, len(results))
@@ -59,9 +62,9 @@ type stores struct {
 	free  chan *Harness                          // nil: not started yet
 }
 
-// newStores returns nil if the harness can start none.
+// newStores returns nil if the harness can start none, or runs cases in bubbles, which share no channel.
 func newStores(h Harness) *stores {
-	if h.NewServer == nil {
+	if h.NewServer == nil || h.Bubble {
 		return nil
 	}
 	s := &stores{start: h.NewServer, free: make(chan *Harness, storesAtOnce)}

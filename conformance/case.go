@@ -27,10 +27,16 @@ type Case struct {
 type place uint8
 
 const (
-	beside   place = iota // any other case
-	ownStore              // only cases on other stores: it breaks the store, or counts its keys
-	alone                 // nothing: it measures times, or counts goroutines
+	beside     place = iota // any other case
+	ownStore                // only cases on other stores: it breaks the store
+	measuring               // only cases of quietStore, on other stores: it measures times
+	quietStore              // only cases on other stores: it waits until its store has forgotten keys, and does little else
+	alone                   // nothing: it counts goroutines
 )
+
+// ofOwn reports whether a case with this place has a store of its own if there are such:
+// then it can run beside any other one.
+func (p place) ofOwn() bool { return p == ownStore || p == quietStore }
 
 // String is the name of the case's sub-test.
 func (c Case) String() string { return c.Topic + "/" + c.Name }

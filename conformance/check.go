@@ -46,7 +46,7 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 	}
 	ahead(ctx, results, ended)()
 	for _, r := range results {
-		if (r.c.place == alone || r.c.place == ownStore && r.stores == nil) && r.applies() && ctx.Err() == nil {
+		if r.c.place != beside && r.stores == nil && r.applies() && ctx.Err() == nil {
 			r.run(ctx)
 			ended(r)
 		}

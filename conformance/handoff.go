@@ -19,7 +19,7 @@ var handOffs = []Case{
 		prove:   provesDifferentLimits,
 	},
 	{
-		Topic: "fairness", Name: "hand-off-time", Rules: []string{"D13", "C2"}, place: alone,
+		Topic: "fairness", Name: "hand-off-time", Rules: []string{"D13", "C2"}, place: measuring,
 		Explain: "on an idle store the next waiter is granted within 100 ms of a release, however long it has waited: it does not poll",
 		prove:   provesHandOffTime,
 	},

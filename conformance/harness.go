@@ -27,8 +27,9 @@ type Harness struct {
 	// NewServer (optional) starts another store, and returns a harness whose Open,
 	// OpenLink, Server and Keys are of that store. The cases that break the store, or
 	// count its keys, run on stores of their own then, a few at a time, beside all
-	// others. Without it they run alone, on Server. The harness removes the stores
-	// when the test ends.
+	// others. Without it they run alone, on Server. The store of Server is not broken
+	// then, and need not keep anything. The harness removes the stores when the test
+	// ends.
 	NewServer func(ctx context.Context) (Harness, error)
 
 	// Keys (optional) counts what the store holds for this driver's prefix:

@@ -12,12 +12,12 @@ import (
 
 var leaks = []Case{
 	{
-		Topic: "leaks", Name: "keys", Rules: []string{"D18", "C8"}, Needs: NeedKeys, place: ownStore,
+		Topic: "leaks", Name: "keys", Rules: []string{"D18", "C8"}, Needs: NeedKeys, place: quietStore,
 		Explain: "after all is released the store holds nothing that grows with the number of names that were used",
 		prove:   provesNoKeys,
 	},
 	{
-		Topic: "leaks", Name: "keys-of-expired-tickets", Rules: []string{"D18", "D8", "D10", "C8"}, Needs: NeedKeys, place: ownStore,
+		Topic: "leaks", Name: "keys-of-expired-tickets", Rules: []string{"D18", "D8", "D10", "C8"}, Needs: NeedKeys, place: quietStore,
 		Explain: "what the leases and waiters of a process that died leave in the store is removed even if nobody uses their names again (waiters only with Harness.OpenLink)",
 		prove:   provesNoKeysOfExpired,
 	},

@@ -20,7 +20,7 @@ const (
 // They belong to the topics errors and close.
 var calls = []Case{
 	{
-		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "C9"}, Needs: NeedLink, place: alone,
+		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "C9"}, Needs: NeedLink, place: measuring,
 		Explain: "while the store does not answer, every method of the driver returns within 50 ms after its context ends",
 		prove:   provesReturnInTime,
 	},
@@ -35,7 +35,7 @@ var calls = []Case{
 		prove:   provesNoTicketIsTrue,
 	},
 	{
-		Topic: "close", Name: "in-time", Rules: []string{"D17", "C9"}, Needs: NeedLink, place: alone,
+		Topic: "close", Name: "in-time", Rules: []string{"D17", "C9"}, Needs: NeedLink, place: measuring,
 		Explain: "Close of a driver without tickets waits no more than 100 ms for a store that does not answer",
 		prove:   provesCloseInTime,
 	},

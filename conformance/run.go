@@ -52,7 +52,7 @@ func resultsOf(cases []Case, h Harness) []*result {
 	own := newStores(h)
 	for i, c := range cases {
 		results[i] = &result{c: c, h: h, missing: c.Needs.missing(h), except: h.Except[c.String()]}
-		if c.place == ownStore {
+		if c.place.ofOwn() {
 			results[i].stores = own
 		}
 	}

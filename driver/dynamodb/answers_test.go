@@ -13,6 +13,7 @@ import (
 
 // An overloaded or broken server is an outage; a server that refuses this program is not.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("errors")))
 	if err := d.Ping(t.Context()); err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func TestErrors(t *testing.T) {
 
 // An incomplete answer is refused: an item that it leaves out may exist, and the process that has written it may live.
 func TestAnswerIncomplete(t *testing.T) {
+	t.Parallel()
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("incomplete")))
 	r := request("n", "a")
 	g, err := d.Acquire(t.Context(), r)

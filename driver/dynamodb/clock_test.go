@@ -12,6 +12,7 @@ import (
 // An answer that comes late, as after the machine was suspended, makes DynamoDB's clock no slower: an item that is
 // written then is kept as long as any.
 func TestLateAnswer(t *testing.T) {
+	t.Parallel()
 	const late = 4 * time.Second
 	prefix := unique("late")
 	srv := testbed.SharedDynamoDB(t)

@@ -145,6 +145,7 @@ func TestCostsOfLocks(t *testing.T) {
 
 // So are the costs of waiting.
 func TestCostsOfWaiting(t *testing.T) {
+	t.Parallel()
 	prefix := unique("cost")
 	holder, _ := counted(t, prefix)
 	l := locker.New(holder)

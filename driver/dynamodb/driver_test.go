@@ -28,6 +28,7 @@ func request(name, id string) driver.Request {
 
 // A server that is killed and started again has all locks.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	srv := testbed.DynamoDB(t, testbed.Faults())
 	a, b := process(t, srv.URL()), process(t, srv.URL())
 	k := take(t, a, "killed", locker.WithTTL(20*time.Second))
@@ -46,6 +47,7 @@ func TestServerKilled(t *testing.T) {
 // An expired item counts as none, though DynamoDB still has it: a process that only tries gets the lock of a process
 // that died long ago. Its token is greater, even when DynamoDB has removed the item.
 func TestExpiredItem(t *testing.T) {
+	t.Parallel()
 	prefix := unique("expired")
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
@@ -86,6 +88,7 @@ func TestExpiredItem(t *testing.T) {
 
 // Neither the clock of this machine nor that of the writer decides whether an item has expired.
 func TestWrongClocks(t *testing.T) {
+	t.Parallel()
 	prefix := unique("clocks")
 	srv := testbed.SharedDynamoDB(t)
 	wrong := func(by time.Duration) *dynamodb.Driver {
@@ -108,6 +111,7 @@ func TestWrongClocks(t *testing.T) {
 // Versions are never used again: an item that DynamoDB has removed, and another process has made anew, has another
 // version than the one that was read before.
 func TestItemMadeAnew(t *testing.T) {
+	t.Parallel()
 	prefix := unique("anew")
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
@@ -172,6 +176,7 @@ func TestItemTooLarge(t *testing.T) {
 // A missing table is no outage: the error says how to create it, or create=true does. A table that another process
 // creates can be used at once, and the driver notices when the table is removed.
 func TestTableMissing(t *testing.T) {
+	t.Parallel()
 	srv := testbed.DynamoDB(t, testbed.Faults())
 	c, _ := client(t, srv)
 	without, with := strings.Replace(srv.URL(), "create=true&", "", 1), srv.URL()
@@ -218,6 +223,7 @@ func TestTableMissing(t *testing.T) {
 
 // A table with another key is refused.
 func TestTableOfOthers(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
 	for table, key := range map[string][]types.KeySchemaElement{
@@ -241,6 +247,7 @@ func TestTableOfOthers(t *testing.T) {
 
 // An item that is none of locker's is left alone, and the locks that are renewed with it are kept.
 func TestItemOfOthers(t *testing.T) {
+	t.Parallel()
 	prefix := unique("others")
 	srv := testbed.SharedDynamoDB(t)
 	c, _ := client(t, srv)
@@ -271,6 +278,7 @@ func TestItemOfOthers(t *testing.T) {
 
 // Close leaves the program's client open, and a second Close does nothing.
 func TestClose(t *testing.T) {
+	t.Parallel()
 	c, _ := client(t, testbed.SharedDynamoDB(t))
 	d, err := dynamodb.New(c, "locker", nil, dynamodb.WithCreate(), dynamodb.WithTimeout(patience))
 	if err != nil {
@@ -303,6 +311,7 @@ func TestCloseOfURL(t *testing.T) {
 
 // A driver uses a table that another process creates at the same time.
 func TestCreatedByOthers(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedDynamoDB(t)
 	if d, _ := made(t, srv); d.Ping(t.Context()) != nil {
 		t.Fatal("there is no table")
@@ -322,6 +331,7 @@ func TestCreatedByOthers(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
+	t.Parallel()
 	c := sdk.New(sdk.Options{Region: "eu-west-1"})
 	for what, err := range map[string]error{
 		"no client":     second(dynamodb.New(nil, "locks")),

@@ -19,6 +19,7 @@ import (
 
 // Get of more keys than one request may have, most without an item, returns each document at the place of its key.
 func TestGet(t *testing.T) {
+	t.Parallel()
 	transport := new(http.Transport)
 	s := newStore(sdk.New(sdk.Options{
 		Region: "eu-west-1", Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),

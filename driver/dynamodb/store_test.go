@@ -46,6 +46,7 @@ func sentTwice(t *testing.T, writes []string) {
 // The SDK does not send a write again whose answer was lost: it would take its own work for another process's. The
 // driver finds out what happened, and the ticket is queued once.
 func TestAnswerLost(t *testing.T) {
+	t.Parallel()
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("lost")))
 	if err := d.Ping(t.Context()); err != nil {
 		t.Fatal(err)
@@ -84,6 +85,7 @@ func TestAnswerLost(t *testing.T) {
 // A write that was done before its connection was lost is not sent again, neither by the SDK nor by net/http, which may
 // repeat a request on a connection that was in use before.
 func TestConnectionLost(t *testing.T) {
+	t.Parallel()
 	srv := testbed.SharedDynamoDB(t)
 	onward := new(http.Transport)
 	t.Cleanup(onward.CloseIdleConnections)
@@ -137,6 +139,7 @@ func TestConnectionLost(t *testing.T) {
 
 // Ping fails without the right to write, and without the right to read.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("rights")))
 	if err := d.Ping(t.Context()); err != nil {
 		t.Fatal(err)
@@ -156,6 +159,7 @@ func TestRights(t *testing.T) {
 
 // A write that something on the way sends twice is done, although DynamoDB answers that the item has changed.
 func TestSentTwice(t *testing.T) {
+	t.Parallel()
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("twice")))
 	twice := 0
 	w.does(func(op string, _ []byte, send func() (*http.Response, error)) (*http.Response, error) {
@@ -237,6 +241,7 @@ func mentioned(keys []json.RawMessage, item json.RawMessage) bool {
 
 // Get reads more items than one request may ask for, also those that the server leaves out at first, all consistently.
 func TestManyItems(t *testing.T) {
+	t.Parallel()
 	const n = 230
 	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("many")))
 	renewals := make([]driver.Renewal, n)

@@ -12,6 +12,7 @@ import (
 
 // DynamoDB Local has no table that is being made, and no global one.
 func TestUsable(t *testing.T) {
+	t.Parallel()
 	table := func(f func(*types.TableDescription)) *types.TableDescription {
 		d := &types.TableDescription{
 			TableStatus:          types.TableStatusActive,

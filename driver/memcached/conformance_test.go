@@ -9,12 +9,12 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// TestConformance runs on a server that is cut off, paused, and ended and started again with the same memory.
+// harness starts a server that is cut off, paused, and ended and started again with the same memory.
 // TestServerKilled tests what is lost with the memory.
-func TestConformance(t *testing.T) {
+func harness(t *testing.T) conformance.Harness {
 	srv := newWarm(t)
 	const query = "?prefix=conformance"
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, srv.URL()+query) },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := srv.Proxy(t)
@@ -24,7 +24,13 @@ func TestConformance(t *testing.T) {
 		Server:   srv,
 		Complete: true,
 		Keys:     func(context.Context) (int, error) { return countKeys(srv.Addr(), "conformance") },
-	})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	conformance.Run(t, h)
 }
 
 // TestConformanceServers runs on several servers. That each of them forgets what expires is proved with one.

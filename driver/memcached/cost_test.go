@@ -29,6 +29,7 @@ func counted(t *testing.T) (*locker.Client, *atomic.Int64) {
 
 // The costs are those that the package comment states.
 func TestCosts(t *testing.T) {
+	t.Parallel()
 	l, n := counted(t)
 	for range 10 {
 		if err := take(t, l, "free").Release(t.Context()); err != nil {
@@ -75,6 +76,7 @@ func TestCosts(t *testing.T) {
 
 // However many locks a process holds, a round of renewals writes one heartbeat.
 func TestCostsOfHeld(t *testing.T) {
+	t.Parallel()
 	writes := new(atomic.Int64)
 	d, err := memcached.New([]string{testbed.SharedMemcached(t).Addr()}, memcached.WithPrefix("held"), memcached.WithDialer(countingLines(writes, "ms ", "cas ", "add ")))
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 // A server with -Y wants a user and a password, which no error shows.
 func TestLogin(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(file, []byte("me:geheim\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -35,6 +36,7 @@ func TestLogin(t *testing.T) {
 
 // Each name is on one server, all servers have names, and the order in which they are given does not matter.
 func TestSeveralServers(t *testing.T) {
+	t.Parallel()
 	e := testbed.MemcachedN(t, 3)
 	a := process(t, e.URL())
 	addrs := []string{e.Members[2].Addr(), e.Members[0].Addr(), e.Members[1].Addr()}
@@ -70,6 +72,7 @@ func TestSeveralServers(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
+	t.Parallel()
 	for what, err := range map[string]error{
 		"no server":        second(memcached.New(nil)),
 		"one server twice": second(memcached.New([]string{"a:1", "a:1"})),
@@ -93,6 +96,7 @@ func TestNew(t *testing.T) {
 func second(_ *memcached.Driver, err error) error { return err }
 
 func TestServerVersion(t *testing.T) {
+	t.Parallel()
 	d, err := open(t.Context(), testbed.SharedMemcached(t).URL())
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 // When a server is killed, its locks are lost, holders notice at their next renewal, and tokens grow.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Memcached(t, testbed.Faults())
 	const ttl = 3 * time.Second
 	a, b := process(t, srv.URL()), process(t, srv.URL())
@@ -55,6 +56,7 @@ func TestServerKilled(t *testing.T) {
 
 // A lost item is one lost lock, and its holder notices.
 func TestItemLost(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Memcached(t, testbed.Faults())
 	l := process(t, srv.URL())
 	const ttl = 6 * time.Second // both are renewed at once
@@ -93,6 +95,7 @@ func TestItemLost(t *testing.T) {
 
 // A server that may evict is refused, and that is no outage.
 func TestEvictions(t *testing.T) {
+	t.Parallel()
 	url := testbed.Memcached(t, testbed.Evicts()).URL()
 	l := process(t, url)
 	if _, err := l.TryAcquire(t.Context(), "a"); err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "-M") {
@@ -108,6 +111,7 @@ func TestEvictions(t *testing.T) {
 
 // A queue that fills its item refuses tickets, with the reason, and works on.
 func TestItemTooLarge(t *testing.T) {
+	t.Parallel()
 	d, err := open(t.Context(), testbed.Memcached(t, testbed.Args("-I", "512k")).URL()+"?timeout=20s")
 	if err != nil {
 		t.Fatal(err)
@@ -147,6 +151,7 @@ func TestItemTooLarge(t *testing.T) {
 // A server whose memory is full, and which evicts nothing, refuses what it has no space for. It keeps the locks that it
 // has, even the one whose queue was to be written.
 func TestMemoryFull(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Memcached(t, testbed.Args("-m", "2", "-n", "200", "-f", "2"))
 	a, err := open(t.Context(), srv.URL())
 	if err != nil {
@@ -205,6 +210,7 @@ func fill(t *testing.T, addr string) {
 // A server that is started again numbers its items anew: an item with a number that was read before may have another
 // content.
 func TestEarlierServer(t *testing.T) {
+	t.Parallel()
 	srv := testbed.Memcached(t, testbed.Faults())
 	a, err := open(t.Context(), srv.URL())
 	if err != nil {
@@ -241,6 +247,7 @@ func TestEarlierServer(t *testing.T) {
 // A write is done even if another process overwrites the item before its CAS was read; and the next write does not
 // undo that of the other process.
 func TestWrittenOver(t *testing.T) {
+	t.Parallel()
 	url := testbed.SharedMemcached(t).URL() + "?prefix=over"
 	other, err := open(t.Context(), url)
 	if err != nil {

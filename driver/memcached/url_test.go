@@ -10,6 +10,7 @@ import (
 )
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
 		"memcached://a":          "memcached a:11211",
 		"memcached://a:1,b,c:2/": "memcached a:1,b:11211,c:2",
@@ -28,6 +29,7 @@ func TestURL(t *testing.T) {
 }
 
 func TestURLWrong(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
 		"memcached://":                              "want memcached://",
 		"memcached://a/path":                        "want memcached://",

@@ -15,8 +15,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
+	h := harness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	conformance.Run(t, h)
+}
+
+func harness(t *testing.T) conformance.Harness {
 	srv := newCabinet(t)
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(context.Context) (driver.Driver, error) { return cabinet.New(srv.Addr()) },
 		OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
 			p := link.NewProxy(t, srv.Addr())
@@ -26,5 +32,5 @@ func TestConformance(t *testing.T) {
 		Server:   srv,
 		Keys:     func(context.Context) (int, error) { return srv.count("locker"), nil },
 		Complete: true,
-	})
+	}
 }

@@ -16,6 +16,7 @@ import (
 
 // TestRefusals proves what the suite cannot see (D14): whom an answer refuses.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		status      int
 		unavailable bool
@@ -42,6 +43,7 @@ func TestRefusals(t *testing.T) {
 
 // TestDown proves that an error says what is wrong, and not which URL was asked for.
 func TestDown(t *testing.T) {
+	t.Parallel()
 	srv := newCabinet(t)
 	srv.Kill()
 	d, err := cabinet.New(srv.Addr())
@@ -56,6 +58,7 @@ func TestDown(t *testing.T) {
 
 // TestTimeout proves that a request ends by itself: the engine's own have no other end.
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	srv := newCabinet(t)
 	srv.Pause()
 	d, err := cabinet.New(srv.Addr(), cabinet.WithTimeout(50*time.Millisecond))
@@ -72,6 +75,7 @@ func TestTimeout(t *testing.T) {
 
 // TestAnswerLost proves that no request is repeated silently (D13): a release that was done would be taken for a loss.
 func TestAnswerLost(t *testing.T) {
+	t.Parallel()
 	srv := newCabinet(t)
 	d, err := cabinet.New(srv.Addr())
 	if err != nil {
@@ -95,6 +99,7 @@ func TestAnswerLost(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	srv := newCabinet(t)
 	l, err := locker.Open(t.Context(), "cabinet://"+srv.Addr()+"?prefix=app&timeout=5s&ttl=10s")
 	if err != nil {
