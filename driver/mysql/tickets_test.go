@@ -115,7 +115,7 @@ func TestReleaseDuringAnInsertion(t *testing.T) {
 func TestLostAnswers(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		d, direct, proxy := onProxy(t, srv)
-		l := locker.New(d)
+		l := newClient(t, d)
 		tokens := map[string]uint64{"idle": cycle(t, l, "idle")} // the last, by name
 		for i, statement := range []string{"INSERT INTO", "SET turn = turn + 1", "SET id = NULL", "DELETE FROM"} {
 			name := "idle"

@@ -75,9 +75,11 @@ func asMySQL(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// runMySQL runs a command as that user, in the node's folder.
+// runMySQL runs a command as that user, in the node's folder. Temporary tables are there
+// too: a server that starts deletes all that it finds, also those of other servers, which
+// crash then.
 func runMySQL(n *node, cmd *exec.Cmd) error {
-	cmd.Dir = n.dir
+	cmd.Dir, cmd.Env = n.dir, append(os.Environ(), "TMPDIR="+n.dir)
 	if err := asUser(cmd, mysqlUser()); err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func runMySQL(n *node, cmd *exec.Cmd) error {
 func mysqlArgs(n *node) []string {
 	data := filepath.Join(n.dir, "data")
 	args := []string{
-		"--datadir=" + data, "--socket=" + n.dir + "/s.sock", "--pid-file=" + n.dir + "/pid",
+		"--datadir=" + data, "--tmpdir=" + n.dir, "--socket=" + n.dir + "/s.sock", "--pid-file=" + n.dir + "/pid",
 		"--port=" + strconv.Itoa(n.ports[0]), "--bind-address=127.0.0.1", "--init-file=" + n.dir + "/init.sql",
 		"--max-connections=500", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF",
 	}

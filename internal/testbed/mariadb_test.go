@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -71,12 +72,18 @@ func closed(t *testing.T, db *sql.DB) error {
 	if open > 0 {
 		t.Errorf("%d accounts have no password", open)
 	}
-	var file string
+	var file, tmp, data string
+	if err := db.QueryRow("SELECT @@tmpdir, @@datadir").Scan(&tmp, &data); err != nil {
+		return err
+	}
 	if err := db.QueryRow("SELECT @@pid_file").Scan(&file); err != nil {
 		return err
 	}
 	if from, _ := source(); from == containers {
 		return nil // it is in there
+	}
+	if filepath.Clean(tmp) != filepath.Dir(filepath.Clean(data)) {
+		t.Errorf("temporary tables are in %s, where other servers may delete them", tmp)
 	}
 	pid, err := os.ReadFile(file)
 	if err != nil {
