@@ -25,7 +25,7 @@ func Stall(ask, f func()) (stall time.Duration) {
 	stop := sync.OnceFunc(func() { close(end) })
 	defer stop() // also if f ends the goroutine
 	f()
-	return p.longest()
+	return p.next(0)
 }
 
 type probe struct {
@@ -51,16 +51,12 @@ func (p *probe) run(ask func(), end <-chan struct{}) {
 	}
 }
 
-// next ends a step and begins another.
-func (p *probe) next(takes time.Duration) {
+// next ends a step and begins another. It returns the worst so far.
+func (p *probe) next(takes time.Duration) (worst time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	p.worst = max(p.worst, now.Sub(p.begun)-p.takes)
 	p.begun, p.takes = now, takes
-}
-
-func (p *probe) longest() time.Duration {
-	p.next(0)
 	return p.worst
 }
