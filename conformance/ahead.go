@@ -12,6 +12,8 @@ const (
 	// spend most of their time waiting for leases to end, so the limit is not the
 	// number of processors.
 	atOnce = 16
+	// busyAtOnce is how many more there are of those that keep the store busy.
+	busyAtOnce = 2
 	// storesAtOnce is how many cases run at the same time on stores of their own.
 	storesAtOnce = 3
 )
@@ -20,15 +22,21 @@ const (
 // calls ended after each. wait waits for all of them. Cases that have a store of their own
 // are among them. ahead does not use t.Parallel, whose limit is the number of processors.
 func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
-	var onShared, onOwn []*result
+	var onShared, busy, onOwn []*result
 	for _, r := range results {
 		switch {
 		case !r.applies():
+			continue
+		case r.c.place == beside && r.c.busy:
+			busy = append(busy, r)
 		case r.c.place == beside:
 			onShared = append(onShared, r)
 		case r.stores != nil:
 			onOwn = append(onOwn, r)
+		default:
+			continue
 		}
+		r.ended = make(chan struct{})
 	}
 	// What waits longest begins first, and Run reports it last.
 	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.c.place, a.c.place) })
@@ -46,11 +54,13 @@ func ahead(ctx context.Context, results []*result, ended func(*result)) (wait fu
 						r.run(ctx)
 						ended(r)
 					}
+					close(r.ended)
 				}
 			})
 		}
 	}
 	start(onOwn, storesAtOnce)
+	start(busy, busyAtOnce)
 	start(onShared, atOnce)
 	return group.Wait
 }

@@ -26,7 +26,7 @@ var cancellation = []Case{
 		prove:   provesWriterLeaves,
 	},
 	{
-		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "C8"},
+		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "C8"}, busy: true,
 		Explain: "Acquire leaves an empty queue whenever it is cancelled, even at the moment of the grant",
 		prove:   provesCancelAnyMoment,
 	},

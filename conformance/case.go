@@ -20,6 +20,7 @@ type Case struct {
 	Needs   Needs
 
 	place place
+	busy  bool // it keeps the store busy, and does not wait
 	prove func(e *env)
 }
 

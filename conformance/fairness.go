@@ -12,12 +12,12 @@ import (
 
 var fairness = []Case{
 	{
-		Topic: "fairness", Name: "first-come-first-served", Rules: []string{"D5", "D3", "C2"},
+		Topic: "fairness", Name: "first-come-first-served", Rules: []string{"D5", "D3", "C2"}, busy: true,
 		Explain: "waiters are granted in exactly the order in which they were queued",
 		prove:   provesFIFO,
 	},
 	{
-		Topic: "fairness", Name: "even-share", Rules: []string{"D5", "C2"},
+		Topic: "fairness", Name: "even-share", Rules: []string{"D5", "C2"}, busy: true,
 		Explain: "contenders in a loop get the same number of grants (Jain index ≥ 0.99)",
 		prove:   provesEvenShare,
 	},
@@ -42,7 +42,7 @@ var fairness = []Case{
 		prove:   provesTryBehindPermits,
 	},
 	{
-		Topic: "fairness", Name: "try-in-hand-off", Rules: []string{"D5", "D6", "C2"},
+		Topic: "fairness", Name: "try-in-hand-off", Rules: []string{"D5", "D6", "C2"}, busy: true,
 		Explain: "TryAcquire never succeeds between a release and the grant of the next waiter",
 		prove:   provesTryInHandOff,
 	},

@@ -15,12 +15,12 @@ import (
 
 var histories = []Case{
 	{
-		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "C10"},
+		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "C10"}, busy: true,
 		Explain: "a random run on one name, exclusively, is linearizable in the model of the queue",
 		prove:   func(e *env) { randomRun(e, nil, exclusively) },
 	},
 	{
-		Topic: "history", Name: "mixed", Rules: []string{"D3", "D4", "D5", "D6", "C10"},
+		Topic: "history", Name: "mixed", Rules: []string{"D3", "D4", "D5", "D6", "C10"}, busy: true,
 		Explain: "a random run of writers, readers and permits is linearizable",
 		prove:   func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
 	},

@@ -2,19 +2,34 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/probe"
 )
 
-// measurements is how often something is measured, at most, before it is measured once
-// without a stall of the store or of this process.
-const measurements = 8
+// stallTries is how often something is tried, at most, before it is tried once without a stall
+// of the store or of this process.
+const stallTries = 8
 
 // measure returns what f has measured, which the driver has to do within b. A
 // measurement that is longer, beside which the store or this process stood still for half
 // of the bound, proves nothing and is repeated.
 func (e *env) measure(b bound, f func() time.Duration) (took time.Duration) {
+	_ = e.steady(b.d/2, func() error {
+		if took = f(); took > b.d {
+			return fmt.Errorf("%v, want at most %v", took, b)
+		}
+		return nil
+	})
+	return took
+}
+
+// steady calls f, again and again, until it returns nil, or an error beside which the
+// store and this process did not stand still for limit. It returns that error.
+func (e *env) steady(limit time.Duration, f func() error) (err error) {
 	_, d := e.controlled()
 	name := e.name("probe")
 	ask := func() {
@@ -22,13 +37,25 @@ func (e *env) measure(b bound, f func() time.Duration) (took time.Duration) {
 		defer cancel()
 		_, _ = d.Inspect(ctx, name)
 	}
-	for range measurements {
-		stall := probe.Stall(ask, func() { took = f() })
-		if took <= b.d || stall < b.d/2 {
-			return took
+	for range stallTries {
+		stall := probe.Stall(ask, func() { err = f() })
+		if err == nil || stall < limit {
+			return err
 		}
-		e.logf("%v, in which the store or this process stood still for %v, do not count", took, stall)
+		e.logf("does not count, since the store or this process stood still for %v: %v", stall, err)
 	}
-	e.failf("the store or this process stood still in each of %d measurements of what has a bound of %v: the machine is too busy", measurements, b)
-	return took
+	e.failf("the store or this process stood still for %v or longer in each of %d tries: the machine is too busy; the last: %w", limit, stallTries, err)
+	return err
+}
+
+// notReleased fails unless the store answers that there is no such ticket. A client that
+// has waited for an answer may send a release again, and then takes that answer for
+// success (D13).
+func (e *env) notReleased(d driver.Driver, h driver.Hold, doing string, args ...any) {
+	e.ok(e.steady(20*time.Millisecond, func() error {
+		if err := d.Release(e.within(patience), h); !errors.Is(err, driver.ErrLost) {
+			return fmt.Errorf("got error %v, want %w", err, driver.ErrLost)
+		}
+		return nil
+	}), doing, args...)
 }

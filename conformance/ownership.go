@@ -99,12 +99,12 @@ func provesStrangerCannotRelease(e *env) {
 	h := e.grant(d1, e.request(e.name("stranger")))
 	for _, forged := range forgeries(e, h) {
 		for _, d := range []driver.Driver{d1, d2} {
-			e.is(d.Release(e.within(patience), forged), driver.ErrLost, "release of %+v, which is not %+v", forged, h)
+			e.notReleased(d, forged, "release of %+v, which is not %+v", forged, h)
 			e.untouched(d1, h)
 		}
 	}
 	e.drop(d1, h)
-	e.is(d1.Release(e.within(patience), h), driver.ErrLost, "second release")
+	e.notReleased(d1, h, "second release")
 	e.empty(h.Name)
 }
 
@@ -142,7 +142,7 @@ func staleHandle(e *env, opts ...locker.Option) {
 	e.is(k.Release(e.within(patience)), locker.ErrLost, "releasing a lease that is over")
 	for range 2 {
 		e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "a late renewal of %+v", old)
-		e.is(w.d.Release(e.within(patience), old), driver.ErrLost, "a late release of %+v", old)
+		e.notReleased(w.d, old, "a late release of %+v", old)
 		e.untouched(d, h)
 	}
 	if h.Token <= old.Token {
@@ -311,7 +311,7 @@ func provesWaiterReleased(e *env) {
 	e.drop(d2, p.r.Hold(0))
 	e.awaitQueue(name, 1)
 	e.is(p.ended(patient, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
-	e.is(d2.Release(e.within(patience), p.r.Hold(0)), driver.ErrLost, "second release")
+	e.notReleased(d2, p.r.Hold(0), "second release")
 	e.untouched(d1, h)
 	e.drop(d1, h)
 	e.empty(name)

@@ -131,7 +131,7 @@ func apart(f func()) {
 	<-done
 }
 
-// result is a case, which runs once, and its result.
+// result is a case, and its result.
 type result struct {
 	c       Case
 	h       Harness
@@ -139,7 +139,7 @@ type result struct {
 	missing []string // the fields that the case needs and h does not have
 	except  string   // why the case does not apply
 
-	once  sync.Once
+	ended chan struct{} // closed when the case has run, if ahead runs it
 	err   error
 	took  time.Duration
 	mu    sync.Mutex
@@ -155,16 +155,15 @@ func (r *result) logf(format string, args ...any) {
 // applies reports whether the case can run.
 func (r *result) applies() bool { return len(r.missing) == 0 && r.except == "" }
 
+// run runs the case.
 func (r *result) run(ctx context.Context) {
-	r.once.Do(func() {
-		r.err = errGoexit // if Open ends the goroutine, as t.FailNow does
-		apart(func() {
-			r.err = r.stores.use(ctx, r.h, func(h Harness) error {
-				begun := time.Now()
-				defer func() { r.took = time.Since(begun) }()
-				h.logf = r.logf
-				return r.c.Run(ctx, h)
-			})
+	r.err = errGoexit // if Open ends the goroutine, as t.FailNow does
+	apart(func() {
+		r.err = r.stores.use(ctx, r.h, func(h Harness) error {
+			begun := time.Now()
+			defer func() { r.took = time.Since(begun) }()
+			h.logf = r.logf
+			return r.c.Run(ctx, h)
 		})
 	})
 }
@@ -181,9 +180,12 @@ func (r *result) report(t *testing.T) {
 		}
 		t.Skip(lack)
 	}
-	if r.h.Bubble {
+	switch {
+	case r.ended != nil:
+		<-r.ended
+	case r.h.Bubble:
 		synctest.Test(t, func(*testing.T) { r.run(context.Background()) })
-	} else {
+	default:
 		r.run(context.Background())
 	}
 	t.Logf("%s: %s (%v)", r.c.cites(), r.c.Explain, r.took.Round(time.Millisecond))

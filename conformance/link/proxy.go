@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -118,7 +119,11 @@ func (p *Proxy) Reset() { p.abort(func(*conn) bool { return true }) }
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	if p.listener != nil {
+		// A process that is being started has the listener too, until it has become
+		// another program: none is started meanwhile.
+		syscall.ForkLock.RLock()
 		_ = p.listener.Close()
+		syscall.ForkLock.RUnlock()
 		p.listener = nil
 	}
 	p.mu.Unlock()
@@ -267,7 +272,11 @@ func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	if p.listener != nil {
+		// A process that is being started has the listener too, until it has become
+		// another program: none is started meanwhile.
+		syscall.ForkLock.RLock()
 		_ = p.listener.Close()
+		syscall.ForkLock.RUnlock()
 		p.listener = nil
 	}
 	p.mu.Unlock()

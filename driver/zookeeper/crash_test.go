@@ -46,6 +46,7 @@ func TestCrash(t *testing.T) {
 	ctx := ctxFor(t, time.Minute)
 	a, d := client(t, url), open(t, url)
 	b := locker.New(d)
+	t.Cleanup(func() { _ = b.Close() })
 	waited := must[*locker.Lock](t)(a.Acquire(ctx, "waited"))
 	child := testbed.Child(t, "locks", "STORE="+url)
 	child.Send("held")
