@@ -94,7 +94,7 @@ func TestBenchStoreGoesDown(t *testing.T) {
 func TestBenchProgress(t *testing.T) {
 	onRedisAndEtcd(t, func(t *testing.T, url string) {
 		term := commandtest.NewTerminal(t)
-		cmd := term.Attach(on(t, url, "bench", "--duration", "400ms", "--clients", "2")).Start()
+		cmd := term.Attach(on(t, url, "bench", "--duration", "3s", "--clients", "2")).Start()
 		if r := cmd.Wait(); r.Code != 0 {
 			t.Fatal(r, term.Shown())
 		}
