@@ -8,20 +8,28 @@ import (
 )
 
 const (
-	// atOnce is how many cases run at the same time on the store under test. They
-	// spend most of their time waiting for leases to end, so the limit is not the
-	// number of processors.
+	// atOnce is how many cases run at the same time on the store under test, unless
+	// the harness says. They spend most of their time waiting for leases to end, so the
+	// limit is not the number of processors.
 	atOnce = 16
-	// busyAtOnce is how many more there are of those that keep the store busy.
+	// busyAtOnce is how many of them keep the store busy.
 	busyAtOnce = 2
 	// storesAtOnce is how many cases run at the same time on stores of their own.
 	storesAtOnce = 3
 )
 
+// workers returns how many cases of each kind run at the same time.
+func (h Harness) workers() (quiet, busy, own int) {
+	if h.AtOnce <= 0 {
+		return atOnce - busyAtOnce, busyAtOnce, storesAtOnce
+	}
+	return max(1, h.AtOnce-1), 1, min(storesAtOnce, max(1, h.AtOnce/3))
+}
+
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
 // calls ended after each. wait waits for all of them. Cases that have a store of their own
 // are among them. ahead does not use t.Parallel, whose limit is the number of processors.
-func ahead(ctx context.Context, results []*result, ended func(*result)) (wait func()) {
+func ahead(ctx context.Context, h Harness, results []*result, ended func(*result)) (wait func()) {
 	var onShared, busy, onOwn []*result
 	for _, r := range results {
 		switch {
@@ -59,9 +67,10 @@ func ahead(ctx context.Context, results []*result, ended func(*result)) (wait fu
 			})
 		}
 	}
-	start(onOwn, storesAtOnce)
-	start(busy, busyAtOnce)
-	start(onShared, atOnce)
+	quietly, busily, own := h.workers()
+	start(onOwn, own)
+	start(busy, busily)
+	start(onShared, quietly)
 	return group.Wait
 }
 
@@ -77,8 +86,9 @@ func newStores(h Harness) *stores {
 	if h.NewServer == nil || h.Bubble {
 		return nil
 	}
-	s := &stores{start: h.NewServer, free: make(chan *Harness, storesAtOnce)}
-	for range storesAtOnce {
+	_, _, n := h.workers()
+	s := &stores{start: h.NewServer, free: make(chan *Harness, n)}
+	for range n {
 		s.free <- nil
 	}
 	return s

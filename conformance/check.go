@@ -44,7 +44,7 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 			ended(r)
 		}
 	}
-	ahead(ctx, results, ended)()
+	ahead(ctx, h, results, ended)()
 	for _, r := range results {
 		if r.c.place != beside && r.stores == nil && r.applies() && ctx.Err() == nil {
 			r.run(ctx)

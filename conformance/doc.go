@@ -123,8 +123,8 @@
 // what has expired.
 //
 // Leases last a second where the store can give that. Leases that are renewed, and must
-// not be lost on a busy machine, last three. Sixteen cases run at the same time: most of
-// them wait. Cases that break the store, or count its keys, run beside them on stores of
+// not be lost on a busy machine, last three. Sixteen cases run at the same time (AtOnce
+// of them, if the harness says so): most of them wait. Cases that break the store, or count its keys, run beside them on stores of
 // their own if the harness has NewServer, and otherwise after them, one by one. Cases that
 // measure times run at the end, beside nothing but those that wait until a store of their
 // own has forgotten keys. The one that counts goroutines runs alone. A driver that uses no

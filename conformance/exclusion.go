@@ -53,7 +53,7 @@ var exclusion = []Case{
 		prove:   provesWriterAlone,
 	},
 	{
-		Topic: "exclusion", Name: "queue-obeys-rule", Rules: []string{"D4", "D5", "D15", "C1"},
+		Topic: "exclusion", Name: "queue-obeys-rule", Rules: []string{"D4", "D5", "D15", "C1"}, busy: true,
 		Explain: "after every change of the queue exactly those tickets are held that the grant rule allows",
 		prove:   provesQueueObeysRule,
 	},

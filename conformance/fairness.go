@@ -57,7 +57,7 @@ var fairness = []Case{
 		prove:   provesPromptHandOff,
 	},
 	{
-		Topic: "fairness", Name: "many-waits", Rules: []string{"D13", "D16", "C2"},
+		Topic: "fairness", Name: "many-waits", Rules: []string{"D13", "D16", "C2"}, busy: true,
 		Explain: "a process that waits for a hundred names goes on acquiring, renewing and releasing others",
 		prove:   provesManyWaits,
 	},

@@ -36,6 +36,10 @@ type Harness struct {
 	// keys, rows, znodes, sessions …
 	Keys func(ctx context.Context) (int, error)
 
+	// AtOnce (optional) is how many cases run at the same time on the store, instead
+	// of sixteen. It is for a store that a few clients keep busy.
+	AtOnce int
+
 	// Bubble runs each case in a bubble of testing/synctest, where waiting takes no
 	// time. It is for drivers that use no network, on stores whose timers and
 	// channels each belong to one lock name.

@@ -42,7 +42,7 @@ var inspection = []Case{
 		prove:   provesList,
 	},
 	{
-		Topic: "inspect", Name: "long-queue", Rules: []string{"D5", "D15", "D16", "C9"},
+		Topic: "inspect", Name: "long-queue", Rules: []string{"D5", "D15", "D16", "C9"}, busy: true,
 		Explain: "a queue of many waiters of one process is shown completely and in order",
 		prove:   provesLongQueue,
 	},

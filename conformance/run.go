@@ -32,7 +32,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	all := !filtered(t)
 	if !h.Bubble && all {
-		defer ahead(context.Background(), results, func(*result) {})()
+		defer ahead(context.Background(), h, results, func(*result) {})()
 	}
 	for _, r := range results {
 		t.Run(r.c.String(), r.report)

@@ -19,6 +19,7 @@ func TestConformance(t *testing.T) {
 	h.NewServer = func(context.Context) (conformance.Harness, error) {
 		return harness(t, testbed.DynamoDB(t, testbed.Faults())), nil
 	}
+	h.AtOnce = 6 // more keep its processor busy
 	conformance.Run(t, h)
 }
 
