@@ -97,8 +97,12 @@ func (a *acquisition) queue() (*Lock, error) {
 		req.ID = a.c.newID()
 		k, err := a.once(req)
 		switch {
-		case err == nil || a.try || a.Err() != nil:
-			return k, err
+		case err == nil:
+			return k, nil
+		case (a.try || a.Err() != nil) && errors.Is(err, driver.ErrLost):
+			return nil, a.neverHeld(err)
+		case a.try || a.Err() != nil:
+			return nil, err
 		case errors.Is(err, driver.ErrLost):
 			rejoins = true
 			a.c.notify(a.parent, a.event(EventRejoined, err))
@@ -109,6 +113,17 @@ func (a *acquisition) queue() (*Lock, error) {
 			return nil, a.explain(err)
 		}
 	}
+}
+
+// neverHeld explains the error of the last ticket. That ticket may be lost, or the lease of
+// a grant that came late, but no lock that the caller had: ErrLost becomes text.
+func (a *acquisition) neverHeld(err error) error {
+	if errors.Is(err, driver.ErrLost) {
+		if err = errors.New(err.Error()); a.Err() == nil {
+			return because(err, ErrUnavailable)
+		}
+	}
+	return a.explain(err)
 }
 
 // request makes the driver's request, without the ID.
@@ -161,7 +176,7 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	case !errors.Is(err, driver.ErrNoTicket):
 		a.c.removals.orphan(req.Hold(0), undoWait)
 	}
-	return nil, a.explain(err)
+	return nil, a.neverHeld(err)
 }
 
 // grant asks the store for a grant. asked is Grant.Asked by the core's clock.
@@ -199,9 +214,10 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 	l.reentrant = a.pending != nil
 	if len(c.observers) > 0 {
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id}
+		e := l.event(EventAcquired, time.Since(a.begun), nil)
+		e.Waited, e.Degraded = a.waited, g.Degraded
+		l.observed.queue = []queuedEvent{{a.parent, e}} // comes before what others queue once the lease is added
 	}
-	l.observed.lock() // EventAcquired comes before the event of the lease's end
-	defer l.observed.unlock()
 	if err := c.leases.add(l, now); err != nil {
 		c.removals.orphan(l.hold, undoWait)
 		if errors.Is(err, ErrClosed) {
@@ -210,12 +226,8 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 		return nil, fmt.Errorf("%w: the store answered after %v, when the lease of %v was over",
 			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
 	}
-	if l.observed != nil {
-		a.granted = true
-		e := l.event(EventAcquired, time.Since(a.begun), nil)
-		e.Waited, e.Degraded = a.waited, g.Degraded
-		c.notify(a.parent, e)
-	}
+	a.granted = true
+	l.deliver()
 	return &l.first, nil
 }
 

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,9 @@ func TestSuspendedWhileAsking(t *testing.T) {
 		l := locker.New(s, locker.WithSuspension(func() time.Duration { return time.Duration(asleep.Load()) }))
 		defer l.Close()
 		_, err := l.TryAcquire(context.Background(), "a")
-		want(t, err, locker.ErrLost)
+		want(t, err, locker.ErrUnavailable)
+		if errors.Is(err, locker.ErrLost) {
+			t.Errorf("%v: the lock was never held", err)
+		}
 	})
 }

@@ -96,17 +96,20 @@ func (b *leases) atLeast(l *lease, ttl time.Duration) {
 	}
 }
 
-// expire loses a lease whose validity is over. Callers that depend on the lease
-// call it, so that a process that was paused does not wait for its timers.
-func (b *leases) expire(l *lease, now time.Time) {
+// expire reports whether a lease is lost, whoever has noticed it, and loses it if its
+// validity is over. Callers that depend on the lease call it, so that a process that was
+// paused does not wait for its timers.
+func (b *leases) expire(l *lease, now time.Time) (isLost bool) {
 	b.mu.Lock()
 	if l.state != held || now.Before(l.validUntil) {
-		b.mu.Unlock()
-		return
+		defer b.mu.Unlock()
+		return l.state == lost
 	}
 	handles := b.detachExpired(l)
 	b.mu.Unlock()
-	b.notifyLost(l, handles, errExpired)
+	endAll(handles, ErrLost)
+	b.queueLost(l, errExpired)
+	return true
 }
 
 // lose ends a lease that the store has reported as lost. The ticket is removed all
@@ -120,7 +123,8 @@ func (b *leases) lose(l *lease, cause error) {
 	handles := b.detach(l, lost)
 	b.removals.add(removal{hold: l.hold})
 	b.mu.Unlock()
-	b.notifyLost(l, handles, cause)
+	endAll(handles, ErrLost)
+	b.queueLost(l, cause)
 }
 
 // abandon removes the ticket of an acquisition that has panicked. If there is a lease
@@ -173,47 +177,55 @@ func (b *leases) detachExpired(l *lease) []*Lock {
 	return handles
 }
 
-// notifyLost ends the handles of a lost lease and notifies the observers.
-func (b *leases) notifyLost(l *lease, handles []*Lock, cause error) {
+// endAll ends the handles of a lease that has ended.
+func endAll(handles []*Lock, err error) {
 	for _, k := range handles {
-		k.end(ErrLost)
+		k.end(err)
 	}
-	l.notify(l.context(), EventLost, b.clock.now().Sub(l.began), cause)
+}
+
+// queueLost has the observers notified of the loss of a lease whose handles have ended.
+func (b *leases) queueLost(l *lease, cause error) {
+	l.queueEvent(l.context(), EventLost, b.clock.now().Sub(l.began), cause)
+	l.deliverLater()
 }
 
 // release removes a handle that has ended from its lease. After the last one the
 // ticket is removed; see remove.
-func (b *leases) release(ctx context.Context, k *Lock, until time.Time) error {
-	if !b.dropHandle(k) {
-		return nil
+func (b *leases) release(ctx context.Context, k *Lock, until time.Time) (last bool, err error) {
+	last, err = b.dropHandle(k)
+	if last {
+		err = b.remove(ctx, k.lease, until)
 	}
-	return b.remove(ctx, k.lease, until)
+	return last, err
 }
 
 // dropHandle reports whether k was the last handle of a lease that is held. Then
-// it has ended the lease.
-func (b *leases) dropHandle(k *Lock) (last bool) {
+// it has ended the lease. It returns ErrLost if the lease was lost before.
+func (b *leases) dropHandle(k *Lock) (last bool, err error) {
 	l := k.lease
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l.state != held {
-		return false
-	}
-	if len(l.handles) == 1 {
+	switch {
+	case l.state == lost:
+		return false, ErrLost
+	case l.state != held:
+		return false, nil
+	case len(l.handles) == 1:
 		b.detach(l, released)
-		return true
+		return true, nil
 	}
 	l.handles = slices.DeleteFunc(l.handles, func(h *Lock) bool { return h == k })
 	if k.renews {
 		l.renewers--
 	}
 	b.plan(l)
-	return false
+	return false, nil
 }
 
 // remove removes the ticket of a released lease from the store, at the latest by
 // until, whether or not ctx is alive; during the minimum hold it leaves that to
-// the removals.
+// the removals. The caller delivers the event of the end.
 func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	var err error
 	now := b.clock.recent()
@@ -226,7 +238,7 @@ func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	if errors.Is(err, ErrLost) {
 		kind = EventLost
 	}
-	l.notify(ctx, kind, b.clock.recent().Sub(l.began), err)
+	l.queueEvent(ctx, kind, b.clock.recent().Sub(l.began), err)
 	return err
 }
 

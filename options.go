@@ -118,7 +118,9 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 	}
 	if r.limited && r.wait > 0 {
 		if begun, ok := ctx.Value(begunKey{}).(time.Time); ok {
-			r.wait = max(0, r.wait-time.Since(begun))
+			if r.wait -= time.Since(begun); r.wait <= 0 {
+				return because(nil, ErrNotAcquired, errWaitOver)
+			}
 		}
 	}
 	return nil
