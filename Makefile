@@ -29,7 +29,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/locker
 TOOLS := $(CACHE)/tools-$(shell sha256sum tools/go.mod 2>/dev/null | cut -c1-12)
 
 # $(call in,MODULE...,COMMAND) runs a command in each module, naming it.
-in = for m in $(1); do echo "==> $$m: $(2)"; (cd $$m && time $(2)); done
+in = for m in $(1); do echo "==> $$m: $(2)" | cut -c 1-100; (cd $$m && time $(2)); done
 export TIMEFORMAT = ==> %R s
 
 .PHONY: help

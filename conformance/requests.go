@@ -79,6 +79,9 @@ func (e *env) acquireAt(d driver.Driver, r driver.Request) *driverPending {
 		defer close(p.done)
 		p.grant, p.err = d.Acquire(ctx, p.r)
 		p.at = time.Now()
+		if p.err == nil && p.grant.Claim > 0 { // as the core does, before a third of it is over
+			_ = d.Renew(ctx, p.r.Hold(p.grant.Token), p.r.TTL)
+		}
 	})
 	return p
 }

@@ -84,7 +84,7 @@ func TestCrashBound(t *testing.T) {
 	begun := time.Now()
 	l := newLocker(t, first(counted(t, srv.Addr())))
 	var k *locker.Lock
-	measured := testbed.Elapsed(func() { k = acquire(t, l, t.Name()) })
+	measured := srv.Elapsed(func() { k = acquire(t, l, t.Name()) })
 	took := time.Since(begun)
 	release(t, k)
 	t.Logf("the next was granted %v after the crash", took)

@@ -73,7 +73,7 @@ func TestListensToASlowDatabase(t *testing.T) {
 	if n := n.Load(); n > 4 || !d.Hears() {
 		t.Errorf("a waiter that should be notified took %d statements in 3 s; it listens: %v", n, d.Hears())
 	}
-	took := testbed.Elapsed(func() {
+	took := srv.Elapsed(func() {
 		ok(t, holder.Release(t.Context(), r.Hold(g.Token)))
 		ok(t, <-done)
 	})

@@ -70,14 +70,16 @@ func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {
 	l, renewed := newRenewing(t, d)
 	k, err := l.Acquire(t.Context(), "a", locker.WithTTL(5*time.Second))
 	ok(t, err)
+	begun := time.Now()
 	mine, err := p.Acquire(t.Context()) // all that there is
 	ok(t, err)
 	defer mine.Release()
 	other, err := l.TryAcquire(t.Context(), "b")
 	ok(t, err)
 	ok(t, other.Release(t.Context()))
-	if made.Load() != 2 { // the pool's, and the spare one, which is replaced only after it was idle for a second
-		t.Errorf("AfterConnect was called %d times, want 2", made.Load())
+	// The pool's, and the spare one, which is replaced only after it was idle for a second.
+	if n, most := made.Load(), 2+int64(time.Since(begun)/time.Second); n < 2 || n > most {
+		t.Errorf("AfterConnect was called %d times, want 2 to %d", n, most)
 	}
 	renewed.await(t, k)
 	ok(t, k.Release(t.Context()))

@@ -28,16 +28,16 @@ raised by the read, too:     A: refused, its token is stale; B: wrote 9; sold 1 
 `
 
 func TestFencing(t *testing.T) {
-	for name, url := range map[string]func() string{
-		"memory":   func() string { return "" },
-		"redis":    func() string { return testbed.SharedRedis(t).URL() },
-		"postgres": func() string { return testbed.SharedPostgres(t).URL() },
+	for name, url := range map[string]func(testing.TB) string{
+		"memory":   func(testing.TB) string { return "" },
+		"redis":    func(tb testing.TB) string { return testbed.SharedRedis(tb).URL() },
+		"postgres": func(tb testing.TB) string { return testbed.SharedPostgres(tb).URL() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			var out bytes.Buffer
-			if err := run(ctx, &out, url()); err != nil {
+			if err := run(ctx, &out, url(t)); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != want {
