@@ -46,8 +46,8 @@ func saysMore(err error) bool {
 	case interface{ Unwrap() error }:
 		return saysMore(x.Unwrap())
 	}
-	leaves := []error{nil, context.Canceled, context.DeadlineExceeded, errChanged, driver.ErrUnavailable, driver.ErrNoTicket}
-	return !slices.Contains(leaves, err)
+	leaves := []error{nil, context.Canceled, context.DeadlineExceeded, driver.ErrUnavailable, driver.ErrNoTicket}
+	return !slices.Contains(leaves, err) && err.Error() != errChanged.Error() // a cause is text
 }
 
 func provesReleaseWhileDown(e *env) {
