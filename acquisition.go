@@ -166,7 +166,7 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	g, asked, err := a.grant(req)
 	if err == nil {
-		return a.adopt(req, g, asked)
+		return a.adopt(req, g, asked, false)
 	}
 	switch {
 	case errors.Is(err, driver.ErrNotAcquired):
@@ -201,9 +201,24 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	return g, g.Asked.Add(offset), err
 }
 
+// renewLate renews the lease of a grant whose validity seems to be over. The store may
+// have granted it only now: the machine may have been suspended while the ticket waited.
+func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
+	asked := a.c.clock.now()
+	if err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL); err != nil {
+		a.c.removals.orphan(req.Hold(g.Token), undoWait)
+		if errors.Is(err, driver.ErrLost) {
+			return nil, err
+		}
+		return nil, a.explain(err)
+	}
+	g.Claim = 0
+	return a.adopt(req, g, asked, true)
+}
+
 // adopt makes a lease of a grant, unless the lease is over already or the Client
-// was closed meanwhile.
-func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time) (*Lock, error) {
+// was closed meanwhile. A lease that is over is renewed once.
+func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time, again bool) (*Lock, error) {
 	c := a.c
 	now := c.clock.recent()
 	if now.Sub(asked) > brief {
@@ -218,13 +233,20 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 		e.Waited, e.Degraded = a.waited, g.Degraded
 		l.observed.queue = []queuedEvent{{a.parent, e}} // comes before what others queue once the lease is added
 	}
-	if err := c.leases.add(l, now); err != nil {
+	switch err := c.leases.add(l, now); {
+	case err == nil:
+	case errors.Is(err, errLate) && !again:
+		return a.renewLate(req, g)
+	case errors.Is(err, ErrClosed):
 		c.removals.orphan(l.hold, undoWait)
-		if errors.Is(err, ErrClosed) {
-			return nil, err
-		}
+		return nil, err
+	case errors.Is(err, errLate):
+		c.removals.orphan(l.hold, undoWait)
 		return nil, fmt.Errorf("%w: the store answered after %v, when the lease of %v was over",
 			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
+	default: // the driver has reported the loss
+		c.removals.orphan(l.hold, undoWait)
+		return nil, fmt.Errorf("%w before the acquisition was done: %w", driver.ErrLost, err)
 	}
 	a.granted = true
 	l.deliver()

@@ -50,11 +50,13 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 			}
 			return nil, err
 		}
-		group.members = append(group.members, k)
-		k.onEnd(func(err error) {
-			group.end(err)
-			cancel()
-		})
+		for _, m := range k.Locks() { // a wrapper may have taken several
+			group.members = append(group.members, m)
+			m.onEnd(func(err error) {
+				group.end(err)
+				cancel()
+			})
+		}
 	}
 	if ended := group.endedEarly(); ended != nil {
 		return nil, ended

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,12 +23,13 @@ type leases struct {
 
 	mu       sync.Mutex // taken before removals.mu
 	closed   bool
-	byID     map[string]*lease   // by the ticket's ID
-	byOwner  map[ownerKey]*lease // the reentrant ones
-	schedule schedule[*lease]    // all, by when they are to be renewed, or end
-	running  bool                // the goroutine runs
-	wakeAt   time.Time           // when it wakes next
-	wake     chan struct{}       // wakes it now
+	byID     map[string]*lease    // by the ticket's ID
+	byOwner  map[ownerKey]*lease  // the reentrant ones
+	early    map[string]earlyLoss // by the ticket's ID: losses of leases that are not added yet
+	schedule schedule[*lease]     // all, by when they are to be renewed, or end
+	running  bool                 // the goroutine runs
+	wakeAt   time.Time            // when it wakes next
+	wake     chan struct{}        // wakes it now
 }
 
 func newLeases(c *core, m *removals) *leases {
@@ -40,8 +42,15 @@ func newLeases(c *core, m *removals) *leases {
 // errLate means that a grant came when its lease was over.
 var errLate = errors.New("the lease was over when the answer came")
 
-// add adds a new lease. It fails after close, and when the validity is over
-// already.
+// earlyLoss is a loss that the driver has reported of a ticket that is not in the books:
+// its Acquire may be about to return.
+type earlyLoss struct {
+	cause error
+	at    time.Time
+}
+
+// add adds a new lease. It fails after close, when the validity is over already, and
+// when the driver has reported the loss of the ticket.
 func (b *leases) add(l *lease, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,6 +59,10 @@ func (b *leases) add(l *lease, now time.Time) error {
 	}
 	if !now.Before(l.validUntil) {
 		return errLate
+	}
+	if e, ok := b.early[l.hold.ID]; ok {
+		delete(b.early, l.hold.ID)
+		return e.cause
 	}
 	b.byID[l.hold.ID] = l
 	if l.reentrant {
@@ -145,10 +158,24 @@ func (b *leases) abandon(h driver.Hold) {
 func (b *leases) pushed(h driver.Hold, cause error) {
 	b.mu.Lock()
 	l := b.byID[h.ID]
+	if l == nil {
+		b.keepEarly(h.ID, cause)
+	}
 	b.mu.Unlock()
 	if l != nil {
 		b.lose(l, cause)
 	}
+}
+
+// keepEarly keeps the loss of a ticket whose lease may be about to be added, for as long
+// as an Acquire may take to get its answer. With mu held.
+func (b *leases) keepEarly(id string, cause error) {
+	now := time.Now()
+	maps.DeleteFunc(b.early, func(_ string, e earlyLoss) bool { return now.Sub(e.at) > b.answerTimeout })
+	if b.early == nil {
+		b.early = make(map[string]earlyLoss)
+	}
+	b.early[id] = earlyLoss{cause, now}
 }
 
 // detach ends a lease and returns its handles, which the caller ends without the
