@@ -97,8 +97,12 @@ func (a *acquisition) queue() (*Lock, error) {
 		req.ID = a.c.newID()
 		k, err := a.once(req)
 		switch {
-		case err == nil || a.try || a.Err() != nil:
-			return k, err
+		case err == nil:
+			return k, nil
+		case (a.try || a.Err() != nil) && errors.Is(err, driver.ErrLost):
+			return nil, a.neverHeld(err)
+		case a.try || a.Err() != nil:
+			return nil, err
 		case errors.Is(err, driver.ErrLost):
 			rejoins = true
 			a.c.notify(a.parent, a.event(EventRejoined, err))
@@ -109,6 +113,17 @@ func (a *acquisition) queue() (*Lock, error) {
 			return nil, a.explain(err)
 		}
 	}
+}
+
+// neverHeld explains the error of the last ticket. That ticket may be lost, or the lease of
+// a grant that came late, but no lock that the caller had: ErrLost becomes text.
+func (a *acquisition) neverHeld(err error) error {
+	if errors.Is(err, driver.ErrLost) {
+		if err = errors.New(err.Error()); a.Err() == nil {
+			return because(err, ErrUnavailable)
+		}
+	}
+	return a.explain(err)
 }
 
 // request makes the driver's request, without the ID.
@@ -151,7 +166,7 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	g, asked, err := a.grant(req)
 	if err == nil {
-		return a.adopt(req, g, asked)
+		return a.adopt(req, g, asked, false)
 	}
 	switch {
 	case errors.Is(err, driver.ErrNotAcquired):
@@ -161,7 +176,7 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	case !errors.Is(err, driver.ErrNoTicket):
 		a.c.removals.orphan(req.Hold(0), undoWait)
 	}
-	return nil, a.explain(err)
+	return nil, a.neverHeld(err)
 }
 
 // grant asks the store for a grant. asked is Grant.Asked by the core's clock.
@@ -186,9 +201,24 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	return g, g.Asked.Add(offset), err
 }
 
+// renewLate renews the lease of a grant whose validity seems to be over. The store may
+// have granted it only now: the machine may have been suspended while the ticket waited.
+func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
+	asked := a.c.clock.now()
+	if err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL); err != nil {
+		a.c.removals.orphan(req.Hold(g.Token), undoWait)
+		if errors.Is(err, driver.ErrLost) {
+			return nil, err
+		}
+		return nil, a.explain(err)
+	}
+	g.Claim = 0
+	return a.adopt(req, g, asked, true)
+}
+
 // adopt makes a lease of a grant, unless the lease is over already or the Client
-// was closed meanwhile.
-func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time) (*Lock, error) {
+// was closed meanwhile. A lease that is over is renewed once.
+func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time, again bool) (*Lock, error) {
 	c := a.c
 	now := c.clock.recent()
 	if now.Sub(asked) > brief {
@@ -199,23 +229,27 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time)
 	l.reentrant = a.pending != nil
 	if len(c.observers) > 0 {
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id}
-	}
-	l.observed.lock() // EventAcquired comes before the event of the lease's end
-	defer l.observed.unlock()
-	if err := c.leases.add(l, now); err != nil {
-		c.removals.orphan(l.hold, undoWait)
-		if errors.Is(err, ErrClosed) {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w: the store answered after %v, when the lease of %v was over",
-			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
-	}
-	if l.observed != nil {
-		a.granted = true
 		e := l.event(EventAcquired, time.Since(a.begun), nil)
 		e.Waited, e.Degraded = a.waited, g.Degraded
-		c.notify(a.parent, e)
+		l.observed.queue = []queuedEvent{{a.parent, e}} // comes before what others queue once the lease is added
 	}
+	switch err := c.leases.add(l, now); {
+	case err == nil:
+	case errors.Is(err, errLate) && !again:
+		return a.renewLate(req, g)
+	case errors.Is(err, ErrClosed):
+		c.removals.orphan(l.hold, undoWait)
+		return nil, err
+	case errors.Is(err, errLate):
+		c.removals.orphan(l.hold, undoWait)
+		return nil, fmt.Errorf("%w: the store answered after %v, when the lease of %v was over",
+			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
+	default: // the driver has reported the loss
+		c.removals.orphan(l.hold, undoWait)
+		return nil, fmt.Errorf("%w before the acquisition was done: %w", driver.ErrLost, err)
+	}
+	a.granted = true
+	l.deliver()
 	return &l.first, nil
 }
 

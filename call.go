@@ -206,9 +206,9 @@ func (c *call) explain(err error) error {
 	case waitOver:
 		return because(err, ErrUnavailable, noAnswer(c.wait))
 	case c.isQueued():
-		return because(err, ended, cause)
+		return because(err, ended, foreign(ended, cause))
 	default:
-		return because(err, ErrUnavailable, ended, cause)
+		return because(err, ErrUnavailable, ended, foreign(ended, cause))
 	}
 }
 

@@ -188,11 +188,13 @@ func TestEndOfAWaitInTheQueue(t *testing.T) {
 		})
 		_, err := l.Acquire(context.Background(), "a", locker.WithWait(time.Second))
 		want(t, err, locker.ErrNotAcquired)
+		want(t, err, locker.ErrUnavailable)
 		want(t, err, syscall.ECONNREFUSED)
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(time.Second, cancel)
 		_, err = l.Acquire(ctx, "a")
 		want(t, err, context.Canceled)
+		want(t, err, locker.ErrUnavailable)
 		if n := strings.Count(err.Error(), "context canceled"); n != 1 {
 			t.Errorf("%v says it %d times", err, n)
 		}

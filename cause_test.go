@@ -2,7 +2,9 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +42,14 @@ func TestCauseIsNoAnswer(t *testing.T) {
 					time.AfterFunc(time.Second, func() { cancel(cause) })
 					_, err := l.Acquire(ctx, "a")
 					want(t, err, context.Canceled)
-					want(t, err, cause)
+					for _, sentinel := range []error{locker.ErrNotAcquired, locker.ErrLost, driver.ErrNoTicket} {
+						if errors.Is(err, sentinel) {
+							t.Errorf("%v matches %v, which is the answer to another call", err, sentinel)
+						}
+					}
+					if !strings.Contains(err.Error(), cause.Error()) {
+						t.Errorf("%q does not contain %q", err, cause)
+					}
 					time.Sleep(time.Second)
 					tickets := 1
 					if lazy {

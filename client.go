@@ -24,6 +24,8 @@ type Client struct {
 	owners   *owners
 	defaults []Option
 
+	closed chan struct{} // closed when Close is done
+
 	process string // the default owner
 	idBase  string // the beginning of this Client's ticket IDs
 	idSeq   atomic.Uint64
@@ -31,13 +33,16 @@ type Client struct {
 
 var _ Locker = (*Client)(nil)
 
-// core is what the layers of a Client share. Nothing of it changes after New.
+// core is what the layers of a Client share. Nothing of it changes after New, except in
+// background, which has a mutex of its own.
 type core struct {
 	d         driver.Driver
 	store     string // how errors name the store
 	clock     *clock
 	tasks     *tasks
 	observers []func(context.Context, Event)
+
+	background background // events that no call delivers
 
 	margin         time.Duration // the safety margin, if marginSet
 	marginSet      bool
@@ -65,7 +70,7 @@ func New(d driver.Driver, opts ...ClientOption) *Client {
 	if d == nil {
 		panic("locker: New: the driver is nil")
 	}
-	c := &Client{core: &core{
+	c := &Client{closed: make(chan struct{}), core: &core{
 		d: d, store: storeName(d), clock: newClock(suspended), tasks: newTasks(),
 		answerTimeout: DefaultAnswerTimeout, releaseTimeout: DefaultReleaseTimeout,
 	}}
@@ -161,17 +166,21 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 // not remove a lock within its minimum hold (WithMinHold): its lease ends by itself.
 func (c *Client) Close() error {
 	if !c.tasks.close() {
+		<-c.closed
 		return nil
 	}
 	until := time.Now().Add(c.releaseTimeout)
 	held := c.leases.close()
+	defer deliverEach(held)
+	defer close(c.closed)
 	c.removals.hurry()
 	errs := c.removeAll(held, until)
-	c.tasks.wait(time.Until(until))
+	waitFor(&c.tasks.group, until)
 	c.removals.drain(until)
 	c.tasks.stop()
 	c.tasks.group.Wait()
 	c.removals.group.Wait()
+	waitFor(&c.background.group, until)
 	if err := c.d.Close(); err != nil {
 		errs = append(errs, c.fail("close", "", err))
 	}

@@ -21,7 +21,7 @@ var (
 	// wraps the store's own.
 	ErrUnavailable = driver.ErrUnavailable
 	// ErrLost: the lease ended before it was released. Somebody else may hold
-	// the lock.
+	// the lock. An acquisition never returns it.
 	ErrLost = driver.ErrLost
 	// ErrReleased: this handle has been released.
 	ErrReleased = errors.New("lock released")
@@ -88,7 +88,7 @@ func because(err error, reasons ...error) error {
 	for _, e := range parts(err) {
 		if e != context.Canceled && e != context.DeadlineExceeded && //nolint:errorlint // the bare sentinels
 			!slices.Contains(all, e) && !isOneOf(e, reasons) {
-			all = append(all, e)
+			all = append(all, unanswered(e))
 		}
 	}
 	if len(all) == 1 {
@@ -154,9 +154,20 @@ func (s *several) Error() string {
 
 func (s *several) Unwrap() []error { return s.errs }
 
-// contextError is the error of a context that has ended, joined with its cause.
+// contextError is the error of a context that has ended, with its cause.
 func contextError(ctx context.Context) error {
-	return because(nil, ctx.Err(), context.Cause(ctx))
+	err := ctx.Err()
+	return because(nil, err, foreign(err, context.Cause(ctx)))
+}
+
+// foreign returns the cause with which a caller's context ended with err, as text only.
+// The cause may be anything, such as the ErrNotAcquired of another acquisition, and says
+// nothing about this one.
+func foreign(err, cause error) error {
+	if cause == nil || errors.Is(err, cause) {
+		return nil
+	}
+	return errors.New(cause.Error())
 }
 
 // unconfirmed adds to the error of an unanswered release what happens next.

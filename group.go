@@ -32,12 +32,12 @@ func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (
 }
 
 // acquireAll is AcquireAll of names that are sorted.
-func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (_ *Lock, err error) {
+func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*Lock, error) {
 	group := &Lock{members: make([]*Lock, 0, len(names))}
 	complete := false
 	defer func() { // also when an observer panics
 		if !complete {
-			err = errors.Join(err, group.giveUp(ctx))
+			group.giveUp(ctx)
 		}
 	}()
 	all, cancel := context.WithCancel(context.WithValue(ctx, begunKey{}, time.Now()))
@@ -50,11 +50,13 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (_
 			}
 			return nil, err
 		}
-		group.members = append(group.members, k)
-		k.onEnd(func(err error) {
-			group.end(err)
-			cancel()
-		})
+		for _, m := range k.Locks() { // a wrapper may have taken several
+			group.members = append(group.members, m)
+			m.onEnd(func(err error) {
+				group.end(err)
+				cancel()
+			})
+		}
 	}
 	if ended := group.endedEarly(); ended != nil {
 		return nil, ended
@@ -80,11 +82,10 @@ func (k *Lock) endedEarly() error {
 // time at which AcquireAll was called: the wait limit counts from then.
 type begunKey struct{}
 
-// giveUp releases the members that were acquired.
-func (k *Lock) giveUp(ctx context.Context) error {
-	return k.eachMember(func(m *Lock, until time.Time) error {
-		return ignore(m.release(ctx, until), ErrLost)
-	})
+// giveUp releases the members that were acquired. What the store has not confirmed
+// after undoWait is removed in the background.
+func (k *Lock) giveUp(ctx context.Context) {
+	_ = k.releaseMembers(ctx, undoWait) // the observers are notified
 }
 
 // releaseGroup releases all members, even if one of them was lost.
@@ -101,32 +102,38 @@ func (k *Lock) releaseGroup(ctx context.Context) error {
 		return fmt.Errorf("locker: release all: %w", ErrReleased)
 	}
 	k.end(ErrReleased)
-	err := k.eachMember(func(m *Lock, until time.Time) error { return m.release(ctx, until) })
+	err := k.releaseMembers(ctx, k.members[0].c.releaseTimeout)
 	if errors.Is(before, ErrReleased) { // by Close, or one of the members alone
 		return errors.Join(fmt.Errorf("locker: release all: %w", ErrReleased), err)
 	}
 	return err
 }
 
-// eachMember releases all members in parallel, the last first, within one bound.
-func (k *Lock) eachMember(release func(m *Lock, until time.Time) error) error {
+// releaseMembers releases all members in parallel, the last first, within one bound.
+func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) error {
 	if len(k.members) == 0 {
 		return nil
 	}
 	var (
-		mu   sync.Mutex
-		errs []error
+		mu    sync.Mutex
+		errs  []error
+		ended []*lease
 	)
 	n := len(k.members)
-	c := k.members[0].c
-	until := time.Now().Add(c.releaseTimeout)
+	until := time.Now().Add(bound)
 	inParallel(n, releaseParallel, func(i int) {
-		if err := ignore(release(k.members[n-1-i], until), ErrReleased); err != nil {
-			mu.Lock()
-			defer mu.Unlock()
+		m := k.members[n-1-i]
+		last, err := m.release(ctx, until)
+		mu.Lock()
+		defer mu.Unlock()
+		if err := ignore(err, ErrReleased); err != nil {
 			errs = append(errs, err)
 		}
+		if last {
+			ended = append(ended, m.lease)
+		}
 	})
+	deliverEach(ended)
 	if len(errs) == 0 {
 		return nil
 	}

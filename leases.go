@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,12 +23,13 @@ type leases struct {
 
 	mu       sync.Mutex // taken before removals.mu
 	closed   bool
-	byID     map[string]*lease   // by the ticket's ID
-	byOwner  map[ownerKey]*lease // the reentrant ones
-	schedule schedule[*lease]    // all, by when they are to be renewed, or end
-	running  bool                // the goroutine runs
-	wakeAt   time.Time           // when it wakes next
-	wake     chan struct{}       // wakes it now
+	byID     map[string]*lease    // by the ticket's ID
+	byOwner  map[ownerKey]*lease  // the reentrant ones
+	early    map[string]earlyLoss // by the ticket's ID: losses of leases that are not added yet
+	schedule schedule[*lease]     // all, by when they are to be renewed, or end
+	running  bool                 // the goroutine runs
+	wakeAt   time.Time            // when it wakes next
+	wake     chan struct{}        // wakes it now
 }
 
 func newLeases(c *core, m *removals) *leases {
@@ -40,8 +42,15 @@ func newLeases(c *core, m *removals) *leases {
 // errLate means that a grant came when its lease was over.
 var errLate = errors.New("the lease was over when the answer came")
 
-// add adds a new lease. It fails after close, and when the validity is over
-// already.
+// earlyLoss is a loss that the driver has reported of a ticket that is not in the books:
+// its Acquire may be about to return.
+type earlyLoss struct {
+	cause error
+	at    time.Time
+}
+
+// add adds a new lease. It fails after close, when the validity is over already, and
+// when the driver has reported the loss of the ticket.
 func (b *leases) add(l *lease, now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,6 +59,10 @@ func (b *leases) add(l *lease, now time.Time) error {
 	}
 	if !now.Before(l.validUntil) {
 		return errLate
+	}
+	if e, ok := b.early[l.hold.ID]; ok {
+		delete(b.early, l.hold.ID)
+		return e.cause
 	}
 	b.byID[l.hold.ID] = l
 	if l.reentrant {
@@ -96,17 +109,20 @@ func (b *leases) atLeast(l *lease, ttl time.Duration) {
 	}
 }
 
-// expire loses a lease whose validity is over. Callers that depend on the lease
-// call it, so that a process that was paused does not wait for its timers.
-func (b *leases) expire(l *lease, now time.Time) {
+// expire reports whether a lease is lost, whoever has noticed it, and loses it if its
+// validity is over. Callers that depend on the lease call it, so that a process that was
+// paused does not wait for its timers.
+func (b *leases) expire(l *lease, now time.Time) (isLost bool) {
 	b.mu.Lock()
 	if l.state != held || now.Before(l.validUntil) {
-		b.mu.Unlock()
-		return
+		defer b.mu.Unlock()
+		return l.state == lost
 	}
 	handles := b.detachExpired(l)
 	b.mu.Unlock()
-	b.notifyLost(l, handles, errExpired)
+	endAll(handles, ErrLost)
+	b.queueLost(l, errExpired)
+	return true
 }
 
 // lose ends a lease that the store has reported as lost. The ticket is removed all
@@ -120,7 +136,8 @@ func (b *leases) lose(l *lease, cause error) {
 	handles := b.detach(l, lost)
 	b.removals.add(removal{hold: l.hold})
 	b.mu.Unlock()
-	b.notifyLost(l, handles, cause)
+	endAll(handles, ErrLost)
+	b.queueLost(l, cause)
 }
 
 // abandon removes the ticket of an acquisition that has panicked. If there is a lease
@@ -141,10 +158,24 @@ func (b *leases) abandon(h driver.Hold) {
 func (b *leases) pushed(h driver.Hold, cause error) {
 	b.mu.Lock()
 	l := b.byID[h.ID]
+	if l == nil {
+		b.keepEarly(h.ID, cause)
+	}
 	b.mu.Unlock()
 	if l != nil {
 		b.lose(l, cause)
 	}
+}
+
+// keepEarly keeps the loss of a ticket whose lease may be about to be added, for as long
+// as an Acquire may take to get its answer. With mu held.
+func (b *leases) keepEarly(id string, cause error) {
+	now := time.Now()
+	maps.DeleteFunc(b.early, func(_ string, e earlyLoss) bool { return now.Sub(e.at) > b.answerTimeout })
+	if b.early == nil {
+		b.early = make(map[string]earlyLoss)
+	}
+	b.early[id] = earlyLoss{cause, now}
 }
 
 // detach ends a lease and returns its handles, which the caller ends without the
@@ -173,47 +204,55 @@ func (b *leases) detachExpired(l *lease) []*Lock {
 	return handles
 }
 
-// notifyLost ends the handles of a lost lease and notifies the observers.
-func (b *leases) notifyLost(l *lease, handles []*Lock, cause error) {
+// endAll ends the handles of a lease that has ended.
+func endAll(handles []*Lock, err error) {
 	for _, k := range handles {
-		k.end(ErrLost)
+		k.end(err)
 	}
-	l.notify(l.context(), EventLost, b.clock.now().Sub(l.began), cause)
+}
+
+// queueLost has the observers notified of the loss of a lease whose handles have ended.
+func (b *leases) queueLost(l *lease, cause error) {
+	l.queueEvent(l.context(), EventLost, b.clock.now().Sub(l.began), cause)
+	l.deliverLater()
 }
 
 // release removes a handle that has ended from its lease. After the last one the
 // ticket is removed; see remove.
-func (b *leases) release(ctx context.Context, k *Lock, until time.Time) error {
-	if !b.dropHandle(k) {
-		return nil
+func (b *leases) release(ctx context.Context, k *Lock, until time.Time) (last bool, err error) {
+	last, err = b.dropHandle(k)
+	if last {
+		err = b.remove(ctx, k.lease, until)
 	}
-	return b.remove(ctx, k.lease, until)
+	return last, err
 }
 
 // dropHandle reports whether k was the last handle of a lease that is held. Then
-// it has ended the lease.
-func (b *leases) dropHandle(k *Lock) (last bool) {
+// it has ended the lease. It returns ErrLost if the lease was lost before.
+func (b *leases) dropHandle(k *Lock) (last bool, err error) {
 	l := k.lease
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l.state != held {
-		return false
-	}
-	if len(l.handles) == 1 {
+	switch {
+	case l.state == lost:
+		return false, ErrLost
+	case l.state != held:
+		return false, nil
+	case len(l.handles) == 1:
 		b.detach(l, released)
-		return true
+		return true, nil
 	}
 	l.handles = slices.DeleteFunc(l.handles, func(h *Lock) bool { return h == k })
 	if k.renews {
 		l.renewers--
 	}
 	b.plan(l)
-	return false
+	return false, nil
 }
 
 // remove removes the ticket of a released lease from the store, at the latest by
 // until, whether or not ctx is alive; during the minimum hold it leaves that to
-// the removals.
+// the removals. The caller delivers the event of the end.
 func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	var err error
 	now := b.clock.recent()
@@ -226,7 +265,7 @@ func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	if errors.Is(err, ErrLost) {
 		kind = EventLost
 	}
-	l.notify(ctx, kind, b.clock.recent().Sub(l.began), err)
+	l.queueEvent(ctx, kind, b.clock.recent().Sub(l.began), err)
 	return err
 }
 

@@ -89,7 +89,9 @@ func (k *Lock) Done() <-chan struct{} {
 // clock: after a pause of the process it reports a loss before Done is closed.
 func (k *Lock) Err() error {
 	if k.lease != nil {
-		k.c.leases.expire(k.lease, k.c.clock.now())
+		if k.c.leases.expire(k.lease, k.c.clock.now()) {
+			k.end(ErrLost) // whoever has noticed the loss may not have come to this handle yet
+		}
 	}
 	for _, m := range k.members {
 		_ = m.Err() // a member's loss ends k
@@ -197,22 +199,30 @@ func (k *Lock) Release(ctx context.Context) error {
 	if k.lease == nil {
 		return k.releaseGroup(ctx)
 	}
-	return k.release(ctx, time.Time{})
+	ended, err := k.release(ctx, time.Time{})
+	if ended {
+		k.lease.deliver()
+	}
+	return err
 }
 
-// release is Release until the given time; zero: within a bound of its own.
-func (k *Lock) release(ctx context.Context, until time.Time) error {
+// release is Release until the given time; zero: within a bound of its own. It reports
+// whether it has ended the lease: then the caller delivers the event of that.
+func (k *Lock) release(ctx context.Context, until time.Time) (ended bool, err error) {
 	c := k.c
-	c.leases.expire(k.lease, c.clock.recent()) // after a suspension the store's answer decides
+	if c.leases.expire(k.lease, c.clock.recent()) { // after a suspension the store's answer decides
+		k.end(ErrLost)
+	}
 	if !k.end(ErrReleased) {
-		return c.fail("release", k.Name(), k.Err())
+		return false, c.fail("release", k.Name(), k.Err())
 	}
 	if !c.tasks.begin() {
-		return nil // Close releases the lease
+		return false, nil // Close releases the lease
 	}
 	defer c.tasks.done()
 	if until.IsZero() {
 		until = time.Now().Add(c.releaseTimeout)
 	}
-	return c.fail("release", k.Name(), c.leases.release(ctx, k, until))
+	ended, err = c.leases.release(ctx, k, until)
+	return ended, c.fail("release", k.Name(), err)
 }

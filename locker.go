@@ -68,12 +68,12 @@
 // All layers share the core (client.go), the contexts of requests (call.go) and the
 // background tasks (tasks.go, schedule.go).
 //
-// A goroutine that takes several mutexes takes them from top to bottom. Observers run
-// under the observed.mu of a lease, which is taken before leases.mu. Nothing is
-// locked under the other mutexes, and of the driver only Bounds is called under a
-// mutex. Three notifications go up, none of them under a mutex of a layer: the driver
-// reports that a ticket is queued (Request.Joined) or lost (LossNotifier), and a lease
-// that ends ends its Locks.
+// A goroutine that takes several mutexes takes them from top to bottom. Nothing is locked
+// under the mutexes of a lease's events (observed.mu) and of the goroutine that delivers
+// them (background.mu). Of the driver only Bounds is called under a mutex; observers and
+// callers' contexts run under none. Three notifications go up: the driver reports that a
+// ticket is queued (Request.Joined) or lost (LossNotifier), and a lease that ends ends its
+// Locks.
 package locker
 
 import "context"

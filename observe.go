@@ -74,36 +74,131 @@ func notifyEach(ctx context.Context, observers []func(context.Context, Event), e
 	}
 }
 
-// observed is what a lease keeps for the observers.
+// observed are the events of a lease that the observers have not got yet. Whoever ends,
+// renews or removes a lease only queues events: they are delivered by a call for that very
+// lock, in its caller's goroutine, or else in the background. One goroutine at a time
+// delivers the events of a lease, so that they come in order.
 type observed struct {
 	ctx context.Context // has the values of the acquisition's context
 	id  uint64          // of the acquisition
 
-	// mu is held during an event of the lease, so that its events come in order. The
-	// first event takes it before others can end the lease. It comes before leases.mu.
-	mu sync.Mutex
+	mu         sync.Mutex
+	queue      []queuedEvent
+	delivering bool
 }
 
-// lock begins an event. It does nothing for nil, a lease without observers.
-func (o *observed) lock() {
-	if o != nil {
+// queuedEvent is an event and the context that observers get with it.
+type queuedEvent struct {
+	ctx context.Context
+	e   Event
+}
+
+// queueEvent queues an event of the lease. Events of renewals are queued with leases.mu
+// held while the lease is held, so none comes after the event of the end. If observers are
+// so slow that the one before is still queued, it takes its place.
+func (l *lease) queueEvent(ctx context.Context, kind EventKind, elapsed time.Duration, err error) {
+	o := l.observed
+	if o == nil {
+		return
+	}
+	next := queuedEvent{ctx, l.event(kind, elapsed, err)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if last := len(o.queue) - 1; last >= 0 && o.queue[last].e.Kind == kind {
+		o.queue[last] = next
+		return
+	}
+	o.queue = append(o.queue, next)
+}
+
+// deliver calls the observers with the queued events, unless another goroutine does. If an
+// observer panics, the events after that are delivered in the background.
+func (l *lease) deliver() {
+	o := l.observed
+	if o == nil {
+		return
+	}
+	complete := false
+	defer func() {
+		if !complete {
+			l.deliverLater()
+		}
+	}()
+	for next, ok := o.take(); ok; next, ok = o.take() {
+		l.core.deliverOne(o, next)
+	}
+	complete = true
+}
+
+// take returns the next event to be delivered.
+func (o *observed) take() (next queuedEvent, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.delivering || len(o.queue) == 0 {
+		return queuedEvent{}, false
+	}
+	o.delivering = true
+	next, o.queue = o.queue[0], o.queue[1:]
+	return next, true
+}
+
+func (c *core) deliverOne(o *observed, next queuedEvent) {
+	defer func() {
 		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.delivering = false
+	}()
+	c.notify(next.ctx, next.e)
+}
+
+// deliverEach delivers the events of several leases, each even if an observer panics.
+func deliverEach(ls []*lease) {
+	if len(ls) > 0 {
+		defer deliverEach(ls[1:])
+		ls[0].deliver()
 	}
 }
 
-func (o *observed) unlock() {
-	if o != nil {
-		o.mu.Unlock()
+// deliverLater has the queued events delivered in the background.
+func (l *lease) deliverLater() {
+	if l.observed == nil {
+		return
+	}
+	b := &l.core.background
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, l)
+	if !b.running {
+		b.running = true
+		b.group.Go(b.run)
 	}
 }
 
-// notify calls the observers, after they have returned from the lease's earlier events.
-func (l *lease) notify(ctx context.Context, kind EventKind, elapsed time.Duration, err error) {
-	if o := l.observed; o != nil {
-		o.lock()
-		defer o.unlock()
-		l.core.notify(ctx, l.event(kind, elapsed, err))
+// background delivers events that no call delivers, in one goroutine, which ends when
+// there is none left.
+type background struct {
+	mu      sync.Mutex
+	queue   []*lease // with events
+	running bool
+	group   sync.WaitGroup
+}
+
+func (b *background) run() {
+	for l := b.next(); l != nil; l = b.next() {
+		l.deliver()
 	}
+}
+
+func (b *background) next() *lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.queue, b.running = nil, false
+		return nil
+	}
+	l := b.queue[0]
+	b.queue = b.queue[1:]
+	return l
 }
 
 // context is the context of an event that no call has caused.

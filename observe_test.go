@@ -79,6 +79,7 @@ func TestObserversBalance(t *testing.T) {
 		if err := l.Break(ctx, "a", k.Token()); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // the loss is an event of the background
 		mu.Lock()
 		defer mu.Unlock()
 		if waiting != 0 || kinds[locker.EventWaiting] != 2 || kinds[locker.EventFailed] != 2 || kinds[locker.EventLost] != 1 || kinds[locker.EventRenewed] == 0 {

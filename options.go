@@ -118,7 +118,9 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 	}
 	if r.limited && r.wait > 0 {
 		if begun, ok := ctx.Value(begunKey{}).(time.Time); ok {
-			r.wait = max(0, r.wait-time.Since(begun))
+			if r.wait -= time.Since(begun); r.wait <= 0 {
+				return because(nil, ErrNotAcquired, errWaitOver)
+			}
 		}
 	}
 	return nil
@@ -218,8 +220,13 @@ func WithReleaseTimeout(d time.Duration) ClientOption {
 // call that the event belongs to (Acquire or Release). An event in the background has
 // a context with the values of the acquisition's. Several observers are called in
 // order, also those after one that panics; then the call panics.
-// f is called synchronously, from many goroutines, and must return soon.
-// It must not call methods of the Lock of the event, break that lock, or close the
+//
+// f is called from many goroutines, for the events of one ID by one at a time: by the
+// call that the event belongs to, or in the background if it belongs to none (renewals
+// and losses). So a slow f delays these calls and later events. It delays no renewal, no
+// loss and no call for another lock: a lock that is lost has ended before f hears of it,
+// and of the renewals that a slow f has not heard of yet it hears of the last.
+// f must not call methods of the Lock of the event, break that lock, or close the
 // Client.
 func WithObserver(f func(context.Context, Event)) ClientOption {
 	return func(c *Client) {

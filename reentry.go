@@ -32,7 +32,7 @@ func (a *acquisition) outer() *Lock {
 
 // reenter adds a handle to a lease, and lengthens the lease if the request wants
 // more than is left of it.
-func (a *acquisition) reenter(l *lease) (_ *Lock, err error) {
+func (a *acquisition) reenter(l *lease) (*Lock, error) {
 	c, k := a.c, &Lock{c: a.c}
 	short, err := c.leases.reenter(l, k, &a.r)
 	if err != nil {
@@ -41,11 +41,15 @@ func (a *acquisition) reenter(l *lease) (_ *Lock, err error) {
 	complete := false
 	defer func() { // also when an observer panics
 		if !complete {
-			err = errors.Join(err, ignore(k.Release(a.parent), ErrLost))
+			_, _ = k.release(a.parent, time.Now().Add(undoWait)) // the observers are notified
+			l.deliverLater()
 		}
 	}()
 	if short {
-		if err := c.leases.extendBy(l, a.r.ttl, a.ask); err != nil {
+		switch err := c.leases.extendBy(l, a.r.ttl, a.ask); {
+		case errors.Is(err, ErrLost), errors.Is(err, ErrReleased):
+			return nil, errEnded
+		case err != nil:
 			return nil, err
 		}
 	}

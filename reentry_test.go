@@ -180,8 +180,10 @@ func TestLostLockIsNotReentered(t *testing.T) {
 		inside := k.Context(ctx)
 		<-k.Done()
 		_, err := l.Acquire(inside, "a")
-		want(t, err, locker.ErrLost)
 		want(t, err, context.Canceled)
+		if errors.Is(err, locker.ErrLost) { // the loss of the outer lock, which is no answer to this call
+			t.Error(err)
+		}
 		again, err := l.Acquire(context.WithoutCancel(inside), "a", locker.WithOwner("me"))
 		if err != nil {
 			t.Fatal(err)

@@ -69,8 +69,11 @@ func (b *leases) step() (pause time.Duration, more bool) {
 	for _, batch := range todo.renew {
 		b.tasks.run(func() { b.renew(batch) })
 	}
-	for i, l := range todo.expired {
-		b.notifyLost(l, todo.handles[i], errExpired)
+	for _, handles := range todo.handles {
+		endAll(handles, ErrLost)
+	}
+	for _, l := range todo.expired {
+		b.queueLost(l, errExpired)
 	}
 	return pause, more
 }
@@ -131,7 +134,11 @@ func (b *leases) renew(batch []*lease) {
 	defer cancel()
 	errs := b.renewAll(ctx, renewals)
 	now := b.clock.now()
+	silent := ctx.Err() != nil && b.tasks.live.Err() == nil
 	for i, l := range batch {
+		if silent && errs[i] != nil && !errors.Is(errs[i], driver.ErrLost) {
+			errs[i] = because(errs[i], ErrUnavailable, context.Cause(ctx))
+		}
 		b.settle(l, asked, now, renewals[i].TTL, errs[i])
 	}
 }
@@ -165,8 +172,6 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 		b.lose(l, err)
 		return
 	}
-	l.observed.lock() // no event of a renewal comes after the event of the end
-	defer l.observed.unlock()
 	b.mu.Lock()
 	l.renewing = false
 	if l.state != held {
@@ -186,10 +191,9 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 		l.renewAt = now.Add(min(max(l.ttl/30, 5*time.Millisecond), renewRetryMost))
 	}
 	b.plan(l)
+	l.queueEvent(l.context(), kind, now.Sub(asked), unanswered(err))
 	b.mu.Unlock()
-	if l.observed != nil {
-		b.notify(l.context(), l.event(kind, now.Sub(asked), unanswered(err)))
-	}
+	l.deliverLater()
 }
 
 // extend renews a lease now, out of schedule, for at least ttl.

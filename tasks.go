@@ -64,14 +64,14 @@ func (t *tasks) close() bool {
 	return true
 }
 
-// wait waits until all that has begun is done, at most for d.
-func (t *tasks) wait(d time.Duration) {
+// waitFor waits for a group, at the latest until the given time.
+func waitFor(group *sync.WaitGroup, until time.Time) {
 	done := make(chan struct{})
 	go func() {
-		t.group.Wait()
+		group.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-done:

@@ -144,7 +144,7 @@ func provesWaiterCutOff(e *env) {
 	p.cancel(errChanged)
 	err := p.ended(slacks(3), "it was cancelled")
 	e.is(err, context.Canceled, "a waiter that was cut off and then cancelled")
-	e.is(err, errChanged, "a waiter that was cut off and then cancelled")
+	e.says(err, errChanged, "a waiter that was cut off and then cancelled")
 	link.Heal()
 	e.awaitQueueWithin(e.orphan(), name, 1)
 	e.release(k)

@@ -94,10 +94,10 @@ var mutants = map[mutant.Bug]string{
 	mutant.FailsInOutage:  `errors/waiter-cut-off outage/restart-while-waiting`,
 	mutant.SilentOutage:   `outage/cancel-while-down`,
 
-	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant errors/release-cut-off cancellation/cut-while-asking
+	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant errors/release-cut-off limits/outage-is-not-contention
 		outage/release-while-down outage/stall-while-held`,
-	mutant.LostIfUnknown: `limits/outage-is-not-contention errors/unknown-is-not-lost cancellation/driver-returns errors/driver-cut-off`,
-	mutant.IgnoresContext: `cancellation/driver-returns errors/store-unreachable errors/driver-cut-off
+	mutant.LostIfUnknown: `errors/unknown-is-not-lost cancellation/driver-returns errors/driver-cut-off`,
+	mutant.IgnoresContext: `cancellation/driver-returns cancellation/cut-while-asking errors/store-unreachable errors/driver-cut-off
 		outage/stalled outage/close-while-down`,
 	mutant.ReturnsLate:     `errors/return-in-time`,
 	mutant.SaysNoReason:    `errors/why-not-connected`,

@@ -258,7 +258,8 @@ func provesNoReentryAfterLoss(e *env) {
 	next := e.queueBehind(cs[1], name).granted(e.leaseEnd(ttl), "the lease was granted")
 
 	_, err := cs[0].Acquire(ctx, name)
-	e.is(err, locker.ErrLost, "acquire under the context of a lost lock")
+	e.is(err, context.Canceled, "acquire under the context of a lost lock")
+	e.says(err, locker.ErrLost, "acquire under the context of a lost lock")
 	e.refused(cs[0], name, owner)
 	p := e.acquireUnder(context.WithoutCancel(ctx), cs[0], name, owner)
 	e.awaitQueue(name, 2)

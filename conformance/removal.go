@@ -85,7 +85,7 @@ func provesCancelledWait(e *env) {
 		w := e.queue(c, name, 2)
 		cut(link)
 		w.cancel(errChanged)
-		e.is(w.ended(slacks(2), "it was cancelled"), errChanged, "a wait that was cancelled in a cut")
+		e.says(w.ended(slacks(2), "it was cancelled"), errChanged, "a wait that was cancelled in a cut")
 		e.sleep(slack + slack/5) // the first request to remove the ticket fails
 		link.Heal()
 		e.freeSoon(name, 1)

@@ -31,7 +31,9 @@ type store struct {
 
 // New returns a Locker on a new store. Close it, as every Locker.
 func New(opts ...locker.ClientOption) *Locker {
-	return open(&store{d: memory.New()}, opts)
+	s := &store{d: memory.New()}
+	s.ended.L = &s.mu
+	return open(s, opts)
 }
 
 // Join returns a Locker of another process on the same store, with a connection and
@@ -64,9 +66,11 @@ func (l *Locker) Heal() { l.d.set(fault{}) }
 // returns, and others may have the name. The end of a session, or an operator, does
 // the same to a holder. Lose panics when this Locker does not hold name.
 func (l *Locker) Lose(name string) {
-	if l.d.lose(name) == 0 {
+	lost := l.d.lose(name)
+	if len(lost) == 0 {
 		panic(fmt.Sprintf("lockertest: Lose(%q): this Locker does not hold it", name))
 	}
+	l.s.awaitEnd(lost)
 }
 
 // Answer sets how the store answers the next acquisitions of name by this Locker, one

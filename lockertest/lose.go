@@ -12,18 +12,18 @@ import (
 // errTaken is the cause of a loss that the test has asked for.
 var errTaken = fmt.Errorf("%w: the test took the lock away", driver.ErrLost)
 
-// lose takes away the held tickets of name and returns their number. The holder
-// is notified first, as when a lease ends.
-func (d *faulty) lose(name string) (n int) {
+// lose takes away the held tickets of name and returns them. The holder is notified
+// first, as when a lease ends.
+func (d *faulty) lose(name string) (lost []driver.Hold) {
 	for _, h := range d.heldOf(name) {
 		if !d.live(h) {
 			continue
 		}
-		n++
+		lost = append(lost, h)
 		d.notifyLoss(h, errTaken)
 		_ = d.Driver.Release(context.Background(), h) // the core may have been faster
 	}
-	return n
+	return lost
 }
 
 // holds reports whether the process holds name, as the store has it.

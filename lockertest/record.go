@@ -3,6 +3,7 @@ package lockertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,20 @@ type Grant struct {
 // record is the grants of a store, in order.
 type record struct {
 	mu     sync.Mutex
+	ended  sync.Cond // a grant has ended
 	grants []*Grant
+}
+
+// awaitEnd waits until the observers were notified of the end of grants: that comes after
+// the end itself.
+func (r *record) awaitEnd(lost []driver.Hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for slices.ContainsFunc(r.grants, func(g *Grant) bool {
+		return g.To.IsZero() && slices.ContainsFunc(lost, func(h driver.Hold) bool { return h.Name == g.Name && h.Token == g.Token })
+	}) {
+		r.ended.Wait()
+	}
 }
 
 // observe is an observer of a Client.
@@ -44,6 +58,7 @@ func (r *record) observe(_ context.Context, e locker.Event) {
 				g.To, g.Lost = time.Now(), e.Kind == locker.EventLost
 			}
 		}
+		r.ended.Broadcast()
 	}
 }
 

@@ -155,6 +155,7 @@ func TestSpansOfLosses(t *testing.T) {
 		l.Heal()
 		acquire(t, l, "b")
 		l.Lose("b")
+		synctest.Wait()
 
 		h := m.span(t, "locker.hold", 0)
 		if h.Parent().SpanID() != caller.SpanID() || len(h.Links()) != 1 {
