@@ -219,8 +219,10 @@ func provesShortAgain(e *env) {
 		}
 	}))
 	held := e.take(c, e.name("session"), locker.WithTTL(shortTTL)) // a shared session is as old as this lease
+	d := e.driver()
 	for range 8 {
 		e.release(e.takeNow(c, name, locker.WithTTL(shortTTL)))
+		e.askedInTime(d)
 		e.sleep(shortTTL * 3 / 8)
 	}
 	if n := lost.Load(); n > 0 {
@@ -228,6 +230,20 @@ func provesShortAgain(e *env) {
 	}
 	_ = held.Release(e.within(patience)) // it may be lost if the machine is loaded
 	e.empty(name)
+}
+
+// askedInTime fails if a lease counts from so long ago that it was over before it was
+// requested. The core would renew it, each time.
+func (e *env) askedInTime(d driver.Driver) {
+	r := e.request(e.name("asked"))
+	r.TTL = e.ttl()
+	begun := time.Now()
+	g, err := d.Acquire(e.within(patience), r)
+	e.ok(err, "acquire %q at the driver interface", r.Name)
+	if old := begun.Sub(g.Asked); old >= r.TTL {
+		e.failf("Grant.Asked of a lease of %v is %v before the call of Acquire (D11)", r.TTL, old)
+	}
+	e.drop(d, r.Hold(g.Token))
 }
 
 func provesExtendedLease(e *env) {

@@ -104,7 +104,6 @@ func TestRequests(t *testing.T) {
 // TestNoHerd queues a hundred waiters, on ten connections: each has one watch on
 // the ticket ahead and one on its own, and a release wakes one waiter.
 func TestNoHerd(t *testing.T) {
-	t.Parallel()
 	srv := quietServer(t)
 	for _, mode := range []struct {
 		name string
@@ -227,7 +226,6 @@ func settle(t testing.TB, srv *testbed.Server) {
 
 // TestWatchesDoNotGrow gives up waiting for the same lock again and again.
 func TestWatchesDoNotGrow(t *testing.T) {
-	t.Parallel()
 	srv := quietServer(t)
 	at := srv.URL() + "?session=10m"
 	ctx := ctxFor(t, time.Minute)
