@@ -228,10 +228,8 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 	l.first.c = c
 	l.reentrant = a.pending != nil
 	if len(c.observers) > 0 {
-		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id}
-		e := l.event(EventAcquired, time.Since(a.begun), nil)
-		e.Waited, e.Degraded = a.waited, g.Degraded
-		l.observed.queue = []queuedEvent{{a.parent, e}} // comes before what others queue once the lease is added
+		// Nobody delivers what others queue once the lease is added, before EventAcquired.
+		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
 	}
 	switch err := c.leases.add(l, now); {
 	case err == nil:
@@ -249,7 +247,11 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 		return nil, fmt.Errorf("%w before the acquisition was done: %w", driver.ErrLost, err)
 	}
 	a.granted = true
-	l.deliver()
+	if l.observed != nil {
+		e := l.event(EventAcquired, time.Since(a.begun), nil)
+		e.Waited, e.Degraded = a.waited, g.Degraded
+		l.deliverFirst(queuedEvent{a.parent, e})
+	}
 	return &l.first, nil
 }
 
