@@ -110,7 +110,7 @@ func (a *acquisition) queue() (*Lock, error) {
 			return nil, err
 		}
 		if !retry.Sleep(a, pause.Next(), nil) {
-			return nil, a.explain(err)
+			return nil, a.neverHeld(err)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	case g.Claim > 0 && c.margin > g.Claim/3:
 		offset = c.clock.lastOffset()
 		g.Asked, g.Claim = time.Now(), 0
-		err = c.d.Renew(a, req.Hold(g.Token), req.TTL)
+		err = a.renew(req, g)
 		if errors.Is(err, driver.ErrLost) { // the store may still have the ticket, not held
 			c.removals.add(removal{hold: req.Hold(g.Token)})
 		}
@@ -201,11 +201,23 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	return g, g.Asked.Add(offset), err
 }
 
+// renew renews the lease of a grant. The store has to answer in time, though no answer was
+// due while the ticket was queued.
+func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
+	queued := a.isQueued()
+	a.expectAnswer()
+	err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL)
+	if queued && a.Err() == nil {
+		a.setQueued() // as before: the next ticket is for the same wait
+	}
+	return err
+}
+
 // renewLate renews the lease of a grant whose validity seems to be over. The store may
 // have granted it only now: the machine may have been suspended while the ticket waited.
 func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
 	asked := a.c.clock.now()
-	if err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL); err != nil {
+	if err := a.renew(req, g); err != nil {
 		a.c.removals.orphan(req.Hold(g.Token), undoWait)
 		if errors.Is(err, driver.ErrLost) {
 			return nil, err
