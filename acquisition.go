@@ -110,7 +110,7 @@ func (a *acquisition) queue() (*Lock, error) {
 			return nil, err
 		}
 		if !retry.Sleep(a, pause.Next(), nil) {
-			return nil, a.explain(err)
+			return nil, a.neverHeld(err)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	case g.Claim > 0 && c.margin > g.Claim/3:
 		offset = c.clock.lastOffset()
 		g.Asked, g.Claim = time.Now(), 0
-		err = c.d.Renew(a, req.Hold(g.Token), req.TTL)
+		err = a.renew(req, g)
 		if errors.Is(err, driver.ErrLost) { // the store may still have the ticket, not held
 			c.removals.add(removal{hold: req.Hold(g.Token)})
 		}
@@ -201,11 +201,23 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	return g, g.Asked.Add(offset), err
 }
 
+// renew renews the lease of a grant. The store has to answer in time, though no answer was
+// due while the ticket was queued.
+func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
+	queued := a.isQueued()
+	a.expectAnswer()
+	err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL)
+	if queued && a.Err() == nil {
+		a.setQueued() // as before: the next ticket is for the same wait
+	}
+	return err
+}
+
 // renewLate renews the lease of a grant whose validity seems to be over. The store may
 // have granted it only now: the machine may have been suspended while the ticket waited.
 func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
 	asked := a.c.clock.now()
-	if err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL); err != nil {
+	if err := a.renew(req, g); err != nil {
 		a.c.removals.orphan(req.Hold(g.Token), undoWait)
 		if errors.Is(err, driver.ErrLost) {
 			return nil, err
@@ -228,10 +240,8 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 	l.first.c = c
 	l.reentrant = a.pending != nil
 	if len(c.observers) > 0 {
-		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id}
-		e := l.event(EventAcquired, time.Since(a.begun), nil)
-		e.Waited, e.Degraded = a.waited, g.Degraded
-		l.observed.queue = []queuedEvent{{a.parent, e}} // comes before what others queue once the lease is added
+		// Nobody delivers what others queue once the lease is added, before EventAcquired.
+		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
 	}
 	switch err := c.leases.add(l, now); {
 	case err == nil:
@@ -249,7 +259,11 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 		return nil, fmt.Errorf("%w before the acquisition was done: %w", driver.ErrLost, err)
 	}
 	a.granted = true
-	l.deliver()
+	if l.observed != nil {
+		e := l.event(EventAcquired, time.Since(a.begun), nil)
+		e.Waited, e.Degraded = a.waited, g.Degraded
+		l.deliverFirst(queuedEvent{a.parent, e})
+	}
 	return &l.first, nil
 }
 

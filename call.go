@@ -191,11 +191,11 @@ func (c *call) explain(err error) error {
 		return unanswered(err)
 	}
 	cause, ended := context.Cause(c), c.parent.Err()
+	waitOver := c.wait > 0 && errors.Is(cause, errWaitOver)
 	if ended != nil && errors.Is(cause, ended) {
 		cause = context.Cause(c.parent)
 	}
 	var timeout *timeoutError
-	waitOver := c.wait > 0 && errors.Is(cause, errWaitOver)
 	switch {
 	case ended == nil && errors.Is(cause, ErrClosed):
 		return because(err, ErrClosed)

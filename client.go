@@ -175,12 +175,12 @@ func (c *Client) Close() error {
 	defer close(c.closed)
 	c.removals.hurry()
 	errs := c.removeAll(held, until)
-	waitFor(&c.tasks.group, until)
+	c.tasks.wait(until)
 	c.removals.drain(until)
 	c.tasks.stop()
 	c.tasks.group.Wait()
 	c.removals.group.Wait()
-	waitFor(&c.background.group, until)
+	c.background.wait(until)
 	if err := c.d.Close(); err != nil {
 		errs = append(errs, c.fail("close", "", err))
 	}

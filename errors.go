@@ -21,7 +21,7 @@ var (
 	// wraps the store's own.
 	ErrUnavailable = driver.ErrUnavailable
 	// ErrLost: the lease ended before it was released. Somebody else may hold
-	// the lock. An acquisition never returns it.
+	// the lock. Acquire and TryAcquire never return it.
 	ErrLost = driver.ErrLost
 	// ErrReleased: this handle has been released.
 	ErrReleased = errors.New("lock released")

@@ -34,3 +34,10 @@ func (c *Client) Watches() bool {
 func WithSuspension(f func() time.Duration) ClientOption {
 	return func(c *Client) { c.core.clock = newClock(f) }
 }
+
+// Undelivered is how many leases are queued for the delivery of their events.
+func (c *Client) Undelivered() int {
+	c.background.mu.Lock()
+	defer c.background.mu.Unlock()
+	return len(c.background.queue)
+}

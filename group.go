@@ -65,8 +65,8 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 	return group, nil
 }
 
-// endedEarly returns an error if a member has ended while another name was waited for: its lease was lost, or the Locker
-// was closed.
+// endedEarly returns an error if a member has ended while another name was waited for: its
+// lease was lost, or the Locker was closed.
 func (k *Lock) endedEarly() error {
 	ended := k.Err()
 	if ended == nil {

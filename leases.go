@@ -26,6 +26,7 @@ type leases struct {
 	byID     map[string]*lease    // by the ticket's ID
 	byOwner  map[ownerKey]*lease  // the reentrant ones
 	early    map[string]earlyLoss // by the ticket's ID: losses of leases that are not added yet
+	sweepAt  int                  // the length at which old ones are removed from early
 	schedule schedule[*lease]     // all, by when they are to be renewed, or end
 	running  bool                 // the goroutine runs
 	wakeAt   time.Time            // when it wakes next
@@ -171,7 +172,10 @@ func (b *leases) pushed(h driver.Hold, cause error) {
 // as an Acquire may take to get its answer. With mu held.
 func (b *leases) keepEarly(id string, cause error) {
 	now := time.Now()
-	maps.DeleteFunc(b.early, func(_ string, e earlyLoss) bool { return now.Sub(e.at) > b.answerTimeout })
+	if len(b.early) >= b.sweepAt { // at each doubling: many may come at the end of a session
+		maps.DeleteFunc(b.early, func(_ string, e earlyLoss) bool { return now.Sub(e.at) > b.answerTimeout })
+		b.sweepAt = 2*len(b.early) + 16
+	}
 	if b.early == nil {
 		b.early = make(map[string]earlyLoss)
 	}

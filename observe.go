@@ -79,12 +79,13 @@ func notifyEach(ctx context.Context, observers []func(context.Context, Event), e
 // lock, in its caller's goroutine, or else in the background. One goroutine at a time
 // delivers the events of a lease, so that they come in order.
 type observed struct {
-	ctx context.Context // has the values of the acquisition's context
-	id  uint64          // of the acquisition
+	ctx   context.Context // has the values of the acquisition's context
+	id    uint64          // of the acquisition
+	later bool            // the lease is in background.queue; guarded by background.mu
 
 	mu         sync.Mutex
-	queue      []queuedEvent
-	delivering bool
+	queue      []queuedEvent // at most one of a renewal and the one of the end
+	delivering bool          // a goroutine calls the observers, and calls deliverLater afterwards
 }
 
 // queuedEvent is an event and the context that observers get with it.
@@ -104,30 +105,42 @@ func (l *lease) queueEvent(ctx context.Context, kind EventKind, elapsed time.Dur
 	next := queuedEvent{ctx, l.event(kind, elapsed, err)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if last := len(o.queue) - 1; last >= 0 && o.queue[last].e.Kind == kind {
-		o.queue[last] = next
+	if len(o.queue) > 0 && (kind == EventRenewed || kind == EventRenewFailed) {
+		o.queue[0] = next // in place of another renewal's
 		return
 	}
 	o.queue = append(o.queue, next)
 }
 
-// deliver calls the observers with the queued events, unless another goroutine does. If an
-// observer panics, the events after that are delivered in the background.
+// deliverFirst calls the observers with the first event of the lease, which was made with
+// delivering set. It leaves the events after that to the background: it must not last as
+// long as the lease is renewed.
+func (l *lease) deliverFirst(first queuedEvent) {
+	defer l.deliverLater()
+	l.core.deliverOne(l.observed, first)
+}
+
+// deliver calls the observers with the queued events of a lease that has ended, unless
+// another goroutine does. If an observer panics, the events after that are delivered in the
+// background.
 func (l *lease) deliver() {
+	defer l.deliverLater()
+	for l.deliverNext() {
+	}
+}
+
+// deliverNext delivers the next event. It reports false if there is none, or another
+// goroutine delivers.
+func (l *lease) deliverNext() bool {
 	o := l.observed
 	if o == nil {
-		return
+		return false
 	}
-	complete := false
-	defer func() {
-		if !complete {
-			l.deliverLater()
-		}
-	}()
-	for next, ok := o.take(); ok; next, ok = o.take() {
+	next, ok := o.take()
+	if ok {
 		l.core.deliverOne(o, next)
 	}
-	complete = true
+	return ok
 }
 
 // take returns the next event to be delivered.
@@ -140,6 +153,13 @@ func (o *observed) take() (next queuedEvent, ok bool) {
 	o.delivering = true
 	next, o.queue = o.queue[0], o.queue[1:]
 	return next, true
+}
+
+// waiting reports whether there are events that nobody delivers.
+func (o *observed) waiting() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.delivering && len(o.queue) > 0
 }
 
 func (c *core) deliverOne(o *observed, next queuedEvent) {
@@ -159,46 +179,80 @@ func deliverEach(ls []*lease) {
 	}
 }
 
-// deliverLater has the queued events delivered in the background.
+// deliverLater has the queued events delivered in the background, if there are any and
+// nobody delivers.
 func (l *lease) deliverLater() {
-	if l.observed == nil {
-		return
-	}
-	b := &l.core.background
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.queue = append(b.queue, l)
-	if !b.running {
-		b.running = true
-		b.group.Go(b.run)
+	if l.observed != nil && l.observed.waiting() {
+		l.core.background.add(l)
 	}
 }
 
 // background delivers events that no call delivers, in one goroutine, which ends when
 // there is none left.
 type background struct {
-	mu      sync.Mutex
-	queue   []*lease // with events
-	running bool
-	group   sync.WaitGroup
+	mu    sync.Mutex
+	queue []*lease      // with events, each lease once
+	done  chan struct{} // closed when the goroutine ends; nil: it does not run
 }
 
-func (b *background) run() {
-	for l := b.next(); l != nil; l = b.next() {
-		l.deliver()
+func (b *background) add(l *lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.observed.later {
+		return
 	}
+	l.observed.later = true
+	b.queue = append(b.queue, l)
+	if b.done == nil {
+		b.done = make(chan struct{})
+		go b.run(b.done)
+	}
+}
+
+// run delivers one event of each lease in turn, so that a lease whose renewals keep slow
+// observers busy does not hide the others. An observer may end the goroutine, as
+// t.FailNow does: another one goes on.
+func (b *background) run(done chan struct{}) {
+	ended := false
+	defer func() {
+		if ended {
+			close(done)
+		} else {
+			go b.run(done)
+		}
+	}()
+	for l := b.next(); l != nil; l = b.next() {
+		b.deliver(l)
+	}
+	ended = true
+}
+
+func (*background) deliver(l *lease) {
+	defer l.deliverLater()
+	l.deliverNext()
 }
 
 func (b *background) next() *lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
-		b.queue, b.running = nil, false
+		b.queue, b.done = nil, nil
 		return nil
 	}
 	l := b.queue[0]
 	b.queue = b.queue[1:]
+	l.observed.later = false
 	return l
+}
+
+// wait waits until what is queued now is delivered, at the latest until the given time.
+func (b *background) wait(until time.Time) {
+	b.mu.Lock()
+	done := b.done
+	b.mu.Unlock()
+	if done != nil {
+		waitFor(done, until)
+	}
 }
 
 // context is the context of an event that no call has caused.

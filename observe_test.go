@@ -124,6 +124,7 @@ func TestObserversAreCalledInOrder(t *testing.T) {
 			}
 			<-reached
 			ended.Wait()
+			_ = l.Close() // waits for the event of the loss
 			kinds := seen.kinds()
 			if i := slices.Index(kinds, first); i < 0 || i > slices.Index(kinds, locker.EventLost) {
 				t.Errorf("events %v", kinds)

@@ -134,11 +134,7 @@ func (b *leases) renew(batch []*lease) {
 	defer cancel()
 	errs := b.renewAll(ctx, renewals)
 	now := b.clock.now()
-	silent := ctx.Err() != nil && b.tasks.live.Err() == nil
 	for i, l := range batch {
-		if silent && errs[i] != nil && !errors.Is(errs[i], driver.ErrLost) {
-			errs[i] = because(errs[i], ErrUnavailable, context.Cause(ctx))
-		}
 		b.settle(l, asked, now, renewals[i].TTL, errs[i])
 	}
 }
@@ -149,12 +145,15 @@ func (b *leases) renewAll(ctx context.Context, renewals []driver.Renewal) []erro
 	if !ok {
 		errs := make([]error, len(renewals))
 		inParallel(len(renewals), renewParallel, func(i int) {
-			errs[i] = b.d.Renew(ctx, renewals[i].Hold, renewals[i].TTL)
+			errs[i] = b.silent(ctx, b.d.Renew(ctx, renewals[i].Hold, renewals[i].TTL))
 		})
 		return errs
 	}
 	errs := d.RenewAll(ctx, renewals)
 	if len(errs) == len(renewals) {
+		for i, err := range errs {
+			errs[i] = b.silent(ctx, err)
+		}
 		return errs
 	}
 	wrong := fmt.Errorf("the driver returned %d answers to %d renewals", len(errs), len(renewals))
@@ -163,6 +162,15 @@ func (b *leases) renewAll(ctx context.Context, renewals []driver.Renewal) []erro
 		errs[i] = wrong
 	}
 	return errs
+}
+
+// silent marks the error of a renewal that has just returned as ErrUnavailable if the store
+// has not answered within the bound of ctx.
+func (b *leases) silent(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || b.tasks.live.Err() != nil || errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	return because(err, ErrUnavailable, context.Cause(ctx))
 }
 
 // settle takes the answer to one renewal. A lease that has ended meanwhile is left

@@ -64,13 +64,18 @@ func (t *tasks) close() bool {
 	return true
 }
 
-// waitFor waits for a group, at the latest until the given time.
-func waitFor(group *sync.WaitGroup, until time.Time) {
+// wait waits until all that has begun is done, at the latest until the given time.
+func (t *tasks) wait(until time.Time) {
 	done := make(chan struct{})
 	go func() {
-		group.Wait()
+		t.group.Wait()
 		close(done)
 	}()
+	waitFor(done, until)
+}
+
+// waitFor waits until done is closed, at the latest until the given time.
+func waitFor(done <-chan struct{}, until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
