@@ -174,7 +174,7 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	case errors.Is(err, driver.ErrLost) && a.Err() == nil:
 		return nil, err
 	case !errors.Is(err, driver.ErrNoTicket):
-		a.c.removals.orphan(req.Hold(0), undoWait)
+		a.c.removals.orphan(req.Hold(0))
 	}
 	return nil, a.neverHeld(err)
 }
@@ -218,7 +218,7 @@ func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
 func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
 	asked := a.c.clock.now()
 	if err := a.renew(req, g); err != nil {
-		a.c.removals.orphan(req.Hold(g.Token), undoWait)
+		a.c.removals.orphan(req.Hold(g.Token))
 		if errors.Is(err, driver.ErrLost) {
 			return nil, err
 		}
@@ -248,14 +248,14 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 	case errors.Is(err, errLate) && !again:
 		return a.renewLate(req, g)
 	case errors.Is(err, ErrClosed):
-		c.removals.orphan(l.hold, undoWait)
+		c.removals.orphan(l.hold)
 		return nil, err
 	case errors.Is(err, errLate):
-		c.removals.orphan(l.hold, undoWait)
+		c.removals.orphan(l.hold)
 		return nil, fmt.Errorf("%w: the store answered after %v, when the lease of %v was over",
 			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
 	default: // the driver has reported the loss
-		c.removals.orphan(l.hold, undoWait)
+		c.removals.orphan(l.hold)
 		return nil, fmt.Errorf("%w before the acquisition was done: %w", driver.ErrLost, err)
 	}
 	a.granted = true

@@ -92,11 +92,11 @@ func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (ans
 }
 
 // orphan adds a ticket that a failed Acquire may have left. It waits for the store's
-// first answer, at most for wait.
-func (m *removals) orphan(h driver.Hold, wait time.Duration) {
+// first answer, at most for undoWait.
+func (m *removals) orphan(h driver.Hold) {
 	answered := make(chan struct{})
 	m.add(removal{hold: h, checks: len(retry.Late), answered: answered})
-	t := time.NewTimer(wait)
+	t := time.NewTimer(undoWait)
 	defer t.Stop()
 	select {
 	case <-answered:

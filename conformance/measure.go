@@ -54,7 +54,7 @@ func (e *env) steady(limit time.Duration, f func() error) (err error) {
 func (e *env) notReleased(d driver.Driver, h driver.Hold, doing string, args ...any) {
 	e.ok(e.steady(20*time.Millisecond, func() error {
 		if err := d.Release(e.within(patience), h); !errors.Is(err, driver.ErrLost) {
-			return fmt.Errorf("got error %v, want %w", err, driver.ErrLost)
+			return fmt.Errorf("want %w, not %s", driver.ErrLost, fmt.Sprint(err))
 		}
 		return nil
 	}), doing, args...)
