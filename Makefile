@@ -49,7 +49,7 @@ NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|
 .PHONY: quick
 quick: ## run the tests that need no server: under a minute
 	@export LOCKER_TEST_SERVERS=none; \
-	$(call in,. $(filter-out bench $(MORE),$(MODULES)),$(TEST) $(FLAGS) ./...)
+	$(call in,. $(filter-out bench $(MORE),$(MODULES)),$(TEST) -short $(FLAGS) ./...)
 	@echo '==> left out: what needs a server; `make test` installs the servers and runs it'
 
 # The tests begin while servers are still built, and wait for those they need.

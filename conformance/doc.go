@@ -124,11 +124,13 @@
 //
 // Leases last a second where the store can give that. Leases that are renewed, and must
 // not be lost on a busy machine, last three. Sixteen cases run at the same time (AtOnce
-// of them, if the harness says so): most of them wait. Cases that break the store, or count its keys, run beside them on stores of
-// their own if the harness has NewServer, and otherwise after them, one by one. Cases that
-// measure times run at the end, beside nothing but those that wait until a store of their
-// own has forgotten keys. The one that counts goroutines runs alone. A driver that uses no
-// network can set Bubble; waiting then takes no time. With -short, random cases repeat less.
+// of them, if the harness says so): most of them wait. Cases that break the store, or
+// count its keys, run beside them on stores of their own if the harness has NewServer, and
+// otherwise after them, one by one. Cases that measure times run at the end, beside nothing
+// but those that wait until a store of their own has forgotten keys. The one that counts
+// goroutines runs alone. A driver that uses no network can set Bubble; waiting then takes
+// no time. With -short, random cases repeat less, and the cases that may wait for a minute
+// are left out.
 //
 // # Random cases
 //

@@ -72,6 +72,19 @@ func process(t *testing.T, url string, opts ...locker.ClientOption) *locker.Clie
 	return l
 }
 
+// waiting is process, with a channel that gets a value when an Acquire of the Locker
+// knows that its ticket is queued. The store shows the ticket a little earlier, and an
+// outage ends an Acquire that does not know yet.
+func waiting(t *testing.T, url string) (l *locker.Client, queued <-chan struct{}) {
+	t.Helper()
+	events := make(chan struct{}, 1)
+	return process(t, url, locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventWaiting {
+			events <- struct{}{}
+		}
+	})), events
+}
+
 // take acquires a lock that is granted soon.
 func take(t *testing.T, l *locker.Client, name string, opts ...locker.Option) *locker.Lock {
 	t.Helper()

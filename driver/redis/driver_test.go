@@ -163,11 +163,12 @@ func noRejoin(t *testing.T) locker.ClientOption {
 func TestServerEmptied(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t, testbed.Faults())
-	holder, waiter := process(t, srv.URL()), process(t, srv.URL())
+	holder := process(t, srv.URL())
+	waiter, queued := waiting(t, srv.URL())
 	name := newName()
 	k := take(t, holder, name, locker.WithTTL(3*time.Second))
 	got := acquiring(t, waiter, name)
-	await(t, holder, name, 2)
+	<-queued
 	srv.Kill()
 	srv.Start()
 	next, took := within(t, got, 5*time.Second)

@@ -23,11 +23,12 @@ func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	s := testbed.RedisSentinel(t)
 	url := s.URL() + "?replicas=1"
-	holder, waiter := process(t, url), process(t, url)
+	holder := process(t, url)
+	waiter, queued := waiting(t, url)
 	name := newName()
 	k := take(t, holder, name, locker.WithTTL(30*time.Second))
 	got := acquiring(t, waiter, name, locker.WithTTL(30*time.Second))
-	await(t, holder, name, 2)
+	<-queued
 
 	s.Leader().Kill()
 	until(t, func() error {
@@ -146,7 +147,8 @@ func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	cluster := testbed.RedisCluster(t, testbed.Replicas(1))
 	url := cluster.URL() + "?replicas=1"
-	holder, waiter := process(t, url), process(t, cluster.URL())
+	holder := process(t, url)
+	waiter, queued := waiting(t, cluster.URL())
 	name, elsewhere := newName(), newName()
 	c := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = c.Close() })
@@ -166,7 +168,7 @@ func TestClusterFailover(t *testing.T) {
 	}
 	k := take(t, holder, name, locker.WithTTL(time.Minute))
 	got := acquiring(t, waiter, name, locker.WithTTL(time.Minute))
-	await(t, holder, name, 2)
+	<-queued
 	for _, m := range cluster.Members {
 		if m.Addr() == master(name) {
 			m.Kill()
