@@ -50,7 +50,7 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	conformance.Run(t, h)
-	if n := started.Load(); n < 1 || n > 3 {
+	if n := started.Load(); n < 1 && !testing.Short() || n > 3 {
 		t.Errorf("%d stores were started for the cases that count keys, want a few", n)
 	}
 }
