@@ -62,9 +62,7 @@ func TestRedisN(t *testing.T) {
 
 func TestRedisCluster(t *testing.T) {
 	need(t, redis)
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	Nightly(t, "run it after a change to how clusters are started")
 	t.Parallel()
 	e := RedisCluster(t, Replicas(1))
 	if len(e.Members) != 6 || !strings.HasPrefix(e.URL(), "redis+cluster://") {
@@ -85,9 +83,7 @@ func TestRedisCluster(t *testing.T) {
 
 func TestRedisSentinel(t *testing.T) {
 	need(t, redis)
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	Nightly(t, "run it after a change to how clusters are started")
 	t.Parallel()
 	s := RedisSentinel(t)
 	first := s.Leader()
@@ -104,9 +100,7 @@ func TestRedisSentinel(t *testing.T) {
 
 func TestAnnounceProxies(t *testing.T) {
 	need(t, redis)
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	Nightly(t, "run it after a change to how clusters are started")
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		e := RedisCluster(t, AnnounceProxies())

@@ -201,9 +201,7 @@ func TestBrokenServer(t *testing.T) {
 func testEnsemble(t *testing.T, k *kind, start func() *Ensemble) {
 	t.Helper()
 	need(t, k)
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	Nightly(t, "run it after a change to how clusters are started")
 	t.Parallel()
 	begin := time.Now()
 	e := start()
