@@ -65,7 +65,7 @@ test: ## run the tests on real servers (what CI runs): ten minutes
 	@scripts/install-servers.sh $(SERVERS)
 
 .PHONY: test-all
-test-all: ## run what `make test` runs, and what takes longer: clusters, set clocks, browsers, other libraries
+test-all: ## run what `make test` runs, and what takes longer: clusters, scale, browsers, other libraries
 	@scripts/install-servers.sh $(SERVERS) $(MORE_SERVERS)
 	@export LOCKER_TEST_REQUIRE=1 LOCKER_TEST_ALL=1; \
 	$(call in,.,$(TEST) $(FLAGS) $(NOT_SLEEPERS)); \
