@@ -53,8 +53,11 @@
 // no lock meanwhile that another method needs, and keeps the ticket alive (D8).
 // Before Joined, a store that cannot be reached is an error. After Joined,
 // Acquire waits until the store is back or ctx ends. The error at the end of ctx
-// wraps context.Cause(ctx) and, if the store has not answered since, the store's
-// last error.
+// wraps context.Cause(ctx). The core finds out itself whether the store answers
+// meanwhile: while tickets of a Client wait, it inspects one name, which nobody
+// uses, once a second. So the driver need not add that the store has not answered
+// since, unless each server of the store has some of the names: then only the driver
+// knows about the server of this one, and adds its last error.
 //
 // D8. A waiting ticket lives only while its process shows that it lives, from
 // the moment when it is queued. When the process dies, all its waiting tickets
@@ -72,11 +75,14 @@
 // clock: the clock of the server or, for an embedded store that the processes
 // of one machine share, the clock of that machine. For a store that keeps no time
 // and has no sessions, other processes measure the lease: it is over when one of
-// them has seen no sign of life of the holder for longer than TTL, by its own
-// monotonic clock and with a margin for its rate. The lease ends by itself. It
+// them, or several in turn, have seen no sign of life of the holder for longer than
+// TTL, by the monotonic clock of one or by the clock of one server, and with a margin
+// for its rate. The lease ends by itself. It
 // does not end before TTL has passed since the store granted it (unless Grant.TTL
 // or Bounds.MaxTTL says less). The queue moves on within Bounds.Crash after the
-// last renewal at the latest, and needs no request of the holder for that. A
+// last renewal at the latest, and needs no request of the holder for that. That
+// holds for processes that come and go too, none of which lives for as long: one of
+// them is granted within Bounds.Crash and the time from one to the next. A
 // store that cannot give so short a lease, or that knows only sessions, may keep
 // the ticket longer while the process lives: the core calls Release when the
 // lease is over.
@@ -118,7 +124,8 @@
 // granted. A ticket that is grantable and not yet claimed (D4) may be shown as
 // waiting or as held. Remaining is what is left of a holder's lease. Since is
 // the time of the grant or, for a waiter, of queueing, as exactly as the store
-// knows it. A ticket whose lease is over is not shown.
+// knows it. A ticket whose lease is over is not shown. Every answer is the store's: it
+// is never taken from a cache of the driver.
 //
 // D16. All methods may be called from many goroutines at once. Every method
 // returns within 50 ms after its ctx ends, whatever the store does. A method

@@ -9,7 +9,7 @@ import (
 // specification; the numbers refer to it.
 //
 // A driver may also implement [BatchRenewer], [Lister], [Breaker],
-// [LossNotifier], [Bounder], [Pinger], [ServerVersioner] and fmt.Stringer. The
+// [LossNotifier], [Shortener], [Bounder], [Pinger], [ServerVersioner] and fmt.Stringer. The
 // comment of each says what the core does without it.
 type Driver interface {
 	// Acquire takes a ticket and, with r.Wait, waits until it is granted

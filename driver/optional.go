@@ -51,6 +51,18 @@ type LossNotifier interface {
 	NotifyLoss(notify func(h Hold, cause error))
 }
 
+// Shortener makes the lease of a held ticket end d from now, if it would end later.
+// The core calls it for a lock within its minimum hold (D20) when the Client is
+// closed, with what is left of that hold, and sends nothing more for the ticket
+// afterwards, unless it gets no answer. The lease does not end before d has passed since
+// the call. ErrLost says that the ticket is not there or not held; ErrUnsupported, from a
+// wrapper, that the store cannot do that.
+//
+// Without it such a ticket stays for the rest of its TTL.
+type Shortener interface {
+	Shorten(ctx context.Context, h Hold, d time.Duration) error
+}
+
 // Bounds are the times that a driver states for a lock of one TTL. The
 // conformance suite checks them.
 type Bounds struct {

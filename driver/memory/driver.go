@@ -25,6 +25,7 @@ var (
 	_ driver.Breaker      = (*Driver)(nil)
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
+	_ driver.Shortener    = (*Driver)(nil)
 )
 
 var errBroken = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
@@ -127,6 +128,25 @@ func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) erro
 	if until := now.Add(ttl); until.After(t.until) {
 		t.until = until // q.soonest is a lower bound and need not change
 		q.arm()
+	}
+	return nil
+}
+
+// Shorten implements driver.Shortener.
+func (d *Driver) Shorten(_ context.Context, h driver.Hold, left time.Duration) error {
+	now := time.Now()
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	t, q := d.s.find(h, now)
+	if t == nil || !t.held {
+		return driver.ErrLost
+	}
+	if until := now.Add(left); until.Before(t.until) {
+		t.until = until
+		if until.Before(q.soonest) {
+			q.soonest = until
+		}
+		q.settle(now)
 	}
 	return nil
 }
