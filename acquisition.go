@@ -16,11 +16,13 @@ type acquisition struct {
 	c       *Client
 	name    string
 	r       request
-	try     bool     // do not wait
-	id      uint64   // for observers
-	pending *pending // of an explicit owner, or nil
-	waited  bool     // the observers were notified of EventWaiting
-	granted bool     // and of EventAcquired or EventReentered: no EventFailed follows
+	try     bool          // do not wait
+	id      uint64        // for observers
+	most    time.Duration // the longest lease that the store gives; 0: any
+	pending *pending      // of an explicit owner, or nil
+	sure    bool          // the store has confirmed that the present ticket is queued
+	waited  bool          // the observers were notified of EventWaiting
+	granted bool          // and of EventAcquired or EventReentered: no EventFailed follows
 }
 
 // undoWait is how long a call that has failed waits for its ticket to be
@@ -88,13 +90,15 @@ func (a *acquisition) run() (*Lock, error) {
 // queue takes a ticket and waits for its grant. If the ticket was lost in an
 // outage, it takes another one.
 func (a *acquisition) queue() (*Lock, error) {
-	if most := driver.BoundsOf(a.c.d, a.r.leaseLength()).MaxTTL; most > 0 && a.r.minHold > most {
-		return nil, fmt.Errorf("%w: a minimum hold of %v: this store gives at most %v", ErrUnsupported, a.r.minHold, most)
+	bounds := driver.BoundsOf(a.c.d, a.r.leaseLength())
+	a.most = bounds.MaxTTL
+	if a.most > 0 && a.r.minHold > a.most {
+		return nil, fmt.Errorf("%w: a minimum hold of %v: this store gives at most %v", ErrUnsupported, a.r.minHold, a.most)
 	}
-	req := a.request()
+	req := a.request(max(a.r.leaseLength(), bounds.MinTTL))
 	pause := newBackoff()
 	for rejoins := false; ; {
-		req.ID = a.c.newID()
+		req.ID = newID()
 		k, err := a.once(req)
 		switch {
 		case err == nil:
@@ -126,13 +130,13 @@ func (a *acquisition) neverHeld(err error) error {
 	return a.explain(err)
 }
 
-// request makes the driver's request, without the ID.
-func (a *acquisition) request() driver.Request {
+// request makes the driver's request for a lease of ttl, without the ID.
+func (a *acquisition) request(ttl time.Duration) driver.Request {
 	r := &a.r
 	req := driver.Request{
 		Name: a.name, Owner: a.owner(), Note: r.note,
 		Shared: r.shared, Limit: r.limit,
-		TTL: a.c.storeTTL(r.leaseLength()), Renewed: !r.fixed, Wait: !a.try, MinHold: r.minHold,
+		TTL: ttl, Renewed: !r.fixed, Wait: !a.try, MinHold: r.minHold,
 	}
 	if !a.try {
 		req.Joined = a.joined
@@ -164,6 +168,10 @@ func (a *acquisition) once(req driver.Request) (*Lock, error) {
 
 // ticket asks the store for a grant, and makes a lease of it.
 func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
+	if a.c.removals.full.Load() {
+		return nil, errFull
+	}
+	a.sure = false
 	g, asked, err := a.grant(req)
 	if err == nil {
 		return a.adopt(req, g, asked, false)
@@ -174,23 +182,30 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	case errors.Is(err, driver.ErrLost) && a.Err() == nil:
 		return nil, err
 	case !errors.Is(err, driver.ErrNoTicket):
-		a.c.removals.orphan(req.Hold(0))
+		a.c.removals.orphan(req.Hold(0), !a.sure)
 	}
 	return nil, a.neverHeld(err)
 }
 
 // grant asks the store for a grant. asked is Grant.Asked by the core's clock.
-// A provisional lease whose safety margin leaves too little time to renew it on
-// schedule is renewed for the whole TTL at once.
+// A provisional lease is renewed for the whole TTL at once if its safety margin leaves too
+// little time to renew it on schedule, or if it is shorter than the minimum hold, which has
+// to outlast this process.
 func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time, err error) {
 	c := a.c
 	offset := c.clock.lastOffset()
 	g, err = c.d.Acquire(a, req)
+	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
+		c.answered()
+	}
+	if a.most > 0 && a.most < req.TTL && (g.TTL == 0 || g.TTL > a.most) {
+		g.TTL = a.most // the driver need not say what its bounds say (D10)
+	}
 	switch {
 	case err != nil:
 	case g.TTL > 0 && c.margin >= g.TTL:
 		err = fmt.Errorf("%w: a safety margin of %v: this store gives a lease of %v", ErrUnsupported, c.margin, g.TTL)
-	case g.Claim > 0 && c.margin > g.Claim/3:
+	case g.Claim > 0 && (c.margin > g.Claim/3 || a.r.minHold > g.Claim):
 		offset = c.clock.lastOffset()
 		g.Asked, g.Claim = time.Now(), 0
 		err = a.renew(req, g)
@@ -207,8 +222,8 @@ func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
 	queued := a.isQueued()
 	a.expectAnswer()
 	err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL)
-	if queued && a.Err() == nil {
-		a.setQueued() // as before: the next ticket is for the same wait
+	if queued {
+		a.setQueued() // as before: the next ticket, and the limit, are for the same wait
 	}
 	return err
 }
@@ -218,7 +233,7 @@ func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
 func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
 	asked := a.c.clock.now()
 	if err := a.renew(req, g); err != nil {
-		a.c.removals.orphan(req.Hold(g.Token))
+		a.c.removals.orphan(req.Hold(g.Token), false)
 		if errors.Is(err, driver.ErrLost) {
 			return nil, err
 		}
@@ -248,14 +263,14 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 	case errors.Is(err, errLate) && !again:
 		return a.renewLate(req, g)
 	case errors.Is(err, ErrClosed):
-		c.removals.orphan(l.hold)
+		c.removals.orphan(l.hold, false)
 		return nil, err
 	case errors.Is(err, errLate):
-		c.removals.orphan(l.hold)
+		c.removals.orphan(l.hold, false)
 		return nil, fmt.Errorf("%w: the store answered after %v, when the lease of %v was over",
 			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
 	default: // the driver has reported the loss
-		c.removals.orphan(l.hold)
+		c.removals.orphan(l.hold, false)
 		return nil, fmt.Errorf("%w before the acquisition was done: %w", driver.ErrLost, err)
 	}
 	a.granted = true
@@ -269,6 +284,8 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 
 // joined is called when the store has confirmed that the ticket is queued.
 func (a *acquisition) joined() {
+	a.sure = true
+	a.c.answersAgain()
 	a.setQueued()
 	if a.pending != nil {
 		a.pending.joined()

@@ -57,6 +57,9 @@ func (c *core) ask(ctx context.Context, request func(context.Context) error) err
 
 // begin begins the call. If it returns nil, the caller calls end.
 func (c *call) begin(ctx context.Context, shared *core) error {
+	if shared.invalid != nil {
+		return shared.invalid
+	}
 	if ctx.Err() != nil {
 		return contextError(ctx)
 	}
@@ -74,6 +77,7 @@ func (c *call) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
+	c.setWaiting(false)
 	if c.ctx == nil {
 		return
 	}
@@ -85,12 +89,15 @@ func (c *call) end() {
 	c.cancel(nil)
 }
 
-// Deadline implements context.Context. The bound for the answer of a call that may
-// queue is no deadline, since it is lifted once the ticket is queued.
+// Deadline implements context.Context. The wait limit is one. The bound for the answer of
+// a call that may queue is none, since it is lifted once the ticket is queued.
 func (c *call) Deadline() (time.Time, bool) {
 	deadline, ok := c.parent.Deadline()
 	if bound := c.begun.Add(c.core.answerTimeout); !c.queues && (!ok || bound.Before(deadline)) {
-		return bound, true
+		deadline, ok = bound, true
+	}
+	if limit := c.begun.Add(c.wait); c.wait > 0 && (!ok || limit.Before(deadline)) {
+		return limit, true
 	}
 	return deadline, ok
 }
@@ -157,11 +164,28 @@ func (c *call) stopAnswerTimer() {
 	}
 }
 
+// uncounted runs f, whose time is not the store's: it does not count for the answer.
+func (c *call) uncounted(f func()) {
+	c.mu.Lock()
+	begun := time.Now()
+	c.stopAnswerTimer()
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.ended && !c.asked.IsZero() {
+			c.asked = c.asked.Add(time.Since(begun))
+			c.startAnswerTimer()
+		}
+	}()
+	f()
+}
+
 // expectAnswer starts the bound for the store's answer anew, if it was lifted.
 func (c *call) expectAnswer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queued = false
+	c.setWaiting(false)
 	if c.asked.IsZero() {
 		c.asked = time.Now()
 		c.startAnswerTimer()
@@ -173,9 +197,20 @@ func (c *call) expectAnswer() {
 func (c *call) setQueued() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queued = true
+	c.setWaiting(true)
 	c.asked = time.Time{}
 	c.stopAnswerTimer()
+}
+
+// setWaiting sets queued, and has the core watch the store while it is set. With mu held.
+func (c *call) setWaiting(queued bool) {
+	switch {
+	case queued && !c.queued:
+		c.core.beginWait()
+	case !queued && c.queued:
+		c.core.endWait()
+	}
+	c.queued = queued
 }
 
 func (c *call) isQueued() bool {
@@ -187,6 +222,7 @@ func (c *call) isQueued() bool {
 // explain turns the driver's error into the caller's: the reason why the call has
 // ended, joined with the store's own error. Nil stays nil.
 func (c *call) explain(err error) error {
+	c.checkLimit(err)
 	if err == nil || c.Err() == nil {
 		return unanswered(err)
 	}
@@ -202,14 +238,33 @@ func (c *call) explain(err error) error {
 	case ended == nil && errors.As(cause, &timeout):
 		return because(err, ErrUnavailable, cause)
 	case waitOver && c.isQueued():
-		return because(err, ErrNotAcquired, cause)
+		return c.endOfWait(err, ErrNotAcquired, cause)
 	case waitOver:
 		return because(err, ErrUnavailable, noAnswer(c.wait))
 	case c.isQueued():
-		return because(err, ended, foreign(ended, cause))
+		return c.endOfWait(err, ended, foreign(ended, cause))
 	default:
 		return because(err, ErrUnavailable, ended, foreign(ended, cause))
 	}
+}
+
+// checkLimit ends the call if its wait limit has passed and the driver has failed. A driver
+// may hand the deadline to a connection: its error may come before the call's own timer.
+func (c *call) checkLimit(err error) {
+	if err != nil && c.wait > 0 && time.Since(c.begun) >= c.wait {
+		c.start()
+		c.cancel(errWaitOver)
+	}
+}
+
+// endOfWait joins the reasons why a wait in the queue has ended with the store's error. If
+// the store is away and its error does not say so, endOfWait does.
+func (c *call) endOfWait(err error, reasons ...error) error {
+	explained := because(err, reasons...)
+	if errors.Is(explained, ErrUnavailable) {
+		return explained
+	}
+	return because(err, append(reasons, c.core.away())...)
 }
 
 // uncaused is a context without the cause of its end.

@@ -305,3 +305,28 @@ func TestReentryThatTheStoreDoesNotAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A driver may leave the limit to a connection that gets the deadline, and never wait for
+// Done. Whatever the driver returns then, the call has ended at its limit.
+func TestLimitThatTheDriverKeepsByItself(t *testing.T) {
+	for _, queued := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			s.acquire = func(ctx context.Context, r driver.Request, _ acquireFunc) (driver.Grant, error) {
+				if queued {
+					r.Joined()
+				}
+				until, _ := ctx.Deadline()
+				time.Sleep(time.Until(until))
+				return driver.Grant{}, errors.New("the connection's deadline has passed")
+			}
+			l := locker.New(s)
+			defer l.Close()
+			begun := time.Now()
+			_, err := l.Acquire(t.Context(), "a", locker.WithWait(3*time.Second))
+			if errors.Is(err, locker.ErrNotAcquired) != queued || errors.Is(err, locker.ErrUnavailable) == queued || time.Since(begun) != 3*time.Second {
+				t.Errorf("queued: %v: %v", queued, err)
+			}
+		})
+	}
+}

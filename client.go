@@ -3,14 +3,13 @@ package locker
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -27,14 +26,12 @@ type Client struct {
 	closed chan struct{} // closed when Close is done
 
 	process string // the default owner
-	idBase  string // the beginning of this Client's ticket IDs
-	idSeq   atomic.Uint64
 }
 
 var _ Locker = (*Client)(nil)
 
 // core is what the layers of a Client share. Nothing of it changes after New, except in
-// background, which has a mutex of its own.
+// background and waits, which have mutexes of their own.
 type core struct {
 	d         driver.Driver
 	store     string // how errors name the store
@@ -43,11 +40,15 @@ type core struct {
 	observers []func(context.Context, Event)
 
 	background background // events that no call delivers
+	waits      waits      // calls that are queued
+
+	ends sync.WaitGroup // calls of Release that have ended a lease and deliver the event of that
 
 	margin         time.Duration // the safety margin, if marginSet
 	marginSet      bool
 	answerTimeout  time.Duration
 	releaseTimeout time.Duration
+	invalid        error // ErrInvalidOption if an option of the Client is
 }
 
 // marginOf is the safety margin of a lease of the given length.
@@ -65,7 +66,7 @@ func (c *core) storeTTL(ttl time.Duration) time.Duration {
 
 // New makes a Client over a driver, which it closes when it is closed. It does not
 // ask the store; see Ping. It panics when d is nil. Invalid values of client
-// options are reported as ErrInvalidOption by every acquisition.
+// options are reported as ErrInvalidOption by every call that asks the store.
 func New(d driver.Driver, opts ...ClientOption) *Client {
 	if d == nil {
 		panic("locker: New: the driver is nil")
@@ -82,11 +83,9 @@ func New(d driver.Driver, opts ...ClientOption) *Client {
 			o(c)
 		}
 	}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	c.idBase = hex.EncodeToString(id[:]) + "-"
+	c.invalid = c.checkOptions()
 	host, _ := os.Hostname()
-	c.process = fmt.Sprintf("%.64s/%d/%s", host, os.Getpid(), c.idBase[:8])
+	c.process = fmt.Sprintf("%.64s/%d/%s", host, os.Getpid(), newID()[:8])
 	if n, ok := d.(driver.LossNotifier); ok {
 		n.NotifyLoss(c.leases.pushed)
 	}
@@ -101,11 +100,21 @@ func storeName(d driver.Driver) string {
 	return fmt.Sprintf("%T", d)
 }
 
-// newID makes the ID of a ticket, unique for ever.
-func (c *Client) newID() string {
-	var buf [40]byte
-	b := append(buf[:0], c.idBase...)
-	return string(strconv.AppendUint(b, c.idSeq.Add(1), 36))
+// newID makes the ID of a ticket, unique for ever: 120 random bits. They are drawn for each
+// ticket, since two processes may be clones of one snapshot (of a VM, by CRIU).
+func newID() string {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz234567"
+	id := make([]byte, 24)
+	random := id[9:]         // each byte is read before a character takes its place
+	_, _ = rand.Read(random) // never fails, by its documentation
+	for i := range 3 {
+		five := random[5*i : 5*i+5] // 40 bits, for eight characters
+		bits := uint64(binary.LittleEndian.Uint32(five)) | uint64(five[4])<<32
+		for j := range 8 {
+			id[8*i+j] = alphabet[bits>>(5*j)%32]
+		}
+	}
+	return unsafe.String(&id[0], len(id)) // without a copy: nobody changes id any more
 }
 
 // Acquire implements Locker.
@@ -139,7 +148,7 @@ func (c *Client) Ping(ctx context.Context) error {
 		if p, ok := c.d.(driver.Pinger); ok {
 			return p.Ping(ctx)
 		}
-		_, err := c.d.Inspect(ctx, "locker/ping")
+		_, err := c.d.Inspect(ctx, pingName)
 		return err
 	}))
 }
@@ -163,7 +172,9 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 // Close implements Locker. It releases what is held, and tries once more to remove
 // the tickets whose removal the store has not confirmed, all within the bound for a
 // release (WithReleaseTimeout). With nothing to release Close is immediate. Close does
-// not remove a lock within its minimum hold (WithMinHold): its lease ends by itself.
+// not remove a lock within its minimum hold (WithMinHold). It shortens the lease to the
+// rest of that hold, if the store can ([driver.Shortener]) and answers; otherwise the
+// lease ends by itself.
 func (c *Client) Close() error {
 	if !c.tasks.close() {
 		<-c.closed
@@ -180,6 +191,7 @@ func (c *Client) Close() error {
 	c.tasks.stop()
 	c.tasks.group.Wait()
 	c.removals.group.Wait()
+	waitForAll(&c.ends, until)
 	c.background.wait(until)
 	if err := c.d.Close(); err != nil {
 		errs = append(errs, c.fail("close", "", err))

@@ -8,7 +8,9 @@ import (
 // clock is the clock of validity: Go's monotonic clock, plus the time that the
 // machine was suspended since the clock was made. The store's clock counts that time
 // too, but on Linux the monotonic clock does not (clock_gettime(2): CLOCK_MONOTONIC,
-// CLOCK_BOOTTIME). A step of the wall clock changes nothing.
+// CLOCK_BOOTTIME). A step of the wall clock changes nothing on Linux. Elsewhere the wall
+// clock shows the suspensions: a step forward by 10 s or more looks like one, so leases end
+// early, and a step back may hide one.
 type clock struct {
 	suspended func() time.Duration // in total; only its growth counts
 	start     time.Duration        // suspended() when the clock was made

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 // slowUntil is an observer that takes d for each event from first on, until it is released.
@@ -442,5 +443,30 @@ func checkEvents(t *testing.T, all []locker.Event) {
 		if state != 3 {
 			t.Errorf("%d: %v do not end", id, kinds)
 		}
+	}
+}
+
+// Close waits until observers were notified of a release that was under way, within its
+// bound.
+func TestCloseWaitsForTheEventOfARelease(t *testing.T) {
+	for _, slow := range []time.Duration{time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			var notified atomic.Bool
+			l := locker.New(memory.New(), locker.WithObserver(func(_ context.Context, e locker.Event) {
+				if e.Kind == locker.EventReleased {
+					time.Sleep(slow)
+					notified.Store(true)
+				}
+			}))
+			k := acquire(t, l, "a")
+			go func() { _ = k.Release(context.Background()) }()
+			time.Sleep(time.Millisecond)
+			begun := time.Now()
+			want(t, l.Close(), nil)
+			if d := time.Since(begun); notified.Load() != (slow == time.Second) || d > locker.DefaultReleaseTimeout {
+				t.Errorf("an observer that takes %v: Close returned after %v, notified: %v", slow, d, notified.Load())
+			}
+			time.Sleep(2 * time.Hour)
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/lockerproject/locker/driver"
@@ -18,7 +17,7 @@ var (
 	ErrNotAcquired = driver.ErrNotAcquired
 	// ErrUnavailable: the store did not answer, or refused everybody (it is down, has
 	// no leader, accepts no connection). Who holds the lock is not known. The error
-	// wraps the store's own.
+	// wraps the store's own. Test for it before ErrNotAcquired: see the package comment.
 	ErrUnavailable = driver.ErrUnavailable
 	// ErrLost: the lease ended before it was released. Somebody else may hold
 	// the lock. Acquire and TryAcquire never return it.
@@ -38,21 +37,25 @@ var (
 	ErrUpgrade = errors.New("a shared lock cannot be upgraded to an exclusive one")
 )
 
-// Error is the error of the methods of Client and Lock. It names the operation, the
-// lock and the store, and wraps the cause.
+// Error is the error of the methods of Client, Lock, Mutex, RWMutex and Semaphore, and of
+// AcquireAll. It names the operation, the lock and the store, and wraps the cause.
 type Error struct {
 	Op    string // "acquire", "release", …
-	Name  string // of the lock; empty for operations on the store as a whole
-	Store string // as the driver names itself, without credentials
+	Name  string // of the lock; of several, as Lock.Name has them; empty for operations on the store as a whole
+	Store string // as the driver names itself, without credentials; empty if a wrapper hides it
 	Err   error
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	if e.Name == "" {
-		return fmt.Sprintf("locker: %s on %s: %v", e.Op, e.Store, e.Err)
+	text := "locker: " + e.Op
+	if e.Name != "" {
+		text += fmt.Sprintf(" %q", e.Name)
 	}
-	return fmt.Sprintf("locker: %s %q on %s: %v", e.Op, e.Name, e.Store, e.Err)
+	if e.Store != "" {
+		text += " on " + e.Store
+	}
+	return fmt.Sprintf("%s: %v", text, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -64,6 +67,15 @@ func (c *core) fail(op, name string, err error) error {
 		return nil
 	}
 	return &Error{Op: op, Name: name, Store: c.store, Err: err}
+}
+
+// failOn is fail for what is built on a Locker.
+func failOn(l Locker, op, name string, err error) error {
+	e := &Error{Op: op, Name: name, Err: err}
+	if s, ok := l.(interface{ Store() string }); ok {
+		e.Store = s.Store()
+	}
+	return e
 }
 
 // unanswered marks an error of the network as ErrUnavailable. Drivers mark those
@@ -87,7 +99,7 @@ func because(err error, reasons ...error) error {
 	}
 	for _, e := range parts(err) {
 		if e != context.Canceled && e != context.DeadlineExceeded && //nolint:errorlint // the bare sentinels
-			!slices.Contains(all, e) && !isOneOf(e, reasons) {
+			!isOneOf(e, all) && !isOneOf(e, reasons) {
 			all = append(all, unanswered(e))
 		}
 	}
@@ -97,7 +109,8 @@ func because(err error, reasons ...error) error {
 	return all
 }
 
-// isOneOf reports whether e has the same text as one of the reasons.
+// isOneOf reports whether e has the same text as one of the reasons. Errors need not be
+// comparable.
 func isOneOf(e error, reasons []error) bool {
 	for _, r := range reasons {
 		if r != nil && e.Error() == r.Error() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/fence"
 )
 
 // open stands for locker.Open with the URL of a store.
@@ -79,6 +80,29 @@ func ExampleDo() {
 	// Output:
 	// order 42 is shipped, with a token: true
 	// <nil>
+}
+
+// The resource has a fence, so work that it has accepted counts, even if the lock was lost
+// before the release.
+func ExampleDoError() {
+	l := open()
+	defer l.Close()
+	var (
+		guard fence.Guard
+		stock = 10
+	)
+	err := locker.Do(context.Background(), l, "stock:42", func(ctx context.Context) error {
+		lock, _ := locker.FromContext(ctx)
+		err := guard.Do(lock, func() error { stock--; return nil })
+		_ = l.Break(context.Background(), "stock:42", lock.Token()) // the lock is lost after that
+		return err
+	})
+	var lost *locker.DoError
+	if errors.As(err, &lost) {
+		err = lost.Result // nil: the fence has accepted the work; fence.ErrStale: it has not
+	}
+	fmt.Println(stock, err)
+	// Output: 9 <nil>
 }
 
 func ship(_ context.Context, order int, token uint64) error {

@@ -12,7 +12,7 @@ func (c *Client) Kept() (leases, owners, removals, scheduled int) {
 	c.owners.mu.Unlock()
 	c.removals.mu.Lock()
 	defer c.removals.mu.Unlock()
-	return leases, owners, len(c.removals.tickets) + c.removals.trying, scheduled
+	return leases, owners, len(c.removals.tickets) + len(c.removals.retries) + c.removals.trying, scheduled
 }
 
 // Hooks counts the functions that run when k ends.
@@ -41,3 +41,6 @@ func (c *Client) Undelivered() int {
 	defer c.background.mu.Unlock()
 	return len(c.background.queue)
 }
+
+// Repeat is repeat.
+var Repeat = repeat

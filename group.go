@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,11 +22,11 @@ import (
 // own name, which Lock.Locks has, never the group's.
 func AcquireAll(ctx context.Context, l Locker, names []string, opts ...Option) (*Lock, error) {
 	if len(names) == 0 {
-		return nil, fmt.Errorf("locker: acquire all: %w: no names", ErrInvalidName)
+		return nil, failOn(l, opAll, "", fmt.Errorf("%w: no names", ErrInvalidName))
 	}
 	for _, name := range names {
 		if err := checkName(name); err != nil {
-			return nil, fmt.Errorf("locker: acquire all: %w", err)
+			return nil, failOn(l, opAll, name, err)
 		}
 	}
 	return acquireAll(ctx, l, slices.Compact(slices.Sorted(slices.Values(names))), opts)
@@ -40,13 +41,16 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 			group.giveUp(ctx)
 		}
 	}()
-	all, cancel := context.WithCancel(context.WithValue(ctx, begunKey{}, time.Now()))
+	all, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if all.Value(begunKey{}) == nil { // a wrapper may take several for one name of an outer group
+		all = context.WithValue(all, begunKey{}, time.Now())
+	}
 	for _, name := range names {
 		k, err := l.Acquire(all, name, opts...)
 		if err != nil {
 			if ended := group.endedEarly(); ended != nil && errors.Is(err, context.Canceled) && ctx.Err() == nil {
-				return nil, ended
+				return nil, failOn(l, opAll, strings.Join(names, ","), ended)
 			}
 			return nil, err
 		}
@@ -59,7 +63,7 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 		}
 	}
 	if ended := group.endedEarly(); ended != nil {
-		return nil, ended
+		return nil, failOn(l, opAll, strings.Join(names, ","), ended)
 	}
 	complete = true
 	return group, nil
@@ -75,8 +79,10 @@ func (k *Lock) endedEarly() error {
 	if errors.Is(ended, ErrReleased) {
 		ended = ErrClosed
 	}
-	return fmt.Errorf("locker: acquire all: %w before all were acquired", ended)
+	return fmt.Errorf("%w before all were acquired", ended)
 }
+
+const opAll = "acquire all"
 
 // begunKey is the key under which the context of a member's acquisition has the
 // time at which AcquireAll was called: the wait limit counts from then.
@@ -85,39 +91,41 @@ type begunKey struct{}
 // giveUp releases the members that were acquired. What the store has not confirmed
 // after undoWait is removed in the background.
 func (k *Lock) giveUp(ctx context.Context) {
-	_ = k.releaseMembers(ctx, undoWait) // the observers are notified
+	ended, _ := k.releaseMembers(ctx, undoWait) // the observers are notified
+	deliverEnds(ended)
 }
 
-// releaseGroup releases all members, even if one of them was lost.
-func (k *Lock) releaseGroup(ctx context.Context) error {
+// releaseGroup releases all members, even if one of them was lost. It returns the leases
+// that it has ended: the caller delivers the events of that.
+func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
 	before := k.Err()
 	k.mu.Lock()
 	again := k.gone
 	k.gone = true
 	k.mu.Unlock()
+	c := k.members[0].c
 	if again {
-		if errors.Is(before, ErrLost) {
-			return fmt.Errorf("locker: release all: %w", ErrLost)
+		if !errors.Is(before, ErrLost) {
+			before = ErrReleased
 		}
-		return fmt.Errorf("locker: release all: %w", ErrReleased)
+		return nil, c.fail("release all", k.Name(), before)
 	}
 	k.end(ErrReleased)
-	err := k.releaseMembers(ctx, k.members[0].c.releaseTimeout)
+	ended, err = k.releaseMembers(ctx, c.releaseTimeout)
 	if errors.Is(before, ErrReleased) { // by Close, or one of the members alone
-		return errors.Join(fmt.Errorf("locker: release all: %w", ErrReleased), err)
+		err = errors.Join(c.fail("release all", k.Name(), ErrReleased), err)
 	}
-	return err
+	return ended, err
 }
 
 // releaseMembers releases all members in parallel, the last first, within one bound.
-func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) error {
+func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) (ended []*lease, err error) {
 	if len(k.members) == 0 {
-		return nil
+		return nil, nil
 	}
 	var (
-		mu    sync.Mutex
-		errs  []error
-		ended []*lease
+		mu   sync.Mutex
+		errs []error
 	)
 	n := len(k.members)
 	until := time.Now().Add(bound)
@@ -133,11 +141,10 @@ func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) error {
 			ended = append(ended, m.lease)
 		}
 	})
-	deliverEach(ended)
 	if len(errs) == 0 {
-		return nil
+		return ended, nil
 	}
-	return &several{errs: errs}
+	return ended, &several{errs: errs}
 }
 
 // extendGroup extends all members.

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -256,4 +257,89 @@ func TestGroupAfterTheReleaseOfAMember(t *testing.T) {
 		t.Error("the other member is still held")
 	}
 	want(t, k.Release(t.Context()), locker.ErrReleased)
+}
+
+// A wait limit bounds a group of groups as a whole.
+func TestWaitLimitOfAGroupOfGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer l.Close()
+		for name, held := range map[string]time.Duration{"a": time.Second, "b'": time.Second, "c": time.Hour} {
+			k := acquire(t, l, name)
+			time.AfterFunc(held+time.Duration(name[0]-'a')*500*time.Millisecond, func() { _ = k.Release(context.Background()) })
+		}
+		begun := time.Now()
+		_, err := locker.AcquireAll(t.Context(), couples{l}, []string{"a", "b", "c"}, locker.WithWait(2*time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		if d := time.Since(begun); d != 2*time.Second {
+			t.Errorf("ended after %v, want 2s", d)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// Errors of groups, and of the types that are bound to a name, name operation, lock and store.
+func TestErrorsAreErrors(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	ctx := context.Background()
+	group := func() *locker.Lock {
+		k, err := locker.AcquireAll(ctx, l, []string{"b", "a"})
+		want(t, err, nil)
+		return k
+	}
+	released := group()
+	release(t, released)
+	_, none := locker.AcquireAll(ctx, l, nil)
+	_, invalid := locker.AcquireAll(ctx, l, []string{""})
+	_, hidden := locker.AcquireAll(ctx, couples{l}, nil)
+	_, mutex := locker.NewMutex(l, "m", locker.Shared()).Lock(ctx)
+	_, try := locker.NewSemaphore(l, "m", 2, locker.Limit(3)).TryAcquire(ctx)
+	do := locker.NewRWMutex(l, "m", locker.Shared()).Do(ctx, nil)
+	for _, c := range []struct {
+		err, is         error
+		op, name, store string
+	}{
+		{released.Release(ctx), locker.ErrReleased, "release all", "a,b", "memory"},
+		{none, locker.ErrInvalidName, "acquire all", "", "memory"},
+		{invalid, locker.ErrInvalidName, "acquire all", "", "memory"},
+		{hidden, locker.ErrInvalidName, "acquire all", "", ""},
+		{mutex, locker.ErrInvalidOption, "acquire", "m", "memory"},
+		{try, locker.ErrInvalidOption, "try to acquire", "m", "memory"},
+		{do, locker.ErrInvalidOption, "acquire", "m", "memory"},
+	} {
+		want(t, c.err, c.is)
+		var e *locker.Error
+		if !errors.As(c.err, &e) || e.Op != c.op || e.Name != c.name || e.Store != c.store {
+			t.Errorf("%v is %+v, want %q of %q on %q", c.err, e, c.op, c.name, c.store)
+		}
+	}
+}
+
+// Close ends a group that is being acquired, as it ends any acquisition: with ErrClosed. The
+// handles of locks that it has released are released.
+func TestGroupAndHandlesAgreeAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		other := locker.New(s.Join())
+		defer other.Close()
+		acquire(t, other, "b")
+		l := locker.New(s)
+		single := acquire(t, l, "s")
+		group, err := locker.AcquireAll(t.Context(), l, []string{"x", "y"})
+		want(t, err, nil)
+		time.AfterFunc(time.Second, func() { _ = l.Close() })
+		_, err = locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+		want(t, err, locker.ErrClosed)
+		var e *locker.Error
+		if !errors.As(err, &e) || errors.Is(err, locker.ErrReleased) || errors.Is(err, locker.ErrLost) {
+			t.Errorf("a group that waits when its Client is closed: %v", err)
+		}
+		_, err = locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+		want(t, err, locker.ErrClosed)
+		for _, k := range []*locker.Lock{single, group} {
+			want(t, k.Err(), locker.ErrReleased)
+			want(t, k.Release(t.Context()), locker.ErrReleased)
+		}
+	})
 }

@@ -39,7 +39,7 @@ type lease struct {
 	handles     []*Lock
 	renewers    int           // handles that want renewal
 	ttl         time.Duration // what a renewal asks for
-	fixedUntil  time.Time     // the end of a fixed lease that is longer than storeMost
+	fixedUntil  time.Time     // until the last renewal of a fixed lease that is longer than storeMost: its end
 	validUntil  time.Time     // the end of the validity
 	storeUntil  time.Time     // by then the store's lease is over, unless it is renewed
 	renewAt     time.Time     // the next renewal
@@ -71,12 +71,11 @@ func newLease(c *core, r *request, req driver.Request, g driver.Grant, asked, no
 
 // beginProvisional begins a provisional lease. It is renewed when a third of it is
 // over, as every lease is, so that a short hold costs no renewal. But a fixed
-// lease has to end at its TTL, and a minimum hold must outlast the process, so a
-// lease with either is renewed at once.
+// lease has to end at its TTL, so it is renewed at once.
 func (l *lease) beginProvisional(length time.Duration, asked, now time.Time) {
 	l.extendValidity(asked, min(length, l.ttl), now)
 	l.provisional = true
-	if l.renewers == 0 || l.minHold > 0 {
+	if l.renewers == 0 {
 		l.renewAt = now
 	}
 }
@@ -128,7 +127,7 @@ func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.T
 	if most := l.storeMost; most > 0 && length > most {
 		// A longer fixed lease is renewed until its end, so that a process that was
 		// paused for longer than the store's lease learns of its loss by the clock.
-		if end := asked.Add(length - l.core.marginOf(length)); l.renewers == 0 && end.After(l.fixedUntil) {
+		if end := asked.Add(length); l.renewers == 0 && end.After(l.fixedUntil) {
 			l.fixedUntil = end
 		}
 		length = most

@@ -212,3 +212,72 @@ func TestFixedLeaseLongerThanTheStores(t *testing.T) {
 		}
 	})
 }
+
+// The store keeps a fixed lease that is longer than its own for its whole TTL, whatever the
+// safety margin is, and is not asked more often for that.
+func TestFixedLeaseLastsInTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			if !r.Renewed {
+				r.TTL = 3 * time.Minute
+			}
+			g, err := next(ctx, r)
+			g.TTL = 3 * time.Minute
+			return g, err
+		}
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			r.TTL = 3 * time.Minute
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		other := locker.New(s.Join())
+		defer other.Close()
+		begun := time.Now()
+		k := acquire(t, l, "a", locker.WithTTL(100*time.Minute), locker.WithoutRenewal())
+		next := make(chan time.Duration)
+		go func() {
+			release(t, acquire(t, other, "a"))
+			next <- time.Since(begun)
+		}()
+		<-k.Done()
+		if d := time.Since(begun); d < 99*time.Minute || d >= 100*time.Minute {
+			t.Errorf("valid for %v", d)
+		}
+		if d := <-next; d < 100*time.Minute || d > 101*time.Minute {
+			t.Errorf("granted to the next after %v", d)
+		}
+		if n := len(s.renewals()); n > 110 {
+			t.Errorf("%d renewals in 100 minutes of leases of 3", n)
+		}
+	})
+}
+
+// A store that gives shorter leases need not say so in the grant, if its bounds do.
+func TestBoundsShortenALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &limited{newStub()}
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			r.TTL = min(r.TTL, time.Minute)
+			return next(ctx, r)
+		}
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			r.TTL = min(r.TTL, time.Minute)
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(time.Hour))
+		time.Sleep(3 * time.Hour)
+		want(t, k.Err(), nil)
+		s.set(func(s *stub) {
+			s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+		})
+		begun := time.Now()
+		<-k.Done()
+		if d := time.Since(begun); d > time.Minute {
+			t.Errorf("valid for %v without a renewal, the store's lease is 1m", d)
+		}
+	})
+}

@@ -203,8 +203,7 @@ func (b *leases) detach(l *lease, to leaseState) []*Lock {
 // leaves the ticket too. With mu held.
 func (b *leases) detachExpired(l *lease) []*Lock {
 	handles := b.detach(l, lost)
-	early := l.began.Add(l.minHold).After(b.clock.recent())
-	b.removals.add(removal{hold: l.hold, planned: planned{due: l.storeUntil}, minHold: early})
+	b.removals.add(removal{hold: l.hold, planned: planned{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})
 	return handles
 }
 
@@ -261,7 +260,7 @@ func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	var err error
 	now := b.clock.recent()
 	if end := l.began.Add(l.minHold); end.After(now) {
-		b.removals.add(removal{hold: l.hold, planned: planned{due: end}, minHold: true})
+		b.removals.add(removal{hold: l.hold, planned: planned{due: end}, holdUntil: end})
 	} else {
 		err = unconfirmed(b.removals.release(ctx, l.hold, until))
 	}

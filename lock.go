@@ -197,17 +197,19 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 // as the store answers, or ends with its lease.
 func (k *Lock) Release(ctx context.Context) error {
 	if k.lease == nil {
-		return k.releaseGroup(ctx)
+		ended, err := k.releaseGroup(ctx)
+		deliverEnds(ended)
+		return err
 	}
 	ended, err := k.release(ctx, time.Time{})
 	if ended {
-		k.lease.deliver()
+		k.lease.deliverEnd()
 	}
 	return err
 }
 
 // release is Release until the given time; zero: within a bound of its own. It reports
-// whether it has ended the lease: then the caller delivers the event of that.
+// whether it has ended the lease: then the caller calls deliverEnd, for which Close waits.
 func (k *Lock) release(ctx context.Context, until time.Time) (ended bool, err error) {
 	c := k.c
 	if c.leases.expire(k.lease, c.clock.recent()) { // after a suspension the store's answer decides
@@ -224,5 +226,8 @@ func (k *Lock) release(ctx context.Context, until time.Time) (ended bool, err er
 		until = time.Now().Add(c.releaseTimeout)
 	}
 	ended, err = c.leases.release(ctx, k, until)
+	if ended {
+		c.ends.Add(1)
+	}
 	return ended, c.fail("release", k.Name(), err)
 }

@@ -32,10 +32,12 @@
 //     sent. It uses its own monotonic clock, and counts the time that the machine was
 //     suspended too. When the validity ends, [Lock.Done] is closed and the contexts of
 //     [Lock.Context] end, whether or not the store has answered, and before the
-//     store grants the lock to anybody else. There are two exceptions: a lock that is
+//     store grants the lock to anybody else. There are three exceptions. A lock that is
 //     taken away with [Client.Break] is free at once, and so is one whose store has
-//     lost its data. The holder learns of that when the store notifies it, or at the
-//     next renewal.
+//     lost its data: the holder learns of that when the store notifies it, or at the
+//     next renewal. And a process that was paused, or whose machine was suspended,
+//     cannot act meanwhile: [Lock.Err] knows of the loss when it goes on, Done and the
+//     contexts within a second.
 //   - [Lock.Token] is a fencing token: it grows with every grant of the name. A
 //     resource that refuses a token smaller than the largest it has seen is safe
 //     from any late holder. See Kleppmann, "How to do distributed locking", 2016,
@@ -46,10 +48,20 @@
 //
 // # Errors
 //
-// Test for errors with errors.Is. [ErrNotAcquired] means that somebody else has the
-// lock; [ErrUnavailable], that the store did not answer, so that nobody knows. Test
-// for ErrUnavailable first: a waiter whose store went away after its ticket was
-// queued gets both.
+// Test for errors with errors.Is, in this order:
+//
+//  1. [ErrUnavailable]: the store did not answer, so nobody knows who has the lock. A
+//     waiter whose store went away after its ticket was queued gets it beside
+//     ErrNotAcquired or the error of its context, so test for it first.
+//  2. [ErrNotAcquired]: somebody else has the lock.
+//  3. [ErrLost], of [Do], [Lock.Release] and [Lock.Extend]: the lock was held, and lost.
+//     An acquisition never returns it. After Do a [*DoError] has what the function
+//     returned.
+//
+// While calls of a Client are queued, it asks the store for a sign of life once a second,
+// with one small read for all of them. A store that has not answered that for a second,
+// nor any acquisition or renewal meanwhile, counts as away: so two seconds of silence are an outage for a waiter, at the latest.
+// A shorter one is not.
 //
 // # Inside the package
 //
@@ -65,12 +77,13 @@
 //	  │
 //	driver.Driver      the store
 //
-// All layers share the core (client.go), the contexts of requests (call.go) and the
-// background tasks (tasks.go, schedule.go).
+// All layers share the core (client.go), the contexts of requests (call.go), the watch on
+// a store that calls wait for (outage.go) and the background tasks (tasks.go, schedule.go).
 //
 // A goroutine that takes several mutexes takes them from top to bottom. Nothing is locked
 // under the mutexes of a lease's events (observed.mu) and of the goroutine that delivers
-// them (background.mu). Of the driver only Bounds is called under a mutex; observers and
+// them (background.mu). The mutexes of a call and of the watch come first: call.mu, waits.mu,
+// tasks.mu. Of the driver only Bounds is called under a mutex; observers and
 // callers' contexts run under none. Three notifications go up: the driver reports that a
 // ticket is queued (Request.Joined) or lost (LossNotifier), and a lease that ends ends its
 // Locks.
@@ -93,7 +106,8 @@ type Locker interface {
 	//
 	// If a limit passes before the store has confirmed that the ticket is queued, the
 	// error is ErrUnavailable. Afterwards it is ErrNotAcquired (the wait limit) or the
-	// error of ctx, joined with the store's own if it does not answer.
+	// error of ctx, joined with ErrUnavailable if the store has not answered for two
+	// seconds, or has refused connections for one.
 	//
 	// Errors: ErrNotAcquired, ErrUnavailable, ErrUpgrade, ErrInvalidName,
 	// ErrInvalidOption, ErrUnsupported, ErrClosed, those of ctx, and the store's own.

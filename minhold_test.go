@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 func TestMinHold(t *testing.T) {
@@ -152,10 +153,164 @@ func TestMinHoldOfAProvisionalLease(t *testing.T) {
 		l := locker.New(s)
 		defer l.Close()
 		acquire(t, l, "a", locker.WithMinHold(time.Minute), locker.WithTTL(10*time.Second))
-		synctest.Wait()
 		q, _ := l.Inspect(t.Context(), "a")
 		if r := q.Tickets[0].Remaining; r < 59*time.Second {
 			t.Errorf("the lease has %v left, want the minimum hold", r)
 		}
+	})
+}
+
+// Close ends a minimum hold when it is over, however long the lease is.
+func TestCloseShortensTheLease(t *testing.T) {
+	for what, before := range map[string]func(t *testing.T, k *locker.Lock){
+		"held":     func(*testing.T, *locker.Lock) {},
+		"renewed":  func(*testing.T, *locker.Lock) { time.Sleep(50 * time.Second) },
+		"released": func(t *testing.T, k *locker.Lock) { release(t, k) },
+		"extended": func(t *testing.T, k *locker.Lock) { want(t, k.Extend(t.Context(), time.Hour), nil) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub()
+				other := locker.New(s.Join())
+				defer other.Close()
+				l := locker.New(s)
+				begun := time.Now()
+				before(t, acquire(t, l, "a", locker.WithMinHold(time.Minute), locker.WithTTL(2*time.Minute)))
+				want(t, l.Close(), nil)
+				release(t, acquire(t, other, "a"))
+				if d := time.Since(begun); d != time.Minute {
+					t.Errorf("free after %v, want the minimum hold of 1m", d)
+				}
+			})
+		})
+	}
+}
+
+// Close asks again if the store does not answer, for what is left of the hold by then, until
+// its own bound.
+func TestCloseAsksAgainToShorten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &forgetful{stub: newStub(), unanswered: 3}
+		other := locker.New(s.Join())
+		defer other.Close()
+		l := locker.New(s)
+		begun := time.Now()
+		acquire(t, l, "a", locker.WithMinHold(10*time.Second), locker.WithTTL(time.Minute))
+		want(t, l.Close(), nil)
+		if d := time.Since(begun); d > 4*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		release(t, acquire(t, other, "a"))
+		if d := time.Since(begun); d != 10*time.Second {
+			t.Errorf("free after %v, want 10s", d)
+		}
+
+		s = &forgetful{stub: newStub(), unanswered: 1000}
+		l = locker.New(s)
+		begun = time.Now()
+		acquire(t, l, "a", locker.WithMinHold(time.Minute))
+		_ = l.Close()
+		if d := time.Since(begun); d > locker.DefaultReleaseTimeout+100*time.Millisecond {
+			t.Errorf("Close took %v on a store that does not answer", d)
+		}
+	})
+}
+
+// forgetful does not answer the first requests to shorten a lease.
+type forgetful struct {
+	*stub
+	unanswered int
+}
+
+func (f *forgetful) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	if f.unanswered--; f.unanswered >= 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return f.stub.Shorten(ctx, h, left)
+}
+
+// A store that cannot shorten a lease keeps it for its TTL, and Close does not wait.
+func TestCloseOfAStoreThatCannotShorten(t *testing.T) {
+	for what, d := range map[string]func() driver.Driver{
+		"no Shortener": func() driver.Driver { return onlyDriver{memory.New()} },
+		"a wrapper":    func() driver.Driver { return cannotShorten{onlyDriver{memory.New()}} },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := locker.New(d())
+				begun := time.Now()
+				acquire(t, l, "a", locker.WithMinHold(time.Second))
+				want(t, l.Close(), nil)
+				if d := time.Since(begun); d != 0 {
+					t.Errorf("Close took %v", d)
+				}
+			})
+		})
+	}
+}
+
+// onlyDriver hides the optional interfaces.
+type onlyDriver struct{ driver.Driver }
+
+type cannotShorten struct{ onlyDriver }
+
+func (cannotShorten) Shorten(context.Context, driver.Hold, time.Duration) error {
+	return driver.ErrUnsupported
+}
+
+// What the store leaves without an answer does not keep Close from shortening another lease.
+func TestMinHoldBesideAnUnansweredReleaseAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		other := locker.New(s.Join())
+		defer other.Close()
+		l := locker.New(s)
+		s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+			if h.Name != "stuck" {
+				return next(ctx, h)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		want(t, acquire(t, l, "stuck").Release(t.Context()), locker.ErrUnavailable)
+		begun := time.Now()
+		acquire(t, l, "a", locker.WithMinHold(time.Minute), locker.WithTTL(time.Hour))
+		_ = l.Close()
+		release(t, acquire(t, other, "a"))
+		if d := time.Since(begun); d != time.Minute {
+			t.Errorf("free after %v, want the minimum hold of 1m", d)
+		}
+	})
+}
+
+// Nor does it keep a minimum hold from ending.
+func TestMinHoldBesideUnansweredReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s, locker.WithReleaseTimeout(time.Second))
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+				if h.Name == "a" {
+					return next(ctx, h)
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		names := make([]string, 100)
+		for i := range names {
+			names[i] = "stuck-" + string(rune('0'+i/10)) + string(rune('0'+i%10))
+		}
+		group, err := locker.AcquireAll(t.Context(), l, names)
+		want(t, err, nil)
+		want(t, group.Release(t.Context()), locker.ErrUnavailable)
+		release(t, acquire(t, l, "a", locker.WithMinHold(time.Minute), locker.WithTTL(time.Hour)))
+		time.Sleep(time.Minute + 5*time.Second)
+		if n := s.queueLen(t, "a"); n != 0 {
+			t.Error("held 5s after the end of its minimum hold, though the store answers for this name")
+		}
+		s.set(func(s *stub) { s.release = nil })
+		want(t, l.Close(), nil)
 	})
 }

@@ -1,9 +1,6 @@
 package locker
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Mutex is a lock bound to a name, as sync.Mutex is to a variable:
 //
@@ -17,7 +14,9 @@ import (
 //
 // Lock returns a handle to release, and there is no Unlock, because a lock can be
 // lost and a handle never releases somebody else's lock. All methods may be called
-// from many goroutines at once, and exclude goroutines as they exclude processes.
+// from many goroutines at once. They exclude goroutines as they exclude processes, except
+// under the context of the lock itself (Lock.Context, Do) and for one explicit owner
+// (WithOwner): these re-enter, unless WithoutReentry is given.
 type Mutex struct{ b binding }
 
 // NewMutex binds a name and options that apply to every call. It does not ask the
@@ -137,7 +136,7 @@ func bind(what string, l Locker, name string, opts []Option) binding {
 }
 
 // all returns the options of one call, the kind last.
-func (b *binding) all(kind Option, opts []Option) ([]Option, error) {
+func (b *binding) all(op string, kind Option, opts []Option) ([]Option, error) {
 	all := append(append(make([]Option, 0, len(b.opts)+len(opts)+1), b.opts...), opts...)
 	var r request
 	for _, o := range all {
@@ -146,13 +145,13 @@ func (b *binding) all(kind Option, opts []Option) ([]Option, error) {
 		}
 	}
 	if r.shared {
-		return nil, fmt.Errorf("locker: %q: %w", b.name, invalid("Shared and Limit: the type of the lock decides that"))
+		return nil, failOn(b.l, op, b.name, invalid("Shared and Limit: the type of the lock decides that"))
 	}
 	return append(all, kind), nil
 }
 
 func (b *binding) acquire(ctx context.Context, kind Option, opts []Option) (*Lock, error) {
-	all, err := b.all(kind, opts)
+	all, err := b.all("acquire", kind, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +159,7 @@ func (b *binding) acquire(ctx context.Context, kind Option, opts []Option) (*Loc
 }
 
 func (b *binding) tryAcquire(ctx context.Context, kind Option, opts []Option) (*Lock, error) {
-	all, err := b.all(kind, opts)
+	all, err := b.all("try to acquire", kind, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +167,7 @@ func (b *binding) tryAcquire(ctx context.Context, kind Option, opts []Option) (*
 }
 
 func (b *binding) do(ctx context.Context, kind Option, fn func(ctx context.Context) error, opts []Option) error {
-	all, err := b.all(kind, opts)
+	all, err := b.all("acquire", kind, opts)
 	if err != nil {
 		return err
 	}

@@ -129,6 +129,20 @@ func (l *lease) deliver() {
 	}
 }
 
+// deliverEnd is deliver after a release.
+func (l *lease) deliverEnd() {
+	defer l.core.ends.Done()
+	l.deliver()
+}
+
+// deliverEnds is deliverEnd of several leases, each even if an observer panics.
+func deliverEnds(ls []*lease) {
+	if len(ls) > 0 {
+		defer deliverEnds(ls[1:])
+		ls[0].deliverEnd()
+	}
+}
+
 // deliverNext delivers the next event. It reports false if there is none, or another
 // goroutine delivers.
 func (l *lease) deliverNext() bool {

@@ -12,7 +12,8 @@ import (
 // import the driver's package for that. Every store has the parameters prefix (of
 // everything that locker keeps in the store; default "locker") and ttl (the default
 // TTL, as for time.ParseDuration). Most drivers do not ask the store here: use
-// [Client.Ping] to find out whether it answers. An invalid URL is ErrInvalidOption.
+// [Client.Ping] to find out whether it answers. An invalid URL or client option is
+// ErrInvalidOption.
 // No error contains the password.
 func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error) {
 	u, err := driver.ParseURL(url)
@@ -27,5 +28,9 @@ func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error
 	if err := u.Done(); err != nil { // about ttl, if the driver did not call it
 		return nil, errors.Join(fmt.Errorf("locker: open %s: %w", u.Redacted(), err), d.Close())
 	}
-	return New(d, append([]ClientOption{WithDefaults(WithTTL(ttl))}, opts...)...), nil
+	c := New(d, append([]ClientOption{WithDefaults(WithTTL(ttl))}, opts...)...)
+	if c.invalid != nil {
+		return nil, errors.Join(fmt.Errorf("locker: open %s: %w", u.Redacted(), c.invalid), c.Close())
+	}
+	return c, nil
 }

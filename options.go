@@ -57,9 +57,9 @@ func WithTTL(d time.Duration) Option { return func(r *request) { r.ttl = d } }
 // lives, unless Extend lengthens it.
 func WithoutRenewal() Option { return func(r *request) { r.fixed = true } }
 
-// WithWait bounds the wait in Acquire. After d Acquire fails with ErrNotAcquired
-// or, if the store has not confirmed that the ticket is queued, with
-// ErrUnavailable. Zero means not to wait at all. TryAcquire never waits and ignores
+// WithWait bounds the wait in Acquire. After d Acquire fails with ErrNotAcquired, beside
+// ErrUnavailable if the store is away by then, or with ErrUnavailable alone if the store
+// has not confirmed that the ticket is queued. Zero means not to wait at all. TryAcquire never waits and ignores
 // this option.
 func WithWait(d time.Duration) Option {
 	return func(r *request) { r.wait, r.limited = d, true }
@@ -89,6 +89,11 @@ func WithoutReentry() Option { return func(r *request) { r.noReentry = true } }
 // refuses with ErrUnsupported. A re-entry cannot ask for more than the first
 // acquisition did.
 func WithMinHold(d time.Duration) Option { return func(r *request) { r.minHold = d } }
+
+// WithoutDefaults discards the defaults of the Client (WithDefaults), and all options before
+// it. It is for packages that build something on a Locker and rely on their own options:
+// election, coord and the Elector of adapter/gocron do so.
+func WithoutDefaults() Option { return func(r *request) { *r = request{ttl: DefaultTTL} } }
 
 // Shared asks for a shared lock, as a reader: any number of readers hold it at once,
 // and no writer with them.
@@ -126,9 +131,8 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 	return nil
 }
 
-// check returns ErrInvalidOption if an option of the request or of the Client is
-// invalid.
-func (r *request) check(c *core) error {
+// checkOptions returns ErrInvalidOption if an option of the Client is invalid.
+func (c *core) checkOptions() error {
 	switch {
 	case c.margin < 0:
 		return invalid("safety margin %v: want zero or more", c.margin)
@@ -136,6 +140,13 @@ func (r *request) check(c *core) error {
 		return invalid("answer timeout %v: want more than zero", c.answerTimeout)
 	case c.releaseTimeout <= 0:
 		return invalid("release timeout %v: want more than zero", c.releaseTimeout)
+	}
+	return nil
+}
+
+// check returns ErrInvalidOption if an option of the request is invalid.
+func (r *request) check(c *core) error {
+	switch {
 	case r.ttl < minTTL:
 		return invalid("TTL %v: want %v or more, as in 30*time.Second", r.ttl, minTTL)
 	case c.marginOf(r.ttl) >= r.ttl:
@@ -185,7 +196,8 @@ func checkName(name string) error {
 type ClientOption func(*Client)
 
 // WithDefaults sets options of every acquisition of the Client. The options of the
-// call come after them.
+// call come after them. They do not apply to what election, coord and the Elector of
+// adapter/gocron acquire (see WithoutDefaults).
 func WithDefaults(opts ...Option) ClientOption {
 	return func(c *Client) { c.defaults = append(c.defaults, opts...) }
 }

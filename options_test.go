@@ -59,3 +59,70 @@ func newClient(t *testing.T) *locker.Client {
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
+
+// Invalid options of a Client are found by Open, and by each call of a Client that New has
+// made, before the store is touched.
+func TestInvalidClientOptions(t *testing.T) {
+	ctx := context.Background()
+	for what, o := range map[string]locker.ClientOption{
+		"answer timeout":  locker.WithAnswerTimeout(0),
+		"release timeout": locker.WithReleaseTimeout(-time.Second),
+		"safety margin":   locker.WithSafetyMargin(-time.Second),
+	} {
+		_, err := locker.Open(ctx, "memory://invalid", o)
+		if !errors.Is(err, locker.ErrInvalidOption) || !strings.Contains(err.Error(), what) {
+			t.Errorf("Open with an invalid %s: %v", what, err)
+		}
+		l := locker.New(memory.New(), o)
+		for verb, call := range map[string]func() error{
+			"Acquire":       func() error { _, err := l.Acquire(ctx, "a"); return err },
+			"TryAcquire":    func() error { _, err := l.TryAcquire(ctx, "a"); return err },
+			"Inspect":       func() error { _, err := l.Inspect(ctx, "a"); return err },
+			"List":          func() error { _, err := l.List(ctx); return err },
+			"Break":         func() error { return l.Break(ctx, "a", 1) },
+			"Ping":          func() error { return l.Ping(ctx) },
+			"ServerVersion": func() error { _, err := locker.New(versioned{memory.New()}, o).ServerVersion(ctx); return err },
+		} {
+			if err := call(); !errors.Is(err, locker.ErrInvalidOption) || !strings.Contains(err.Error(), what) {
+				t.Errorf("%s with an invalid %s: %v", verb, what, err)
+			}
+		}
+		_ = l.Close()
+	}
+}
+
+type versioned struct{ *memory.Driver }
+
+func (versioned) ServerVersion(context.Context) (string, error) { return "", nil }
+
+// The IDs of tickets are drawn one by one: nothing of the process is in them, which a clone
+// of it would have too.
+func TestTicketIDs(t *testing.T) {
+	s := newStub()
+	var ids []string
+	s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+		ids = append(ids, r.ID)
+		return next(ctx, r)
+	}
+	l := locker.New(s)
+	defer l.Close()
+	for range 1000 {
+		release(t, acquire(t, l, "a"))
+	}
+	same := [64]int{} // how many IDs have the character of the first ID there
+	for _, id := range ids {
+		if len(id) != len(ids[0]) || len(id) > 64 || strings.Trim(id, "0123456789abcdefghijklmnopqrstuvwxyz-") != "" {
+			t.Fatalf("ID %q", id)
+		}
+		for i := range id {
+			if id[i] == ids[0][i] {
+				same[i]++
+			}
+		}
+	}
+	for i := range ids[0] {
+		if same[i] > 200 {
+			t.Errorf("%d of 1000 IDs have the same character %d", same[i], i)
+		}
+	}
+}

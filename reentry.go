@@ -41,8 +41,11 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 	complete := false
 	defer func() { // also when an observer panics
 		if !complete {
-			_, _ = k.release(a.parent, time.Now().Add(undoWait)) // the observers are notified
+			ended, _ := k.release(a.parent, time.Now().Add(undoWait)) // the observers are notified
 			l.deliverLater()
+			if ended {
+				c.ends.Done()
+			}
 		}
 	}()
 	if short {
@@ -164,7 +167,7 @@ func (a *acquisition) queueFor(key ownerKey, p *pending) (*Lock, error) {
 // and then fails.
 func (a *acquisition) await(p *pending) error {
 	if !a.try {
-		a.notifyWaiting()
+		a.uncounted(a.notifyWaiting)
 	}
 	queued := p.queued
 	for {

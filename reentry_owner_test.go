@@ -258,3 +258,30 @@ func TestOwnerWithoutReentry(t *testing.T) {
 	release(t, again)
 	release(t, first)
 }
+
+// A slow observer is no silence of the store, also for a call that waits for another of its
+// owner.
+func TestSlowObserverOfAnOwnersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s, locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventWaiting {
+				time.Sleep(11 * time.Second) // longer than the store may take to answer
+			}
+		}))
+		other := locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		blocker := acquire(t, other, "a")
+		me := locker.WithOwner("me")
+		got := make(chan *locker.Lock, 2)
+		for range 2 {
+			go func() { got <- acquire(t, l, "a", me) }()
+			synctest.Wait()
+		}
+		time.Sleep(20 * time.Second)
+		release(t, blocker)
+		release(t, <-got)
+		release(t, <-got)
+	})
+}

@@ -3,7 +3,9 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -13,20 +15,33 @@ import (
 // removeBound is the longest that one request for a removal may take.
 const removeBound = time.Second
 
+// removalsMost is how many tickets may wait to be removed while the store does not answer.
+// Each acquisition in an outage may leave one, so beyond that acquisitions fail at once: the
+// Client sends no request whose ticket it could not keep in its books. Only such tickets
+// count. What was held or queued when the outage began is limited by itself, and says nothing
+// about the next acquisition: the driver may have another store for that (compose.Fallback).
+const removalsMost = 10_000
+
+var errFull = fmt.Errorf("%w: %d tickets wait to be removed, and the store does not answer", ErrUnavailable, removalsMost)
+
 // removals are the tickets that nobody wants any more and that the store may
 // still have: the release was not answered, the acquisition was given up, or the
 // lease is over by the clock on a store that keeps tickets longer. Each is
 // released in the background until the store has confirmed that it is gone.
 //
-// While the store does not answer, one ticket at a time is tried. After the first
-// answer the others follow.
+// While the store does not answer, one ticket at a time is tried: first what was not tried
+// yet, since a driver may have several stores, or servers. After the first answer the
+// others follow.
 type removals struct {
 	*core
 
 	mu      sync.Mutex
 	tickets schedule[*removal] // that wait to be tried
+	retries []*removal         // that were not answered, in order; tried after those that are due
 	trying  int                // requests under way
 	failing bool               // the last request was not answered
+	blind   int                // tickets with blind
+	full    atomic.Bool        // while failing: blind is removalsMost
 	backoff retry.Backoff      // while failing
 	retryAt time.Time          // while failing: the next try
 	running bool               // the goroutine runs
@@ -40,9 +55,10 @@ type removals struct {
 type removal struct {
 	planned
 	hold       driver.Hold
+	blind      bool          // the store has not answered the acquisition
 	unanswered bool          // a release was sent and not answered
 	checks     int           // how many of retry.Late are left
-	minHold    bool          // released or lost within its minimum hold: Close leaves it out
+	holdUntil  time.Time     // the end of its minimum hold: until then Close only shortens its lease
 	answered   chan struct{} // closed by the first answer; may be nil
 }
 
@@ -91,24 +107,27 @@ func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (ans
 	return true, err
 }
 
-// orphan adds a ticket that a failed Acquire may have left. It waits for the store's
-// first answer, at most for undoWait.
-func (m *removals) orphan(h driver.Hold) {
+// orphan adds a ticket that a failed Acquire may have left; blind: the store has not
+// answered it. orphan waits for the store's first answer, at most for undoWait.
+func (m *removals) orphan(h driver.Hold, blind bool) {
 	answered := make(chan struct{})
-	m.add(removal{hold: h, checks: len(retry.Late), answered: answered})
-	t := time.NewTimer(undoWait)
-	defer t.Stop()
-	select {
-	case <-answered:
-	case <-t.C:
-	}
+	m.add(removal{hold: h, blind: blind, checks: len(retry.Late), answered: answered})
+	waitFor(answered, time.Now().Add(undoWait))
 }
 
 // add adds a ticket.
 func (m *removals) add(r removal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tickets.put(&r)
+	if r.unanswered {
+		m.retries = append(m.retries, &r)
+	} else {
+		m.tickets.put(&r)
+	}
+	if r.blind {
+		m.blind++
+	}
+	m.checkFull()
 	if m.running {
 		signal(m.wake)
 		return
@@ -131,23 +150,21 @@ func (m *removals) step() (pause time.Duration, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.now()
-	for len(m.tickets) > 0 && m.trying < m.parallel() {
-		first := m.tickets[0].due
-		if m.failing && m.retryAt.After(first) {
-			first = m.retryAt
-		}
-		if wait := first.Sub(now); wait > 0 && (m.failing || !m.closing) {
+	for len(m.tickets)+len(m.retries) > 0 && m.trying < m.parallel() {
+		if wait := m.retryAt.Sub(now); m.failing && wait > 0 {
 			return wait, true
 		}
-		r := m.tickets.take()
-		if r.minHold && now.Before(r.due) { // Close does not wait for that
+		r := m.next(now)
+		if r == nil {
+			return m.tickets[0].due.Sub(now), true
+		}
+		if _, ok := m.d.(driver.Shortener); !ok && now.Before(r.holdUntil) { // Close does not wait for that
 			continue // its lease ends by itself
 		}
-		r.minHold = false // it is over, whatever the store answers
 		m.trying++
 		m.group.Go(func() { m.try(r) })
 	}
-	if m.trying == 0 && len(m.tickets) == 0 {
+	if m.trying == 0 && len(m.tickets)+len(m.retries) == 0 {
 		m.running = false
 		if m.empty != nil {
 			close(m.empty)
@@ -156,6 +173,17 @@ func (m *removals) step() (pause time.Duration, more bool) {
 		return 0, false
 	}
 	return idle, true // until a try has ended
+}
+
+// next takes the ticket to try now; nil: none is due. With mu held.
+func (m *removals) next(now time.Time) (r *removal) {
+	switch {
+	case len(m.tickets) > 0 && (m.closing || !m.tickets[0].due.After(now)):
+		return m.tickets.take()
+	case len(m.retries) > 0:
+		r, m.retries = m.retries[0], m.retries[1:]
+	}
+	return r
 }
 
 // parallel is how many requests may be under way. With mu held.
@@ -171,11 +199,30 @@ func (m *removals) parallel() int {
 	}
 }
 
-// try asks the store once to remove a ticket.
+// shorten asks the store once to end the lease of a ticket when its minimum hold ends. It
+// reports whether there is nothing more to ask for.
+func (m *removals) shorten(ctx context.Context, r *removal, left time.Duration) (answered bool, err error) {
+	err = m.d.(driver.Shortener).Shorten(ctx, r.hold, left)
+	for _, final := range []error{nil, driver.ErrLost, driver.ErrClosed, driver.ErrUnsupported} {
+		answered = answered || errors.Is(err, final)
+	}
+	return answered, err
+}
+
+// try asks the store once to remove a ticket or, if Close comes within its minimum hold,
+// to shorten its lease.
 func (m *removals) try(r *removal) {
 	ctx, cancel := context.WithTimeout(m.tasks.all, removeBound)
 	defer cancel()
-	answered, err := m.ask(ctx, r.hold, r.unanswered)
+	var (
+		answered bool
+		err      error
+	)
+	if left := r.holdUntil.Sub(m.clock.now()); left > 0 {
+		answered, err = m.shorten(ctx, r, left)
+	} else {
+		answered, err = m.ask(ctx, r.hold, r.unanswered)
+	}
 	if answered && r.answered != nil {
 		close(r.answered)
 		r.answered = nil
@@ -184,12 +231,12 @@ func (m *removals) try(r *removal) {
 	defer m.mu.Unlock()
 	m.trying--
 	signal(m.wake)
+	defer m.checkFull()
 	if !answered {
 		r.unanswered = true
 		m.failing = true
 		m.retryAt = m.clock.now().Add(m.backoff.Next())
-		r.due = m.retryAt
-		m.tickets.put(r)
+		m.retries = append(m.retries, r)
 		return
 	}
 	m.failing = false
@@ -200,8 +247,13 @@ func (m *removals) try(r *removal) {
 		r.checks--
 		r.unanswered = false
 		m.tickets.put(r)
+	} else if r.blind {
+		m.blind--
 	}
 }
+
+// checkFull sets full. With mu held.
+func (m *removals) checkFull() { m.full.Store(m.failing && m.blind >= removalsMost) }
 
 // hurry makes everything due: Close has begun.
 func (m *removals) hurry() {
@@ -222,19 +274,14 @@ func (m *removals) drain(until time.Time) {
 	empty := make(chan struct{})
 	m.empty = empty
 	m.mu.Unlock()
-	t := time.NewTimer(time.Until(until))
-	defer t.Stop()
-	select {
-	case <-empty:
-	case <-t.C:
-	}
+	waitFor(empty, until)
 }
 
 // abandon forgets what is left when the Client has been closed.
 func (m *removals) abandon() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tickets, m.running = nil, false
+	m.tickets, m.retries, m.running = nil, nil, false
 }
 
 // releaseContext is the context of one request for a release. It has the values of its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -342,5 +343,75 @@ func TestReleaseWithAnEndedContext(t *testing.T) {
 		if err := k.Release(ctx); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// In a long outage the book of tickets to be removed does not grow without limit: when it is
+// full, acquisitions fail at once, without a request. When the store is back, they work.
+func TestBookIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		asked := 0
+		s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
+			asked++
+			return driver.Grant{}, driver.Unavailable(errDown)
+		}
+		back := s.away(driver.Unavailable(errDown))
+		l := locker.New(s)
+		defer l.Close()
+		for range 11_000 {
+			_, err := l.TryAcquire(t.Context(), "a")
+			want(t, err, locker.ErrUnavailable)
+		}
+		if _, _, kept, _ := l.Kept(); kept > 10_001 || kept != asked {
+			t.Errorf("%d tickets in the books, of %d requests", kept, asked)
+		}
+		back()
+		s.set(func(s *stub) { s.acquire = nil })
+		time.Sleep(time.Second)
+		release(t, acquire(t, l, "a"))
+		time.Sleep(time.Minute)
+		if _, _, kept, _ := l.Kept(); kept != 0 {
+			t.Errorf("%d tickets in the books, a minute after the outage", kept)
+		}
+	})
+}
+
+// What an outage may leave of locks that were held, and of calls that were queued, when it
+// began is bounded by their number. It does not fill the book: the driver may have another
+// store that grants (compose.Fallback).
+func TestHeldLocksDoNotFillTheBook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s, locker.WithReleaseTimeout(time.Second))
+		defer l.Close()
+		acquire(t, l, "queue")
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for i := range 1_000 {
+			var ks []*locker.Lock
+			for j := range 10 {
+				ks = append(ks, acquire(t, l, strconv.Itoa(10*i+j)))
+			}
+			group.Go(func() {
+				_, err := l.Acquire(ctx, "queue")
+				want(t, err, context.Canceled)
+				for _, k := range ks {
+					_ = k.Release(ctx)
+				}
+			})
+		}
+		synctest.Wait()
+		back := s.away(driver.Unavailable(errDown))
+		cancel()
+		group.Wait()
+		time.Sleep(2 * time.Second)
+		if _, _, kept, _ := l.Kept(); kept < 10_500 {
+			t.Errorf("%d tickets in the books: this tests nothing", kept)
+		}
+		if _, err := l.TryAcquire(t.Context(), "another"); err != nil {
+			t.Error(err)
+		}
+		back()
 	})
 }

@@ -164,15 +164,6 @@ func (b *leases) renewAll(ctx context.Context, renewals []driver.Renewal) []erro
 	return errs
 }
 
-// silent marks the error of a renewal that has just returned as ErrUnavailable if the store
-// has not answered within the bound of ctx.
-func (b *leases) silent(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || b.tasks.live.Err() != nil || errors.Is(err, driver.ErrLost) {
-		return err
-	}
-	return because(err, ErrUnavailable, context.Cause(ctx))
-}
-
 // settle takes the answer to one renewal. A lease that has ended meanwhile is left
 // alone.
 func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, err error) {
@@ -188,9 +179,12 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 	}
 	kind := EventRenewed
 	if err == nil {
+		b.answered()
 		length = min(length, l.length()) // the store's may be longer, by its minimum
 		if l.renewers == 0 && !l.fixedUntil.IsZero() {
-			length = min(length, l.fixedUntil.Sub(asked))
+			if length = min(length, l.fixedUntil.Sub(asked)); length <= l.storeMost {
+				l.fixedUntil = time.Time{} // the store's lease lasts until then
+			}
 		}
 		l.provisional = false
 		l.extendValidity(asked, length, now)

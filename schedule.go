@@ -73,22 +73,28 @@ func (s *schedule[T]) Pop() any {
 // repeat calls step after first, then after each pause that step returns, and
 // whenever wake is signalled. It reports true when step has reported that nothing
 // is left to do, and false when ctx ended before.
+//
+// It does not wait for a timer that is over when it is set: two goroutines that do so at
+// once crash the race detector in a bubble of testing/synctest (Go 1.26).
 func repeat(ctx context.Context, first time.Duration, wake <-chan struct{}, step func() (pause time.Duration, more bool)) bool {
-	timer := time.NewTimer(first)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-wake:
-		case <-ctx.Done():
+	pause, more := first, true
+	for more {
+		if pause > 0 {
+			timer.Reset(pause)
+			select {
+			case <-timer.C:
+			case <-wake:
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
 			return false
 		}
-		pause, more := step()
-		if !more {
-			return true
-		}
-		timer.Reset(pause)
+		pause, more = step()
 	}
+	return true
 }
 
 // signal wakes the goroutine that receives from c, a channel with a buffer of one.

@@ -65,10 +65,13 @@ func (t *tasks) close() bool {
 }
 
 // wait waits until all that has begun is done, at the latest until the given time.
-func (t *tasks) wait(until time.Time) {
+func (t *tasks) wait(until time.Time) { waitForAll(&t.group, until) }
+
+// waitForAll waits for a group, at the latest until the given time.
+func waitForAll(group *sync.WaitGroup, until time.Time) {
 	done := make(chan struct{})
 	go func() {
-		t.group.Wait()
+		group.Wait()
 		close(done)
 	}()
 	waitFor(done, until)
@@ -76,7 +79,11 @@ func (t *tasks) wait(until time.Time) {
 
 // waitFor waits until done is closed, at the latest until the given time.
 func waitFor(done <-chan struct{}, until time.Time) {
-	timer := time.NewTimer(time.Until(until))
+	left := time.Until(until)
+	if left <= 0 {
+		return // see repeat
+	}
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-done:

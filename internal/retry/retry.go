@@ -35,7 +35,7 @@ var Late = [...]time.Duration{200 * time.Millisecond, 3 * time.Second, 7 * time.
 // Sleep waits for d. It reports false when ctx ends or stop is closed before. A nil
 // stop is never closed.
 func Sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(max(d, 1)) // one that is over when it is set can crash the race detector in a bubble of testing/synctest
 	defer timer.Stop()
 	select {
 	case <-timer.C:
