@@ -57,7 +57,9 @@
 //
 // With a TTL t, a live waiter is granted the lock of a holder that has died within t + 5 % + 1.1 s + a quarter of t (a
 // second at most): 12.6 s for a TTL of 10 s. That counts from the last renewal, or from the arrival of the first waiter
-// if that is later. Waiters that have died delay the queue by 6.3 s, all together, or by 8.3 s if eight or more of them
+// if that is later. Processes that come and go, and wait for a moment or not at all, need 3 s more, and the time from one
+// to the next: what one of them has seen helps the next, by DynamoDB's clock, which shows whole seconds. The stated bound
+// has these 3 s, of which one allows for differences between the clocks of DynamoDB's machines. Waiters that have died delay the queue by 6.3 s, all together, or by 8.3 s if eight or more of them
 // were next to each other. All that holds while DynamoDB answers within 250 ms, as it does to other continents too;
 // mostly it takes some milliseconds.
 //
@@ -78,6 +80,8 @@
 //	                                  among 64
 //	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock; one more reading for
 //	                                  each further lock, and for each of the eight processes before it
+//	a try that is refused             1 reading; if the process has not seen the holder before, 1 more and, for the first one
+//	                                  after each sign of life of the holder, 1 write
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
 //	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //

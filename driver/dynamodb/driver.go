@@ -58,6 +58,7 @@ var (
 	_ driver.Driver       = (*Driver)(nil)
 	_ driver.BatchRenewer = (*Driver)(nil)
 	_ driver.Breaker      = (*Driver)(nil)
+	_ driver.Shortener    = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
 	_ driver.Pinger       = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
@@ -79,7 +80,7 @@ func New(client *sdk.Client, table string, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("dynamodb: New: %w", err)
 	}
 	s := newStore(client, table, o)
-	return &Driver{casqueue.New(casqueue.Options{Store: s, Prefix: o.prefix, Latency: latency}), s}, nil
+	return &Driver{casqueue.New(casqueue.Options{Store: s, Prefix: o.prefix, Latency: latency, ClockError: 2*second + disagree}), s}, nil
 }
 
 // tables matches the names that DynamoDB allows, and the ARNs that name tables of other accounts.

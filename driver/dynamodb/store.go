@@ -60,7 +60,10 @@ type checking struct {
 	err  error
 }
 
-var _ casqueue.Store = (*store)(nil)
+var _ interface {
+	casqueue.Store
+	casqueue.Clock
+} = (*store)(nil)
 
 func newStore(client *sdk.Client, table string, o options) *store {
 	s := &store{client: client, table: table, o: o}
@@ -218,6 +221,9 @@ func (s *store) Set(ctx context.Context, key string, value []byte, keep time.Dur
 	_, err := s.put(ctx, &sdk.PutItemInput{}, key, value, keep)
 	return err
 }
+
+// Time implements casqueue.Clock, without a request: the last answer had the time.
+func (s *store) Time(context.Context) (casqueue.Time, error) { return s.clock.reading() }
 
 // put writes an item.
 func (s *store) put(ctx context.Context, in *sdk.PutItemInput, key string, value []byte, keep time.Duration) (casqueue.Version, error) {

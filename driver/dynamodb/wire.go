@@ -125,6 +125,29 @@ func (c *serverClock) now() (time.Time, bool) {
 	return c.server.Add(max(now.Sub(c.at), now.Round(0).Sub(c.at.Round(0)))), true
 }
 
+const (
+	second   = time.Second // what the time in an answer may leave out
+	disagree = time.Second // by how much the clocks of DynamoDB's machines may differ, which are kept within milliseconds
+)
+
+// errNoTime says that there was no answer with a time.
+var errNoTime = errors.New("no answer of DynamoDB had a time")
+
+// reading returns what the clock shows. It showed the time in the last answer before, and cannot have advanced more
+// since that was requested than the clocks of this machine.
+func (c *serverClock) reading() (t casqueue.Time, err error) {
+	now, ok := c.now()
+	if !ok {
+		return t, errNoTime
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.Earliest = time.Duration(c.server.UnixNano())
+	t.Latest = time.Duration(now.UnixNano()) + second + disagree
+	t.Clock = "dynamodb"
+	return t, nil
+}
+
 // temporary are the errors after which another try may help: throttling, a server that has failed, a connection.
 var temporary = retry.IsErrorRetryables(retry.DefaultRetryables)
 

@@ -147,10 +147,12 @@ type conn struct {
 	ready chan struct{} // there is something to write
 	dead  chan struct{} // closed when it has failed
 
-	mu    sync.Mutex
-	calls []*call // not answered
-	out   []byte  // not written
-	err   error
+	mu       sync.Mutex
+	calls    []*call // not answered
+	out      []byte  // not written
+	err      error
+	measured time.Time
+	used     float64 // part of the server's memory, when it was measured
 }
 
 // call is a request with a number of answers.
@@ -180,8 +182,12 @@ func (n *conn) greet(o *options) error {
 	}
 	line, err := readLine(n.r)
 	version, ok := strings.CutPrefix(line, "VERSION ")
-	if err == nil && !ok {
+	switch {
+	case err != nil || ok:
+	case strings.HasPrefix(line, "CLIENT_ERROR "): // as of a server that asks for a login
 		return &refusal{line}
+	default: // another kind of server
+		return driver.Unavailable(&refusal{line})
 	}
 	if err == nil {
 		n.settings, err = readSettings(n.r)

@@ -30,15 +30,18 @@
 //
 // With a TTL t, a live waiter is granted the lock of a holder that has died within t + 5 % + 0.5 s + a quarter of t (a
 // second at most): 12 s for a TTL of 10 s. That counts from the last renewal, or from the arrival of the first waiter
-// if that is later. Waiters that have died delay the queue by 5.7 s, all together, or by 7.7 s if eight or more of them
+// if that is later. Processes that come and go, and wait for a moment or not at all, need 3 s more, and the time from one
+// to the next: what one of them has seen helps the next, by the server's clock, which shows whole seconds. The stated
+// bound has these 3 s. Waiters that have died delay the queue by 5.7 s, all together, or by 7.7 s if eight or more of them
 // were next to each other. The shortest lease is one second: the core ends shorter ones while its process lives. The
 // longest is 28 days. The clocks of machines may differ by 30 s. If they differ more, the first token after a time in
 // which nobody used a name can be less than the last one before.
 //
 // A queue has to fit into an item: 1 MiB, unless memcached -I says otherwise, is about 6,000 waiters for one name.
 // A ticket for which there is no space left is refused with an error that says so. A server whose memory is full
-// refuses all that has to be written: new tickets, renewals and releases. It keeps the locks that it has, and forgets
-// them a minute after the end of their leases.
+// refuses all that has to be written, also renewals and releases. So locks of other names are refused when half of the
+// memory is used. What other programs store there can still fill it, and the memory of a server with less than 32 MB (-m)
+// is divided too coarsely: use a server for locks alone, of that size.
 //
 // # Costs
 //
@@ -49,6 +52,10 @@
 // renewals, reads their items, a hundred with one request, and writes each item once a minute so that the server does
 // not forget it.
 //
+// A process that is refused, without having seen the holder before, reads the holder's heartbeat and the server's clock
+// (stats), and writes what it has seen unless the item says it: three requests more. Until the holder's next sign of life
+// the next such processes write nothing. A wait that ends without a grant costs the same, in the background.
+//
 // Each second, a process that waits also reads the heartbeats of the holder and of the eight waiters ahead of it, and
 // the whole queue, so long queues of many processes are expensive. On two busy processors a hand-off took 2 to 10 ms
 // with 16 processes. With 256 processes it took 17 ms in the one run that was measured, and they took two to six
@@ -58,5 +65,7 @@
 //
 // Each name is on one of the servers, by rendezvous hashing. More servers do not survive more: a server that is down
 // takes its names with it. All programs must name the same servers, in any order. To change them, stop all programs
-// first: two programs that disagree have different locks.
+// first: two programs that disagree have different locks, and no error says so. The driver takes cache1, Cache1 and
+// cache1:11211 for one server, and an IP address for the same however it is spelled. It cannot know that two names, or a
+// name and an address (localhost and 127.0.0.1), mean the same server: name each server in one way.
 package memcached

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -79,14 +81,16 @@ var (
 	_ driver.Driver          = (*Driver)(nil)
 	_ driver.BatchRenewer    = (*Driver)(nil)
 	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.Shortener       = (*Driver)(nil)
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
-// New makes a Driver for servers, each host:port. It sends no request. All programs have to name the same servers in
-// the same way; the order does not matter.
+// New makes a Driver for servers, each host:port, or host for the port 11211. It sends no request. All programs have to
+// name the same servers, in any order. The case of host names and the spelling of IP addresses do not matter; but a server
+// under two names, or under a name and an address, is two servers.
 func New(servers []string, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, dialTimeout: DefaultTimeout, dial: (&net.Dialer{}).DialContext}
 	for _, opt := range opts {
@@ -94,6 +98,7 @@ func New(servers []string, opts ...Option) (*Driver, error) {
 			opt(&o)
 		}
 	}
+	servers = canonical(servers)
 	if err := o.check(servers); err != nil {
 		return nil, fmt.Errorf("memcached: New: %w", err)
 	}
@@ -101,10 +106,37 @@ func New(servers []string, opts ...Option) (*Driver, error) {
 	for _, addr := range servers {
 		c := newClient(addr, o)
 		const longest = 28 * 24 * time.Hour // maxKeep is 5 % and a minute more, at least
-		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, Hash: o.hash})
+		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, Hash: o.hash, ClockError: clockError})
 		d.servers = append(d.servers, &server{e, c})
 	}
 	return d, nil
+}
+
+// defaultPort is Memcached's.
+const defaultPort = "11211"
+
+// canonical returns addresses as all programs have to spell them: the server of a name depends on that. It leaves what
+// is no address of a host to the program's own dialer.
+func canonical(servers []string) []string {
+	spelled := make([]string, len(servers))
+	for i, addr := range servers {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			host, port = strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]"), defaultPort
+		}
+		ip, notIP := netip.ParseAddr(host)
+		n, notPort := strconv.ParseUint(port, 10, 16)
+		switch {
+		case notIP == nil:
+			host = ip.Unmap().String()
+		case strings.ContainsAny(host, ":/"):
+			notPort = notIP
+		}
+		if spelled[i] = addr; notPort == nil {
+			spelled[i] = net.JoinHostPort(strings.ToLower(host), strconv.FormatUint(n, 10))
+		}
+	}
+	return spelled
 }
 
 func (o *options) check(servers []string) error {
@@ -184,6 +216,11 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	}
 	group.Wait()
 	return errs
+}
+
+// Shorten implements driver.Shortener.
+func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	return d.of(h.Name).Shorten(ctx, h, left)
 }
 
 // Release implements driver.Driver.

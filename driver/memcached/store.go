@@ -16,7 +16,10 @@ const itemOverhead = 128
 // overwritten is the number of a write that another process overwrote before its CAS was read. No item has it.
 const overwritten = math.MaxUint64
 
-var _ casqueue.Store = (*client)(nil)
+var _ interface {
+	casqueue.Store
+	casqueue.Clock
+} = (*client)(nil)
 
 // Get implements casqueue.Store.
 func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
@@ -54,6 +57,11 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 	if size := len(key) + len(value) + itemOverhead; size > n.settings.maxItem {
 		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d (memcached -I)", casqueue.ErrTooLarge, size, n.settings.maxItem)
 	}
+	if read.Number == 0 {
+		if err := n.room(ctx); err != nil {
+			return casqueue.Version{}, err
+		}
+	}
 	replies, err := n.do(ctx, appendPut(nil, key, value, read.Number, keep), 2)
 	if err != nil {
 		return casqueue.Version{}, err
@@ -79,6 +87,63 @@ func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Du
 		return err
 	}
 	return replies[0].failed()
+}
+
+// Time implements casqueue.Clock.
+func (c *client) Time(ctx context.Context) (casqueue.Time, error) {
+	n, err := c.connect(ctx)
+	if err != nil {
+		return casqueue.Time{}, err
+	}
+	stats, err := n.stats(ctx)
+	if err != nil {
+		return casqueue.Time{}, err
+	}
+	return clockOf(stats)
+}
+
+// measureEvery is how often a server is asked how full it is, while less than a quarter is used.
+const measureEvery = time.Second
+
+// room returns an error if a server that does not evict has no room for the queue of another name. A server that is full
+// refuses everything, also renewals and releases. So half of it is left for those, and for waiters: its memory is divided
+// among items of similar sizes, so some of it may be of no use for others.
+func (n *conn) room(ctx context.Context) error {
+	if n.settings.evicts {
+		return nil
+	}
+	n.mu.Lock()
+	used, fresh := n.used, n.used <= 0.25 && time.Since(n.measured) < measureEvery
+	n.mu.Unlock()
+	if !fresh {
+		stats, err := n.stats(ctx)
+		if err != nil {
+			return err
+		}
+		used = usedOf(stats)
+		n.mu.Lock()
+		n.measured, n.used = time.Now(), used
+		n.mu.Unlock()
+	}
+	if used <= 0.5 {
+		return nil
+	}
+	return &fullError{fmt.Sprintf("the server has %.0f %% of the memory that it may use (memcached -m): the rest is for the locks that are held", 100*used)}
+}
+
+// fullError refuses the queue of another name: nothing was done.
+type fullError struct{ text string }
+
+func (e *fullError) Error() string        { return e.text }
+func (e *fullError) Is(target error) bool { return target == casqueue.ErrTooLarge }
+
+// stats returns the server's statistics.
+func (n *conn) stats(ctx context.Context) (map[string]string, error) {
+	replies, err := n.do(ctx, []byte("stats\r\n"), 1)
+	if err != nil {
+		return nil, err
+	}
+	return replies[0].stats, replies[0].failed()
 }
 
 // do sends a request on the present connection.

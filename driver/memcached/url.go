@@ -34,5 +34,5 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if err := errors.Join(formErr, u.Done()); err != nil {
 		return nil, err
 	}
-	return New(u.HostsWithPort("11211"), opts...)
+	return New(u.HostsWithPort(defaultPort), opts...)
 }

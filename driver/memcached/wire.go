@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
 )
 
 // The driver speaks Memcached's text protocol (doc/protocol.txt), whose answers each begin with a line of a code and,
@@ -20,6 +21,7 @@ import (
 //	ms KEY SIZE MS TKEEP        → HD
 //	cas KEY 0 KEEP SIZE CAS     → STORED; EXISTS: another CAS; NOT_FOUND: there is none
 //	add KEY 0 KEEP SIZE         → STORED; NOT_STORED: there is one
+//	stats                       → lines of STAT NAME VALUE, and END
 //
 // The meta command ms has conditions too, and answers with the new CAS. But a server without free memory then deletes
 // the item, whatever the condition. A cas or add that fails leaves the item as it is.
@@ -57,6 +59,7 @@ type reply struct {
 	code  string
 	cas   uint64
 	value []byte
+	stats map[string]string
 }
 
 // refusal is an answer that says that the server cannot do what was requested: nothing was done.
@@ -87,6 +90,9 @@ func readReply(r *bufio.Reader) (reply, error) {
 			return a, errors.New("memcached: a value does not end where it should")
 		}
 		a.value, flags = a.value[:n], rest
+	case "STAT":
+		a.stats, err = readStats(r, line)
+		return a, err
 	case "EN", "HD", "STORED", "EXISTS", "NOT_FOUND", "NOT_STORED":
 	case "SERVER_ERROR":
 		a.value = []byte(line)
@@ -122,28 +128,66 @@ type settings struct {
 	maxItem int
 }
 
-// readSettings reads the answer to "stats settings".
-func readSettings(r *bufio.Reader) (s settings, err error) {
-	for {
-		line, err := readLine(r)
-		if err != nil || line == "END" {
-			return s, err
+// readStats reads the rest of an answer of statistics that begins with a line.
+func readStats(r *bufio.Reader, line string) (map[string]string, error) {
+	stats := make(map[string]string)
+	for line != "END" {
+		stat, ok := strings.CutPrefix(line, "STAT ")
+		if !ok {
+			return nil, &refusal{line}
 		}
-		fields := strings.Fields(line)
-		if len(fields) != 3 || fields[0] != "STAT" {
-			if strings.HasPrefix(line, "STAT ") {
-				continue // one without a value
-			}
-			return s, &refusal{line}
-		}
-		switch fields[1] {
-		case "evictions":
-			s.evicts = fields[2] != "off"
-		case "item_size_max":
-			s.maxItem, err = strconv.Atoi(fields[2])
-			if err != nil {
-				return s, err
-			}
+		name, value, _ := strings.Cut(stat, " ")
+		stats[name] = value
+		var err error
+		if line, err = readLine(r); err != nil {
+			return nil, err
 		}
 	}
+	return stats, nil
+}
+
+// readSettings reads the answer to "stats settings".
+func readSettings(r *bufio.Reader) (s settings, err error) {
+	line, err := readLine(r)
+	if err != nil {
+		return s, err
+	}
+	stats, err := readStats(r, line)
+	if err != nil {
+		return s, err
+	}
+	s.evicts = stats["evictions"] != "off" && stats["evictions"] != ""
+	if size, ok := stats["item_size_max"]; ok {
+		s.maxItem, err = strconv.Atoi(size)
+	}
+	return s, err
+}
+
+// usedOf returns which part of its memory a server has used, from its statistics.
+func usedOf(stats map[string]string) float64 {
+	used, err1 := strconv.ParseFloat(stats["bytes"], 64)
+	limit, err2 := strconv.ParseFloat(stats["limit_maxbytes"], 64)
+	if err1 != nil || err2 != nil || limit <= 0 {
+		return 0
+	}
+	return used / limit
+}
+
+// clockError is by how much less than the time that has passed two readings of the server's clock may differ.
+const clockError = 2*time.Second + tick
+
+// tick is by how much the server's clock may be behind, beside the part of a second that it does not show: a timer
+// advances it each second.
+const tick = time.Second
+
+// clockOf returns the server's clock, from its statistics: the whole seconds since it was started. Its process and the
+// time of its start say which clock it is.
+func clockOf(stats map[string]string) (casqueue.Time, error) {
+	up, err1 := strconv.ParseInt(stats["uptime"], 10, 64)
+	now, err2 := strconv.ParseInt(stats["time"], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return casqueue.Time{}, fmt.Errorf("memcached does not say how long it has been up: %w", err)
+	}
+	at := time.Duration(up) * time.Second
+	return casqueue.Time{Clock: fmt.Sprintf("%s-%d", stats["pid"], now-up), Earliest: at, Latest: at + time.Second + tick}, nil
 }

@@ -54,13 +54,18 @@ type session struct {
 	js      jetstream.JetStream
 	names   names
 	timeout time.Duration
-	largest int    // value
+	largest int // value
+	limits  limits
 	era     uint64 // which session of the client it is
 
 	reconnects uint64 // of the connection, when the session began
 
 	once sync.Once
 	dead chan struct{} // closed when it has ended
+
+	mu       sync.Mutex
+	measured time.Time // when used was read
+	used     float64   // what the bucket has, as a part of what it takes
 }
 
 func newClient(nc *natsgo.Conn, o options) *client {
@@ -171,6 +176,7 @@ func (c *client) begin() (*session, error) {
 		return nil, err
 	}
 	s.largest = largest(nc.MaxPayload(), config.MaxMsgSize)
+	s.limits = limits{config.MaxBytes, config.MaxMsgs}
 	return s, nil
 }
 

@@ -52,9 +52,10 @@ func TestCosts(t *testing.T) {
 	}
 	begun := time.Now()
 	time.Sleep(8 * time.Second)
-	took := time.Since(begun) // more on a busy machine
+	took := time.Since(begun)                         // more on a busy machine
+	most := 5 * (took.Seconds() + 1) / took.Seconds() // what is done each second may fall once more into this time
 	for i, n := range counts {
-		if got := float64(n.Load()-before[i]) / took.Seconds(); got > 3.5 {
+		if got := float64(n.Load()-before[i]) / took.Seconds(); got > most {
 			t.Errorf("waiter %d sends %.1f requests a second", i, got)
 		} else {
 			t.Logf("waiter %d sends %.1f requests a second", i, got)

@@ -26,7 +26,8 @@
 // entry is a hash of the name, and the entry contains the name itself; names whose hashes are equal share an entry.
 // Each entry has a time to live, so that nothing is left of locks that nobody uses: a minute after their last ticket at
 // the most. Each server counts that time by its own clock. A server may lose a lock if its clock is set forward, or is
-// ahead of the leader's, by a minute, or by two thirds of a TTL if that is less. A process that waits does not poll:
+// ahead of the leader's, by a minute, or by two thirds of a TTL if that is less. While processes come and go, setting the
+// leader's clock forward ends leases sooner by as much. A process that waits does not poll:
 // the bucket republishes the notifications that processes write for each other.
 //
 // The driver's readings are linearizable. Those of JetStream are not: replicas answer without asking each other, and a
@@ -45,7 +46,9 @@
 //
 // With a TTL t, a live waiter is granted the lock of a holder that has died within t + 5 % + 0.5 s + a quarter of t (a
 // second at most): 12 s for a TTL of 10 s. That counts from the last renewal, or from the arrival of the first waiter
-// if that is later. Waiters that have died delay the queue by 5.7 s, all together, or by 7.7 s if eight or more of them
+// if that is later. Processes that come and go, and wait for a moment or not at all, need the time from one to the next
+// in addition: what one of them has seen helps the next. They measure that by the clock of the bucket's leader, and begin
+// anew when another server leads. Waiters that have died delay the queue by 5.7 s, all together, or by 7.7 s if eight or more of them
 // were next to each other. The shortest lease is one second: the core ends shorter ones while its process lives. The
 // clocks of machines may differ by 30 s. If they differ more, the first token after a time in which nobody used a name
 // can be less than the last one before.
@@ -55,19 +58,26 @@
 // any order.
 //
 // A queue has to fit into a message: 1 MiB, unless max_payload says otherwise, is about 6,000 waiters for one name. A
-// ticket for which there is no space left is refused with an error that says so.
+// ticket for which there is no space left is refused with an error that says so. If the bucket itself is limited (max_bytes
+// or max_msgs), locks of other names are refused when three quarters of it are used, since a full bucket would refuse
+// renewals and releases. A limit of the account, or a full disk, is not seen before it is reached: then nothing is
+// granted, renewed or released, and leases end.
 //
 // # Costs
 //
 // Acquire and Release of a free lock take one request each. A reading takes two more: it is needed if this process has
 // not used the name in the last 30 s, or another one has used it since. The first use of a name in 30 s makes its
-// entry, with one more request. A process that waits sends three small requests a second, however many locks it waits
+// entry, with one more request. A process that waits sends five small requests a second, however many locks it waits
 // for; two of them are writes, which cost a sync of the disks with sync_interval: always. A process that holds locks
 // sends one heartbeat for all of them in each round of renewals, reads their entries, a hundred at a time, and writes
 // each entry once a minute so that the server does not forget it. On two busy processors a hand-off between 16
 // processes took 2 ms and 9 requests; with 256 processes it took 10 ms and 21 requests. With five times the load on
 // these processors it took 14 ms and 45 requests; then some of the 256, which came at once, were told that NATS had not
 // answered in the 10 s that the core waits.
+//
+// A process that is refused, without having seen the holder before, reads the holder's heartbeat and the leader's clock,
+// and writes what it has seen unless the entry says it: five requests more. Until the holder's next sign of life the next
+// such processes write nothing. A wait that ends without a grant costs the same, in the background.
 //
 // If another process takes and releases a name without a pause, a process that asks for it has to find a moment between
 // two changes of the entry. Its ticket may be queued a fraction of a second late.

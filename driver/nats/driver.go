@@ -63,6 +63,7 @@ var (
 	_ driver.Driver          = (*Driver)(nil)
 	_ driver.BatchRenewer    = (*Driver)(nil)
 	_ driver.Breaker         = (*Driver)(nil)
+	_ driver.Shortener       = (*Driver)(nil)
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)

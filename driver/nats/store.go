@@ -19,10 +19,13 @@ const (
 	atOnce      = 500         // entries in one request, of which NATS takes 1,024
 	keepBarrier = time.Minute // longer than any reading takes
 	manyChanges = 64          // that may be reported while one is handled
+
+	measureEvery = 100 * time.Millisecond // how much a bucket with a limited size has, unless it has little
 )
 
 var _ interface {
 	casqueue.Store
+	casqueue.Clock
 	casqueue.Watcher
 } = (*client)(nil)
 
@@ -65,6 +68,11 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 		if len(value) > s.largest {
 			return v, fmt.Errorf("%w: %d bytes of at most %d (max_payload of nats-server)", casqueue.ErrTooLarge, len(value), s.largest)
 		}
+		if read.Number == 0 {
+			if err := s.room(ctx); err != nil {
+				return v, err
+			}
+		}
 		v.Era = s.era
 		v.Number, err = s.write(ctx, subject, value, keep, jetstream.WithExpectLastSequencePerSubject(read.Number))
 		return v, err
@@ -78,6 +86,49 @@ func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Du
 		return s.write(ctx, subject, value, keep)
 	}, subject)
 	return err
+}
+
+// Time implements casqueue.Clock: with the clock of the bucket's leader, which sends it with what it knows of the bucket.
+// Each leader has a clock of its own.
+func (c *client) Time(ctx context.Context) (casqueue.Time, error) {
+	return request(ctx, c, func(ctx context.Context, s *session) (t casqueue.Time, err error) {
+		stream, err := s.js.Stream(ctx, c.names.stream())
+		if err != nil {
+			return t, err
+		}
+		info := stream.CachedInfo()
+		t.Clock = s.nc.ConnectedServerId()
+		if info.Cluster != nil {
+			t.Clock = info.Cluster.Leader
+		}
+		if t.Clock == "" || info.TimeStamp.IsZero() {
+			return t, errNoClock
+		}
+		t.Earliest = time.Duration(info.TimeStamp.UnixNano())
+		t.Latest = t.Earliest
+		return t, nil
+	}, c.names.api("INFO"))
+}
+
+// room returns an error if a bucket with a limited size has no room for the queue of another name. A bucket that is full
+// refuses everything, also renewals and releases. So a quarter of it is left for those, and for waiters.
+func (s *session) room(ctx context.Context) error {
+	if s.limits.bytes <= 0 && s.limits.entries <= 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.measured) > measureEvery || s.used > 0.5 {
+		stream, err := s.js.Stream(ctx, s.names.stream())
+		if err != nil {
+			return err
+		}
+		s.measured, s.used = time.Now(), s.limits.used(&stream.CachedInfo().State)
+	}
+	if s.used <= 0.75 {
+		return nil
+	}
+	return &fullError{fmt.Sprintf("the bucket has %.0f %% of what it takes (max_bytes and max_msgs of its stream): the rest is for the locks that are held", 100*s.used)}
 }
 
 // request makes a request on some subjects. It returns when the caller's context ends, whatever the connection does:

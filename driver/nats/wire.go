@@ -99,6 +99,26 @@ func largest(payload int64, message int32) int {
 	return int(payload) - headroom
 }
 
+// limits are those of a bucket; zero or less: it has none.
+type limits struct{ bytes, entries int64 }
+
+// used returns what a bucket has, as a part of what it takes.
+func (l limits) used(has *jetstream.StreamState) (part float64) {
+	if l.bytes > 0 {
+		part = float64(has.Bytes) / float64(l.bytes)
+	}
+	if l.entries > 0 {
+		part = max(part, float64(has.Msgs)/float64(l.entries))
+	}
+	return part
+}
+
+// fullError refuses the queue of another name: nothing was done.
+type fullError struct{ text string }
+
+func (e *fullError) Error() string        { return e.text }
+func (e *fullError) Is(target error) bool { return target == casqueue.ErrTooLarge }
+
 // entry is a value that was read.
 type entry struct {
 	value  []byte
@@ -167,6 +187,7 @@ const (
 var (
 	errTimeout  = fmt.Errorf("NATS has not answered in time: %w", os.ErrDeadlineExceeded)
 	errNoBucket = errors.New("no server answers for the bucket")
+	errNoClock  = errors.New("the bucket has no leader that says its time")
 )
 
 // failed returns the error of a request on some subjects. Its context was ctx, derived from the caller's.

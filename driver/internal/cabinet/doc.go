@@ -19,7 +19,8 @@
 // # Bounds
 //
 // With a TTL t, a live waiter is granted the lock of a holder that has died within t + 5 % + 0.5 s + a quarter of t (a
-// second at most). That counts from the last renewal, or from the arrival of the first waiter if that is later. Waiters
+// second at most). That counts from the last renewal, or from the arrival of the first waiter if that is later. Processes
+// that come and go need the time from one to the next in addition: they measure by Cabinet's clock. Waiters
 // that have died delay the queue by 5.7 s, all together, or by 7.7 s if eight or more of them were next to each other.
 // The shortest lease is one second: the core ends shorter ones while its process lives.
 //

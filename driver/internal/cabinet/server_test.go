@@ -21,6 +21,7 @@ type server struct {
 
 	mu       sync.Mutex
 	docs     map[string]kept
+	began    time.Time
 	revision uint64 // of the last write; one counter for all documents
 }
 
@@ -32,7 +33,7 @@ type kept struct {
 
 func newCabinet(t *testing.T) *server {
 	t.Helper()
-	c := &server{docs: make(map[string]kept)}
+	c := &server{docs: make(map[string]kept), began: time.Now()}
 	srv := httptest.NewServer(c)
 	t.Cleanup(srv.Close)
 	c.Proxy = link.NewProxy(t, srv.Listener.Addr().String())
@@ -50,6 +51,10 @@ func (c *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	value, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client has gone in the middle of its request
+	}
+	if r.URL.Query().Has("clock") {
+		_ = json.NewEncoder(w).Encode(map[string]any{"server": c.began.String(), "up": time.Since(c.began).Milliseconds()})
+		return
 	}
 	if r.Method == http.MethodGet {
 		_ = json.NewEncoder(w).Encode(c.get(r.URL.Query()["key"]))

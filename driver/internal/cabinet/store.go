@@ -30,7 +30,10 @@ type store struct {
 	client  *http.Client
 }
 
-var _ casqueue.Store = (*store)(nil)
+var _ interface {
+	casqueue.Store
+	casqueue.Clock
+} = (*store)(nil)
 
 // document is one as Cabinet sends it. Revision 0 means that there is none.
 type document struct {
@@ -68,6 +71,17 @@ func (s *store) Put(ctx context.Context, key string, value []byte, read casqueue
 // Set implements casqueue.Store.
 func (s *store) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
 	return s.do(ctx, http.MethodPut, url.Values{"key": {key}, "keep": {seconds(keep)}}, value, &document{})
+}
+
+// Time implements casqueue.Clock. The clock of a server that was started again is another one.
+func (s *store) Time(ctx context.Context) (casqueue.Time, error) {
+	var clock struct {
+		Server string `json:"server"`
+		Up     int64  `json:"up"` // milliseconds
+	}
+	err := s.do(ctx, http.MethodGet, url.Values{"clock": {""}}, nil, &clock)
+	up := time.Duration(clock.Up) * time.Millisecond
+	return casqueue.Time{Clock: clock.Server, Earliest: up, Latest: up + time.Millisecond}, err
 }
 
 // seconds returns keep in seconds, rounded up: a document is never forgotten too early.

@@ -28,13 +28,14 @@ type ticket struct {
 	minHold  bool          // the request has a minimum hold
 	file     *file
 
-	state    state
-	leased   bool          // its record says that it is held
-	fixed    bool          // its record says that heartbeats do not renew its lease
-	promised time.Time     // its lease must not end before
-	ahead    int           // how many waiters were ahead of it at the last reading
-	moved    time.Time     // when that number last fell, or when it began to wait
-	interval time.Duration // how long each of them took, as far as is known
+	state     state
+	leased    bool          // its record says that it is held
+	fixed     bool          // its record says that heartbeats do not renew its lease
+	shortened bool          // the change that ends its lease sooner is being written: no renewal follows
+	promised  time.Time     // its lease must not end before
+	ahead     int           // how many waiters were ahead of it at the last reading
+	moved     time.Time     // when that number last fell, or when it began to wait
+	interval  time.Duration // how long each of them took, as far as is known
 
 	// alive is when the life of the ticket began: when the request was sent that wrote its record, or the last
 	// heartbeat that was answered before the life that it replaces was over. No other process concludes that the
@@ -63,6 +64,9 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	ctx, done := e.bind(ctx)
 	defer done()
 	t, g, err := e.enter(ctx, &r)
+	if errors.Is(err, driver.ErrNotAcquired) && e.consult(ctx, r.Name) {
+		t, g, err = e.enter(ctx, &r)
+	}
 	if t != nil {
 		g, err = e.wait(ctx, t, &r)
 	}
@@ -184,6 +188,9 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 		t.grant = driver.Grant{Token: r.Token, Asked: sent}
 		close(t.done)
 	}
+	if t.minHold && !t.leased {
+		e.notice(func() { _ = e.vouch(e.ctx, t) })
+	}
 	t.state, t.leased, t.fixed, t.ttl = held, true, r.Fixed, r.TTL
 	t.alive = sent
 	if end := sent.Add(ttl); end.After(t.promised) {
@@ -197,6 +204,7 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 func (e *Engine) leave(t *ticket) {
 	if t.callers--; t.callers == 0 && t.state != ended {
 		e.forget(t)
+		e.notice(func() { _ = e.share(e.ctx, t.file, true) })
 	}
 }
 

@@ -53,7 +53,7 @@ func (e *Engine) attend() {
 		e.spawn(func() { e.follow(w) })
 		e.mu.Unlock()
 	}
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(1) // one that is over when it is set can crash the race detector in a bubble
 	defer timer.Stop()
 	for {
 		select {
@@ -68,7 +68,7 @@ func (e *Engine) attend() {
 		if a.some {
 			a.step()
 			a.scan()
-			timer.Reset(max(time.Until(a.due()), 0))
+			timer.Reset(max(time.Until(a.due()), 1))
 		}
 	}
 }
@@ -95,6 +95,9 @@ func (a *attendant) scan() {
 	a.heartbeat = a.e.heartbeat
 	if a.watched = a.e.watches; a.e.notified {
 		a.e.notified, a.polled = false, time.Time{}
+	}
+	if a.e.recalled {
+		a.e.recalled, a.sampled = false, time.Time{} // a ticket may expire sooner than was known
 	}
 }
 
@@ -200,6 +203,8 @@ func (a *attendant) sample(now time.Time) error {
 			c := e.reaping(f)
 			c.ctx = e.ctx
 			e.submit(f, c)
+		} else if recall, tell := e.unshared(f); recall || tell {
+			e.spawn(func() { _ = e.share(e.ctx, f, tell) })
 		}
 	}
 	return nil

@@ -62,6 +62,11 @@ func (c *cuttable) Put(ctx context.Context, key string, value []byte, read Versi
 	return v, err
 }
 
+func (c *cuttable) Time(ctx context.Context) (now Time, err error) {
+	err = c.pass(ctx, func(ctx context.Context) (err error) { now, err = c.process.Time(ctx); return err })
+	return now, err
+}
+
 func (c *cuttable) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
 	return c.pass(ctx, func(ctx context.Context) error { return c.process.Set(ctx, key, value, keep) })
 }

@@ -17,10 +17,26 @@
 // renewals. Another process concludes that a ticket has expired when it has observed the ticket for longer than its
 // life, by its own monotonic clock, and has seen neither the ticket's record nor the heartbeat change. It then removes
 // the ticket from the document, if the document is still the one that it has read. The life of a held ticket is its
-// TTL; that of a waiter is 4 s, or its TTL if that is less. Each process has to observe for the whole life itself,
-// whatever happened before it began. So a ticket is removed within the stated bounds only if somebody waits for it all
-// the time. A process that reads a queue in order to change it observes too, so one that only tries also finds expired
-// tickets in the end. Kubernetes' leader election and the DynamoDB lock client conclude in the same way.
+// TTL; that of a waiter is 4 s, or its TTL if that is less. A process that reads a queue in order to change it observes
+// too. Kubernetes' leader election and the DynamoDB lock client conclude in the same way.
+//
+// Processes may live for less than a ticket. So what one of them observes helps the next, if the store has a clock that
+// all can read ([Clock]). A process that is refused, ends its wait without a grant, or waits for a ticket that is silent,
+// writes into the ticket's record which heartbeat it has seen, and since when by the store's clock. The next one reads
+// the clock, and then the heartbeat. If neither the record nor the heartbeat has changed, it takes over the time that has
+// passed, as if it had observed the ticket itself; all the rest is as before. Two readings of that one clock are
+// compared, and never the clocks of two machines: each observation names its clock, and that of another server is another
+// one. The time that has passed is never overestimated: the clock is read after what an observation begins with, and
+// before what confirms it, and a clock that shows whole seconds is taken for as late as it can be in the first reading,
+// and as early in the second. An observation ends with the ticket, and with the next sign of life. All visitors together
+// write about once for each sign of life of a ticket that blocks them, and each of them sends two or three requests more
+// than the one that was refused. Without such a clock a ticket is removed only when one process has observed it for its
+// whole life.
+//
+// A process that is closed within a minimum hold knows that no sign of life will follow. It writes into the record how
+// long the ticket still lives, and that it was there at that time ([Engine.Shorten]). So the next process removes it at
+// once if that has passed. The first lease of a ticket with a minimum hold is observed by its own process in the same
+// way, for jobs that die.
 //
 // All tickets of a document have expired if the store has forgotten the document, or says that it need not keep it any
 // longer ([Document].Expired). A store that loses its last changes may bring back a ticket that was released. Its own

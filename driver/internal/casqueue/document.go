@@ -48,7 +48,10 @@ type record struct {
 	Fixed   bool          `json:"f,omitempty"` // heartbeats do not renew its lease
 	Since   int64         `json:"w"`           // for people: of the grant or of queueing, in milliseconds of a wall clock
 
-	seen time.Time // since when this process has seen the record as it is, by its monotonic clock; zero: it has not yet
+	Observed *observation `json:"b,omitempty"`
+
+	seen     time.Time // since when this process has seen the record as it is, by its monotonic clock; zero: it has not yet
+	recalled bool      // what others had observed of it then is part of that
 }
 
 // decode parses a document. No document is an empty one.
@@ -98,7 +101,7 @@ func (d *document) see(now time.Time) {
 	for _, q := range d.Queues {
 		for i := range q.Tickets {
 			if r := &q.Tickets[i]; r.seen.IsZero() {
-				r.seen = now
+				r.seen, r.recalled = now, r.Observed == nil
 			}
 		}
 	}
@@ -113,8 +116,8 @@ func (d *document) carry(old *document) {
 			for len(before) > 0 && before[0].Token < r.Token {
 				before = before[1:]
 			}
-			if len(before) > 0 && before[0].Token == r.Token && before[0].ID == r.ID && before[0].Lease == r.Lease {
-				r.seen = before[0].seen
+			if len(before) > 0 && r.same(&before[0]) {
+				r.seen, r.recalled = before[0].seen, before[0].recalled
 			}
 		}
 	}
@@ -208,8 +211,16 @@ func (r *record) hold(ttl time.Duration, fixed bool) {
 	}
 	r.Lease++
 	r.TTL, r.Fixed = ttl, fixed
-	r.seen = time.Time{}
+	r.seen, r.recalled, r.Observed = time.Time{}, false, nil
 }
+
+// same reports whether the records are the same, but for what was observed of them.
+func (r *record) same(o *record) bool {
+	return r.Token == o.Token && r.ID == o.ID && r.Lease == o.Lease
+}
+
+// ownLease reports whether the record alone shows that the ticket lives: heartbeats do not renew its lease.
+func (r *record) ownLease() bool { return r.Fixed && r.Lease > 0 }
 
 // life is how long the ticket lives without a sign of life. A waiter may have been granted without a write, so its life
 // is also the length of its provisional lease.

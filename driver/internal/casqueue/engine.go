@@ -25,6 +25,10 @@ type Options struct {
 	// requests, and the shortest lease for ten.
 	Latency time.Duration
 
+	// ClockError is by how much less than the time that has passed the difference of two readings may be, Earliest of
+	// the second and Latest of the first, if the Store is a Clock.
+	ClockError time.Duration
+
 	// LatePuts says that the store may do an unanswered Put even after it has forgotten the document: a server that
 	// stands still may hold the request while others go on. So the engine creates documents without tickets.
 	LatePuts bool
@@ -39,14 +43,15 @@ type Engine struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	work    sync.WaitGroup // all goroutines
-	notices sync.WaitGroup // those that notify others; none is added after Close has begun
+	notices sync.WaitGroup // those that tell others something; none is added after Close has begun
 
 	wake  chan struct{} // wakes the background task
 	start sync.Once     // starts it
 
 	// mu guards what follows, and the fields of files and tickets. It is never held during a request.
 	mu         sync.Mutex
-	closed     bool
+	closing    bool // Close has begun
+	closed     bool // no goroutine is started any more
 	files      map[string]*file
 	forgot     time.Time
 	tickets    map[string]*ticket   // those of this process that wait or are held, by ID
@@ -57,6 +62,8 @@ type Engine struct {
 	heartbeat  time.Time            // when the last answered heartbeat was sent
 	storeErr   error                // of the last request
 	watches    bool                 // the store reports notifications
+	clock      string               // which one was read last
+	recalled   bool                 // what others have observed was taken over, and the attendant does not know it yet
 	notified   bool                 // it has reported one, and the queues have not been read since
 }
 
@@ -64,6 +71,7 @@ var (
 	_ driver.Driver       = (*Engine)(nil)
 	_ driver.BatchRenewer = (*Engine)(nil)
 	_ driver.Breaker      = (*Engine)(nil)
+	_ driver.Shortener    = (*Engine)(nil)
 	_ driver.Bounder      = (*Engine)(nil)
 	_ driver.Pinger       = (*Engine)(nil)
 )
@@ -123,7 +131,7 @@ func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
 	}
 	ttl = e.lease(ttl)
 	// All holders are always watched. Waiters beyond the window are watched once those in it were silent for two samples.
-	return driver.Bounds{MinTTL: e.minTTL(), MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1), Liveness: bound(min(ttl, liveness), 3)}
+	return driver.Bounds{MinTTL: e.minTTL(), MaxTTL: e.opts.MaxTTL, Crash: bound(ttl, 1) + e.opts.ClockError, Liveness: bound(min(ttl, liveness), 3)}
 }
 
 // minTTL is the shortest lease that leaves a renewal, of two or three requests, enough time.
@@ -181,17 +189,20 @@ func (e *Engine) Ping(ctx context.Context) error {
 	return e.failed(ctx, err)
 }
 
-// closeBound is how long Close waits for notifications that are under way.
+// closeBound is how long Close waits for notifications that are under way, and observations that are shared.
 const closeBound = 100 * time.Millisecond
 
 // Close implements driver.Driver. Waiting tickets that the core has not released expire.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	e.closed = true
+	e.closing = true
 	e.mu.Unlock()
 	timer := time.AfterFunc(closeBound, e.cancel)
 	defer timer.Stop()
-	e.notices.Wait() // a process that releases and ends at once has notified the next waiter
+	e.notices.Wait() // a process that ends at once has notified the next waiter, and left what it has observed
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
 	e.cancel()
 	e.work.Wait()
 	return nil

@@ -24,6 +24,9 @@ type fake struct {
 	calls   map[string]int
 	changed chan struct{} // nil while nobody watches
 	most    int           // bytes of a document
+	clock   string        // its clock; "": it cannot be read
+	ahead   time.Duration // what it shows, less the time
+	coarse  time.Duration // it shows multiples of this
 }
 
 type fakeDocument struct {
@@ -32,7 +35,7 @@ type fakeDocument struct {
 }
 
 func newFake() *fake {
-	return &fake{docs: make(map[string]fakeDocument), calls: make(map[string]int), most: 10_000}
+	return &fake{docs: make(map[string]fakeDocument), calls: make(map[string]int), most: 10_000, clock: "fake"}
 }
 
 var (
@@ -53,6 +56,7 @@ const (
 	late           // it is not answered, and is done when the test calls process.arrive
 	slow           // it is done, and answered later
 	slowLoss       // it is done, and its answer is lost later
+	stands         // it is done, and its answer is read much later
 	never          // it is neither done nor answered
 	silent         // the same, until the store's client gives up
 )
@@ -127,6 +131,9 @@ func (p *process) request(ctx context.Context, verb, key string, f func() error)
 	if what == slow || what == slowLoss {
 		time.Sleep(50 * time.Millisecond)
 	}
+	if what == stands {
+		time.Sleep(7500 * time.Millisecond)
+	}
 	if what == noAnswer || what == slowLoss {
 		return errNoAnswer
 	}
@@ -192,6 +199,28 @@ func (p *process) Set(ctx context.Context, key string, value []byte, keep time.D
 		return nil
 	})
 }
+
+// setClock has another server's clock take over.
+func (s *fake) setClock(name string, ahead time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock, s.ahead = name, ahead
+}
+
+func (p *process) Time(ctx context.Context) (now Time, err error) {
+	err = p.request(ctx, "time", "", func() error {
+		if p.clock == "" {
+			return errNotDone
+		}
+		at := (time.Duration(time.Now().UnixNano()) + p.ahead).Truncate(max(p.coarse, 1))
+		now = Time{p.clock, at, at + p.coarse}
+		return nil
+	})
+	return now, err
+}
+
+// timeless is a fake without a clock.
+func timeless(o *Options) { o.Store = struct{ Store }{o.Store} }
 
 func (s *fake) count(verb string) int {
 	s.mu.Lock()
@@ -289,6 +318,26 @@ func (b *bed) waits(e *Engine, r driver.Request) <-chan error {
 		b.Fatalf("%s: %v, want it to wait", r.ID, err)
 	}
 	return got
+}
+
+// waitsFor acquires with a wait, and returns the error.
+func (b *bed) waitsFor(e *Engine, r driver.Request, wait time.Duration) error {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), wait)
+	defer cancel()
+	r.Wait = true
+	_, err := e.Acquire(ctx, r)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		b.Fatal(err)
+	}
+	return err
+}
+
+// text returns the document of a queue as the store has it.
+func (b *bed) text(name string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.find("t:q:" + hash(name)).Value)
 }
 
 // queue returns the IDs of a queue as e sees it.

@@ -18,6 +18,7 @@ func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	if err := e.read(ctx, f); err != nil {
 		return nil, e.failed(ctx, err)
 	}
+	_ = e.share(ctx, f, false) // what this process has not learned it cannot show
 	e.mu.Lock()
 	expired := e.anyExpired(f)
 	e.mu.Unlock()

@@ -102,6 +102,47 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 	return c, nil
 }
 
+// Shorten implements driver.Shortener. No other sign of life of the ticket will come. So its record says that by the
+// store's clock it was there when Shorten was called: who reads it after its life can remove it at once.
+func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) error {
+	ctx, done := e.bind(ctx)
+	defer done()
+	e.mu.Lock()
+	t := e.held(&h)
+	e.mu.Unlock()
+	if t == nil {
+		return driver.ErrLost
+	}
+	var seen *observation
+	if clock, ok := e.store.(Clock); ok {
+		if now, err := e.time(ctx, clock); err == nil { // otherwise others have to observe the ticket
+			seen = &observation{Clock: now.Clock, At: now.Latest}
+		}
+	}
+	c := &change{urgent: true}
+	c.apply = func(doc *document, _ bool) (bool, error) {
+		q := doc.find(t.name)
+		i := q.index(t.id)
+		switch {
+		case i < 0:
+			return false, errBroken
+		case t.lapsed(time.Now()):
+			q.remove(i)
+			return true, errLapsed
+		}
+		q.Tickets[i].hold(max(d, time.Millisecond), true)
+		q.Tickets[i].Observed = seen
+		t.shortened = true
+		return true, nil
+	}
+	c.done = func(_ time.Time, err error) {
+		if t.shortened = false; err == nil || errors.Is(err, driver.ErrLost) {
+			e.forget(t)
+		}
+	}
+	return e.change(ctx, t.file.key, c)
+}
+
 // elapsed is how much time has passed for the store, which keeps a document for some time: the monotonic clock of this
 // machine stands still while it is suspended.
 func elapsed(since, now time.Time) time.Duration {
@@ -135,6 +176,8 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 		i := q.index(t.id)
 		switch {
 		case i < 0: // it was removed: the known document is not older than the ticket
+			return false, errBroken
+		case from == held && (t.state != held || t.shortened): // its process has given it up since this was asked for
 			return false, errBroken
 		case from == held && t.lapsed(time.Now()):
 			q.remove(i)

@@ -18,17 +18,24 @@ func (e *Engine) notifyAll(before, after *document) {
 			}
 		}
 	}
-	if e.closed {
-		return
-	}
 	for process, content := range processes {
-		e.notices.Add(1)
-		e.spawn(func() {
-			defer e.notices.Done()
+		e.notice(func() {
 			// If this fails, the process notices the change by itself.
 			e.answered(e.store.Set(e.ctx, e.notifyKey(process), content, keepEmpty))
 		})
 	}
+}
+
+// notice starts a goroutine for which Close waits a moment. With mu held.
+func (e *Engine) notice(f func()) {
+	if e.closing {
+		return
+	}
+	e.notices.Add(1)
+	e.spawn(func() {
+		defer e.notices.Done()
+		f()
+	})
 }
 
 // status is where a ticket is in its queue.

@@ -2,6 +2,7 @@ package casqueue
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -57,7 +58,7 @@ func (e *Engine) silence(r *record, now time.Time) (since, until time.Time) {
 	switch b := e.heartbeats[r.Process]; {
 	case r.seen.IsZero():
 		return now, now
-	case r.Fixed && r.Lease > 0, r.Process == e.process && e.tickets[r.ID] == nil:
+	case r.ownLease(), r.Process == e.process && e.tickets[r.ID] == nil:
 		return r.seen, now
 	case b == nil:
 		return r.seen, r.seen
@@ -111,32 +112,49 @@ func (e *Engine) reaping(f *file) *change {
 	}
 }
 
+// observed yields the tickets of others in q that this process observes, of those ahead of the given index: the holders
+// and, ahead of each ticket of this process, the nearest waiters that are not silent, up to the window. If as many
+// waiters as the window are silent, it observes all, since the processes that would observe the others may be dead. With
+// mu held.
+func (e *Engine) observed(f *file, q *queue, before int, now time.Time) iter.Seq[*record] {
+	return func(yield func(*record) bool) {
+		granted := driver.Granted(q.views())
+		live, silent := 0, 0
+		for i := before - 1; i >= 0; i-- {
+			r := &q.Tickets[i]
+			switch {
+			case e.own(f, r.ID) != nil:
+				live, silent = 0, 0
+				continue
+			case granted[i]:
+			case live >= window && silent < window:
+				continue
+			case e.silent(r, now):
+				silent++
+			default:
+				live++
+			}
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// silent reports whether a ticket has shown no sign of life for longer than a waiter needs for one. With mu held.
+func (e *Engine) silent(r *record, now time.Time) bool {
+	since, until := e.silence(r, now)
+	return until.After(since) && now.Sub(since) > sampleEvery(r.life())*3/2
+}
+
 // watch adds the processes whose heartbeats must be read, to observe the tickets of q ahead of the given index, and
-// returns how soon to read again. It observes the holders and, ahead of each ticket of this process, the nearest waiters
-// that are not silent, up to the window. If as many waiters as the window are silent, it observes all, since the
-// processes that would observe the others may be dead. It leaves out heartbeats that were read a moment ago. With mu
-// held.
+// returns how soon to read again. It leaves out heartbeats that were read a moment ago. With mu held.
 func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struct{}) (interval time.Duration) {
 	interval = mostSample
 	now := time.Now()
-	granted := driver.Granted(q.views())
-	live, silent := 0, 0
-	for i := before - 1; i >= 0; i-- {
-		r := &q.Tickets[i]
+	for r := range e.observed(f, q, before, now) {
 		life, every := r.life(), sampleEvery(r.life())
-		since, until := e.silence(r, now)
-		switch {
-		case e.own(f, r.ID) != nil:
-			live, silent = 0, 0
-			continue
-		case granted[i]:
-		case live >= window && silent < window:
-			continue
-		case until.After(since) && now.Sub(since) > every*3/2:
-			silent++
-		default:
-			live++
-		}
+		since, _ := e.silence(r, now)
 		rest := patience(life) - now.Sub(since) // until the ticket may be taken for dead
 		interval = min(interval, every)
 		if rest > 0 {

@@ -28,6 +28,22 @@ type Watcher interface {
 	Watch(ctx context.Context, key string, changed func()) error
 }
 
+// Clock is a Store whose clock its clients can read. Then a process that has observed a ticket tells the next ones since
+// when. Without it each process has to observe for the whole life of a ticket by itself: processes that live for less
+// never find out that another one has died.
+type Clock interface {
+	// Time reads the store's clock.
+	Time(ctx context.Context) (Time, error)
+}
+
+// Time is a reading of the store's clock. Only readings of one clock are compared.
+type Time struct {
+	Clock string // which clock it is: that of another machine, or of a server that was started again, is another one
+
+	// The clock showed at least Earliest when Time returned, and at most Latest when it was called.
+	Earliest, Latest time.Duration
+}
+
 var (
 	// ErrChanged says that a document was changed since it was read.
 	ErrChanged = errors.New("the document has changed")

@@ -37,6 +37,9 @@ type file struct {
 	before  Version   // the version that it replaced
 	own     []*ticket // this process's tickets that wait or are held
 
+	sharing bool      // share runs
+	told    time.Time // when this process last told others what it has observed, or found that they know it
+
 	changes []*change
 	writing bool          // a goroutine makes the changes
 	hurried chan struct{} // ends its pause

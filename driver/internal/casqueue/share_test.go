@@ -1,0 +1,520 @@
+package casqueue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// visit tries as a process of its own, and reports whether the name was granted.
+func (b *bed) visit(r driver.Request, opts ...func(*Options)) bool {
+	b.Helper()
+	e, _ := b.open(opts...)
+	defer func() { _ = e.Close() }()
+	_, err := e.Acquire(b.Context(), r)
+	if err != nil && !errors.Is(err, driver.ErrNotAcquired) {
+		b.Fatal(err)
+	}
+	return err == nil
+}
+
+// call waits as a process of its own, and reports whether the name was granted.
+func (b *bed) call(r driver.Request, wait time.Duration) bool {
+	b.Helper()
+	e, _ := b.open()
+	defer func() { _ = e.Close() }()
+	got := b.waitsFor(e, r, wait)
+	if got != nil {
+		if err := e.Release(b.Context(), r.Hold(0)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return got == nil
+}
+
+// renew renews the lease of a request of e.
+func (b *bed) renew(e *Engine, r driver.Request) {
+	b.Helper()
+	if err := e.Renew(b.Context(), r.Hold(0), r.TTL); err != nil {
+		b.Fatalf("renewal of %s: %v", r.ID, err)
+	}
+}
+
+// renews renews a lease in the background, and returns a function that waits for the end of that.
+func (b *bed) renews(e *Engine, r driver.Request, every time.Duration, end time.Time) (wait func()) {
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for time.Now().Before(end) {
+			time.Sleep(every)
+			if err := e.Renew(b.Context(), r.Hold(0), r.TTL); err != nil {
+				b.Errorf("renewal: %v", err)
+			}
+		}
+	})
+	return renewals.Wait
+}
+
+// visits visits a name, once in every, until it is granted.
+func (b *bed) visits(every time.Duration, visit func(r driver.Request) bool) (took time.Duration) {
+	b.Helper()
+	for begun, i := time.Now(), 0; ; i++ {
+		next := time.Now().Add(every)
+		if visit(request("a", fmt.Sprint("visit", i))) {
+			return time.Since(begun)
+		}
+		if time.Sleep(time.Until(next)); time.Since(begun) > 10*time.Minute {
+			b.Fatalf("not granted after %d visits", i+1)
+		}
+	}
+}
+
+// A holder that has died blocks nobody for longer than its bound, even if each process that asks lives for a moment. The
+// visits begin at each phase of the store's clock and of the holder's renewals.
+func TestVisitors(t *testing.T) {
+	for name, c := range map[string]struct {
+		every time.Duration
+		visit func(b *bed, r driver.Request) bool
+	}{
+		"each second": {time.Second, func(b *bed, r driver.Request) bool { return b.visit(r) }},
+		"each 10 s":   {10 * time.Second, func(b *bed, r driver.Request) bool { return b.visit(r) }},
+		"waits of 1.5 s each 3.5 s": {3500 * time.Millisecond, func(b *bed, r driver.Request) bool {
+			return b.call(r, 1500*time.Millisecond)
+		}},
+		"waits of 50 ms each second": {time.Second, func(b *bed, r driver.Request) bool {
+			return b.call(r, 50*time.Millisecond)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range 10 {
+				bubble(t, func(b *bed) {
+					const ttl = 5 * time.Second
+					b.coarse = time.Second
+					e, _ := b.open(func(o *Options) { o.ClockError = 2 * time.Second })
+					r := request("a", "holder")
+					r.TTL = ttl
+					b.take(e, r)
+					time.Sleep(time.Duration(i) * 130 * time.Millisecond)
+					c.visit(b, request("a", "first"))
+					for range 3 {
+						time.Sleep(ttl/3 + time.Duration(i)*20*time.Millisecond)
+						if err := e.Renew(b.Context(), r.Hold(0), ttl); err != nil {
+							b.Fatal(err)
+						}
+					}
+					_ = e.Close()
+					took := b.visits(c.every, func(r driver.Request) bool { return c.visit(b, r) })
+					if bound := e.Bounds(ttl).Crash + c.every; took < ttl || took > bound {
+						b.Errorf("granted %v after the last renewal, want %v to %v", took, ttl, bound)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A holder that renews keeps its lock, whoever visits, and the visits of one life of the ticket write little.
+func TestVisitorsOfLiveHolder(t *testing.T) {
+	for i := range 10 {
+		bubble(t, func(b *bed) {
+			e, _ := b.open()
+			r := request("a", "holder")
+			r.TTL, r.Renewed = 4*time.Second, i%2 == 0 // or its record is renewed
+			b.take(e, r)
+			end := time.Now().Add(time.Minute)
+			defer b.renews(e, r, r.TTL*9/10, end)()
+			writes := b.count("put")
+			for n := 0; time.Now().Before(end); n++ {
+				if b.visit(request("a", fmt.Sprint("try", n))) {
+					b.Fatal("granted beside a holder that renews")
+				}
+				time.Sleep(time.Duration(300+100*i) * time.Millisecond)
+			}
+			if n := b.count("put") - writes; n > 45 { // a minute has 17 renewals, each of which may be written
+				b.Errorf("%d writes in a minute of visits", n)
+			}
+		})
+	}
+}
+
+// A visitor that stands still between two of its requests, wherever, tells nothing that takes the lock of a live holder.
+func TestVisitorStandsStill(t *testing.T) {
+	for stop := range 8 {
+		bubble(t, func(b *bed) {
+			e, _ := b.open()
+			r := request("a", "holder")
+			r.TTL = 4 * time.Second
+			b.take(e, r)
+			defer b.renews(e, r, r.TTL/3, time.Now().Add(90*time.Second))()
+			b.visit(request("a", "first"))
+			visitor, p := b.open()
+			n := 0
+			p.with(func(string, string) fault {
+				if n++; n == stop+1 {
+					time.Sleep(20 * time.Second) // in which the document does not change
+				}
+				return fine
+			})
+			if _, err := visitor.Acquire(b.Context(), request("a", "stands")); !errors.Is(err, driver.ErrNotAcquired) {
+				b.Errorf("stopped before its request %d: %v", stop+1, err)
+			}
+			for i := range 20 {
+				if b.visit(request("a", fmt.Sprint("later", i))) {
+					b.Errorf("granted to another visitor after one that stopped before its request %d", stop+1)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// A clock that shows no parts of its unit makes no ticket older than it is.
+func TestCoarseClock(t *testing.T) {
+	for i := range 28 {
+		bubble(t, func(b *bed) {
+			b.coarse = 1400 * time.Millisecond
+			b.setClock("fake", time.Duration(i)*50*time.Millisecond)
+			e, _ := b.open()
+			r := request("a", "holder")
+			r.TTL = 5 * time.Second
+			b.take(e, r)
+			b.visit(request("a", "first"))
+			time.Sleep(5300 * time.Millisecond)
+			if b.visit(request("a", "second")) {
+				b.Error("granted after 5.3 s, want it after the TTL and the margin for clocks at the earliest")
+			}
+		})
+	}
+}
+
+// A heartbeat that the store has lost confirms nothing: there may have been others since the observation.
+func TestVisitorMissesHeartbeat(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "holder")
+		r.TTL = 4 * time.Second
+		b.take(e, r)
+		b.renew(e, r)
+		b.visit(request("a", "first"))
+		for range 4 {
+			time.Sleep(r.TTL / 3)
+			b.renew(e, r)
+		}
+		b.lose(":h:")
+		if b.visit(request("a", "second")) {
+			b.Error("granted beside a holder that has just renewed")
+		}
+		b.renew(e, r)
+		_ = e.Close()
+		if took := b.visits(time.Second, func(r driver.Request) bool { return b.visit(r) }); took < r.TTL || took > 7*time.Second {
+			b.Errorf("granted %v after the last renewal", took)
+		}
+	})
+}
+
+// A ticket that its process has abandoned, and not yet removed, is silent, but the heartbeat of its process is not: what
+// is told of it must not make the other tickets of that process older than they are.
+func TestAbandonedBesideHeld(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "holder")
+		r.TTL = 2 * time.Second
+		b.take(e, r)
+		visitor, _ := b.open()
+		try := func(id string) {
+			b.Helper()
+			if _, err := visitor.Acquire(b.Context(), request("a", id)); !errors.Is(err, driver.ErrNotAcquired) {
+				b.Errorf("beside a holder that renews: %v", err)
+			}
+		}
+		defer b.renews(e, r, r.TTL/3, time.Now().Add(10*time.Second))()
+		try("first")
+		_ = b.waitsFor(e, request("a", "abandoned"), 3500*time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // it has told what it observed
+		try("second")
+	})
+}
+
+// A heartbeat that came while the clock was read was not there before.
+func TestHeartbeatDuringReading(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "holder")
+		b.take(e, r)
+		b.renew(e, r)
+		visitor, p := b.open()
+		p.with(func(verb, _ string) fault {
+			if verb == "time" {
+				return stands
+			}
+			return fine
+		})
+		var visits sync.WaitGroup
+		visits.Go(func() { _, _ = visitor.Acquire(b.Context(), request("a", "slow")) })
+		time.Sleep(7 * time.Second)
+		b.renew(e, r)
+		b.queue(visitor, "a") // sees the heartbeat
+		visits.Wait()
+		time.Sleep(5 * time.Second)
+		if b.visit(request("a", "next")) {
+			b.Error("granted 5.5 s after a renewal for 10 s")
+		}
+	})
+}
+
+// What was observed after a visitor has read the clock confirms nothing that it saw before.
+func TestObservedAfterReading(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "holder")
+		b.take(e, r)
+		b.renew(e, r)
+		visitor, p := b.open()
+		b.queue(visitor, "a")
+		now, err := p.Time(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		read := time.Now()
+		time.Sleep(7 * time.Second) // for as long as the reading of other heartbeats takes
+		b.renew(e, r)
+		b.visit(request("a", "second")) // observes that renewal
+		b.queue(visitor, "a")           // sees both
+		visitor.recallAll(visitor.fileOf(visitor.key("a")), now, read)
+		time.Sleep(4 * time.Second)
+		if _, err := visitor.Acquire(b.Context(), request("a", "next")); !errors.Is(err, driver.ErrNotAcquired) {
+			b.Errorf("4 s after a renewal for 10 s: %v", err)
+		}
+		b.renew(e, r)
+	})
+}
+
+// The readings of two clocks are not compared: one that is an hour ahead takes over, and later the first one again.
+func TestAnotherClock(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		b.take(e, request("a", "holder"))
+		_ = e.Close()
+		b.visit(request("a", "first"))
+		time.Sleep(9 * time.Second)
+		b.setClock("other", time.Hour)
+		if b.visit(request("a", "second")) {
+			b.Error("granted because the clock of another server is ahead")
+		}
+		if took := b.visits(time.Second, func(r driver.Request) bool { return b.visit(r) }); took < 10*time.Second || took > 13*time.Second {
+			b.Errorf("granted %v after the other server took over", took)
+		}
+	})
+}
+
+// Without a clock each process observes for itself, and nothing is written for others.
+func TestNoClock(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open(timeless)
+		b.take(e, request("a", "holder"))
+		_ = e.Close()
+		writes := b.count("put")
+		for i := range 30 {
+			if b.visit(request("a", fmt.Sprint("try", i)), timeless) {
+				b.Fatal("granted")
+			}
+			time.Sleep(time.Second)
+		}
+		if n := b.count("put") - writes; n > 0 {
+			b.Errorf("%d writes", n)
+		}
+	})
+}
+
+// A clock that cannot be read fails no request.
+func TestClockFails(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "holder")
+		r.MinHold = time.Second
+		b.take(e, r)
+		b.visit(request("a", "sees"))
+		b.setClock("", 0)
+		other, _ := b.open()
+		if ids := b.queue(other, "a"); len(ids) != 1 {
+			b.Errorf("queue %q", ids)
+		}
+		if b.visit(request("a", "try")) {
+			b.Error("granted")
+		}
+		if ids := b.queue(e, "a"); len(ids) != 1 {
+			b.Errorf("queue %q", ids)
+		}
+		if err := e.Shorten(b.Context(), r.Hold(0), time.Second); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// Waiters that have died ahead delay short visits little longer than they delay a waiter.
+func TestVisitorsBehindDeadWaiters(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		b.take(holder, request("a", "holder"))
+		for i := range 30 {
+			e, _ := b.open()
+			b.waits(e, request("a", fmt.Sprint("dies", i)))
+			_ = e.Close()
+		}
+		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "holder"}); err != nil {
+			b.Fatal(err)
+		}
+		took := b.visits(time.Second, func(r driver.Request) bool { return b.visit(r) })
+		if bound := 2 * holder.Bounds(time.Minute).Liveness; took > bound {
+			b.Errorf("granted after %v, want at most %v", took, bound)
+		}
+	})
+}
+
+// The observations in a document leave it with their tickets, and a queue that is full refuses them.
+func TestObservationsEnd(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "holder")
+		b.take(e, r)
+		b.visit(request("a", "try"))
+		if text := b.text("a"); strings.Count(text, `"fake"`) != 1 {
+			b.Errorf("one ticket was observed, the document is %s", text)
+		}
+		if err := e.Release(b.Context(), r.Hold(0)); err != nil {
+			b.Fatal(err)
+		}
+		if text := b.text("a"); strings.Contains(text, `"fake"`) {
+			b.Errorf("nothing is observed, the document is %s", text)
+		}
+	})
+}
+
+// A job that ends within its minimum hold does not keep its name for longer, although its processes come once in a
+// period, and none earlier. So it is if it dies just after its grant.
+func TestPeriodicJob(t *testing.T) {
+	const hold, period, work = 15 * time.Second, 20 * time.Second, 200 * time.Millisecond
+	for name, visited := range map[string]bool{"ends": true, "ends unseen": false, "dies": false} {
+		dies := name == "dies"
+		bubble(t, func(b *bed) {
+			b.coarse = time.Second
+			for i := range 7 {
+				next := time.Now().Add(period)
+				e, _ := b.open()
+				r := request("a", fmt.Sprint("job", i))
+				r.TTL, r.MinHold = hold, hold
+				if _, err := e.Acquire(b.Context(), r); err != nil {
+					b.Fatalf("period %d of a job that %s: %v", i, name, err)
+				}
+				granted := time.Now()
+				time.Sleep(work)
+				if !dies {
+					if err := e.Shorten(b.Context(), r.Hold(0), hold-work); err != nil {
+						b.Fatal(err)
+					}
+				}
+				_ = e.Close()
+				for n := 0; visited && time.Since(granted) < hold; n++ {
+					if b.visit(request("a", fmt.Sprint("early", i, n))) {
+						b.Fatalf("granted %v after a grant with a minimum hold of %v", time.Since(granted), hold)
+					}
+					time.Sleep(hold / 5)
+				}
+				time.Sleep(time.Until(next))
+			}
+		})
+	}
+}
+
+// Shorten ends a lease sooner for those who wait, too, and refuses what is not held.
+func TestShorten(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "1")
+		r.TTL, r.MinHold = time.Minute, time.Minute
+		b.take(e, r)
+		w := request("a", "2")
+		other, _ := b.open()
+		got := b.waits(other, w)
+		for what, h := range map[string]driver.Hold{"of another process": w.Hold(0), "unknown": {Name: "a", ID: "3"}, "of another name": {Name: "b", ID: "1"}} {
+			if err := e.Shorten(b.Context(), h, time.Second); !errors.Is(err, driver.ErrLost) {
+				b.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := other.Shorten(b.Context(), r.Hold(0), time.Second); !errors.Is(err, driver.ErrLost) {
+			b.Errorf("by another process: %v", err)
+		}
+		b.take(other, request("c", "6"))
+		b.waits(e, request("c", "7")) // its heartbeats do not lengthen the lease
+		const d = 3 * time.Second
+		begun := time.Now()
+		if err := e.Shorten(b.Context(), r.Hold(0), d); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			b.Fatal(err)
+		}
+		if took, bound := time.Since(begun), e.Bounds(d).Crash; took < d || took > bound {
+			b.Errorf("granted after %v, want %v to %v", took, d, bound)
+		}
+		own := b.waits(e, request("a", "4"))
+		if err := other.Release(b.Context(), w.Hold(0)); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-own; err != nil {
+			b.Fatal(err)
+		}
+		last := request("a", "5")
+		b.waits(e, last) // by the process that holds, and does not any more
+		if err := e.Shorten(b.Context(), driver.Hold{Name: "a", ID: "4"}, d); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(e.Bounds(d).Crash)
+		if ids := b.queue(e, "a"); len(ids) != 1 || ids[0] != last.ID {
+			b.Errorf("queue %q, want the next waiter of the same process alone", ids)
+		}
+	})
+}
+
+// A renewal that is written together with the end of a minimum hold, or after it, does not lengthen that again.
+func TestRenewalBesideShorten(t *testing.T) {
+	for _, after := range []time.Duration{5 * time.Millisecond, 70 * time.Millisecond} {
+		bubble(t, func(b *bed) {
+			e, p := b.open()
+			r := request("a", "1")
+			r.TTL, r.MinHold = time.Minute, time.Minute
+			b.take(e, r)
+			p.with(func(verb, _ string) fault {
+				if verb == "put" {
+					return slow
+				}
+				return fine
+			})
+			var calls sync.WaitGroup
+			next := request("a", "2")
+			next.Wait = true
+			calls.Go(func() {
+				if _, err := e.Acquire(b.Context(), next); err != nil {
+					b.Error(err)
+				}
+			})
+			time.Sleep(time.Millisecond) // while that is written, the rest waits
+			calls.Go(func() {
+				if err := e.Shorten(b.Context(), r.Hold(0), time.Second); err != nil {
+					b.Error(err)
+				}
+			})
+			time.Sleep(after)
+			calls.Go(func() { _ = e.Renew(b.Context(), r.Hold(0), 2*time.Minute) })
+			begun := time.Now()
+			calls.Wait()
+			if took, bound := time.Since(begun), e.Bounds(time.Second).Crash; took > bound {
+				b.Errorf("the next was granted after %v, want at most %v", took, bound)
+			}
+		})
+	}
+}

@@ -1,0 +1,9 @@
+package memcached
+
+import "github.com/lockerproject/locker/driver/internal/casqueue"
+
+// ClockError is what the driver states for its servers' clocks.
+const ClockError = clockError
+
+// Clock returns the clock of the first server.
+func (d *Driver) Clock() casqueue.Clock { return d.servers[0].client }
