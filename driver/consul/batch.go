@@ -2,6 +2,7 @@ package consul
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -19,9 +20,9 @@ import (
 // 32 callers there are three to five times as many grants a second. Each caller's
 // operations carry all their conditions with them. So they are done as they would be
 // alone, or not at all, whatever else is in the transaction and whenever it arrives. If
-// a transaction is refused, nothing of it was done, and each caller's part is sent
-// alone. If it is not answered, the outcome is unknown for all. A caller that is alone
-// sends at once, under its own context.
+// a transaction is refused, nothing of it was done: the callers to whose parts the server
+// objects are told so, and the rest is sent again. If it is not answered, the outcome is
+// unknown for all. A caller that is alone sends at once, under its own context.
 type batcher struct {
 	store *store
 
@@ -113,15 +114,45 @@ func (b *batcher) run(ctx context.Context, batch []*write) {
 	defer b.sent()
 	ctx, cancel := context.WithTimeout(ctx, sendBound)
 	defer cancel()
-	ops := make([]op, 0, mostOps)
-	for _, w := range batch {
-		ops = append(ops, w.ops...)
+	for more := true; more; {
+		ops := make([]op, 0, mostOps)
+		for _, w := range batch {
+			ops = append(ops, w.ops...)
+		}
+		pairs, err := b.store.commit(ctx, ops...)
+		batch, more = refuse(batch, err)
+		if !more {
+			b.answer(ctx, batch, pairs, err)
+		}
 	}
-	pairs, err := b.store.commit(ctx, ops...)
+}
+
+// refuse gives the writes that have made a transaction fail their errors, and returns the
+// rest. more says that the rest is to be sent again.
+func refuse(batch []*write, err error) (rest []*write, more bool) {
+	var all *rollback
+	if len(batch) < 2 || !errors.As(err, &all) {
+		return batch, false
+	}
+	first := 0
+	for _, w := range batch {
+		if own := all.part(first, len(w.ops)); own != nil {
+			w.err = own
+			close(w.done)
+		} else {
+			rest = append(rest, w)
+		}
+		first += len(w.ops)
+	}
+	return rest, len(rest) > 0 && len(rest) < len(batch)
+}
+
+// answer gives each write of a batch its answer.
+func (b *batcher) answer(ctx context.Context, batch []*write, pairs api.KVPairs, err error) {
 	alone := err != nil && !unknown(err) && !b.store.Temporary(err) && len(batch) > 1
 	for _, w := range batch {
 		switch {
-		case alone: // one write was refused, or all together are too large
+		case alone: // all together are too large, or the token may not do one of them
 			w.pairs, w.err = b.store.commit(ctx, w.ops...)
 		case err != nil:
 			w.err = err

@@ -164,6 +164,7 @@ func TestRefusedForOne(t *testing.T) {
 func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, over driver.Request) bool {
 	t.Helper()
 	var together atomic.Bool
+	var left atomic.Int64 // callers whose part of the refused transaction is to be sent again
 	arrived, proceed := make(chan struct{}, 100), make(chan struct{})
 	w.with(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path != "/v1/txn" {
@@ -171,8 +172,14 @@ func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, ov
 		}
 		text := body(r)
 		creations := strings.Count(text, `"get-tree"`)
-		if creations > 1 && strings.Contains(text, session) {
+		switch {
+		case creations > 2 && strings.Contains(text, session):
 			together.Store(true)
+			left.Store(int64(creations) - 1)
+		case creations > 0 && strings.Contains(text, "other-"):
+			if n := left.Swap(0); n > 0 && n != int64(creations) {
+				t.Errorf("the creations of %d callers were refused for another's, and the next request has %d", n, creations)
+			}
 		}
 		if creations > 0 {
 			arrived <- struct{}{}

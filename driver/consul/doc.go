@@ -35,15 +35,17 @@
 //
 // One session for each TTL in use carries all tickets of a driver; those with a
 // MinHold have sessions of their own, which Close does not end before the minimum
-// hold is over. All keys are deleted with their sessions, except <prefix>/~/protocol,
+// hold is over; it leaves the ticket on a session of what is left of the hold, and of
+// 10 s at least. All keys are deleted with their sessions, except <prefix>/~/protocol,
 // which contains the version of the stored data: the first Acquire of a driver reads
 // it, and writes it if there is none. Programs of two versions would not exclude each
 // other: the second is refused, with an error that says what to do.
 //
-// All waiters of a process for one name share a blocking query on one ticket ahead of
-// the first of them. A release wakes the next waiter and nobody else. (A semaphore of
-// more than one permit watches its whole queue, because any ticket that leaves may
-// free a permit.) Between tickets of the same Driver no query is needed. A process
+// All waiters of a process for one name share a blocking query on the ticket ahead of
+// the first of them. A release wakes the next waiter and nobody else; it reads the queue
+// and is granted. (A semaphore of more than one permit watches its whole queue, because
+// any ticket that leaves may free a permit.) Between tickets of the same Driver no query
+// is needed: the waiter only makes sure that its own ticket is still there. A process
 // that waits for more than 48 names watches the rest through one query of all
 // tickets, so 10,000 waiters need some 50 connections; agents allow 200 for each
 // client address unless limits.http_max_conns_per_client says otherwise. That query
@@ -56,7 +58,8 @@
 // ticket is queued, and what is ahead of it. Blocking queries in "default" mode,
 // which a deposed leader may answer, are trusted only when they say that a ticket
 // ahead has gone, at an index at which it had been created: a ticket that has gone
-// never comes back with the same index. If an answer says that a session or a ticket
+// never comes back with the same index, because a key that is there, even if somebody has
+// unlocked it by hand, is deleted before it is used again. If an answer says that a session or a ticket
 // of this driver is gone, the driver asks again in consistent mode before it reports a
 // loss, since a leader that has just started answers renewals before it has read its
 // log.
@@ -81,10 +84,12 @@
 // A lock is lost when its session ends: by its TTL, by an operator (consul session
 // destroy), or because the node of the agent that created the session left the cluster
 // or was deregistered. The holder is notified at once, as it is of a Break by any
-// locker. If a holder's key is deleted by hand, the next renewal finds out, a third of
-// the TTL later at most; if a waiter's is, the end of its blocking query does
-// (parameter wait). A loss in the first fifth of a second of a ticket is noticed after
-// that time.
+// locker. If a holder's key is deleted or unlocked by hand, the next is granted, and only
+// the next renewal of the holder finds out, a third of the TTL later at most: use Break
+// (locker break) instead. A key that was unlocked blocks nobody, and stays until it is
+// deleted. If a waiter's is, it finds out before it is granted, or at the
+// end of its blocking query (parameter wait), and is queued anew, at the end. A loss in
+// the first fifth of a second of a ticket is noticed after that time.
 //
 // A change of leader loses nothing; the loss of a majority of servers stops
 // everything until leases end by their holders' clocks. Restoring a snapshot brings
@@ -113,10 +118,10 @@
 //
 //	uncontended acquire and release   2, or a share of that
 //	a fixed lease                     one more, for its renewal
-//	TryAcquire that is granted        2, or 4 if its guards have to be made, and 1 to release
+//	TryAcquire that is granted        2, or 3 if its guards have to be made, and 1 to release
 //	TryAcquire that is refused        1, a read
-//	contended, from another process   5 a grant, whatever the number of waiters
-//	contended, from the same process  2
+//	contended, from another process   4 a grant, whatever the number of waiters
+//	contended, from the same process  3
 //	renewal                           1 for each session, and 1 for every 64 tickets
 //
 // A contended Acquire reads the whole queue, twice. A session costs four more,

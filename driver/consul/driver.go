@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ var (
 	_ driver.Breaker         = (*Driver)(nil)
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
+	_ driver.Shortener       = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
@@ -114,7 +116,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 	s.shared.store, s.writes.store = s, s
 	s.protocol = protocol.New(o.version, "the key "+s.keys.protocol(), "delete that key (consul kv delete)")
 	s.engine = kvqueue.New(kvqueue.Options{
-		Store: s, Losses: true, LocalWait: time.Second, Recheck: o.queryBound() + time.Second, LongQueue: 1,
+		Store: s, Losses: true, Confirm: true, LocalWait: time.Second, Recheck: o.queryBound() + time.Second, LongQueue: 1,
 	})
 	return &Driver{Engine: s.engine, store: s, name: "consul"}, nil
 }
@@ -189,7 +191,10 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 func (d *Driver) Ping(ctx context.Context) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		_, err := d.store.open(ctx, minTTL, "none")
-		if err == nil || !strings.Contains(err.Error(), "Invalid Behavior") {
+		switch status := statusOf(err); {
+		case status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented:
+			return driver.Unavailable(err) // another kind of server
+		case err == nil, !strings.Contains(err.Error(), "Invalid Behavior"):
 			return err
 		}
 		_, err = d.store.commit(ctx, lockOp(d.store.keys.queue("ping")+noSession, noSession, nil))

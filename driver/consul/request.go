@@ -126,11 +126,27 @@ var errFiltered = errors.New("the ACL token may not read all keys below the pref
 
 // A rollback says that Consul refused a transaction as a whole: nothing of it
 // was done.
-type rollback struct {
-	Errors []struct {
-		OpIndex int
-		What    string
+type rollback struct{ Errors []objection }
+
+// An objection is why one operation was refused.
+type objection struct {
+	OpIndex int
+	What    string
+}
+
+// part returns the rollback for some of the operations, or nil if nothing was wrong with
+// them.
+func (r *rollback) part(first, n int) *rollback {
+	var own rollback
+	for _, e := range r.Errors {
+		if i := e.OpIndex - first; i >= 0 && i < n {
+			own.Errors = append(own.Errors, objection{i, e.What})
+		}
 	}
+	if own.Errors == nil {
+		return nil
+	}
+	return &own
 }
 
 func (r *rollback) Error() string {

@@ -73,12 +73,13 @@ func TestRequestsContended(t *testing.T) {
 		sum += c.n.Load()
 	}
 	const setUp = 5 * clients // sessions, and watches for their losses
-	if per := float64(sum-setUp) / (clients * each); per > 5.2 {
-		t.Errorf("%.2f requests a grant, want at most 5", per)
+	if per := float64(sum-setUp) / (clients * each); per > 4.2 {
+		t.Errorf("%.2f requests a grant, want at most 4", per)
 	}
 }
 
-// Waiters of one process hand over among themselves without reading the queue.
+// Waiters of one process hand over among themselves without reading the queue: each looks
+// only for its own ticket.
 func TestRequestsLocalWaiters(t *testing.T) {
 	const waiters = 200
 	d, c := counted(t, testbed.SharedConsul(t).Addr())
@@ -95,8 +96,8 @@ func TestRequestsLocalWaiters(t *testing.T) {
 		release(t, k)
 		k = <-granted
 	}
-	if per := float64(c.n.Load()-before) / waiters; per > 1.2 {
-		t.Errorf("%.2f requests for a hand-over within the process, want about 1", per)
+	if per := float64(c.n.Load()-before) / waiters; per > 2.2 {
+		t.Errorf("%.2f requests for a hand-over within the process, want about 2", per)
 	}
 	release(t, k)
 	group.Wait()

@@ -135,13 +135,14 @@ func (s *store) Key(name, session string, slot int, _ bool) string {
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	ops := []op{
 		keyOp(api.KVCheckNotExists, s.keys.tombstone(p.Session, p.ID)),
+		keyOp(api.KVCheckNotExists, p.Key), // a key that is locked anew keeps its CreateIndex
 		lockOp(p.Key, p.Session, encode(p.Request, p.Class)),
 	}
 	change := keyOp(api.KVDelete, s.keys.guard(p.Name, p.Shared))
 	if p.If != nil {
 		var err error
 		if ops, change, err = s.guarded(ctx, p, ops); err != nil {
-			return kvqueue.Placed{}, outcome(err)
+			return kvqueue.Placed{}, kvqueue.Refused(err) // the ticket has not been put yet
 		}
 	}
 	if ops = append(ops, change); !p.Brief {
@@ -165,7 +166,9 @@ func refusedPut(err error) error {
 		return errWithdrawn
 	case refused.sessionOver():
 		return kvqueue.ErrSessionOver
-	case first.OpIndex > 1: // a guard
+	case first.OpIndex == 1:
+		return kvqueue.ErrOccupied
+	case first.OpIndex > 2: // a guard
 		return kvqueue.ErrChanged
 	}
 	return err
@@ -197,12 +200,16 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 }
 
 // Delete implements kvqueue.Store. It is conditional on the index of the key's last
-// change, since another ticket may have the key when the request arrives.
+// change, since another ticket may have the key when the request arrives. A key that
+// somebody has unlocked by hand is deleted, but the ticket was lost before.
 func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
-	version := t.Version
+	version, unlocked := t.Version, false
 	for {
 		_, err := s.writes.commit(ctx, t.Name, indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))
-		if !errors.As(err, new(*rollback)) {
+		switch {
+		case err == nil && unlocked:
+			return driver.ErrLost
+		case !errors.As(err, new(*rollback)):
 			return outcome(err)
 		}
 		p, _, err := s.get(s.exact(ctx), t.Key)
@@ -212,7 +219,7 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 		case p == nil || p.CreateIndex != t.Number:
 			return driver.ErrLost
 		}
-		version = p.ModifyIndex // the ticket was moved to another session, or changed by hand
+		version, unlocked = p.ModifyIndex, p.Session == "" // it was moved to another session, or changed by hand
 	}
 }
 

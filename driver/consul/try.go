@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/consul/api"
@@ -20,8 +21,8 @@ import (
 // Every transaction that creates a ticket, of a waiter or of a try, changes or
 // deletes the guard against tickets of its kind, shared or exclusive. A try
 // reads, together with the queue, the guards against the kinds that can block
-// it. If they are not there it makes them and reads again. If they still have
-// the same index when its ticket is created, no such ticket was created in
+// it. If they are not there it makes them, in a transaction that reads both. If they
+// still have the same index when its ticket is created, no such ticket was created in
 // between, and the queue that it has read decides, since a ticket that leaves
 // blocks nobody. Otherwise it reads again.
 //
@@ -32,13 +33,27 @@ import (
 
 // Look implements kvqueue.Store with one read.
 func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
-	prefix := s.keys.guards(r.Name)
-	out, err := s.ask(s.exact(ctx), keyOp(api.KVGetTree, prefix), keyOp(api.KVGetTree, s.keys.queue(r.Name)))
+	out, err := s.ask(s.exact(ctx), s.looks(r.Name)...)
 	if err != nil {
 		return nil, err
 	}
-	guards, pairs := make(map[string]uint64, 2), pairsOf(out.Results)
-	for len(pairs) > 0 && strings.HasPrefix(pairs[0].Key, prefix) {
+	guards, err := s.admit(r, pairsOf(out.Results))
+	if err != nil {
+		return nil, err
+	}
+	return guards, nil
+}
+
+// looks returns the operations that read the guards of a name, and its queue.
+func (s *store) looks(name string) []op {
+	return []op{keyOp(api.KVGetTree, s.keys.guards(name)), keyOp(api.KVGetTree, s.keys.queue(name))}
+}
+
+// admit returns the guards that were read, by key, or ErrNotAcquired if the queue blocks
+// the request.
+func (s *store) admit(r *driver.Request, pairs api.KVPairs) (map[string]uint64, error) {
+	guards := make(map[string]uint64, 2)
+	for len(pairs) > 0 && strings.HasPrefix(pairs[0].Key, s.keys.guards(r.Name)) {
 		guards[pairs[0].Key] = pairs[0].ModifyIndex
 		pairs = pairs[1:]
 	}
@@ -53,38 +68,54 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 }
 
 // guarded adds a condition to the operations that create the ticket of a try: that its
-// guards are as Look has read them. It also returns the operation that changes the guard
-// of the ticket's own kind. ErrChanged says that guards were missing, and are made now.
+// guards are as they were read. It also returns the operation that changes the guard of the
+// ticket's own kind. If guards are missing, it makes them.
 func (s *store) guarded(ctx context.Context, p *kvqueue.Put, ops []op) ([]op, op, error) {
 	guards := p.If.(map[string]uint64)
 	wanted := []string{s.keys.guard(p.Name, false)}
 	if !p.Shared || p.Limit > 0 {
 		wanted = append(wanted, s.keys.guard(p.Name, true))
 	}
-	var missing []op
+	guards, err := s.makeGuards(ctx, p, guards, wanted)
+	if err != nil {
+		return nil, op{}, err
+	}
 	for _, key := range wanted {
-		if index, ok := guards[key]; ok {
-			ops = append(ops, indexOp(key, index))
-		} else {
-			missing = append(missing, lockOp(key, p.Session, []byte("made by "+p.ID)))
-		}
+		ops = append(ops, indexOp(key, guards[key]))
 	}
 	own := s.keys.guard(p.Name, p.Shared)
 	change := keyOp(api.KVDelete, own)
-	if _, ok := guards[own]; ok { // for the next try this is cheaper than to make it anew
+	if slices.Contains(wanted, own) { // it is there: for the next try this is cheaper than to make it anew
 		change = keyOp(api.KVSet, own)
 		change.KV.Value = []byte("used by " + p.ID) // Consul ignores a write that changes nothing
 	}
-	if len(missing) == 0 {
-		return ops, change, nil
+	return ops, change, nil
+}
+
+// makeGuards makes those of the wanted guards that are missing, and reads the queue again
+// in the same transaction: a guard that was read later might be deleted by then, again and
+// again, if another name that has it is busy.
+func (s *store) makeGuards(ctx context.Context, p *kvqueue.Put, guards map[string]uint64, wanted []string) (map[string]uint64, error) {
+	var missing []op
+	for _, key := range wanted {
+		if _, ok := guards[key]; !ok {
+			missing = append(missing, lockOp(key, p.Session, []byte("made by "+p.ID)))
+		}
 	}
-	_, err := s.commit(ctx, missing...)
+	if len(missing) == 0 {
+		return guards, nil
+	}
+	pairs, err := s.commit(ctx, append(missing, s.looks(p.Name)...)...)
 	var refused *rollback
 	switch {
 	case errors.As(err, &refused) && refused.sessionOver():
-		return nil, op{}, kvqueue.ErrSessionOver
-	case err == nil || refused != nil: // or another client was faster
-		return nil, op{}, kvqueue.ErrChanged
+		return nil, kvqueue.ErrSessionOver
+	case refused != nil: // another client was faster
+		return nil, kvqueue.ErrChanged
+	case err != nil:
+		return nil, err
+	case len(pairs) < len(missing):
+		return nil, errFiltered
 	}
-	return nil, op{}, kvqueue.Refused(err) // the ticket has not been put yet
+	return s.admit(p.Request, pairs[len(missing):])
 }

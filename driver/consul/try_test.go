@@ -6,10 +6,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -290,4 +292,79 @@ func TestTryMeetsUnguarded(t *testing.T) {
 		t.Errorf("the queue is %+v, %v: want ticket %d alone, queued without guards (%d)", q, err, h.Token, unguarded)
 	}
 	drop(t, other, h)
+}
+
+// Another name, which has the same guards, is busy: a try takes a few requests more, and is
+// granted.
+func TestTryBesideBusyName(t *testing.T) {
+	addr := testbed.SharedConsul(t).Addr()
+	bucket := func(name string) uint32 {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name))
+		return h.Sum32() % 256
+	}
+	busy := t.Name() + "/busy"
+	for i := 0; bucket(busy) != bucket(t.Name()); i++ {
+		busy = fmt.Sprint(t.Name(), "/busy-", i)
+	}
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for range 4 {
+		d := first(counted(t, addr))
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					drop(t, d, get(t, d, waits(busy)))
+				}
+			}
+		})
+	}
+	d, c := counted(t, addr)
+	drop(t, d, get(t, d, request(t.Name()))) // makes the session
+	const tries = 100
+	before := c.n.Load()
+	for range tries {
+		drop(t, d, get(t, d, request(t.Name())))
+	}
+	if per := float64(c.n.Load()-before) / tries; per > 8 {
+		t.Errorf("%.1f requests a try and its release, want about 5", per)
+	}
+	close(stop)
+	group.Wait()
+}
+
+// A guard whose session ends just before another try's ticket is created is not made again:
+// without a session it would stay for ever.
+func TestGuardOfAnEndedSession(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Consul(t)
+	a, b := first(counted(t, srv.Addr())), first(counted(t, srv.Addr()))
+	name := t.Name()
+	drop(t, a, get(t, a, request(name)))          // makes both guards
+	drop(t, b, get(t, b, waits(name)))            // deletes the one against exclusive tickets
+	drop(t, b, get(t, b, sharedRequest(name, 0))) // makes that again
+	c := tried(t, srv.Addr(), once(func(string) {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}), nil)
+	drop(t, c, get(t, c, sharedRequest(name, 0)))
+	for _, d := range []*consul.Driver{b, c} {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	client := clientOver(t, srv.Addr(), newTransport(t))
+	keys, _, err := client.KV().Keys("", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if strings.Contains(key, "/guard/") {
+			t.Errorf("%s is left", key)
+		}
+	}
 }

@@ -41,15 +41,12 @@ func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, con
 	return q, cancel
 }
 
-// Aim implements kvqueue.Store. If several tickets ahead must all go, any of them may
-// be watched. The last but one is the best choice: when it has gone, the queue is read
-// again while the last still holds the lock. When the last has gone, nothing needs to
-// be read.
+// Aim implements kvqueue.Store.
 func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
 	if some {
 		return kvqueue.Entry{}
 	}
-	return blockers[max(len(blockers)-2, 0)]
+	return blockers[len(blockers)-1]
 }
 
 // Watch implements kvqueue.Store.

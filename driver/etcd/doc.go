@@ -86,6 +86,9 @@
 // if the client knows others; a client that knows only one member waits for the end
 // of the election.
 //
+// A server that is full (its quota, alarm NOSPACE) grants nothing new, which is
+// ErrUnavailable. Locks that are held are renewed and released as usual.
+//
 // If a member hangs while others work, requests that are sent to it hang too. Those
 // for watches and keep-alives are sent to another member after two seconds; those for
 // tickets end with their context. The client gives up the connection after its
@@ -95,7 +98,8 @@
 //
 // Leases are whole seconds, rounded up, and at least one and a half election
 // timeouts long, which is two seconds unless the servers are configured
-// otherwise. A shorter TTL is ended by the core, while its process lives.
+// otherwise. A shorter TTL is ended by the core, while its process lives. A driver that is
+// closed within a minimum hold leaves the ticket on a lease of what is left of the hold.
 //
 // The tickets of a process that dies, held and waiting, last as long as their leases:
 // a queue moves on two seconds after the TTL at the latest, counted from the last

@@ -75,14 +75,15 @@ func (s *store) insist(ctx context.Context, ask func(context.Context) error) err
 	}
 }
 
-// outcome marks, for the engine, an error that says that a request was not done.
+// outcome marks, for the engine, an error that says that a request was not done. ErrNoSpace
+// does not: a server whose quota ends with a request does the request and answers that.
 func outcome(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return kvqueue.ErrSessionOver
 	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty),
 		errors.Is(err, rpctypes.ErrInvalidAuthToken), errors.Is(err, rpctypes.ErrAuthOldRevision),
-		errors.Is(err, rpctypes.ErrTooManyRequests), errors.Is(err, rpctypes.ErrNoSpace):
+		errors.Is(err, rpctypes.ErrTooManyRequests):
 		return kvqueue.Refused(err)
 	}
 	return err

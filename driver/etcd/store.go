@@ -135,9 +135,13 @@ func (s *store) Key(name, session string, slot int, shared bool) string {
 // ticket. It cannot have a number of readers as its condition, but it can have that
 // there is no new one: so a permit is put on condition that no reader has queued since
 // they were counted.
+//
+// The client repeats a transaction when a server or a proxy answers that its own time is
+// over, so it may be executed twice. A second put would change the key's content but not
+// its create revision. So it is put on condition that the key is not there.
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	queue := s.queue(p.Name)
-	cmps := []clientv3.Cmp{is(s.tombstone(&p.Ticket), 0)}
+	cmps := []clientv3.Cmp{is(p.Key, 0), is(s.tombstone(&p.Ticket), 0)}
 	if since, ok := p.If.(int64); ok {
 		cmps = append(cmps, free(queue, p.Request, since)...)
 	}
@@ -152,10 +156,13 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 		ops = append(ops, keysBelow(queue, longQueue))
 	}
 	put := clientv3.OpPut(p.Key, encodeRecord(p.Request, time.Now()), clientv3.WithLease(leaseOf(p.Session)))
-	resp, err := s.client.Txn(s.asking(ctx)).If(cmps...).Then(append(ops, put)...).Commit()
+	resp, err := s.client.Txn(s.asking(ctx)).If(cmps...).Then(append(ops, put)...).
+		Else(clientv3.OpGet(p.Key, clientv3.WithCountOnly())).Commit()
 	switch {
 	case err != nil:
 		return kvqueue.Placed{}, outcome(err)
+	case !resp.Succeeded && resp.Responses[0].GetResponseRange().Count > 0:
+		return kvqueue.Placed{}, kvqueue.ErrOccupied
 	case !resp.Succeeded && p.If != nil:
 		return kvqueue.Placed{}, kvqueue.ErrChanged
 	case !resp.Succeeded:
@@ -229,11 +236,16 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 }
 
 // Withdraw implements kvqueue.Store. The tombstone is on the ticket's lease, without
-// which the ticket cannot be put.
+// which the ticket cannot be put. A server that is full takes no tombstone, but deletes
+// the ticket. A late put is not prevented then, so that is still an error.
 func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 	resp, err := s.client.Txn(s.asking(ctx)).Then(
 		clientv3.OpPut(s.tombstone(t), "", clientv3.WithLease(leaseOf(t.Session))), clientv3.OpDelete(t.Key),
 	).Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		_, deleted := s.client.Delete(s.asking(ctx), t.Key)
+		return errors.Join(err, deleted)
+	}
 	if err != nil {
 		return outcome(err)
 	}

@@ -66,6 +66,7 @@ type ticket struct {
 	until  time.Time     // end of a fixed lease
 	kept   time.Time     // end of the minimum hold
 	watch  zkconn.Watch  // on the ticket's own node; zero if not yet
+	seen   uint64        // the connection on which the node was last looked for
 	queued bool          // to be watched
 }
 
@@ -249,7 +250,8 @@ func newBackoff() retry.Backoff {
 	return retry.Backoff{First: 20 * time.Millisecond, Most: time.Second}
 }
 
-// each calls ask for every item, many at once, and returns the answers in order.
+// each calls ask for every item, many at once, and returns the answers in order, and one of
+// the errors: they are much the same.
 func each[T, R any](items []T, ask func(T) (R, error)) ([]R, error) {
 	const atOnce = 32
 	answers, errs := make([]R, len(items)), make([]error, len(items))
@@ -263,5 +265,10 @@ func each[T, R any](items []T, ask func(T) (R, error)) ([]R, error) {
 		})
 	}
 	group.Wait()
-	return answers, errors.Join(errs...)
+	for _, err := range errs {
+		if err != nil {
+			return answers, err
+		}
+	}
+	return answers, nil
 }

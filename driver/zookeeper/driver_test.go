@@ -38,14 +38,15 @@ func open(t testing.TB, url string) driver.Driver {
 	return d
 }
 
-// storeURL returns a URL of the shared server with a prefix of its own.
+// storeURL returns a URL of the shared server with a chroot of its own: whoever creates a node
+// decides who may create others below it.
 func storeURL(t testing.TB) string {
-	return testbed.SharedZookeeper(t).URL() + "/t/" + rand.Text() + "?session=" + session.String()
+	return testbed.SharedZookeeper(t).URL() + "/t-" + rand.Text() + "?session=" + session.String()
 }
 
 // base returns the node that such a URL names.
 func base(url string) string {
-	path, _, _ := strings.Cut(url[strings.Index(url, "/t/"):], "?")
+	path, _, _ := strings.Cut(url[strings.Index(url, "/t-"):], "?")
 	return path + "/locker"
 }
 

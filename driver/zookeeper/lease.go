@@ -18,27 +18,72 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 
 // RenewAll implements driver.BatchRenewer. One request shows that the session is alive.
 // The watches on the tickets' nodes, whose events come before its answer, show that the
-// nodes are there.
+// nodes are there. On each new connection the nodes are looked for once, since the client
+// sets the watches again in its own time.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.conn.ConfirmOrReconnect(ctx)
 	errs := make([]error, len(rs))
+	var unsure []int
 	for i, r := range rs {
-		if errs[i] = err; err == nil {
-			errs[i] = d.renewed(ctx, r)
+		errs[i] = err
+		if err != nil {
+			continue
+		}
+		t := d.ticketOf(r.Hold)
+		if t != nil {
+			errs[i] = d.renewed(t, r)
+		}
+		if errs[i] == nil && (t == nil || !d.isWatched(t)) {
+			unsure = append(unsure, i)
 		}
 	}
+	_, _ = each(unsure, func(i int) (struct{}, error) {
+		if t := d.ticketOf(rs[i].Hold); t != nil {
+			errs[i] = d.lookFor(ctx, t)
+		} else {
+			errs[i] = d.renewForeign(ctx, rs[i].Hold)
+		}
+		return struct{}{}, nil
+	})
 	return errs
 }
 
-// renewed renews one entry of a batch, after the session was confirmed.
-func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
-	t := d.ticketOf(r.Hold)
-	if t == nil {
-		return d.renewForeign(ctx, r.Hold)
+// isWatched reports whether a watch shows that the node of a ticket is there: its event
+// would have come before the last answer.
+func (d *Driver) isWatched(t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.watch.IsSet() && !t.watch.HasFired() && d.conn.Same(t.seen)
+}
+
+// lookFor finds out whether the node of a ticket is there, and watches it unless it is
+// watched.
+func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
+	d.mu.Lock()
+	watch := t.watch
+	d.mu.Unlock()
+	if !watch.IsSet() || watch.HasFired() {
+		return d.watchTicket(ctx, t)
 	}
+	connection := d.conn.Number()
+	st, err := d.conn.Exists(ctx, t.path)
+	switch {
+	case err != nil:
+		return err
+	case st == nil:
+		return errRemoved
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.seen = connection
+	return nil
+}
+
+// renewed renews the lease of a ticket, after the session was confirmed.
+func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	now := time.Now()
 	d.mu.Lock()
-	held, watch := t.held, t.watch
+	held := t.held
 	over := !t.until.IsZero() && now.After(t.until)
 	if held && !over {
 		if until := now.Add(r.TTL); !t.until.IsZero() && until.After(t.until) {
@@ -51,10 +96,8 @@ func (d *Driver) renewed(ctx context.Context, r driver.Renewal) error {
 		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
 	case over:
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
-	case watch.IsSet() && !watch.HasFired(): // its event would have come before the answer
-		return nil
 	}
-	return d.watchTicket(ctx, t)
+	return nil
 }
 
 // renewForeign answers for a ticket that this driver does not have: it was lost, or

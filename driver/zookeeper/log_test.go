@@ -36,7 +36,7 @@ func TestLogger(t *testing.T) {
 	var b buffer
 	logger := slog.New(slog.NewTextHandler(&b, nil))
 	url := strings.Replace(storeURL(t), "://", "://ann:s3cret@", 1)
-	d, err := zookeeper.Open(t.Context(), strings.Replace(url, "/t/", "/logged-", 1), zookeeper.WithLogger(logger), nil)
+	d, err := zookeeper.Open(t.Context(), url, zookeeper.WithLogger(logger), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,13 +85,14 @@ func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
 // watchTicket sets a watch on the node of a ticket of this driver. ErrLost says that the
 // node has gone.
 func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
+	connection := d.conn.Number()
 	set, err := d.conn.Watch(ctx, t.path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return errRemoved
 	}
 	if err == nil {
 		d.mu.Lock()
-		t.watch = set
+		t.watch, t.seen = set, connection
 		d.mu.Unlock()
 	}
 	return err

@@ -333,3 +333,40 @@ func TestWrittenByHand(t *testing.T) {
 	lostSoon(t, k)
 	empty(t, conn, url)
 }
+
+// TestQueueDeletedByHand: somebody deletes all nodes of a queue, from its head. None of its
+// waiters is granted, and the process of the holder gets a larger token.
+func TestQueueDeletedByHand(t *testing.T) {
+	t.Parallel()
+	at := storeURL(t)
+	ctx := ctxFor(t, 30*time.Second)
+	conn := admin(t)
+	holder := open(t, at)
+	old := must[driver.Grant](t)(holder.Acquire(ctx, request("x", "held-1")))
+	ended := make(chan error, 3)
+	for _, id := range []string{"waits-1", "waits-2", "waits-3"} {
+		d, r, joined := open(t, at), request("x", id), make(chan struct{})
+		r.Joined = func() { close(joined) }
+		go func() {
+			_, err := d.Acquire(ctx, r)
+			ended <- err
+		}()
+		<-joined
+	}
+	var all []any
+	for i := range 4 {
+		all = append(all, &zk.DeleteRequest{Path: ticketNode(t, conn, at, i), Version: -1})
+	}
+	if _, err := conn.Multi(all...); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := <-ended; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("a waiter got %v, want ErrLost", err)
+		}
+	}
+	again := must[driver.Grant](t)(holder.Acquire(ctx, request("x", "held-2")))
+	if again.Token <= old.Token {
+		t.Errorf("token %d after %d", again.Token, old.Token)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -201,5 +203,13 @@ func TestAdmits(t *testing.T) {
 		if got := v.admits(c.r); got != c.want {
 			t.Errorf("%+v: %v", c.r, got)
 		}
+	}
+}
+
+// Many requests that fail in the same way have one error.
+func TestOneErrorOfMany(t *testing.T) {
+	_, err := each(make([]int, 1000), func(int) (int, error) { return 0, zk.ErrConnectionClosed })
+	if err != zk.ErrConnectionClosed { //nolint:errorlint // that error and nothing else
+		t.Errorf("got %v", err)
 	}
 }

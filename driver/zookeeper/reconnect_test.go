@@ -242,3 +242,57 @@ func TestWayBack(t *testing.T) {
 		})
 	}
 }
+
+// TestRenewalAfterReconnect: a lock's node is deleted while the client has no connection,
+// and the lock is renewed on the next one before the client has set its watch again. The
+// renewal says so. That of the lock beside it looks at its node once.
+func TestRenewalAfterReconnect(t *testing.T) {
+	t.Parallel()
+	at := storeURL(t)
+	ctx := ctxFor(t, 40*time.Second)
+	var n network
+	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, session,
+		zk.WithLogInfo(false), zk.WithLogger(quiet{}), zk.WithDialer(n.dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at))))
+	t.Cleanup(func() { _ = d.Close() })
+	var holds []driver.Hold
+	for _, name := range []string{"x", "y"} {
+		r := request(name, "held-"+name)
+		g := must[driver.Grant](t)(d.Acquire(ctx, r))
+		holds = append(holds, r.Hold(g.Token))
+	}
+	node := ticketNode(t, admin(t), at, 0)
+	watchedBy(t, node, 1)
+
+	n.set(true, true)
+	for conn.State() == zk.StateHasSession {
+		time.Sleep(time.Millisecond)
+	}
+	if err := admin(t).Delete(node, -1); err != nil {
+		t.Fatal(err)
+	}
+	n.set(false, true)
+	for conn.State() != zk.StateHasSession {
+		time.Sleep(time.Millisecond)
+	}
+	errs := d.RenewAll(ctx, []driver.Renewal{{Hold: holds[0], TTL: time.Minute}, {Hold: holds[1], TTL: time.Minute}})
+	if !errors.Is(errs[0], driver.ErrLost) {
+		t.Errorf("renewal of a ticket that is gone: %v, want ErrLost", errs[0])
+	}
+	if errs[1] != nil {
+		t.Errorf("the ticket beside it: %v", errs[1])
+	}
+	for !n.hasLost() { // the client sends it in the background
+		if ctx.Err() != nil {
+			t.Fatal("no request that sets watches was lost: the test tests nothing")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := d.Release(ctx, holds[1]); err != nil {
+		t.Error(err)
+	}
+}

@@ -74,3 +74,48 @@ func TestAskedAgainPassesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingPermitWritten: somebody writes into the node of a permit that waits, as if it
+// were granted. The permit behind it reads the queue once more, and then waits.
+func TestWaitingPermitWritten(t *testing.T) {
+	t.Parallel()
+	srv := quietServer(t)
+	at := srv.URL() + "/t-w?session=10m"
+	ctx := ctxFor(t, 30*time.Second)
+	held, _ := permit("held-1", 1)
+	holder := open(t, at)
+	g := must[driver.Grant](t)(holder.Acquire(ctx, held))
+	granted := make(chan driver.Hold, 2)
+	for _, id := range []string{"first-1", "second-1"} {
+		d := open(t, at)
+		r, joined := permit(id, 1)
+		go func() {
+			g, err := d.Acquire(ctx, r)
+			if err != nil {
+				t.Error(err)
+			}
+			if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+				t.Error(err)
+			}
+			granted <- r.Hold(g.Token)
+		}()
+		<-joined
+	}
+	conn := connect(t, srv.Addr())
+	settle(t, srv)
+	got := counted(t, srv, func() {
+		if _, err := conn.Set(ticketNode(t, conn, at, 1), []byte("{}"), -1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+	})
+	if n := got["packets_received"]; n > 20 {
+		t.Errorf("%d requests in half a second after the node was written", n)
+	}
+	if err := holder.Release(ctx, held.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		<-granted
+	}
+}

@@ -155,6 +155,7 @@ func (w *waiter) queued() {
 
 // watch sets the one watch that the ticket needs.
 func (w *waiter) watch(ctx context.Context, v *view, i int) (zkconn.Watch, error) {
+	before, seen := w.ahead, w.seen
 	w.predecessor, w.ahead = "", ""
 	b := v.blocker(i)
 	if b < 0 {
@@ -164,7 +165,7 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (zkconn.Watch, error
 	path := w.parent + "/" + ahead.node
 	set, err := w.d.conn.WatchNode(ctx, path)
 	w.ahead, w.seen = path, set.Seen
-	if ahead.shared && w.r.Shared && set.Seen.Changes != 0 {
+	if ahead.shared && w.r.Shared && set.Seen.Changes != 0 && (path != before || set.Seen != seen) {
 		return zkconn.Fired, nil // the ticket ahead has marked its node: it was granted
 	}
 	if err != nil || ahead.shared || w.r.Shared && w.r.Limit > 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Acquire implements driver.Driver. A request that waits puts its ticket, and reads the
@@ -29,7 +30,8 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 	ctx, done := e.bind(ctx)
 	defer done()
 	var last error // of a store that has answered
-	for tries, pause := 1, newBackoff(); ; {
+	pause, changing := newBackoff(), retry.Backoff{First: time.Millisecond, Most: 100 * time.Millisecond}
+	for tries := 1; ; {
 		t, err := e.enterOnce(ctx, r)
 		switch {
 		case err == nil:
@@ -37,8 +39,11 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 		case ctx.Err() != nil:
 			return nil, e.notQueued(ctx, r, cmp.Or(last, err))
 		case errors.Is(err, ErrChanged):
+			if !e.pause(ctx, changing.Next()) {
+				return nil, e.notQueued(ctx, r, err)
+			}
 			continue
-		case errors.Is(err, ErrSessionOver) && tries < sessions:
+		case (errors.Is(err, ErrSessionOver) || errors.Is(err, ErrOccupied)) && tries < sessions:
 			tries++
 			continue
 		case !e.store.Temporary(err):
@@ -245,7 +250,11 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 		since = t.since
 	}
 	e.mu.Unlock()
-	if err := e.ensure(ctx, t, since); err != nil {
+	err := e.confirm(ctx, t)
+	if err == nil {
+		err = e.ensure(ctx, t, since)
+	}
+	if err != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		t.stays = 0 // no caller gets the grant, so Close does not keep the ticket
@@ -266,4 +275,35 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 		t.until = g.Asked.Add(r.TTL)
 	}
 	return g, nil
+}
+
+// confirm looks for the entry of a ticket that was granted unseen. It tries until ctx ends.
+func (e *Engine) confirm(ctx context.Context, t *ticket) error {
+	e.mu.Lock()
+	s, unseen := t.session, t.unseen
+	e.mu.Unlock()
+	if !unseen {
+		return nil // the usual case
+	}
+	ctx, done := e.bind(ctx)
+	defer done()
+	for pause := newBackoff(); ; {
+		try, end := context.WithTimeout(ctx, tryBound)
+		missing, err := e.missing(try, s, []*ticket{t})
+		end()
+		if err == nil {
+			e.mu.Lock()
+			defer e.unlock()
+			t.unseen = false
+			if len(missing) > 0 {
+				e.forget(t) // nobody has the grant yet, so this is no loss to report
+				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
+				t.queue.settle()
+			}
+			return nil
+		}
+		if !e.pause(ctx, pause.Next()) {
+			return e.failed(ctx, err)
+		}
+	}
 }

@@ -21,6 +21,13 @@
 // an entry that the view lacks, and the view is complete up to that entry's number,
 // then the entry has gone.
 //
+// A ticket's own entry goes only if somebody removes it (Break, or by hand), and then the
+// ticket must not be granted on an old view. So the queue is read when the one entry that
+// was watched has gone; a watch of a whole queue shows the end of both, in order. When this
+// driver has released the ticket ahead, a store whose watches show nothing else looks for
+// the waiter's entry (Options.Confirm). And an entry is never taken for a new ticket's:
+// a put creates its entry, or fails (ErrOccupied).
+//
 // # A ticket
 //
 //	          put answered, blocked         blockers gone

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -45,12 +46,13 @@ var (
 	_ driver.Driver       = (*Engine)(nil)
 	_ driver.BatchRenewer = (*Engine)(nil)
 	_ driver.LossNotifier = (*Engine)(nil)
+	_ driver.Shortener    = (*Engine)(nil)
 )
 
 // Times.
 const (
 	requestBound = 10 * time.Second       // one request of a background task
-	tryBound     = 2 * time.Second        // the first read of a queue: another server may answer the next
+	tryBound     = 2 * time.Second        // one of several tries: another server, or connection, may answer the next
 	endBound     = 2 * time.Second        // the end of a session that nobody needs
 	closeBound   = 100 * time.Millisecond // the same at Close (D17)
 	retryFirst   = 20 * time.Millisecond  // between two tries
@@ -114,6 +116,7 @@ func (e *Engine) endAll() error {
 	for _, t := range e.tickets {
 		if t.kept() {
 			delete(ending, t.session)
+			delete(ending, t.moving) // it may be there
 		} else {
 			left++
 		}
@@ -121,17 +124,14 @@ func (e *Engine) endAll() error {
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
-	var mu sync.Mutex
-	var errs []error
+	var failed atomic.Pointer[error] // one of them, since they are much the same
 	each(slices.Collect(maps.Keys(ending)), func(s *session) {
 		if err := e.store.End(ctx, s.id); err != nil && !errors.Is(err, ErrSessionOver) {
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
+			failed.Store(&err)
 		}
 	})
-	if left > 0 && len(errs) > 0 {
-		return fmt.Errorf("%d tickets are left to their leases: %w", left, errors.Join(errs...))
+	if err := failed.Load(); left > 0 && err != nil {
+		return fmt.Errorf("%d tickets are left to their leases: %w", left, *err)
 	}
 	return nil
 }
@@ -184,7 +184,11 @@ func (e *Engine) failed(ctx context.Context, err error) error {
 	case ctx.Err() == nil:
 		return e.store.Explain(err)
 	}
-	return errors.Join(context.Cause(ctx), e.store.Explain(err))
+	cause, why := context.Cause(ctx), e.store.Explain(err)
+	if why == ctx.Err() && errors.Is(cause, why) { //nolint:errorlint // it says no more than that
+		return cause
+	}
+	return errors.Join(cause, why)
 }
 
 // stopped returns the error of a wait that ctx has ended, with the store's last error.

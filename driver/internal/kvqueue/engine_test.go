@@ -314,3 +314,26 @@ func TestSessionOverBeforeAnswer(t *testing.T) {
 		b.drop(b.e, h)
 	})
 }
+
+// A try whose condition never holds, because the queue goes on changing, reads again with
+// pauses, and has the end of its context as its error.
+func TestTryPauses(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && !done {
+				return ErrChanged
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+		defer cancel()
+		try := request("a", "1")
+		try.Wait = false
+		if _, err := b.e.Acquire(ctx, try); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("try: %v", err)
+		}
+		if n := b.store.count("look"); n > 100 {
+			t.Errorf("the queue was read %d times in 5 seconds", n)
+		}
+	})
+}

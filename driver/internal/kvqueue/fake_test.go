@@ -44,6 +44,9 @@ func newFake() *fake {
 	}
 }
 
+// errFakeHangs, before a request, leaves it without an answer.
+var errFakeHangs = errors.New("hangs")
+
 // request calls f between the two calls of fault.
 func (s *fake) request(ctx context.Context, what, name string, f func() error) error {
 	s.mu.Lock()
@@ -51,7 +54,12 @@ func (s *fake) request(ctx context.Context, what, name string, f func() error) e
 	fault := s.fault
 	s.mu.Unlock()
 	if fault != nil {
-		if err := fault(what, name, false); err != nil {
+		err := fault(what, name, false)
+		if err == errFakeHangs { //nolint:errorlint // the very error
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -140,6 +148,8 @@ func (s *fake) doPut(p *Put) (placed Placed, err error) {
 		return placed, ErrSessionOver
 	case s.tombs[p.Session+p.ID]:
 		return placed, Refused(driver.ErrLost)
+	case slices.ContainsFunc(queue, func(o Ticket) bool { return o.Key == p.Key }):
+		return placed, ErrOccupied
 	case cond && len(queue) > 0 && queue[len(queue)-1].Number > since:
 		return placed, ErrChanged
 	}

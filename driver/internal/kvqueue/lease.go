@@ -218,6 +218,65 @@ func (e *Engine) moved(t *ticket) {
 	e.detach(old)
 }
 
+// Shorten implements driver.Shortener: it moves the ticket to a session of that length. The
+// engine keeps no session of a holder alive, so the ticket ends with it. If an earlier move
+// was not answered, it is finished first: the ticket may be in either session.
+func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) error {
+	begun := time.Now()
+	ctx, done := e.bind(ctx)
+	defer done()
+	length, err := e.store.Class(ctx, &driver.Request{TTL: d})
+	if err != nil {
+		return e.failed(ctx, err)
+	}
+	for {
+		t, to, err := e.shorter(ctx, h, begun, d, length)
+		if t == nil || err != nil {
+			return err
+		}
+		resumed := to != nil
+		if !resumed {
+			if to, err = e.attach(ctx, kind{length, true}, begun); err != nil {
+				return e.failed(ctx, err)
+			}
+		}
+		if err := e.move(ctx, t, to, !resumed); err != nil || !resumed {
+			return err
+		}
+	}
+}
+
+// shorter returns a ticket whose lease is longer than begun and length, or nil, and the
+// target of a move that was not answered, or nil. That lives for d after begun.
+func (e *Engine) shorter(ctx context.Context, h driver.Hold, begun time.Time, d, length time.Duration) (*ticket, *session, error) {
+	e.mu.Lock()
+	t := e.find(h)
+	if t == nil || t.state != held {
+		e.mu.Unlock()
+		return nil, nil, driver.ErrLost
+	}
+	s, to := t.session, t.moving
+	long := begun.Add(length).Before(s.sent.Add(s.ttl))
+	soon := to != nil && to.sent.Add(to.ttl).Before(begun.Add(d))
+	if t.stays > 0 { // for the caller, the minimum hold may have begun later
+		t.stays = max(t.stays, begun.Add(d).Sub(t.since))
+	}
+	e.mu.Unlock()
+	switch {
+	case to == nil && !long:
+		return nil, nil, nil
+	case soon:
+		err := e.keepAlive(ctx, to)
+		if errors.Is(err, ErrSessionOver) {
+			return e.shorter(ctx, h, begun, d, length) // nothing is moved there
+		}
+		if err != nil {
+			return nil, nil, e.failed(ctx, err)
+		}
+	}
+	return t, to, nil
+}
+
 // renewOther answers the renewal of a ticket that is being released, or that this driver
 // does not know. It does not renew the ticket; it returns ErrLost if the store lacks it.
 func (e *Engine) renewOther(ctx context.Context, h driver.Hold) error {

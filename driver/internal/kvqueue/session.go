@@ -35,7 +35,7 @@ type session struct {
 
 // class is the sessions of one kind. The newest is in use.
 type class struct {
-	turn    chan struct{} // held by the caller that asks the store for one
+	turn    chan struct{} // held by the caller that asks the store for one; replaced if it hangs
 	current *session
 }
 
@@ -46,7 +46,7 @@ const (
 )
 
 // attach counts a ticket on a session that was kept alive after since. It opens a
-// session, or keeps one alive, if need be.
+// session, or keeps one alive, if need be, until there is one.
 func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session, error) {
 	for {
 		e.mu.Lock()
@@ -76,27 +76,40 @@ func (c *class) fresh(since time.Time) *session {
 }
 
 // refresh keeps the current session of a class alive or makes another one. One caller
-// does so for all.
+// does so for all. If its request is not answered for long, perhaps because the connection
+// is dead, another caller sends one.
 func (e *Engine) refresh(ctx context.Context, c *class, k kind, since time.Time) error {
+	e.mu.Lock()
+	turn := c.turn
+	e.mu.Unlock()
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-time.After(tryBound):
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if c.turn == turn {
+			c.turn = make(chan struct{}, 1)
+		}
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	e.mu.Lock()
 	s := c.current
-	done := c.fresh(since) != nil
+	done := e.classes[k] != c || c.fresh(since) != nil
 	e.mu.Unlock()
-	if done {
+	switch {
+	case done:
 		return nil // another caller has done it
+	case s == nil:
+		return e.open(ctx, c, k)
 	}
-	if s != nil {
-		if err := e.keepAlive(ctx, s); !errors.Is(err, ErrSessionOver) {
-			return err
-		}
+	err := e.keepAlive(ctx, s)
+	if errors.Is(err, ErrSessionOver) {
+		return nil // and so is the class
 	}
-	return e.open(ctx, c, k)
+	return err
 }
 
 // open makes a session. If the answer is lost, the session ends by itself.
@@ -195,7 +208,10 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	ttl, err := e.store.KeepAlive(ctx, s.id)
 	e.mu.Lock()
 	defer e.unlock()
-	if !errors.Is(ctx.Err(), context.Canceled) {
+	switch {
+	case errors.Is(err, ErrSessionOver):
+		e.storeErr = nil // the store has answered
+	case !errors.Is(ctx.Err(), context.Canceled):
 		e.storeErr = err
 	}
 	switch {
@@ -224,7 +240,9 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	defer done()
 	var last error
 	for pause := newBackoff(); s != nil; s, err = e.stale(t, since) {
-		tried := e.keepAlive(ctx, s)
+		try, end := context.WithTimeout(ctx, tryBound)
+		tried := e.keepAlive(try, s)
+		end()
 		if tried == nil || errors.Is(tried, ErrSessionOver) {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -372,5 +373,246 @@ func TestRestored(t *testing.T) {
 			t.Error(err)
 		}
 		b.drop(b.e, b.get(b.e, request("a", "3")))
+	})
+}
+
+// After a session has ended, the next ticket opens one session, not two.
+func TestOneSessionAfterAnother(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.drop(b.e, b.get(b.e, request("a", "1")))
+		if err := b.store.End(b.Context(), "s1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30*time.Second/freshPart + time.Second)
+		h := b.get(b.e, request("a", "2"))
+		if b.store.opened != 2 {
+			t.Errorf("%d sessions were opened, want 2", b.store.opened)
+		}
+		b.drop(b.e, h)
+	})
+}
+
+// The keep-alive of one acquisition hangs, perhaps on a dead connection: others of the
+// same TTL soon send another.
+func TestHungKeepAlive(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.drop(b.e, b.get(b.e, request("a", "1")))
+		time.Sleep(30*time.Second/freshPart + time.Second)
+		hangs := make(chan struct{})
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "keep" && !done {
+				b.store.with(nil)
+				<-hangs
+			}
+			return nil
+		})
+		first := make(chan driver.Hold)
+		go func() { first <- b.get(b.e, request("first", "2")) }()
+		synctest.Wait()
+		begun := time.Now()
+		for i := range 3 {
+			b.drop(b.e, b.get(b.e, request("a", "3"+string(rune('0'+i)))))
+		}
+		if took := time.Since(begun); took > tryBound {
+			t.Errorf("other acquisitions took %v, want %v at most", took, tryBound)
+		}
+		close(hangs)
+		b.drop(b.e, <-first)
+	})
+}
+
+// A request that makes sure of a grant, and that the network has lost, is sent again: the
+// caller may wait without a limit.
+func TestGrantIsEnsuredAgain(t *testing.T) {
+	for _, what := range []string{"keep", "missing"} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.e.opts.Losses, b.e.opts.Confirm, b.e.opts.LocalWait = false, true, time.Hour
+				h := b.get(b.e, request("a", "0"))
+				r := request("a", "w")
+				r.Renewed = false
+				w := b.wait(b.e, r)
+				var lost atomic.Bool
+				b.store.with(func(request, _ string, done bool) error {
+					if request == what && !done && !lost.Swap(true) {
+						return errFakeHangs
+					}
+					return nil
+				})
+				time.Sleep(time.Second)
+				b.drop(b.e, h)
+				time.Sleep(2 * tryBound)
+				if !lost.Load() {
+					t.Fatal("nothing was lost")
+				}
+				b.granted(w, true)
+				b.store.with(nil)
+				b.drop(b.e, w.r.Hold(0))
+			})
+		})
+	}
+}
+
+// A waiter gives up after a session of others has ended: that is no reason why the store
+// did not answer.
+func TestEndedSessionIsNoSilence(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.another(), request("a", "0"))
+		w := b.wait(b.e, request("a", "w"))
+		brief := request("b", "1")
+		brief.TTL = 10 * time.Second
+		over := b.get(b.e, brief)
+		if err := b.store.End(b.Context(), "s3"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.e.Renew(b.Context(), over, brief.TTL); !errors.Is(err, driver.ErrLost) {
+			t.Fatalf("renewal: %v, want ErrLost", err)
+		}
+		w.cancel()
+		synctest.Wait()
+		if !errors.Is(w.err, context.Canceled) || errors.Is(w.err, ErrSessionOver) {
+			t.Errorf("the waiter got %v, want no more than Canceled", w.err)
+		}
+		b.drop(b.e, w.r.Hold(0))
+		b.drop(b.others[0], h)
+	})
+}
+
+// The lease of a ticket is shortened before Close: the ticket stays for that long, on a
+// session of its own kind, and the other sessions end. A lease that ends sooner is left as
+// it is.
+func TestShorten(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		e := b.another()
+		r := request("a", "1")
+		r.MinHold = 20 * time.Second
+		h := b.get(e, r)
+		b.get(e, request("b", "2"))
+		time.Sleep(12 * time.Second)
+		for _, d := range []time.Duration{25 * time.Second, 8 * time.Second} {
+			if err := e.Shorten(b.Context(), h, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := b.store.count("move"); n != 1 {
+			t.Errorf("%d moves, want one", n)
+		}
+		begun := time.Now()
+		b.others = nil
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.store.queued("b"); n > 0 {
+			t.Error("a ticket without a minimum hold is left")
+		}
+		ticket := b.store.queues["a"]
+		if len(ticket) != 1 || ticket[0].Number != h.Token || len(b.store.sessions) != 1 {
+			t.Fatalf("left are tickets %v and sessions %v, want the held ticket and its session", ticket, b.store.sessions)
+		}
+		s := ticket[0].Session
+		if end := b.store.kept[s].Add(b.store.ttls[s]); end.Before(begun.Add(8*time.Second)) || end.After(begun.Add(9*time.Second)) {
+			t.Errorf("its session ends %v after the call, want 8s", end.Sub(begun))
+		}
+		_ = b.store.End(b.Context(), s)
+	})
+}
+
+// The minimum hold may end a little later for the caller than for the engine, which has
+// granted the ticket before the caller had the answer. Close leaves it for what the caller says.
+func TestShortenOutlastsClose(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		e := b.another()
+		r := request("a", "1")
+		r.MinHold = 20 * time.Second
+		h := b.get(e, r)
+		time.Sleep(19 * time.Second)
+		if err := e.Shorten(b.Context(), h, 2*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		b.others = nil
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.store.queued("a"); n != 1 {
+			t.Errorf("%d tickets are queued half a second before the end of the minimum hold", n)
+		}
+		clear(b.store.sessions)
+	})
+}
+
+// unansweredMove runs f twice with an engine whose lease is to be shortened to eight seconds,
+// which the store has not answered: it has moved the ticket to the shorter session, or not.
+func unansweredMove(t *testing.T, f func(b *bed, e *Engine, h driver.Hold)) {
+	for what, done := range map[string]bool{"answer lost": true, "request lost": false} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				e := b.another()
+				b.others = nil // f closes it
+				r := request("a", "1")
+				r.MinHold = 20 * time.Second
+				h := b.get(e, r)
+				b.store.with(func(what, _ string, after bool) error {
+					if what == "move" && after == done {
+						return errFakeLost
+					}
+					return nil
+				})
+				if err := e.Shorten(b.Context(), h, 8*time.Second); !errors.Is(err, errFakeLost) {
+					t.Errorf("shorten: %v", err)
+				}
+				f(b, e, h)
+			})
+		})
+	}
+}
+
+// The ticket may be on either session: Close ends neither.
+func TestShortenUnanswered(t *testing.T) {
+	unansweredMove(t, func(b *bed, e *Engine, _ driver.Hold) {
+		if err := e.Close(); err != nil {
+			b.Fatal(err)
+		}
+		if n := b.store.queued("a"); n != 1 {
+			b.Errorf("%d tickets are queued after Close, want that with the minimum hold", n)
+		}
+		clear(b.store.sessions)
+	})
+}
+
+// The lease is shortened again, to what is left by then.
+func TestShortenAgain(t *testing.T) {
+	unansweredMove(t, func(b *bed, e *Engine, h driver.Hold) {
+		b.store.with(nil)
+		time.Sleep(time.Second)
+		begun := time.Now()
+		if err := e.Shorten(b.Context(), h, 7*time.Second); err != nil {
+			b.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			b.Fatal(err)
+		}
+		ticket := b.store.queues["a"]
+		if len(ticket) != 1 || len(b.store.sessions) != 1 {
+			b.Fatalf("left are tickets %v and sessions %v, want the held ticket and its session", ticket, b.store.sessions)
+		}
+		s := ticket[0].Session
+		if end := b.store.kept[s].Add(b.store.ttls[s]); end.Sub(begun) != 7*time.Second {
+			b.Errorf("its session ends %v after the call, want 7s", end.Sub(begun))
+		}
+		_ = b.store.End(b.Context(), s)
+	})
+}
+
+// A ticket that waits, or is not there, has no lease.
+func TestShortenLost(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.another(), request("a", "0"))
+		w := b.wait(b.e, request("a", "w"))
+		for _, h := range []driver.Hold{w.r.Hold(0), request("b", "none").Hold(1), h} {
+			if err := b.e.Shorten(b.Context(), h, time.Second); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("%s: %v, want ErrLost", h.ID, err)
+			}
+		}
 	})
 }

@@ -21,6 +21,7 @@ import (
 //     Move unknown.
 //   - [ErrSessionOver] says that the session has ended. The store must be sure.
 //   - [ErrChanged] says that the condition of a Put does not hold any more.
+//   - [ErrOccupied] says that there is an entry with the key of a Put. Whose is not known.
 //   - [driver.ErrLost] says that the entry is not there.
 type Store interface {
 	// Agree makes sure that all users of the store keep locks in it in the same way
@@ -47,7 +48,8 @@ type Store interface {
 	Key(name, session string, slot int, shared bool) string
 
 	// Put creates an entry. It does nothing if the ticket was withdrawn (S11), or if
-	// p.If does not hold. The engine never puts a ticket twice: if a Put was not
+	// p.If does not hold. It never takes over an entry: if there is one with that key,
+	// it returns ErrOccupied. The engine never puts a ticket twice: if a Put was not
 	// answered, the ticket is withdrawn before its request is put again (S7).
 	Put(ctx context.Context, p *Put) (Placed, error)
 	// Look returns ErrNotAcquired if a ticket put now would have to wait. It writes
@@ -112,6 +114,11 @@ var (
 	ErrSessionOver = errors.New("the session in the store is over")
 	// ErrChanged says that the condition of a Put does not hold: nothing was done.
 	ErrChanged = errors.New("the queue has changed")
+	// ErrOccupied says that there is an entry with the key of a Put: the store's client
+	// has sent the request twice, and the first has created it, or it is what is left of
+	// an earlier ticket that was changed by hand. Its number is not this ticket's. The
+	// engine withdraws the ticket, which removes the entry, and puts it again.
+	ErrOccupied = errors.New("the key of the ticket is in use")
 )
 
 // Refused marks an error after which the request was not done and will not be.
@@ -229,6 +236,10 @@ type Options struct {
 	// LocalWait is for how long the engine does not watch a blocking ticket that is of
 	// this driver, because it knows of its release without.
 	LocalWait time.Duration
+	// Confirm has the engine look for the entry of a waiter (Store.Missing) that is granted
+	// because this driver has released the ticket ahead: what the store reports to a waiter
+	// does not show that somebody has removed the waiter's own entry.
+	Confirm bool
 	// Recheck is for how long a watch may have no news before the queue is read again
 	// and the watch made anew. It doubles each time, up to a minute.
 	Recheck time.Duration

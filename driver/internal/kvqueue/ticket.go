@@ -33,6 +33,7 @@ type ticket struct {
 	deleting bool // a deletion was sent
 	released bool // during its put
 	waited   bool // before its grant
+	unseen   bool // it was granted, and whether its entry is still there is to be confirmed
 	session  *session
 	moving   *session  // to which it is being moved, or may have been moved
 	since    time.Time // of the grant, or of queueing
@@ -130,7 +131,7 @@ func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
 	case <-settled:
 		return nil
 	case <-ctx.Done():
-		return e.failed(ctx, ctx.Err())
+		return ctx.Err()
 	}
 }
 
@@ -234,10 +235,11 @@ func (q *queue) removed(g Gone) {
 	}
 }
 
-// settle grants what can be granted. With mu held.
+// settle grants what can be granted after this driver has learned that an entry has gone.
+// With mu held.
 func (q *queue) settle() {
 	if q.watcher != nil {
-		q.watcher.settle()
+		q.watcher.settle(false)
 	}
 }
 

@@ -203,16 +203,17 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	defer e.unlock()
 	e.storeErr = nil
 	w.doing, w.news = handling, true
-	aimed := w.view.has(w.aim)
+	aimed := w.aim.Key != "" && w.view.has(w.aim) // at one entry, not at the queue
 	for _, g := range ev.Gone {
 		w.q.removed(g)
 	}
 	if ev.Queue != nil {
 		w.learn(*ev.Queue, time.Time{})
 	}
-	w.settle()
 	if aimed && !w.view.has(w.aim) && len(w.q.waiters) > 0 {
-		w.stale = true // others ahead may have gone, too
+		w.stale = true // others ahead may have gone, too, or the waiter's own entry, by hand
+	} else {
+		w.settle(true)
 	}
 	for {
 		if do, _ := w.next(); do != reading || ctx.Err() != nil {
@@ -254,7 +255,7 @@ func (w *watcher) read(ctx context.Context) error {
 		begun = time.Time{}
 	}
 	w.learn(s, begun)
-	w.settle()
+	w.settle(true)
 	return nil
 }
 
@@ -282,11 +283,12 @@ func (w *watcher) place(t Entry, p *Placed) {
 	}
 	w.view.add(t)
 	w.stale = w.stale || !w.view.has(t) // it has gone already, or the store has lost its past
-	w.settle()
+	w.settle(true)
 }
 
-// settle grants what can be granted. With mu held.
-func (w *watcher) settle() {
+// settle grants what can be granted. With seen, news from the store has just shown that
+// the entries of the waiters are there. With mu held.
+func (w *watcher) settle(seen bool) {
 	q := w.q
 	if len(q.waiters) == 0 {
 		return
@@ -302,6 +304,7 @@ func (w *watcher) settle() {
 		switch {
 		case !ok: // held already, or of another driver
 		case number <= w.view.complete:
+			q.waiters[i].unseen = !seen && q.e.opts.Confirm
 			q.e.granted(q.waiters[i])
 		default: // the first, as far as is known
 			w.reconsider()

@@ -24,8 +24,13 @@ func (c *Conn) observe(ev zk.Event) {
 	}
 }
 
-// connection returns the number of the present connection. Call it before a watch is set.
-func (c *Conn) connection() uint64 { return c.count.Load() }
+// Number returns the number of the present connection. Call it before a request whose
+// answer is to be of that connection.
+func (c *Conn) Number() uint64 { return c.count.Load() }
+
+// Same reports whether a number is the present connection's. If no events of the
+// connection are received that is not known, and Same reports true.
+func (c *Conn) Same(connection uint64) bool { return c.blind() || c.same(connection) }
 
 // same reports whether a number is the present connection's.
 func (c *Conn) same(connection uint64) bool { return !c.blind() && c.count.Load() == connection }

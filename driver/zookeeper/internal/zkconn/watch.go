@@ -69,7 +69,7 @@ func (c *Conn) watchOn(key string) (Watch, bool) {
 	c.watches.mu.Lock()
 	defer c.watches.mu.Unlock()
 	w, ok := c.watches.set[key]
-	if ok && (w.HasFired() || !c.blind() && !c.same(w.connection)) {
+	if ok && (w.HasFired() || !c.Same(w.connection)) {
 		delete(c.watches.set, key)
 		ok = false
 	}
@@ -93,7 +93,7 @@ func (w *watches) put(key string, set Watch) {
 
 // Watch sets a watch on a node. It is not shared.
 func (c *Conn) Watch(ctx context.Context, path string) (Watch, error) {
-	connection := c.connection()
+	connection := c.Number()
 	// Not ExistsW: on a node that is not there it would leave a watch for ever.
 	a, err := c.do(ctx, func(a *answer) (err error) { _, a.stat, a.fired, err = c.zk.GetW(path); return err })
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Conn) WatchChildren(ctx context.Context, path string, seen State) (Watc
 	if w, ok := c.watchOn(path + "/"); ok && w.Seen == seen {
 		return w, nil // otherwise the caller's view may be older, or the watch has missed an event
 	}
-	connection := c.connection()
+	connection := c.Number()
 	a, err := c.do(ctx, func(a *answer) (err error) { _, a.stat, a.fired, err = c.zk.ChildrenW(path); return err })
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
