@@ -25,14 +25,18 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if !r.Wait {
 		return d.try(ctx, r)
 	}
-	if !d.listener.Up() {
+	if !d.listener.Up() && !d.listener.Refused() {
 		// Subscribe before enqueueing, so that the grant cannot be missed. Perhaps
 		// there is no need to wait.
-		g, _, err := d.ask(ctx, r, false)
-		if !errors.Is(err, driver.ErrNotAcquired) {
+		g, a, err := d.ask(ctx, r, false)
+		queued := err == nil && !a.granted // by an earlier request
+		if !queued && !errors.Is(err, driver.ErrNotAcquired) {
 			return g, err
 		}
 		if err := d.await(ctx); err != nil {
+			if queued {
+				return driver.Grant{}, err
+			}
 			return driver.Grant{}, d.noTicket(r, err)
 		}
 	}
@@ -67,10 +71,15 @@ func (d *Driver) noTicket(r driver.Request, err error) error {
 }
 
 // try asks for a grant now. If the request was sent more than once, another copy of it may arrive after the one
-// that was refused. So try releases the ticket before it reports that there is none.
+// that was refused, and the ticket may be queued by an earlier request that waited. So try releases the ticket before
+// it reports that there is none.
 func (d *Driver) try(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	g, _, err := d.ask(ctx, r, false)
-	if errors.Is(err, driver.ErrNotAcquired) && d.unanswered.Requests(r.ID) > 0 {
+	g, a, err := d.ask(ctx, r, false)
+	queued := err == nil && !a.granted
+	if queued {
+		g, err = driver.Grant{}, driver.ErrNotAcquired
+	}
+	if queued || errors.Is(err, driver.ErrNotAcquired) && d.unanswered.Requests(r.ID) > 0 {
 		if failed := d.Release(ctx, r.Hold(0)); failed != nil && !errors.Is(failed, driver.ErrLost) {
 			return g, failed
 		}
@@ -86,6 +95,7 @@ type waiter struct {
 // notice is a notification to a waiter.
 type notice struct {
 	gone        bool          // the ticket has left the queue; else it is granted
+	token       string        // with which it is granted
 	provisional time.Duration // how long the grant lasts unless it is confirmed; 0: unknown
 }
 
@@ -111,16 +121,21 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 	if r.Joined != nil {
 		r.Joined()
 	}
-	select {
-	case n := <-w.notices:
-		if n.gone {
-			return driver.Grant{}, driver.ErrLost
+	for token := strconv.FormatUint(g.Token, 10); ; {
+		select {
+		case n := <-w.notices:
+			switch {
+			case n.gone:
+				return driver.Grant{}, driver.ErrLost
+			case n.token == token:
+				return d.granted(ctx, r, g, n.provisional)
+			}
+			// It is late: an earlier request for this ticket was granted, and that lease has ended.
+		case <-ctx.Done():
+			return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(r.Name))
+		case <-d.life.Closing:
+			return driver.Grant{}, driver.ErrClosed
 		}
-		return d.granted(ctx, r, g, n.provisional)
-	case <-ctx.Done():
-		return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(r.Name))
-	case <-d.life.Closing:
-		return driver.Grant{}, driver.ErrClosed
 	}
 }
 
@@ -161,7 +176,11 @@ func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) 
 
 // outage is the error, if any, that keeps the waiters for a name from the store.
 func (d *Driver) outage(name string) error {
-	return errors.Join(d.heartbeats.Errs(name)[0], redisqueue.Unavailable(d.listener.Err()))
+	err := d.heartbeats.Errs(name)[0]
+	if d.listener.Refused() {
+		return err
+	}
+	return errors.Join(err, redisqueue.Unavailable(d.listener.Err()))
 }
 
 // notified is called with each notification to this process.
@@ -172,16 +191,15 @@ func (d *Driver) notified(text string) {
 	what := text[1:]
 	switch text[0] {
 	case noticeGranted:
-		ms, id, _ := strings.Cut(what, " ")
+		ms, rest, _ := strings.Cut(what, " ")
+		token, id, _ := strings.Cut(rest, " ")
 		provisional, _ := strconv.ParseInt(ms, 10, 64) // 0 if it is missing: the grant is confirmed first
-		d.notify(id, notice{provisional: time.Duration(provisional) * time.Millisecond})
+		d.notify(id, notice{provisional: time.Duration(provisional) * time.Millisecond, token: token})
 	case noticeGone:
 		d.notify(what, notice{gone: true})
 	case noticeCheck:
-		ms, key, _ := strings.Cut(what, " ")
-		after, err := strconv.Atoi(ms)
-		if name, ok := d.keys.Name(key); err == nil && ok {
-			d.heartbeats.PollAfter(name, time.Duration(after+1)*time.Millisecond)
+		if name, ok := d.keys.Name(what); ok {
+			d.heartbeats.Poll(name)
 		}
 	case noticeLost:
 		if h, ok := redisqueue.ParseLoss(what); ok && d.notifyLoss != nil {
@@ -215,7 +233,11 @@ func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any
 		for _, t := range tickets {
 			args = append(args, t)
 		}
+		begun := time.Now()
 		v, err := d.do(ctx, d.call(redisqueue.KeepAlive, d.keys.All(d.keys.Main(name)), args...))
+		if redisqueue.Deaf(v) {
+			d.listener.Renew(begun)
+		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = driver.Unavailable(errNoAnswer)
 		}

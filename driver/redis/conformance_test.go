@@ -2,15 +2,19 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/redis"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -69,14 +73,91 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, h)
 }
 
-func TestConformanceCluster(t *testing.T) {
-	testbed.Nightly(t, "run it after a change to the keys of scripts, or to how the driver finds a cluster's nodes")
-	cluster := testbed.RedisCluster(t)
+// wholeCluster is all masters of a Cluster at once: the store as a whole.
+type wholeCluster struct {
+	t       *testing.T
+	members []*testbed.Server
+}
+
+func (w wholeCluster) each(f func(*testbed.Server)) {
+	var all sync.WaitGroup
+	for _, s := range w.members {
+		all.Go(func() { f(s) })
+	}
+	all.Wait()
+}
+
+func (w wholeCluster) Kill()  { w.each((*testbed.Server).Kill) }
+func (w wholeCluster) Pause() { w.each((*testbed.Server).Pause) }
+
+// Start returns when the masters serve: they have to find each other first.
+func (w wholeCluster) Start() {
+	w.each((*testbed.Server).Start)
+	w.serves()
+}
+
+// Resume is Start for masters that were paused, and may take each other for dead.
+func (w wholeCluster) Resume() {
+	w.each((*testbed.Server).Resume)
+	w.serves()
+}
+
+func (w wholeCluster) serves() {
+	w.each(func(s *testbed.Server) {
+		c := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+		defer c.Close()
+		until(w.t, func() error {
+			info, err := c.ClusterInfo(context.Background()).Result()
+			if err == nil && !strings.Contains(info, "cluster_state:ok") {
+				err = errors.New(info)
+			}
+			return err
+		})
+	})
+}
+
+// clusterLink is the way of one driver to all masters.
+type clusterLink struct{ *testbed.ProxySet }
+
+func (l clusterLink) DropReplies(on bool) {
+	for _, p := range l.Proxies {
+		p.DropReplies(on)
+	}
+}
+
+// openClusterLink opens a driver whose way to the masters can be cut. A Cluster tells its
+// clients the addresses of its masters, so the client turns them into those of the proxies.
+func openClusterLink(t *testing.T, cluster *testbed.Ensemble, prefix string) (driver.Driver, conformance.Link, error) {
+	t.Helper()
+	set := cluster.Proxies(t)
+	way := make(map[string]string)
+	for i, m := range cluster.Members {
+		way[m.Addr()] = set.Proxies[i].Addr()
+	}
+	c := goredis.NewClusterClient(&goredis.ClusterOptions{
+		Addrs: cluster.Addrs(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, way[addr])
+		},
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	d, err := redis.New(c, redis.WithPrefix(prefix))
+	return d, clusterLink{set}, err
+}
+
+func clusterHarness(t *testing.T) conformance.Harness {
+	t.Helper()
+	cluster := testbed.RedisCluster(t, testbed.Kept())
 	c := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = c.Close() })
 	const prefix = "conformance"
-	conformance.Run(t, conformance.Harness{
+	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return open(ctx, cluster.URL(), prefix) },
+		OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
+			return openClusterLink(t, cluster, prefix)
+		},
+		Server:   wholeCluster{t, cluster.Members},
+		Complete: true,
 		Keys: func(ctx context.Context) (int, error) {
 			counts := make(chan int, len(cluster.Members))
 			err := c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error {
@@ -94,5 +175,12 @@ func TestConformanceCluster(t *testing.T) {
 			}
 			return sum, nil
 		},
-	})
+	}
+}
+
+func TestConformanceCluster(t *testing.T) {
+	testbed.Nightly(t, "run it after a change to the keys of scripts, or to how the driver finds a cluster's nodes")
+	h := clusterHarness(t)
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return clusterHarness(t), nil }
+	conformance.Run(t, h)
 }

@@ -1,6 +1,5 @@
 // Package redis keeps locks in Redis or Valkey: one server, one under Sentinel,
-// or a Cluster. It is tested on Redis 6.2 and 7.0 and on
-// Valkey 8.1, and uses no command newer than Redis 6.2.
+// or a Cluster.
 //
 //	l, err := locker.Open(ctx, "redis://localhost:6379")
 //
@@ -19,8 +18,8 @@
 // with an error where this driver holds, so the two cannot share a name. Other libraries notify
 // nobody of their releases: the process of the first waiter polls, every 5 to 200 ms. They are not
 // in the queue; while a ticket of this driver waits, a release hands the key over without a gap for
-// them. Inspect shows such a holder with the owner [Foreign] and the token 0, and Break with the
-// token 0 removes it.
+// them. Inspect shows such a holder with the owner [Foreign] and a token that depends on the key's
+// value alone; Break with that token removes it, and nobody who has come since.
 //
 // Waiters and shared holders are kept in a few keys beside it, in the same hash slot. These are
 // deleted with the last waiter and shared holder. If all processes that knew of them have died,
@@ -43,8 +42,32 @@
 // that is granted gets a provisional lease, which lasts as long as its process would have counted
 // as alive. It confirms the grant, which begins the whole lease, at once if it has waited for more
 // than half of that time, and otherwise when it has held the lock for a third of it. So dead
-// waiters, however many, delay the queue by 3 s in all, and by half a second on a single server
-// when their connections are closed.
+// waiters, however many, delay the queue by 3 s in all.
+//
+// A notification may come by way of a replica, when a failover has made one of the server to which
+// a process listens, and the address leads to the new primary. The process notices that within a
+// second of waiting and subscribes there.
+//
+// # Servers
+//
+//	Redis 6.2, 7.0, Valkey 8.1              tested: one server, Sentinel, Cluster. Nothing newer
+//	                                        than Redis 6.2 is used.
+//	KeyDB                                   not tested. With active-replica it is refused, by Ping
+//	                                        and by the first Acquire: each peer would grant the lock.
+//	Redis Software, Redis Cloud             not tested. One shard, or redis+cluster:// with the OSS
+//	                                        Cluster API. Never Active-Active (also as Azure's "active
+//	                                        geo-replication"): each region grants by itself, and the
+//	                                        server does not say that it is one of several.
+//	ElastiCache, MemoryDB, Memorystore      not tested. As Redis or Valkey; those in cluster mode, and
+//	                                        ElastiCache Serverless, as redis+cluster://.
+//	Dragonfly                               not tested. It refuses the scripts, which name only some
+//	                                        of their keys, unless it is started with
+//	                                        --default_lua_flags=allow-undeclared-keys.
+//	where SUBSCRIBE is refused              waiters poll every 50 ms, with a heartbeat; a holder learns of
+//	                                        a break at its next renewal. Tested with a user without the right.
+//
+// Whatever the server is, there has to be one that grants: several that accept writes and exchange
+// them later grant a lock several times.
 //
 // # What loses a lock
 //
@@ -53,10 +76,14 @@
 //     asynchronous. [WithReplicas] (replicas=n in the URL) reports a grant only
 //     when n replicas have it; choose n so that whichever is promoted is among
 //     them. Without it, a grant in the last moments before a failover may be given again.
+//   - A failover to a server whose clock is ahead ends leases earlier, by as much: Redis
+//     replicates the time at which a key expires. Keep the clocks of the servers together,
+//     and slew them.
 //   - A restart of a server that does not keep its data (appendonly no), and
 //     with appendfsync everysec a power cut within a second of the grant.
 //   - Eviction: use a maxmemory-policy that spares locks (noeviction), or a
-//     server of their own.
+//     server of their own. With noeviction, a server whose memory is full refuses new
+//     tickets; those that are there are granted, renewed and released.
 //   - DEL by an operator. The queue moves on within a second; the holder learns of it at its next
 //     renewal. Client.Break notifies it at once.
 //   - In a Cluster, a move of the hash slot that takes longer than the rest of a shared lease: see
@@ -79,12 +106,17 @@
 // to a request (on a Cluster one, in pipelines). A process that waits sends one heartbeat a second
 // for each name it waits for, more often for TTLs below a second, and holds one connection for its
 // subscription. A process that never waits has one too, so that it can be notified of a break.
+// What a script does grows with the tickets that it grants or removes: a release that admits
+// a thousand readers occupies the server for some ten milliseconds.
 //
 // The shortest TTL is a millisecond. After a crash the next waiter is granted
 // within what is left of the TTL (at least a second) and 0.2 s.
 //
 // A client of the user should have its default ReadTimeout or a short one: it bounds how long a
-// request to a dead server occupies a connection. Callers return within 50 ms after their context
+// request to a dead server occupies a connection. A Dialer that sets SO_LINGER to 0, as the driver
+// does for its own clients, keeps the system from sending a request that was given up for minutes
+// longer: what arrives later than five seconds after the release of its ticket could queue it again,
+// for its TTL at the most. Callers return within 50 ms after their context
 // has ended, whatever the client does, and Close within 100 ms. Requests that are still under way
 // end by themselves after the client's timeouts.
 //
@@ -98,11 +130,11 @@
 // dial_timeout (2s), read_timeout (3s), write_timeout (as read_timeout), pool_size; tls, ca, cert,
 // key (files in PEM), server_name and insecure_skip_verify; password_file; sentinel_user,
 // sentinel_password and sentinel_password_file. Opening the URL reads the files, and reaches no
-// server. See [LogTo] for what go-redis logs.
+// server. What go-redis logs goes to standard error, as lines of text: see [LogTo].
 //
 // # Rights
 //
 // With access control lists the user needs the keys ~prefix:*, the channels
 // &prefix:* and the commands of [ACLCommands]. [Driver.Ping] runs them all but those for
-// listing, and reports the first that is missing.
+// listing, and reports the first that is missing. Where SUBSCRIBE is refused, waiters poll: Ping does not report that.
 package redis

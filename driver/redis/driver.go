@@ -49,6 +49,7 @@ var (
 	_ driver.Lister          = (*Driver)(nil)
 	_ driver.Breaker         = (*Driver)(nil)
 	_ driver.LossNotifier    = (*Driver)(nil)
+	_ driver.Shortener       = (*Driver)(nil)
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
@@ -158,6 +159,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 	d.protocol, d.protocolKey = keys.Check("")
 	d.heartbeats = redisqueue.Heartbeats{Nodes: 1, Quorum: 1, Ask: d.keepAlive, State: d.receivedState}
 	d.listener = redisqueue.NewListener(client, d.channel, d.notified, d.heartbeats.Recheck)
+	d.heartbeats.Deaf = d.listener.Refused
 	return d
 }
 
@@ -219,7 +221,7 @@ func (d *Driver) Close() error {
 
 // Ping implements driver.Pinger: one request, which runs each command that the other
 // requests need, on keys that it removes again. It also waits until the subscription is
-// up.
+// up, or refused.
 func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.agree(ctx, false); err != nil {
 		return err

@@ -74,8 +74,9 @@ func TestRenewBesideForeignHash(t *testing.T) {
 	_ = d.Release(t.Context(), rs[1].Hold)
 }
 
-// TestBreakForeign: Break with the token that Inspect shows, 0, removes a holder
-// that another library has put there, and the waiter is granted.
+// TestBreakForeign: Break with the token that Inspect shows removes a holder that another
+// library has put there, and the waiter is granted. It removes no other holder that has come
+// since.
 func TestBreakForeign(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
@@ -97,16 +98,29 @@ func TestBreakForeign(t *testing.T) {
 			t.Errorf("%s: token 0 broke a holder of ours: %v", what, err)
 		}
 		release(t, k)
+		if err := c.Set(t.Context(), d.Key(name), "another's", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		before, err := l.Inspect(t.Context(), name)
+		if err != nil || len(before.Tickets) != 1 {
+			t.Fatalf("%s: the queue is %+v, %v", what, before, err)
+		}
+		c.Del(t.Context(), d.Key(name))
 		if err := put(d.Key(name)); err != nil {
 			t.Fatal(err)
 		}
 		got, shared := acquiring(t, l, name), acquiring(t, l, name, locker.Shared())
 		await(t, l, name, 3)
 		q, err := l.Inspect(t.Context(), name)
-		if err != nil || q.Tickets[0].Token != 0 || !q.Tickets[0].Held {
-			t.Errorf("%s: the queue is %+v, %v", what, q, err)
+		if err != nil || !q.Tickets[0].Held {
+			t.Fatalf("%s: the queue is %+v, %v", what, q, err)
 		}
-		if err := l.Break(t.Context(), name, 0); err != nil {
+		for _, token := range []uint64{0, 1, before.Tickets[0].Token} {
+			if err := l.Break(t.Context(), name, token); !errors.Is(err, locker.ErrLost) {
+				t.Errorf("%s: token %d, of another holder, broke it: %v", what, token, err)
+			}
+		}
+		if err := l.Break(t.Context(), name, q.Tickets[0].Token); err != nil {
 			t.Errorf("%s: break: %v", what, err)
 		}
 		for range 2 { // in either order

@@ -15,7 +15,8 @@ import (
 )
 
 // Foreign is the owner that Inspect shows for a holder of another library, which sets the
-// key itself. It has no token.
+// key itself. It has no fencing token: the one that is shown depends on the key's value
+// alone, so that Break removes no other holder. Keys that are no strings all have the same.
 const Foreign = redisqueue.Foreign
 
 // Inspect implements driver.Driver.
@@ -50,7 +51,7 @@ func parseHolder(value string) driver.Ticket {
 	if t, ok := form.ParseHolder(rest); ours && ok {
 		return t
 	}
-	return driver.Ticket{Owner: Foreign, Held: true}
+	return redisqueue.ForeignHolder(value)
 }
 
 // List implements driver.Lister. It scans the whole key space of each master. With
@@ -80,7 +81,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// Break implements driver.Breaker. The lock of another library has the token 0.
+// Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err

@@ -85,15 +85,27 @@ func (c *delayed) Close() error {
 	return c.Conn.Close()
 }
 
+func (n *delays) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	return &delayed{Conn: c, of: n}, err
+}
+
 // open opens a driver on that network.
 func (n *delays) open(t *testing.T, o *goredis.Options) *redis.Driver {
 	t.Helper()
-	o.ReadTimeout = 500 * time.Millisecond
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return &delayed{Conn: c, of: n}, err
-	}
-	client := goredis.NewClient(o)
+	o.ReadTimeout, o.Dialer = 500*time.Millisecond, n.dial
+	return openOver(t, goredis.NewClient(o))
+}
+
+// openCluster is open for a Cluster.
+func (n *delays) openCluster(t *testing.T, o *goredis.ClusterOptions) *redis.Driver {
+	t.Helper()
+	o.ReadTimeout, o.Dialer = 500*time.Millisecond, n.dial
+	return openOver(t, goredis.NewClusterClient(o))
+}
+
+func openOver(t *testing.T, client goredis.UniversalClient) *redis.Driver {
+	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	d, err := redis.New(client)
 	if err != nil {
@@ -109,11 +121,23 @@ func TestLateSending(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	n := &delays{}
-	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
+	lateSending(t, n, n.open(t, &goredis.Options{Addr: srv.Addr()}), srv.URL())
+}
+
+// TestLateSendingCluster: the same in a Cluster.
+func TestLateSendingCluster(t *testing.T) {
+	t.Parallel()
+	cluster := testbed.RedisCluster(t)
+	n := &delays{}
+	lateSending(t, n, n.openCluster(t, &goredis.ClusterOptions{Addrs: cluster.Addrs()}), cluster.URL())
+}
+
+func lateSending(t *testing.T, n *delays, d *redis.Driver, url string) {
+	t.Helper()
 	if err := d.Ping(t.Context()); err != nil { // now it listens
 		t.Fatal(err)
 	}
-	other := openAt(t, srv.URL())
+	other := openAt(t, url)
 	free := func(what, name string) {
 		t.Helper()
 		n.deliver(t)
@@ -184,10 +208,12 @@ func TestLateSendingUnsubscribed(t *testing.T) {
 	}
 	r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
 	n.next(r.ID)
-	if _, err := d.Acquire(t.Context(), r); err == nil || errors.Is(err, driver.ErrNoTicket) || errors.Is(err, driver.ErrNotAcquired) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Joined = cancel
+	if _, err := d.Acquire(ctx, r); !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrNoTicket) {
 		t.Errorf("without a subscription: %v", err)
 	}
-	if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+	if err := d.Release(t.Context(), r.Hold(0)); err != nil {
 		t.Errorf("release: %v", err)
 	}
 	if err := d.Release(t.Context(), holder.Hold(0)); err != nil {
@@ -195,6 +221,52 @@ func TestLateSendingUnsubscribed(t *testing.T) {
 	}
 	n.deliver(t)
 	if q, err := d.Inspect(t.Context(), r.Name); err != nil || len(q) != 0 {
+		t.Errorf("the queue is %+v, %v", q, err)
+	}
+}
+
+// TestLateSendingsAddUp: a ticket was asked for twice, and a sending of each request arrives after the release.
+func TestLateSendingsAddUp(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	n := &delays{}
+	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
+	if err := d.Ping(t.Context()); err != nil { // now it listens
+		t.Fatal(err)
+	}
+	other := openAt(t, srv.URL())
+	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		r.Joined = cancel
+		n.next(r.ID)
+		if _, err := d.Acquire(ctx, r); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+		t.Error(err)
+	}
+	if err := other.Release(t.Context(), holder.Hold(0)); err != nil {
+		t.Error(err)
+	}
+	n.mu.Lock()
+	late := n.held
+	n.held = nil
+	n.mu.Unlock()
+	if len(late) != 2 {
+		t.Fatalf("%d requests were held back, want two", len(late))
+	}
+	for _, deliver := range late {
+		if err := deliver(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q, err := other.Inspect(t.Context(), r.Name); err != nil || len(q) != 0 {
 		t.Errorf("the queue is %+v, %v", q, err)
 	}
 }

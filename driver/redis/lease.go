@@ -79,6 +79,21 @@ func renewed(c *redisqueue.Call, n int, v any, err error) []error {
 	return errs
 }
 
+// Shorten implements driver.Shortener.
+func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	c := d.call(redisqueue.Shorten, d.keys.All(d.keys.Main(h.Name)), h.ID, millis(left))
+	v, err := d.do(ctx, c)
+	switch {
+	case err != nil:
+		return err
+	case v == int64(0):
+		return driver.ErrLost
+	case v != int64(1):
+		return redisqueue.Unexpected("shorten", v)
+	}
+	return nil
+}
+
 // Bounds implements driver.Bounder. Redis counts in milliseconds. The first waiter's
 // process checks when the holder's lease ends, which it knows from its last heartbeat.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {

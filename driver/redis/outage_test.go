@@ -3,6 +3,9 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +38,9 @@ func verbs(d *redis.Driver, name string) map[string]func(context.Context) error 
 		"inspect": func(ctx context.Context) error { _, err := d.Inspect(ctx, name); return err },
 		"break":   func(ctx context.Context) error { return d.Break(ctx, name, 1) },
 		"list":    func(ctx context.Context) error { _, err := d.List(ctx); return err },
-		"ping":    d.Ping,
+		"shorten": func(ctx context.Context) error { return d.Shorten(ctx, h, time.Second) },
+		"version": func(ctx context.Context) error { _, err := d.ServerVersion(ctx); return err },
+		"ping":    func(ctx context.Context) error { return d.Ping(ctx) },
 	}
 }
 
@@ -98,7 +103,7 @@ func TestRefusesEverybody(t *testing.T) {
 		{"READONLY", replica, primary, "inspect"},
 		{"MASTERDOWN", stale, primary, ""},
 		{"NOREPLICAS", set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0"), "inspect"},
-		{"OOM", set("maxmemory", "1"), set("maxmemory", "0"), "inspect release renew renewall break"},
+		{"OOM", set("maxmemory", "1"), set("maxmemory", "0"), "inspect release renew renewall shorten break"},
 		{"BUSY", endless, kill, ""},
 	} {
 		t.Run(state.want, func(t *testing.T) {
@@ -111,7 +116,7 @@ func TestRefusesEverybody(t *testing.T) {
 			}
 			defer func() { _ = state.off() }()
 			for verb, f := range verbs(d, newName()) {
-				if verb == "list" || strings.Contains(state.spares, verb) {
+				if verb == "list" || verb == "version" || strings.Contains(state.spares, verb) {
 					continue
 				}
 				err := bounded(t, verb, 5*time.Second, f)
@@ -206,11 +211,10 @@ func TestDenied(t *testing.T) {
 	user("nochannels", "~*", "&other:*", "+@all")
 	user("noscripts", "~*", "&*", "+@all", "-eval", "-evalsha")
 	user("reader", "~*", "&*", "+@all", "-@write")
-	user("nosubscribe", "~*", "&*", "+@all", "-subscribe")
 	for _, c := range strings.Fields("set del hset zadd zrem pexpire publish zincrby") {
 		user("no"+c, "~*", "&*", "+@all", "-"+c)
 	}
-	for _, who := range strings.Fields("nokeys nochannels noscripts reader nosubscribe wrong " +
+	for _, who := range strings.Fields("nokeys nochannels noscripts reader wrong " +
 		"noset nodel nohset nozadd nozrem nopexpire nopublish nozincrby") {
 		d := openAt(t, "redis://"+who+":secret@"+srv.Addr())
 		err := atOnce(t, who+": ping", d.Ping)
@@ -387,4 +391,26 @@ func TestContextEndsOnShortcut(t *testing.T) {
 		return d.Release(ctx, driver.Hold{Name: name, ID: newName()})
 	})
 	p.Heal()
+}
+
+// TestClusterIsSilentFromTheStart: every request returns with its context, though the
+// Cluster's map could not be read yet.
+func TestClusterIsSilentFromTheStart(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for _, verb := range slices.Sorted(maps.Keys(verbs(nil, newName()))) {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			d := openAt(t, "redis+cluster://"+silent.Addr().String())
+			begun := time.Now()
+			err := bounded(t, verb, 200*time.Millisecond, verbs(d, newName())[verb])
+			if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took > 1500*time.Millisecond {
+				t.Errorf("%v after %v", err, took)
+			}
+		})
+	}
 }

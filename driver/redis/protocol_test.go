@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 	"github.com/lockerproject/locker/internal/testbed"
 	"github.com/lockerproject/locker/internal/testbed/versions"
 )
@@ -77,7 +78,7 @@ func TestVersionIsReadOnce(t *testing.T) {
 	c.FlushAll(t.Context())
 	release(t, take(t, l, "a"))
 	release(t, take(t, process(t, srv.URL()), "a"))
-	if v := c.Get(t.Context(), "locker:protocol").Val(); v != "1" {
+	if v := c.Get(t.Context(), "locker:protocol").Val(); v != redisqueue.Version {
 		t.Errorf("the version in the store is %q", v)
 	}
 }
@@ -90,7 +91,7 @@ func TestOtherKeyForm(t *testing.T) {
 	url := srv.URL() + "?prefix=" + newName()
 	release(t, take(t, process(t, url), "a"))
 	_, err := process(t, url+"&key_form="+newName()+"*").Acquire(t.Context(), "a")
-	if err == nil || !strings.Contains(err.Error(), `version "1 key_form=`) {
+	if err == nil || !strings.Contains(err.Error(), `version "`+redisqueue.Version+` key_form=`) {
 		t.Errorf("another form of keys: %v", err)
 	}
 }

@@ -71,6 +71,9 @@ func isContextEnd(ctx context.Context, err error) bool {
 // await waits until the process can be notified of a grant.
 func (d *Driver) await(ctx context.Context) error {
 	if err := d.listener.Await(ctx, d.life.Closing); err != nil {
+		if errors.Is(err, redisqueue.ErrRefused) {
+			return nil // heartbeats poll
+		}
 		if d.life.Closed() {
 			return driver.ErrClosed
 		}
@@ -80,7 +83,8 @@ func (d *Driver) await(ctx context.Context) error {
 }
 
 // agree checks, once, that all programs that use these locks have the same protocol
-// version. With write, it writes the version if there is none.
+// version, and that the server is one that can keep locks. With write, it writes the
+// version if there is none.
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
 		c := redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
@@ -88,6 +92,9 @@ func (d *Driver) agree(ctx context.Context, write bool) error {
 			c = redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey}, d.protocol.Own())
 		}
 		v, err := d.do(ctx, c)
+		if err == nil && d.single {
+			err = d.onEach(ctx, func(ctx context.Context, server *redis.Client) error { return redisqueue.CheckServer(ctx, server) })
+		}
 		if err != nil {
 			return "", err
 		}
@@ -105,19 +112,25 @@ func (d *Driver) mayUse(ctx context.Context, name string, write bool) error {
 
 // onEach calls f with each server that holds keys; it returns when ctx ends.
 func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Client) error) error {
-	done := make(chan error, 1)
-	d.listener.Start() // its error says why there is no connection
-	ok := d.life.Go(func() {
+	return d.aside(ctx, func() error {
 		switch c := d.client.(type) {
 		case *redis.ClusterClient:
-			done <- c.ForEachMaster(ctx, f)
+			return c.ForEachMaster(ctx, f)
 		case *redis.Client:
-			done <- f(ctx, c)
+			return f(ctx, c)
 		default:
-			done <- driver.ErrUnsupported
+			return driver.ErrUnsupported
 		}
 	})
-	if !ok {
+}
+
+// aside runs f, which makes a request without the pipe, in a goroutine of its own: go-redis
+// does not watch contexts while it waits for an answer. If ctx ends before f does, the
+// caller must not use what f writes.
+func (d *Driver) aside(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	d.listener.Start() // its error says why there is no connection
+	if !d.life.Go(func() { done <- f() }) {
 		return driver.ErrClosed
 	}
 	select {
@@ -131,6 +144,14 @@ func (d *Driver) onEach(ctx context.Context, f func(context.Context, *redis.Clie
 // ServerVersion implements driver.ServerVersioner. On a Cluster it asks one of the
 // servers.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
-	v, err := redisqueue.ServerVersion(ctx, d.client)
-	return v, redisqueue.Unavailable(err)
+	version := make(chan string, 1)
+	err := d.aside(ctx, func() error {
+		v, err := redisqueue.ServerVersion(ctx, d.client)
+		version <- v
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return <-version, nil
 }

@@ -16,13 +16,10 @@ const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"
 
-// linger is how long a process counts as alive when it no longer listens.
-const linger = 500 * time.Millisecond
-
 // Notifications to the channel of a process: one letter and what follows.
 const (
-	noticeGranted = 'g' // ms id
-	noticeCheck   = 'n' // ms, main key: poll after that, because the process that was granted may be dead
+	noticeGranted = 'g' // ms token id
+	noticeCheck   = 'n' // main key: the holder's lease ends earlier than this process knows
 	noticeLost    = 'l' // id token x|s name: a holder's ticket was broken
 	noticeGone    = 'w' // id: a waiter's ticket was broken
 )
@@ -35,16 +32,8 @@ func millis(d time.Duration) int64 {
 // mark is the value of the main key while shared tickets hold.
 const mark = "locker *"
 
-// form is what queue.lua keeps of a ticket: "since channel limit linger ownerlength
-// blob".
-var form = redisqueue.Form{More: 1}
-
-func (d *Driver) record(r driver.Request) string {
-	if d.single {
-		return redisqueue.Record(d.channel, r, linger.Milliseconds())
-	}
-	return redisqueue.Record(d.channel, r, 0) // no server knows all subscribers
-}
+// form is what queue.lua keeps of a ticket: "since channel limit ownerlength blob".
+var form redisqueue.Form
 
 // call makes a call of a script on keys of a name.
 func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqueue.Call {
@@ -63,9 +52,9 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
 	case wait:
 		want = "xw"
 	}
-	c := d.call(redisqueue.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), d.record(r), want)
+	c := d.call(redisqueue.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), redisqueue.Record(d.channel, r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))
-	c.Durable, c.Redirected = d.durable, !d.single
+	c.Durable = d.durable
 	return c
 }
 

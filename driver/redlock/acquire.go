@@ -21,16 +21,23 @@ type ticket struct {
 	bucket   string
 	record   string
 	number   uint64       // final once it is queued, or holds, on a majority
-	attempts atomic.Int64 // how often it was proposed, by one goroutine at a time
+	begun    int64        // attempts before the first one
+	attempts atomic.Int64 // grows with each proposal, by one goroutine at a time
 	until    time.Time    // held: the end of the lease on a majority
 	broken   uint64       // held: the nodes that have notified of a break
 }
 
 // newTicket makes the ticket of a request, without its Joined. That refers to the whole
-// call of Acquire, which would live as long as the lease.
+// call of Acquire, which would live as long as the lease. Its attempts begin with the time:
+// a request that is repeated overtakes all that was proposed for it before.
 func (d *Driver) newTicket(r driver.Request) *ticket {
 	r.Joined = nil
-	return &ticket{r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: redisqueue.Record(d.channel, r)}
+	t := &ticket{
+		r: r, key: d.keys.Main(r.Name), bucket: bucket(r.Name), record: redisqueue.Record(d.channel, r),
+		begun: time.Now().UnixMicro(),
+	}
+	t.attempts.Store(t.begun)
+	return t
 }
 
 // Acquire implements driver.Driver. Without contention it is one request to each

@@ -75,11 +75,12 @@
 // The messages, each a script that a node runs as one step:
 //
 //	propose    id, number, mode → holds | queued | refused: number too small | blocked | known by another number | released
-//	yield      id, attempt      → waits again, if it holds since that attempt
+//	yield      id, attempt      → waits again, if it holds since that attempt or an earlier one
 //	release    id               → gone; with a tombstone where an unanswered propose may still arrive
 //	renew      ids              → holds | does not, each
+//	shorten    id               → holds, for a shorter time | does not
 //	heartbeat  process, ids     → gone | waiting | holds | may hold, each; and when to poll again
-//	notify     id               ← the node to the process: it may hold here; or: it was removed by Break
+//	notify     id               ← the node to the process: it may hold here; it was removed by Break; or: poll now
 //
 // A ticket that is queued, though it holds on a few nodes, yields there, so that the others
 // move on. A node that was down when a ticket was queued, or has lost it, says so in answer
@@ -133,8 +134,14 @@
 // one.
 //
 // Other Redlock clients have no queue: they try, and may win between a release and the grant
-// of the next waiter. They have no token: Inspect shows 0, with which Break removes them. A
-// key of another type, such as the hash of a lock of Redisson, counts as such a holder.
+// of the next waiter. They have no fencing token: Inspect shows one that depends on the value of
+// their key alone, with which Break removes them, and nobody who has come since. A key of another
+// type, such as the hash of a lock of Redisson, counts as such a holder.
+//
+// The nodes have to be independent. Nodes of KeyDB with active-replica are refused, by Ping and by
+// the first Acquire. See package driver/redis for other servers, and for a Dialer of your own.
+// A majority has to accept SUBSCRIBE, else Ping and waits are refused: by its subscriptions a
+// process also notices that a node has come back, and repairs its leases there.
 //
 // Close waits 100 ms for nodes that do not answer. What it could not release there ends with
 // its lease.

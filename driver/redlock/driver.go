@@ -49,6 +49,7 @@ var (
 	_ driver.Lister          = (*Driver)(nil)
 	_ driver.Breaker         = (*Driver)(nil)
 	_ driver.LossNotifier    = (*Driver)(nil)
+	_ driver.Shortener       = (*Driver)(nil)
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)

@@ -13,7 +13,8 @@ import (
 )
 
 // Foreign is the owner that Inspect shows for a holder of another library, which sets the
-// keys itself. It has no token.
+// keys itself. It has no fencing token: the one that is shown depends on the keys' value
+// alone, so that Break removes no other holder. Keys that are no strings all have the same.
 const Foreign = redisqueue.Foreign
 
 // Inspect implements driver.Driver. A ticket is in the queue if it is on a majority of
@@ -113,7 +114,7 @@ func parseHolder(value string) driver.Ticket {
 	if t, ok := form.ParseHolder(rest); ours && ok {
 		return t
 	}
-	return driver.Ticket{ID: value, Owner: Foreign, Held: true}
+	return redisqueue.ForeignHolder(value)
 }
 
 // List implements driver.Lister. It scans the whole key space of each node. With

@@ -147,6 +147,24 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
+// Shorten implements driver.Shortener. A node that is not reached keeps the lease as it was.
+func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	d.mu.Lock()
+	if t := d.held[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
+		t.until = minTime(t.until, time.Now().Add(left))
+	}
+	d.mu.Unlock()
+	keys, ms := []string{d.keys.Main(h.Name)}, d.millis(left)
+	return d.vote(ctx, "shorten", nil, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockShorten, keys, h.ID, ms) })
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
 // extend notes the end of a lease that a majority has renewed.
 func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 	d.mu.Lock()

@@ -104,13 +104,10 @@ func TestPausedMinority(t *testing.T) {
 	nodes.Members[4].Pause()
 	defer nodes.Members[0].Resume()
 	defer nodes.Members[4].Resume()
-	took := testbed.Elapsed(func() {
-		for range 50 {
-			release(t, take(t, c, "a"))
+	for range 50 {
+		if took := testbed.Elapsed(func() { release(t, take(t, c, "a")) }); took > 500*time.Millisecond { // a node has a second
+			t.Errorf("a cycle took %v: it waited for silent nodes", took)
 		}
-	})
-	if took > 900*time.Millisecond {
-		t.Errorf("50 cycles took %v: they waited for silent nodes", took)
 	}
 }
 

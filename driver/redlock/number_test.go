@@ -143,9 +143,9 @@ func TestYieldOnOneNode(t *testing.T) {
 		t.Fatalf("behind one that holds: %+v", a)
 	}
 	w := &waiter{t: late, wake: make(chan struct{}, 1)}
-	o.d.yieldOn(o.d.nodes[0], w, 7) // of another attempt
+	o.d.yieldOn(o.d.nodes[0], w, 0) // of an earlier attempt
 	if queue, err := o.d.Inspect(context.Background(), name); err != nil || len(queue) != 2 || !queue[0].Held {
-		t.Fatalf("after a yield of another round the queue is %+v, %v", queue, err)
+		t.Fatalf("after a yield of an earlier round the queue is %+v, %v", queue, err)
 	}
 	o.d.yieldOn(o.d.nodes[0], w, 1)
 	if a := o.ask(early, n+20, orWait, kept); a.what != queued {
@@ -182,4 +182,30 @@ func TestLateOnOneNode(t *testing.T) {
 		t.Fatalf("another ticket: %+v", a)
 	}
 	o.release(o.ticket(name, "other"))
+}
+
+// TestAskedAgain: a request that is repeated finds its ticket at once, however often that was
+// proposed before.
+func TestAskedAgain(t *testing.T) {
+	t.Parallel()
+	o := newOneNode(t)
+	r := o.ticket(fmt.Sprintf("again-%d", time.Now().UnixNano()), "again").r
+	first := o.d.newTicket(r)
+	p, err := o.d.ask(t.Context(), first, o.d.numbers.guess(), orWait, guessed)
+	if err != nil || p.outcome != granted {
+		t.Fatal(p.outcome, err)
+	}
+	number := p.number
+	for range 20 {
+		if p, err = o.d.propose(t.Context(), first, number, orWait, kept); err != nil || p.outcome != granted {
+			t.Fatal(p.outcome, err)
+		}
+	}
+	again := o.d.newTicket(r)
+	before := again.attempts.Load()
+	p, err = o.d.ask(t.Context(), again, o.d.numbers.guess(), orWait, guessed)
+	if n := again.attempts.Load() - before; err != nil || p.outcome != granted || p.number != number || n > 2 {
+		t.Errorf("outcome %d, %v, number %d after %d proposals, want number %d after two", p.outcome, err, p.number, n, number)
+	}
+	o.release(again)
 }

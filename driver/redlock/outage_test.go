@@ -282,7 +282,16 @@ func TestForeignHash(t *testing.T) {
 	if err := c.Break(t.Context(), "mine", 0); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("token 0 broke a holder of ours: %v", err)
 	}
-	if err := c.Break(t.Context(), "a", 0); err != nil {
+	shown := func() uint64 {
+		t.Helper()
+		q, err := d.Inspect(t.Context(), "a")
+		if err != nil || len(q) == 0 || q[0].Owner != redlock.Foreign {
+			t.Fatalf("the queue is %+v, %v", q, err)
+		}
+		return q[0].Token
+	}
+	hash := shown()
+	if err := c.Break(t.Context(), "a", hash); err != nil {
 		t.Errorf("break: %v", err)
 	}
 	release(t, granted(t, got))
@@ -290,7 +299,12 @@ func TestForeignHash(t *testing.T) {
 	for _, n := range cs {
 		n.Set(t.Context(), keyOf("a"), "theirs", 0)
 	}
-	if err := c.Break(t.Context(), "a", 0); err != nil {
+	for _, token := range []uint64{0, hash} {
+		if err := c.Break(t.Context(), "a", token); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("token %d, of another holder, broke it: %v", token, err)
+		}
+	}
+	if err := c.Break(t.Context(), "a", shown()); err != nil {
 		t.Errorf("break: %v", err)
 	}
 	release(t, take(t, c, "a"))
@@ -318,5 +332,55 @@ func TestMinHold(t *testing.T) {
 	left := time.Minute - time.Since(begun) - 10*time.Millisecond // Redis counts milliseconds
 	if err != nil || len(q) != 1 || q[0].ID != r.ID || q[0].Remaining < left {
 		t.Errorf("after Close the queue is %+v, %v", q, err)
+	}
+}
+
+// TestShorten: a lease that is shortened ends after that time, and not before, on a majority,
+// and the first waiter is granted then.
+func TestShorten(t *testing.T) {
+	t.Parallel()
+	nodes := testbed.RedisN(t, 3)
+	d, other := openAt(t, nodes.URL()), openAt(t, nodes.URL())
+	for _, shared := range []bool{false, true} {
+		r := driver.Request{Name: newID(), ID: newID(), TTL: time.Minute, Shared: shared}
+		if err := d.Shorten(t.Context(), r.Hold(0), time.Second); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("shared=%t: of nothing: %v", shared, err)
+		}
+		if _, err := d.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Shorten(t.Context(), r.Hold(0), time.Hour); err != nil {
+			t.Error(err)
+		}
+		if q, err := other.Inspect(t.Context(), r.Name); err != nil || len(q) != 1 || q[0].Remaining > time.Minute {
+			t.Errorf("shared=%t: the queue is %+v, %v", shared, q, err)
+		}
+		wait := driver.Request{Name: r.Name, ID: newID(), TTL: time.Minute, Wait: true}
+		joined, granted := make(chan struct{}), make(chan error, 1)
+		wait.Joined = func() { close(joined) }
+		go func() { _, err := other.Acquire(context.Background(), wait); granted <- err }()
+		<-joined
+		const left = 300 * time.Millisecond
+		begun := time.Now()
+		if err := d.Shorten(t.Context(), r.Hold(0), left); err != nil {
+			t.Fatal(err)
+		}
+		took := testbed.Elapsed(func() {
+			if err := <-granted; err != nil {
+				t.Error(err)
+			}
+		})
+		if early := time.Since(begun); early < left {
+			t.Errorf("shared=%t: granted after %v of %v", shared, early, left)
+		}
+		if took > left+600*time.Millisecond {
+			t.Errorf("shared=%t: granted after %v, want %v", shared, took, left)
+		}
+		if err := d.Renew(t.Context(), r.Hold(0), time.Minute); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("shared=%t: a renewal after the end: %v", shared, err)
+		}
+		if err := other.Release(t.Context(), wait.Hold(0)); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -170,6 +170,7 @@ func (p *proposal) next() (number uint64, origin byte) {
 		}
 		floor = max(floor, a.floor)
 		if a.what == known {
+			p.t.attempts.Store(max(p.t.attempts.Load(), a.round)) // the wall clock may have been set back since
 			if votes[a.floor]++; votes[a.floor] >= p.d.quorum {
 				return a.floor, kept
 			}
@@ -241,7 +242,7 @@ func (p *proposal) failure() error {
 // nowhere reports whether no node can have the ticket: each was sent no request for it,
 // or has refused the only one. With mu held.
 func (p *proposal) nowhere() bool {
-	if p.attempt > 1 {
+	if p.attempt > p.t.begun+1 {
 		return false
 	}
 	for i, n := range p.d.nodes {

@@ -1,16 +1,23 @@
 package redlock_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/driver/redlock"
 	"github.com/lockerproject/locker/internal/testbed"
 	"github.com/lockerproject/locker/internal/testbed/versions"
 )
@@ -73,10 +80,10 @@ func TestVersionIsWritten(t *testing.T) {
 	}
 	release(t, take(t, client(t, nodes.URL()), "a"))
 	eventually(t, "the version on all nodes", func() bool {
-		return cs[0].Get(t.Context(), key).Val() == "1" && cs[1].Get(t.Context(), key).Val() == "1" && cs[2].Get(t.Context(), key).Val() == "1"
+		return cs[0].Get(t.Context(), key).Val() == redisqueue.Version && cs[1].Get(t.Context(), key).Val() == redisqueue.Version && cs[2].Get(t.Context(), key).Val() == redisqueue.Version
 	})
 	_, err := with(t, nodes.URL(), url.Values{"prefix": {prefix}, "key_form": {"*"}}).Acquire(t.Context(), "a")
-	if err == nil || !strings.Contains(err.Error(), `version "1 key_form=*"`) {
+	if err == nil || !strings.Contains(err.Error(), `version "`+redisqueue.Version+` key_form=*"`) {
 		t.Errorf("keys of another form under the same prefix: %v", err)
 	}
 }
@@ -123,5 +130,58 @@ func TestKeyFormRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "key form") {
 			t.Errorf("%q: %v, want %q", form, err, want)
 		}
+	}
+}
+
+// activeReplica is a connection to a server that says of itself what KeyDB with
+// active-replica says.
+type activeReplica struct {
+	net.Conn
+
+	rest []byte
+}
+
+func (c *activeReplica) Read(b []byte) (int, error) {
+	if len(c.rest) == 0 {
+		buf := make([]byte, 4096)
+		n, err := c.Conn.Read(buf)
+		if err != nil {
+			return 0, err
+		}
+		c.rest = bytes.ReplaceAll(buf[:n], []byte("$6\r\nmaster\r\n"), []byte("$14\r\nactive-replica\r\n"))
+	}
+	n := copy(b, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// TestActiveReplica: nodes whose peers grant locks too are refused by Ping and by the first
+// Acquire, which leaves no ticket.
+func TestActiveReplica(t *testing.T) {
+	t.Parallel()
+	nodes := testbed.RedisN(t, 3)
+	var cs []goredis.UniversalClient
+	for _, addr := range nodes.Addrs() {
+		c := goredis.NewClient(&goredis.Options{
+			Addr: addr,
+			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return &activeReplica{Conn: conn}, err
+			},
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		cs = append(cs, c)
+	}
+	d, err := redlock.New(cs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	r := driver.Request{Name: newID(), ID: newID(), TTL: time.Minute}
+	if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrUnsupported) || !errors.Is(err, driver.ErrNoTicket) {
+		t.Errorf("Acquire: %v", err)
+	}
+	if err := d.Ping(t.Context()); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Ping: %v", err)
 	}
 }

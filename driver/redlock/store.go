@@ -247,38 +247,66 @@ func (d *Driver) majorityOf(errs []error) error {
 	return d.unreached(errs)
 }
 
+// checkServers returns an error if a node is known to be unfit, of those that a majority
+// needs to answer first.
+func (d *Driver) checkServers(ctx context.Context) error {
+	r := newRound(d, func(v any) (error, error) { e, _ := v.(error); return e, nil })
+	r.enough = func() bool { return r.answered() >= d.quorum }
+	if err := r.do(ctx, func(n *node) (any, error) { return redisqueue.CheckServer(ctx, n.client), nil }); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, err := range r.answers {
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.nodes[i].addr, err)
+		}
+	}
+	return nil
+}
+
 // agree checks, once, that all programs that use these locks have the same protocol
-// version. With write, it writes the version on each node that has none. A majority
-// decides, so that at least one of two programs that differ gets an error.
+// version, and that the nodes can keep locks.
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
-		r := newRound(d, redisqueue.ParseProtocol)
-		own := func(v string) bool { return v == d.protocol.Own() }
-		none := func(v string) bool { return v == "" }
-		other := func(v string) bool { return !own(v) && !none(v) }
-		r.enough = func() bool {
-			return r.count(own) >= d.quorum || r.count(none) >= d.quorum || r.count(other) > d.minority()
+		version, err := d.version(ctx, write)
+		if err == nil {
+			err = d.checkServers(ctx)
 		}
-		err := r.ask(ctx, func(*node) *redisqueue.Call {
-			if write {
-				return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey}, d.protocol.Own())
-			}
-			return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
-		})
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		switch {
-		case r.count(own) >= d.quorum:
-			return d.protocol.Own(), nil
-		case r.count(other) > 0:
-			return r.answers[slices.IndexFunc(r.answers, other)], nil
-		case r.answered() >= d.quorum:
-			return "", nil
-		case err != nil:
-			return "", err
-		}
-		return "", r.failure()
+		return version, err
 	})
+}
+
+// version reads the protocol version. With write, it writes the version on each node that
+// has none. A majority decides, so that at least one of two programs that differ gets an
+// error.
+func (d *Driver) version(ctx context.Context, write bool) (string, error) {
+	r := newRound(d, redisqueue.ParseProtocol)
+	own := func(v string) bool { return v == d.protocol.Own() }
+	none := func(v string) bool { return v == "" }
+	other := func(v string) bool { return !own(v) && !none(v) }
+	r.enough = func() bool {
+		return r.count(own) >= d.quorum || r.count(none) >= d.quorum || r.count(other) > d.minority()
+	}
+	err := r.ask(ctx, func(*node) *redisqueue.Call {
+		if write {
+			return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey}, d.protocol.Own())
+		}
+		return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.count(own) >= d.quorum:
+		return d.protocol.Own(), nil
+	case r.count(other) > 0:
+		return r.answers[slices.IndexFunc(r.answers, other)], nil
+	case r.answered() >= d.quorum:
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return "", r.failure()
 }
 
 // mayUse is agree for a request that has a name, which it checks too.

@@ -60,6 +60,7 @@ func nodeOptions(common *redis.UniversalOptions, host string, o options) *redis.
 	s.Addr = host
 	s.MaxRetries = -1
 	s.DialTimeout = min(s.DialTimeout, o.timeout)
+	s.Dialer = redisqueue.Dialer(s.DialTimeout, s.TLSConfig)
 	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
 	return s
 }

@@ -252,6 +252,10 @@ func (d *Driver) notified(node int, text string) {
 		}
 	case noticeGone:
 		d.change(id, func(w *waiter) { w.broken |= 1 << node })
+	case noticeCheck:
+		if name, ok := d.keys.Name(id); ok {
+			d.heartbeats.Poll(name)
+		}
 	case noticeLost:
 		d.lossNoticed(node, id)
 	}

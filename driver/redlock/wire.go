@@ -22,6 +22,7 @@ const (
 	noticeReady = 'g' // id: it may hold on this node
 	noticeLost  = 'l' // id token x|s name: a holder's ticket was broken
 	noticeGone  = 'w' // id: a waiter's ticket was broken
+	noticeCheck = 'n' // main key: the holder's lease ends earlier on this node than this process knows
 )
 
 // buckets is for how many sets of names a node keeps a fence.
@@ -66,7 +67,7 @@ const (
 // scripts are all that are in use.
 var scripts = []*redisqueue.Script{
 	redisqueue.RedlockAcquire, redisqueue.RedlockYield, redisqueue.RedlockRelease, redisqueue.RedlockRenew,
-	redisqueue.RedlockKeepAlive, redisqueue.RedlockBreak, redisqueue.RedlockInspect, redisqueue.Ping, redisqueue.Protocol,
+	redisqueue.RedlockKeepAlive, redisqueue.RedlockShorten, redisqueue.RedlockBreak, redisqueue.RedlockInspect, redisqueue.Ping, redisqueue.Protocol,
 }
 
 func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqueue.Call {
@@ -130,6 +131,7 @@ type answer struct {
 	what    int64
 	now     int64              // the node's clock, µs
 	floor   uint64             // refused: a number has to be above this; known: the number
+	round   int64              // known, and the proposal was overtaken: the attempt that overtook it
 	ahead   []string           // with a limit, the shared tickets ahead: all if it holds, else as many as the limit
 	ready   bool               // queued: it may hold
 	foreign bool               // blocked: by another library's lock that is not a string
@@ -159,7 +161,7 @@ func parseAcquire(v any) (a answer, err error) {
 	case queued:
 		a.outlook, a.ready = redisqueue.ParseOutlook(n[2], n[3]), n[3]&4 != 0
 	case refused, known:
-		a.floor = uint64(n[2]) //nolint:gosec // numbers are positive
+		a.floor, a.round = uint64(n[2]), n[3] //nolint:gosec // numbers are positive
 	case blocked:
 		a.foreign = n[3]&2 != 0
 	}

@@ -36,6 +36,7 @@ type batches struct {
 	pipe   *Pipe
 	near   *redis.Client // the server itself, with that bound; nil if calls are sent only in batches
 	master *redis.Client // the server itself, in a Cluster
+	used   time.Time     // when a call was last for it, in a Cluster; Pipe.mu guards it
 
 	mu      sync.Mutex
 	closed  bool
@@ -83,9 +84,12 @@ func (b *batches) add(c *Call) error {
 	case b.pipe.ordered != nil && len(b.calls) >= maxCalls:
 		return errBusy
 	}
-	c.lag = b.lag
-	if b.senders > b.prompt {
+	switch {
+	case c.lag != nil: // it was forwarded, and its caller reads this
+	case b.senders > b.prompt, b.pipe.forwards(b):
 		c.lag = lagging
+	default:
+		c.lag = b.lag
 	}
 	b.calls = append(b.calls, c)
 	b.send()
@@ -138,9 +142,9 @@ func (b *batches) run() {
 		b.mu.Unlock()
 		begun := time.Now()
 		timer.Reset(late)
-		unreached := b.pipe.run(b, batch)
+		sent, unreached := b.pipe.run(b, batch)
 		timer.Stop()
-		if len(batch) == 1 && batch[0].cmd != nil { // it was sent
+		if b.near != nil && len(batch) == 1 && sent == 1 {
 			b.quick.Store(unreached == nil && time.Since(begun) < late)
 		} else {
 			runtime.Gosched() // callers that were answered may call again, and then share one pipeline

@@ -15,9 +15,6 @@ type Call struct {
 	// Durable makes the call wait for replicas; Acked reports whether enough of them have
 	// acknowledged it.
 	Durable bool
-	// Redirected says that the server is a Cluster. There go-redis also sends a call
-	// again if one server has refused it and redirected it to another.
-	Redirected bool
 	// Patient keeps the call from being sent by its caller, who sends it again if it is not
 	// answered within 30 ms. It is for rare calls whose second answer differs from the first.
 	Patient bool
@@ -104,9 +101,10 @@ func (c *Call) finish(answer any, err error) {
 func (c *Call) Sent() int { return int(c.sent.Load() &^ gone) }
 
 // Unanswered reports whether requests of a call that has ended with err may still be on
-// their way to the server. The answer is only to the last request.
+// their way to the server. The answer is only to the last request. In a Cluster, the others
+// may have been answered with redirections, which go-redis does not tell.
 func (c *Call) Unanswered(err error) bool {
-	return c.lost || c.Sent() > 1 && !c.Redirected || err != nil && !IsReply(err) && c.Sent() > 0
+	return c.lost || c.Sent() > 1 || err != nil && !IsReply(err) && c.Sent() > 0
 }
 
 // Acked returns ErrReplicas if a durable call was answered, but not enough replicas have

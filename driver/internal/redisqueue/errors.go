@@ -19,8 +19,12 @@ var refusals = []string{
 	"OOM command not allowed", "max number of clients reached", "attempted to access a non local key",
 }
 
-// outages are parts of go-redis's own errors that say that it reaches no server.
-var outages = []string{"all sentinels specified in configuration are unreachable", "cluster has no nodes"}
+// outages are parts of go-redis's own errors that say that it reaches no server, or one of
+// another kind, whose answers are not Redis's.
+var outages = []string{
+	"all sentinels specified in configuration are unreachable", "cluster has no nodes",
+	"redis: invalid reply: ", "redis: can't parse ",
+}
 
 // denials are the first words of the errors by which a server refuses this
 // caller, before it runs a script.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -167,7 +168,7 @@ func TestCasesOfAMutex(t *testing.T) {
 		for range 40 {
 			n := random.IntN(len(some))
 			id := some[n]
-			record := fmt.Sprintf("p%d %d 60000 0 ", n%3, limitOf(id)) // the linger is longer than a game
+			record := fmt.Sprintf("p%d %d 0 ", n%3, limitOf(id))
 			kind := Kind(id[0] != 'x')
 			switch dice := random.IntN(20); {
 			case dice < 8:
@@ -214,7 +215,7 @@ func TestLapsedProcess(t *testing.T) {
 				w.run("acquire", "fences", id, number, 60_000, "xwn", "bucket", 1, fmt.Sprintf("p%d 0 0 ", process))
 				return
 			}
-			w.run("acquire", "fence", id, 60_000, fmt.Sprintf("p%d 0 500 0 ", process), "xw")
+			w.run("acquire", "fence", id, 60_000, fmt.Sprintf("p%d 0 0 ", process), "xw")
 		}
 		acquire("holds", 0)
 		acquire("early", 1)
@@ -263,5 +264,46 @@ func TestCasesOfAMutexRedlock(t *testing.T) {
 				w.same("heartbeat "+id, w.run("heartbeat", "", fmt.Sprintf("p%d", n%3), kind+id))
 			}
 		}
+	}
+}
+
+// TestMastersThatLeft: a Pipe does not keep the masters that have left the Cluster.
+func TestMastersThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+		p := NewPipe(cluster)
+		defer func() {
+			p.Close(time.Second)
+			_ = cluster.Close()
+		}()
+		stays := redis.NewClient(&redis.Options{})
+		defer stays.Close()
+		for range 20 {
+			left := redis.NewClient(&redis.Options{})
+			p.of(left)
+			_ = left.Close()
+			p.of(stays)
+			time.Sleep(unused/2 + time.Second)
+		}
+		if n := len(p.servers); n > 3 {
+			t.Errorf("%d masters are kept, of 2", n)
+		}
+	})
+}
+
+func TestUnansweredAddUp(t *testing.T) {
+	var u Unanswered
+	for range 2 { // one request that does not wait, and one that does
+		c := NewCall(Acquire, []string{"key"}, nil)
+		a := c.Ticket("id", true).(*ticketArg)
+		for range 2 { // sent, and sent again
+			if _, err := a.MarshalBinary(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		u.Note(c, nil) // answered
+	}
+	if n := u.Requests("id"); n < 3 { // two may come; a release that finds the ticket counts one less
+		t.Errorf("%d requests may still arrive", n)
 	}
 }

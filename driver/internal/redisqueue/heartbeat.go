@@ -16,7 +16,8 @@ const (
 	retryAfter = 200 * time.Millisecond // until a node that has failed is asked again
 	pollFirst  = 5 * time.Millisecond   // while another library holds, for the process of the first waiter
 	pollMost   = 200 * time.Millisecond
-	sampleSize = 16 // tickets that a heartbeat asks for
+	pollDeaf   = 50 * time.Millisecond // while no notification can come
+	sampleSize = 16                    // tickets that a heartbeat asks for
 )
 
 // errNoAnswer is the error of a node that has not answered when the next heartbeat is due.
@@ -25,8 +26,8 @@ var errNoAnswer = errors.New("no answer since the last heartbeat")
 // Heartbeats sends each node a heartbeat, once a second for each name that this process
 // waits for. It says that this process lives and wants its tickets, and asks for the state
 // of some of them. A heartbeat is also sent when a queue may have moved without a
-// notification: when the lease of a holder that may be dead ends, and every 5 to 200 ms
-// while another library holds.
+// notification: when the lease of a holder that may be dead ends, every 5 to 200 ms
+// while another library holds, and every 50 ms while no notification can come.
 //
 // A single server is one node, and its own majority.
 type Heartbeats struct {
@@ -38,6 +39,8 @@ type Heartbeats struct {
 	// have left the queue before, because too few nodes have had a heartbeat from this
 	// process for too long.
 	State func(node int, ticket string, state int64, lapsed bool)
+	// Deaf, if set, reports whether no notification can come: then heartbeats poll.
+	Deaf func() bool
 
 	mu     sync.Mutex
 	closed bool
@@ -121,12 +124,12 @@ func (h *Heartbeats) Leave(name, ticket string) {
 	}
 }
 
-// PollAfter sends a heartbeat for a name after a while, unless one is due earlier.
-func (h *Heartbeats) PollAfter(name string, after time.Duration) {
+// Poll sends a heartbeat for a name now.
+func (h *Heartbeats) Poll(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.names[name]; w != nil {
-		h.at(w, time.Now().Add(after))
+		h.at(w, time.Now())
 	}
 }
 
@@ -196,6 +199,10 @@ func (p *pulse) take(o Outlook) {
 // plan schedules the next heartbeat by what the nodes have answered. With mu held.
 func (h *Heartbeats) plan(w *waiting) {
 	h.at(w, w.last.Add(w.every))
+	if h.Deaf != nil && h.Deaf() && !w.nodes[0].asked { // else the answer plans again
+		w.askAll()
+		h.at(w, w.last.Add(pollDeaf))
+	}
 	var moves []time.Time
 	for i := range w.nodes {
 		p := &w.nodes[i]

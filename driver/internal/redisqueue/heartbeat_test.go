@@ -143,7 +143,7 @@ func TestHeartbeatsLook(t *testing.T) {
 			t.Errorf("heartbeats at %v, want one when the lease ends", got)
 		}
 		f.set(0, answers(60_000, 3, IsWaiting))
-		f.h.PollAfter("a", 0)
+		f.h.Poll("a")
 		f.wait(1000 * ms)
 		got := f.since(0)
 		if len(got) < 7 || len(got) > 14 || got[1]-got[0] > 6*ms || got[len(got)-1]-got[len(got)-2] > 200*ms {
@@ -198,6 +198,26 @@ func TestHeartbeatsLapse(t *testing.T) {
 		}
 		if lapsed < 100 || strings.HasSuffix(f.states[0], "true") {
 			t.Errorf("of %d answers %d say that tickets may be gone; want those after three seconds", len(f.states), lapsed)
+		}
+	})
+}
+
+// A node that answers each heartbeat, though after the next one is due, has not failed.
+func TestHeartbeatsDeafAndFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(1)
+		defer f.h.Close()
+		f.h.Deaf = func() bool { return true }
+		ask := f.h.Ask
+		f.h.Ask = func(node int, name string, tickets []string, answer func(any, error)) {
+			time.AfterFunc(80*ms, func() { ask(node, name, tickets, answer) })
+		}
+		f.h.Enter("a", "x1", time.Minute, time.Now())
+		for range 100 {
+			f.wait(10 * ms)
+			if err := f.h.Errs("a")[0]; err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

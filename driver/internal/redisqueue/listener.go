@@ -3,12 +3,14 @@ package redisqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/retry"
 )
 
@@ -16,6 +18,7 @@ const (
 	quiet      = 2 * time.Second // without a message, after which the connection is tested
 	relisten   = 20 * time.Millisecond
 	relistenTo = 200 * time.Millisecond
+	renewEvery = 10 * time.Second // the shortest interval of renewals
 )
 
 // A Listener is one subscription to one channel. It connects when it is first
@@ -32,6 +35,9 @@ type Listener struct {
 	cancel  context.CancelFunc
 	sub     *redis.PubSub
 	up      bool          // the subscription works
+	upSince time.Time     // up: since when
+	renewed time.Time     // when Renew has last ended a subscription
+	ended   *redis.PubSub // that subscription
 	lastErr error         // why it does not work
 	changed chan struct{} // closed, and replaced, when these change
 	work    sync.WaitGroup
@@ -64,12 +70,40 @@ func (l *Listener) Up() bool {
 	return l.up
 }
 
+// Renew ends the subscription, which then begins anew on a new connection, because a request
+// sent at asked has shown that it is on another server than the requests: the address of the
+// server leads to another one now, after a failover. It does so once in ten seconds at most:
+// some servers count no subscribers.
+func (l *Listener) Renew(asked time.Time) {
+	l.mu.Lock()
+	sub := l.sub
+	due := l.up && l.upSince.Before(asked) && time.Since(l.renewed) >= renewEvery
+	if due {
+		l.renewed, l.ended = time.Now(), sub
+	}
+	l.mu.Unlock()
+	if due && sub != nil {
+		_ = sub.Close() // unblocks the goroutine
+	}
+}
+
 // Err is why the subscription is not up, if that is known.
 func (l *Listener) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastErr
 }
+
+// Refused reports whether the server refuses the subscription: to this user, or to all.
+func (l *Listener) Refused() bool { return refused(l.Err()) }
+
+func refused(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && !driver.IsUnavailable(Unavailable(err))
+}
+
+// ErrRefused says that the server refuses the subscription.
+var ErrRefused = errors.New("the server refuses the subscription by which waiters are notified")
 
 // Await starts to listen, if necessary, and waits until the subscription is up,
 // ctx ends, stop is closed, or the server refuses.
@@ -79,12 +113,11 @@ func (l *Listener) Await(ctx context.Context, stop <-chan struct{}) error {
 		l.mu.Lock()
 		up, changed, err := l.up, l.changed, l.lastErr
 		l.mu.Unlock()
-		var refused redis.Error
 		switch {
 		case up:
 			return nil
-		case errors.As(err, &refused):
-			return err
+		case refused(err):
+			return fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 		select {
 		case <-changed:
@@ -119,7 +152,11 @@ func (l *Listener) run(ctx context.Context) {
 		if stood {
 			pause.Reset()
 		}
-		retry.Sleep(ctx, pause.Next(), nil)
+		wait := pause.Next()
+		if refused(err) {
+			wait = renewEvery
+		}
+		retry.Sleep(ctx, wait, nil)
 	}
 }
 
@@ -169,7 +206,10 @@ func (l *Listener) stand(first bool) {
 
 func (l *Listener) down(err error) {
 	l.mu.Lock()
-	l.sub = nil
+	if l.sub != nil && l.sub == l.ended {
+		err = nil // that it was closed
+	}
+	l.sub, l.ended = nil, nil
 	l.mu.Unlock()
 	l.set(false, err)
 }
@@ -178,6 +218,9 @@ func (l *Listener) set(up bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.up, l.lastErr = up, err
+	if up {
+		l.upSince = time.Now()
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

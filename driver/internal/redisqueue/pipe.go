@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// unused is how long a master of a Cluster is remembered that no call was for.
+const unused = 10 * time.Minute
 
 // retries is how often a pipeline to a master of a Cluster is sent again over another
 // connection.
@@ -24,37 +28,26 @@ type Pipe struct {
 	ReplicaTimeout time.Duration // how long to wait for them
 
 	client  redis.UniversalClient
+	cluster *redis.ClusterClient // client, if it is that
 	ordered []*Script            // the scripts in use, if calls are run in the order of Send; else nil
-	route   func(key string) any // which server of a Cluster has a key; nil where there is one server
-	reload  func()               // reads the Cluster's map anew; nil where there is one server
 	ctx     context.Context      //nolint:containedctx // of the pipe's own requests: ends with Close
 	cancel  context.CancelFunc
 	senders sync.WaitGroup
-	only    *batches // where there is one server
+	only    *batches    // where there is one server; in a Cluster, for calls whose server is not known yet
+	mapped  atomic.Bool // the Cluster's map has been read
 
 	mu      sync.Mutex
 	closed  bool
-	servers map[any]*batches // by route
+	servers map[*redis.Client]*batches // in a Cluster
 }
 
 // NewPipe makes a pipe over a client, which stays the caller's. Several pipelines may be
 // under way at once.
 func NewPipe(client redis.UniversalClient) *Pipe {
-	p := &Pipe{client: client, servers: make(map[any]*batches)}
+	p := &Pipe{client: client, servers: make(map[*redis.Client]*batches)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	if c, ok := client.(*redis.ClusterClient); ok {
-		p.reload = func() { c.ReloadState(p.ctx) }
-		p.route = func(key string) any {
-			node, err := c.MasterForKey(p.ctx, key)
-			if err != nil {
-				return nil
-			}
-			return node
-		}
-		return p
-	}
+	p.cluster, _ = client.(*redis.ClusterClient)
 	p.only = newBatches(p, client)
-	p.servers[nil] = p.only
 	return p
 }
 
@@ -85,7 +78,7 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c)) }
 
 func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
-	c.ctx = ctx
+	c.ctx, c.lag = ctx, nil
 	c.done = make(chan struct{})
 	if err := b.add(c); err != nil {
 		c.finish(nil, err)
@@ -101,28 +94,67 @@ func (p *Pipe) Send(c *Call, then func(answer any, err error)) {
 	}
 }
 
+// batches returns where a call is to be added. It does not wait.
 func (p *Pipe) batches(c *Call) *batches {
-	if p.only != nil {
+	if p.cluster == nil || !p.mapped.Load() {
 		return p.only
 	}
-	server := p.route(c.key())
+	master, err := p.cluster.MasterForKey(p.ctx, c.key())
+	if err != nil {
+		return p.only
+	}
+	return p.of(master)
+}
+
+// of returns the batches of a master of the Cluster.
+func (p *Pipe) of(master *redis.Client) *batches {
+	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b := p.servers[server]
+	b := p.servers[master]
 	if b == nil {
-		client, _ := server.(*redis.Client)
-		b = newBatches(p, client)
-		if client != nil {
-			// A pipeline of several calls goes to the master directly. While a hash slot is
-			// being moved, a pipeline of the Cluster would run all calls again, and some at
-			// two masters at once.
-			b.master = client.WithTimeout(client.Options().ReadTimeout)
-			b.master.Options().MaxRetries = retries
+		for server, other := range p.servers { // perhaps it has left the Cluster
+			if now.Sub(other.used) > unused {
+				delete(p.servers, server)
+			}
 		}
+		b = newBatches(p, master)
+		// A pipeline of several calls goes to the master directly. While a hash slot is
+		// being moved, a pipeline of the Cluster would run all calls again, and some at
+		// two masters at once.
+		b.master = master.WithTimeout(master.Options().ReadTimeout)
+		b.master.Options().MaxRetries = retries
 		b.closed = p.closed
-		p.servers[server] = b
+		p.servers[master] = b
 	}
+	b.used = now
 	return b
+}
+
+// forwards reports whether b has calls whose server is not known yet.
+func (p *Pipe) forwards(b *batches) bool { return p.cluster != nil && b == p.only }
+
+// forward adds calls to the batches of their masters. The first one waits until the
+// Cluster's map has been read.
+func (p *Pipe) forward(calls []*Call) (unreached error) {
+	for _, c := range calls {
+		master := (*redis.Client)(nil)
+		if unreached == nil {
+			master, unreached = p.cluster.MasterForKey(p.ctx, c.key())
+		}
+		err := unreached
+		switch {
+		case p.ctx.Err() != nil:
+			err = ErrClosed
+		case err == nil:
+			p.mapped.Store(true)
+			err = p.of(master).add(c)
+		}
+		if err != nil {
+			c.finish(nil, err)
+		}
+	}
+	return unreached
 }
 
 // Close accepts no more calls and waits, no longer than bound, for those that it has. Calls
@@ -131,7 +163,7 @@ func (p *Pipe) batches(c *Call) *batches {
 func (p *Pipe) Close(bound time.Duration) {
 	p.mu.Lock()
 	p.closed = true
-	servers := make([]*batches, 0, len(p.servers))
+	servers := []*batches{p.only}
 	for _, b := range p.servers {
 		servers = append(servers, b)
 	}
@@ -157,8 +189,9 @@ func (p *Pipe) Close(bound time.Duration) {
 }
 
 // run sends a batch by hash, and then again the calls whose scripts the server does not
-// know. It returns why the server was not reached, if it was not.
-func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
+// know. It returns how many it has sent, and why the server was not reached, if it was not.
+// The calls are no longer its own when it returns: their callers may begin them again.
+func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	live := batch[:0]
 	for _, c := range batch {
 		if c.ctx != nil && c.ctx.Err() != nil {
@@ -167,6 +200,10 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 		}
 		live = append(live, c)
 	}
+	if p.forwards(b) {
+		return 0, p.forward(live)
+	}
+	sent = len(live)
 	via := p.client
 	if b.master != nil && len(live) > 1 {
 		via = b.master
@@ -198,7 +235,7 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 		answer, err := c.cmd.Result()
 		if via != p.client && Moving(err) {
 			c.unsent()
-			p.senders.Go(func() { _ = p.run(b, []*Call{c}) }) // the client follows its hash slot
+			p.senders.Go(func() { _, _ = p.run(b, []*Call{c}) }) // the client follows its hash slot
 			continue
 		}
 		c.finish(answer, err)
@@ -207,14 +244,14 @@ func (p *Pipe) run(b *batches, batch []*Call) (unreached error) {
 		c.finish(nil, unreached)
 	}
 	p.check(unreached)
-	return unreached
+	return sent, unreached
 }
 
 // check makes the client of a Cluster read its map anew if a server was not reached: by
 // itself, go-redis waits up to ten seconds before that.
 func (p *Pipe) check(unreached error) {
-	if unreached != nil && p.reload != nil {
-		p.reload()
+	if unreached != nil && p.cluster != nil {
+		p.cluster.ReloadState(p.ctx)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestGivenUp(t *testing.T) {
 	keys := redisqueue.Keys{Prefix: "test"}
 	acquire := func(ctx context.Context, i int) (any, error) {
 		main := keys.Main(fmt.Sprint(i))
-		c := redisqueue.NewCall(redisqueue.Acquire, []string{main, keys.Fence(main)}, nil, 60_000, "channel 0 0 0 ", "x")
+		c := redisqueue.NewCall(redisqueue.Acquire, []string{main, keys.Fence(main)}, nil, 60_000, "channel 0 0 ", "x")
 		c.SetArg(0, c.Ticket(fmt.Sprint("id", i), true))
 		return pipe.Do(ctx, c)
 	}
@@ -106,7 +106,7 @@ func TestAskedAgain(t *testing.T) {
 	})
 	main := redisqueue.Keys{Prefix: "test"}.Main("a")
 	acquire := func(id string) *redisqueue.Call {
-		c := redisqueue.NewCall(redisqueue.Acquire, []string{main, redisqueue.Keys{Prefix: "test"}.Fence(main)}, nil, 60_000, "channel 0 0 0 ", "x")
+		c := redisqueue.NewCall(redisqueue.Acquire, []string{main, redisqueue.Keys{Prefix: "test"}.Fence(main)}, nil, 60_000, "channel 0 0 ", "x")
 		c.SetArg(0, c.Ticket(id, true))
 		return c
 	}

@@ -6,8 +6,8 @@ import (
 
 // Version is the version of the keys and scripts. All programs that use the same
 // locks must have the same one. It goes up with each change after which older and
-// newer programs would not exclude each other.
-const Version = "1"
+// newer programs would not exclude each other, or not read each other's records.
+const Version = "2"
 
 // protocolKey is the end of the key that says which version is in use.
 const protocolKey = "protocol"

@@ -1,6 +1,8 @@
 package redisqueue
 
 import (
+	"crypto/sha1"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,6 +14,13 @@ import (
 
 // Foreign is the owner of a lock that another client of Redis holds.
 const Foreign = "(another client of Redis)"
+
+// ForeignHolder is the ticket of another client of Redis. Its token is the fingerprint of the
+// value that it has set, as break.lua computes it, so that only what was shown is broken.
+func ForeignHolder(value string) driver.Ticket {
+	sum := sha1.Sum([]byte(value)) //nolint:gosec // it need not be secret
+	return driver.Ticket{ID: value, Token: uint64(binary.BigEndian.Uint32(sum[:])) + 1, Owner: Foreign, Held: true}
+}
 
 // ErrForeign says that the key where the holder would be is not a string: it may be the
 // hash of a lock of Redisson.
@@ -29,20 +38,15 @@ func Kind(shared bool) string {
 // ownerlength blob", where blob is the owner and the note. Only blob may be empty.
 type Form struct {
 	Head int // fields before since
-	More int // fields after limit
 }
 
 // Record is the record of a ticket as the scripts are given it, without the fields before
-// the channel. more are the fields after the limit.
-func Record(channel string, r driver.Request, more ...int64) string {
+// the channel.
+func Record(channel string, r driver.Request) string {
 	var buf [256]byte
 	b := append(buf[:0], channel...)
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, int64(r.Limit), 10)
-	for _, n := range more {
-		b = append(b, ' ')
-		b = strconv.AppendInt(b, n, 10)
-	}
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, int64(len(r.Owner)), 10)
 	b = append(b, ' ')
@@ -53,7 +57,7 @@ func Record(channel string, r driver.Request, more ...int64) string {
 // Parse reads a whole record.
 func (f Form) Parse(s string) (t driver.Ticket, err error) {
 	limit := f.Head + 2
-	owner := limit + f.More + 1
+	owner := limit + 1
 	part := strings.SplitN(s, " ", owner+2)
 	if len(part) < owner+2 {
 		return t, fmt.Errorf("not a ticket's record: %q", s)
@@ -81,6 +85,17 @@ type Outlook struct {
 // ParseOutlook reads what the scripts answer: milliseconds and flags.
 func ParseOutlook(after, flags int64) Outlook {
 	return Outlook{time.Duration(after) * time.Millisecond, flags&1 != 0, flags&2 != 0}
+}
+
+// Deaf reports whether the answer to a heartbeat says that this process has no subscription
+// to the server that has answered.
+func Deaf(heartbeat any) bool {
+	list, _ := heartbeat.([]any)
+	if len(list) < 2 {
+		return false
+	}
+	flags, _ := list[1].(int64)
+	return flags&4 != 0
 }
 
 // Unexpected is the error for an answer that no script of ours gives.

@@ -1,6 +1,8 @@
 package redisqueue_test
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,7 @@ func newScript(t *testing.T) *script {
 
 func (s *script) run(c *redisqueue.Call) any {
 	s.t.Helper()
+	c.Patient = true // it is sent once
 	v, err := s.pipe.Do(s.t.Context(), c)
 	if err != nil {
 		s.t.Fatal(err)
@@ -45,7 +48,7 @@ func (s *script) run(c *redisqueue.Call) any {
 func (s *script) acquire(id, form string, ttl time.Duration) any {
 	s.t.Helper()
 	return s.run(redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)},
-		id, ttl.Milliseconds(), "channel 0 0 0 ", form))
+		id, ttl.Milliseconds(), "channel 0 0 ", form))
 }
 
 func (s *script) release(id string, late int) any {
@@ -121,7 +124,7 @@ func TestLookAfterProvisionalLease(t *testing.T) {
 		s := newScript(t)
 		acquire := func(id, channel, form string) {
 			t.Helper()
-			s.run(redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)}, id, 60_000, channel+" 0 0 0 ", form))
+			s.run(redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)}, id, 60_000, channel+" 0 0 ", form))
 		}
 		acquire("holds", "p0", "x")
 		acquire("dead", "p1", kind+"w")
@@ -140,4 +143,312 @@ func TestLookAfterProvisionalLease(t *testing.T) {
 			t.Errorf("%s: after the grant is confirmed a heartbeat answers %v, %v", kind, reply, err)
 		}
 	}
+}
+
+// TestLateProposal: a proposal that arrives after a later one of the same ticket changes
+// nothing, be its number smaller, the same, or larger. One that is not late does.
+func TestLateProposal(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	base := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(id, form string, number int64, round int) []any {
+		t.Helper()
+		answer, ok := s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"},
+			id, number, 60_000, form, "bucket", round, "channel 0 0 ")).([]any)
+		if !ok {
+			t.Fatal("no list")
+		}
+		return answer
+	}
+	tickets := func() string {
+		t.Helper()
+		v := s.run(redisqueue.NewCall(redisqueue.RedlockInspect, []string{s.main}))
+		list := v.([]any)
+		return fmt.Sprint(list[1], list[3], list[4])
+	}
+	for _, kind := range []string{"x", "s"} {
+		for _, held := range []bool{true, false} {
+			s.client.FlushAll(t.Context())
+			if !held {
+				propose("other", "xwn", base, 1)
+			}
+			propose("a", kind+"wn", base+100, 2)
+			before := tickets()
+			for _, origin := range []string{"r", "k", "m"} {
+				for _, number := range []int64{base + 50, base + 100, base + 150} {
+					if origin == "m" && number == base+50 && !held {
+						continue // another holds a majority
+					}
+					if got := propose("a", kind+"w"+origin, number, 1); got[0] != int64(4) {
+						t.Errorf("%s, held=%t: a late proposal %s of %d: %v", kind, held, origin, number-base, got)
+					}
+					if after := tickets(); after != before {
+						t.Fatalf("%s, held=%t: a late proposal %s of %d has made %s of %s", kind, held, origin, number-base, after, before)
+					}
+				}
+			}
+			if got := propose("a", kind+"wr", base+150, 3); held && got[0] != yes || !held && got[0] != int64(2) {
+				t.Errorf("%s, held=%t: the next proposal: %v", kind, held, got)
+			}
+			if !held {
+				s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "other"))
+				before := tickets()
+				if got := propose("a", kind+"wk", base+150, 2); got[0] != int64(4) || tickets() != before {
+					t.Errorf("%s: a late proposal where nobody holds: %v has made %s of %s", kind, got, tickets(), before)
+				}
+			}
+			if held {
+				got := s.run(redisqueue.NewCall(redisqueue.RedlockYield, []string{s.main}, "a", 2))
+				if got != no || !strings.Contains(tickets(), "a "+fmt.Sprint(base+150)) && kind == "x" {
+					t.Errorf("%s: a late yield: %v, %s", kind, got, tickets())
+				}
+				if got := s.run(redisqueue.NewCall(redisqueue.RedlockYield, []string{s.main}, "a", 4)); got != yes {
+					t.Errorf("%s: a yield of what an earlier proposal has made: %v", kind, got)
+				}
+			}
+		}
+	}
+}
+
+// TestHeartbeatCountsAhead: a node of Redlock says of which tickets with a limit may hold, by
+// the live tickets ahead of each.
+func TestHeartbeatCountsAhead(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(id, process, form string) {
+		t.Helper()
+		number++
+		s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, process+" 2 0 "))
+	}
+	states := func() string {
+		t.Helper()
+		v := s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, "p1", "sa", "sb", "sc", "xw"))
+		reply, err := redisqueue.Ints("heartbeat", v, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(reply[2:])
+	}
+	propose("holds", "p1", "xwn")
+	propose("dead", "p2", "swn")
+	for _, id := range []string{"a", "b", "c"} {
+		propose(id, "p1", "swn")
+	}
+	propose("w", "p1", "xwn")
+	if got := states(); got != "[1 1 1 1]" {
+		t.Errorf("behind an exclusive holder: %s", got)
+	}
+	s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds"))
+	if got := states(); got != "[3 1 1 1]" {
+		t.Errorf("two may hold, and the first is of another process: %s", got)
+	}
+	s.client.ZAdd(t.Context(), s.main+":rp", redis.Z{Score: 1, Member: "p2"})
+	if got := states(); got != "[3 3 1 1]" {
+		t.Errorf("the process of the first has died: %s", got)
+	}
+	number -= 4
+	propose("a", "p1", "swk")
+	if got := states(); got != "[2 3 1 1]" {
+		t.Errorf("one holds: %s", got)
+	}
+}
+
+// TestShortenNotifies: the process of the first waiter learns that a lease ends earlier.
+func TestShortenNotifies(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	sub := s.client.Subscribe(t.Context(), "channel")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	notices := sub.Channel()
+	notified := func(what string) {
+		t.Helper()
+		s.client.Publish(t.Context(), "channel", "last")
+		var all []string
+		for m := range notices {
+			if m.Payload == "last" {
+				break
+			}
+			all = append(all, m.Payload)
+		}
+		if fmt.Sprint(all) != "[n"+s.main+"]" {
+			t.Errorf("%s: the process is notified of %q", what, all)
+		}
+	}
+	for _, kind := range []string{"x", "s"} {
+		s.client.FlushAll(t.Context())
+		s.acquire("a", kind, time.Minute)
+		s.acquire("b", "xw", time.Minute)
+		s.run(redisqueue.NewCall(redisqueue.Shorten, []string{s.main}, "a", 100))
+		notified(kind)
+
+		s.client.FlushAll(t.Context())
+		number := time.Now().Add(time.Hour).UnixMicro()
+		for i, ticket := range [][2]string{{"a", kind + "wn"}, {"b", "xwn"}} {
+			s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"},
+				ticket[0], number+int64(i), 60_000, ticket[1], "bucket", 1, "channel 0 0 "))
+		}
+		s.run(redisqueue.NewCall(redisqueue.RedlockShorten, []string{s.main}, "a", 100))
+		notified("redlock " + kind)
+	}
+}
+
+// TestMemoryIsShort: where the server refuses what needs more memory, tickets that are there
+// are renewed, confirmed and released, and heartbeats are answered.
+func TestMemoryIsShort(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	short := func(limit string) {
+		if err := s.client.ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, want any, c *redisqueue.Call) {
+		t.Helper()
+		c.Patient = true
+		if got, err := s.pipe.Do(t.Context(), c); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %v, %v; want %v", what, got, err, want)
+		}
+	}
+	waits := func(what string, c *redisqueue.Call) {
+		t.Helper()
+		v, err := s.pipe.Do(t.Context(), c)
+		if err == nil {
+			v, err = redisqueue.Ints("heartbeat", v, 3)
+		}
+		if list, ok := v.([]int64); err != nil || !ok || list[2] != redisqueue.IsWaiting {
+			t.Errorf("%s: %v, %v", what, v, err)
+		}
+	}
+	one := []int64{1}
+	main := []string{s.main}
+	for _, kind := range []string{"x", "s"} {
+		short("0")
+		s.client.FlushAll(t.Context())
+		s.acquire("a", "x", time.Minute)
+		s.acquire("b", kind+"w", time.Minute)
+		short("1")
+		waits(kind+": heartbeat", redisqueue.NewCall(redisqueue.KeepAlive, main, "channel", kind+"b"))
+		want(kind+": renewal", one, redisqueue.NewCall(redisqueue.Renew, main, "a", 100_000))
+		want(kind+": release with a tombstone", 1, redisqueue.NewCall(redisqueue.Release, main, "a", 2))
+		want(kind+": confirmation", one, redisqueue.NewCall(redisqueue.Renew, main, "b", 100_000))
+		want(kind+": renewal after it", one, redisqueue.NewCall(redisqueue.Renew, main, "b", 200_000))
+		want(kind+": shorten", 1, redisqueue.NewCall(redisqueue.Shorten, main, "b", 50_000))
+		want(kind+": release", 1, redisqueue.NewCall(redisqueue.Release, main, "b"))
+		want(kind+": release of nothing, with a tombstone", 0, redisqueue.NewCall(redisqueue.Release, main, "b", 2))
+
+		short("0")
+		s.client.FlushAll(t.Context())
+		number := time.Now().Add(time.Hour).UnixMicro()
+		propose := func(id, form string, number int64) *redisqueue.Call {
+			return redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, "channel 0 0 ")
+		}
+		s.run(propose("a", "xwn", number))
+		s.run(propose("b", kind+"wn", number+1))
+		short("1")
+		waits(kind+": redlock: heartbeat", redisqueue.NewCall(redisqueue.RedlockKeepAlive, main, "channel", kind+"b"))
+		want(kind+": redlock: renewal", one, redisqueue.NewCall(redisqueue.RedlockRenew, main, "a", 100_000))
+		want(kind+": redlock: release with a tombstone", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "a", 1))
+		if v, ok := s.run(propose("b", kind+"wk", number+1)).([]any); !ok || v[0] != yes {
+			t.Errorf("%s: redlock: the next ticket: %v", kind, v)
+		}
+		want(kind+": redlock: renewal of the next", one, redisqueue.NewCall(redisqueue.RedlockRenew, main, "b", 100_000))
+		want(kind+": redlock: shorten", 1, redisqueue.NewCall(redisqueue.RedlockShorten, main, "b", 50_000))
+		want(kind+": redlock: yield", 1, redisqueue.NewCall(redisqueue.RedlockYield, main, "b", 1))
+		want(kind+": redlock: release", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "b"))
+	}
+}
+
+// TestWorkGrowsWithTheQueue: what one script does grows with the tickets that it grants or
+// removes, not with their square. Many processes, each with one shared ticket, wait; the
+// holder releases; they turn out to be dead.
+func TestWorkGrowsWithTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	for _, limit := range []string{"0", "100000"} {
+		most := func(n int) int {
+			s.client.FlushAll(t.Context())
+			acquire := func(id, form string) {
+				s.run(redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)}, id, 60_000, id+" "+limit+" 0 ", form))
+			}
+			acquire("holds", "x")
+			for i := range n {
+				acquire(fmt.Sprint("p", i), "sw")
+			}
+			acquire("writes", "xw")
+			return max(
+				s.commands(func() { s.release("holds", 0) }),
+				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.Inspect, []string{s.main})) }),
+				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.KeepAlive, []string{s.main}, "writes", "xwrites")) }),
+				s.commands(func() {
+					s.client.ZAdd(t.Context(), s.main+":p", redis.Z{Score: 1, Member: "writes"})
+					s.run(redisqueue.NewCall(redisqueue.KeepAlive, []string{s.main}, "writes", "xwrites"))
+				}),
+			)
+		}
+		few, many := most(50), most(400)
+		t.Logf("limit %s: %d commands for 50 tickets, %d for 400", limit, few, many)
+		if many > 9*few {
+			t.Errorf("limit %s: %d commands for 50 tickets, %d for 400", limit, few, many)
+		}
+	}
+}
+
+// TestWorkGrowsWithTheQueueRedlock: the same, on a node of Redlock. One process waits with
+// many tickets, and asks for all of them.
+func TestWorkGrowsWithTheQueueRedlock(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	for _, limit := range []string{"0", "100000"} {
+		most := func(n int) int {
+			s.client.FlushAll(t.Context())
+			propose := func(id, process, form string) {
+				number++
+				s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, process+" "+limit+" 0 "))
+			}
+			propose("holds", "p0", "xwn")
+			args := []any{"p1"}
+			for i := range n {
+				id := fmt.Sprint("id", i)
+				propose(id, "p1", "swn")
+				args = append(args, "s"+id)
+			}
+			propose("writes", "p2", "xwn")
+			return max(
+				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds")) }),
+				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, args...)) }),
+				s.commands(func() {
+					s.client.ZAdd(t.Context(), s.main+":rp", redis.Z{Score: 1, Member: "p1"})
+					s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, "p2", "xwrites"))
+				}),
+			)
+		}
+		few, many := most(50), most(400)
+		t.Logf("limit %s: %d commands for 50 tickets, %d for 400", limit, few, many)
+		if many > 9*few {
+			t.Errorf("limit %s: %d commands for 50 tickets, %d for 400", limit, few, many)
+		}
+	}
+}
+
+// commands counts the commands that the server runs in f, those in scripts included.
+func (s *script) commands(f func()) int {
+	s.t.Helper()
+	if err := s.client.ConfigResetStat(s.t.Context()).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	f()
+	sum := 0
+	for line := range strings.Lines(s.client.Info(s.t.Context(), "commandstats").Val()) {
+		_, calls, _ := strings.Cut(line, ":calls=")
+		n, _, _ := strings.Cut(calls, ",")
+		if count, err := strconv.Atoi(n); err == nil {
+			sum += count
+		}
+	}
+	return sum
 }

@@ -17,7 +17,7 @@ type unanswered struct {
 	at       time.Time
 }
 
-// Note notes the end of a call that may have queued its Ticket.
+// Note notes the end of a call that may have queued its Ticket. Several may, one after the other.
 func (u *Unanswered) Note(c *Call, err error) {
 	if !c.Unanswered(err) {
 		return
@@ -33,7 +33,7 @@ func (u *Unanswered) Note(c *Call, err error) {
 	if u.tickets == nil {
 		u.tickets = make(map[string]unanswered)
 	}
-	u.tickets[c.ticket.id] = unanswered{c.Sent(), now}
+	u.tickets[c.ticket.id] = unanswered{u.tickets[c.ticket.id].requests + c.Sent(), now}
 }
 
 // Requests returns how many requests for a ticket may still arrive.

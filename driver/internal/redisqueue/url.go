@@ -41,6 +41,7 @@ func ClientOptions(u *driver.URL, longest time.Duration) (*redis.UniversalOption
 		// Maintenance notifications cost a round trip for each connection.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+	o.Dialer = Dialer(o.DialTimeout, o.TLSConfig)
 	errs := []error{where(u, o)}
 	if read <= longest {
 		errs = append(errs, fmt.Errorf("parameter read_timeout=%v: want more than the %v that a request may wait in the server", read, longest))

@@ -1,5 +1,5 @@
 -- KEYS: main key, fence key
--- ARGV: id, ttl ms, "channel limit linger blob", and what is asked for: x exclusive
+-- ARGV: id, ttl ms, "channel limit ownerlength blob", and what is asked for: x exclusive
 -- or s shared, followed by w if the ticket is to wait in the queue
 -- Answers: the token, when granted; {token, after, flags} (see outlook) when
 -- queued; 0 when not granted and not to wait; -1 when the ticket was released

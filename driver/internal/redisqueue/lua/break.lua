@@ -1,7 +1,7 @@
 -- KEYS: main key
 -- ARGV: token, name
--- Answers: 1 when a ticket with that token was there, else 0. The token 0 is that
--- of a holder that another library put there.
+-- Answers: 1 when a ticket with that token was there, else 0. The token of a holder
+-- that another library put there is its value's fingerprint.
 local key, token = KEYS[1], ARGV[1]
 local call = redis.call
 local time = call('TIME')
@@ -17,7 +17,7 @@ if id and t == token then
   settle(false)
   return 1
 end
-if token == '0' and v and not ours(v) then
+if v and not ours(v) and fingerprint(v) == token then
   settle(false)
   return 1
 end

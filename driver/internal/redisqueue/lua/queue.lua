@@ -4,7 +4,7 @@
 --   now  the server's time in microseconds
 --   call redis.call
 --
--- The main key holds "locker id token since channel limit linger blob" of the
+-- The main key holds "locker id token since channel limit ownerlength blob" of the
 -- exclusive holder or, while shared tickets hold, MARK. Whoever else uses SET NX
 -- on it is kept out by both. It is the truth: without MARK in it nobody holds
 -- shared, whatever else is there. A holder who has waited and does not know of
@@ -12,7 +12,7 @@
 --
 --   X  waiting, exclusive: ticket -> token    H  holding, shared: ticket -> token
 --   S  waiting, shared:    ticket -> token    E  holding, shared: ticket -> end of the lease
---   T  ticket -> "since channel limit linger blob"; '#' -> largest limit that waits
+--   T  ticket -> "since channel limit ownerlength blob"; '#' -> largest limit that waits
 --   P  channel of a waiting process -> until when it is taken for alive
 --   D  ticket that was released -> requests for it that have not come yet
 --
@@ -28,29 +28,13 @@ local function ours(v) return v == MARK or v and string.match(v, '^locker[ ?]%S+
 
 local function holds(v, id) return v and string.sub(v, 1, 6) == 'locker' and string.sub(v, 8, #id + 8) == id .. ' ' end
 
--- shorten cuts the life of the processes that do not listen: they have died,
--- or are connecting again just now. All at once, so that however many have
--- died delay the queue by one linger, after which the others are to poll. linger
--- is 0 where this server does not know all who listen.
-local function shorten(t, linger)
-  t.till = math.min(t.till, now + linger * 1000)
-  local notice = 'n' .. int(linger) .. ' ' .. key
-  for _, chan in ipairs(call('ZRANGE', P, '0', '-1')) do
-    if call('PUBLISH', chan, notice) == 0 and tonumber(call('ZSCORE', P, chan)) > t.till then
-      call('ZADD', P, int(t.till), chan)
-    end
-  end
-end
-
 -- notify informs a ticket's process that it is granted, and for how many
--- milliseconds: the provisional lease stands for as long as the
--- process is taken for alive. A process that has died holds the queue up for no
--- longer than its waiting would have.
+-- milliseconds: the provisional lease lasts for as long as the process is taken
+-- for alive. A process that has died holds the queue up for no longer than its
+-- waiting would have. How many the server has notified does not matter: the process
+-- may listen to a replica, or to another server of a Cluster.
 local function notify(t)
-  local notice = 'g' .. int((t.till - now) / 1000) .. ' ' .. t.id
-  if call('PUBLISH', t.chan, notice) > 0 then return end
-  local linger = tonumber(string.match(t.rec, '^%d+ %S+ %d+ (%d+) '))
-  if linger > 0 then shorten(t, linger) end
+  call('PUBLISH', t.chan, 'g' .. int(math.floor((t.till - now) / 1000)) .. ' ' .. int(t.number) .. ' ' .. t.id)
 end
 
 -- since is the record of a ticket that holds from now on.

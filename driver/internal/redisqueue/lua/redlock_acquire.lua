@@ -11,7 +11,7 @@
 --   3  it is not; flags is 2 when another library keeps no string there, and ids are the
 --      first shared tickets ahead, when so many are that it is they who are in the way
 --   0  the number is too small: it has to be above n
---   4  the ticket is known by the number n, and this one was guessed
+--   4  the ticket is known by the number n, and this one was guessed, or is late
 --  -1  the ticket was released before this request came
 local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local call = redis.call
@@ -60,7 +60,8 @@ end
 if exclusive and mode == 'w' then
   local v, heads, mine = redis.pcall('GET', key), call('ZRANGE', X, '0', '1'), call('ZSCORE', X, id)
   local head, chan = heads[1], string.match(ARGV[7], '^%S+')
-  if not v and head == id and there == 1 and tonumber(mine) == number then -- the first waiter, and nobody holds
+  local late = head == id and tonumber(string.match(call('HGET', T, id) or '', '^%d+') or 0) > tonumber(ARGV[6])
+  if not v and head == id and not late and there == 1 and tonumber(mine) == number then -- the first waiter, and nobody holds
     call('ZREM', X, id)
     call('HDEL', T, id)
     if not heads[2] then call('DEL', P, T) end
@@ -104,13 +105,17 @@ local function drop(v)
   return v
 end
 
--- mine returns the state of the ticket here: its number, and whether it holds.
+-- mine returns the state of the ticket here: its number, whether it holds, and the round
+-- of the proposal that has made it so.
 local function mine(v)
-  if holds(v, id) then return tonumber(string.match(v, '^redlock %S+ (%d+) ')), true end
+  if holds(v, id) then
+    local n, round = string.match(v, '^redlock %S+ (%d+) (%d+) ')
+    return tonumber(n), true, tonumber(round)
+  end
   local n = v == MARK and call('ZSCORE', H, id)
-  if n then return tonumber(n), true end
-  n = call('ZSCORE', W, id)
-  return n and tonumber(n), false
+  local held = n and true
+  n = n or call('ZSCORE', W, id)
+  return n and tonumber(n), held, tonumber(string.match(call('HGET', T, id) or '', '^%d+') or 0)
 end
 
 local function taken()
@@ -157,7 +162,10 @@ end
 
 if call('SISMEMBER', D, id) == 1 then return {-1, now, 0, 0} end
 local v = current()
-local known, held = mine(v)
+local known, held, round = mine(v)
+-- A proposal that was overtaken by a later one of the same ticket changes nothing.
+-- The answer says which, so that the next one is later still.
+if known and mode ~= 'j' and round > tonumber(ARGV[6]) then return {4, now, known, round} end
 if known and known ~= number then
   if origin == 'n' then return {4, now, known, 0} end
   v, known, held = drop(v), nil, false

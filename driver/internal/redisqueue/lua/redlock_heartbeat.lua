@@ -10,6 +10,9 @@ local now = time[1] * 1000000 + time[2]
 
 local function set(arg) return string.sub(arg, 1, 1) == 'x' and X or S end
 
+-- A replica must not say that a ticket is gone, and refuses to write. Where memory is
+-- short, Redis refuses only a first write, and of those that remove none.
+call('ZREM', P, '')
 if lapsed(chan) then reap() end
 -- Whose tickets are gone is not taken for alive.
 local waits = call('ZSCORE', P, chan) and X
@@ -19,7 +22,7 @@ end
 if waits then
   alive(chan, waits)
 else
-  call('ZREM', P, chan) -- a replica must not say that a ticket is gone, and refuses to write
+  call('ZREM', P, chan)
 end
 local v = current()
 notify(v)
@@ -30,7 +33,7 @@ for i = 2, #ARGV do
   local rec = number and call('HGET', T, id)
   if rec then
     local _, limit = string.match(rec, HEAD)
-    state = may(v, set(ARGV[i]) == X, number, tonumber(limit)) and 3 or 1
+    state = hasRoom(v, set(ARGV[i]) == X, number, tonumber(limit)) and 3 or 1
   elseif holds(v, id) or v == MARK and call('ZSCORE', H, id) then
     state = 2
   end

