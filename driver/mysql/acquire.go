@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -69,19 +70,27 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		r.Joined()
 	}
 	g, err := d.poller.wait(ctx, w)
-	return g, d.failed(ctx, err)
+	if err = d.failed(ctx, err); errors.Is(err, driver.ErrLost) {
+		err = d.noTicket(r.ID, err)
+	}
+	return g, err
 }
 
-// noTicket marks an error of Acquire if it is known that there is no ticket.
+// noTicket marks an error of Acquire if it is known that there is no ticket. ErrNotAcquired and ErrLost say so: the core
+// releases no such ticket. While an earlier request for it may still arrive, there is another error in their place.
 func (d *Driver) noTicket(id string, err error) error {
-	refused, known := errors.Is(err, driver.ErrNotAcquired), true
+	gone, known := errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost), true
 	d.state(id, func(s *ticketState) {
-		if refused {
+		switch {
+		case !gone:
+		case time.Now().Before(s.lateUntil):
+			gone, err = false, driver.Unavailable(fmt.Errorf("%w (%v)", errArriving, err)) //nolint:errorlint // it is not the answer
+		default:
 			*s = ticketState{insertion: s.insertion} // nobody will release it
 		}
 		known = *s == ticketState{}
 	})
-	if known && !refused {
+	if known && !gone {
 		return driver.NoTicket(err)
 	}
 	return err
@@ -309,7 +318,7 @@ func (n *insertion) exec(ctx context.Context, name string, v values) (r sql.Resu
 	asked = time.Now()
 	late := asked.Add(arriveBound)
 	v.name, v.id, v.owner, v.note, v.shared, v.permits = n.Name, n.ID, n.Owner, n.Note, n.Shared, n.Limit
-	v.ttl, v.liveness, v.deadline, v.ahead, v.start = n.TTL, n.d.opts.liveness, late, s.ahead, s.start
+	v.ttl, v.liveness, v.deadline, v.start = n.TTL, n.d.opts.liveness, s.at(late), s.start
 	text := n.d.w.render(name, v)
 	err = n.d.retry(ctx, func() error {
 		return n.d.with(n.caller, func(c *sql.Conn) (err error) {

@@ -8,28 +8,40 @@ import (
 	"time"
 )
 
-// A statement that inserts a ticket contains a deadline on the database's clock: if the network delays it for longer,
-// it does nothing. Nothing else depends on this reading of the clock.
+// A statement that inserts a ticket contains a deadline on the database's clock: if the network or a lock in the database
+// delays it for longer, it does nothing. Nothing else depends on this reading of the clock.
 //
 // It also contains the start of the server that it is meant for. A server that has lost commits, in a crash or as a
 // replica that takes over, would give the tokens in them again. So for each start of a server the first driver raises
-// AUTO_INCREMENT to the server's clock, in milliseconds. Tokens grow as long as the servers' clocks agree and fewer
-// than 1,000 rows a second are inserted on average.
+// AUTO_INCREMENT to the server's clock, in 256ths of a millisecond. Tokens grow as long as the servers' clocks agree and
+// fewer than 256,000 numbers a second are used on average. A try that is refused uses one too, and with
+// auto_increment_increment each is so many.
 
-// arriveBound is how long a statement that inserts a ticket may be on its way.
-const arriveBound = 2 * time.Second
+const (
+	// arriveBound is how long a statement that inserts a ticket may be on its way.
+	arriveBound = 2 * time.Second
+	// readingAge bounds how far the two clocks drift apart.
+	readingAge = 10 * time.Minute
+)
 
 // A server is what a driver knows of its server.
 type server struct {
-	ahead  time.Duration // how far the database's clock is ahead of this process's
-	start  uint64        // identifies the server and its start
-	raised uint64        // the start that tokens were last raised for
+	clock  time.Time // what its clock said
+	read   time.Time // when the answer came
+	start  uint64    // identifies the server and its start
+	raised uint64    // the start that tokens were last raised for
 }
+
+// now estimates the server's clock. It is behind rather than ahead, so that deadlines are too early rather than too late.
+func (s server) now() time.Time { return s.at(time.Now()) }
+
+// at is what the server's clock shows at a time of this process.
+func (s server) at(t time.Time) time.Time { return s.clock.Add(t.Sub(s.read)) }
 
 // server returns what is known of the server, and asks the server if nothing is. If this process comes back to a
 // server from another one, that server may lack the tokens that the other has given since: tokens are raised again.
 func (d *Driver) server(ctx context.Context) (server, error) {
-	if s := d.known.Load(); s != nil {
+	if s := d.known.Load(); s != nil && time.Since(s.read) < readingAge {
 		return *s, nil
 	}
 	for try := 0; ; try++ {
@@ -51,7 +63,7 @@ func (d *Driver) readServer(ctx context.Context) (server, error) {
 	found, err := query(ctx, d, d.w.render("clock", values{}), func(rows *sql.Rows) (s server, err error) {
 		var micros int64
 		err = rows.Scan(&micros, &s.start, &s.raised)
-		s.ahead = time.Until(time.UnixMicro(micros)) // at least: deadlines are too early rather than too late
+		s.clock, s.read = time.UnixMicro(micros), time.Now()
 		return s, err
 	})
 	if err != nil {

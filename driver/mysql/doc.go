@@ -35,7 +35,7 @@
 // So one INSERT takes a free name, and finds out that a name is not free. The anchor stays, without a ticket, as
 // long as other tickets may be in the queue; these are inserted under their IDs. If a process takes a name again
 // and again, the anchor also stays for a while when the name is free. It is then idle, and the process takes the
-// name by changing that row. So a token is the number of the row times 2^20, plus the count of the tickets that the
+// name by changing that row. So a token is the number of the row times 2^12, plus the count of the tickets that the
 // row had. A unique index makes two exclusive holders of one name impossible in the schema.
 //
 // A client decides on a grant after it has read the head of the queue from the primary. That is sound because tickets
@@ -44,13 +44,13 @@
 // somebody has deleted it. All times are the database's. Names are compared byte by byte.
 //
 // A crash or a failover may lose the last commits. Tokens grow nevertheless: the first process that uses a server after
-// a start, or after it has taken over, raises AUTO_INCREMENT to that server's clock, in milliseconds. Each statement
-// that inserts a ticket contains the server and the start that it is meant for (by server_id and UUID_SHORT), and does
-// nothing on any other. Tokens grow as long as the clocks of the servers agree and fewer than 1,000 rows a second are
-// inserted on average. A former primary may take over again without a restart, and without the commits of the primary
-// in between. Only processes that have inserted tickets on the primary in between notice that: restart the former
-// primary first. Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it
-// would break.
+// a start, or after it has taken over, raises AUTO_INCREMENT to that server's clock, in 256ths of a millisecond. Each
+// statement that inserts a ticket contains the server and the start that it is meant for (by server_id and UUID_SHORT),
+// and does nothing on any other. Tokens grow as long as the clocks of the servers agree and fewer than 256,000 numbers
+// a second are used on average: a ticket and a try that is refused use one, or so many as auto_increment_increment
+// says. A former primary may take over again without a restart, and without the commits of the primary in between. Only
+// processes that have inserted tickets on the primary in between notice that: restart the former primary first.
+// Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
 //
 // Each request is one statement and its own transaction, except the deletion of expired tickets. Requests work in any
 // isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where autocommit is off each
@@ -66,14 +66,17 @@
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
 // ErrUnavailable.
 //
-// The tables are created at first use. If they vanish later, by DROP or because a session was moved to another
-// database, a driver that has used them reports an error and does not create them again, since it would grant what
-// others hold. A driver that is opened later creates them.
+// The tables are created at first use, but not to look for locks: Inspect and List find none then. If they vanish
+// later, by DROP or because a session was moved to another database, a driver that has used them reports an error and
+// does not create them again, since it would grant what others hold. A driver that is opened later creates them.
 //
 // An unanswered request to insert a ticket may still arrive for 2 seconds. Until then Release does not confirm that the
-// ticket is gone. A statement that has arrived may wait longer for a lock in the database, up to
-// innodb_lock_wait_timeout, if another transaction locks rows of these tables. Such a ticket is found when the core
-// repeats its request, or it expires.
+// ticket is gone. If another transaction locks rows of these tables, a statement that has arrived waits for them in the
+// database, up to innodb_lock_wait_timeout. Then it acts on the time at which it gets to a row: it revives no lease that
+// has ended, and inserts no ticket after those 2 seconds. The exception is a free lock whose last row another transaction
+// is just deleting: if that takes longer, the ticket may be inserted later. It is removed within 30 seconds after its
+// request, or by the end of its TTL if its Client was closed. (On a server with --sysdate-is-now a statement takes the
+// time at which it began.)
 //
 // # Cost
 //
@@ -81,14 +84,15 @@
 // needs two statements to be queued, one to be granted, and one or two to release. Releasing a lock whose Guard was
 // used takes about ten.
 //
-// The server cannot notify, so waiters poll. Each process polls with one statement for all its waiters in the
-// queues that are due, which reads a few rows of each queue, whatever the number of waiters. The next waiter polls
-// after an eighth of the time since the queue last moved, between 0.5 ms and 50 ms; waiters further back after two
-// thirds of the time that the queue, at its speed, takes to reach them, 75 ms at most. So the cost of a grant to all
-// processes together grows with the logarithm of their number, and the next waiter is granted within 100 ms of a
-// release, however long it has waited. At rest that is 20 statements a second for a process that waits, whatever the
-// number of its waiters on up to 100 names. A release by the same process is noticed at once. Every quarter of the
-// liveness another statement, the heartbeat, shows that the process lives.
+// The server cannot notify, so waiters poll. Each process polls with one statement for all its waiters in the queues
+// that are due, which reads a few rows of each queue, whatever the number of waiters. The next waiter polls after an
+// eighth of the time since the queue last moved, between 0.5 ms and 50 ms; waiters further back after two thirds of the
+// time that the queue, at its speed, takes to reach them, 75 ms at most. So the cost of a grant to all processes
+// together grows with the logarithm of their number, and the next waiter is granted within 100 ms of a release, however
+// long it has waited. At rest that is 20 statements a second for a process that waits, whatever the number of its
+// waiters on up to 100 names. A release by the same process is noticed at once. Every quarter of the liveness another
+// statement, the heartbeat, shows that the process lives. While a transaction guards a lease that is over (Guard), the
+// interval grows to 500 ms.
 //
 // Enqueueing locks no table, not even for AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
 // Renewals go 500 to a statement. The holder notices a break at its next renewal.
@@ -108,11 +112,11 @@
 //
 // # Bounds
 //
-// The shortest TTL is 10 ms. After a crash of the holder the next waiter is granted
-// within the TTL and half a second; crashed waiters delay the queue by no more than the liveness and half a second in
-// all. The rows of crashed processes are deleted by the next process that finds them in its way, and every 20 seconds
-// by any process that has a driver open that was used. Idle anchors are deleted by their process when it has not used
-// the name for 10 seconds (1,024 names at most) and when it closes the driver, and soon after by the sweeps of others.
+// The shortest TTL is 10 ms. After a crash of the holder the next waiter is granted within the TTL and half a second;
+// crashed waiters delay the queue by no more than the liveness and half a second in all. The rows of crashed processes
+// are deleted by the next process that finds them in its way, and every 20 seconds by one of the processes that have a
+// driver open that was used. Idle anchors are deleted by their process when it has not used the name for 10 seconds
+// (1,024 names at most) and when it closes the driver, and soon after by the sweeps of others.
 //
 // # Rights
 //

@@ -97,6 +97,7 @@ var (
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
+	_ driver.Shortener       = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 

@@ -18,6 +18,9 @@ func (d *Driver) Sweep(ctx context.Context) error {
 	return d.sweep(ctx)
 }
 
+// SweepInTurn sweeps, unless another process does or has done so. It returns when a sweep is due again.
+func (d *Driver) SweepInTurn(ctx context.Context) time.Duration { return d.sweepInTurn(ctx) }
+
 // SlotOf is the slot of a name.
 func SlotOf(name string) uint64 { return slotOf(name) }
 
@@ -64,6 +67,16 @@ var Current = current
 func (d *Driver) Become(e Edition) {
 	d.w, _ = newWire(e, d.opts.prefix) // which was checked
 }
+
+// AgeReading makes the reading of the server's clock older, and wrong by an error.
+func (d *Driver) AgeReading(by, wrong time.Duration) {
+	s := *d.known.Load()
+	s.read, s.clock = time.Now().Add(-by), time.Now().Add(wrong-by)
+	d.known.Store(&s)
+}
+
+// ServerAhead is how far the server's clock is thought to be ahead of this machine's.
+func (d *Driver) ServerAhead() time.Duration { return time.Until(d.known.Load().now()) }
 
 // StatementsText is what programs do with the tables.
 var StatementsText = statementsText

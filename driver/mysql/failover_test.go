@@ -223,6 +223,32 @@ func TestTokensGrowOverALossyFailover(t *testing.T) {
 	}
 }
 
+// So they do after very many tries that were refused, each of which uses up numbers: several where
+// auto_increment_increment is set, as in Group Replication.
+func TestTokensGrowOverALossyFailoverAfterManyTries(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.config.Params = map[string]string{"auto_increment_increment": "7"}
+	l, d, prefix := fresh(t, p.pool(t))
+	k := take(t, l, "a")
+	p.caughtUp(t)
+	do(t, p.onReplica, "STOP SLAVE")
+	for i := range 2000 {
+		_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: fmt.Sprint("try-", i), TTL: time.Minute})
+		if !errors.Is(err, driver.ErrNotAcquired) {
+			t.Fatalf("try: %v", err)
+		}
+	}
+	must(t, k.Release(t.Context()))
+	last := cycle(t, l, "new")
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	p.serve(p.replica)
+	other, _ := join(t, p.pool(t), prefix)
+	if token := cycle(t, other, "new"); token <= last {
+		t.Errorf("token %d after %d", token, last)
+	}
+}
+
 // Tokens grow also when the first primary takes over again, without the tokens that the second has given, as soon
 // as a process that was granted a ticket on the second comes back.
 func TestTokensGrowOverALossyWayBack(t *testing.T) {

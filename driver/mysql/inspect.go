@@ -12,7 +12,7 @@ import (
 
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	queue, err := query(ctx, d, d.w.render("inspect", values{name: name}), func(rows *sql.Rows) (t driver.Ticket, err error) {
+	queue, err := look(ctx, d, d.w.render("inspect", values{name: name}), func(rows *sql.Rows) (t driver.Ticket, err error) {
 		var since, left int64
 		err = rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
 		t.Since = time.UnixMicro(since)
@@ -36,7 +36,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	h := driver.Hold{Name: name, Token: token}
-	ids, err := query(ctx, d, d.w.render("numbered", valuesOfHold(h)), scanOne[string])
+	ids, err := look(ctx, d, d.w.render("numbered", valuesOfHold(h)), scanOne[string])
 	if err != nil {
 		return d.failed(ctx, err)
 	}

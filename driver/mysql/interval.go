@@ -9,9 +9,10 @@ import "time"
 const (
 	pollShare = 8
 	pollLeast = 500 * time.Microsecond
-	pollMost  = 50 * time.Millisecond // of the next waiters
-	pollFar   = 75 * time.Millisecond // of the others: they may become the next all at once
-	pollEarly = 4                     // in this last part of its interval a queue is polled with others
+	pollMost  = 50 * time.Millisecond  // of the next waiters
+	pollFar   = 75 * time.Millisecond  // of the others: they may become the next all at once
+	pollStuck = 500 * time.Millisecond // of all, while a transaction guards a lease that is over
+	pollEarly = 4                      // in this last part of its interval a queue is polled with others
 
 	// pollGrowth is by how much the interval of a waiter far back may grow. If a queue stood still for once, its waiters
 	// would all sleep for as long as if it always moved so slowly, and be late one after the other.
@@ -41,6 +42,14 @@ func (q *watched) setInterval(r *poll, now time.Time) {
 			q.interval = min(q.interval, max(t.left, pollLeast)) // then it has to be reaped, if it is not renewed
 		}
 	}
+	if !anyExpired(r.rows) {
+		q.stuckAt = time.Time{}
+		return
+	}
+	if q.stuckAt.IsZero() { // it could not be reaped: it is guarded, or somebody is reaping it
+		q.stuckAt = now
+	}
+	q.interval = min(max(now.Sub(q.stuckAt)/pollShare, pollMost), pollStuck)
 }
 
 // next returns when to poll a queue again. Queues that have come to rest are polled

@@ -72,6 +72,19 @@ func (d *Driver) renewSome(ctx context.Context, rs []driver.Renewal, which []int
 	}
 }
 
+// Shorten implements driver.Shortener. Waiters poll often enough to notice.
+func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	v := values{ttl: left, tokens: []uint64{h.Token}, ids: []string{h.ID}, names: []string{h.Name}}
+	n, err := d.change(ctx, "shorten", v)
+	if err == nil && n == 0 { // a row that did not change may have a shorter lease
+		var held []uint64
+		if held, err = d.tokens(ctx, "renewed", v); err == nil && len(held) == 0 {
+			err = driver.ErrLost
+		}
+	}
+	return d.failed(ctx, err)
+}
+
 // find returns the token of a ticket; 0: it is not in the queue.
 func (d *Driver) find(ctx context.Context, name, id string) (token uint64, err error) {
 	found, err := d.tokens(ctx, "find", values{name: name, id: id})

@@ -154,3 +154,34 @@ func TestMissingRights(t *testing.T) {
 		}
 	})
 }
+
+// A driver that has found the tables, if only to look, does not make them again, and does not say that nobody holds
+// anything.
+func TestVanishedTablesOfWhoHasLooked(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, _, prefix := fresh(t, db)
+		k := take(t, l, "a")
+		_, looker := join(t, db, prefix)
+		queue, err := looker.Inspect(t.Context(), "a")
+		must(t, err)
+		if len(queue) != 1 {
+			t.Fatalf("the queue is %+v", queue)
+		}
+		for _, table := range []string{"tickets", "slots", "tx"} {
+			_, err := db.ExecContext(t.Context(), "DROP TABLE "+prefix+"_"+table)
+			must(t, err)
+		}
+		if queue, err := looker.Inspect(t.Context(), "a"); err == nil {
+			t.Errorf("without the tables the queue is %+v, and no error", queue)
+		}
+		if names, err := looker.List(t.Context()); err == nil {
+			t.Errorf("without the tables the names are %q, and no error", names)
+		}
+		if g, err := looker.Acquire(t.Context(), request("two", false)); err == nil {
+			t.Errorf("granted %d, while %d is held (%v)", g.Token, k.Token(), k.Err())
+		}
+		again, _ := join(t, db, prefix) // a process that starts now makes them
+		must(t, take(t, again, "b").Release(t.Context()))
+	})
+}

@@ -158,7 +158,7 @@ func (d *Driver) reap(ctx context.Context, name string) (n int, err error) {
 			n, err = d.reapThese(ctx, c, name, expired)
 			return err
 		})
-		if err != nil {
+		if err != nil || n == 0 { // what is left keeps the queue open
 			return 0, err
 		}
 	}

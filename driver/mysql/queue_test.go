@@ -276,6 +276,43 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 	})
 }
 
+// A lease that is shortened ends then, for those who wait too, and is not made longer.
+func TestShortenedLease(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		_, d, prefix := fresh(t, db)
+		_, other := join(t, db, prefix)
+		r := driver.Request{Name: "a", ID: "short-1", TTL: time.Minute, MinHold: time.Second}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		joined, granted := make(chan struct{}), make(chan error, 1)
+		next := driver.Request{Name: "a", ID: "next-1", TTL: time.Minute, Wait: true, Joined: func() { close(joined) }}
+		go func() {
+			_, err := other.Acquire(context.WithoutCancel(t.Context()), next)
+			granted <- err
+		}()
+		<-joined
+		if err := d.Shorten(t.Context(), next.Hold(0), time.Second); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("what waits was shortened: %v", err)
+		}
+		const left = 2 * time.Second
+		begun := time.Now()
+		must(t, d.Shorten(t.Context(), r.Hold(g.Token), left))
+		must(t, d.Shorten(t.Context(), r.Hold(g.Token), time.Minute))
+		took := testbed.Elapsed(func() { must(t, <-granted) })
+		if kept := time.Since(begun); kept < left {
+			t.Errorf("granted after %v, want %v", kept, left)
+		}
+		if bound := driver.BoundsOf(d, left).Crash; took > bound {
+			t.Errorf("granted after %v, want %v at most", took, bound)
+		}
+		if err := d.Shorten(t.Context(), r.Hold(g.Token), time.Second); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("what is gone was shortened: %v", err)
+		}
+		must(t, other.Release(t.Context(), next.Hold(0)))
+	})
+}
+
 // Tries obey the grant rule in any isolation level: at most so many permits, or one writer.
 func TestTriesInAnyIsolation(t *testing.T) {
 	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {

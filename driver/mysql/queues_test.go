@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue/sqltest"
+	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -204,4 +206,32 @@ func TestQueuesInTheClient(t *testing.T) {
 	if !strings.Contains(out, "| orders |        1 | holder | exclusive | me    | 0x1b5b324a | 00:00:0") || strings.Contains(out, "\x1b") {
 		t.Errorf("mysql prints\n%s", out)
 	}
+}
+
+// To look at a database without tables creates none.
+func TestLookingCreatesNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, d, prefix := fresh(t, db)
+		names, err := d.List(t.Context())
+		must(t, err)
+		queue, err := d.Inspect(t.Context(), "a")
+		must(t, err)
+		if len(names)+len(queue) != 0 {
+			t.Errorf("found %q, %v", names, queue)
+		}
+		if err := d.Break(t.Context(), "a", 1<<40); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("break: %v", err)
+		}
+		var n int
+		must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name LIKE '"+prefix+"%'").Scan(&n))
+		if n != 0 {
+			t.Errorf("%d tables were created", n)
+		}
+		_, none := join(t, db, prefix, mysql.WithoutCreate())
+		if _, err := none.List(t.Context()); err == nil {
+			t.Error("with create=false, missing tables are no error")
+		}
+		must(t, take(t, l, "a").Release(t.Context()))
+	})
 }

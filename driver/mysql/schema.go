@@ -20,7 +20,7 @@ type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables,
 // and of the statements if programs with the old ones must not run beside the new.
-var current = edition{"4", sqlqueue.Hash(schemaText)}
+var current = edition{"5", sqlqueue.Hash(schemaText)}
 
 func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
 

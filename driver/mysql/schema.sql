@@ -4,7 +4,7 @@
 --           name free. A queue that has tickets has an anchor, so a name is free when
 --           its anchor can be inserted. All other rows have a byte 255, which no name
 --           begins with, and the ID of their ticket.
--- seq       the order of a queue. The fencing token is seq * 2^20 + turn.
+-- seq       the order of a queue. The fencing token is seq * 2^12 + turn.
 -- turn      how many tickets this row had before, one after the other.
 -- name, id  of the ticket. The anchor of a ticket that is gone has NULL here; it stays
 --           as long as other tickets may be in the queue. An idle anchor has a name and
@@ -37,10 +37,11 @@ CREATE TABLE IF NOT EXISTS {tickets} (
 -- A statement that inserts a ticket locks the slot that the name hashes to until it is
 -- committed, so that the tokens of a name become visible in their order. The column's
 -- name contains the version of the schema, so statements of another version fail. The
--- first slot has the start of the server that tokens were last raised for.
+-- first slot has the start of the server that tokens were last raised for, and until when nobody has to sweep.
 CREATE TABLE IF NOT EXISTS {slots} (
   {column} SMALLINT UNSIGNED NOT NULL,
   start BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  swept_until DATETIME(6) NOT NULL DEFAULT '2000-01-01',
   PRIMARY KEY ({column})
 ) ENGINE=InnoDB COMMENT='locker: slots, schema {version}';
 
@@ -63,7 +64,7 @@ SELECT
   {note_shown} AS note,
   {age} AS age,
   IF(t.held, {remaining}, NULL) AS remaining,
-  (t.seq << 20) + t.turn AS token,
+  (t.seq << 12) + t.turn AS token,
   CONVERT(t.id USING utf8mb4) AS id
 FROM {tickets} AS t
 WHERE t.id IS NOT NULL AND t.expires_at > UTC_TIMESTAMP(6)

@@ -45,6 +45,27 @@ func query[T any](ctx context.Context, d *Driver, text string, scan func(*sql.Ro
 	return all, err
 }
 
+// look is query for a request that changes nothing: where there are no tables yet it finds nothing, and creates none.
+func look[T any](ctx context.Context, d *Driver, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	if d.opts.create && !d.created.Load() {
+		err := retryRolledBack(ctx, func() (err error) {
+			all, err = queryOnce(ctx, d, text, scan)
+			return err
+		})
+		if err == nil {
+			d.created.Store(true)
+			return all, nil
+		}
+		if code(err) == errNoTable {
+			tables, err := queryOnce(ctx, d, d.w.render("schema", values{}), scanOne[string])
+			if err == nil && len(tables) == 0 {
+				return nil, nil
+			}
+		}
+	}
+	return query(ctx, d, text, scan)
+}
+
 func queryOnce[T any](ctx context.Context, d *Driver, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
 	err = d.with(ctx, func(c *sql.Conn) error {
 		rows, err := c.QueryContext(ctx, text)
@@ -88,7 +109,7 @@ func (d *Driver) tokens(ctx context.Context, name string, v values) ([]uint64, e
 
 // names reads a list of names, at most a batch.
 func (d *Driver) names(ctx context.Context, statement string) ([]string, error) {
-	all, err := query(ctx, d, d.w.render(statement, values{most: batch}), scanOne[string])
+	all, err := look(ctx, d, d.w.render(statement, values{most: batch}), scanOne[string])
 	return slices.DeleteFunc(all, func(name string) bool { return name == "" }), err
 }
 

@@ -3,15 +3,19 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// sweepEvery is how often a driver that was used deletes what others have left: expired
-// tickets, anchors of empty queues, rows of AcquireTx.
-const sweepEvery = 20 * time.Second
+// What others have left (expired tickets, anchors of empty queues, rows of AcquireTx) is deleted by one of the processes
+// that have used the driver and not closed it. A sweep reads all tickets, so it must not be done once for each process.
+const (
+	sweepEvery = 20 * time.Second // and up to a tenth longer, so that processes do not ask at once
+	sweepTurn  = 10 * time.Second // by then another process sweeps, if that whose turn it is has crashed
+)
 
 // sweepLater starts the sweeps, unless they are running.
 func (d *Driver) sweepLater() {
@@ -19,40 +23,69 @@ func (d *Driver) sweepLater() {
 		return
 	}
 	d.begin(func() {
-		for retry.Sleep(d.ctx, sweepEvery, nil) {
+		for wait := sweepEvery; retry.Sleep(d.ctx, wait+rand.N(sweepEvery/10), nil); {
 			ctx, cancel := context.WithTimeout(d.ctx, sweepEvery)
 			d.anchors.clear(ctx, idleFor)
-			_ = d.sweep(ctx) // the next one does the rest
+			wait = d.sweepInTurn(ctx)
 			cancel()
 		}
 	})
 }
 
-// sweep deletes batch by batch, but does not repeat a batch that cannot be deleted.
-func (d *Driver) sweep(ctx context.Context) error {
-	for _, step := range []func(context.Context) ([]string, error){d.sweepStale, d.sweepTx} {
-		var last []string
-		for {
-			some, err := step(ctx)
-			if err != nil {
-				return err
-			}
-			if len(some) < batch || slices.Equal(some, last) {
-				break
-			}
-			last = some
+// sweepInTurn sweeps, unless another process does or has done so. It returns when a sweep is due again.
+func (d *Driver) sweepInTurn(ctx context.Context) time.Duration {
+	n, err := d.change(ctx, "sweep_turn", values{ttl: sweepTurn})
+	switch {
+	case err != nil:
+		return sweepEvery
+	case n == 0:
+		left, err := query(ctx, d, d.w.render("sweep_left", values{}), scanOne[int64])
+		if err != nil || len(left) == 0 {
+			return sweepEvery
 		}
+		return max(0, min(time.Duration(left[0])*time.Microsecond, sweepEvery))
 	}
-	return nil
+	if d.sweep(ctx) == nil {
+		_, _ = d.exec(ctx, "sweep_done", values{ttl: sweepEvery}) // else another sweeps soon
+	}
+	return sweepEvery
 }
 
-// sweepStale deletes the expired tickets of some names, and anchors of empty queues.
-func (d *Driver) sweepStale(ctx context.Context) ([]string, error) {
-	stale, err := d.names(ctx, "stale")
-	for i := 0; i < len(stale) && err == nil; i++ {
-		_, err = d.reap(ctx, stale[i])
+// sweep deletes expired tickets and anchors of empty queues, in the order of their entries, and then rows of AcquireTx.
+// What cannot be deleted now is left to the next sweep.
+func (d *Driver) sweep(ctx context.Context) error {
+	for after, more := "", true; more; {
+		var err error
+		if after, more, err = d.sweepStale(ctx, after); err != nil {
+			return err
+		}
 	}
-	return stale, err
+	var last []string
+	for {
+		some, err := d.sweepTx(ctx)
+		if err != nil || len(some) < batch || slices.Equal(some, last) {
+			return err
+		}
+		last = some
+	}
+}
+
+// sweepStale sweeps the queues of some entries, those after a given one. It returns the last of them, and whether there
+// may be more.
+func (d *Driver) sweepStale(ctx context.Context, after string) (last string, more bool, err error) {
+	stale, err := query(ctx, d, d.w.render("stale", values{after: after, most: batch}), func(rows *sql.Rows) (e [2]string, err error) {
+		err = rows.Scan(&e[0], &e[1])
+		return e, err
+	})
+	for i, e := range stale {
+		last = e[0]
+		if i == 0 || e[1] != stale[i-1][1] {
+			if _, err := d.reap(ctx, e[1]); err != nil {
+				return last, false, err
+			}
+		}
+	}
+	return last, len(stale) == batch, err
 }
 
 // sweepTx deletes rows of AcquireTx that no transaction has locked.

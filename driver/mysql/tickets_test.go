@@ -178,7 +178,8 @@ func TestNothingIsRemembered(t *testing.T) {
 	})
 }
 
-// No state is kept of a try that was refused after an answer was lost: nobody releases it.
+// A try that was refused after an answer was lost may have taken a ticket by then, as far as its process can know: it is
+// not ErrNotAcquired. No state is kept after the release.
 func TestRefusedAfterALostAnswer(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		d, direct, proxy := onProxy(t, srv)
@@ -190,10 +191,12 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 		must(t, err)
 		must(t, d.Release(t.Context(), warm.Hold(h.Token)))
 		lost := proxy.LoseReply("INSERT INTO")
-		if _, err := d.Acquire(t.Context(), request("try", false)); !errors.Is(err, driver.ErrNotAcquired) {
+		try := request("try", false)
+		if _, err := d.Acquire(t.Context(), try); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket) {
 			t.Errorf("a try while another holds: %v", err)
 		}
 		<-lost
+		must(t, ignoreLost(removeTicket(t.Context(), d, try.Hold(0))))
 		if n := d.Known(); n != 0 {
 			t.Errorf("%d tickets are remembered", n)
 		}

@@ -1,8 +1,10 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -19,7 +21,8 @@ import (
 // servers' default, call it before tx reads anything, because tx reads the state of its first query.
 // It waits inside the database, up to innodb_lock_wait_timeout at a time, and then waits on. If ctx
 // ends meanwhile, the connection is lost, and so is the transaction. A deadlock (1213) has rolled tx
-// back, as every deadlock does. It occurs between transactions that take several names in different
+// back, as every deadlock does, and under innodb_rollback_on_timeout=ON a wait that times out has, too: roll back, and
+// begin again. A deadlock occurs between transactions that take several names in different
 // orders and, where pools have no connection left, between several processes that wait for a name
 // that is used for the first time by a transaction that rolls back.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
@@ -40,7 +43,24 @@ func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 		if code(err) != errLockTimeout || ctx.Err() != nil {
 			return err
 		}
+		if err := d.lasts(ctx, tx, err); err != nil {
+			return err
+		}
 	}
+}
+
+// lasts returns nil if tx goes on after a lock wait that timed out. Otherwise the server has rolled it back, and would
+// execute and commit each further statement by itself.
+func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
+	rows, err := tx.QueryContext(ctx, d.w.render("tx_rolls_back", values{}))
+	rollsBack, err := scanAll(rows, err, scanOne[bool])
+	if err != nil {
+		return errors.Join(timeout, err)
+	}
+	if rollsBack[0] {
+		return fmt.Errorf("the server has rolled back the transaction, as innodb_rollback_on_timeout asks: %w", timeout)
+	}
+	return nil
 }
 
 // TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another
@@ -55,17 +75,25 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 
 func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	d.sweepLater()
-	if !d.createTxRow(ctx, name) {
+	statement, there := "tx_try", d.createTxRow(ctx, name)
+	if !there {
+		statement = "tx_try_or_fail"
 		defer d.txQueues.enter(ctx, name, txTryWait)() // two that find no row must not both create it
 	}
 	v := values{name: name}
-	rows, err := tx.QueryContext(ctx, d.w.render("tx_try", v))
+	rows, err := tx.QueryContext(ctx, d.w.render(statement, v))
 	found, err := scanAll(rows, err, scanOne[int])
-	if err == nil && len(found) == 0 { // it was not created, or the sweep has deleted it
+	switch {
+	case err == nil && len(found) == 0 && there:
+		return driver.ErrNotAcquired
+	case err == nil && len(found) == 0:
 		_, err = tx.ExecContext(ctx, d.w.render("tx_lock", v))
 	}
-	if isOneOf(err, errNowait, errLockTimeout) {
+	switch code(err) {
+	case errNowait:
 		return driver.ErrNotAcquired
+	case errLockTimeout:
+		return cmp.Or(d.lasts(ctx, tx, err), driver.ErrNotAcquired)
 	}
 	return err
 }
@@ -144,10 +172,8 @@ func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) 
 // not held any more: roll back.
 //
 // It locks the ticket's entry of an index in share mode: renewals go on, a release ends
-// the lease at once, and the next grant waits for the end of tx. If all connections of the pool are
-// in use, it has to lock the whole row. Then renewals, the release and requests for the lock wait
-// for the end of tx, too. If the lock is not held any more, even requests for other locks may wait
-// until tx is rolled back.
+// the lease at once, and the next grant waits for the end of tx. It needs a second connection for a moment: if all of
+// the pool are in use, it opens one after 200 ms.
 //
 // A *locker.Lock is such a lock. Package fence/sqlfence begins, guards and commits such a
 // transaction in one call, and returns fence.ErrStale.
@@ -157,7 +183,9 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 },
 ) error {
 	v := values{name: lock.Name(), token: lock.Token()}
-	held, err := d.markGuarded(ctx, tx, v)
+	// Mark it with another connection: tx would lock the whole row, and so whoever wants the name, or another of its slot.
+	n, err := d.change(ctx, "guard", v)
+	held := n > 0
 	if err == nil && held {
 		var locked []uint64
 		rows, qerr := tx.QueryContext(ctx, d.w.render("guard_lock", v))
@@ -171,24 +199,4 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 		return fmt.Errorf("mysql: guard a transaction by %q: %w", v.name, err)
 	}
 	return nil
-}
-
-// markGuarded marks a ticket as guarded, so that its release does not wait for tx. It
-// uses another connection, because tx would lock the whole row. Where the pool has none
-// left, tx does it.
-func (d *Driver) markGuarded(ctx context.Context, tx *sql.Tx, v values) (held bool, err error) {
-	if !exhausted(d.db.Stats()) {
-		bounded, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if n, err := d.change(bounded, "guard", v); err == nil {
-			return n > 0, nil
-		}
-	}
-	v.inTx = true
-	r, err := tx.ExecContext(ctx, d.w.render("guard", v))
-	if err != nil {
-		return false, err
-	}
-	n, err := r.RowsAffected()
-	return n > 0, err
 }

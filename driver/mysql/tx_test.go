@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,4 +154,65 @@ func TestDeadlockOfAcquireTx(t *testing.T) {
 			t.Errorf("%d deadlocks, want 1", deadlocks)
 		}
 	})
+}
+
+// Where a lock wait that times out rolls back the transaction (innodb_rollback_on_timeout), nobody is told that a lock
+// was taken, or only refused, after what the transaction has written is gone.
+func TestAcquireTxWhereATimeoutRollsBack(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(testing.TB, ...testbed.Option) *testbed.Server{"MariaDB": testbed.MariaDB, "MySQL": testbed.MySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := start(t, testbed.Args("--innodb-rollback-on-timeout=ON", "--innodb-lock-wait-timeout=1"))
+			db := connect(t, srv, "")
+			_, d, _ := fresh(t, db)
+			do(t, db, "CREATE TABLE work (n INT) ENGINE=InnoDB")
+			for _, pool := range []int{0, 2} {
+				for verb, acquire := range map[string]func(context.Context, *sql.Tx, string) error{"try": d.TryAcquireTx, "acquire": d.AcquireTx} {
+					t.Run(fmt.Sprint(verb, pool), func(t *testing.T) {
+						do(t, db, "DELETE FROM work")
+						one, err := db.BeginTx(t.Context(), nil)
+						must(t, err)
+						defer func() { _ = one.Rollback() }()
+						must(t, d.AcquireTx(t.Context(), one, "a"))
+						two, err := db.BeginTx(t.Context(), nil)
+						must(t, err)
+						defer func() { _ = two.Rollback() }()
+						_, err = two.ExecContext(t.Context(), "INSERT INTO work VALUES (1)")
+						must(t, err)
+						db.SetMaxOpenConns(pool)
+						defer db.SetMaxOpenConns(0)
+						done := make(chan error, 1)
+						go func() { done <- acquire(context.WithoutCancel(t.Context()), two, "a") }()
+						if verb == "acquire" {
+							time.Sleep(1500 * time.Millisecond) // the wait has timed out
+						}
+						err = nil
+						if verb == "try" {
+							err = <-done
+						}
+						must(t, one.Commit())
+						if verb == "acquire" {
+							err = <-done
+						}
+						var n int
+						must(t, two.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM work").Scan(&n))
+						switch {
+						case err == nil && verb == "try":
+							t.Error("two transactions hold a")
+						case n == 0 && (err == nil || errors.Is(err, driver.ErrNotAcquired)):
+							t.Errorf("%v, and what the transaction has written is gone", err)
+						case n == 0 && !strings.Contains(err.Error(), "innodb_rollback_on_timeout"):
+							t.Errorf("the error is %v", err)
+						case n > 0 && verb == "try" && !errors.Is(err, driver.ErrNotAcquired):
+							t.Errorf("try: %v", err)
+						}
+						if verb == "try" && pool == 0 && n == 0 {
+							t.Errorf("a try rolled back the transaction: %v", err)
+						}
+					})
+				}
+			}
+		})
+	}
 }

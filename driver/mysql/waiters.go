@@ -33,6 +33,7 @@ type watched struct {
 	most     int       // how many tickets to read; 0: as the waiters need
 	head     uint64    // a hash of what was read last
 	movedAt  time.Time
+	stuckAt  time.Time // when a ticket that has expired could not be reaped; zero: none was
 	speed    speed
 	due      time.Time     // when to poll
 	interval time.Duration // from the last poll until then
@@ -123,9 +124,7 @@ func (p *poller) end(w *waiter, a answer) {
 	waits := p.remove(w)
 	p.mu.Unlock()
 	p.d.state(w.id, func(s *ticketState) {
-		if errors.Is(a.err, driver.ErrLost) {
-			*s = ticketState{insertion: s.insertion} // nobody will release it
-		} else if s.token > 0 {
+		if s.token > 0 && a.err == nil {
 			s.followed = w.followed
 		}
 	})

@@ -29,13 +29,18 @@ func slotOf(name string) uint64 {
 }
 
 // A token is the number of a row, and how many tickets the row had before.
-const turns = 1 << 20
+const turns = 1 << 12
 
 func seqOf(token uint64) uint64 { return token / turns }
 
 // thisServer identifies the start of a server: its server_id, and when it was started,
 // in seconds, which UUID_SHORT has in the bits above the lowest 24.
 const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
+
+// executionTime is the time at which it is evaluated: that of the statement, plus what has passed since. SYSDATE() is in
+// the session's time zone, and so is NOW(): a difference of half hours is a change to or from summer time.
+const executionTime = "(UTC_TIMESTAMP(6) + INTERVAL MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) + 7800000000, 1800000000)" +
+	" - 600000000 MICROSECOND)"
 
 // autocommitOn is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
 const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
@@ -83,7 +88,7 @@ func withoutComments(block string) string {
 func (w *wire) tables(text string) string {
 	text = strings.NewReplacer(
 		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
-		"{here}", "("+thisServer+") = {start}", "{server}", thisServer,
+		"{here}", "("+thisServer+") = {start}", "{server}", thisServer, "{now}", executionTime,
 	).Replace(text)
 	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{queues}", w.queues,
 		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
@@ -136,10 +141,10 @@ type values struct {
 	tokens        []uint64
 	ids, names    []string
 	key, most     int
-	deadline      time.Time // when the statement has to have arrived, by this process's clock
-	ahead         time.Duration
-	start         uint64 // of the server that the statement is meant for
-	inTx          bool   // the session is in a transaction
+	deadline      time.Time // when the statement has to be executed, by the server's clock
+	after         string    // an entry
+	start         uint64    // of the server that the statement is meant for
+	inTx          bool      // the session is in a transaction
 }
 
 func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
@@ -171,9 +176,10 @@ var holes = map[string]hole{
 	"names": func(b []byte, v *values) []byte { return list(b, v.names, literal) },
 	"key":   func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.key), 10) },
 	"most":  func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.most), 10) },
+	"after": func(b []byte, v *values) []byte { return literal(b, v.after) },
 	"start": func(b []byte, v *values) []byte { return number(b, v.start) },
 	"deadline": func(b []byte, v *values) []byte {
-		return v.deadline.Add(v.ahead).UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
+		return v.deadline.UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
 	},
 	"autocommit": func(b []byte, v *values) []byte {
 		if v.inTx {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,9 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 }
 
+// errArriving says that a request that was refused may have a ticket nevertheless, by one that was sent before.
+var errArriving = errors.New("a request for the ticket was not answered and may still arrive")
+
 // take asks for a ticket until it is granted, refused, or queued.
 func (d *Driver) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
 	unanswered := false
@@ -59,6 +63,8 @@ func (d *Driver) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 			g, queued, err = d.taken(ctx, w, answer, sent)
 		}
 		switch {
+		case unanswered && errors.Is(err, driver.ErrNotAcquired):
+			return g, false, driver.Unavailable(fmt.Errorf("%w (%v)", errArriving, err)) //nolint:errorlint // it is not the answer
 		case queued, g.Token > 0, errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost), errors.Is(err, errReply):
 			return g, queued, err
 		case err != nil && unanswered:

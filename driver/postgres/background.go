@@ -28,6 +28,12 @@ const (
 	firstPoll    = 100 * time.Millisecond // by then there is a connection to LISTEN on
 	shortestPoll = 2 * time.Millisecond
 	longestPoll  = 250 * time.Millisecond
+
+	// What is due in a queue may have to wait for a transaction that guards a ticket: then the queue is checked after an
+	// eighth of the time that this has lasted, within these bounds.
+	stuckShare    = 8
+	shortestStuck = 50 * time.Millisecond
+	longestStuck  = 500 * time.Millisecond
 )
 
 // attend starts the background task, unless it runs.
@@ -247,18 +253,24 @@ type dueRow struct {
 }
 
 // act does what is due in a queue, and returns how soon to check again. The process of the first waiter checks exactly
-// at the end of the lease ahead, and others a little later, so that they do not all act at once. A process that waits
-// for very many names checks its queues less often.
+// at the end of the lease ahead, and others a little later, so that they do not all act at once. That end may come sooner
+// than the database has said (Shorten), of which a process without notifications has to learn by itself. A process that
+// waits for very many names checks its queues less often.
 func (t *task) act(ctx context.Context, name string, process int64, r dueRow) time.Duration {
 	if r.Due < 0 {
 		_, _ = t.d.call(ctx, nil, t.d.w.advance, []byte(name), process) // else the next time
-		return 50 * time.Millisecond
+		return min(max(t.d.waiters.stuckFor(name)/stuckShare, shortestStuck), longestStuck)
 	}
+	t.d.waiters.moved(name)
 	wait := time.Duration(r.Due)*time.Microsecond + time.Millisecond
 	if !r.First {
 		wait += rand.N(stagger)
 	}
 	t.d.waiters.mu.Lock()
 	defer t.d.waiters.mu.Unlock()
-	return min(wait, max(t.d.heartbeatEvery(), time.Duration(len(t.d.waiters.byName))*time.Millisecond))
+	longest := t.d.heartbeatEvery()
+	if r.First && !t.d.waiters.receiving {
+		longest = min(longest, longestPoll)
+	}
+	return min(wait, max(longest, time.Duration(len(t.d.waiters.byName))*time.Millisecond))
 }

@@ -34,6 +34,24 @@ BEGIN
 	END LOOP;
 END $locker$;
 
+-- Makes a lease end p_left microseconds from now, if it would end later, and notifies the process of the first waiter to
+-- check the queue. The answer is false if the ticket is not held any more.
+CREATE OR REPLACE FUNCTION {shorten}(p_name bytea, p_slot bigint, p_id text, p_left bigint) RETURNS boolean LANGUAGE plpgsql AS $locker$
+DECLARE
+	first bigint;
+BEGIN
+	UPDATE {tickets} SET expires_at = least(expires_at, clock_timestamp() + p_left * interval '1 microsecond')
+		WHERE name = p_name AND slot = p_slot AND id = p_id AND held AND expires_at > clock_timestamp();
+	IF NOT FOUND THEN
+		RETURN false;
+	END IF;
+	SELECT process INTO first FROM {tickets} WHERE name = p_name AND NOT held ORDER BY slot LIMIT 1;
+	IF FOUND THEN
+		PERFORM {notify}(first, 'd ' || encode(p_name, 'hex'));
+	END IF;
+	RETURN true;
+END $locker$;
+
 -- Shows that a process lives; with p_new the process may be new. The answer is the number of the heartbeat, or 0 for
 -- a process that has expired.
 CREATE OR REPLACE FUNCTION {heartbeat}(p_process bigint, p_life bigint, p_new boolean) RETURNS bigint LANGUAGE plpgsql AS $locker$
@@ -96,6 +114,23 @@ BEGIN
 	IF seen < p_most THEN
 		p_last := NULL;
 	END IF;
+END $locker$;
+
+-- Gives one process at a time the turn to sweep. The answer is 0 for the process that has it, for p_for microseconds, or
+-- the microseconds until the next may have it. With p_done nobody has to sweep for p_for. The turn is the row of process
+-- 0, which is nobody's and expires like any other.
+CREATE OR REPLACE FUNCTION {sweeper}(p_for bigint, p_done boolean) RETURNS bigint LANGUAGE plpgsql AS $locker$
+DECLARE
+	until timestamptz;
+BEGIN
+	SELECT alive_until INTO until FROM {processes} WHERE id = 0;
+	IF until > clock_timestamp() AND until < clock_timestamp() + interval '1 minute' AND NOT p_done THEN
+		RETURN greatest(1, {micros}(until));
+	END IF;
+	INSERT INTO {processes} AS p VALUES (0, 0, clock_timestamp() + p_for * interval '1 microsecond')
+		ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until
+		WHERE p_done OR p.alive_until <= clock_timestamp() OR p.alive_until >= clock_timestamp() + interval '1 minute';
+	RETURN CASE WHEN FOUND THEN 0 ELSE p_for END;
 END $locker$;
 
 -- Ties the transaction that calls it to a ticket: true if the ticket is held, and then nobody else is granted the name

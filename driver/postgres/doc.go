@@ -41,8 +41,8 @@
 // Waiters hold no connection. A process that waits has one row in locker_processes, which it renews every quarter of
 // the liveness interval (WithLiveness), whether it waits for one lock or for ten thousand. Once in that time, or when
 // the lease of a holder ends, it also checks whether the head of a queue has expired. That is two statements a second
-// with the default, whether locks are passed on or not. A process that has asked for a ticket also removes what crashed
-// processes have left, every 45 s until the driver is closed.
+// with the default, whether locks are passed on or not. What crashed processes have left is removed every 45 s, by one
+// of the processes that have asked for a ticket and not closed the driver.
 //
 // While it holds or waits for something, the driver listens (LISTEN) on a connection of its own, outside the pool. If
 // it cannot, because all connections are in use or there is a pooler in between (PgBouncer, in any mode), it polls: one
@@ -75,10 +75,12 @@
 //   - Tokens come from a sequence that is kept near the clock, in microseconds. They grow after everything that a
 //     sequence survives, and also after a loss of committed transactions (a failover to a replica that lags, a restored
 //     backup, a crash with synchronous_commit off) unless the clock goes back too.
-//   - When all is released there are no rows. The rows of a crashed process are removed by the next process that finds
+//   - When all is released there are no tickets. The rows of a crashed process are removed by the next process that finds
 //     them in its way, or within a minute by any process that has a driver open that was used (one in ten does so with
 //     its first ticket). If a lock is released while a transaction that it guards is open, its row is removed in the
 //     same way.
+//   - While a transaction guards a lease that is over, waiters check more and more seldom whether it has ended, down to
+//     twice a second.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that is starting or a replica
 //     for the moment, and too many connections are retried until the context ends. The error then wraps
 //     driver.ErrUnavailable if the database refuses everybody. All other errors are returned at once: missing rights,
@@ -112,8 +114,9 @@
 //
 // # Rights
 //
-// If the first request of a driver does not find the tables and functions, the driver creates them, if its role may. In
-// production let a DBA create them, in a schema of their own, and set create=false (WithoutCreate):
+// If the first request of a driver does not find the tables and functions, the driver creates them, if its role may.
+// Inspect and List create nothing, and find no locks then. In production let a DBA create them, in a schema of their
+// own, and set create=false (WithoutCreate):
 //
 //	CREATE SCHEMA locks;
 //	-- and the SQL that Schema returns: locker schema postgres --schema locks | psql -1 -f -

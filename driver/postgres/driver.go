@@ -53,6 +53,7 @@ var (
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
+	_ driver.Shortener       = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
 
@@ -177,7 +178,7 @@ func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = no
 // Inspect implements driver.Driver.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	return repeat(ctx, d, true, func() ([]driver.Ticket, error) {
-		return query(ctx, d, sending{}, rowInspected, d.w.inspect, []byte(name))
+		return query(ctx, d, sending{looks: true}, rowInspected, d.w.inspect, []byte(name))
 	})
 }
 
@@ -198,7 +199,7 @@ func rowInspected(row pgx.CollectableRow) (t driver.Ticket, err error) {
 // List implements driver.Lister.
 func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return repeat(ctx, d, true, func() ([]string, error) {
-		return query(ctx, d, sending{}, func(row pgx.CollectableRow) (string, error) {
+		return query(ctx, d, sending{looks: true}, func(row pgx.CollectableRow) (string, error) {
 			name, err := pgx.RowTo[[]byte](row)
 			return string(name), err
 		}, d.w.list)

@@ -12,6 +12,9 @@ import (
 // Sweep sweeps once.
 func (d *Driver) Sweep(ctx context.Context) (busy int64, err error) { return d.sweep(ctx) }
 
+// SweepInTurn sweeps, unless another process does or has done so. It returns when a sweep is due again.
+func (d *Driver) SweepInTurn(ctx context.Context) time.Duration { return d.sweepInTurn(ctx) }
+
 // Repeat calls f as the driver calls a request that may be sent twice.
 func (d *Driver) Repeat(ctx context.Context, f func() error) error {
 	_, err := repeat(ctx, d, true, func() (struct{}, error) { return struct{}{}, f() })
@@ -40,6 +43,13 @@ func Code(err error) string { return code(err) }
 // Create is what a driver does when a statement did not find the tables.
 func (d *Driver) Create(ctx context.Context, missing error) error {
 	d.used.Store(false) // as that of a program that has just started
+	return d.createSchema(ctx, missing)
+}
+
+// CreateInUse is what a driver does when a statement did not find the tables, and another has
+// found them since.
+func (d *Driver) CreateInUse(ctx context.Context, missing error) error {
+	d.used.Store(true)
 	return d.createSchema(ctx, missing)
 }
 

@@ -1,14 +1,18 @@
 package postgres_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/fence"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -144,5 +148,108 @@ func TestReleaseAfterGuard(t *testing.T) {
 			}
 			is(t, d.Release(t.Context(), r.Hold(g.Token)), driver.ErrLost)
 		}
+	}
+}
+
+// While a transaction guards a lease that is over, those who wait for its end ask less often, the longer it lasts.
+func TestWaitersForAGuardedTransactionAskSeldom(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	var statements atomic.Int64
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = counting{&statements} })
+	d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	other, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, other.Close()) })
+	r := driver.Request{Name: "a", ID: "guarded", TTL: time.Second}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	tx := begin(t, p)
+	ok(t, d.Guard(t.Context(), tx, fence.Token("a", g.Token)))
+	granted := make(chan error, 1)
+	go func() {
+		_, err := other.Acquire(context.WithoutCancel(t.Context()), driver.Request{Name: "a", ID: "next", TTL: time.Minute, Wait: true})
+		granted <- err
+	}()
+	time.Sleep(6 * time.Second)
+	before := statements.Load()
+	time.Sleep(4 * time.Second)
+	if n := statements.Load() - before; n > 60 {
+		t.Errorf("%d statements in 4 s, want 60 at most", n)
+	}
+	ok(t, tx.Commit(t.Context()))
+	if took := testbed.Elapsed(func() { ok(t, <-granted) }); took > 2*time.Second {
+		t.Errorf("granted %v after the end of the transaction", took)
+	}
+}
+
+// counting counts statements.
+type counting struct{ n *atomic.Int64 }
+
+func (c counting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+func (counting) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A lease that is shortened ends then, for those who wait too, and is not made longer.
+func TestShortenedLease(t *testing.T) {
+	t.Parallel()
+	for _, opt := range []postgres.Option{nil, postgres.WithoutListen()} {
+		for _, shared := range []bool{false, true} {
+			prefix := unique()
+			d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), opt)
+			other, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), opt)
+			r := driver.Request{Name: "a", ID: "short", TTL: time.Minute, MinHold: time.Second, Shared: shared}
+			g, err := d.Acquire(t.Context(), r)
+			ok(t, err)
+			joined, granted := make(chan struct{}), make(chan error, 1)
+			next := driver.Request{Name: "a", ID: "next", TTL: time.Minute, Wait: true, Joined: func() { close(joined) }}
+			go func() {
+				_, err := other.Acquire(context.WithoutCancel(t.Context()), next)
+				granted <- err
+			}()
+			<-joined
+			is(t, d.Shorten(t.Context(), next.Hold(0), time.Second), driver.ErrLost)
+			const left = 2 * time.Second
+			begun := time.Now()
+			ok(t, d.Shorten(t.Context(), r.Hold(g.Token), left))
+			ok(t, d.Shorten(t.Context(), r.Hold(g.Token), time.Minute))
+			took := testbed.Elapsed(func() { ok(t, <-granted) })
+			if kept := time.Since(begun); kept < left {
+				t.Errorf("granted after %v, want %v", kept, left)
+			}
+			if bound := driver.BoundsOf(d, left).Crash; took > bound {
+				t.Errorf("granted after %v, want %v at most", took, bound)
+			}
+			is(t, d.Shorten(t.Context(), r.Hold(g.Token), time.Second), driver.ErrLost)
+		}
+	}
+}
+
+// A lease that is shortened ends in time for waiters that get no notifications, however long their liveness is.
+func TestShortenedLeaseWithoutNotification(t *testing.T) {
+	t.Parallel()
+	prefix, url := unique(), testbed.SharedPostgres(t).URL()
+	d, _ := newDriver(t, url, postgres.WithPrefix(prefix))
+	other, _ := newDriver(t, url, postgres.WithPrefix(prefix), postgres.WithoutListen(), postgres.WithLiveness(40*time.Second))
+	r := driver.Request{Name: "a", ID: "short", TTL: time.Minute, MinHold: time.Second}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	joined, granted := make(chan struct{}), make(chan error, 1)
+	next := driver.Request{Name: "a", ID: "next", TTL: time.Minute, Wait: true, Joined: func() { close(joined) }}
+	go func() {
+		_, err := other.Acquire(context.WithoutCancel(t.Context()), next)
+		granted <- err
+	}()
+	<-joined
+	const left = time.Second
+	took := testbed.Elapsed(func() {
+		ok(t, d.Shorten(t.Context(), r.Hold(g.Token), left))
+		ok(t, <-granted)
+	})
+	if bound := driver.BoundsOf(other, left).Crash + 500*time.Millisecond; took > bound { // the machine may be busy
+		t.Errorf("granted after %v, want %v at most", took, bound)
 	}
 }

@@ -58,6 +58,18 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
+// Shorten implements driver.Shortener. It notifies the first waiter's process to check the queue in time.
+func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	held, err := repeat(ctx, d, true, func() (bool, error) {
+		found, err := query(ctx, d, sending{}, pgx.RowTo[bool], d.w.shorten, []byte(h.Name), slot(h), h.ID, sqlqueue.Micros(left))
+		return len(found) == 1 && found[0], err
+	})
+	if err == nil && !held {
+		err = driver.ErrLost
+	}
+	return err
+}
+
 // Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.ctx.Err() != nil {

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := testbed.Leaks(func() error { return goleak.Find() }); err != nil {
 			println(err.Error())
 			code = 1
 		}

@@ -17,7 +17,7 @@ import (
 type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables, or of what the functions do.
-var current = edition{"5", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
+var current = edition{"6", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
 
 func (e edition) suffix() string { return e.version + "_" + e.hash }
 
@@ -97,14 +97,28 @@ func (d *Driver) createSchema(ctx context.Context, missing error) error {
 	return err
 }
 
-// whyMissing returns an error that explains what is missing, if this driver must not create it.
+// isNothingThere reports whether there are no tables yet, which this driver may create.
+func (d *Driver) isNothingThere(ctx context.Context, missing error) (nothing bool, err error) {
+	if !d.opts.create || d.used.Load() {
+		return false, nil
+	}
+	err = d.with(ctx, false, func(c *pgx.Conn) error {
+		s, err := d.w.state(ctx, c, missing)
+		nothing = err == nil && !s.table
+		return err
+	})
+	return nothing, err
+}
+
+// whyMissing returns an error that explains what is missing, if this driver must not create it. It returns nil if nothing
+// is: somebody has created it since the statement failed, and another statement of this driver has used it.
 func (d *Driver) whyMissing(ctx context.Context, missing error) error {
 	var s state
 	err := d.with(ctx, false, func(c *pgx.Conn) (err error) {
 		s, err = d.w.state(ctx, c, missing)
 		return err
 	})
-	if err != nil {
+	if err != nil || s.complete {
 		return err
 	}
 	return &schemaError{missing: missing, used: d.used.Load(), part: s.table}

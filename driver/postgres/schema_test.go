@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -80,6 +81,22 @@ func TestSchemaMissedLate(t *testing.T) {
 	ok(t, p.QueryRow(t.Context(), "SELECT to_regproc('"+prefix+"_guard"+postgres.Version+"') IS NOT NULL").Scan(&made))
 	if !made {
 		t.Error("a function that was missing was not made")
+	}
+}
+
+// A statement did not find the tables, and another of the same driver has found them since: the first is sent again. If
+// they are gone, the error says that they have been there.
+func TestSchemaMissedBesideUse(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	missed := errors.New("missed")
+	ok(t, d.Create(t.Context(), missed))
+	ok(t, d.CreateInUse(t.Context(), missed))
+	_, err := p.Exec(t.Context(), "DROP TABLE "+prefix+"_tickets CASCADE")
+	ok(t, err)
+	if err := d.CreateInUse(t.Context(), missed); !errors.Is(err, missed) || !strings.Contains(err.Error(), "vanished") {
+		t.Errorf("without the tables: %v", err)
 	}
 }
 
@@ -204,4 +221,30 @@ func TestSweep(t *testing.T) {
 		sweep(t, d)
 		return count() == 0
 	})
+}
+
+// To look at a database without tables creates none.
+func TestLookingCreatesNothing(t *testing.T) {
+	t.Parallel()
+	d, p, prefix := newDriverOfOne(t)
+	names, err := d.List(t.Context())
+	ok(t, err)
+	queue, err := d.Inspect(t.Context(), "a")
+	ok(t, err)
+	if len(names)+len(queue) != 0 {
+		t.Errorf("found %q, %v", names, queue)
+	}
+	var n int
+	ok(t, p.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE starts_with(relname, $1)", prefix).Scan(&n))
+	if n != 0 {
+		t.Errorf("%d tables and indexes were created", n)
+	}
+	none, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithoutCreate())
+	if _, err := none.List(t.Context()); err == nil {
+		t.Error("with create=false, missing tables are no error")
+	}
+	r := driver.Request{Name: "a", ID: "a", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	ok(t, d.Release(t.Context(), r.Hold(g.Token)))
 }

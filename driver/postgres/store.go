@@ -144,6 +144,7 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 type sending struct {
 	sent    *time.Time // set to the moment before the statement is sent; may be nil
 	patient bool       // see with
+	looks   bool       // it changes nothing: where there are no tables yet it finds nothing, and creates none
 }
 
 // query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
@@ -162,6 +163,11 @@ func query[T any](ctx context.Context, d *Driver, how sending, row pgx.RowToFunc
 		case "26000", "42P05": // a prepared statement does not exist, or exists already: a pooler
 			d.unprepared.Store(true)
 		case "42883", "42P01", "3F000": // no such function, table, schema
+			if how.looks {
+				if nothing, err := d.isNothingThere(ctx, err); nothing || err != nil {
+					return nil, err
+				}
+			}
 			if err := d.createSchema(ctx, err); err != nil {
 				return nil, err
 			}

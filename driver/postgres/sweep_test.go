@@ -128,3 +128,66 @@ func TestShortProgramsSweep(t *testing.T) {
 	})
 	t.Logf("after %d programs %d rows are left", programs, countTickets(t, p, prefix))
 }
+
+// One process sweeps for all: the others wait until a sweep is due. If it crashes, another does.
+func TestOneSweepsForAll(t *testing.T) {
+	t.Parallel()
+	d, p, prefix := newDriverOfOne(t)
+	other, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	const every = 3 * time.Second
+	d.SweepEvery(every)
+	other.SweepEvery(every)
+	sweep(t, d) // makes the tables
+	die(t, p, prefix, 10)
+	d.SweepInTurn(t.Context())
+	if n := countTickets(t, p, prefix); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	die(t, p, prefix, 10)
+	due := other.SweepInTurn(t.Context())
+	if n := countTickets(t, p, prefix); n != 10 || due <= 0 || due > every {
+		t.Errorf("%d rows are left, and a sweep is due in %v", n, due)
+	}
+	time.Sleep(due)
+	waitFor(t, "another sweeps", func() bool {
+		other.SweepInTurn(t.Context())
+		return countTickets(t, p, prefix) == 0
+	})
+}
+
+// A turn that lies further ahead than any lasts, because the server's clock was set back, stops no sweep.
+func TestSweepAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	d, p, prefix := newDriverOfOne(t)
+	d.SweepInTurn(t.Context()) // makes the tables, and takes the turn
+	_, err := p.Exec(t.Context(), "UPDATE "+prefix+"_processes SET alive_until = clock_timestamp() + interval '1 day' WHERE id = 0")
+	ok(t, err)
+	die(t, p, prefix, 10)
+	due := d.SweepInTurn(t.Context())
+	if n := countTickets(t, p, prefix); n != 0 {
+		t.Errorf("%d rows are left, and a sweep is due in %v", n, due)
+	}
+}
+
+// A process whose sweep fails does not keep the others from sweeping.
+func TestSweepThatFailedIsNotDone(t *testing.T) {
+	t.Parallel()
+	able, p, prefix := newDriverOfOne(t)
+	sweep(t, able) // makes the tables
+	die(t, p, prefix, 10)
+	unable, err := postgres.New(newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["lock_timeout"] = "100ms"
+	}), postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, unable.Close()) })
+	tx := begin(t, p)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+prefix+"_tickets IN ACCESS EXCLUSIVE MODE")
+	ok(t, err)
+	unable.SweepInTurn(t.Context()) // each try fails
+	ok(t, tx.Rollback(t.Context()))
+	const turn = 10 * time.Second // within which another may sweep
+	due := able.SweepInTurn(t.Context())
+	if n := countTickets(t, p, prefix); n != 0 && due > turn {
+		t.Errorf("%d rows are left, and a sweep is due in %v", n, due)
+	}
+}

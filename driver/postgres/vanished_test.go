@@ -100,12 +100,12 @@ func TestMissingRights(t *testing.T) {
 	for i, missing := range append(rights, "INSERT ON PREFIX_tickets", "UPDATE ON PREFIX_processes", "UPDATE ON SEQUENCE PREFIX_token") {
 		exec("REVOKE " + missing + " FROM USER")
 		var err error
-		took := testbed.Elapsed(func() { err = ping(t.Context(), d) })
+		took := srv.Elapsed(func() { err = ping(t.Context(), d) })
 		if postgres.Code(err) != "42501" || errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("ping without %s: %v", missing, err)
 		}
 		if i < 2 {
-			took += testbed.Elapsed(func() {
+			took += srv.Elapsed(func() {
 				_, err = d.Acquire(t.Context(), driver.Request{Name: "a", ID: fmt.Sprint(i), TTL: time.Minute, Wait: true})
 			})
 			if i == 0 && postgres.Code(err) != "42501" {

@@ -66,6 +66,7 @@ type outcome struct {
 type waitedFor struct {
 	waiters int
 	due     time.Time // when to check its queue
+	stuck   time.Time // since when something is due in it; zero: nothing is
 }
 
 func newWaiters(liveness time.Duration) waiters {
@@ -119,7 +120,11 @@ func (ws *waiters) queued(w *waiter, due time.Duration) bool {
 	w.queued = now
 	n := ws.byName[w.name]
 	if n == nil {
-		n = &waitedFor{due: now.Add(min(due, ws.liveness/4))}
+		longest := ws.liveness / 4
+		if !ws.receiving {
+			longest = min(longest, longestPoll) // see act
+		}
+		n = &waitedFor{due: now.Add(min(due, longest))}
 		ws.byName[w.name] = n
 		signal(ws.changed)
 	}
@@ -203,24 +208,49 @@ func (ws *waiters) lost(id string) (held bool) {
 	return held
 }
 
-// dueNames returns names whose queues are due, at most most of them.
+// dueNames returns names whose queues are due, at most most of them. None is due again before setDue.
 func (ws *waiters) dueNames(now time.Time, most int) (names []string, process int64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for name, n := range ws.byName {
 		if !n.due.After(now) && len(names) < most {
 			names = append(names, name)
+			n.due = now.Add(time.Hour)
 		}
 	}
 	return names, ws.process
 }
 
-// setDue sets when to check a queue again.
+// setDue sets until when to check a queue again, unless it is to be checked sooner: a notification may have come while it
+// was checked.
 func (ws *waiters) setDue(name string, at time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if n := ws.byName[name]; n != nil {
+	if n := ws.byName[name]; n != nil && at.Before(n.due) {
 		n.due = at
+	}
+}
+
+// stuckFor records that something is due in a queue, and returns for how long it has been.
+func (ws *waiters) stuckFor(name string) time.Duration {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	n := ws.byName[name]
+	if n == nil {
+		return 0
+	}
+	if n.stuck.IsZero() {
+		n.stuck = time.Now()
+	}
+	return time.Since(n.stuck)
+}
+
+// moved records that nothing is due in a queue.
+func (ws *waiters) moved(name string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if n := ws.byName[name]; n != nil {
+		n.stuck = time.Time{}
 	}
 }
 

@@ -28,7 +28,7 @@ var (
 // functions are the names of all functions, which in the database have a prefix and a suffix.
 var functions = []string{
 	"key", "next_token", "walk", "reap", "notify", "micros", "acquire", "hand_over", "release", "end_lease", "break",
-	"renew", "heartbeat", "due", "advance", "sweep", "guard", "inspect", "list",
+	"renew", "shorten", "heartbeat", "due", "advance", "sweep", "sweeper", "guard", "inspect", "list",
 }
 
 // wire has the statements, with the names of the objects of one schema and prefix.
@@ -39,8 +39,8 @@ type wire struct {
 	channel string // what the names of notification channels begin with
 	txSeed  int64  // of the keys of AcquireTx
 
-	lock, installed, acquire, release, breaks, renew, heartbeat, provisional, queued, leave,
-	due, advance, sweep, guard, inspect, list, ping, rights string
+	lock, installed, acquire, release, breaks, renew, shorten, heartbeat, provisional, queued, leave,
+	due, advance, sweep, sweeper, guard, inspect, list, ping, rights string
 }
 
 // ticketColumns are the columns of a ticket k that rowTicket reads.
@@ -65,6 +65,7 @@ func newWire(e edition, schema, prefix string) (*wire, error) {
 		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint)",
 		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint)",
 		&w.renew:       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
+		&w.shorten:     "SELECT {shorten}($1::bytea,$2::bigint,$3::text,$4::bigint)",
 		&w.heartbeat:   "SELECT h.n, {columns} FROM {heartbeat}($1::bigint,$2::bigint,$3::boolean) AS h(n) LEFT JOIN {tickets} k ON k.process = $1::bigint AND {unconfirmed}",
 		&w.provisional: "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND {unconfirmed}",
 		&w.queued:      "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND k.queued AND (k.provisional OR NOT k.held)",
@@ -72,6 +73,7 @@ func newWire(e edition, schema, prefix string) (*wire, error) {
 		&w.due:         "SELECT i, due, first FROM {due}($1::bytea[],$2::bigint)",
 		&w.advance:     "SELECT {advance}($1::bytea,$2::bigint)",
 		&w.sweep:       "SELECT p_last, p_busy FROM {sweep}($1::bytea,$2::bigint)",
+		&w.sweeper:     "SELECT {sweeper}($1::bigint,$2::boolean)",
 		&w.guard:       "SELECT {guard}($1::bytea,$2::bigint)",
 		&w.inspect:     "SELECT * FROM {inspect}($1::bytea)",
 		&w.list:        "SELECT {list}()",

@@ -1,6 +1,6 @@
 // Package sqlite keeps locks in a file that the processes of one machine share. It needs no server.
 //
-//	d, err := sqlite.New("/var/lib/app/locks.db") // makes the file and its folder
+//	d, err := sqlite.New("/var/lib/app/locks.db") // the first Acquire makes the file and its folder
 //	l := locker.New(d)
 //	l, err := locker.Open(ctx, "sqlite:///var/lib/app/locks.db")
 //
@@ -85,6 +85,7 @@
 // cannot: each kernel concludes that the other's tickets are of an earlier boot, and a process that detects this
 // fails with an error that says so. A file with several hard links is refused.
 //
-// New makes the file with mode 0600 and its folder with 0700. To share it among users, make it first, empty, for
+// The first Acquire makes the file with mode 0600 and its folder with 0700. Until then nothing is made: Inspect and List
+// find nothing, and Ping checks whether the file may be made. To share it among users, make it first, empty, for
 // their group (0660, in a folder of that group with the setgid bit): SQLite's own files and the pipes get its mode.
 package sqlite

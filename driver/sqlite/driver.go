@@ -74,11 +74,12 @@ var (
 	_ driver.LossNotifier = (*Driver)(nil)
 	_ driver.Bounder      = (*Driver)(nil)
 	_ driver.Pinger       = (*Driver)(nil)
+	_ driver.Shortener    = (*Driver)(nil)
 	_ fmt.Stringer        = (*Driver)(nil)
 )
 
-// New opens the database file at path. If the file or its folder does not exist, New makes it. Several drivers
-// may use one file, in one process or in many.
+// New opens the database file at path. If the file or its folder does not exist, the first Acquire makes it. Several
+// drivers may use one file, in one process or in many.
 func New(path string, opts ...Option) (*Driver, error) {
 	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct}
 	for _, opt := range opts {
@@ -120,6 +121,11 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	case <-d.closing:
 		return driver.Grant{}, driver.ErrClosed
 	default:
+	}
+	if !d.s.isOpen.Load() { // make the file: the pipes lie beside it
+		if _, err := run(ctx, d.s, d.closing, acquires, func(*tx) (struct{}, error) { return struct{}{}, nil }); err != nil {
+			return driver.Grant{}, driver.NoTicket(err)
+		}
 	}
 	d.start() // before the ticket is queued, so that no notification is missed
 	w := &waiter{name: r.Name, answer: make(chan answer, 1)}
@@ -221,9 +227,22 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return run(ctx, d.s, d.closing, reads, func(t *tx) ([]string, error) { return t.names(sqlList, t.now) })
 }
 
-// Ping implements driver.Pinger. It writes, as every acquisition does.
+// Shorten implements driver.Shortener. Waiting processes poll often enough to notice.
+func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	_, err := run(ctx, d.s, d.closing, writes, func(t *tx) (struct{}, error) {
+		n, _, err := t.count(sqlShorten, t.after(left), []byte(h.Name), h.ID)
+		if err == nil && n == 0 {
+			err = driver.ErrLost
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Ping implements driver.Pinger. It writes, as every acquisition does. Where there is no database yet, it checks whether
+// one may be made.
 func (d *Driver) Ping(ctx context.Context) error {
-	_, err := run(ctx, d.s, d.closing, acquires, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
+	_, err := run(ctx, d.s, d.closing, pings, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	sqlite "modernc.org/sqlite" // the database, also registered as "sqlite"
 	codes "modernc.org/sqlite/lib"
@@ -49,11 +50,26 @@ var refused = map[int]string{
 	codes.SQLITE_AUTH:     "this user may not open the file, or write to its folder",
 }
 
+// cannotOpen is SQLite's error with the reason of the system. SQLite's text has another: "out of memory".
+type cannotOpen struct{ reason, err error }
+
+func (e *cannotOpen) Error() string {
+	if e.reason == nil {
+		return "it cannot be opened"
+	}
+	return e.reason.Error()
+}
+
+func (e *cannotOpen) Unwrap() []error { return []error{e.err, e.reason} }
+
 // explain adds the path and the explanation to an error of SQLite.
 func (s *store) explain(err error) error {
 	c := code(err)
 	if c == 0 {
 		return err
+	}
+	if c == codes.SQLITE_CANTOPEN {
+		err = &cannotOpen{cmp.Or(mayOpen(s.path), mayWrite(filepath.Dir(s.path))), err}
 	}
 	if text := cmp.Or(unavailable[c], refused[c]); text != "" {
 		err = fmt.Errorf("%s: %w", text, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -24,6 +25,32 @@ func (d *Driver) LimitPages(n int) error {
 		return struct{}{}, t.s.conn.QueryRowContext(uninterrupted, fmt.Sprint("PRAGMA max_page_count = ", n)).Scan(&now)
 	})
 	return err
+}
+
+// Make makes the database if there is none.
+func (d *Driver) Make() error {
+	_, err := run(context.Background(), d.s, nil, mode{begin: reads.begin}, func(*tx) (struct{}, error) { return struct{}{}, nil })
+	return err
+}
+
+// SlowFiles makes files slowly, until the function that it returns is called: they are open for d.
+func SlowFiles(d time.Duration) (restore func()) {
+	making.Lock()
+	defer making.Unlock()
+	before := makeFile
+	makeFile = func(path string) error {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		time.Sleep(d)
+		return f.Close()
+	}
+	return func() {
+		making.Lock()
+		defer making.Unlock()
+		makeFile = before
+	}
 }
 
 // ErrAborted is the error of Abort.

@@ -10,10 +10,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
-// openStore opens the file. If create is set it makes the file, its folder and its tables where they do not
-// exist.
+// errAbsent says that there is nothing yet: no file, or no tables in it.
+var errAbsent = errors.New("create=false (WithoutCreate) forbids creating what is missing")
+
+// openStore opens the file. If there is nothing yet, and create is set, the first transaction that needs the file makes
+// it: to look at a path must not make files there.
 func openStore(ctx context.Context, path string, o options) (*store, error) {
 	s := &store{
 		busy: o.busy, intercept: o.intercept, stmts: make(map[string]*sql.Stmt),
@@ -23,52 +27,104 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 	if s.boot, err = bootID(); err != nil {
 		return nil, err
 	}
-	if s.path, err = prepare(path, o.create); err != nil {
+	if s.path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	if s.opened, err = os.Stat(s.path); err != nil {
-		return nil, err
-	}
-	// With mode=rw SQLite makes no file: prepare has made it, with its mode.
-	dsn := url.URL{Scheme: "file", Path: s.path, RawQuery: "mode=rw"}
-	if s.pool, err = sql.Open("sqlite", dsn.String()); err != nil {
-		return nil, err
-	}
-	if s.conn, err = s.pool.Conn(ctx); err == nil {
-		err = s.setUp(ctx, o.create)
+	if err = s.open(ctx, false); errors.Is(err, errAbsent) && o.create {
+		err = s.mayMake()
 	}
 	if err != nil {
-		return nil, errors.Join(s.explain(err), s.release())
+		return nil, err
 	}
 	go s.serve()
 	return s, nil
 }
 
-// prepare makes the file if it does not exist, and returns its path without symbolic links. An existing file
-// must be opened by SQLite only: closing another descriptor of it would release the locks that SQLite holds in
-// this process.
-func prepare(path string, create bool) (string, error) {
-	path, err := filepath.Abs(path)
+// open opens the file, and fails with errAbsent if there is nothing. With create it makes the file, its folder and its
+// tables where they do not exist.
+func (s *store) open(ctx context.Context, create bool) (err error) {
+	path, err := prepare(s.path, create)
 	if err != nil {
-		return "", err
+		return err
 	}
+	opened, err := os.Stat(path)
+	if err == nil && opened.Size() == 0 && !create {
+		err = fmt.Errorf("the file is empty, and %w", errAbsent)
+	}
+	if err != nil {
+		return err
+	}
+	// With mode=rw SQLite makes no file: prepare has made it, with its mode.
+	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "mode=rw"}
+	if s.pool, err = sql.Open("sqlite", dsn.String()); err != nil {
+		return err
+	}
+	s.path, s.opened = path, opened
+	if s.conn, err = s.pool.Conn(ctx); err == nil {
+		err = s.setUp(ctx, create)
+	}
+	if err != nil {
+		err = errors.Join(s.explain(err), s.release())
+	}
+	s.isOpen.Store(err == nil)
+	return err
+}
+
+// mayMake fails if the file and its folder cannot be made, or the file is there, empty, and not this user's to write.
+func (s *store) mayMake() error {
+	if err := mayOpen(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	folder := filepath.Dir(s.path)
+	for {
+		st, err := os.Stat(folder)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && folder != filepath.Dir(folder):
+			folder = filepath.Dir(folder)
+			continue
+		case err == nil && !st.IsDir():
+			err = fmt.Errorf("%s is not a folder", folder)
+		case err == nil:
+			err = cmp.Or(checkFileSystem(filepath.Join(folder, filepath.Base(s.path))), mayWrite(folder))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: the file cannot be made: %w", s.path, err)
+		}
+		return nil
+	}
+}
+
+// making is held while a file is made. The descriptor that made it must be closed before SQLite opens the file: closing
+// any descriptor of a file releases all locks that its process has on it.
+var making sync.Mutex
+
+// makeFile makes a file that does not exist. Tests replace it.
+var makeFile = func(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// prepare makes the file if it does not exist, and returns its path without symbolic links. An existing file
+// is opened by SQLite only: see making.
+func prepare(path string, create bool) (string, error) {
+	making.Lock()
+	defer making.Unlock()
 	if create {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return "", fmt.Errorf("making the folder of the file: %w", err)
 		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err == nil {
-			err = f.Close()
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeFile(path); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("making the file: %w", err)
 		}
 	}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the file does not exist, and %w: %w", errAbsent, err)
+	}
 	resolved, err := filepath.EvalSymlinks(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && !create:
-		return "", fmt.Errorf("the file does not exist, and create=false (WithoutCreate) forbids creating it: %w", err)
-	case err != nil:
+	if err != nil {
 		return "", err
 	}
 	if st, err := os.Stat(resolved); err != nil || !st.Mode().IsRegular() {
@@ -118,7 +174,7 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	}
 	switch {
 	case tables == 0 && !create:
-		return false, errors.New("the file is empty, and create=false (WithoutCreate) forbids creating tables in it")
+		return false, fmt.Errorf("the file is empty, and %w", errAbsent)
 	case tables > 0 && application != applicationID:
 		return false, errors.New("the file is an SQLite database of another program")
 	case tables > 0:
@@ -126,7 +182,7 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 			return err == nil, err
 		}
 	}
-	if m == reads {
+	if !m.mayChange() {
 		return false, nil
 	}
 	if tables == 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/sqlite"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // openDB opens a database for the test itself.
@@ -65,7 +66,15 @@ func TestFileIsMade(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(path)); err == nil {
 		t.Error("a folder was made without create")
 	}
-	d := openAt(t, path)
+	d, err := sqlite.New(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	looks(t, d)
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(path))); err == nil {
+		t.Error("a folder was made by looking")
+	}
 	if err := try(t, d, "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +89,72 @@ func TestFileIsMade(t *testing.T) {
 	openAt(t, path, sqlite.WithoutCreate()) // now it is there
 }
 
+// looks uses an empty store in every way that must make nothing.
+func looks(t *testing.T, d *sqlite.Driver) {
+	t.Helper()
+	h := driver.Hold{Name: "a", ID: "a", Token: 1}
+	if tickets, err := d.Inspect(ctx, "a"); err != nil || len(tickets) != 0 {
+		t.Errorf("Inspect: %v, %v", tickets, err)
+	}
+	if names, err := d.List(ctx); err != nil || len(names) != 0 {
+		t.Errorf("List: %v, %v", names, err)
+	}
+	if err := d.Ping(ctx); err != nil {
+		t.Errorf("Ping: %v", err)
+	}
+	for verb, err := range map[string]error{
+		"Release": d.Release(ctx, h), "Renew": d.Renew(ctx, h, time.Minute), "Break": d.Break(ctx, "a", 1), "Shorten": d.Shorten(ctx, h, 0),
+	} {
+		if !errors.Is(err, driver.ErrLost) {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+}
+
+// A driver that has found no file uses the one that another makes.
+func TestFileIsMadeByAnother(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	d, err := sqlite.New(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	looks(t, d)
+	if err := try(t, openAt(t, path), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if tickets, err := d.Inspect(ctx, "a"); err != nil || len(tickets) != 1 {
+		t.Errorf("Inspect: %v, %v", tickets, err)
+	}
+	if _, err := d.Acquire(ctx, driver.Request{Name: "a", ID: "2", TTL: time.Minute}); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("Acquire what another has: %v", err)
+	}
+}
+
+// A path where no file can be made is refused, also by Ping if that becomes so later.
+func TestFileCannotBeMade(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "file"), filepath.Join(dir, "later", "locks.db")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, filepath.Join(file, "locks.db"), "", nil)
+	refused(t, filepath.Join(file, "more", "locks.db"), "", nil)
+	d, err := sqlite.New(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := os.WriteFile(filepath.Dir(path), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Ping(ctx); err == nil {
+		t.Error("Ping where no file can be made")
+	}
+}
+
 func TestFileIsEmpty(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -87,6 +162,15 @@ func TestFileIsEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, path, "empty", nil, sqlite.WithoutCreate())
+	d, err := sqlite.New(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	looks(t, d)
+	if st, err := os.Stat(path); err != nil || st.Size() != 0 {
+		t.Errorf("the file was changed by looking: %v, %v", st, err)
+	}
 	if err := try(t, openAt(t, path), "a"); err != nil {
 		t.Error(err)
 	}
@@ -310,5 +394,44 @@ func TestContextHasEnded(t *testing.T) {
 	_, err := openAt(t, newPath(t)).Acquire(c, driver.Request{Name: "a", ID: "1", TTL: time.Minute})
 	if !errors.Is(err, driver.ErrNoTicket) || !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire with a context that has ended: %v", err)
+	}
+}
+
+// A lease that is shortened ends then, for those who wait too, and is not made longer.
+func TestShortenedLease(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	d, other := openAt(t, path), openAt(t, path)
+	r := driver.Request{Name: "a", ID: "short", TTL: time.Minute, MinHold: time.Second}
+	if _, err := d.Acquire(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	joined, granted := make(chan struct{}), make(chan error, 1)
+	next := driver.Request{Name: "a", ID: "next", TTL: time.Minute, Wait: true, Joined: func() { close(joined) }}
+	go func() { _, err := other.Acquire(within(t), next); granted <- err }()
+	<-joined
+	if err := d.Shorten(ctx, next.Hold(0), time.Second); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("what waits was shortened: %v", err)
+	}
+	const left = time.Second
+	begun := time.Now()
+	for _, left := range []time.Duration{left, time.Minute} {
+		if err := d.Shorten(ctx, r.Hold(0), left); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := testbed.Elapsed(func() {
+		if err := <-granted; err != nil {
+			t.Error(err)
+		}
+	})
+	if kept := time.Since(begun); kept < left {
+		t.Errorf("granted after %v, want %v", kept, left)
+	}
+	if bound := d.Bounds(left).Crash; took > bound {
+		t.Errorf("granted after %v, want %v at most", took, bound)
+	}
+	if err := d.Shorten(ctx, r.Hold(0), time.Second); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("what is gone was shortened: %v", err)
 	}
 }

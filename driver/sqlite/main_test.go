@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("read", childRead)
 	code := testbed.Main(m)
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := testbed.Leaks(func() error { return goleak.Find() }); err != nil {
 			println(err.Error())
 			code = 1
 		}
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 func newPath(tb testing.TB) string { tb.Helper(); return filepath.Join(tb.TempDir(), "locks.db") }
 
-// openAt opens a driver that is closed with the test.
+// openAt opens a driver that is closed with the test, and makes its database if there is none.
 func openAt(tb testing.TB, path string, opts ...sqlite.Option) *sqlite.Driver {
 	tb.Helper()
 	d, err := sqlite.New(path, opts...)
@@ -50,6 +50,9 @@ func openAt(tb testing.TB, path string, opts ...sqlite.Option) *sqlite.Driver {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = d.Close() })
+	if err := d.Make(); err != nil {
+		tb.Fatal(err)
+	}
 	return d
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/sqlite"
 )
 
 // mount mounts a file system in memory, of that size, for the test.
@@ -74,21 +75,28 @@ func full(t *testing.T, what string, err error) {
 	}
 }
 
-// New fails if there is no space for the tables, and works when there is.
+// The first Acquire fails if there is no space for the tables, and the next works when there is.
 func TestDiskIsFullAtFirst(t *testing.T) {
 	t.Parallel()
 	dir := mount(t, "64k")
 	path := filepath.Join(dir, "locks.db")
 	fill := filepath.Join(dir, "fill")
 	_ = os.WriteFile(fill, make([]byte, 52<<10), 0o600)
-	refused(t, path, "", driver.ErrUnavailable)
+	d, err := sqlite.New(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := try(t, d, "a"); !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, driver.ErrNoTicket) {
+		t.Errorf("Acquire without space for the tables: %v", err)
+	}
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size=1m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := try(t, openAt(t, path), "a"); err != nil {
+	if err := try(t, d, "a"); err != nil {
 		t.Error(err)
 	}
 }
@@ -119,7 +127,7 @@ func TestFileIsReadOnly(t *testing.T) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := asNobody(t, path); !strings.Contains(out, "may not open the file") {
+	if out := asNobody(t, path); !strings.Contains(out, "may not open the file") || !strings.Contains(out, "permission denied") || strings.Contains(out, "memory") {
 		t.Errorf("as another user, who may not read: %s", out)
 	}
 }
@@ -205,5 +213,128 @@ func TestNotifyFolderIsSwept(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(folder, "old")); err == nil {
 		t.Error("a pipe that nobody reads is there after an hour")
+	}
+}
+
+// A pipe is a pipe, in the folder of pipes, whatever a user who shares the database writes into it and beside it.
+func TestNothingElseIsNotified(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	holder, waiter := openAt(t, path), openAt(t, path)
+	if err := try(t, holder, "a"); err != nil {
+		t.Fatal(err)
+	}
+	folder, name := path+"-notify", strings.Repeat("A", 26)
+	outside := filepath.Join(filepath.Dir(path), "outside")
+	if err := unix.Mkfifo(outside, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(outside, os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	file := filepath.Join(folder, name)
+	if err := os.WriteFile(file, []byte("what was there"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, process := range []string{"../outside", name} {
+		joined := make(chan struct{})
+		r := driver.Request{Name: "a", ID: fmt.Sprint("w", i), TTL: time.Minute, Wait: true, Joined: func() { close(joined) }}
+		done := make(chan error)
+		go func() { _, err := waiter.Acquire(within(t), r); done <- err }()
+		<-joined
+		execute(t, path, "UPDATE OR REPLACE processes SET id = '"+process+"'", "UPDATE tickets SET process = '"+process+"' WHERE state <> 'held'")
+		if err := holder.Release(ctx, driver.Hold{Name: "a", ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := waiter.Release(ctx, r.Hold(0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err == nil {
+			t.Error("a ticket of another process was granted")
+		}
+		if err := try(t, holder, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "what was there" {
+		t.Errorf("a file has %q (%v)", b, err)
+	}
+	_ = pipe.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if n, _ := pipe.Read(make([]byte, 1)); n > 0 {
+		t.Error("a pipe outside the folder was notified")
+	}
+}
+
+// If the folder of pipes leads elsewhere, nothing is made or removed there.
+func TestNotifyFolderIsALink(t *testing.T) {
+	t.Parallel()
+	path, elsewhere := newPath(t), t.TempDir()
+	old := filepath.Join(elsewhere, "old")
+	if err := unix.Mkfifo(old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(old, time.Now().Add(-time.Hour), time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, path+"-notify"); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(t, openAt(t, path), "a"); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(elsewhere)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "old" {
+		t.Errorf("the folder has %v (%v)", entries, err)
+	}
+}
+
+// While one goroutine makes the file, another does not open it: the descriptor that has made it is closed, and that
+// would release the locks of the other's database.
+func TestLocksOfANewFile(t *testing.T) {
+	defer sqlite.SlowFiles(200 * time.Millisecond)()
+	path := newPath(t)
+	first := make(chan *sqlite.Driver, 1)
+	go func() { first <- openAt(t, path) }()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(path); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	openAt(t, path)
+	<-first
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		t.Skip(err)
+	}
+	if inode := fmt.Sprintf(":%d ", st.Sys().(*syscall.Stat_t).Ino); !strings.Contains(string(locks), inode) { //nolint:forcetypeassert // on Linux
+		t.Errorf("no process has a lock on the file, which two have open: %s", locks)
+	}
+}
+
+// An empty file that this user may not write to takes no locks, and Ping says so.
+func TestPingOfAFileOfAnother(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "locks.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: 0o777} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := asNobody(t, path)
+	if strings.Contains(out, "acquire <nil>") {
+		t.Fatalf("acquired in a file of another user: %s", out)
+	}
+	if strings.Contains(out, "ping <nil>") || !strings.Contains(out, "permission denied") {
+		t.Errorf("as another user: %s", out)
 	}
 }

@@ -4,11 +4,23 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 )
 
 // pipeFolder is the folder of the named pipes of the processes that use the database.
 func pipeFolder(db string) string { return db + "-notify" }
+
+// pipeName is what the IDs of processes look like (crypto/rand.Text). An ID that is read from a database may be what another
+// user has written there, and must not lead out of the folder.
+var pipeName = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+
+// notifyProcess notifies a process that uses the database.
+func notifyProcess(db, process string) {
+	if pipeName.MatchString(process) {
+		notify(filepath.Join(pipeFolder(db), process))
+	}
+}
 
 // listener is where other processes notify this one: a named pipe, to which they write a byte. What has
 // happened is in the database, so a full pipe loses nothing.

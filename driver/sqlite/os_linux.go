@@ -62,7 +62,21 @@ func checkFileSystem(path string) error {
 	return nil
 }
 
-// openPipe makes a named pipe with the mode of the database, and opens it for reading.
+// mayOpen fails if this user may not read and write a file. It does not open it: see making.
+func mayOpen(path string) error { return access(path, unix.R_OK|unix.W_OK) }
+
+// mayWrite fails if this user may not make files in a folder.
+func mayWrite(folder string) error { return access(folder, unix.W_OK|unix.X_OK) }
+
+func access(path string, mode uint32) error {
+	if err := unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS); err != nil {
+		return &fs.PathError{Op: "access", Path: path, Err: err}
+	}
+	return nil
+}
+
+// openPipe makes a named pipe with the mode of the database, and opens it for reading. The folder may be another user's,
+// if a group shares the database: what lies there is used only if it is a folder, and a pipe.
 func openPipe(db, path string) (*os.File, error) {
 	st, err := os.Stat(db)
 	if err != nil {
@@ -77,16 +91,22 @@ func openPipe(db, path string) (*os.File, error) {
 	case !errors.Is(err, fs.ErrExist):
 		return nil, err
 	}
+	if st, err := os.Lstat(folder); err != nil || !st.IsDir() {
+		return nil, fmt.Errorf("%s is not a folder: %w", folder, err)
+	}
 	removeStalePipes(folder)
 	if err := unix.Mkfifo(path, uint32(perm)); err != nil {
 		return nil, err
 	}
-	_ = os.Chmod(path, perm) // in spite of the umask; if it fails, other users poll
 	// Open it for writing too: otherwise reads end when the last writer closes.
-	pipe, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	pipe, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}
+	if st, err := pipe.Stat(); err != nil || st.Mode().Type() != fs.ModeNamedPipe {
+		return nil, errors.Join(fmt.Errorf("%s is not a pipe", path), err, pipe.Close())
+	}
+	_ = pipe.Chmod(perm) // in spite of the umask; if it fails, other users poll
 	return pipe, nil
 }
 
@@ -99,7 +119,15 @@ func notify(path string) {
 }
 
 func openForWriting(path string) (int, error) {
-	return unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return -1, errors.Join(fmt.Errorf("%s is not a pipe", path), err, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 // removeStalePipes removes the pipes that no process reads. It leaves those of the last minute, whose process

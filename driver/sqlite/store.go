@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +18,9 @@ import (
 // Callers only wait for it, so that every method returns when its context ends, even while the disk hangs
 // (D16).
 type store struct {
-	path      string      // without symbolic links
+	path      string      // without symbolic links, once it is open
 	opened    os.FileInfo // of the file at path when it was opened
+	isOpen    atomic.Bool
 	boot      string
 	busy      time.Duration // how long to wait for other processes' transactions
 	intercept interceptor
@@ -44,15 +44,24 @@ func direct(_ context.Context, transaction func() error) error { return transact
 // mode is how a transaction begins, and whether it is executed before the others of the
 // process. Leases and waiting tickets are lost unless they are renewed in time, so their
 // renewal must not queue behind a thousand acquisitions.
+//
+// Where there is no database yet, a transaction has the result of absent instead, or makes it if that is nil.
 type mode struct {
-	begin string
-	first bool
+	begin  string
+	first  bool
+	absent func(*store) error
 }
 
+func (m mode) mayChange() bool { return m.begin != reads.begin }
+
+func empty(*store) error  { return nil }
+func noSuch(*store) error { return driver.ErrLost }
+
 var (
-	reads    = mode{begin: "BEGIN"}                        // it sees one state of the database, and waits for nobody
-	acquires = mode{begin: "BEGIN IMMEDIATE"}              // only one at a time may write
-	writes   = mode{begin: "BEGIN IMMEDIATE", first: true} // the same, before the others
+	reads    = mode{begin: "BEGIN", absent: empty}                      // it sees one state of the database, and waits for nobody
+	acquires = mode{begin: "BEGIN IMMEDIATE"}                           // only one at a time may write
+	pings    = mode{begin: acquires.begin, absent: (*store).mayMake}    // the same, but nothing is made
+	writes   = mode{begin: acquires.begin, first: true, absent: noSuch} // the same, before the others
 )
 
 // serve is the goroutine that executes the transactions.
@@ -83,10 +92,15 @@ func (s *store) release() error {
 	for _, st := range s.stmts {
 		errs = append(errs, st.Close())
 	}
+	clear(s.stmts)
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
 	}
-	return errors.Join(append(errs, s.pool.Close())...)
+	if s.pool != nil {
+		errs = append(errs, s.pool.Close())
+	}
+	s.conn, s.pool = nil, nil
+	return errors.Join(errs...)
 }
 
 // close ends the goroutine, and waits for it at most for d: if the disk hangs, the goroutine ends later.
@@ -151,6 +165,15 @@ func (s *store) lastError() error {
 // transaction runs f in a transaction as soon as other processes let it.
 func (s *store) transaction(ctx context.Context, m mode, f func(*tx) error) error {
 	err := s.intercept(ctx, func() error {
+		if !s.isOpen.Load() {
+			err := s.open(ctx, m.absent == nil)
+			if errors.Is(err, errAbsent) {
+				return m.absent(s)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		return s.explain(s.retryBusy(ctx, func() error {
 			return s.attempt(m, func(t *tx) error {
 				if err := t.begin(m); err != nil {
@@ -203,7 +226,7 @@ func (s *store) attempt(m mode, f func(*tx) error) error {
 		return err
 	}
 	for _, process := range t.notified {
-		notify(filepath.Join(pipeFolder(s.path), process))
+		notifyProcess(s.path, process)
 	}
 	return nil
 }

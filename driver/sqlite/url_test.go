@@ -29,6 +29,7 @@ func TestURL(t *testing.T) {
 		if err := l.Ping(ctx); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
+		acquire(t, l, "a")
 		_ = l.Close()
 		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 			t.Errorf("%s: %v", url, err)

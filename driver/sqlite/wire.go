@@ -46,6 +46,7 @@ const (
 	sqlFindToken = `SELECT token, id, process, shared, state = 'held', ttl FROM tickets WHERE name = ? AND token = ?`
 	sqlHold      = `UPDATE tickets SET state = 'held', since = ?, expires = ? + ttl WHERE token = ? AND state <> 'held'`
 	sqlExtend    = `UPDATE tickets SET expires = max(expires, ?) WHERE name = ? AND id = ? AND state = 'held'`
+	sqlShorten   = `UPDATE tickets SET expires = min(expires, ?) WHERE name = ? AND id = ? AND state = 'held'`
 	sqlDelete    = `DELETE FROM tickets WHERE token = ?`
 
 	sqlReapHeld    = `DELETE FROM tickets WHERE expires <= ? RETURNING name`
@@ -90,7 +91,7 @@ func (t *tx) begin(m mode) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	if m != reads && t.soonest <= t.now {
+	if m.mayChange() && t.soonest <= t.now {
 		return t.reap()
 	}
 	return nil

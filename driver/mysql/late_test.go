@@ -1,0 +1,115 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/mysql"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// lockOther begins a transaction that locks the rows of a query, as a program that is not locker may.
+func lockOther(t *testing.T, srv *testbed.Server, query string, args ...any) (unlock func()) {
+	t.Helper()
+	tx, err := connect(t, srv, "").BeginTx(context.WithoutCancel(t.Context()), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	var locked int
+	must(t, tx.QueryRowContext(t.Context(), fmt.Sprintf(query, args...)+" FOR UPDATE").Scan(&locked))
+	return func() { must(t, tx.Rollback()) }
+}
+
+// A renewal that has waited for a row until the lease was over does not revive it.
+func TestLeaseThatEndsWhileARenewalWaits(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		_, d, prefix := fresh(t, connect(t, srv, "?time_zone=%27%2B05%3A30%27"))
+		r := driver.Request{Name: "a", ID: "late-1", TTL: 2 * time.Second}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		unlock := lockOther(t, srv, "SELECT 1 FROM %s_tickets WHERE entry = 'a'", prefix)
+		renewed := make(chan error, 1)
+		go func() { renewed <- d.Renew(context.WithoutCancel(t.Context()), r.Hold(g.Token), time.Minute) }()
+		time.Sleep(r.TTL + 500*time.Millisecond)
+		unlock()
+		if err := <-renewed; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("a renewal that waited until after the end of the lease: %v", err)
+		}
+		queue, err := d.Inspect(t.Context(), "a")
+		must(t, err)
+		if len(queue) != 0 {
+			t.Errorf("revived: %+v", queue)
+		}
+	})
+}
+
+// A request for a ticket that waits in the database for longer than it may be on its way takes none: its release was
+// confirmed before.
+func TestRequestThatWaitsInTheDatabase(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		_, d, prefix := fresh(t, connect(t, srv, ""))
+		must(t, d.Ping(t.Context()))
+		unlock := lockOther(t, srv, "SELECT 1 FROM %s_slots WHERE %s = %d", prefix, mysql.SlotColumn, mysql.SlotOf("a"))
+		for i, wait := range []bool{false, true} {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			r := request(fmt.Sprint("blocked-", i), wait)
+			_, err := d.Acquire(ctx, r)
+			cancel()
+			if err == nil || errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("acquired while the slot is locked: %v", err)
+			}
+			must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
+		}
+		unlock()
+		for range 10 {
+			time.Sleep(50 * time.Millisecond)
+			queue, err := d.Inspect(t.Context(), "a")
+			must(t, err)
+			if len(queue) > 0 {
+				t.Fatalf("after the release was confirmed the queue is %+v", queue)
+			}
+		}
+	})
+}
+
+// A try whose connection broke, and which was refused when it was sent again, does not say that it was refused: what
+// was sent first may still arrive and take the lock.
+func TestRefusedTryThatMayStillArrive(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		h, db := overHole(t, srv)
+		_, d, prefix := fresh(t, db)
+		_, direct := join(t, connect(t, srv, ""), prefix)
+		warm := driver.Request{Name: "b", ID: "warm", TTL: time.Minute}
+		g, err := d.Acquire(t.Context(), warm)
+		must(t, err)
+		must(t, d.Release(t.Context(), warm.Hold(g.Token)))
+		held := request("held", false)
+		g, err = direct.Acquire(t.Context(), held)
+		must(t, err)
+		h.forget()
+		go h.breakWhenSent(t.Context())
+		r := request("try", false)
+		if _, err = d.Acquire(t.Context(), r); err == nil {
+			t.Fatal("acquired what another holds")
+		}
+		confirmed := errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket)
+		must(t, direct.Release(t.Context(), held.Hold(g.Token)))
+		h.arrive()
+		time.Sleep(300 * time.Millisecond)
+		queue, ierr := direct.Inspect(t.Context(), "a")
+		must(t, ierr)
+		if len(queue) > 0 && confirmed {
+			t.Errorf("%v, and the ticket is %+v", err, queue)
+		}
+		if len(queue) == 0 && !confirmed && !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("acquire: %v", err)
+		}
+		must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
+		if n := d.Known(); n != 0 {
+			t.Errorf("%d tickets are remembered", n)
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/postgres"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A hole is a network path that breaks connections, for the client, when it sends something on them. The server gets
+// that later.
+type hole struct {
+	mu    sync.Mutex
+	conns []*holeConn
+}
+
+type holeConn struct {
+	net.Conn
+	dead   atomic.Bool
+	broken chan struct{}
+	once   sync.Once
+
+	mu   sync.Mutex
+	late bytes.Buffer // what was sent since it is dead
+}
+
+func (h *hole) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	hc := &holeConn{Conn: c, broken: make(chan struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conns = append(h.conns, hc)
+	return hc, nil
+}
+
+func (h *hole) each(f func(*holeConn)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.conns {
+		f(c)
+	}
+}
+
+// forget breaks the present connections.
+func (h *hole) forget() { h.each(func(c *holeConn) { c.dead.Store(true) }) }
+
+// arrive delivers what was sent on the broken connections.
+func (h *hole) arrive() {
+	h.each(func(c *holeConn) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_, _ = c.Conn.Write(c.late.Bytes())
+		c.late.Reset()
+	})
+}
+
+func (c *holeConn) Write(b []byte) (int, error) {
+	if !c.dead.Load() {
+		return c.Conn.Write(b)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.once.Do(func() { close(c.broken) })
+	return c.late.Write(b)
+}
+
+func (c *holeConn) Read(b []byte) (int, error) {
+	if c.dead.Load() {
+		<-c.broken
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Read(b)
+}
+
+func (c *holeConn) Close() error {
+	if c.dead.Load() {
+		return nil // the server is not notified
+	}
+	return c.Conn.Close()
+}
+
+// A try whose connection broke, and which was refused when it was sent again, does not say that it was refused: what
+// was sent first may still arrive and take the lock.
+func TestRefusedTryThatMayStillArrive(t *testing.T) {
+	t.Parallel()
+	h, prefix := new(hole), unique()
+	t.Cleanup(func() { h.each(func(c *holeConn) { _ = c.Conn.Close() }) })
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = h.dial
+		c.MaxConns = 1
+	})
+	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithoutListen())
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	direct, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	warm := driver.Request{Name: "warm", ID: "warm", TTL: time.Minute}
+	for range 2 { // the second knows the clock
+		g, err := d.Acquire(t.Context(), warm)
+		ok(t, err)
+		ok(t, d.Release(t.Context(), warm.Hold(g.Token)))
+	}
+	held := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
+	g, err := direct.Acquire(t.Context(), held)
+	ok(t, err)
+	h.forget()
+	r := driver.Request{Name: "a", ID: "try", TTL: time.Minute}
+	if _, err = d.Acquire(t.Context(), r); err == nil {
+		t.Fatal("acquired what another holds")
+	}
+	confirmed := errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket)
+	ok(t, direct.Release(t.Context(), held.Hold(g.Token)))
+	h.arrive()
+	time.Sleep(500 * time.Millisecond)
+	queue, ierr := direct.Inspect(t.Context(), "a")
+	ok(t, ierr)
+	if len(queue) == 0 {
+		t.Log("the late request has not taken the lock")
+	}
+	if len(queue) > 0 && confirmed {
+		t.Errorf("%v, and the ticket is %+v", err, queue)
+	}
+	if !confirmed && !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("acquire: %v", err)
+	}
+}
