@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -73,11 +74,23 @@ func (m *AllDriver) enter(k key, end func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(m.parts)
-	b := &book{tokens: make([]uint64, n), released: make([]bool, n), unknown: make([]bool, n), end: end}
+	b := &book{tokens: make([]uint64, n), asked: make([]bool, n), released: make([]bool, n), unknown: make([]bool, n), end: end}
 	if earlier := m.books[k]; earlier != nil {
+		copy(b.asked, earlier.asked)
 		copy(b.unknown, earlier.unknown)
 	}
 	m.books[k] = b
+}
+
+// ask notes that a store is about to be asked for a ticket. It reports false if the ticket was removed meanwhile.
+func (m *AllDriver) ask(i int, k key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[k]
+	if b != nil {
+		b.asked[i] = true
+	}
+	return b != nil
 }
 
 // isUnknown reports whether a request for a ticket may still be on its way to a store.
@@ -157,13 +170,24 @@ func (a *acquisition) run() error {
 // down, as the driver of one store does (D7).
 func (a *acquisition) acquire(i int) (driver.Grant, error) {
 	r, d := a.r, a.m.parts[i]
-	r.Joined = a.joined
+	var queued atomic.Bool // on this store
+	r.Joined = func() {
+		queued.Store(true)
+		a.joined()
+	}
+	if !a.m.ask(i, keyOf(a.r.Hold(0))) {
+		return driver.Grant{}, errRemoved
+	}
 	for pause := newBackoff(); ; {
+		asked := time.Now()
 		g, err := d.Acquire(a.ctx, r)
 		if err == nil {
 			return g, nil
 		}
 		a.note(i, err)
+		if a.caller.Err() != nil {
+			return g, a.ended(d, err, !queued.Load() && time.Since(asked) >= silence)
+		}
 		err = fmt.Errorf("%s: %w", nameOf(d), err)
 		if !a.isQueued() || !driver.IsUnavailable(err) || a.ctx.Err() != nil {
 			return g, err
@@ -172,6 +196,20 @@ func (a *acquisition) acquire(i int) (driver.Grant, error) {
 			return g, errors.Join(context.Cause(a.ctx), err)
 		}
 	}
+}
+
+// silence is how long a store must leave a request without an answer before it counts as
+// unavailable when the call ends.
+const silence = time.Second
+
+// ended is the error of a part at the end of the call. It has no name of the store: the end
+// of the call must not look like an error of the store. If the store was silent, ended adds
+// that: the core expects no answer any more since another store has queued the ticket (D7).
+func (a *acquisition) ended(d driver.Driver, err error, silent bool) error {
+	if !silent || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	return errors.Join(err, driver.Unavailable(fmt.Errorf("%s did not answer", nameOf(d))))
 }
 
 // note notes in the book whether a request that failed may still be on its way to its
@@ -230,13 +268,13 @@ func (a *acquisition) fail(err error) error {
 		return err
 	case refused:
 		if left := a.release(); left != nil {
-			return &partial{fmt.Errorf("refused by one store, and not yet removed from the others: %w", left)}
+			return partially(fmt.Errorf("refused by one store, and not yet removed from the others: %w", left))
 		}
 		return driver.ErrNotAcquired
 	case lost && a.undo():
 		return fmt.Errorf("%w while the other stores were waited for: %w", driver.ErrLost, errors.Join(context.Cause(a.ctx), err))
 	}
-	return &partial{err}
+	return partially(err)
 }
 
 // undo removes the ticket from all stores, and tries until they have confirmed it or the

@@ -71,14 +71,14 @@ func All(drivers ...driver.Driver) *AllDriver {
 	if len(drivers) == 0 {
 		panic("compose: All: no drivers")
 	}
-	m := &AllDriver{parts: drivers, authority: len(drivers) - 1, books: make(map[key]*book)}
+	m := &AllDriver{parts: drivers, authority: len(drivers) - 1, tasks: newBackground(), books: make(map[key]*book)}
 	for i, d := range drivers {
 		if d == nil {
 			panic(fmt.Sprintf("compose: All: driver %d is nil", i))
 		}
 	}
 	for _, d := range drivers {
-		m.orphans = append(m.orphans, newOrphans(d))
+		m.orphans = append(m.orphans, newOrphans(d, m.tasks))
 		if n, ok := d.(driver.LossNotifier); ok {
 			n.NotifyLoss(m.partLost)
 		}
@@ -91,6 +91,7 @@ type AllDriver struct {
 	parts      []driver.Driver
 	authority  int
 	notifyLoss func(driver.Hold, error)
+	tasks      *background
 	orphans    []*orphans // by part
 
 	mu    sync.Mutex
@@ -103,6 +104,7 @@ var (
 	_ driver.Lister       = (*AllDriver)(nil)
 	_ driver.Breaker      = (*AllDriver)(nil)
 	_ driver.LossNotifier = (*AllDriver)(nil)
+	_ driver.Shortener    = (*AllDriver)(nil)
 	_ driver.Bounder      = (*AllDriver)(nil)
 	_ driver.Pinger       = (*AllDriver)(nil)
 )
@@ -111,6 +113,7 @@ var (
 // AllDriver.mu guards it.
 type book struct {
 	tokens   []uint64    // by part; 0: not granted there
+	asked    []bool      // by part: a request was sent
 	released []bool      // by part: the store has confirmed
 	unknown  []bool      // by part: a request has no answer
 	granted  bool        // on all
@@ -188,10 +191,9 @@ func (m *AllDriver) Ping(ctx context.Context) error {
 
 // Close implements driver.Driver.
 func (m *AllDriver) Close() error {
-	return m.each(func(i int, d driver.Driver) error {
-		m.orphans[i].close()
-		return d.Close()
-	})
+	m.tasks.stop()
+	defer m.tasks.wait()
+	return m.each(func(_ int, d driver.Driver) error { return d.Close() })
 }
 
 // each calls f for all parts at once, and joins the errors.

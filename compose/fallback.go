@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -20,6 +21,13 @@ const DefaultPatience = 2 * time.Second
 // answer within the patience. Fallback never degrades because somebody else holds the
 // lock, because a right is missing, or because the caller's context has ended.
 //
+// A request that the primary has not answered also starts a probe in the background: a
+// Ping, with half of the patience. If that has no answer either, the primary is away.
+// Then requests go to the secondary at once, until one of the Pings that follow, at most
+// a second apart, is answered. While the primary answers soon, no Ping is sent. A
+// primary that answers Pings is asked, even if it leaves the requests for some names
+// without an answer.
+//
 // # When it grants twice
 //
 // The two stores are independent of each other, so a name can have two holders at the
@@ -28,9 +36,11 @@ const DefaultPatience = 2 * time.Second
 //   - while one program reaches the primary and another does not;
 //   - after the primary has gone down, until the leases that it had granted end: their
 //     holders go on until then, while the secondary grants to others;
-//   - after the primary is back, until the locks that the secondary has granted are
-//     released;
-//   - while the primary is slower than the patience.
+//   - after the primary is back, until all programs have noticed (a second and half of the patience), and the
+//     locks that the secondary has granted are released;
+//   - while the primary is slower than the patience, or than half of it for a Ping;
+//   - when the primary is slower than half of the time that the caller has: give a wait
+//     limit or a deadline of more than twice what the primary takes at its worst.
 //
 // Use it for work that is better done twice than not at all, or whose resource checks
 // tokens. Otherwise use one store that survives the loss of a server, or [All], which
@@ -68,10 +78,11 @@ func Fallback(primary, secondary driver.Driver) *FallbackDriver {
 	}
 	f := &FallbackDriver{
 		stores: [2]driver.Driver{primary, secondary}, patience: DefaultPatience,
-		on: make(map[key]int), degraded: logDegraded,
+		on: make(map[key]int), degraded: logDegraded, tasks: newBackground(),
 	}
-	f.orphans = newOrphans(primary)
+	f.orphans = newOrphans(primary, f.tasks)
 	for i, d := range f.stores {
+		f.outages[i] = &outage{store: d, bound: DefaultPatience / 2, tasks: f.tasks}
 		if n, ok := d.(driver.LossNotifier); ok {
 			n.NotifyLoss(func(h driver.Hold, cause error) { f.lost(i, h, cause) })
 		}
@@ -85,7 +96,9 @@ type FallbackDriver struct {
 	patience   time.Duration
 	degraded   func(context.Context, Degraded)
 	notifyLoss func(driver.Hold, error)
+	tasks      *background
 	orphans    *orphans // on the primary
+	outages    [2]*outage
 
 	mu sync.Mutex
 	on map[key]int // which store a ticket is on
@@ -99,6 +112,7 @@ var (
 	_ driver.Lister       = (*FallbackDriver)(nil)
 	_ driver.Breaker      = (*FallbackDriver)(nil)
 	_ driver.LossNotifier = (*FallbackDriver)(nil)
+	_ driver.Shortener    = (*FallbackDriver)(nil)
 	_ driver.Bounder      = (*FallbackDriver)(nil)
 	_ driver.Pinger       = (*FallbackDriver)(nil)
 )
@@ -121,14 +135,16 @@ func (f *FallbackDriver) OnDegraded(notify func(context.Context, Degraded)) *Fal
 
 // Patience sets how long the primary may take to answer an acquisition (to grant, to
 // refuse, or to report that the ticket is queued) and returns f. d has to be shorter than
-// the core's own bound, 10 s unless it was changed. If the caller's context has a
-// deadline, the primary gets at most half of the time that is left. Call Patience before
-// f is used. It panics when d is not greater than zero.
+// the core's own bound, 10 s unless it was changed: the request that meets the beginning of
+// an outage fails at that bound otherwise. If the caller has a deadline or a wait limit, the
+// primary gets at most half of the time that is left. A Fallback that is a part of another
+// one needs less patience than that one has. Call Patience before f is used. It panics
+// when d is not greater than zero.
 func (f *FallbackDriver) Patience(d time.Duration) *FallbackDriver {
 	if d <= 0 {
 		panic(fmt.Sprintf("compose: Patience(%v): want a duration greater than zero", d))
 	}
-	f.patience = d
+	f.patience, f.outages[primary].bound, f.outages[secondary].bound = d, d/2, d/2
 	return f
 }
 
@@ -144,10 +160,16 @@ func (f *FallbackDriver) String() string {
 
 // Acquire implements driver.Driver.
 func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if f.storeOf(r.Hold(0)) == secondary { // asked again
+	store, away := f.storeOf(r.Hold(0)), f.outages[primary].cause()
+	switch {
+	case store == secondary: // asked again
 		g, err := f.stores[secondary].Acquire(ctx, r)
 		g.Degraded = err == nil
 		return g, err
+	case away != nil && store == nowhere:
+		return f.degrade(ctx, r, driver.NoTicket(away))
+	case away != nil: // an earlier request may have left a ticket
+		return f.degrade(ctx, r, away)
 	}
 	f.set(r.Hold(0), primary)
 	g, err := f.acquirePrimary(ctx, r)
@@ -162,31 +184,55 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 }
 
 // acquirePrimary asks the primary, which must answer within the patience, and may then
-// take any time to grant.
+// take any time to grant. If it does not answer soon, a probe begins, so that the requests
+// after this one need not wait as long.
 func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	bound := f.patience
-	if until, ok := ctx.Deadline(); ok {
-		bound = min(bound, time.Until(until)/2)
-	}
+	bound := f.bound(ctx)
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := time.AfterFunc(bound, func() {
 		cancel(driver.Unavailable(fmt.Errorf("no answer within %v", bound)))
 	})
 	defer timer.Stop()
+	late := time.AfterFunc(bound/4, f.outages[primary].startProbe)
+	defer late.Stop()
+	var queued atomic.Bool
 	if joined := r.Joined; r.Wait {
 		r.Joined = func() {
 			// After the patience the secondary is asked, and its answer is still due.
-			if timer.Stop() && joined != nil {
+			if !timer.Stop() {
+				return
+			}
+			late.Stop()
+			queued.Store(true)
+			if joined != nil {
 				joined()
 			}
 		}
 	}
 	g, err := f.stores[primary].Acquire(asking, r)
-	if err != nil && ctx.Err() == nil && asking.Err() != nil && !driver.IsUnavailable(err) && !errors.Is(err, driver.ErrNotAcquired) {
+	if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) {
+		return g, err
+	}
+	if ctx.Err() == nil && asking.Err() != nil && !driver.IsUnavailable(err) {
 		err = fmt.Errorf("%w: %w", context.Cause(asking), err)
 	}
+	switch away := f.outages[primary].cause(); {
+	case !queued.Load() && (ctx.Err() != nil || driver.IsUnavailable(err)):
+		f.outages[primary].startProbe()
+	case queued.Load() && away != nil:
+		err = errors.Join(err, away) // the secondary answers Inspect meanwhile: nobody else says so
+	}
 	return g, err
+}
+
+// bound is how long a store may take to answer a call under ctx: half of the time that is
+// left belongs to the other store.
+func (f *FallbackDriver) bound(ctx context.Context) time.Duration {
+	if until, ok := ctx.Deadline(); ok {
+		return min(f.patience, time.Until(until)/2)
+	}
+	return f.patience
 }
 
 // degrade acquires on the secondary. The primary may have the ticket too, so it is
@@ -197,6 +243,15 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 	if !errors.Is(cause, driver.ErrNoTicket) {
 		f.orphans.add(r.Hold(0))
 	}
+	var queued atomic.Bool
+	if joined := r.Joined; r.Wait {
+		r.Joined = func() {
+			queued.Store(true)
+			if joined != nil {
+				joined()
+			}
+		}
+	}
 	g, err := f.stores[secondary].Acquire(ctx, r)
 	if err == nil {
 		g.Degraded = true
@@ -204,14 +259,18 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 		return g, nil
 	}
 	f.settle(r.Hold(0), err)
-	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrClosed) {
-		return driver.Grant{}, err
+	if away := f.outages[secondary].cause(); queued.Load() && away != nil {
+		err = errors.Join(err, away) // the primary answers Inspect meanwhile: nobody else says so
+	}
+	answered := queued.Load() || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost)
+	if answered || errors.Is(err, driver.ErrClosed) {
+		return driver.Grant{}, err // the secondary's answer counts: the outage of the primary is no reason
 	}
 	both := fmt.Errorf("%w; %s: %w", cause, nameOf(f.stores[secondary]), err)
 	if errors.Is(cause, driver.ErrNoTicket) && errors.Is(err, driver.ErrNoTicket) {
 		return driver.Grant{}, both
 	}
-	return driver.Grant{}, &partial{both}
+	return driver.Grant{}, partially(both)
 }
 
 // settle forgets a ticket if err means that the store certainly does not have it.
@@ -258,11 +317,8 @@ func (f *FallbackDriver) lost(i int, h driver.Hold, cause error) {
 
 // Close implements driver.Driver.
 func (f *FallbackDriver) Close() error {
-	f.orphans.close()
-	var err error
-	var group sync.WaitGroup
-	group.Go(func() { err = f.stores[primary].Close() })
-	err2 := f.stores[secondary].Close()
-	group.Wait()
-	return errors.Join(err, err2)
+	f.tasks.stop()
+	defer f.tasks.wait()
+	errs := f.both(func(_ int, d driver.Driver) error { return d.Close() })
+	return errors.Join(errs[:]...)
 }

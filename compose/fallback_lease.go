@@ -40,6 +40,11 @@ func (f *FallbackDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []er
 	return errs
 }
 
+// Shorten implements driver.Shortener, on the store that has the ticket.
+func (f *FallbackDriver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	return shorten(ctx, f.stores[max(f.storeOf(h), primary)], h, left)
+}
+
 // Release implements driver.Driver, on the store that has the ticket. An unknown ticket
 // is released on both stores.
 func (f *FallbackDriver) Release(ctx context.Context, h driver.Hold) error {
@@ -64,14 +69,29 @@ func (f *FallbackDriver) both(ask func(i int, d driver.Driver) error) (errs [2]e
 	return errs
 }
 
-// either asks both stores at once, each for no longer than the patience. If one is
-// unavailable, the answer of the other counts.
-func (f *FallbackDriver) either(ctx context.Context, ask func(ctx context.Context, i int, d driver.Driver) error) error {
+// impatiently asks both stores at once, each for no longer than the patience or half of
+// the caller's time. A primary that is away is not asked.
+func (f *FallbackDriver) impatiently(ctx context.Context, ask func(ctx context.Context, i int, d driver.Driver) error) [2]error {
 	errs := f.both(func(i int, d driver.Driver) error {
-		bounded, cancel := context.WithTimeout(ctx, f.patience)
+		if away := f.outages[i].cause(); i == primary && away != nil {
+			return away
+		}
+		bounded, cancel := context.WithTimeout(ctx, f.bound(ctx))
 		defer cancel()
 		return ask(bounded, i, d)
 	})
+	for i, err := range errs {
+		if driver.IsUnavailable(err) {
+			f.outages[i].startProbe()
+		}
+	}
+	return errs
+}
+
+// either asks both stores impatiently. If one is unavailable, the answer of the other
+// counts.
+func (f *FallbackDriver) either(ctx context.Context, ask func(ctx context.Context, i int, d driver.Driver) error) error {
+	errs := f.impatiently(ctx, ask)
 	if driver.IsUnavailable(errs[primary]) && driver.IsUnavailable(errs[secondary]) || ctx.Err() != nil {
 		return errors.Join(errs[:]...)
 	}
@@ -116,12 +136,9 @@ func (f *FallbackDriver) List(ctx context.Context) ([]string, error) {
 
 // Break implements driver.Breaker: it breaks the tickets with that token, on both stores.
 func (f *FallbackDriver) Break(ctx context.Context, name string, token uint64) error {
-	errs := f.both(func(_ int, d driver.Driver) error {
-		bounded, cancel := context.WithTimeout(ctx, f.patience)
-		defer cancel()
-		return breakTicket(bounded, d, name, token)
-	})
-	return oneOf(errs)
+	return oneOf(f.impatiently(ctx, func(ctx context.Context, _ int, d driver.Driver) error {
+		return breakTicket(ctx, d, name, token)
+	}))
 }
 
 // oneOf is the answer to the removal of a ticket from both stores, when at most one of

@@ -31,7 +31,19 @@ type flaky struct {
 	hangs atomic.Bool // never answers
 	loses atomic.Bool // does what it is asked and never answers
 
-	asked atomic.Int64 // calls of Acquire
+	asked   atomic.Int64 // calls of Acquire
+	pings   atomic.Int64 // calls of Ping
+	pinging atomic.Int64 // of them under way
+	atOnce  atomic.Bool  // two were under way at once
+}
+
+func (f *flaky) Ping(ctx context.Context) error {
+	f.pings.Add(1)
+	if f.pinging.Add(1) > 1 {
+		f.atOnce.Store(true)
+	}
+	defer f.pinging.Add(-1)
+	return f.pass(ctx, func() error { return nil })
 }
 
 func (f *flaky) pass(ctx context.Context, ask func() error) error {
@@ -70,4 +82,13 @@ func (f *flaky) Release(ctx context.Context, h driver.Hold) error {
 func (f *flaky) Inspect(ctx context.Context, name string) (q []driver.Ticket, err error) {
 	err = f.pass(ctx, func() (err error) { q, err = f.Driver.Inspect(ctx, name); return err })
 	return q, err
+}
+
+func (f *flaky) List(ctx context.Context) (names []string, err error) {
+	err = f.pass(ctx, func() (err error) { names, err = f.Driver.List(ctx); return err })
+	return names, err
+}
+
+func (f *flaky) Break(ctx context.Context, name string, token uint64) error {
+	return f.pass(ctx, func() error { return f.Driver.Break(ctx, name, token) })
 }

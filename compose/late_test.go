@@ -150,3 +150,49 @@ func TestAllLooksForTheRequestBefore(t *testing.T) {
 		})
 	}
 }
+
+// poisoned is a store that fails to remove the tickets of the name x.
+type poisoned struct {
+	*flaky
+	hangs bool // it does not answer; else it refuses
+}
+
+func (p poisoned) Release(ctx context.Context, h driver.Hold) error {
+	switch {
+	case h.Name != "x":
+		return p.flaky.Release(ctx, h)
+	case p.hangs:
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return errors.New("wrong type of key")
+}
+
+// Ping implements driver.Pinger: the store is well.
+func (poisoned) Ping(context.Context) error { return nil }
+
+// An orphan that cannot be removed does not keep the others from being removed.
+func TestOrphansDoNotWaitForEachOther(t *testing.T) {
+	for name, hangs := range map[string]bool{"refused": false, "hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := memory.New()
+				defer a.Close()
+				first := &flaky{Driver: a.Join()}
+				f := quiet(compose.Fallback(poisoned{first, hangs}, memory.New()))
+				defer f.Close()
+				first.loses.Store(true)
+				for _, name := range []string{"x", "y"} {
+					if _, err := f.Acquire(t.Context(), driver.Request{Name: name, ID: name, TTL: time.Hour}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				first.loses.Store(false)
+				time.Sleep(5 * time.Second)
+				if names, err := a.List(t.Context()); err != nil || len(names) != 1 {
+					t.Errorf("tickets left on the primary: %v, %v", names, err)
+				}
+			})
+		})
+	}
+}

@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,22 +42,45 @@ func (m *AllDriver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	})
 	errs := make([]error, len(rs))
 	for j := range rs {
-		for i := range m.parts {
-			if err := answers[i][j]; err != nil && !errors.Is(errs[j], driver.ErrLost) {
-				errs[j] = err
+		for i, d := range m.parts {
+			if err := answers[i][j]; err != nil {
+				errs[j] = errors.Join(errs[j], fmt.Errorf("%s: %w", nameOf(d), err))
 			}
 		}
 	}
 	return errs
 }
 
+// Shorten implements driver.Shortener, on all parts that can. On the others the ticket stays
+// for the rest of its TTL. A lock that one part has lost is lost. While one has not answered
+// its error counts alone, so that it is asked again.
+func (m *AllDriver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	answers := make([]error, len(m.parts))
+	unanswered := m.each(func(i int, d driver.Driver) error {
+		err := shorten(ctx, d, m.hold(i, h), left)
+		if errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnsupported) {
+			answers[i] = fmt.Errorf("%s: %w", nameOf(d), err)
+			return nil
+		}
+		return err
+	})
+	if unanswered != nil {
+		return unanswered
+	}
+	return errors.Join(answers...)
+}
+
 // Release implements driver.Driver. It is done when all parts have confirmed it; those that
-// have are not asked again. The core checks again for a late request only if no store has
+// have are not asked again. A part that was never asked for the ticket is not asked to remove
+// it: it may be away while the others answer. The core checks again for a late request only if no store has
 // the ticket. If some have it, a late request may still bring it to another one: it becomes
 // an orphan there.
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
+		if !m.wasAsked(i, keyOf(h)) {
+			return nil
+		}
 		if m.wasReleased(i, keyOf(h)) {
 			found[i] = true
 			return nil
@@ -87,6 +111,14 @@ func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrLost
 	}
 	return nil
+}
+
+// wasAsked reports whether a store may have a ticket. All may have one that has no book.
+func (m *AllDriver) wasAsked(i int, k key) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.books[k]
+	return b == nil || b.asked[i]
 }
 
 func (m *AllDriver) wasReleased(i int, k key) bool {

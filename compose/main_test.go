@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 		// A goroutine of go-redis dials a server that is down once a second, until a second
 		// after the pool was closed.
 		dials := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
-		if err := goleak.Find(dials); err != nil {
+		if err := testbed.Leaks(func() error { return goleak.Find(dials) }); err != nil {
 			println(err.Error())
 			code = 1
 		}

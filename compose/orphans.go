@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"sync"
@@ -18,106 +19,120 @@ const orphanBound = time.Second
 // All that did not have the ticket when it was released. The core knows of one ticket
 // only, so the orphans are removed here: in the background, one after the other, each
 // until the store has confirmed it.
+//
+// An orphan whose removal fails is put off, longer each time, so that it delays the others
+// by one request at most.
 type orphans struct {
-	d    driver.Driver
-	ctx  context.Context
-	stop context.CancelFunc
+	d     driver.Driver
+	tasks *background
 
 	mu      sync.Mutex
-	tickets [len(retry.Late) + 1][]orphan // by answered removals; each in the order in which they are due
-	running bool                          // there is a goroutine
-	closed  bool
-	group   sync.WaitGroup
+	tickets byDue
+	running bool // there is a goroutine
 }
 
 type orphan struct {
-	hold driver.Hold
-	due  time.Time
+	hold  driver.Hold
+	due   time.Time
+	looks int           // answered removals: the store did not have the ticket
+	pause retry.Backoff // after a removal that failed
 }
 
-func newOrphans(d driver.Driver) *orphans {
-	o := &orphans{d: d}
-	o.ctx, o.stop = context.WithCancel(context.Background())
-	return o
+func newOrphans(d driver.Driver, tasks *background) *orphans {
+	return &orphans{d: d, tasks: tasks}
 }
 
 func (o *orphans) add(h driver.Hold) {
+	pause := retry.Backoff{First: newBackoff().First, Most: 5 * time.Second}
+	o.put(&orphan{hold: h, due: time.Now(), pause: pause})
+}
+
+func (o *orphans) put(t *orphan) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed {
-		return
-	}
-	o.tickets[0] = append(o.tickets[0], orphan{hold: h, due: time.Now()})
+	heap.Push(&o.tickets, t)
 	if !o.running {
-		o.running = true
-		o.group.Go(o.work)
+		o.running = o.tasks.run(o.work)
 	}
 }
 
 // work is the goroutine: it ends when nothing is left.
 func (o *orphans) work() {
-	pause := newBackoff()
+	away := newBackoff()
 	for {
-		t, looks, wait := o.next()
+		t, wait := o.next()
 		switch {
-		case looks < 0:
+		case t == nil:
 			return
 		case wait > 0:
 			// Not for longer than a second, since a ticket may be added meanwhile.
-			if !retry.Sleep(o.ctx, min(wait, time.Second), nil) {
+			if !retry.Sleep(o.tasks.ctx, min(wait, time.Second), nil) {
 				return
 			}
 			continue
 		}
-		ctx, cancel := context.WithTimeout(o.ctx, orphanBound)
-		err := o.d.Release(ctx, t.hold)
-		cancel()
-		if err != nil && !errors.Is(err, driver.ErrLost) {
-			if errors.Is(err, driver.ErrClosed) || !retry.Sleep(o.ctx, pause.Next(), nil) {
-				return
-			}
-			continue
+		err := o.remove(t)
+		switch {
+		case errors.Is(err, driver.ErrClosed):
+			return
+		case !driver.IsUnavailable(err):
+			away.Reset()
+		case !retry.Sleep(o.tasks.ctx, away.Next(), nil):
+			return
 		}
-		pause.Reset()
-		o.answered(t, looks, err == nil)
 	}
 }
 
-// next returns the ticket that is due first, how many of its removals were answered, and
-// how long until it is due. If looks is below 0, nothing is left.
-func (o *orphans) next() (t orphan, looks int, wait time.Duration) {
+// next takes the ticket that is due first, or returns how long until it is due. If there is
+// none, nothing is left.
+func (o *orphans) next() (t *orphan, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	looks = -1
-	for i, ts := range o.tickets {
-		if len(ts) > 0 && (looks < 0 || ts[0].due.Before(t.due)) {
-			t, looks = ts[0], i
-		}
-	}
-	if looks < 0 {
+	if len(o.tickets) == 0 {
 		o.running = false
-		return orphan{}, looks, 0
+		return nil, 0
 	}
-	return t, looks, time.Until(t.due)
+	t = o.tickets[0]
+	if wait = time.Until(t.due); wait <= 0 {
+		heap.Pop(&o.tickets)
+	}
+	return t, wait
 }
 
-// answered removes the ticket that next has returned. If the store did not have it, it is
-// put off to the next of the late checks, if any is left.
-func (o *orphans) answered(t orphan, looks int, removed bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.tickets[looks] = o.tickets[looks][1:]
-	if !removed && looks < len(retry.Late) {
-		t.due = time.Now().Add(retry.Late[looks])
-		o.tickets[looks+1] = append(o.tickets[looks+1], t)
+// remove asks the store once to remove a ticket, and puts the ticket back if that failed. If
+// the store did not have it, it is put off to the next of the late checks, if any is left.
+func (o *orphans) remove(t *orphan) error {
+	ctx, cancel := context.WithTimeout(o.tasks.ctx, orphanBound)
+	defer cancel()
+	err := o.d.Release(ctx, t.hold)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, driver.ErrLost):
+		t.due = time.Now().Add(t.pause.Next())
+	case t.looks == len(retry.Late):
+		return err
+	default:
+		t.pause.Reset()
+		t.due = time.Now().Add(retry.Late[t.looks])
+		t.looks++
 	}
+	o.put(t)
+	return err
 }
 
-// close stops the goroutine. What is left ends with its lease or its process.
-func (o *orphans) close() {
-	o.mu.Lock()
-	o.closed = true
-	o.mu.Unlock()
-	o.stop()
-	o.group.Wait()
+// byDue implements heap.Interface.
+type byDue []*orphan
+
+func (b byDue) Len() int           { return len(b) }
+func (b byDue) Less(i, j int) bool { return b[i].due.Before(b[j].due) }
+func (b byDue) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
+func (b *byDue) Push(x any)        { *b = append(*b, x.(*orphan)) }
+
+func (b *byDue) Pop() any {
+	n := len(*b) - 1
+	t := (*b)[n]
+	clear((*b)[n:])
+	*b = (*b)[:n]
+	return t
 }

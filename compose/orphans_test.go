@@ -27,13 +27,15 @@ func TestManyOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := empty{memory.New()}
 		defer d.Close()
-		o := newOrphans(d)
-		defer o.close()
+		tasks := newBackground()
+		o := newOrphans(d, tasks)
+		defer tasks.wait()
+		defer tasks.stop()
 		for i := range n {
 			o.add(driver.Hold{Name: "x", ID: strconv.Itoa(i)})
 		}
 		time.Sleep(time.Minute)
-		if _, looks, _ := o.next(); looks >= 0 {
+		if left, _ := o.next(); left != nil {
 			t.Error("not all were looked for to the end")
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -47,6 +48,14 @@ func breakTicket(ctx context.Context, d driver.Driver, name string, token uint64
 	return fmt.Errorf("%w: break", driver.ErrUnsupported)
 }
 
+// shorten shortens a lease, if the driver can.
+func shorten(ctx context.Context, d driver.Driver, h driver.Hold, left time.Duration) error {
+	if s, ok := d.(driver.Shortener); ok {
+		return s.Shorten(ctx, h, left)
+	}
+	return fmt.Errorf("%w: shorten", driver.ErrUnsupported)
+}
+
 // renewAll renews on one driver, in a batch if it can.
 func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error {
 	const atOnce = 16
@@ -75,8 +84,16 @@ func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error
 
 var errShortAnswer = errors.New("the answer to a batch of renewals has the wrong length")
 
-// partial is an error of one store that does not hold for all. It hides sentinels that
-// say that the ticket is gone, because another store may have it.
+// partially returns the error of one store that does not hold for all: it hides sentinels
+// that say that the ticket is gone, because another store may have it.
+func partially(err error) error {
+	if errors.Is(err, driver.ErrNoTicket) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
+		return &partial{err}
+	}
+	return err // as it is: the core takes the parts of a joined error apart
+}
+
+// partial wraps the error that partially hides a sentinel of.
 type partial struct{ err error }
 
 func (p *partial) Error() string { return p.err.Error() }

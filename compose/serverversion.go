@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -26,27 +27,28 @@ func (b *based) ServerVersion(ctx context.Context) (string, error) {
 	return versions(ctx, []driver.Driver{b.d})
 }
 
-// versions joins the versions of the stores that report one.
+// versions joins the versions of the stores that report one. It asks all at once: one that
+// does not answer leaves the others their time.
 func versions(ctx context.Context, stores []driver.Driver) (string, error) {
-	var (
-		versions []string
-		errs     []error
-	)
-	for _, d := range stores {
+	versions, errs := make([]string, len(stores)), make([]error, len(stores))
+	var group sync.WaitGroup
+	for i, d := range stores {
 		v, ok := d.(driver.ServerVersioner)
 		if !ok {
-			errs = append(errs, driver.ErrUnsupported)
+			errs[i] = driver.ErrUnsupported
 			continue
 		}
-		version, err := v.ServerVersion(ctx)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		versions = append(versions, version)
+		group.Go(func() { versions[i], errs[i] = v.ServerVersion(ctx) })
 	}
-	if len(versions) == 0 {
+	group.Wait()
+	var known []string
+	for i, err := range errs {
+		if err == nil {
+			known = append(known, versions[i])
+		}
+	}
+	if len(known) == 0 {
 		return "", errors.Join(errs...)
 	}
-	return strings.Join(versions, ", "), nil
+	return strings.Join(known, ", "), nil
 }

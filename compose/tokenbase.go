@@ -45,6 +45,7 @@ var (
 	_ driver.Lister       = (*based)(nil)
 	_ driver.Breaker      = (*based)(nil)
 	_ driver.LossNotifier = (*based)(nil)
+	_ driver.Shortener    = (*based)(nil)
 	_ driver.Bounder      = (*based)(nil)
 	_ driver.Pinger       = (*based)(nil)
 )
@@ -83,6 +84,10 @@ func (b *based) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		batch[i] = driver.Renewal{Hold: b.down(r.Hold), TTL: r.TTL}
 	}
 	return renewAll(ctx, b.d, batch)
+}
+
+func (b *based) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	return shorten(ctx, b.d, b.down(h), left)
 }
 
 func (b *based) Release(ctx context.Context, h driver.Hold) error { return b.d.Release(ctx, b.down(h)) }
