@@ -113,6 +113,13 @@ func (e *env) logf(format string, args ...any) {
 	}
 }
 
+// skip records that the case does not apply to the driver, which lacks something optional.
+func (e *env) skip(why string) {
+	if e.h.skip != nil {
+		e.h.skip(why)
+	}
+}
+
 // is ends the case when err does not wrap want.
 func (e *env) is(err, want error, doing string, args ...any) {
 	if !errors.Is(err, want) {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -58,7 +59,7 @@ func (r *result) public() Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Result{
-		Case: r.c, Err: r.err, Missing: r.missing, Except: r.except,
+		Case: r.c, Err: r.err, Missing: r.missing, Except: cmp.Or(r.except, r.skipped),
 		Took: r.took, Log: slices.Clone(r.lines),
 	}
 }

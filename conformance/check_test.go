@@ -152,3 +152,22 @@ func TestNewServerFails(t *testing.T) {
 		}
 	})
 }
+
+// A case that finds out that the driver lacks what it is about is reported as one that does
+// not apply.
+func TestCheckOfADriverThatCannotShorten(t *testing.T) {
+	s := mutant.New(mutant.None)
+	h := conformance.Harness{Open: func(context.Context) (driver.Driver, error) { return struct{ driver.Driver }{s.Open()}, nil }}
+	for _, c := range conformance.Cases() {
+		if c.String() != "min-hold/shortened" {
+			continue
+		}
+		conformance.Check(t.Context(), h, []conformance.Case{c}, func(r conformance.Result) {
+			if r.Err != nil || !strings.Contains(r.Except, "Shortener") {
+				t.Errorf("reported as %+v", r)
+			}
+		})
+		return
+	}
+	t.Error("no such case")
+}

@@ -23,7 +23,7 @@
 // itself, to be killed and paused (Server), and a count of what it holds (Keys).
 // A case that needs a missing field is skipped, and the run ends with a summary:
 //
-//	124 of 157 cases proved; not fully proved: D18: give Keys; D6, D7, D8, …: give OpenLink; …
+//	127 of 160 cases proved; not fully proved: D18: give Keys; D6, D7, D8, …: give OpenLink; …
 //
 // Complete makes every case that cannot run a failure. Set it once all fields are
 // given, so that none gets lost again.
@@ -99,7 +99,7 @@
 //   - leaks: keys and goroutines.
 //   - names, options, errors, close, inspect: the calls of these names.
 //   - outage: the store is down or paused at the start, while a lock is held, and
-//     while it is waited for.
+//     while it is waited for, whatever ends the wait.
 //   - history: random runs.
 //
 // # What it cannot prove

@@ -87,6 +87,11 @@ var expiry = []Case{
 		Explain: "a live waiter stays queued for longer than Bounds.Liveness",
 		prove:   provesLongWaiter,
 	},
+	{
+		Topic: "expiry", Name: "short-lived-visitors", Rules: []string{"D10", "C3"},
+		Explain: "the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment",
+		prove:   provesShortLivedVisitors,
+	},
 }
 
 // fixedLease waits for the end of a fixed lease with another client queued.
@@ -337,4 +342,55 @@ func provesLongWaiter(e *env) {
 		e.failf("the waiter got token %d, but queued as %d", k.Token(), before.Token)
 	}
 	e.release(k)
+}
+
+// provesShortLivedVisitors has processes that come and go ask for a lock from its grant
+// on: some try, the others wait for a part of the TTL. None of them sees the holder for
+// as long as a lease lasts. They are refused while the holder renews.
+func provesShortLivedVisitors(e *env) {
+	const pause = 500 * time.Millisecond
+	ttl := e.lasting()
+	e.each(2, func(i int) {
+		name := e.name("visited")
+		every, opts := pause, []locker.Option{locker.WithTTL(ttl)}
+		if i == 1 {
+			opts = append(opts, locker.WithWait(ttl/4))
+			every += ttl / 4
+		}
+		c, link := e.linked()
+		k := e.take(c, name, locker.WithTTL(ttl))
+		for begun := time.Now(); time.Since(begun) < ttl*3/2; e.sleep(pause) {
+			if e.visit(name, i == 1, opts...) {
+				e.failf("a process that came for a moment was granted %q while its holder renewed (its error is %v)", name, k.Err())
+			}
+		}
+		link.Cut()
+		e.eventually(e.crash(ttl).plus(every, "from one visit to the next"), "visiting "+name+", whose holder has died", func() error {
+			if e.visit(name, i == 1, opts...) {
+				return nil
+			}
+			e.sleep(pause)
+			return errors.New("each visitor was refused")
+		})
+		e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when a visitor was granted")
+		e.empty(name)
+	})
+}
+
+// visit opens a driver as a process of its own, acquires a name at once or with a wait,
+// and closes the driver. It reports whether the name was granted.
+func (e *env) visit(name string, waits bool, opts ...locker.Option) bool {
+	d, err := e.h.Open(e.ctx)
+	e.ok(err, "open")
+	c := locker.New(d)
+	acquire := c.TryAcquire
+	if waits {
+		acquire = c.Acquire
+	}
+	_, err = acquire(e.within(patience), name, opts...)
+	e.ok(c.Close(), "close")
+	if err != nil && !(waits && errors.Is(err, locker.ErrUnavailable)) { // a busy store may not have answered so soon
+		e.is(err, locker.ErrNotAcquired, "a short visit of %q", name)
+	}
+	return err == nil
 }

@@ -53,6 +53,7 @@ type Harness struct {
 	Except map[string]string
 
 	logf func(format string, args ...any) // for figures in the log
+	skip func(why string)                 // of a case that does not apply to the driver
 }
 
 // Link is a connection to a store that can fail. Its methods may be called at any

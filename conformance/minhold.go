@@ -2,9 +2,11 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 )
 
 // minHolds are the cases about minimum holds.
@@ -23,6 +25,11 @@ var minHolds = []Case{
 		Topic: "min-hold", Name: "crashed-early", Rules: []string{"D20", "D10", "C3"}, Needs: NeedLink,
 		Explain: "a lock whose process ends before its minimum hold has passed is not granted to others until then",
 		prove:   provesMinHoldCrashed,
+	},
+	{
+		Topic: "min-hold", Name: "shortened", Rules: []string{"D20", "C3"},
+		Explain: "when a Client is closed, its locks within their minimum hold are free soon after that has passed, however long their leases are",
+		prove:   provesMinHoldShortened,
 	},
 }
 
@@ -97,4 +104,53 @@ func provesMinHoldCrashed(e *env) {
 	}
 	link.Cut() // for good: the process is dead to the store
 	e.notBefore(name, d, end, "its process was cut off")
+}
+
+func provesMinHoldShortened(e *env) {
+	const hold = 2 * time.Second
+	if !e.shortens() {
+		e.skip("the driver is no driver.Shortener: a minimum hold lasts for the TTL if its Client is closed")
+		return
+	}
+	ttl := max(20*time.Second, e.bounds(20*time.Second).MinTTL)
+	released, held := e.name("released"), e.name("held")
+	c := e.client()
+	opts := []locker.Option{locker.WithMinHold(hold), locker.WithTTL(ttl)}
+	ends := make(map[string][2]time.Time) // when the minimum hold ends, at the earliest and at the latest
+	for _, name := range []string{released, held} {
+		asked := time.Now()
+		k := e.take(c, name, opts...)
+		ends[name] = [2]time.Time{asked.Add(hold), time.Now().Add(hold)}
+		if name == released {
+			e.release(k)
+		}
+	}
+	e.ok(c.Close(), "close with locks within their minimum hold")
+	late := slacks(2).plus(e.bounds(ttl).Crash-ttl, fmt.Sprintf("Bounds(%v).Crash less the TTL, D10", ttl))
+	e.each(2, func(i int) {
+		name := []string{released, held}[i]
+		p := e.acquire(e.client(), name)
+		next := p.granted(late.plus(time.Until(ends[name][1]), "the rest of the minimum hold"), "its Client was closed within its minimum hold (Shortener)")
+		if early := ends[name][0].Sub(p.at); early > 0 {
+			e.failf("%q was granted %v before its minimum hold of %v ended, after Close had shortened its lease", name, early, hold)
+		}
+		e.release(next)
+		e.empty(name)
+	})
+}
+
+// shortens reports whether the driver can shorten leases.
+func (e *env) shortens() bool {
+	_, d := e.controlled()
+	s, ok := d.(driver.Shortener)
+	if !ok {
+		return false
+	}
+	r := e.request(e.name("nobody"))
+	err := s.Shorten(e.within(patience), r.Hold(1), time.Second)
+	if errors.Is(err, driver.ErrUnsupported) {
+		return false // a wrapper of a driver that cannot
+	}
+	e.is(err, driver.ErrLost, "shorten the lease of a ticket that is not there")
+	return true
 }

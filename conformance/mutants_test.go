@@ -53,6 +53,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ExpiresEarly: `expiry/fixed-lease expiry/short-lease expiry/extended-lease reentry/lengthens
 		loss/lost-before-next-grant loss/late-grant history/with-cuts`,
 	mutant.ExpiresLate:       `expiry/crashed-holder expiry/crashed-reader`,
+	mutant.ObservedAlone:     `expiry/short-lived-visitors`,
 	mutant.LeaseFromQueueing: `loss/late-grant`,
 	mutant.AskedLate:         `expiry/crashed-holder`,
 	mutant.AskedLongAgo:      `expiry/short-leases-repeated`,
@@ -92,7 +93,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.DeadOneByOne:   `expiry/crashed-waiters`,
 	mutant.WaitersDropped: `expiry/long-waiter`,
 	mutant.FailsInOutage:  `errors/waiter-cut-off outage/restart-while-waiting`,
-	mutant.SilentOutage:   `outage/cancel-while-down`,
+	mutant.SilentOutage:   `outage/cancel-while-down outage/cut-while-queued outage/down-while-queued`,
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant errors/release-cut-off limits/outage-is-not-contention
 		outage/release-while-down outage/stall-while-held`,
@@ -105,13 +106,16 @@ var mutants = map[mutant.Bug]string{
 	mutant.FewConnections:  `fairness/many-waits`,
 	mutant.NeverReconnects: `outage/waiter-stays-queued outage/reconnect outage/down-at-start outage/stalled`,
 
-	mutant.ForgetsRelease: `removal/unanswered-release removal/cancelled-wait`,
-	mutant.SlowContext:    `limits/in-time`,
-	mutant.Unmarked:       `limits/down-is-unavailable`,
-	mutant.PingLies:       `limits/ping limits/down-is-unavailable`,
-	mutant.CloseTakesHeld: `min-hold/closed-early`,
-	mutant.HoldIgnored:    `min-hold/released-early min-hold/crashed-early`,
-	mutant.BreakCause:     `loss/cause`,
+	mutant.ForgetsRelease:  `removal/unanswered-release removal/cancelled-wait`,
+	mutant.SlowContext:     `limits/in-time`,
+	mutant.Unmarked:        `limits/down-is-unavailable`,
+	mutant.PingLies:        `limits/ping limits/down-is-unavailable`,
+	mutant.CloseTakesHeld:  `min-hold/closed-early`,
+	mutant.HoldIgnored:     `min-hold/released-early min-hold/crashed-early`,
+	mutant.ShortensTooMuch: `min-hold/shortened min-hold/closed-early`,
+	mutant.ShortensNothing: `min-hold/shortened`,
+	mutant.ShortensUnknown: `min-hold/shortened`,
+	mutant.BreakCause:      `loss/cause`,
 
 	mutant.FoldsCase:    `names/distinct names/queues-apart`,
 	mutant.TrimsBlanks:  `names/distinct names/queues-apart`,

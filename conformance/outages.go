@@ -58,6 +58,16 @@ var outages = []Case{
 		prove:   provesCancelWhileDown,
 	},
 	{
+		Topic: "outage", Name: "cut-while-queued", Rules: []string{"D7", "D14", "D15", "C9"}, Needs: NeedLink,
+		Explain: "a wait that ends while its client is cut off is ErrUnavailable beside its own error, whatever has ended it; so is each failed renewal",
+		prove:   provesCutWhileQueued,
+	},
+	{
+		Topic: "outage", Name: "down-while-queued", Rules: []string{"D7", "D14", "D15", "C9"}, Needs: NeedServer, place: ownStore,
+		Explain: "a wait that ends while the store is down or silent is ErrUnavailable beside its own error, whatever has ended it",
+		prove:   provesDownWhileQueued,
+	},
+	{
 		Topic: "outage", Name: "release-while-down", Rules: []string{"D10", "D14", "C9"}, Needs: NeedServer, place: ownStore,
 		Explain: "a release while the store is down returns an error within a bound, and the next is granted when the store is back",
 		prove:   provesReleaseWhileDown,

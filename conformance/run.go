@@ -71,7 +71,7 @@ func summary(results []*result) string {
 	rules := make(map[string][]string) // by the missing fields
 	for _, r := range results {
 		switch {
-		case r.except != "":
+		case r.except != "", r.skipped != "" && r.err == nil:
 			except++
 		case len(r.missing) > 0:
 			lack := strings.Join(r.missing, " and ")
@@ -144,11 +144,12 @@ type result struct {
 	missing []string // the fields that the case needs and h does not have
 	except  string   // why the case does not apply
 
-	ended chan struct{} // closed when the case has run, if ahead runs it
-	err   error
-	took  time.Duration
-	mu    sync.Mutex
-	lines []string // of the case's log
+	ended   chan struct{} // closed when the case has run, if ahead runs it
+	err     error
+	skipped string // why the case does not apply, as it has found out itself
+	took    time.Duration
+	mu      sync.Mutex
+	lines   []string // of the case's log
 }
 
 func (r *result) logf(format string, args ...any) {
@@ -168,6 +169,7 @@ func (r *result) run(ctx context.Context) {
 			begun := time.Now()
 			defer func() { r.took = time.Since(begun) }()
 			h.logf = r.logf
+			h.skip = func(why string) { r.skipped = why }
 			return r.c.Run(ctx, h)
 		})
 	})
@@ -199,6 +201,9 @@ func (r *result) report(t *testing.T) {
 		t.Log(line)
 	}
 	r.mu.Unlock()
+	if r.err == nil && r.skipped != "" {
+		t.Skip("does not apply: " + r.skipped)
+	}
 	if r.err != nil {
 		t.Errorf("disproved: %v", r.err)
 		var h *historyError

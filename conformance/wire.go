@@ -51,6 +51,7 @@ var (
 	_ driver.LossNotifier = (*wire)(nil)
 	_ driver.Bounder      = (*wire)(nil)
 	_ driver.Pinger       = (*wire)(nil)
+	_ driver.Shortener    = (*wire)(nil)
 	_ Link                = (*wire)(nil)
 )
 
@@ -231,6 +232,15 @@ func (w *wire) Ping(ctx context.Context) error {
 		_, err := w.d.Inspect(ctx, "locker/ping")
 		return err
 	})
+}
+
+// Shorten implements driver.Shortener.
+func (w *wire) Shorten(ctx context.Context, h driver.Hold, d time.Duration) error {
+	s, ok := w.d.(driver.Shortener)
+	if !ok {
+		return driver.ErrUnsupported
+	}
+	return w.pass(ctx, otherVerb, func() error { return s.Shorten(ctx, h, d) })
 }
 
 // List implements driver.Lister.

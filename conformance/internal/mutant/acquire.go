@@ -81,6 +81,12 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 		return nil, err
 	}
 	r.ID = s.id(r.ID)
+	if _, asked := q.asked[d]; !asked && s.has(ObservedAlone) {
+		if q.asked == nil {
+			q.asked = make(map[*Driver]time.Time)
+		}
+		q.asked[d] = time.Now()
+	}
 	for _, t := range q.tickets {
 		if t.r.ID == r.ID && !s.has(QueuesTwice) || s.has(OwnerIsTicket) && t.r.Owner == r.Owner {
 			return t, nil
@@ -194,7 +200,7 @@ func (d *Driver) interval(pause time.Duration) time.Duration {
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
+	t := time.NewTimer(max(d, 1)) // one that is over when it is set can crash the race detector in a bubble
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -39,6 +39,7 @@ const (
 	NeverExpires      Bug = "a lease that is over blocks the queue"
 	ExpiresEarly      Bug = "a lease ends at 60 % of its TTL"
 	ExpiresLate       Bug = "a lease ends three seconds late"
+	ObservedAlone     Bug = "a lease ends only when one process has observed it for a TTL"
 	LeaseFromQueueing Bug = "the lease of a waiter counts from queueing"
 	AskedLate         Bug = "a grant says that it was asked for later than it was"
 	AskedLongAgo      Bug = "a grant says that it was asked for seconds before it was"
@@ -78,7 +79,7 @@ const (
 	PatientStay    Bug = "waiters that die after a heartbeat stay"
 	WaitersDropped Bug = "live waiters are dropped after the liveness interval"
 	FailsInOutage  Bug = "a waiter fails when the store is not reached"
-	SilentOutage   Bug = "a waiter does not say that the store was not reached"
+	SilentOutage   Bug = "neither a waiter nor Inspect says that the store was not reached"
 
 	// Of answers and contexts.
 	AssumesSuccess  Bug = "a request without an answer is taken for done"
@@ -91,13 +92,16 @@ const (
 	NeverReconnects Bug = "a client that was cut off once stays so"
 
 	// Of what the core does for every store.
-	ForgetsRelease Bug = "a repeated Release takes the unanswered one before it for done"
-	SlowContext    Bug = "calls return a second after their context ended"
-	Unmarked       Bug = "a store that is out is an error like any other"
-	PingLies       Bug = "Ping answers without asking the store"
-	CloseTakesHeld Bug = "Close removes tickets within their minimum hold"
-	HoldIgnored    Bug = "the lease of a minimum hold is a second long"
-	BreakCause     Bug = "the cause of a break is not ErrLost"
+	ForgetsRelease  Bug = "a repeated Release takes the unanswered one before it for done"
+	SlowContext     Bug = "calls return a second after their context ended"
+	Unmarked        Bug = "a store that is out is an error like any other"
+	PingLies        Bug = "Ping answers without asking the store"
+	CloseTakesHeld  Bug = "Close removes tickets within their minimum hold"
+	HoldIgnored     Bug = "the lease of a minimum hold is a second long"
+	ShortensTooMuch Bug = "Shorten ends a lease at a quarter of the time"
+	ShortensNothing Bug = "Shorten answers and does nothing"
+	ShortensUnknown Bug = "Shorten does not notice that there is no ticket"
+	BreakCause      Bug = "the cause of a break is not ErrLost"
 
 	// Of names.
 	FoldsCase    Bug = "names in upper and lower case are one"

@@ -44,6 +44,7 @@ var (
 	_ driver.Bounder      = (*Driver)(nil)
 	_ driver.BatchRenewer = (*Driver)(nil)
 	_ driver.Pinger       = (*Driver)(nil)
+	_ driver.Shortener    = (*Driver)(nil)
 )
 
 // Open returns a client.

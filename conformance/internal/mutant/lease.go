@@ -82,6 +82,32 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
+// Shorten implements driver.Shortener.
+func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	s := d.s
+	return d.ask(ctx, func() error {
+		q, err := s.queue(h.Name)
+		if err != nil {
+			return err
+		}
+		defer q.settle()
+		t := q.find(h)
+		if t == nil && s.has(ShortensUnknown) {
+			return nil
+		}
+		if t == nil || !t.held {
+			return driver.ErrLost
+		}
+		if s.has(ShortensTooMuch) {
+			left /= 4
+		}
+		if until := time.Now().Add(left); until.Before(t.until) && !s.has(ShortensNothing) {
+			t.until = until
+		}
+		return nil
+	})
+}
+
 // Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.s.has(ForgetsRelease) {

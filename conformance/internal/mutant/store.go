@@ -51,6 +51,7 @@ type queue struct {
 	free    time.Time
 	stuck   bool // until the next release, for the bugs that grant too few
 	used    bool
+	asked   map[*Driver]time.Time // when it first asked, for ObservedAlone
 }
 
 type ticket struct {
@@ -285,6 +286,9 @@ func (q *queue) over(t *ticket) (bool, time.Time) {
 		if s.has(ExpiresLate) {
 			return true, t.until.Add(3 * time.Second)
 		}
+		if s.has(ObservedAlone) {
+			return q.observed(t)
+		}
 		return !s.has(NeverExpires) && !(s.has(DeadStay) && !t.acked), t.until
 	}
 	switch {
@@ -294,6 +298,19 @@ func (q *queue) over(t *ticket) (bool, time.Time) {
 		return true, t.queued.Add(Liveness)
 	}
 	return true, t.touched.Add(Liveness)
+}
+
+// observed returns over for ObservedAlone.
+func (q *queue) observed(t *ticket) (over bool, at time.Time) {
+	for d, since := range q.asked {
+		if end := since.Add(t.r.TTL); !d.closed && d != t.d && (!over || end.Before(at)) {
+			over, at = true, end
+		}
+	}
+	if at.Before(t.until) {
+		at = t.until
+	}
+	return over, at
 }
 
 func (q *queue) arm(now time.Time) {
