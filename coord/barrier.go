@@ -52,8 +52,12 @@ func (b *Barrier) Wait(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("barrier %q: %w", b.name, err)
 	}
-	defer func() { _ = k.Release(ctx) }() // also when an observer panics; at the latest its lease ends
-	err = await(ctx, b.l, b.name+pollSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
+	err = k.Do(ctx, func(context.Context) error {
+		return await(ctx, b.l, b.name+pollSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
+	})
+	if lost := new(locker.DoError); errors.As(err, &lost) {
+		err = lost.Result // it counts whether the ticket was there when pass looked
+	}
 	if err != nil {
 		return fmt.Errorf("barrier %q: wait: %w", b.name, err)
 	}
@@ -64,9 +68,9 @@ func (b *Barrier) Wait(ctx context.Context) error {
 // the party has another ticket until that is removed. The tickets of one party have the
 // same note.
 func (b *Barrier) arrive(ctx context.Context) (*locker.Lock, error) {
-	parties := locker.NewRWMutex(b.l, b.name, locker.WithNote(rand.Text()))
+	parties := locker.NewRWMutex(b.l, b.name, locker.WithoutDefaults(), locker.WithNote(rand.Text()))
 	for {
-		k, err := parties.RLock(ctx, locker.WithTTL(b.ttl), locker.WithoutReentry(), locker.WithMinHold(0))
+		k, err := parties.RLock(ctx, locker.WithTTL(b.ttl), locker.WithoutReentry())
 		if err == nil || ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
 			return k, err
 		}
@@ -144,7 +148,7 @@ func (b *Barrier) trip(ctx context.Context, last uint64) error {
 	defer cancel()
 	keep := 2*b.ttl + keepTrips
 	for {
-		k, err := locker.NewRWMutex(b.l, b.name+tripSuffix).RLock(ctx, locker.WithNote(strconv.FormatUint(last, 10)),
+		k, err := locker.NewRWMutex(b.l, b.name+tripSuffix).RLock(ctx, locker.WithoutDefaults(), locker.WithNote(strconv.FormatUint(last, 10)),
 			locker.WithMinHold(keep), locker.WithTTL(keep), locker.WithoutReentry())
 		if err == nil {
 			_ = k.Release(ctx) // the ticket stays

@@ -323,3 +323,20 @@ func TestBarrierBeginsInAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A party that gives up in an outage returns at once.
+func TestBarrierGivesUpInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newBed(t).join()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		time.AfterFunc(59*time.Second, func() { s.away.Store(true) })
+		begun := time.Now()
+		if err := barrier(t, l, "b", 2).Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if d := time.Since(begun); d > time.Minute+200*time.Millisecond {
+			t.Errorf("returned %v after its context ended", d-time.Minute)
+		}
+	})
+}

@@ -72,12 +72,17 @@ func (s *store) Release(ctx context.Context, h driver.Hold) error {
 }
 
 func (s *store) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	s.inspects.Add(1)
+	if name != pingName {
+		s.inspects.Add(1)
+	}
 	if err := s.fault(); err != nil {
 		return nil, err
 	}
 	return s.Driver.Inspect(ctx, name)
 }
+
+// pingName is what a Client with waiters inspects once a second.
+const pingName = "locker/ping"
 
 // bed is several processes on one store.
 type bed struct {

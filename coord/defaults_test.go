@@ -51,3 +51,31 @@ func TestDefaultsDoNotLimitTheParties(t *testing.T) {
 		group.Wait()
 	})
 }
+
+// Parties that wait for longer than their leases come together, and a run lasts, whatever
+// the defaults of the Locker are.
+func TestDefaultsDoNotEndAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newBed(t).join(locker.WithDefaults(locker.WithoutRenewal(), locker.WithWait(0), locker.WithOwner("me"), locker.WithMinHold(time.Hour)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		b := barrier(t, l, "b", 2)
+		var group sync.WaitGroup
+		for i := range 2 {
+			group.Go(func() {
+				time.Sleep(time.Duration(i) * 5 * time.Minute)
+				if err := b.Wait(ctx); err != nil {
+					t.Errorf("party %d: %v", i, err)
+				}
+			})
+		}
+		group.Wait()
+		ran, err := coord.Once(ctx, l, "job", time.Minute, func(ctx context.Context) error {
+			time.Sleep(5 * time.Minute)
+			return context.Cause(ctx)
+		})
+		if err != nil || !ran {
+			t.Errorf("ran: %v, %v", ran, err)
+		}
+	})
+}

@@ -70,8 +70,7 @@ func await(ctx context.Context, l locker.Locker, lock string, try func(ctx conte
 		if w.once(ctx) {
 			return w.err
 		}
-		err := poller.Do(ctx, w.poll, locker.WithWait(pollWait), locker.WithTTL(pollTTL),
-			locker.WithoutReentry(), locker.WithMinHold(0))
+		err := poller.Do(ctx, w.poll, locker.WithoutDefaults(), locker.WithWait(pollWait), locker.WithTTL(pollTTL), locker.WithoutReentry())
 		switch {
 		case w.over:
 			return w.err

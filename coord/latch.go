@@ -45,7 +45,7 @@ func NewLatch(l locker.Locker, name string, n int, keep time.Duration) (*Latch, 
 // count down again. ErrUnsupported means that the store cannot keep a ticket for so
 // long.
 func (l *Latch) CountDown(ctx context.Context, party string) error {
-	k, err := locker.NewRWMutex(l.l, l.name).RLock(ctx, locker.WithOwner(party),
+	k, err := locker.NewRWMutex(l.l, l.name).RLock(ctx, locker.WithoutDefaults(), locker.WithOwner(party),
 		locker.WithMinHold(l.keep), locker.WithTTL(l.keep), locker.WithoutReentry())
 	if err != nil {
 		return fmt.Errorf("latch %q: %w", l.name, err)

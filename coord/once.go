@@ -37,7 +37,7 @@ func Once(ctx context.Context, l locker.Locker, name string, period time.Duratio
 	err = locker.NewMutex(l, name).Do(ctx, func(ctx context.Context) error { // whatever the Locker's defaults are
 		ran = true
 		return fn(ctx)
-	}, locker.WithMinHold(period), locker.WithTTL(min(period, locker.DefaultTTL)), locker.WithWait(0), locker.WithoutReentry())
+	}, locker.WithoutDefaults(), locker.WithMinHold(period), locker.WithTTL(min(period, locker.DefaultTTL)), locker.WithWait(0), locker.WithoutReentry())
 	if !ran && errors.Is(err, locker.ErrNotAcquired) && !errors.Is(err, locker.ErrUnavailable) {
 		return false, nil
 	}

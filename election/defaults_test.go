@@ -29,3 +29,57 @@ func TestDefaultsDoNotShareTheLeadership(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A leader leads until it steps down, and candidates keep their order, whatever the
+// defaults of the Locker are.
+func TestDefaultsDoNotEndATerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		l, _ := b.join(locker.WithDefaults(locker.WithoutRenewal(), locker.WithWait(time.Second), locker.WithOwner("me"), locker.WithMinHold(time.Hour)))
+		var terms atomic.Int64
+		order := make(chan int, 10)
+		var stops []func() error
+		for i := range 3 {
+			e := candidate(t, l)
+			stops = append(stops, running(t, e, func(ctx context.Context, term *election.Term) error {
+				terms.Add(1)
+				order <- i
+				return untilEnd(ctx, term)
+			}))
+			time.Sleep(time.Second)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := terms.Load(); n != 1 {
+			t.Errorf("%d terms of one leader", n)
+		}
+		for i, stop := range stops {
+			if got := <-order; got != i {
+				t.Errorf("leader %d after %d others", got, i)
+			}
+			_ = stop()
+			synctest.Wait()
+		}
+	})
+}
+
+// Observers wait for the end of a term without a limit.
+func TestDefaultsDoNotEndAnObservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		l, _ := b.join()
+		running(t, candidate(t, l), untilEnd)
+		o, _ := b.join(locker.WithDefaults(locker.WithWait(0)))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		for _, err := range candidate(t, o).Observe(ctx) {
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			b.inspects.Store(0)
+		}
+		if n := b.inspects.Load(); n > 10 {
+			t.Errorf("%d inspections in ten minutes of one term", n)
+		}
+	})
+}

@@ -132,14 +132,12 @@ func (e *Election) campaign(ctx context.Context, run bool) (*Term, error) {
 	return t, nil
 }
 
-// ticket returns the options that all tickets of a candidate have. NewMutex and
-// NewRWMutex set whether they are shared, whatever the defaults of the Locker are. Two
-// candidates of one Locker may have the same ID, and a campaign may begin under the
-// context of another term: neither re-enters.
+// ticket returns the options that all tickets of a candidate have, whatever the defaults of
+// the Locker are. Two candidates of one Locker may have the same ID, and a campaign may
+// begin under the context of another term: neither re-enters.
 func (e *Election) ticket(note string, ttl time.Duration) []locker.Option {
 	opts := []locker.Option{
-		locker.WithTTL(ttl), locker.WithNote(note),
-		locker.WithoutReentry(), locker.WithMinHold(0),
+		locker.WithoutDefaults(), locker.WithTTL(ttl), locker.WithNote(note), locker.WithoutReentry(),
 	}
 	if e.id != "" {
 		opts = append(opts, locker.WithOwner(e.id))

@@ -73,7 +73,9 @@ func (e *Election) holder(ctx context.Context) (locker.Ticket, error) {
 // never the last one.
 //
 // After locker.ErrUnavailable the sequence goes on, once the store answers again.
-// Any other error, and the end of ctx, is the last entry.
+// Any other error, and the end of ctx, is the last entry. An entry with an error has the
+// ticket of the entry before: an outage ends no term. Before the first entry without an
+// error, nobody knows who leads.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[locker.Ticket, error] {
 	return func(yield func(locker.Ticket, error) bool) {
 		o := &observer{e: e, pause: newBackoff()}
@@ -139,12 +141,12 @@ func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
 func (o *observer) failed(ctx context.Context, err error, yield func(locker.Ticket, error) bool) bool {
 	err = fmt.Errorf("election %q: %w", o.e.name, err)
 	if ctx.Err() != nil || !passing(err) {
-		yield(locker.Ticket{}, err)
+		yield(o.seen, err)
 		return false
 	}
 	if !o.failing && errors.Is(err, locker.ErrUnavailable) {
 		o.failing = true
-		if !yield(locker.Ticket{}, err) {
+		if !yield(o.seen, err) {
 			return false
 		}
 	}
@@ -159,7 +161,7 @@ const readTTL = 2 * time.Second
 // wait waits until nobody holds the term lock.
 func (o *observer) wait(ctx context.Context, lock string) error {
 	k, err := locker.NewRWMutex(o.e.l, lock).RLock(ctx,
-		locker.WithTTL(readTTL), locker.WithoutRenewal(), locker.WithoutReentry(), locker.WithMinHold(0))
+		locker.WithoutDefaults(), locker.WithTTL(readTTL), locker.WithoutRenewal(), locker.WithoutReentry())
 	if err != nil {
 		return err
 	}

@@ -340,3 +340,37 @@ func TestObserveWithWaitLimit(t *testing.T) {
 		equal(t, h, "0s: x, ")
 	})
 }
+
+// An entry with an error has the leader of the entry before: an outage is not the end of a
+// term.
+func TestObserveAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		l, _ := b.join()
+		term, err := candidate(t, l).Campaign(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		watcher, s := b.join()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		time.AfterFunc(time.Minute, func() {
+			s.away.Store(true)
+			_ = l.Break(context.Background(), "e", term.Token()) // the observer wakes up
+		})
+		entries, failed := 0, 0
+		for leader, err := range candidate(t, watcher).Observe(ctx) {
+			if entries++; leader.Token != term.Token() {
+				t.Errorf("entry %d has leader %+v (error: %v), want the one of the term", entries, leader, err)
+			}
+			if err != nil {
+				failed++
+			}
+		}
+		if entries < 2 || failed == 0 {
+			t.Errorf("%d entries, %d of them errors", entries, failed)
+		}
+		s.away.Store(false)
+		_ = term.StepDown(t.Context())
+	})
+}

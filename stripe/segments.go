@@ -61,7 +61,9 @@ func (s *Segments) TryAcquire(ctx context.Context, opts ...locker.Option) (*Segm
 // to a second. So if a segment is free and nobody is queued for it, Acquire waits a
 // second at most. locker.WithWait bounds the time in the queue, ctx the whole.
 //
-// Under the context of a segment that is held, Acquire may re-enter that one.
+// Options, and the defaults of the Locker, apply as to locker.Client.Acquire: under the
+// context of a segment that is held, and for an explicit owner (locker.WithOwner), Acquire
+// may re-enter that one.
 func (s *Segments) Acquire(ctx context.Context, opts ...locker.Option) (*Segment, error) {
 	return s.acquire(ctx, s.all(), opts)
 }
@@ -85,11 +87,6 @@ func (s *Segments) Do(ctx context.Context, fn func(ctx context.Context, segment 
 }
 
 // run runs fn and releases the segment, as locker.Do does.
-func (k *Segment) run(ctx context.Context, fn func(ctx context.Context, segment int) error) (err error) {
-	defer func() {
-		if lost := k.Release(ctx); errors.Is(lost, locker.ErrLost) {
-			err = errors.Join(err, lost)
-		}
-	}()
-	return fn(k.Context(ctx), k.Index)
+func (k *Segment) run(ctx context.Context, fn func(ctx context.Context, segment int) error) error {
+	return k.Do(ctx, func(ctx context.Context) error { return fn(ctx, k.Index) })
 }

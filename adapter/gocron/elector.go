@@ -17,7 +17,7 @@ import (
 //
 // Make one for each scheduler.
 type Elector struct {
-	m *locker.Mutex // exclusive, whatever the Locker's defaults are
+	m *locker.Mutex
 
 	mu   sync.Mutex
 	lock *locker.Lock // the present leadership, or one that is over; nil: none yet
@@ -33,14 +33,15 @@ type try struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector for the lock name on l, which is acquired with opts. A
+// NewElector returns an Elector for the lock name on l, which is acquired with opts and
+// without the defaults of l. A
 // leader that dies is replaced when its lease has ended (locker.WithTTL). A nil l is
 // locker.ErrInvalidOption; so are invalid opts, from each IsLeader.
 func NewElector(l locker.Locker, name string, opts ...locker.Option) (*Elector, error) {
 	if l == nil {
 		return nil, errNil
 	}
-	return &Elector{m: locker.NewMutex(l, name, with(opts, locker.WithoutReentry())...)}, nil
+	return &Elector{m: locker.NewMutex(l, name, with(append([]locker.Option{locker.WithoutDefaults()}, opts...), locker.WithoutReentry())...)}, nil
 }
 
 // IsLeader returns nil if this scheduler leads, or has just become the leader. A leader
