@@ -60,8 +60,8 @@ release to another client's grant. Jain's index says how even the grants are: 1 
 even, 1/clients means that one client got all.
 
 The clients send requests as fast as they can. The locks have random names, and
-nothing is left in the store. The figures depend on this machine, its network and its
-load: compare runs from the same machine.`,
+none is left in the store, which keeps what it keeps after any lock. The figures depend
+on this machine, its network and its load: compare runs from the same machine.`,
 		Example: `  locker bench
   locker bench --duration 1m --clients 4 --json`,
 		Args: cobra.NoArgs,
@@ -79,7 +79,8 @@ load: compare runs from the same machine.`,
 			return a.print(r, r.write)
 		},
 	}
-	cmd.Flags().DurationVar(&f.duration, "duration", 10*time.Second, "how long to measure")
+	f.duration = 10 * time.Second
+	addDuration(cmd.Flags(), &f.duration, "duration", "", "how long to measure")
 	cmd.Flags().IntVar(&f.clients, "clients", 16, "how many want the same lock")
 	return cmd
 }

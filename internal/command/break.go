@@ -27,7 +27,8 @@ Use it for a holder that cannot be stopped in another way. The lock is free at o
 A holder that is alive is notified by the store, or learns of it at its next renewal
 (after a third of its TTL at most). Until then two processes may believe that they
 hold the lock, and only the fencing token protects the resource. Only the tickets
-that were shown are removed: whoever is granted the lock meanwhile keeps it.`,
+that were shown are removed, each by its token: whoever is granted the lock meanwhile
+keeps it.`,
 		Example: `  locker break nightly-report
   locker break --yes nightly-report 1763791201234567`,
 		Args:              cobra.RangeArgs(1, 2),

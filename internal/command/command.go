@@ -16,7 +16,9 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,9 +93,11 @@ file.`,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			a.began = true
 		},
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version: readVersion().line(),
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
@@ -105,5 +109,29 @@ file.`,
 		newPing(a), newSchema(a), newConformance(a), newBench(a),
 	)
 	root.AddCommand(newRun(a), newElect(a), newConsole(a), newVersion(a), helpExitCodes(), helpEnvironment())
+	strict(root)
 	return root
+}
+
+// strict makes help and completion of what does not exist an error: cobra's own print their
+// help, and a script takes that for success.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.Example = "  source <(locker completion bash)\n  locker completion fish > ~/.config/fish/completions/locker.fish"
+			cmd.Args = cobra.NoArgs
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			cmd.Example = "  locker help run\n  locker help exit-codes"
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 || found == nil {
+					return fmt.Errorf("no help for %q", strings.Join(args, " "))
+				}
+				return nil
+			}
+		}
+	}
 }

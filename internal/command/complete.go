@@ -17,6 +17,7 @@ func (a *app) completeNames(cmd *cobra.Command, _ []string, begun string) ([]str
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
 	defer cancel()
+	a.urls = slices.Compact(a.urls) // cobra parses the flags twice
 	client, err := a.open(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -48,10 +48,11 @@ func newConformance(a *app) *cobra.Command {
 the network in between. It takes some minutes. Exit code 1 means that a rule was
 disproved; each failure explains what that means for users.
 
-The suite uses locks with random names. It leaves some of them to expire, within a
-minute. The load on the store is small. Connections are cut by a proxy in this process
-if they are plain TCP to the addresses in the URL. Cases that would kill the store, or
-count its keys, are skipped.`,
+The suite uses locks with strange and random names, under the prefix PREFIX-conformance,
+for which the URL's user needs the same rights; on PostgreSQL, MySQL and SQLite they are
+in the tables of the URL. Some are left to expire, within a minute. The load on the store
+is small. Connections are cut by a proxy in this process if they are plain TCP to the
+addresses in the URL. Cases that would kill the store, or count its keys, are skipped.`,
 		Example: `  locker conformance
   locker conformance --case '^(fencing|expiry)/'
   locker conformance --list --json`,
@@ -103,7 +104,8 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	if err != nil {
 		return err
 	}
-	if err := a.answers(ctx); err != nil {
+	url = apart(url)
+	if err := answers(ctx, url); err != nil {
 		return err
 	}
 	h, done, err := harnessOf(ctx, url)
@@ -129,8 +131,8 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 
 // answers returns nil if the store can be used. On a store that cannot be used, the
 // suite would report that a hundred times.
-func (a *app) answers(ctx context.Context) error {
-	c, err := a.open(ctx)
+func answers(ctx context.Context, url string) error {
+	c, err := openURL(ctx, url)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,11 @@
 package command
 
 import (
+	"cmp"
 	"context"
+	"net/url"
+	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/lockerproject/locker"
@@ -16,6 +20,24 @@ import (
 var ports = map[string]string{
 	"consul": "8500", "etcd": "2379", "memcached": "11211", "mysql": "3306", "nats": "4222", "postgres": "5432", "postgresql": "5432",
 	"redis": "6379", "redlock": "6379", "zookeeper": "2181",
+}
+
+// withKeys are the stores whose prefix is the beginning of their keys. On others it names
+// tables, which would have to be created for the suite, and would stay.
+var withKeys = regexp.MustCompile(`^(redis|rediss|redis\+[a-z]+|redlock|etcds?|consuls?|zookeepers?|memcached|nats|dynamodb)://[^(]`)
+
+// apart is the URL with a prefix of the suite's own, so that its strange names are not among
+// those in use, and nobody's list shows them. It is always the same: some stores keep a key
+// for each prefix.
+func apart(address string) string {
+	base, text, _ := strings.Cut(address, "?")
+	query, err := url.ParseQuery(text)
+	if err != nil || !withKeys.MatchString(address) {
+		return address // what is wrong is reported when it is opened
+	}
+	query.Set("prefix", cmp.Or(query.Get("prefix"), "locker")+"-conformance")
+	query.Del("key_form") // it may have no prefix in it
+	return base + "?" + query.Encode()
 }
 
 // harnessOf is the store of a URL for the suite. done closes the proxies.

@@ -50,6 +50,24 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// The suite's names are not among those in use.
+func TestConformanceIsApart(t *testing.T) {
+	onRedisAndEtcd(t, func(t *testing.T, url string) {
+		w := on(t, url, "watch", often, "--json").Start()
+		hold(t, client(t, url), "in use")
+		w.WaitOut("in use")
+		if r := on(t, url, "conformance", "--case", "^names/distinct$").Run(); r.Code != 0 {
+			t.Error(r)
+		}
+		w.Signal(os.Interrupt)
+		for _, line := range decode[queueLine](t, w.Wait().Out) {
+			if line.Name != "in use" {
+				t.Errorf("the name %q is among those in use", line.Name)
+			}
+		}
+	})
+}
+
 // repeating gives every grant the same token.
 type repeating struct{ *memory.Driver }
 

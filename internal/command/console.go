@@ -60,7 +60,8 @@ then, if it is not an IP address.`,
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "`ADDRESS` to listen on; port 0 takes a free one")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token")
 	flags.BoolVar(&f.allowBreak, "allow-break", false, "let those who have the token break locks")
-	flags.DurationVar(&f.every, "every", console.DefaultEvery, "shortest `TIME` between two polls of a store")
+	f.every = console.DefaultEvery
+	addDuration(flags, &f.every, "every", "", "shortest `TIME` between two polls of a store")
 	flags.StringArrayVar(&f.hosts, "host", nil, "`NAME` by which browsers reach the console, besides localhost and IP addresses")
 	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with the certificate, in PEM: serve https")
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` with its key")

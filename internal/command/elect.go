@@ -34,12 +34,16 @@ type elect struct {
 	onSuccess, onFailure string
 	delay                time.Duration
 
-	name    string
-	noteSet bool
+	name     string
+	noteSet  bool
+	terminal bool // there was one at the start
 
+	client  *locker.Client
 	signals *forwarded
 	leave   context.CancelFunc // ends the candidacy
 	code    int                // of the command's last exit
+
+	failing renewals
 
 	mu      sync.Mutex
 	running bool   // the command
@@ -64,11 +68,13 @@ When the command ends, --on-success (code 0) or --on-failure says what follows:
 
 If the leadership is lost (the store was unavailable for too long), the command and
 what it has started get SIGTERM, and --grace later SIGKILL, before anybody else can be
-elected. Then locker campaigns again.
+elected, also if locker is stopped (SIGSTOP) meanwhile. But if somebody breaks the lock,
+the next one is elected at once. Then locker campaigns again.
 
 SIGTERM and SIGINT go to the command; when it has ended, locker steps down and exits
-with its code. A candidate that does not lead exits with 0 then. Other signals go to
-the command alone.
+with its code. A candidate that does not lead exits with 0 then. So does SIGHUP if locker
+was started on a terminal, since that has gone then. Other signals go to the command
+alone.
 
 The command finds in its environment LOCKER_NAME, LOCKER_TOKEN (the fencing token of the term),
 LOCKER_OWNER and LOCKER_RUN_ID.`,
@@ -85,7 +91,8 @@ LOCKER_OWNER and LOCKER_RUN_ID.`,
 	f := cmd.Flags()
 	f.StringVar(&e.onSuccess, "on-success", restart, "`WHAT` follows when the command ends with code 0: restart, step-down or stop")
 	f.StringVar(&e.onFailure, "on-failure", stepDown, "`WHAT` follows when it ends with another code")
-	f.DurationVar(&e.delay, "delay", time.Second, "`DURATION` before the command is started again")
+	e.delay = time.Second
+	addDuration(f, &e.delay, "delay", "", "`DURATION` before the command is started again")
 	f.StringVar(&e.id, "id", "", "`ID` of this candidate (default: one that names this process)")
 	f.StringVar(&e.note, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
 	e.lease.add(f, "a leader that was killed is replaced after this `DURATION` (default: the URL's ttl, or 15s)")
@@ -123,10 +130,12 @@ func (e *elect) do(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
+	e.client = client
 	candidate, err := election.New(client, e.name, e.options()...)
 	if err != nil {
 		return err
 	}
+	e.terminal = hasTerminal()
 	e.signals = catchForwarded()
 	defer e.signals.stop()
 	e.ownSignals()
@@ -192,11 +201,15 @@ func (e *elect) pause(ctx context.Context) {
 
 // lead is one term: it runs the command again and again.
 func (e *elect) lead(ctx context.Context, term *election.Term) error {
+	lock, ok := locker.FromContext(ctx)
+	if !ok {
+		return errors.New("a term without a lock")
+	}
 	env := []string{
-		"LOCKER_NAME=" + e.name, fmt.Sprintf("LOCKER_TOKEN=%d", term.Token()), "LOCKER_OWNER=" + e.owner(ctx),
+		"LOCKER_NAME=" + e.name, fmt.Sprintf("LOCKER_TOKEN=%d", term.Token()), "LOCKER_OWNER=" + lock.Owner(),
 	}
 	for e.begin() {
-		code, err := e.program.run(ctx, e.app, e.signals, e.lease.grace, env, func() bool { return term.Err() == nil })
+		code, err := e.program.run(ctx, e.app, e.signals, e.lease.grace, env, lock.Deadline)
 		ending := e.end()
 		what := e.onFailure
 		if code == 0 {
@@ -207,6 +220,9 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 			return err
 		case term.Err() != nil && !ending:
 			return nil // lost: the observer has said so, and Run campaigns again
+		case what == stop && !ending && !stillHeld(ctx, e.client, lock):
+			e.say("%s: the leadership was lost while the command ran", e.name)
+			return nil // as if it had been noticed in time
 		case ending || what == stop:
 			e.code = code
 			return election.ErrResign
@@ -219,13 +235,6 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 		}
 	}
 	return election.ErrResign
-}
-
-func (e *elect) owner(ctx context.Context) string {
-	if k, ok := locker.FromContext(ctx); ok {
-		return k.Owner()
-	}
-	return e.id
 }
 
 // begin reports whether the command may be started. From then on the command gets the
@@ -246,9 +255,9 @@ func (e *elect) end() bool {
 	return e.ending
 }
 
-// relay passes signals to the command while it runs. SIGINT and SIGTERM end the
-// candidacy too: at once if the command does not run, else when it has ended. SIGQUIT,
-// and SIGHUP at a terminal, end it only if the command does not run.
+// relay passes signals to the command while it runs. SIGINT, SIGTERM and, on a terminal,
+// SIGHUP, which says that the terminal has gone, end the candidacy too: at once if the command
+// does not run, else when it has ended. SIGQUIT ends it only if the command does not run.
 func (e *elect) relay() (stop func()) {
 	caught := e.signals.ch
 	passed := make(chan os.Signal, cap(caught))
@@ -275,14 +284,14 @@ func (e *elect) relay() (stop func()) {
 func (e *elect) signalled(sig os.Signal, passed chan<- os.Signal) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ending = e.ending || sig == syscall.SIGTERM || sig == os.Interrupt
+	e.ending = e.ending || sig == syscall.SIGTERM || sig == os.Interrupt || sig == syscall.SIGHUP && e.terminal
 	switch {
 	case e.running:
 		select {
 		case passed <- sig:
 		default: // as the kernel does with one that is pending
 		}
-	case e.ending, sig == syscall.SIGQUIT, sig == syscall.SIGHUP && isTerminal(e.In):
+	case e.ending, sig == syscall.SIGQUIT:
 		e.ending = true
 		e.leave()
 	}
@@ -304,7 +313,9 @@ func (e *elect) observe(_ context.Context, ev locker.Event) {
 			e.trouble(ev.Err.Error())
 		}
 	case locker.EventRenewFailed:
-		e.detail("%s: not renewed, will try again: %v", e.name, ev.Err)
+		e.failing.failed(e.app, e.name, ev.Err)
+	case locker.EventRenewed:
+		e.failing.renewed(e.app, e.name)
 	case locker.EventLost:
 		e.say("%s: leadership lost after %v: %v", e.name, rounded(ev.Elapsed), ev.Err)
 	case locker.EventReleased:

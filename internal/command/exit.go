@@ -37,14 +37,15 @@ const exitCodes = `    0  success
    77  the store refused: wrong user or password, missing rights, or another error
        of its own
    78  wrong configuration: the URL of the store
-   79  the lock was lost while the command ran; the command has been ended
+   79  the lock was lost before the command had ended: it has been ended or, if
+       the store reported the loss only at the release, has run without the lock
   126  the command cannot be executed
   127  the command was not found
 128+n  ended by signal n: the command or, before it was started, locker
 
 locker run and locker elect exit with the code of their command wherever it
-has ended by itself. locker conformance, bench and the like exit with 1 where what they
-test has failed.`
+has ended by itself; locker elect campaigns again where locker run exits with 79.
+locker conformance, bench and the like exit with 1 where what they test has failed.`
 
 // exitError gives an error its exit code and, if there is one, the next thing to
 // try.
@@ -130,9 +131,9 @@ func next(verb *cobra.Command, err error) string {
 		return "locker inspect " + name + " shows who has it; --wait sets how long to wait for it"
 	case ExitRefused:
 		if verb.Name() == "ping" {
-			return "user, password and rights of the store's URL"
+			return "user, password and rights of the store's URL, if the message names nothing else"
 		}
-		return "user, password and rights of the store's URL; locker ping checks them"
+		return "user, password and rights of the store's URL, if the message names nothing else; locker ping checks them"
 	case ExitConfig:
 		return "--url or " + envURL + ", such as redis://localhost:6379; locker help environment"
 	default:

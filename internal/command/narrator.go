@@ -45,6 +45,8 @@ func (a *app) detail(format string, args ...any) {
 // narrator says what happens to the locks of a verb.
 type narrator struct {
 	*app
+	failing renewals
+
 	mu      sync.Mutex
 	waiting map[string]context.CancelFunc // by name: ends what waits has begun
 	group   sync.WaitGroup
@@ -72,12 +74,47 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	case locker.EventRejoined:
 		n.detail("%s: the store was away; waiting again", e.Name)
 	case locker.EventRenewFailed:
-		n.detail("%s: not renewed, will try again: %v", e.Name, e.Err)
+		n.failing.failed(n.app, e.Name, e.Err)
+	case locker.EventRenewed:
+		n.failing.renewed(n.app, e.Name)
 	case locker.EventLost:
 		n.say("%s: lost after %v: %v", e.Name, rounded(e.Elapsed), e.Err)
 	case locker.EventReleased:
 		n.detail("%s: released after %v", e.Name, rounded(e.Elapsed))
 	}
+}
+
+// renewals says once that the renewals of a lock fail, and once that they succeed again: they
+// are tried every few hundred milliseconds.
+type renewals struct {
+	mu      sync.Mutex
+	failing map[string]bool // by name
+}
+
+func (r *renewals) failed(a *app, name string, err error) {
+	if r.change(name, true) {
+		a.detail("%s: not renewed, will try again: %v", name, err)
+	}
+}
+
+func (r *renewals) renewed(a *app, name string) {
+	if r.change(name, false) {
+		a.detail("%s: renewed again", name)
+	}
+}
+
+// change reports whether that is new.
+func (r *renewals) change(name string, failing bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failing[name] == failing {
+		return false
+	}
+	if r.failing == nil {
+		r.failing = make(map[string]bool)
+	}
+	r.failing[name] = failing
+	return true
 }
 
 func (n *narrator) waits(ctx context.Context, name string) {

@@ -55,8 +55,13 @@ func paint(w io.Writer, s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
+// maxPadded is the widest cell that widens its column: names, owners and notes may have
+// hundreds of columns, and one of them shall not push all other rows off the screen.
+const maxPadded = 48
+
 // writeTable writes rows in columns under a head. Cells may be painted; what a
-// store or a user gave has been made printable. The last column is not padded.
+// store or a user gave has been made printable. The last column is not padded. A long cell
+// is whole, and moves the rest of its own row.
 func writeTable(w io.Writer, head []string, rows [][]string) error {
 	widths := make([]int, len(head))
 	all := append([][]string{make([]string, len(head))}, rows...)
@@ -65,7 +70,9 @@ func writeTable(w io.Writer, head []string, rows [][]string) error {
 	}
 	for _, row := range all {
 		for i, cell := range row {
-			widths[i] = max(widths[i], ansi.StringWidth(cell))
+			if width := ansi.StringWidth(cell); width <= maxPadded {
+				widths[i] = max(widths[i], width)
+			}
 		}
 	}
 	var b strings.Builder
@@ -73,7 +80,7 @@ func writeTable(w io.Writer, head []string, rows [][]string) error {
 		for i, cell := range row {
 			b.WriteString(cell)
 			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-ansi.StringWidth(cell)+2))
+				b.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(cell))+2))
 			}
 		}
 		b.WriteByte('\n')

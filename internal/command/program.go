@@ -68,7 +68,7 @@ func startError(err error) error {
 
 // run runs the program until it ends, or is ended because ctx ends. An error means
 // that it was not started: supervise.ErrNotValid if the lock is not valid any more.
-func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace time.Duration, env []string, valid func() bool) (int, error) {
+func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace time.Duration, env []string, until func() time.Time) (int, error) {
 	cmd := exec.Command(p.path, p.args[1:]...) //nolint:noctx // supervise ends it
 	cmd.Args[0] = p.args[0]
 	cmd.Env = append(outerEnv(), env...)
@@ -78,7 +78,7 @@ func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace tim
 		return 0, err
 	}
 	result, err := supervise.Run(ctx, cmd, supervise.Options{
-		Grace: grace, Signals: signals.ch, Valid: valid,
+		Grace: grace, Signals: signals.ch, Until: until,
 		Guard: []string{self, guardVerb},
 		Log:   func(text string) { a.say("%s", text) },
 	})
@@ -134,8 +134,8 @@ const (
 
 func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 	l.flags = f
-	f.DurationVar(&l.ttl, "ttl", 0, ttl)
-	f.DurationVar(&l.grace, "grace", 0, "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of --ttl if that is less)")
+	addDuration(f, &l.ttl, "ttl", "", ttl)
+	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of --ttl if that is less)")
 }
 
 // reserve is the part of a lease that is left when the command has been killed:

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,14 +47,26 @@ The environment of the command contains
   LOCKER_NAME_1, LOCKER_TOKEN_1  … and so on for each, in the order given
   LOCKER_COUNT, LOCKER_OWNER     the number of locks, and whom they are held for
   LOCKER_RUN_ID                  a text that is unique to this run
-and everything else unchanged, LOCKER_URL too if it is set. --url is not passed on.
+in the place of those that a locker run around this one has set, and all other variables,
+LOCKER_URL too if it is set. --url is not passed on.
 
 If the lock is lost (the store was unavailable for too long, or somebody broke the
 lock), the command and what it has started get SIGTERM, and --grace later SIGKILL, and
 the exit code is 79. The lock counts as lost a little more than --grace before its
-lease ends, so all of them have ended before the store grants the lock to anybody else.
-But a lock that somebody breaks is free at once. If locker itself is killed, the command
-is killed with it, and the lock expires after --ttl.
+lease ends, so they have ended before the store grants the lock to anybody else, also if
+locker is stopped (SIGSTOP) meanwhile: a second process, its guard, sees to that. There
+are two exceptions. A lock that somebody breaks is free at once. Processes of another
+user (sudo) and, beside Linux, those in a process group of their own are not ended. A loss
+that the store reports only at the release is exit code 79, too.
+
+If locker itself is killed, the command is killed with it, and the lock expires after
+--ttl, or after --hold-at-least if that is longer.
+
+With --hold-at-least the lock stays held until that long after its grant, also if the command
+ends earlier: of several machines whose clocks differ, one runs the job in each period.
+A run that is skipped because another machine has begun one lately prints nothing with
+--on-busy; one that nobody has begun for longer than --hold-at-least is a missed period, which
+is said on standard error.
 
 Signals are passed on to the command and all that it has started; Ctrl-C reaches
 them once.`,
@@ -70,12 +84,12 @@ them once.`,
 		ValidArgsFunction: a.completeNames,
 	}
 	f := cmd.Flags()
-	f.BoolVar(&r.try, "try", false, "do not wait: exit if somebody else has the lock")
-	f.DurationVar(&r.wait, "wait", 0, "wait for at most `DURATION`, as 30s or 5m (default: as long as it takes)")
-	f.BoolVar(&r.shared, "shared", false, "share the lock with others who do, as readers")
+	f.BoolVarP(&r.try, "try", "n", false, "do not wait: exit if somebody else has the lock")
+	addDuration(f, &r.wait, "wait", "w", "wait for at most `DURATION`, as 30s, 5m or 30 (default: as long as it takes)")
+	f.BoolVarP(&r.shared, "shared", "s", false, "share the lock with others who do, as readers")
 	f.IntVar(&r.limit, "limit", 0, "be one of `N` who hold the lock at once; all have to give the same N")
-	f.DurationVar(&r.holdAtLeast, "hold-at-least", 0, "keep the lock for at least `DURATION`, though the command, or locker, ends before")
-	f.IntVar(&r.onBusy, "on-busy", ExitBusy, "exit with `CODE`, and print nothing, if somebody else has the lock")
+	addDuration(f, &r.holdAtLeast, "hold-at-least", "", "keep the lock until `DURATION` after its grant, though the command ends before")
+	f.IntVarP(&r.onBusy, "on-busy", "E", ExitBusy, "exit with `CODE`, and no error, if somebody else has the lock")
 	f.StringVar(&r.note, "note", "", "`TEXT` that locker inspect shows (default: the name of the command)")
 	f.StringVar(&r.owner, "owner", "", "`ID` that locker inspect shows (default: one that names this process)")
 	r.lease.add(f, "after this `DURATION` the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")
@@ -115,7 +129,7 @@ func (r *run) do(ctx context.Context) error {
 	if err != nil {
 		return r.refused(ctx, client, err)
 	}
-	return r.hold(ctx, lock, signals)
+	return r.hold(ctx, client, lock, signals)
 }
 
 func (r *run) check() error {
@@ -168,7 +182,7 @@ func (r *run) refused(ctx context.Context, client *locker.Client, err error) err
 		return err
 	}
 	if r.set("on-busy") {
-		r.detail("busy: %v", err)
+		r.skipped(ctx, client, err)
 		return exit(r.onBusy, nil, "")
 	}
 	if r.quiet {
@@ -183,16 +197,46 @@ func (r *run) refused(ctx context.Context, client *locker.Client, err error) err
 	return err
 }
 
+// skipped says that the command does not run because the lock is busy. Under --verbose, unless
+// this is a job with a minimum hold that nobody has begun in this period: if the lock was
+// granted longer ago than that, the last run has not ended, or its machine has died.
+func (r *run) skipped(ctx context.Context, client *locker.Client, err error) {
+	name := strings.Join(r.names, ", ")
+	var refusal *locker.Error
+	if errors.As(err, &refusal) && refusal.Name != "" {
+		name = refusal.Name
+	}
+	if r.holdAtLeast == 0 || ranLately(ctx, client, name, r.holdAtLeast) {
+		r.detail("busy: %v", err)
+		return
+	}
+	holders := describeHolders(ctx, client, name)
+	if holders == "" {
+		holders = "somebody else had the lock"
+	}
+	r.say("%s: this run is skipped, and nobody has begun one within the last %v: %s", name, r.holdAtLeast, holders)
+}
+
+// ranLately reports whether the lock of that name is held by somebody who was granted it no
+// longer ago than the minimum hold.
+func ranLately(ctx context.Context, client *locker.Client, name string, hold time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	q, err := client.Inspect(ctx, name)
+	return err == nil && slices.ContainsFunc(q.Tickets, func(t locker.Ticket) bool {
+		return t.Held && !t.Since.IsZero() && time.Since(t.Since) <= hold
+	})
+}
+
 // hold runs the command under the lock.
-func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) error {
+func (r *run) hold(ctx context.Context, client *locker.Client, lock *locker.Lock, signals *forwarded) error {
 	signals.begin()
 	r.ownSignals()
 	if ctx.Err() != nil { // a signal came before the command
 		return errors.Join(ctx.Err(), lock.Release(ctx))
 	}
 	ctx = context.WithoutCancel(ctx)
-	code, err := r.program.run(lock.Context(ctx), r.app, signals, r.lease.grace, lockEnv(lock, r.names),
-		func() bool { return lock.Err() == nil })
+	code, err := r.program.run(lock.Context(ctx), r.app, signals, r.lease.grace, lockEnv(lock, r.names), lock.Deadline)
 	when := "while the command ran"
 	if errors.Is(err, supervise.ErrNotValid) {
 		when, err = "before the command was started", nil
@@ -200,19 +244,48 @@ func (r *run) hold(ctx context.Context, lock *locker.Lock, signals *forwarded) e
 	if err != nil {
 		return errors.Join(err, lock.Release(ctx))
 	}
-	lost := lock.Err()
-	if err := lock.Release(ctx); err != nil && lost == nil && !errors.Is(err, locker.ErrLost) {
+	lost, err := r.release(ctx, client, lock)
+	if err != nil {
 		r.say("%s: the store has not confirmed that the lock is free; at the latest it is after %v: %v",
 			strings.Join(r.names, ", "), max(r.lease.ttl, r.holdAtLeast), storeError(err))
 	}
-	if lost != nil {
+	if lost {
 		return exit(ExitLost, fmt.Errorf("%s: the lock was lost %s", strings.Join(r.names, ", "), when),
-			"--verbose says why; longer outages of the store ask for a longer --ttl")
+			"locker inspect "+shellWord(r.names[0])+" shows who has it now; a store that was away for long asks for a longer --ttl")
 	}
 	if code != 0 {
 		return exit(code, nil, "")
 	}
 	return nil
+}
+
+// release releases the lock, and reports whether it had been lost while the command ran. Many
+// stores say so only when they are asked. Within the minimum hold nothing is released yet, so
+// the queue is read.
+func (r *run) release(ctx context.Context, client *locker.Client, lock *locker.Lock) (lost bool, err error) {
+	lost = lock.Err() != nil
+	asked := !lost && r.holdAtLeast > 0 && !stillHeld(ctx, client, lock)
+	err = lock.Release(ctx)
+	if errors.Is(err, locker.ErrLost) {
+		return true, nil
+	}
+	return lost || asked, err
+}
+
+// stillHeld reports whether the store has the tickets of a lock, or does not say.
+func stillHeld(ctx context.Context, client *locker.Client, lock *locker.Lock) bool {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	for _, k := range lock.Locks() {
+		q, err := client.Inspect(ctx, k.Name())
+		if err != nil {
+			return true
+		}
+		if !slices.ContainsFunc(q.Tickets, func(t locker.Ticket) bool { return t.Held && t.Token == k.Token() }) {
+			return false
+		}
+	}
+	return true
 }
 
 // releaseTimeout is how long the command's exit code waits for a store that does
@@ -251,17 +324,13 @@ func lockEnv(lock *locker.Lock, names []string) []string {
 	return env
 }
 
-// outerEnv is the environment without the variables of an outer locker.
+// outerEnv is the environment without the variables that an outer locker has set for its
+// command: those of lockEnv, and no other that begins alike.
 func outerEnv() []string {
-	var env []string
-	for _, v := range os.Environ() {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		key, _, _ := strings.Cut(v, "=")
-		switch {
-		case key == "LOCKER_COUNT", key == "LOCKER_OWNER",
-			strings.HasPrefix(key, "LOCKER_NAME"), strings.HasPrefix(key, "LOCKER_TOKEN"):
-		default:
-			env = append(env, v)
-		}
-	}
-	return env
+		return ofOuterLocker.MatchString(key)
+	})
 }
+
+var ofOuterLocker = regexp.MustCompile(`^LOCKER_(COUNT|OWNER|(NAME|TOKEN)(_[0-9]+)?)$`)

@@ -5,10 +5,13 @@ package command
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 )
 
@@ -34,11 +37,62 @@ func TestRunLostBeforeCommand(t *testing.T) {
 	}
 	signals := catchForwarded()
 	defer signals.stop()
-	err = r.hold(t.Context(), lock, signals)
+	err = r.hold(t.Context(), l, lock, signals)
 	if _, missing := os.Stat(file); missing == nil {
 		t.Error("the command was started")
 	}
 	if exitCode(err) != ExitLost || !strings.Contains(err.Error(), "before the command was started") {
 		t.Errorf("exit code %d, %v", exitCode(err), err)
+	}
+}
+
+// silent is a store that notifies nobody of a loss.
+type silent struct{ driver.Driver }
+
+// A lock that was lost while the command ran counts as lost, also if only the release, or with
+// a minimum hold only the queue, says so.
+func TestRunLossFoundAtTheEnd(t *testing.T) {
+	for name, hold := range map[string]time.Duration{"release": 0, "minimum hold": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			space := memory.New()
+			operator := locker.New(space)
+			defer operator.Close()
+			l := locker.New(silent{space.Join()})
+			defer l.Close()
+			lock, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"}, locker.WithMinHold(hold))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := operator.Break(t.Context(), "b", lock.Locks()[1].Token()); err != nil {
+				t.Fatal(err)
+			}
+			r := &run{
+				app: &app{Streams: Streams{Out: t.Output(), Err: t.Output()}, handOff: func() {}}, program: &program{args: []string{"true"}},
+				names: []string{"a", "b"}, holdAtLeast: hold,
+			}
+			if err := r.program.find(); err != nil {
+				t.Fatal(err)
+			}
+			signals := catchForwarded()
+			defer signals.stop()
+			err = r.hold(t.Context(), l, lock, signals)
+			if exitCode(err) != ExitLost || !strings.Contains(err.Error(), "while the command ran") {
+				t.Errorf("exit code %d, %v", exitCode(err), err)
+			}
+		})
+	}
+}
+
+// Only what locker sets for its command is taken from the environment of an inner locker.
+func TestOuterEnv(t *testing.T) {
+	for name, gone := range map[string]bool{
+		"LOCKER_NAME": true, "LOCKER_TOKEN": true, "LOCKER_NAME_1": true, "LOCKER_TOKEN_12": true, "LOCKER_COUNT": true, "LOCKER_OWNER": true,
+		"LOCKER_NAMESPACE": false, "LOCKER_TOKEN_FILE": false, "LOCKER_NAME_": false, "LOCKER_NAME_1A": false,
+		"LOCKER_COUNTRY": false, "LOCKER_URL": false, "MY_LOCKER_NAME": false,
+	} {
+		t.Setenv(name, "x")
+		if there := slices.Contains(outerEnv(), name+"=x"); there == gone {
+			t.Errorf("%s: passed on: %t", name, there)
+		}
 	}
 }

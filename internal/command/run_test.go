@@ -152,7 +152,7 @@ func TestRunWrongUse(t *testing.T) {
 		"empty command":   {srv.URL(), []string{"a", "--", ""}, nil, command.ExitUsage, "is empty"},
 		"no directory":    {srv.URL(), []string{"a", "--", "/"}, nil, command.ExitNoExec, "cannot be executed"},
 		"unknown flag":    {srv.URL(), []string{"a", "--nope"}, never, command.ExitUsage, "unknown flag: --nope"},
-		"bad TTL":         {srv.URL(), []string{"a", "--ttl=5"}, never, command.ExitUsage, "missing unit"},
+		"bad TTL":         {srv.URL(), []string{"a", "--ttl=5x"}, never, command.ExitUsage, "or a number of seconds"},
 		"short TTL":       {srv.URL(), []string{"a", "--ttl=10ms"}, never, command.ExitUsage, "want 1s or more"},
 		"long grace":      {srv.URL(), []string{"a", "--grace=20s"}, never, command.ExitUsage, "a longer --ttl"},
 		"negative grace":  {srv.URL(), []string{"a", "--grace=-1s"}, never, command.ExitUsage, "zero or more"},

@@ -90,8 +90,7 @@ func openURL(ctx context.Context, u string, opts ...locker.ClientOption) (*locke
 	return c, err
 }
 
-// defaultURL is the file that the processes of one user share, whose folder it
-// makes.
+// defaultURL is the file that the processes of one user share. The driver makes its folder.
 func defaultURL() (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) { // relative paths are to be ignored, says the XDG specification
@@ -101,10 +100,6 @@ func defaultURL() (string, error) {
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	dir := filepath.Join(state, "locker")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", configuration(fmt.Errorf("no store is given, and the folder of the default one cannot be made: %w", err))
-	}
-	u := url.URL{Scheme: "sqlite", Path: filepath.ToSlash(filepath.Join(dir, "locks.db"))}
+	u := url.URL{Scheme: "sqlite", Path: filepath.ToSlash(filepath.Join(state, "locker", "locks.db"))}
 	return u.String(), nil
 }

@@ -32,16 +32,20 @@ func newVersion(a *app) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
 			return a.print(v, func(w io.Writer) error {
-				revision := ""
-				if v.Revision != "" {
-					revision = fmt.Sprintf(" (%.12s)", v.Revision)
-				}
-				_, err := fmt.Fprintf(w, "locker %s%s\n%s %s\nstores: %s\n",
-					v.Version, revision, v.Go, v.Platform, strings.Join(v.Stores, ", "))
+				_, err := fmt.Fprintf(w, "%s\n%s %s\nstores: %s\n", v.line(), v.Go, v.Platform, strings.Join(v.Stores, ", "))
 				return err
 			})
 		},
 	}
+}
+
+// line is what locker --version prints.
+func (v version) line() string {
+	text := "locker " + v.Version
+	if v.Revision != "" {
+		text += fmt.Sprintf(" (%.12s)", v.Revision)
+	}
+	return text
 }
 
 func readVersion() version {

@@ -59,7 +59,7 @@ continues.`,
 			return a.watchScreen(cmd.Context(), newWatchModel(cmd.Context(), w, store, a.Out, first))
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", interval, "how often to poll")
+	addDuration(cmd.Flags(), &interval, "interval", "", "how often to poll")
 	return cmd
 }
 

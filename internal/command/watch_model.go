@@ -33,7 +33,7 @@ type watchModel struct {
 	filter        string
 	typing        bool   // the filter is being typed
 	detail        string // the lock whose tickets are shown; empty: the table of all
-	stopped       bool   // the screen is not updated
+	paused        bool   // the screen is not updated
 }
 
 // orders are the ways to sort, each with the column that shows it.
@@ -99,7 +99,7 @@ func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // take notes what was seen.
 func (m *watchModel) take(l reading) {
-	if m.stopped {
+	if m.paused {
 		return
 	}
 	if m.err = l.err; m.err == nil {
@@ -155,7 +155,7 @@ func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
 	case "s":
 		m.sort = (m.sort + 1) % len(orders)
 	case " ":
-		m.stopped = !m.stopped
+		m.paused = !m.paused
 	default:
 		m.move(msg.String())
 	}

@@ -170,11 +170,11 @@ func TestViewOutageAndStop(t *testing.T) {
 	if v := m.after(down, reading{at: noon, queues: m.seen.queues}).View(); strings.Contains(v, "no answer") {
 		t.Error(v)
 	}
-	stopped := m.after(" ", reading{at: noon})
-	if v := stopped.View(); !strings.Contains(v, "stopped") || !strings.Contains(v, "> a") {
+	paused := m.after(" ", reading{at: noon})
+	if v := paused.View(); !strings.Contains(v, "paused") || !strings.Contains(v, "> a") {
 		t.Error(v)
 	}
-	if v := stopped.after(" ", reading{at: noon}).View(); strings.Contains(v, "stopped") || strings.Contains(v, "> a") {
+	if v := paused.after(" ", reading{at: noon}).View(); strings.Contains(v, "paused") || strings.Contains(v, "> a") {
 		t.Error(v)
 	}
 }

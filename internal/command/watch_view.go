@@ -62,8 +62,8 @@ func (m *watchModel) banner() string {
 		parts = append(parts, m.paint(red, fmt.Sprintf("no answer for %s; what is shown is of %s: %s",
 			short(time.Since(m.down)), m.seen.at.Format(time.TimeOnly), printable(textOf(m.err)))))
 	}
-	if m.stopped {
-		parts = append(parts, m.paint(yellow, "stopped"))
+	if m.paused {
+		parts = append(parts, m.paint(yellow, "paused"))
 	}
 	if m.typing || m.filter != "" {
 		text := "filter: " + printable(m.filter)
@@ -79,9 +79,9 @@ func (m *watchModel) banner() string {
 }
 
 func (m *watchModel) keys() string {
-	keys := "↑↓ move  enter tickets  / filter  s sort  space stop  q quit"
+	keys := "↑↓ move  enter tickets  / filter  s sort  space pause  q quit"
 	if m.detail != "" {
-		keys = "↑↓ scroll  esc back  space stop  q quit"
+		keys = "↑↓ scroll  esc back  space pause  q quit"
 	}
 	return m.paint(dim, keys)
 }

@@ -2,10 +2,12 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -256,4 +258,67 @@ func mustURL(t *testing.T, text string) *url.URL {
 		t.Fatal(err)
 	}
 	return u
+}
+
+// Who sends wrong tokens has to wait, longer and longer; who sends the token has not.
+func TestWrongTokensAreDelayed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var w wrong
+		for i := range freeTries - 1 {
+			if d := w.wait("10.0.0.1:1000"); d > 0 {
+				t.Fatalf("a wait of %v after %d wrong tokens", d, i)
+			}
+			w.add("10.0.0.1:1000")
+		}
+		for _, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+			want := time.Duration(want) * time.Second
+			w.add("10.0.0.1:2000")
+			if d := w.wait("10.0.0.1:3000"); d != want {
+				t.Errorf("a wait of %v, want %v", d, want)
+			}
+			if d := w.wait("10.0.0.2:1000"); d > 0 {
+				t.Errorf("another address waits %v", d)
+			}
+		}
+		w.forget("10.0.0.1:1000")
+		if d := w.wait("10.0.0.1:1000"); d > 0 {
+			t.Errorf("a wait of %v after the token", d)
+		}
+		for i := range 2 * maxWrong {
+			w.add(fmt.Sprint("10.1.0.", i, ":1"))
+		}
+		if len(w.from) > maxWrong {
+			t.Errorf("%d addresses are remembered", len(w.from))
+		}
+		time.Sleep(forgetTry + time.Second)
+		w.add("10.0.0.1:1000")
+		if len(w.from) != 1 {
+			t.Errorf("%d addresses are remembered for long", len(w.from))
+		}
+	})
+}
+
+func TestLoginAfterWrongTokens(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, Options{})
+	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
+	for range freeTries + 2 {
+		if res, _ := b.request(http.MethodPost, "/login", "token=wrong", form...); len(res.Cookies()) > 0 {
+			t.Fatal("a wrong token logs in")
+		}
+	}
+	res, _ := b.request(http.MethodPost, "/login", "token="+url.QueryEscape(testToken), form...)
+	if to := res.Header.Get("Location"); !strings.HasPrefix(to, "/login?wait=") || len(res.Cookies()) > 0 {
+		t.Errorf("after many wrong tokens: %s to %q", res.Status, to)
+	}
+}
+
+// A probe asks whether the console serves, without a login.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, Options{})
+	if res, text := b.request(http.MethodGet, "/healthz", ""); res.StatusCode != http.StatusOK || text != "ok\n" {
+		t.Errorf("%s, %q", res.Status, text)
+	}
 }

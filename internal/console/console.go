@@ -60,6 +60,7 @@ type Console struct {
 	options  Options
 	hosts    map[string]bool
 	sessions *sessions
+	wrong    wrong // tokens
 	stores   []*store
 	log      *slog.Logger
 	cross    *http.CrossOriginProtection
@@ -127,6 +128,7 @@ func (c *Console) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /assets/{file}", http.HandlerFunc(serveAsset))
 	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, r *http.Request) { serveFile(w, r, "icon.svg") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /login", c.loginPage)
 	mux.HandleFunc("POST /login", c.login)
 	mux.HandleFunc("GET /{$}", c.page)

@@ -27,7 +27,7 @@ const (
 )
 
 // key tells the tickets of a queue apart. Holders that are not of this library
-// have the token 0.
+// may have the same token.
 type key struct {
 	token uint64
 	owner string
@@ -193,12 +193,51 @@ func (r *record) count(grants int, at time.Time, within time.Duration) {
 
 // advance empties the buckets that time has come round to.
 func (r *record) advance(at time.Time) {
-	n := at.UnixMilli() / bucket.Milliseconds()
+	n := bucketOf(at)
 	for i := max(r.newest+1, n-numBuckets+1); i <= n; i++ {
 		r.buckets[i%numBuckets] = 0
 	}
 	r.newest = max(r.newest, n)
 }
+
+// sightings are the buckets in which a store was polled: what is not known of the others is
+// no zero.
+type sightings struct {
+	newest int64
+	seen   [numBuckets]bool
+}
+
+// add notes a poll that sees what has changed in the time before it.
+func (s *sightings) add(at time.Time, within time.Duration, first bool) {
+	s.advance(at)
+	from := s.newest
+	if !first && within <= maxCounted {
+		from = bucketOf(at.Add(-within))
+	}
+	for i := max(from, s.newest-numBuckets+1); i <= s.newest; i++ {
+		s.seen[i%numBuckets] = true
+	}
+}
+
+func (s *sightings) advance(at time.Time) {
+	n := bucketOf(at)
+	for i := max(s.newest+1, n-numBuckets+1); i <= n; i++ {
+		s.seen[i%numBuckets] = false
+	}
+	s.newest = max(s.newest, n)
+}
+
+// buckets tells which were seen, oldest first.
+func (s *sightings) buckets(at time.Time) []bool {
+	s.advance(at)
+	out := make([]bool, numBuckets)
+	for i := range out {
+		out[i] = s.seen[(s.newest+1+int64(i))%numBuckets]
+	}
+	return out
+}
+
+func bucketOf(at time.Time) int64 { return at.UnixMilli() / bucket.Milliseconds() }
 
 // busy tells whether each of the last polls saw a new holder: then there were
 // probably more.

@@ -48,6 +48,7 @@ func (s *store) absorb(seen map[string]sighting, at time.Time) map[string]*queue
 	within := at.Sub(s.polled)
 	first := s.polled.IsZero()
 	s.polled = at
+	s.polls.add(at, within, first)
 	for name, sight := range seen {
 		r := s.records[name]
 		if r == nil {

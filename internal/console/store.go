@@ -31,6 +31,7 @@ type store struct {
 	records  map[string]*record
 	snapshot *snapshot
 	polled   time.Time // the last poll that succeeded
+	polls    sightings // when that was
 	failures int
 }
 
@@ -121,6 +122,9 @@ func (s *store) poll(ctx context.Context) time.Duration {
 		s.failures++
 		rest = min(firstRetry<<min(s.failures-1, 10), maxRetry)
 		next.Status.fail(err, began)
+		if next.Status.State == unsupported { // that does not pass
+			rest = maxInterval
+		}
 	} else {
 		s.failures = 0
 		rest = min(max(s.every, idleFactor*took), maxInterval)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -224,6 +226,60 @@ func TestOldStateIsMarked(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		if ch, _ := s.since(nil); ch.Status.State != up {
 			t.Errorf("state %s after a poll", ch.Status.State)
+		}
+	})
+}
+
+// Time in which nobody watched, or the store did not answer, is no time without grants.
+func TestUnwatchedTimeIsNoZero(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		s := run(t, f)
+		seen := func() (text string) {
+			ch, _ := s.since(nil)
+			for _, is := range ch.Seen {
+				text += map[bool]string{true: "+", false: "-"}[is]
+			}
+			return text
+		}
+		if text := seen(); strings.Contains(text, "+") {
+			t.Errorf("before the first poll: %s", text)
+		}
+		stop := s.watch(make(chan struct{}, 1))
+		time.Sleep(21500 * time.Millisecond) // in the middle of a bucket
+		if text := seen(); !strings.HasSuffix(text, "-+++++++++++") {
+			t.Errorf("watched for 22 s: %s", text)
+		}
+		f.set(errors.New("no answer"), "a")
+		time.Sleep(20200 * time.Millisecond)
+		f.set(nil, "a")
+		time.Sleep(maxRetry)
+		if text := seen(); !regexp.MustCompile(`\+{11}-{11}\+$`).MatchString(text) {
+			t.Errorf("after an outage of 20 s: %s", text)
+		}
+		stop()
+		time.Sleep(time.Minute)
+		stop = s.watch(make(chan struct{}, 1))
+		time.Sleep(1100 * time.Millisecond)
+		if text := seen(); !regexp.MustCompile(`\+-{21}\+\+$`).MatchString(text) {
+			t.Errorf("after a minute without viewers: %s", text)
+		}
+		stop()
+	})
+}
+
+// A store that cannot list is not asked again and again.
+func TestUnsupportedIsAskedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		f.set(fmt.Errorf("list: %w", locker.ErrUnsupported), "a")
+		s := run(t, f)
+		defer s.watch(make(chan struct{}, 1))()
+		time.Sleep(10*time.Minute - time.Second)
+		if n := f.polls.Load(); n != 10 {
+			t.Errorf("%d polls in 10 minutes", n)
 		}
 	})
 }

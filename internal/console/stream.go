@@ -31,6 +31,7 @@ type change struct {
 	Set    []*queueView        `json:"set,omitempty"`
 	Gone   []string            `json:"gone,omitempty"`
 	Rates  map[string][]uint16 `json:"rates,omitempty"` // sparklines of the queues that are new to the browser
+	Seen   []bool              `json:"seen"`            // the buckets of sparklines in which the store was polled
 }
 
 // events streams changes until the browser goes, the session ends or the console
@@ -110,7 +111,7 @@ func (s *store) since(old *snapshot) (change, *snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	ch := change{Now: now.UnixMilli(), Status: s.snapshot.Status, Full: old == nil}
+	ch := change{Now: now.UnixMilli(), Status: s.snapshot.Status, Full: old == nil, Seen: s.polls.buckets(now)}
 	if s.snapshot == old {
 		return ch, old
 	}

@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +22,26 @@ import (
 	"github.com/lockerproject/locker/internal/supervise"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == guardArgument {
+		supervise.Guard(os.Stdin, os.Stdout)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// guardArgument makes this test binary a guard.
+const guardArgument = "guard"
+
+// realGuard is the command line of a guard that writes its process number into a file.
+func realGuard(t *testing.T, file string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"/bin/sh", "-c", `echo $$ >> "$1"; exec "$2" ` + guardArgument, "sh", file, self}
+}
 
 // run runs a command that writes "command" into the file $1, under a guard.
 func run(t *testing.T, guard string) (file string, log []string) {
@@ -58,7 +80,7 @@ func TestRightEndsBeforeCommand(t *testing.T) {
 	begun := time.Now()
 	_, err := supervise.Run(t.Context(), exec.Command("touch", file), supervise.Options{
 		Guard: []string{"/bin/sh", "-c", "/bin/sleep 0.3; echo; exec /bin/cat"},
-		Valid: func() bool { return time.Since(begun) < 200*time.Millisecond },
+		Until: func() time.Time { return begun.Add(200 * time.Millisecond) },
 	})
 	if _, started := os.Stat(file); started == nil || !errors.Is(err, supervise.ErrNotValid) {
 		t.Errorf("started: %t, %v", started == nil, err)
@@ -75,7 +97,7 @@ func TestRightEndsDuringAStall(t *testing.T) {
 		time.AfterFunc(right+stall, notice)
 		result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap "" TERM; exec sleep 60`), supervise.Options{
 			Grace: grace,
-			Valid: func() bool { return time.Since(begun) < right },
+			Until: func() time.Time { return begun.Add(right) },
 		})
 		if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
 			t.Errorf("%+v, %v", result, err)
@@ -105,5 +127,107 @@ func TestGuardThatDoesNotComeUp(t *testing.T) {
 				t.Errorf("said %q", log)
 			}
 		})
+	}
+}
+
+// The guard ends the command at the end of the right to run it, in the stead of a process
+// that does nothing: SIGTERM, and SIGKILL after the grace.
+func TestGuardEndsTheCommand(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	begun := time.Now()
+	const right, grace = time.Second, time.Second
+	result, err := supervise.Run(t.Context(), exec.Command("sh", "-c", `trap 'echo TERM >> "$1"' TERM; while :; do sleep 0.02; done`, "sh", file), supervise.Options{
+		Grace: grace,
+		Until: func() time.Time { return begun.Add(right) },
+		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+	})
+	if err != nil || result.Code != 128+int(syscall.SIGKILL) || result.Ended {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if d := time.Since(begun); d < right+grace {
+		t.Errorf("killed after %v; the right lasted %v, and the grace is %v", d, right, grace)
+	}
+	if text, _ := os.ReadFile(file); string(text) != "TERM\n" {
+		t.Errorf("the command got %q", text)
+	}
+}
+
+// A right that is prolonged again and again does not end.
+func TestGuardHeedsProlonging(t *testing.T) {
+	t.Parallel()
+	result, err := supervise.Run(t.Context(), exec.Command("sh", "-c", "sleep 2"), supervise.Options{
+		Until: func() time.Time { return time.Now().Add(time.Second) },
+		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+	})
+	if err != nil || result != (supervise.Result{}) {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// A guard that was killed is replaced by one that watches as it did.
+func TestKilledGuardIsReplaced(t *testing.T) {
+	t.Parallel()
+	pids, up := filepath.Join(t.TempDir(), "pids"), filepath.Join(t.TempDir(), "up")
+	read := func(pids string, n int) (pid int) {
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			text, _ := os.ReadFile(pids)
+			if fields := strings.Fields(string(text)); len(fields) == n && strings.HasSuffix(string(text), "\n") {
+				pid, _ = strconv.Atoi(fields[n-1])
+				return pid
+			}
+			if time.Now().After(end) {
+				t.Errorf("no guard number %d", n)
+				return 0
+			}
+		}
+	}
+	var right atomic.Pointer[time.Time]
+	far := time.Now().Add(time.Hour)
+	right.Store(&far)
+	var said atomic.Pointer[string]
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		read(up, 1) // the command runs, so the guard watches
+		if first := read(pids, 1); first != 0 {
+			_ = syscall.Kill(first, syscall.SIGKILL)
+		}
+		read(pids, 2)
+		soon := time.Now().Add(100 * time.Millisecond)
+		right.Store(&soon) // the context does not end: the second guard has to end the command
+	})
+	result, err := supervise.Run(t.Context(), exec.Command("sh", "-c", `echo 1 >> "$1"; exec sleep 20`, "sh", up), supervise.Options{
+		Until: func() time.Time { return *right.Load() },
+		Guard: realGuard(t, pids),
+		Log:   func(text string) { said.Store(&text) },
+	})
+	if err != nil || result.Code < 128 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if text := said.Load(); text == nil {
+		t.Error("said nothing")
+	} else if !strings.Contains(*text, "another one watches") {
+		t.Errorf("said %q", *text)
+	}
+}
+
+// A command whose right ends gets SIGTERM once: from this process, and not from the guard too.
+func TestOneSIGTERM(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	until := time.Now().Add(time.Second)
+	ctx, cancel := context.WithDeadline(t.Context(), until)
+	defer cancel()
+	result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap 'echo TERM >> "$1"' TERM; while :; do sleep 0.02; done`, "sh", file), supervise.Options{
+		Grace: time.Second,
+		Until: func() time.Time { return until },
+		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+	})
+	if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if text, _ := os.ReadFile(file); string(text) != "TERM\n" {
+		t.Errorf("the command got %q", text)
 	}
 }

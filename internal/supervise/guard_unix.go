@@ -9,51 +9,93 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// guard is the process that ends what is left of the command when this process is
-// killed. It notices that because the kernel closes the pipe between them.
-type guard struct {
-	cmd  *exec.Cmd
-	pipe io.WriteCloser
+// orders are what the guard knows and is to do. Times are of sharedClock; 0: never.
+type orders struct {
+	group int           // of the command
+	mark  string        // of all that it has started
+	term  time.Duration // when they get SIGTERM, unless this process has sent it
+	kill  time.Duration // when they get SIGKILL
 }
 
-// startGuard starts the guard, in a session of its own, so that signals to this
+func (o orders) String() string {
+	return fmt.Sprintf("%d %s %d %d\n", o.group, o.mark, o.term, o.kill)
+}
+
+func readOrders(line string) (o orders) {
+	_, _ = fmt.Sscan(line, &o.group, &o.mark, &o.term, &o.kill)
+	return o
+}
+
+// guard is the process that ends what is left of the command when this process is killed,
+// and all of it when this process stands still and the right to run it ends. It notices the
+// first because the kernel closes the pipe between them, and the second because it has a
+// clock, and gets no orders with later times.
+type guard struct {
+	command []string
+	log     func(string)
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd // nil: there is none
+	pipe  *os.File
+	ended chan struct{} // closed when the guard's process has ended
+	sent  orders
+	final bool // sent is not changed any more
+}
+
+// newGuard starts a guard; an empty command is none.
+func newGuard(command []string, log func(string)) *guard {
+	g := &guard{command: command, log: log}
+	if len(command) > 0 {
+		g.report(g.start())
+	}
+	return g
+}
+
+func (g *guard) report(err error) {
+	if err != nil {
+		g.log(fmt.Sprintf("there is no guard: if locker is killed, processes that the command has started may go on: %v", err))
+	}
+}
+
+// start starts the guard's process, in a session of its own, so that signals to this
 // process or its group do not reach it. It returns when the guard watches: on a busy
 // machine a process takes long to come up, and the command must not be without a
-// guard for so long.
-func startGuard(command []string, log func(string)) *guard {
-	if len(command) == 0 {
-		return nil
+// guard for so long. With mu held, or before g is shared.
+func (g *guard) start() error {
+	in, pipe, err := os.Pipe()
+	if err != nil {
+		return err
 	}
-	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // stop ends it
+	defer in.Close()
+	cmd := exec.Command(g.command[0], g.command[1:]...) //nolint:noctx // stop ends it
 	cmd.Env = []string{}
 	cmd.Dir = "/"
+	cmd.Stdin = in
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	pipe, err := cmd.StdinPipe()
-	if err != nil {
-		return noGuard(log, err)
-	}
 	watches, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return noGuard(log, err)
+		pipe.Close()
+		return err
 	}
-	g := &guard{cmd, pipe}
-	if err := awaitByte(watches); err != nil {
-		g.stop()
-		return noGuard(log, err)
+	ended := make(chan struct{})
+	awaited := awaitByte(watches)
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	g.cmd, g.pipe, g.ended = cmd, pipe, ended
+	if awaited != nil {
+		g.end()
 	}
-	return g
-}
-
-func noGuard(log func(string), err error) *guard {
-	log(fmt.Sprintf("there is no guard: if locker is killed, processes that the command has started may go on: %v", err))
-	return nil
+	return awaited
 }
 
 // awaitByte waits for a byte from a process that was started.
@@ -67,42 +109,147 @@ func awaitByte(from io.ReadCloser) error {
 	return err
 }
 
-func (g *guard) watch(group int, mark string) {
-	if g != nil {
-		_, _ = fmt.Fprintf(g.pipe, "%d %s\n", group, mark)
+// tell gives the guard its orders, if they are new. A guard that was killed is replaced.
+func (g *guard) tell(o orders) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.final || g.cmd == nil {
+		return
 	}
+	select {
+	case <-g.ended:
+		g.end()
+		err := g.start()
+		g.report(err)
+		if err == nil {
+			g.log("the guard was killed; another one watches the command")
+			g.send(o)
+		}
+	default:
+		if !g.sent.like(o) {
+			g.send(o)
+		}
+	}
+}
+
+// like reports whether o says nothing new: readings of the clock differ a little.
+func (o orders) like(p orders) bool {
+	const jitter = 5 * time.Millisecond
+	return o.group == p.group && o.mark == p.mark && (o.term-p.term).Abs() < jitter && (o.kill-p.kill).Abs() < jitter
+}
+
+// send writes orders. With mu held.
+func (g *guard) send(o orders) {
+	g.sent = o
+	_ = g.pipe.SetWriteDeadline(time.Now().Add(time.Second)) // for a guard that was stopped
+	_, _ = io.WriteString(g.pipe, o.String())                // a guard that has ended is noticed by tell
+}
+
+// finish says that this process has sent SIGTERM, and that what is left is to be killed after
+// d. Later orders are ignored.
+func (g *guard) finish(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.final || g.cmd == nil {
+		return
+	}
+	o := g.sent
+	o.term = 0
+	if kill := sharedClock() + d; o.kill == 0 || kill < o.kill {
+		o.kill = kill
+	}
+	g.send(o)
+	g.final = true
 }
 
 // stop ends the guard. The command has ended.
 func (g *guard) stop() {
-	if g == nil {
-		return
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cmd != nil {
+		g.end()
 	}
-	_ = g.cmd.Process.Kill()
-	_ = g.cmd.Wait()
 }
 
-// Guard writes a byte to out, waits for the end of the process at the other end of in,
-// and then kills the group and the marked processes that in has named. The guard's
-// process does nothing else.
+// end ends the guard's process. With mu held.
+func (g *guard) end() {
+	_ = g.cmd.Process.Kill()
+	<-g.ended
+	g.pipe.Close()
+	g.cmd = nil
+}
+
+const (
+	clockEach = 50 * time.Millisecond // how often the guard looks at the clock: timers stand still in a suspension
+	lateOrder = 20 * time.Millisecond // how long it then waits for orders that are on their way
+)
+
+// Guard writes a byte to out and reads orders from in. At the end of the process at the other
+// end of in it kills what the last orders have named, and at their times it ends it. The
+// guard's process does nothing else.
 func Guard(in io.Reader, out io.Writer) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	_, _ = out.Write([]byte{'\n'})
-	var group int
-	var mark string
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		_, _ = fmt.Sscan(lines.Text(), &group, &mark)
-	}
-	if group == 0 || mark == "" {
-		return
-	}
-	signalAll(group, mark, syscall.SIGKILL)
-	for range 100 { // processes that were started meanwhile
-		time.Sleep(10 * time.Millisecond)
-		if len(remaining(group, mark)) == 0 {
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(in); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	var o orders
+	for {
+		due, pause := o.due(sharedClock()), clockEach
+		if due {
+			pause = lateOrder
+		}
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				o.killAll()
+				return
+			}
+			o = readOrders(line)
+			continue
+		case <-time.After(pause):
+		}
+		if due && o.act(sharedClock()) {
 			return
 		}
-		signalAll(group, mark, syscall.SIGKILL)
+	}
+}
+
+// due reports whether a time has come.
+func (o *orders) due(now time.Duration) bool {
+	return o.term != 0 && now >= o.term || o.kill != 0 && now >= o.kill
+}
+
+// act does what is due, and reports whether nothing is left to do. A process that is stopped
+// stays so until it is killed: whoever has stopped the command with this process (Ctrl-Z)
+// does not expect that it goes on.
+func (o *orders) act(now time.Duration) (done bool) {
+	if o.kill != 0 && now >= o.kill {
+		o.killAll()
+		return true
+	}
+	if o.group != 0 {
+		signalAll(o.group, o.mark, syscall.SIGTERM)
+	}
+	o.term = 0
+	return false
+}
+
+// killAll kills the command and all that it has started.
+func (o *orders) killAll() {
+	if o.group == 0 || o.mark == "" {
+		return
+	}
+	signalAll(o.group, o.mark, syscall.SIGKILL)
+	for range 100 { // processes that were started meanwhile
+		time.Sleep(10 * time.Millisecond)
+		if len(remaining(o.group, o.mark)) == 0 {
+			return
+		}
+		signalAll(o.group, o.mark, syscall.SIGKILL)
 	}
 }

@@ -25,7 +25,8 @@ type job struct {
 	ended    bool      // it got SIGTERM because the context ended
 	deadline time.Time // then: by when it has to end
 
-	validAt atomic.Pointer[time.Time] // the last time when Valid reported true
+	guard *guard
+	until atomic.Pointer[time.Time] // the end of the right to run the command, as it was known last
 
 	own   chan os.Signal // SIGCONT and SIGTSTP to this process
 	tty   *terminal
@@ -45,18 +46,19 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 	j := &job{Options: o, mark: MarkName + "=" + newMark(), own: make(chan os.Signal, 4)}
 	cmd.Env = append(cmd.Environ(), j.mark)
 	cmd.SysProcAttr = attributes()
-	guard := startGuard(o.Guard, j.log)
-	defer guard.stop()
+	j.guard = newGuard(o.Guard, j.log)
+	defer j.guard.stop()
 	signal.Notify(j.own, syscall.SIGCONT, syscall.SIGTSTP)
 	defer signal.Stop(j.own)
-	if !j.valid() { // the guard has taken its time, or this process was stopped
+	until, ok := j.right()
+	if !ok { // the guard has taken its time, or this process was stopped
 		return Result{}, ErrNotValid
 	}
 	if err := start(cmd); err != nil {
 		return Result{}, err
 	}
 	j.group = cmd.Process.Pid
-	guard.watch(j.group, j.mark)
+	j.watchUntil(until)
 	changes := watch(j.group)
 	defer func() { _ = cmd.Process.Release() }()
 	defer j.takeTerminal()
@@ -70,20 +72,40 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 
 const checkEach = 50 * time.Millisecond
 
-// check calls Valid again and again, so that the last time when there was the right to run
-// the command is known even if this process stands still when that ends.
+// check asks again and again until when there is the right to run the command, so that the
+// guard, and this process after it has stood still, know when that has ended.
 func (j *job) check(ctx context.Context) {
-	for retry.Sleep(ctx, checkEach, nil) && j.valid() {
+	for retry.Sleep(ctx, checkEach, nil) {
+		until, ok := j.right()
+		if ok || !until.IsZero() { // else the context has ended, or does now
+			j.watchUntil(until)
+		}
+		if !ok {
+			return
+		}
 	}
 }
 
-// valid reports whether there is still the right to run the command.
-func (j *job) valid() (ok bool) {
-	now := time.Now()
-	if ok = j.Options.valid(); ok {
-		j.validAt.Store(&now)
+// right returns until when there is the right to run the command; zero: without end. It
+// reports whether there is the right now.
+func (j *job) right() (until time.Time, ok bool) {
+	if j.Until == nil {
+		return time.Time{}, true
 	}
-	return ok
+	until = j.Until()
+	return until, time.Until(until) > 0
+}
+
+// watchUntil has the guard end the command if this process has not begun to do that soon after
+// the end of the right to run it.
+func (j *job) watchUntil(until time.Time) {
+	o := orders{group: j.group, mark: j.mark}
+	if !until.IsZero() {
+		j.until.Store(&until)
+		end := sharedClock() + time.Until(until)
+		o.term, o.kill = end+checkEach, end+j.Grace
+	}
+	j.guard.tell(o)
 }
 
 // start starts cmd. As execvp does, it starts a script that names no interpreter
@@ -168,14 +190,15 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 
 // end sends SIGTERM to the command and to what it has started. Stopped processes are
 // continued, so that they can end. If this process has stood still, part of the grace is
-// over: it counts from when there was the right to run the command.
+// over: it counts from the end of the right to run the command.
 func (j *job) end() {
 	j.ended = true
 	begin := time.Now()
-	if latest := j.validAt.Load().Add(checkEach); latest.Before(begin) {
-		begin = latest
+	if until := j.until.Load(); until != nil && until.Before(begin) {
+		begin = *until
 	}
 	j.deadline = begin.Add(j.Grace)
+	j.guard.finish(time.Until(j.deadline))
 	signalAll(j.group, j.mark, syscall.SIGTERM)
 	signalAll(j.group, j.mark, syscall.SIGCONT)
 }

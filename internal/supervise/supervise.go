@@ -12,9 +12,11 @@
 // processes in groups of their own. Processes that run as another user, or that have
 // cleared their environment in another group, are not killed.
 //
-// When this process is killed, the kernel kills the command too (Linux, FreeBSD). A
-// guard, a process that does nothing else, kills the rest of its group and the
-// processes with the mark.
+// A guard, a process that does nothing else, kills the group and the processes with the
+// mark when this process is killed (on Linux the kernel kills the command itself before
+// that). When this process stands still, stopped or starved, and the right to run the
+// command ends, the guard sends SIGTERM in its stead, and Grace later SIGKILL. If the guard
+// is killed, another one is started.
 package supervise
 
 import (
@@ -35,16 +37,18 @@ const MarkName = "LOCKER_RUN_ID"
 
 // Options of Run.
 type Options struct {
-	// Grace is the time between SIGTERM and SIGKILL. If this process stands still when the
-	// right to run the command ends, SIGTERM comes late, and SIGKILL, if possible, does not.
+	// Grace is the time between SIGTERM and SIGKILL. If SIGTERM comes late, because this
+	// process has stood still, SIGKILL does not: the grace counts from Until.
 	Grace time.Duration
 	// Signals are sent on to the command. The caller catches them.
 	Signals <-chan os.Signal
-	// Valid reports whether there is still the right to run the command. Run calls it
-	// right before it starts the command: false is ErrNotValid. Run also calls it when
-	// this process goes on after it was stopped: false kills the command at once. And Run
-	// calls it every 50 ms, in another goroutine.
-	Valid func() bool
+	// Until returns the time when the right to run the command ends unless it is
+	// prolonged; zero: it has ended. Run calls it right before it starts the command: a
+	// time that is over is ErrNotValid. Run also calls it when this process goes on after
+	// it was stopped: then the command is killed at once. And Run calls it every 50 ms, in
+	// another goroutine. When the right ends, the caller ends the context. Nil: it does
+	// not end.
+	Until func() time.Time
 	// Guard is the command line that runs Guard in another process; empty for
 	// none.
 	Guard []string
@@ -58,7 +62,7 @@ type Result struct {
 	Ended bool // it got SIGTERM because the context had ended
 }
 
-// ErrNotValid is Run's error if Valid reports false before the command is started.
+// ErrNotValid is Run's error if Until is over before the command is started.
 var ErrNotValid = errors.New("there is no right to run the command any more")
 
 // ErrNoExec and ErrNotFound are errors of Look.
@@ -82,8 +86,6 @@ func Look(name string) (string, error) {
 }
 
 func newMark() string { return rand.Text() }
-
-func (o *Options) valid() bool { return o.Valid == nil || o.Valid() }
 
 func (o *Options) log(text string) {
 	if o.Log != nil {

@@ -80,7 +80,7 @@ func (j *job) stop() {
 
 // resumed continues the command, or kills it if the right to run it has ended.
 func (j *job) resumed() {
-	if !j.valid() {
+	if _, ok := j.right(); !ok {
 		signalAll(j.group, j.mark, syscall.SIGKILL)
 		return
 	}

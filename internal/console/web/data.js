@@ -18,6 +18,9 @@ export const onChange = (f) => (changed = f);
 // now is the time by the console's server.
 export const now = () => Date.now() + skew;
 
+// listless tells that a store cannot list its locks: there is nothing to wait for.
+export const listless = (store) => store.status.state === "unsupported";
+
 // stale tells whether what is known of a store is not of now.
 export const stale = (store) => store.status.state !== "up" || !data.linked;
 
@@ -78,6 +81,10 @@ function update(m) {
   const store = data.stores[m.store];
   skew = m.now - Date.now();
   store.status = m.status;
+  if (m.status.state === "up") { // else what is shown stands still
+    store.seen = m.seen;
+    store.seenUntil = Math.floor(m.now / data.hello.bucket);
+  }
   const kept = m.full ? new Set() : null;
   for (const q of m.set ?? []) {
     put(store, q, m);
@@ -136,6 +143,20 @@ function advance(q, t) {
   q.newest = Math.max(newest, q.newest);
 }
 
+// seen tells of each bucket of a sparkline whether the store was polled in it: what is not
+// known is not drawn as zero. It is null before the first answer.
+export function seen(store) {
+  if (!store.seen) return null;
+  const passed = Math.min(store.seen.length, Math.floor(clock(store) / data.hello.bucket) - store.seenUntil);
+  if (passed <= 0) return store.seen;
+  if (store.moved?.from !== store.seen || store.moved.passed !== passed) {
+    // A bucket that has begun since the last message is seen if the last one was: the next poll is on its way.
+    const now = store.seen.slice(passed).concat(new Array(passed).fill(store.seen[store.seen.length - 1]));
+    store.moved = { from: store.seen, passed, now };
+  }
+  return store.moved.now;
+}
+
 const rateOver = 15; // buckets
 
 // rates are the grants of a queue in each bucket, oldest first, until now.
@@ -144,12 +165,17 @@ export function rates(q) {
   return q.rates;
 }
 
-// rate is in grants per second, over the last half minute.
+// rate is in grants per second, over what was seen of the last half minute.
 export function rate(q) {
   const all = rates(q);
+  const known = seen(q.store);
   let sum = 0;
-  for (let i = all.length - rateOver; i < all.length; i++) sum += all[i];
-  return sum / ((rateOver * data.hello.bucket) / 1000);
+  let buckets = 0;
+  for (let i = all.length - rateOver; i < all.length; i++) {
+    sum += all[i];
+    if (!known || known[i]) buckets++;
+  }
+  return sum / ((Math.max(1, buckets) * data.hello.bucket) / 1000);
 }
 
 // mode says how a queue is held, if not by one alone.

@@ -75,15 +75,22 @@ export function perSecond(rate, atLeast) {
 
 const svgNS = "http://www.w3.org/2000/svg";
 
-// sparkline makes a chart of bars, one for each of n buckets. Its set draws values, oldest first.
+// sparkline makes a chart of bars, one for each of n buckets. Its set draws values, oldest first;
+// where seen is false nobody knows the value.
 export function sparkline(n, width, height) {
   const svg = document.createElementNS(svgNS, "svg");
   const path = document.createElementNS(svgNS, "path");
+  const unseen = document.createElementNS(svgNS, "path");
+  unseen.setAttribute("class", "unseen");
   for (const [k, v] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height, class: "spark", "aria-hidden": "true" })) svg.setAttribute(k, v);
-  svg.append(path);
+  svg.append(unseen, path);
   const step = width / n;
   let shown = null;
-  svg.set = (values) => {
+  let gaps = null;
+  svg.set = (values, seen) => {
+    let u = "";
+    for (let i = 0; i < n; i++) if (seen && !seen[i]) u += `M${(i * step).toFixed(1)} 0v${height}h${step.toFixed(1)}v-${height}z`;
+    if (u !== gaps) unseen.setAttribute("d", (gaps = u));
     const top = Math.max(2, ...values);
     let d = "";
     for (let i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 // The list of locks: only the rows in sight are in the page, however many there are.
 
-import { data, clock, stale, rate, rates, mode } from "./data.js";
+import { data, clock, stale, rate, rates, seen, mode } from "./data.js";
 import { el, setText, setAttr, setClass, visible, duration, count, plural, perSecond, sparkline } from "./format.js";
 
 const $ = (id) => document.getElementById(id);
@@ -196,7 +196,7 @@ function fill(row, q, at, several) {
   setText(c.waiters, q.waiters ? count(q.waiters) : "");
   setText(c.wait, q.oldest ? duration(t - q.oldest) : "");
   setClass(c.wait, "long", q.oldest > 0 && t - q.oldest > 60000);
-  row.spark.set(rates(q));
+  row.spark.set(rates(q), seen(q.store));
   setText(row.rate, perSecond(rate(q), q.busy));
 }
 
@@ -286,6 +286,7 @@ function summarize(all) {
   grants.text ??= grants.appendChild(el("span"));
   grants.spark ??= grants.appendChild(sparkline(data.hello.buckets, 180, 30));
   setText(grants.text, perSecond(per, atLeast));
-  grants.spark.set(sums);
+  const known = data.stores.filter((s) => state.store === null || state.store === s.id).map(seen).filter(Boolean);
+  grants.spark.set(sums, sums.map((_, i) => !known.length || known.some((k) => k[i])));
   document.title = (waiters ? plural(waiters, "waiter") + " · " : "") + "locker console";
 }

@@ -1,6 +1,6 @@
 // A lock's own page: its queue, and what happened in it.
 
-import { data, clock, stale, rate, rates, mode, queue } from "./data.js";
+import { data, clock, stale, rate, rates, seen, mode, queue } from "./data.js";
 import { el, setText, setAttr, setClass, visible, duration, precise, count, plural, perSecond, sparkline, timeOfDay } from "./format.js";
 import { fillLease } from "./list.js";
 import { ask } from "./breaking.js";
@@ -92,7 +92,7 @@ function draw(store, q) {
   setText(f.waiters, q ? count(q.waiters) : "–");
   setText(f.wait, q?.oldest ? duration(t - q.oldest) : "–");
   setText(f.rateText, q ? perSecond(rate(q), q.busy) : "–");
-  if (q) f.spark.set(rates(q));
+  if (q) f.spark.set(rates(q), seen(store));
   drawTickets(q ? (more?.queue.tickets.length > q.tickets.length ? more.queue.tickets : q.tickets) : [], t);
   setText(parts.rest, more?.more ? `… and ${plural(more.more, "more waiter")}.` : "");
   drawEvents();

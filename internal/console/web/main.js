@@ -1,6 +1,6 @@
 // The frame: header, banners, which view is shown, and the keys.
 
-import { data, connect, onChange, stale, now, call } from "./data.js";
+import { data, connect, onChange, stale, listless, now, call } from "./data.js";
 import { el, setText, setAttr, setClass, visible, duration, count, timeOfDay } from "./format.js";
 import * as list from "./list.js";
 import * as lock from "./lock.js";
@@ -76,9 +76,10 @@ function drawStores() {
 
 function drawLive() {
   const up = data.stores.filter((s) => !stale(s));
+  const want = data.stores.filter((s) => !listless(s)).length;
   const live = $("live");
-  setClass(live, "off", up.length < data.stores.length);
-  setText(live, !data.linked ? "disconnected" : up.length === data.stores.length ? "live" : `${up.length} of ${data.stores.length} stores live`);
+  setClass(live, "off", !data.linked || up.length < want);
+  setText(live, !data.linked ? "disconnected" : up.length === want ? "live" : `${up.length} of ${want} stores live`);
   const slow = Math.max(0, ...up.map((s) => s.status.rest));
   setAttr(live, "title", up.map((s) => `${s.name}: answered in ${s.status.took} ms, asked again after ${duration(s.status.rest)}`).join("\n") || null);
   if (data.linked && slow > 3 * data.hello.every) setText(live, "live, every " + duration(slow));
@@ -90,7 +91,7 @@ const banners = new Map();
 
 // banner shows text under an id until it is called without text. What ticks is
 // apart, so that it is not read out each second.
-function banner(id, text, detail, ticking) {
+function banner(id, text, detail, ticking, note) {
   let b = banners.get(id);
   if (!text) {
     b?.remove();
@@ -102,6 +103,7 @@ function banner(id, text, detail, ticking) {
     banners.set(id, b);
     $("banners").append(b);
   }
+  setClass(b, "note", note === true);
   setText(b.children[0], text);
   setText(b.children[1], ticking);
   setText(b.children[2], detail);
@@ -114,8 +116,8 @@ function drawBanners() {
     const { state, error, since, at } = s.status;
     const shown = at ? `Its locks are shown as they were at ${timeOfDay(at)}. ` : "Nothing is known of its locks. ";
     const text = state === "down" ? `${s.name} does not answer.` : state === "unsupported" ? `${s.name} cannot list its locks.` : "";
-    const why = state === "down" ? shown + "The console goes on asking. " : "";
-    banner("store-" + s.id, data.linked && text, why + visible(error ?? ""), state === "down" ? `Since ${timeOfDay(since)}, ${duration(now() - since)}` : "");
+    const why = state === "down" ? shown + "The console goes on asking. " + visible(error ?? "") : "That is so with every store of its kind. locker inspect and locker break work there.";
+    banner("store-" + s.id, data.linked && text, why, state === "down" ? `Since ${timeOfDay(since)}, ${duration(now() - since)}` : "", listless(s));
   }
 }
 

@@ -1,0 +1,48 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lockerproject/locker"
+)
+
+// Renewals that fail again and again are said once, and again after one that has succeeded.
+func TestFailedRenewalsAreSaidOnce(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{Streams: Streams{Err: &out}, verbose: true}
+	n, e := &narrator{app: a}, &elect{app: a, name: "a"}
+	for who, observe := range map[string]func(context.Context, locker.Event){"run": n.observe, "elect": e.observe} {
+		out.Reset()
+		for _, kind := range []locker.EventKind{
+			locker.EventRenewed, locker.EventRenewFailed, locker.EventRenewFailed, locker.EventRenewFailed,
+			locker.EventRenewed, locker.EventRenewed, locker.EventRenewFailed,
+		} {
+			observe(t.Context(), locker.Event{Kind: kind, Name: "a", Err: errors.New("no answer")})
+		}
+		if text := out.String(); strings.Count(text, "not renewed, will try again: no answer\n") != 2 || strings.Count(text, "renewed again\n") != 1 ||
+			strings.Count(text, "\n") != 3 {
+			t.Errorf("%s says\n%s", who, text)
+		}
+	}
+}
+
+func TestApart(t *testing.T) {
+	for address, want := range map[string]string{
+		"redis://h":                        "redis://h?prefix=locker-conformance",
+		"redis://u:p@h/3?ttl=3s":           "redis://u:p@h/3?prefix=locker-conformance&ttl=3s",
+		"etcd://h,i?prefix=a":              "etcd://h,i?prefix=a-conformance",
+		"redis://h?key_form=*":             "redis://h?prefix=locker-conformance",
+		"postgres://h/d?prefix=a":          "postgres://h/d?prefix=a",
+		"mysql://h/d":                      "mysql://h/d",
+		"sqlite:///x":                      "sqlite:///x",
+		"fallback://(redis://h)(mysql://)": "fallback://(redis://h)(mysql://)",
+	} {
+		if got := apart(address); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}

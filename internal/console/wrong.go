@@ -1,0 +1,90 @@
+package console
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	freeTries  = 10 // wrong tokens from one address before it has to wait
+	firstDelay = time.Second
+	maxDelay   = time.Minute
+	forgetTry  = 10 * time.Minute
+	maxWrong   = 1024 // addresses that are remembered
+)
+
+// wrong counts the wrong tokens of each address. After a few of them the address has to wait
+// before its next try, twice as long after each further one. A token of 16 random characters
+// cannot be guessed; one that a person has made up might be.
+type wrong struct {
+	mu   sync.Mutex
+	from map[string]*tries
+}
+
+type tries struct {
+	n     int
+	last  time.Time
+	until time.Time // no try counts before
+}
+
+// wait is how long the address has to wait before its next try.
+func (w *wrong) wait(remote string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.from[address(remote)]; t != nil {
+		return max(0, time.Until(t.until))
+	}
+	return 0
+}
+
+// add counts a wrong token.
+func (w *wrong) add(remote string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.from == nil {
+		w.from = make(map[string]*tries)
+	}
+	w.prune()
+	t := w.from[address(remote)]
+	if t == nil {
+		t = &tries{}
+		w.from[address(remote)] = t
+	}
+	t.n++
+	t.last = time.Now()
+	if over := t.n - freeTries; over >= 0 { // this was the last free one
+		t.until = t.last.Add(min(maxDelay, firstDelay<<min(over, 10)))
+	}
+}
+
+// forget is for an address that has sent the token.
+func (w *wrong) forget(remote string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.from, address(remote))
+}
+
+// prune forgets the addresses that have been quiet for long and, if there are too many, the one
+// that has been quiet longest. With mu held.
+func (w *wrong) prune() {
+	oldest := ""
+	for a, t := range w.from {
+		if time.Since(t.last) > forgetTry {
+			delete(w.from, a)
+		} else if oldest == "" || t.last.Before(w.from[oldest].last) {
+			oldest = a
+		}
+	}
+	if len(w.from) >= maxWrong {
+		delete(w.from, oldest)
+	}
+}
+
+// address is a peer's without its port.
+func address(remote string) string {
+	if host, _, err := net.SplitHostPort(remote); err == nil {
+		return host
+	}
+	return remote
+}
