@@ -57,8 +57,8 @@ type Process struct {
 	end bool
 }
 
-// childWait bounds the wait for a child's line; maxLines is how many may wait
-// to be read, those after them are lost.
+// childWait bounds a wait for a child's line; maxLines is how many lines are kept
+// unread: those after them are lost.
 const (
 	childWait = 60 * time.Second
 	maxLines  = 1 << 16
@@ -106,8 +106,8 @@ func (p *Process) read(out io.Reader) {
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // WaitLine returns the rest of the next line of standard output that begins
-// with prefix, passing over others. It fails the test when the process ends,
-// or is silent for a minute, before it. It keeps the last 1024 lines unread.
+// with prefix, passing over others. It fails the test when the process ends
+// before it, and childWait after the call.
 func (p *Process) WaitLine(prefix string) string {
 	p.tb.Helper()
 	timeout := time.NewTimer(childWait)

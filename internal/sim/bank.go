@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/internal/retry"
+)
+
+// bank is a server that does exactly what package driver asks for: the queues of the
+// memory driver, behind a network. It survives its restarts. It is the world in which
+// the core is tried: whatever goes wrong here is not a store's fault.
+type bank struct {
+	s      *server
+	memory *memory.Driver
+
+	mu      sync.Mutex
+	clients []*memory.Driver
+	waits   map[string]*bankWait // by ticket ID
+	removed map[string]bool      // tickets that were released: a late Acquire must not bring them back
+}
+
+// bankWait is a ticket that was queued, at the server.
+type bankWait struct {
+	done  chan struct{}
+	grant driver.Grant
+	err   error
+}
+
+func newBank(s *server) *bank {
+	return &bank{s: s, memory: memory.New(), waits: make(map[string]*bankWait), removed: make(map[string]bool)}
+}
+
+func (*bank) restart() bool { return false }
+
+func (b *bank) has(name string, token uint64) bool {
+	tickets, _ := b.memory.Inspect(context.Background(), name)
+	return slices.ContainsFunc(tickets, func(t driver.Ticket) bool { return t.Token == token && t.Held })
+}
+
+func (b *bank) leftovers() []string {
+	names, _ := b.memory.List(context.Background())
+	return names
+}
+
+func (b *bank) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.clients {
+		_ = d.Close()
+	}
+	_ = b.memory.Close()
+}
+
+// bankLiveness is how long the server keeps the waiting tickets of a process of which it hears nothing.
+const bankLiveness = 2 * time.Second
+
+// bankTimeout is how long a client waits for an answer: longer than the server waits with one.
+const bankTimeout = 7 * time.Second
+
+// bankClient is the driver of one process.
+type bankClient struct {
+	b      *bank
+	server *memory.Driver // what the server does for the process
+	p      *path
+	ctx    context.Context
+	cancel context.CancelFunc
+	lost   func(driver.Hold, error)
+}
+
+func openBank(s *server, process string) (driver.Driver, *path, error) {
+	b := s.model.(*bank)
+	c := &bankClient{b: b, server: b.memory.Join(), p: newPath(s, process)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.server.NotifyLoss(func(h driver.Hold, cause error) {
+		at, _ := c.p.arrival(c.p.rnd)
+		s.w.at(at, func() {
+			if !c.p.isDead() && c.ctx.Err() == nil && c.lost != nil {
+				c.lost(h, cause)
+			}
+		})
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.clients = append(b.clients, c.server)
+	return c, c.p, nil
+}
+
+func (*bankClient) String() string { return "bank" }
+
+// Bounds implements driver.Bounder.
+func (*bankClient) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{Crash: ttl + 100*time.Millisecond, Liveness: bankLiveness + 2*time.Second}
+}
+
+// NotifyLoss implements driver.LossNotifier.
+func (c *bankClient) NotifyLoss(f func(driver.Hold, error)) { c.lost = f }
+
+// Close implements driver.Driver.
+func (c *bankClient) Close() error { c.cancel(); return nil }
+
+// ask sends a request that is answered with an error or nil.
+func ask[T any](ctx context.Context, c *bankClient, what string, serve func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	if c.ctx.Err() != nil {
+		var none T
+		return none, driver.ErrClosed
+	}
+	asked := ctx
+	ctx, stop := context.WithTimeout(ctx, bankTimeout)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.ctx, func() { cancel(driver.ErrClosed) })()
+	a, err := request(ctx, c.p, what, func(served context.Context) answer {
+		v, err := serve(served)
+		return answer{v, err}
+	})
+	switch {
+	case c.ctx.Err() != nil && err != nil:
+		return a.value, driver.ErrClosed
+	case err != nil && asked.Err() != nil:
+		return a.value, context.Cause(asked)
+	case err != nil:
+		return a.value, driver.Unavailable(err)
+	}
+	return a.value, a.err
+}
+
+// Acquire implements driver.Driver.
+func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	asked, joined := time.Now(), r.Joined
+	g, err := ask(ctx, c, "acquire "+r.Name+" "+c.p.w.ticket(r.ID), func(context.Context) (driver.Grant, error) { return c.b.acquire(c, r) })
+	if !errors.Is(err, errQueued) {
+		g.Asked = asked
+		return g, err
+	}
+	if joined != nil {
+		joined()
+	}
+	pause := retry.Backoff{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
+	var last error
+	for {
+		g, err = ask(ctx, c, "wait for "+r.Name+" "+c.p.w.ticket(r.ID), func(served context.Context) (driver.Grant, error) { return c.b.wait(served, r.ID) })
+		if err == nil { // the lease has to count from a request that is older than the grant, or from one of its own
+			g.Asked = time.Now()
+			err = c.Renew(ctx, r.Hold(g.Token), r.TTL)
+		}
+		switch {
+		case err == nil, errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrClosed):
+			return g, err
+		case ctx.Err() != nil:
+			return g, errors.Join(context.Cause(ctx), last)
+		case errors.Is(err, errStillQueued):
+			last = nil
+			continue
+		}
+		last = err
+		retry.Sleep(ctx, pause.Next(), c.ctx.Done())
+	}
+}
+
+var (
+	errQueued      = errors.New("queued")
+	errStillQueued = errors.New("still queued")
+)
+
+// acquire is done at the server.
+func (b *bank) acquire(c *bankClient, r driver.Request) (driver.Grant, error) {
+	b.mu.Lock()
+	if b.removed[r.ID] {
+		b.mu.Unlock()
+		return driver.Grant{}, driver.ErrLost
+	}
+	w := &bankWait{done: make(chan struct{})}
+	b.waits[r.ID] = w
+	b.mu.Unlock()
+	queued := make(chan struct{})
+	r.Joined = func() { close(queued) }
+	go func() {
+		w.grant, w.err = c.server.Acquire(context.Background(), r)
+		close(w.done)
+	}()
+	select {
+	case <-w.done:
+		return w.grant, w.err
+	case <-queued:
+	}
+	go b.watch(c, w, r)
+	return driver.Grant{}, errQueued
+}
+
+// watch removes a waiting ticket whose process is silent.
+func (b *bank) watch(c *bankClient, w *bankWait, r driver.Request) {
+	for silent := 0; silent <= int(bankLiveness/time.Second); {
+		select {
+		case <-w.done:
+			return
+		case <-time.After(time.Second):
+		}
+		c.p.mu.Lock()
+		if c.p.dead || c.p.cut.After(time.Now()) || c.ctx.Err() != nil {
+			silent++
+		} else {
+			silent = 0
+		}
+		c.p.mu.Unlock()
+	}
+	_ = c.server.Release(context.Background(), r.Hold(0))
+}
+
+// wait answers when a ticket is granted, or gone, or after some seconds.
+func (b *bank) wait(served context.Context, id string) (driver.Grant, error) {
+	b.mu.Lock()
+	w := b.waits[id]
+	b.mu.Unlock()
+	select {
+	case <-w.done:
+		return w.grant, w.err
+	case <-time.After(5 * time.Second):
+	case <-served.Done():
+	}
+	return driver.Grant{}, errStillQueued
+}
+
+// Renew implements driver.Driver.
+func (c *bankClient) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return c.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: ttl}})[0]
+}
+
+// RenewAll implements driver.BatchRenewer.
+func (c *bankClient) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
+	errs, err := ask(ctx, c, "renew "+rs[0].Name, func(ctx context.Context) ([]error, error) {
+		errs := make([]error, len(rs))
+		for i, r := range rs {
+			errs[i] = c.server.Renew(ctx, r.Hold, r.TTL)
+		}
+		return errs, nil
+	})
+	if err != nil {
+		errs = make([]error, len(rs))
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// Release implements driver.Driver.
+func (c *bankClient) Release(ctx context.Context, h driver.Hold) error {
+	_, err := ask(ctx, c, "release "+h.Name+" "+c.p.w.ticket(h.ID), func(ctx context.Context) (bool, error) {
+		c.b.mu.Lock()
+		c.b.removed[h.ID] = true
+		c.b.mu.Unlock()
+		return true, c.server.Release(ctx, h)
+	})
+	return err
+}
+
+// Inspect implements driver.Driver.
+func (c *bankClient) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return ask(ctx, c, "inspect "+name, func(ctx context.Context) ([]driver.Ticket, error) { return c.server.Inspect(ctx, name) })
+}
+
+// List implements driver.Lister.
+func (c *bankClient) List(ctx context.Context) ([]string, error) {
+	return ask(ctx, c, "list", c.server.List)
+}
+
+// Break implements driver.Breaker.
+func (c *bankClient) Break(ctx context.Context, name string, token uint64) error {
+	_, err := ask(ctx, c, "break "+name, func(ctx context.Context) (bool, error) { return true, c.server.Break(ctx, name, token) })
+	return err
+}

@@ -1,0 +1,67 @@
+// Package sim finds faults by deterministic simulation: processes that use this module,
+// the network and the servers live in one bubble of testing/synctest, in virtual time,
+// and everything that their world decides comes from one seed. A second of processor time
+// is hours of a bad day: some hundred programs, whose messages are late, lost and
+// overtaken, whose servers stand still and come back, and whose processes die.
+//
+//	go test ./internal/sim                            # the first seeds, a few seconds
+//	go test ./internal/sim -for 60s -from 1000        # more of them, until one fails
+//	go test ./internal/sim -run Seeds -v -seed 4711   # one seed, step by step
+//	go test ./internal/sim -run Seeds -v -seed 4711 -messages -world memcached
+//	go test ./internal/sim -run Mutants -v -mutant consul
+//
+// A violation is reported with its seed and with the smallest plan that shows it
+// (shrink.go). README.md has the score: which of the project's past faults it finds.
+//
+// # The parts
+//
+//	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
+//	process.go    a process: a Client, its goroutines and their steps, its death
+//	world.go      time, servers, and what the trace shows
+//	net.go        the way between a process and a server: requests, or a stream of bytes
+//	bank.go       a server that does what package driver asks for, for the core's own faults
+//	memcached.go  a model of Memcached, below driver/memcached and casqueue
+//	consul.go     a model of Consul's HTTP API, below driver/consul and kvqueue
+//	oracle.go     what must not happen, with the true time, which only the world knows
+//	run.go        one run: it builds the world, does the faults, and looks at what is left
+//
+// The drivers are the real ones. Their servers are models that answer the real protocol,
+// so that also a driver's own requests are tried. The worlds "all" and "fallback" are
+// drivers of package compose over two servers.
+//
+// # What is checked
+//
+//   - No two hold a name at once, by the contexts of their locks, unless the world has
+//     broken what the store's package rests on (Memcached lost its data), a ticket was
+//     broken, or a fallback said that it granted. No semaphore has more holders than permits.
+//   - Tokens grow. Nobody is overtaken. A minimum hold is kept.
+//   - Nobody loses a lock, or a place in the queue, without a fault, a fixed lease or a
+//     break as the reason.
+//   - Calls come back within 100 ms of their limits, Close in time; and their answers are
+//     true: ErrNotAcquired only if somebody was in the way, ErrUnavailable only in a fault,
+//     ErrClosed only after Close, no error of another call.
+//   - Nobody waits while nobody is in the way.
+//   - Events come in order, and what begins has an end.
+//   - After the last fault every name can be had within the stated bounds, the queues are
+//     empty, the servers keep nothing, and all goroutines end.
+//
+// # What it cannot show
+//
+// All processes share one clock, so clocks that differ, or run at different rates, and
+// machines that are suspended are not simulated; a process that is "suspended" hears and
+// sends nothing and takes no step, but its timers run. Its locks end by the clock, and
+// may be regranted while it is away: the oracle says about it what it says about all. A
+// model may be kinder than the server that it stands for: the suites on real servers
+// remain the proof for that. The order of goroutines that are ready at the same instant is
+// the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
+// README.md says how much. There is no model of etcd, Redis, ZooKeeper or an SQL database.
+//
+// # Sources
+//
+// FoundationDB is tested in this way (Zhou et al., "FoundationDB: A Distributed Unbundled
+// Transactional Key Value Store", SIGMOD 2021, section 4; Will Wilson, "Testing Distributed
+// Systems with Deterministic Simulation", Strange Loop 2014), as are TigerBeetle
+// (docs/internals/vopr.md) and the programs that Antithesis runs. To score it by faults
+// that are put back is mutation analysis (DeMillo, Lipton and Sayward, "Hints on Test Data
+// Selection", 1978). Plans are shrunk as in delta debugging (Zeller and Hildebrandt, 2002).
+package sim

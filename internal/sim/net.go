@@ -1,0 +1,335 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// path is the network between one process and one server.
+type path struct {
+	w       *world
+	s       *server
+	process string
+	rnd     *stream
+	usual   time.Duration // the delay of most messages
+
+	mu    sync.Mutex
+	cut   time.Time // nothing gets through until then
+	stale time.Time // until then a server answers that does not know that it was deposed
+	slow  time.Time // everything takes up to a second until then
+	dead  bool      // the process has died: nothing gets through any more
+	conns map[*conn]struct{}
+	dials int
+	asked map[string]int // how often each request was sent
+}
+
+func newPath(s *server, process string) *path {
+	p := &path{w: s.w, s: s, process: process, rnd: newStream(s.w.seed, "path "+process+" "+s.name), conns: make(map[*conn]struct{}), asked: make(map[string]int)}
+	p.usual = p.rnd.between(50*time.Microsecond, 5*time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paths = append(s.paths, p)
+	return p
+}
+
+var (
+	errReset   = &net.OpError{Op: "read", Net: "sim", Err: syscall.ECONNRESET}
+	errSilence = &net.OpError{Op: "read", Net: "sim", Err: syscall.ETIMEDOUT}
+	errRefused = &net.OpError{Op: "dial", Net: "sim", Err: syscall.ECONNREFUSED}
+)
+
+// arrival draws when a message that is sent now arrives. held says that the path is cut:
+// the message may not arrive at all.
+func (p *path) arrival(rnd *stream) (at time.Time, held bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	d := p.usual/2 + rnd.upTo(p.usual)
+	if rnd.one(50) {
+		d += rnd.upTo(20 * time.Millisecond)
+	}
+	if p.slow.After(now) {
+		d += rnd.upTo(time.Second)
+	}
+	if p.cut.After(now) {
+		return p.cut.Add(d), true
+	}
+	return now.Add(d), false
+}
+
+// stream returns the random numbers of one request. They depend on what it asks, and on
+// how often that was asked before, and not on what else is asked at the same instant.
+func (p *path) stream(what string) *stream {
+	if f := strings.Fields(what); len(f) > 2 {
+		what = f[0] + f[1] // the rest has random IDs
+	}
+	p.mu.Lock()
+	p.asked[what]++
+	n := p.asked[what]
+	p.mu.Unlock()
+	return newStream(p.w.seed, fmt.Sprint(p.process, p.s.name, what, n))
+}
+
+func (p *path) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+// kill ends the process: nothing gets through any more, not even what is under way.
+func (p *path) kill() {
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
+	p.reset()
+}
+
+// reset ends all connections.
+func (p *path) reset() {
+	p.mu.Lock()
+	var open []*conn
+	for c := range p.conns {
+		open = append(open, c)
+	}
+	p.mu.Unlock()
+	for _, c := range open {
+		c.fail(errReset)
+	}
+}
+
+// patience is how long Linux sends a message again to somebody who does not acknowledge
+// it: tcp_retries2 of tcp(7).
+const patience = 924600 * time.Millisecond
+
+// request sends one request over a connection of its own, and has the server serve it.
+// Serve runs at the server, in its own goroutine; its context ends some time after the
+// caller has gone. If ctx ends, or the connection fails, the request may still be
+// served, later.
+func request[T any](ctx context.Context, p *path, what string, serve func(context.Context) T) (answer T, err error) {
+	if ctx.Err() != nil {
+		return answer, ctx.Err()
+	}
+	if p.isDead() {
+		return answer, errReset
+	}
+	type result struct {
+		answer T
+		err    error
+	}
+	got := make(chan result, 1) // of the one result there is
+	done := make(chan struct{})
+	defer close(done)
+	rnd := p.stream(what)
+	at, held := p.arrival(rnd)
+	vanishes := held && rnd.one(2)
+	p.w.message("%s → %s %s, arrives at %v%s", p.process, p.s.name, what, at.Sub(p.w.begun), map[bool]string{true: " never"}[vanishes])
+	if vanishes {
+		p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} })
+	} else {
+		p.w.at(at, func() {
+			if !p.await() {
+				got <- result{err: errReset}
+				return
+			}
+			served, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			go func() {
+				select {
+				case <-done:
+					p.w.sleep(p.usual)
+					cancel()
+				case <-served.Done():
+				}
+			}()
+			a := serve(served)
+			back, held := p.arrival(rnd)
+			if held && rnd.one(2) {
+				p.w.message("%s ← %s %s: the answer is lost", p.process, p.s.name, what)
+				p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} })
+				return
+			}
+			p.w.at(back, func() {
+				p.w.message("%s ← %s %s: %.200v", p.process, p.s.name, what, a)
+				got <- result{answer: a}
+			})
+		})
+	}
+	select {
+	case r := <-got:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return answer, ctx.Err()
+	}
+}
+
+// await waits until the server serves. It reports false if that is down, or the process dead.
+func (p *path) await() bool {
+	for {
+		paused, down, _ := p.s.state()
+		now := time.Now()
+		switch {
+		case p.isDead() || down.After(now):
+			return false
+		case paused.After(now):
+			p.w.sleep(paused.Sub(now) + p.rnd.upTo(p.usual))
+		default:
+			return true
+		}
+	}
+}
+
+// conn is a connection that carries a stream of bytes: the client's end.
+type conn struct {
+	p     *path
+	rnd   *stream
+	serve func(request []byte) (answer []byte)
+	split func(sent []byte) (request, rest []byte) // nil: no whole request yet
+
+	mu       sync.Mutex
+	sent     []byte
+	received []byte
+	err      error         // the client's end is closed
+	drops    bool          // what was sent and has not arrived never will
+	news     chan struct{} // there is something to read
+	arrives  time.Time     // of the last request
+	answers  time.Time     // of the last answer
+}
+
+// dial connects.
+func (p *path) dial(ctx context.Context, serve func([]byte) []byte, split func([]byte) ([]byte, []byte)) (net.Conn, error) {
+	p.mu.Lock()
+	p.dials++
+	rnd := newStream(p.w.seed, fmt.Sprint("conn ", p.process, p.s.name, p.dials))
+	p.mu.Unlock()
+	ok, err := request(ctx, p, "dial", func(context.Context) bool { return true })
+	if errors.Is(err, errReset) || err == nil && !ok {
+		err = errRefused
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{p: p, rnd: rnd, serve: serve, split: split, news: make(chan struct{}, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[c] = struct{}{}
+	return c, nil
+}
+
+// Write sends all whole requests as one packet.
+func (c *conn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.sent = append(c.sent, b...)
+	var packet [][]byte
+	for {
+		req, rest := c.split(c.sent)
+		if req == nil {
+			break
+		}
+		packet, c.sent = append(packet, req), append([]byte(nil), rest...)
+	}
+	at, _ := c.p.arrival(c.rnd)
+	if !at.After(c.arrives) {
+		at = c.arrives.Add(1)
+	}
+	at = c.p.w.unique(at)
+	c.arrives = at
+	time.AfterFunc(time.Until(at), func() { c.arrive(packet, false) })
+	return len(b), nil
+}
+
+// arrive has the server answer a packet. What was sent on a connection that has failed
+// since may come late: something on the way has kept it.
+func (c *conn) arrive(packet [][]byte, late bool) {
+	c.mu.Lock()
+	dropped, failed := c.drops, c.err != nil
+	c.mu.Unlock()
+	if dropped {
+		return
+	}
+	if failed && !late && c.rnd.one(2) {
+		c.p.w.at(time.Now().Add(c.rnd.upTo(3*time.Second)), func() { c.arrive(packet, true) })
+		return
+	}
+	if !c.p.await() {
+		c.fail(errReset)
+		return
+	}
+	var answer []byte
+	for _, req := range packet {
+		a := c.serve(req)
+		c.p.w.message("%s → %s %.80q: %.80q", c.p.process, c.p.s.name, req, a)
+		answer = append(answer, a...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, _ := c.p.arrival(c.rnd)
+	if !at.After(c.answers) {
+		at = c.answers.Add(1)
+	}
+	at = c.p.w.unique(at)
+	c.answers = at
+	time.AfterFunc(time.Until(at), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.err == nil {
+			c.received = append(c.received, answer...)
+			c.wake()
+		}
+	})
+}
+
+func (c *conn) wake() {
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+}
+
+// fail ends the connection. What was sent and has not arrived may arrive all the same.
+func (c *conn) fail(err error) {
+	c.p.mu.Lock()
+	delete(c.p.conns, c)
+	c.p.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err, c.drops = err, c.rnd.one(2)
+		c.wake()
+	}
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	for {
+		c.mu.Lock()
+		if len(c.received) > 0 {
+			n := copy(b, c.received)
+			c.received = c.received[n:]
+			c.mu.Unlock()
+			return n, nil
+		}
+		err := c.err
+		c.mu.Unlock()
+		if err != nil {
+			return 0, err
+		}
+		<-c.news
+	}
+}
+
+func (c *conn) Close() error { c.fail(net.ErrClosed); return nil }
+
+func (c *conn) LocalAddr() net.Addr            { return &net.UnixAddr{Name: c.p.process} }
+func (c *conn) RemoteAddr() net.Addr           { return &net.UnixAddr{Name: c.p.s.name} }
+func (*conn) SetDeadline(time.Time) error      { return nil }
+func (*conn) SetReadDeadline(time.Time) error  { return nil }
+func (*conn) SetWriteDeadline(time.Time) error { return nil }

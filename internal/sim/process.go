@@ -1,0 +1,368 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// process is one life of a process: from the opening of its Client to its end.
+type process struct {
+	w    *world
+	o    *oracle
+	plan *processPlan
+	name string
+	rnd  *stream
+
+	d      driver.Driver
+	paths  []*path
+	client *locker.Client
+	ctx    context.Context // ends when the process dies
+	die    context.CancelFunc
+
+	mu        sync.Mutex
+	suspended time.Time // until then it does nothing
+	closing   time.Time // when Close was called
+	closed    time.Time // when it returned
+	died      time.Time
+}
+
+// newProcess opens a Client for a process.
+func newProcess(w *world, o *oracle, plan *processPlan, life int) (*process, error) {
+	p := &process{w: w, o: o, plan: plan, name: plan.name, rnd: newStream(w.seed, fmt.Sprint("process ", plan.name, life))}
+	var err error
+	if p.d, p.paths, err = w.open(p.name); err != nil {
+		return nil, err
+	}
+	p.ctx, p.die = context.WithCancel(context.Background())
+	opts := []locker.ClientOption{locker.WithObserver(o.observe(p))}
+	switch plan.observer {
+	case "slow":
+		opts = append(opts, locker.WithObserver(func(context.Context, locker.Event) { w.sleep(p.rnd.between(time.Millisecond, 20*time.Second)) }))
+	case "panics":
+		opts = append(opts, locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if (e.Kind == locker.EventAcquired || e.Kind == locker.EventFailed) && p.rnd.one(3) {
+				panic(errObserver)
+			}
+		}))
+	}
+	p.client = locker.New(p.d, opts...)
+	return p, nil
+}
+
+var errObserver = errors.New("the observer panics")
+
+// live runs a process through all its lives.
+func live(w *world, o *oracle, plan *processPlan, each func(*process)) {
+	w.sleep(plan.start)
+	for life := range plan.lives {
+		p, err := newProcess(w, o, plan, life)
+		if err != nil {
+			w.fail("%s cannot open: %v", plan.name, err)
+			return
+		}
+		each(p)
+		w.step("%s starts (life %d)", p.name, life+1)
+		p.run()
+		w.sleep(plan.pause + time.Microsecond)
+	}
+}
+
+// run runs the threads, and ends the process at its time.
+func (p *process) run() {
+	var threads sync.WaitGroup
+	for i, steps := range p.plan.threads {
+		t := &thread{p: p, name: fmt.Sprintf("%s.%d", p.name, i)}
+		threads.Go(func() { t.all(p.ctx, steps) })
+	}
+	done := make(chan struct{})
+	go func() {
+		threads.Wait()
+		close(done)
+	}()
+	end := make(<-chan time.Time)
+	if p.plan.end > 0 {
+		end = time.After(time.Until(p.w.unique(time.Now().Add(p.plan.end))))
+	}
+	select {
+	case <-done:
+	case <-end:
+	}
+	if p.plan.dies {
+		p.kill()
+		return // its goroutines end in their own time
+	}
+	p.close()
+	<-done
+}
+
+// kill ends the process as SIGKILL does.
+func (p *process) kill() {
+	p.w.step("%s dies", p.name)
+	p.mu.Lock()
+	p.died = time.Now()
+	p.mu.Unlock()
+	for _, path := range p.paths {
+		path.kill()
+	}
+	p.o.dead(p)
+	p.die()
+	go p.closeClient()
+}
+
+// closeClient ends what is left of a process that has died. Nothing of it reaches a server.
+func (p *process) closeClient() { _ = p.client.Close() }
+
+// close closes the Client, perhaps from several goroutines.
+func (p *process) close() {
+	p.waitAwake()
+	p.w.step("%s closes", p.name)
+	begun := time.Now()
+	p.mu.Lock()
+	p.closing = begun
+	p.mu.Unlock()
+	var all sync.WaitGroup
+	for range p.plan.closes {
+		all.Go(func() {
+			defer p.recovers("close")
+			err := p.client.Close()
+			p.w.step("%s closed: %v", p.name, err)
+			p.o.answered(p, "close", begun, begun.Add(locker.DefaultReleaseTimeout+150*time.Millisecond), err)
+		})
+	}
+	all.Wait()
+	p.mu.Lock()
+	p.closed = time.Now()
+	p.mu.Unlock()
+	p.o.closed(p)
+}
+
+func (p *process) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.died.IsZero()
+}
+
+func (p *process) isClosing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.closing.IsZero()
+}
+
+// suspend stops the process for a while.
+func (p *process) suspend(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.suspended = until
+}
+
+// waitAwake waits while the process is suspended.
+func (p *process) waitAwake() {
+	for {
+		p.mu.Lock()
+		left := time.Until(p.suspended)
+		p.mu.Unlock()
+		if left <= 0 {
+			return
+		}
+		p.w.sleep(left)
+	}
+}
+
+// recovers recovers from the panic of an observer, as a server that logs it would.
+func (p *process) recovers(what string) {
+	if r := recover(); r != nil {
+		if r != errObserver { //nolint:errorlint // a value of recover
+			panic(r)
+		}
+		p.w.step("%s %s: panicked", p.name, what)
+	}
+}
+
+// thread is one goroutine of a process.
+type thread struct {
+	p    *process
+	name string
+}
+
+// all runs steps one after the other.
+func (t *thread) all(ctx context.Context, steps []step) {
+	for i := range steps {
+		t.p.waitAwake()
+		if t.p.isDead() {
+			return
+		}
+		t.step(ctx, &steps[i])
+		t.p.w.sleep(time.Microsecond)
+	}
+}
+
+func (t *thread) step(parent context.Context, s *step) {
+	if s.verb == "sleep" {
+		t.pause(parent, s.hold)
+		return
+	}
+	ctx, cancel := t.context(parent, s)
+	defer cancel()
+	c := t.p.o.begin(ctx, t, s)
+	t.p.w.step("%s %v", t.name, s)
+	panicked := true
+	func() {
+		defer t.p.recovers(s.verb)
+		t.call(context.WithValue(ctx, callKey{}, c), c)
+		panicked = false
+	}()
+	if panicked {
+		t.p.o.panicked(c)
+	}
+}
+
+// callKey is the key of the call in its context.
+type callKey struct{}
+
+// call makes the call of a step.
+func (t *thread) call(ctx context.Context, c *call) {
+	s, client := c.s, t.p.client
+	switch s.verb {
+	case "inspect":
+		_, err := client.Inspect(ctx, s.names[0])
+		t.p.o.ended(c, err)
+	case "list":
+		_, err := client.List(ctx)
+		t.p.o.ended(c, err)
+	case "ping":
+		t.p.o.ended(c, client.Ping(ctx))
+	case "break":
+		t.breakOne(ctx, c)
+	case "acquire":
+		k, err := client.Acquire(ctx, s.names[0], s.options()...)
+		t.hold(ctx, c, k, err)
+	case "try":
+		k, err := client.TryAcquire(ctx, s.names[0], s.options()...)
+		t.hold(ctx, c, k, err)
+	case "all":
+		k, err := locker.AcquireAll(ctx, client, s.names, s.options()...)
+		t.hold(ctx, c, k, err)
+	case "do":
+		ran := false
+		err := locker.Do(ctx, client, s.names[0], func(ctx context.Context) error {
+			k, _ := locker.FromContext(ctx)
+			ran = true
+			t.p.o.acquired(c, k)
+			t.held(ctx, c, k)
+			t.p.o.releasing(c)
+			return nil
+		}, s.options()...)
+		if ran {
+			t.p.o.released(c, err)
+		} else {
+			t.p.o.ended(c, err)
+		}
+	}
+}
+
+// breakOne breaks a ticket of a queue.
+func (t *thread) breakOne(ctx context.Context, c *call) {
+	q, err := t.p.client.Inspect(ctx, c.s.names[0])
+	if err == nil && len(q.Tickets) > 0 {
+		token := q.Tickets[t.p.rnd.n(len(q.Tickets))].Token
+		t.p.w.step("%s breaks %s %d", t.name, c.s.names[0], token)
+		t.p.o.breaks(c.s.names[0], token)
+		err = t.p.client.Break(ctx, c.s.names[0], token)
+	}
+	t.p.o.ended(c, err)
+}
+
+// hold does what the step wants while it holds the lock, and releases it.
+func (t *thread) hold(ctx context.Context, c *call, k *locker.Lock, err error) {
+	if err != nil {
+		t.p.o.ended(c, err)
+		return
+	}
+	t.p.o.acquired(c, k)
+	t.held(k.Context(context.WithoutCancel(ctx)), c, k)
+	if c.s.release == "never" {
+		return
+	}
+	t.p.waitAwake()
+	rctx := t.p.ctx
+	if c.s.release == "cancelled" {
+		over, cancel := context.WithCancel(rctx)
+		cancel()
+		rctx = over
+	}
+	t.p.o.releasing(c)
+	err = k.Release(rctx)
+	t.p.o.released(c, err)
+	if c.s.release == "twice" {
+		if again := k.Release(rctx); !errors.Is(again, locker.ErrReleased) && !errors.Is(again, locker.ErrLost) {
+			t.p.w.fail("%s: a second release of %s: %v", t.name, c.s.names[0], again)
+		}
+	}
+}
+
+// held is what is done while the lock is held.
+func (t *thread) held(ctx context.Context, c *call, k *locker.Lock) {
+	if c.s.extend > 0 {
+		begun := time.Now()
+		err := k.Extend(t.p.ctx, c.s.extend)
+		t.p.w.step("%s extend %v: %v", t.name, c.s.extend, err)
+		t.p.o.extended(c, begun, err)
+	}
+	t.all(ctx, c.s.inner)
+	t.pause(ctx, c.s.hold)
+	t.p.waitAwake()
+}
+
+// pause waits, at the most until ctx ends.
+func (t *thread) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(time.Until(t.p.w.unique(time.Now().Add(d))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		t.p.w.sleep(time.Microsecond)
+	}
+}
+
+// context makes the caller's context.
+func (t *thread) context(parent context.Context, s *step) (context.Context, context.CancelFunc) {
+	if s.timeout == 0 {
+		return context.WithCancel(parent)
+	}
+	if s.cause == "deadline" {
+		return context.WithDeadline(parent, t.p.w.unique(time.Now().Add(s.timeout)))
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	cause := map[string]error{
+		"not acquired": locker.ErrNotAcquired, "lost": locker.ErrLost, "closed": locker.ErrClosed, "other": errors.New("the caller has gone"),
+	}[s.cause]
+	timer := time.AfterFunc(time.Until(t.p.w.unique(time.Now().Add(s.timeout))), func() { cancel(cause) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// options are the step's options.
+func (s *step) options() []locker.Option {
+	opts := []locker.Option{locker.WithTTL(s.ttl), nil}
+	add := func(yes bool, o locker.Option) {
+		if yes {
+			opts = append(opts, o)
+		}
+	}
+	add(s.shared && s.limit == 0, locker.Shared())
+	add(s.limit > 0, locker.Limit(s.limit))
+	add(s.fixed, locker.WithoutRenewal())
+	add(s.minHold > 0, locker.WithMinHold(s.minHold))
+	add(s.wait >= 0, locker.WithWait(s.wait))
+	add(s.owner != "", locker.WithOwner(s.owner))
+	add(s.noReentry, locker.WithoutReentry())
+	return opts
+}

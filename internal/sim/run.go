@@ -1,0 +1,353 @@
+package sim
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/compose"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+var traced = flag.Bool("messages", false, "sim: print all messages of the run")
+
+// lying makes the drivers of the world "memory", in the tests of the oracles.
+var lying func() driver.Driver
+
+// outcome is what a run has shown.
+type outcome struct {
+	broken []string // the violations
+	trace  func(lines int) string
+	grants int
+	calls  int
+}
+
+// run runs a plan in a bubble.
+func run(t *testing.T, p *plan) (out outcome) {
+	w := &world{seed: p.seed, used: make(map[int64]bool), names: make(map[string]string)}
+	out.trace = w.trace
+	defer func() {
+		if r := recover(); r != nil { // the bubble cannot end
+			w.broken = append(w.broken, fmt.Sprint("goroutines are left: ", r))
+		}
+		out.broken = w.broken
+	}()
+	synctest.Test(t, func(*testing.T) {
+		w.begun = time.Now()
+		r := &runner{w: w, o: newOracle(w), plan: p}
+		r.run()
+		out.calls = len(r.o.calls)
+		for _, holds := range r.o.holds {
+			out.grants += len(holds)
+		}
+	})
+	return out
+}
+
+// runner is one run.
+type runner struct {
+	w     *world
+	o     *oracle
+	plan  *plan
+	banks []*bank
+
+	mu        sync.Mutex
+	processes []*process // all lives of all
+}
+
+func (r *runner) run() {
+	r.build()
+	r.o.longest = r.longest()
+	var faults, processes sync.WaitGroup
+	for i, f := range r.plan.faults {
+		faults.Go(func() { r.fault(f, newStream(r.w.seed, fmt.Sprint("fault ", i))) })
+	}
+	for _, p := range r.plan.processes {
+		processes.Go(func() { live(r.w, r.o, p, r.opened) })
+	}
+	r.wait(&processes)
+	r.wait(&faults)
+	if len(r.w.broken) == 0 {
+		r.check()
+	}
+	r.end()
+	time.Sleep(time.Minute) // slow observers may outlive their Client
+	r.o.review()
+}
+
+// wait waits for what must end by itself.
+func (r *runner) wait(all *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	const most = 12 * time.Hour
+	select {
+	case <-done:
+	case <-time.After(most):
+		r.w.fail("after %v something has not come back: %s", most, r.stuck())
+		r.end()
+		<-done
+	}
+}
+
+// stuck names the calls that have not come back.
+func (r *runner) stuck() string {
+	r.o.mu.Lock()
+	defer r.o.mu.Unlock()
+	var all []string
+	for _, c := range r.o.calls {
+		if c.ended.IsZero() && !c.p.isDead() {
+			all = append(all, fmt.Sprintf("%s %v since %v", c.t.name, c.s, c.begun.Sub(r.w.begun)))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func (r *runner) opened(p *process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.processes = append(r.processes, p)
+}
+
+// end ends what is left of all processes.
+func (r *runner) end() {
+	r.mu.Lock()
+	all := slices.Clone(r.processes)
+	r.mu.Unlock()
+	for _, p := range all {
+		p.die()
+		p.closeClient()
+	}
+	for _, b := range r.banks {
+		b.close()
+	}
+}
+
+// build makes the servers.
+func (r *runner) build() {
+	w := r.w
+	add := func(kind string) (open func(string) (driver.Driver, *path, error)) {
+		s := &server{w: w, name: fmt.Sprintf("%s%d", kind, len(w.servers))}
+		w.servers = append(w.servers, s)
+		switch kind {
+		case "bank":
+			b := newBank(s)
+			s.model, r.banks, w.late = b, append(r.banks, b), max(w.late, 300*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openBank(s, p) }
+		case "memcached":
+			w.watched = true
+			s.model, w.late = newCache(s), max(w.late, 500*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openCache(s, p) }
+		case "consul":
+			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
+		}
+		panic("sim: no world " + kind)
+	}
+	one := func(open func(string) (driver.Driver, *path, error)) {
+		w.open = func(p string) (driver.Driver, []*path, error) {
+			d, way, err := open(p)
+			return d, []*path{way}, err
+		}
+	}
+	two := func(first, second string, join func(a, b driver.Driver) driver.Driver) {
+		a, b := add(first), add(second)
+		w.open = func(p string) (driver.Driver, []*path, error) {
+			d1, p1, err := a(p)
+			if err != nil {
+				return nil, nil, err
+			}
+			d2, p2, err := b(p)
+			if err != nil {
+				return nil, nil, err
+			}
+			return join(d1, d2), []*path{p1, p2}, nil
+		}
+	}
+	switch r.plan.world {
+	case "memory":
+		m := memory.New()
+		w.late = time.Millisecond
+		w.open = func(string) (driver.Driver, []*path, error) {
+			if lying != nil {
+				return lying(), nil, nil
+			}
+			return m.Join(), nil, nil
+		}
+	case "all":
+		two("bank", "memcached", func(a, b driver.Driver) driver.Driver { return compose.All(a, b) })
+		w.late = 2 * w.late
+	case "fallback":
+		two("bank", "bank", func(a, b driver.Driver) driver.Driver { return compose.Fallback(a, compose.TokenBase(b, 1<<40)) })
+	default:
+		one(add(r.plan.world))
+	}
+}
+
+// fault does one fault.
+func (r *runner) fault(f faultPlan, rnd *stream) {
+	r.w.sleep(f.at)
+	until := r.w.unique(time.Now().Add(f.lasts))
+	r.w.step("FAULT %v", f)
+	r.w.fault(f.process, until)
+	if f.process != "" {
+		r.faultOf(f, until)
+	} else {
+		r.faultAt(r.w.servers[f.server%len(r.w.servers)], f, until)
+	}
+	r.w.sleep(time.Until(until))
+	r.w.step("%v is over", f)
+	if f.kind == "cut" && rnd.one(2) {
+		r.each(f.process, func(p *path) { p.reset() })
+	}
+}
+
+// faultOf does a fault of a process.
+func (r *runner) faultOf(f faultPlan, until time.Time) {
+	r.each(f.process, func(p *path) {
+		if f.kind == "reset" {
+			p.reset()
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch f.kind {
+		case "slow":
+			p.slow = until
+		case "stale":
+			p.stale = until
+		default:
+			p.cut = until
+		}
+	})
+	if f.kind == "suspend" {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, p := range r.processes {
+			if p.name == f.process {
+				p.suspend(until)
+			}
+		}
+	}
+}
+
+// faultAt does a fault of a server.
+func (r *runner) faultAt(s *server, f faultPlan, until time.Time) {
+	if f.kind == "crash" && s.model.restart() {
+		s.mu.Lock()
+		s.lost = append(s.lost, time.Now(), until)
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	switch f.kind {
+	case "pause":
+		s.paused = until
+	case "full":
+		s.full = until
+	default:
+		s.down = until
+	}
+	paths := slices.Clone(s.paths)
+	s.mu.Unlock()
+	if f.kind == "crash" || f.kind == "down" {
+		for _, p := range paths {
+			p.reset()
+		}
+	}
+}
+
+// each calls f with the ways of a process to all servers.
+func (r *runner) each(process string, f func(*path)) {
+	for _, s := range r.w.servers {
+		s.mu.Lock()
+		paths := slices.Clone(s.paths)
+		s.mu.Unlock()
+		for _, p := range paths {
+			if p.process == process {
+				f(p)
+			}
+		}
+	}
+}
+
+// check checks, after the last fault, that every name can be had, and that nothing is left.
+func (r *runner) check() {
+	w := r.w
+	w.step("CHECK")
+	r.o.comeBack()
+	plan := &processPlan{name: "checker", closes: 1}
+	p, err := newProcess(w, r.o, plan, 0)
+	if err != nil {
+		w.fail("checker: %v", err)
+		return
+	}
+	r.opened(p)
+	b := driver.BoundsOf(p.d, r.o.longest)
+	bound := b.Crash + b.Liveness + recovery
+	for _, name := range r.names() {
+		begun := time.Now()
+		k, err := p.client.Acquire(context.Background(), name, locker.WithTTL(10*time.Second), locker.WithWait(bound))
+		if err != nil {
+			q, _ := p.client.Inspect(context.Background(), name)
+			w.fail("%s was not free within %v after all had ended (the longest lease was %v): %v; queue: %+v", name, bound, r.o.longest, err, q.Tickets)
+			continue
+		}
+		w.step("checker has %s after %v", name, time.Since(begun))
+		if err := k.Release(context.Background()); err != nil {
+			w.fail("checker: release: %v", err)
+		}
+	}
+	w.sleep(b.Crash + time.Minute + recovery)
+	for _, name := range r.names() {
+		q, err := p.client.Inspect(context.Background(), name)
+		if err != nil || len(q.Tickets) > 0 {
+			w.fail("the queue of %s is not empty in the end: %v, %+v", name, err, q.Tickets)
+		}
+	}
+	for _, s := range w.servers {
+		if left := s.model.leftovers(); len(left) > 0 {
+			w.fail("%s still has %v", s.name, left)
+		}
+	}
+	p.close()
+}
+
+// names returns all names that the plan may use.
+func (r *runner) names() (names []string) {
+	r.plan.eachStep(func(_ *processPlan, s *step) { names = append(names, s.names...) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// longest returns the longest lease of the plan.
+func (r *runner) longest() (longest time.Duration) {
+	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend) })
+	return min(longest, math.MaxInt64/4)
+}
+
+// eachStep calls f with each step of a plan.
+func (p *plan) eachStep(f func(*processPlan, *step)) {
+	for _, process := range p.processes {
+		var walk func([]step)
+		walk = func(steps []step) {
+			for i := range steps {
+				f(process, &steps[i])
+				walk(steps[i].inner)
+			}
+		}
+		for _, steps := range process.threads {
+			walk(steps)
+		}
+	}
+}

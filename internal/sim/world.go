@@ -1,0 +1,197 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// world is what surrounds the processes: time, servers, and the network between.
+type world struct {
+	seed  uint64
+	begun time.Time
+
+	servers []*server
+	open    func(process string) (driver.Driver, []*path, error)
+	watched bool          // a dead process is found by whoever waits long enough
+	late    time.Duration // by how much a grant may come after it was possible, in a healthy world
+
+	mu     sync.Mutex
+	used   map[int64]bool // instants at which something wakes
+	log    []entry
+	faults []interval
+	broken []string          // violations
+	names  map[string]string // of ticket IDs, which are random
+}
+
+// entry is a line of the trace.
+type entry struct {
+	at   time.Duration
+	step bool // else a message
+	text string
+}
+
+// interval is a time in which a fault was active; process is "" if it concerned all.
+type interval struct {
+	from, to time.Time
+	process  string
+}
+
+// unique returns the first instant, from t on, at which nothing else wakes. If two
+// things woke at one instant, their order would be the scheduler's.
+func (w *world) unique(t time.Time) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := t.UnixNano()
+	for w.used[n] {
+		n++
+	}
+	w.used[n] = true
+	return t.Add(time.Duration(n - t.UnixNano()))
+}
+
+// at runs f at t, in a goroutine of its own.
+func (w *world) at(t time.Time, f func()) { time.AfterFunc(time.Until(w.unique(t)), f) }
+
+// sleep waits for d, and wakes at an instant of its own.
+func (w *world) sleep(d time.Duration) { time.Sleep(time.Until(w.unique(time.Now().Add(d)))) }
+
+// ticket returns a name for a ticket that is the same in each run.
+func (w *world) ticket(id string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.names[id] == "" {
+		w.names[id] = fmt.Sprint("#", len(w.names)+1)
+	}
+	return w.names[id]
+}
+
+// step writes a line of the trace.
+func (w *world) step(format string, args ...any) { w.note(true, format, args...) }
+
+// message writes a line of the trace that only -messages shows.
+func (w *world) message(format string, args ...any) {
+	if *traced {
+		w.note(false, format, args...)
+	}
+}
+
+func (w *world) note(step bool, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, entry{time.Since(w.begun), step, text})
+}
+
+// fail notes a violation.
+func (w *world) fail(format string, args ...any) {
+	w.step("VIOLATION "+format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = append(w.broken, fmt.Sprintf("%v: ", time.Since(w.begun))+fmt.Sprintf(format, args...))
+}
+
+// fault notes that a fault is active from now until then.
+func (w *world) fault(process string, until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, interval{time.Now(), until, process})
+}
+
+// recovery is how long after a fault its effects may last: requests time out, and pauses
+// between tries grow meanwhile.
+const recovery = 15 * time.Second
+
+// disturbed reports whether a fault, or its effects, may have concerned a process in that time.
+func (w *world) disturbed(process string, from, to time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.faults {
+		if (f.process == "" || f.process == process || process == "") && !f.from.After(to) && f.to.Add(recovery).After(from) {
+			return true
+		}
+	}
+	return false
+}
+
+// aftermath is how long after a fault a waiter may not know of it: until a watch whose
+// connection has gone dead is made anew.
+const aftermath = time.Minute + recovery
+
+// quietSince returns since when, in that time, no fault has had an effect.
+func (w *world) quietSince(from, to time.Time) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.faults {
+		if f.from.Before(to) {
+			from = latest(from, f.to.Add(aftermath))
+		}
+	}
+	return from
+}
+
+// trace returns the last lines of the trace; 0: all.
+func (w *world) trace(lines int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	log := w.log
+	if lines > 0 && len(log) > lines {
+		log = log[len(log)-lines:]
+	}
+	var b strings.Builder
+	for _, e := range log {
+		fmt.Fprintf(&b, "%14v %s\n", e.at, e.text)
+	}
+	return b.String()
+}
+
+// server is one server, with what may happen to it.
+type server struct {
+	w     *world
+	name  string
+	model model
+
+	mu     sync.Mutex
+	paused time.Time   // it does nothing until then, and then what has arrived
+	down   time.Time   // it refuses connections until then
+	full   time.Time   // it refuses what needs memory, or has no leader, until then
+	lost   []time.Time // when it has lost its data
+	paths  []*path
+}
+
+// model is what a server does.
+type model interface {
+	restart() (loses bool) // it has been killed, and starts again
+	leftovers() []string   // what is there when no ticket is
+}
+
+// finder is a model that can say whether a ticket is there.
+type finder interface {
+	has(name string, token uint64) bool
+}
+
+func (s *server) state() (paused, down, full time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused, s.down, s.full
+}
+
+// lostSince reports whether the server has lost its data at or after t.
+func (s *server) lostSince(t time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.lost) > 0 && !s.lost[len(s.lost)-1].Before(t)
+}
+
+// lostSince reports whether a server has lost its data at or after t.
+func (w *world) lostSince(t time.Time) bool {
+	for _, s := range w.servers {
+		if s.lostSince(t) {
+			return true
+		}
+	}
+	return false
+}
