@@ -17,10 +17,7 @@ const (
 	hung              // no request is answered
 )
 
-var (
-	errDown = driver.Unavailable(errors.New("the store is down"))
-	errHung = driver.Unavailable(errors.New("the store hangs"))
-)
+var errDown = driver.Unavailable(errors.New("the store is down"))
 
 // fault is a state of the connection to the store.
 type fault struct {
@@ -28,23 +25,14 @@ type fault struct {
 	delay time.Duration // of each request
 }
 
-// err is the error of a request that the fault stops; nil: it stops none.
-func (f fault) err() error {
-	switch f.kind {
-	case down:
-		return errDown
-	case hung:
-		return errHung
-	default:
-		return nil
-	}
-}
+// cut reports whether no request gets an answer.
+func (f fault) cut() bool { return f.kind == down || f.kind == hung }
 
 // set changes the state of the connection to the store.
 func (d *faulty) set(f fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	cut := f.err() != nil
+	cut := f.cut()
 	switch {
 	case !cut && d.reaper != nil:
 		d.reaper.Stop()
@@ -69,7 +57,7 @@ func (d *faulty) state() (fault, <-chan struct{}) {
 func (d *faulty) reap() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.fault.err() == nil {
+	if !d.fault.cut() {
 		return
 	}
 	for _, h := range d.waiting {
@@ -98,7 +86,7 @@ func (d *faulty) pass(ctx context.Context) error {
 			return nil
 		case <-changed:
 		case <-ctx.Done():
-			return ended(ctx, f.err())
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -108,19 +96,22 @@ func (d *faulty) pass(ctx context.Context) error {
 func (d *faulty) listen(ctx context.Context) (late bool, err error) {
 	for ; ; late = true {
 		f, changed := d.state()
-		if f.err() == nil {
+		if !f.cut() {
 			return late, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return late, ended(ctx, f.err())
+			return late, ended(ctx, f)
 		}
 	}
 }
 
-// ended is the error of a request whose context has ended, joined with the error of
-// the store, if any.
-func ended(ctx context.Context, store error) error {
-	return errors.Join(context.Cause(ctx), store)
+// ended is the error of a waiter whose context has ended. If the store refuses connections,
+// the waiter knows that. From a store that hangs it has heard nothing.
+func ended(ctx context.Context, f fault) error {
+	if f.kind == down {
+		return errors.Join(context.Cause(ctx), errDown)
+	}
+	return context.Cause(ctx)
 }

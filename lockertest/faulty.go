@@ -31,6 +31,7 @@ var (
 	_ driver.LossNotifier = (*faulty)(nil)
 	_ driver.Bounder      = (*faulty)(nil)
 	_ driver.Pinger       = (*faulty)(nil)
+	_ driver.Shortener    = (*faulty)(nil)
 )
 
 func newFaulty(m *memory.Driver) *faulty {
@@ -131,6 +132,14 @@ func (d *faulty) Release(ctx context.Context, h driver.Hold) error {
 	return d.Driver.Release(ctx, h)
 }
 
+// Shorten implements driver.Shortener.
+func (d *faulty) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
+	if err := d.pass(ctx); err != nil {
+		return err
+	}
+	return d.Driver.Shorten(ctx, h, left)
+}
+
 // Inspect implements driver.Driver.
 func (d *faulty) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.pass(ctx); err != nil {
@@ -169,7 +178,7 @@ func (d *faulty) Close() error {
 func (d *faulty) NotifyLoss(notify func(driver.Hold, error)) {
 	d.notifyLoss = notify
 	d.Driver.NotifyLoss(func(h driver.Hold, cause error) {
-		if f, _ := d.state(); f.err() == nil {
+		if f, _ := d.state(); !f.cut() {
 			notify(h, cause)
 		}
 	})

@@ -32,7 +32,6 @@ type store struct {
 // New returns a Locker on a new store. Close it, as every Locker.
 func New(opts ...locker.ClientOption) *Locker {
 	s := &store{d: memory.New()}
-	s.ended.L = &s.mu
 	return open(s, opts)
 }
 
@@ -70,7 +69,7 @@ func (l *Locker) Lose(name string) {
 	if len(lost) == 0 {
 		panic(fmt.Sprintf("lockertest: Lose(%q): this Locker does not hold it", name))
 	}
-	l.s.awaitEnd(lost)
+	l.s.lose(lost)
 }
 
 // Answer sets how the store answers the next acquisitions of name by this Locker, one

@@ -273,6 +273,47 @@ func TestWaitEndsInAnOutage(t *testing.T) {
 	})
 }
 
+// So does the wait on a store that hangs, if it has been silent for two seconds.
+func TestWaitEndsWhileHung(t *testing.T) {
+	for length, unavailable := range map[time.Duration]bool{2 * time.Second: true, 500 * time.Millisecond: false} {
+		bubble(t, func(t *testing.T, l *lockertest.Locker) {
+			cut := l.Join()
+			acquire(t, l, "a")
+			time.AfterFunc(3*time.Second-length, cut.Hang)
+			_, err := cut.Acquire(t.Context(), "a", locker.WithWait(3*time.Second))
+			want(t, err, locker.ErrNotAcquired)
+			if errors.Is(err, locker.ErrUnavailable) != unavailable {
+				t.Errorf("hung for %v: got %v", length, err)
+			}
+			cut.Heal()
+			closeLocker(t, cut)
+		})
+	}
+}
+
+// An observer may take another lock away, also in the background.
+func TestLoseInAnObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *lockertest.Locker
+		took := make(chan struct{})
+		l = lockertest.New(locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventRenewed && e.Name == "a" {
+				l.Lose("b")
+				close(took)
+			}
+		}))
+		acquire(t, l, "a", locker.WithTTL(3*time.Second))
+		b := acquire(t, l, "b")
+		<-took
+		want(t, b.Err(), locker.ErrLost)
+		if g := l.Grants("b")[0]; !g.Lost || g.To.IsZero() {
+			t.Errorf("the record of a lock that was taken away: %+v", g)
+		}
+		time.Sleep(900 * time.Millisecond) // before the next renewal
+		closeLocker(t, l)
+	})
+}
+
 func TestLose(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
 		k, other := acquire(t, l, "a"), acquire(t, l, "b")

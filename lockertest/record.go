@@ -3,7 +3,6 @@ package lockertest
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,19 +26,24 @@ type Grant struct {
 // record is the grants of a store, in order.
 type record struct {
 	mu     sync.Mutex
-	ended  sync.Cond // a grant has ended
 	grants []*Grant
 }
 
-// awaitEnd waits until the observers were notified of the end of grants: that comes after
-// the end itself.
-func (r *record) awaitEnd(lost []driver.Hold) {
+// lose ends the grants of tickets that were taken away. Observers hear of the loss later.
+func (r *record) lose(lost []driver.Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for slices.ContainsFunc(r.grants, func(g *Grant) bool {
-		return g.To.IsZero() && slices.ContainsFunc(lost, func(h driver.Hold) bool { return h.Name == g.Name && h.Token == g.Token })
-	}) {
-		r.ended.Wait()
+	for _, h := range lost {
+		r.end(h.Name, h.Token, true)
+	}
+}
+
+// end ends a grant, unless it has ended. With mu held.
+func (r *record) end(name string, token uint64, lost bool) {
+	for _, g := range r.grants {
+		if g.Name == name && g.Token == token && g.To.IsZero() {
+			g.To, g.Lost = time.Now(), lost
+		}
 	}
 }
 
@@ -53,12 +57,7 @@ func (r *record) observe(_ context.Context, e locker.Event) {
 			Name: e.Name, Owner: e.Owner, Token: e.Token, Shared: e.Shared, From: time.Now(),
 		})
 	case locker.EventReleased, locker.EventLost:
-		for _, g := range r.grants {
-			if g.Name == e.Name && g.Token == e.Token && g.To.IsZero() {
-				g.To, g.Lost = time.Now(), e.Kind == locker.EventLost
-			}
-		}
-		r.ended.Broadcast()
+		r.end(e.Name, e.Token, e.Kind == locker.EventLost)
 	}
 }
 

@@ -6,7 +6,7 @@
 // Requests are served under a lock before, during and after an outage of the store.
 // Without a fallback those during the outage fail. With compose.Fallback a second
 // store grants the lock meanwhile, each such grant is reported, and the first store
-// grants again as soon as it is back.
+// grants again soon after it is back.
 //
 // The two stores know nothing of each other: a program that reaches the first one and a
 // program that does not can hold the lock at once. So it is for work that may be done
@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/compose"
@@ -32,6 +33,16 @@ import (
 const (
 	servers  = 4
 	requests = 5 // that each gets before, during, and after the outage
+)
+
+// The phases of a run. Each server notices by itself, within about a second, that the
+// store is back.
+const (
+	before = iota
+	during
+	until // all servers have noticed
+	after
+	phases
 )
 
 func main() { scenario.Main(run) }
@@ -49,35 +60,47 @@ func run(ctx context.Context, url string) (r result, err error) {
 	return r, err
 }
 
-// outcome is what came of the requests before, during and after the outage.
+// outcome is what came of the requests in each phase.
 type outcome struct {
 	mu     sync.Mutex
 	phase  int
-	phases [3]tally
+	phases [phases]tally
 }
 
 type tally struct{ served, unavailable, degraded int }
 
-// serve has all servers serve their requests before, during and after the outage.
-// Each has its own connection to the store, and its own locker, which combine makes.
+// server has a connection to the store, and a locker, of its own.
+type server struct {
+	locker.Locker
+	degraded atomic.Bool // the last grant was the second store's
+}
+
+func (s *server) observe(_ context.Context, e locker.Event) {
+	if e.Kind == locker.EventAcquired {
+		s.degraded.Store(e.Degraded)
+	}
+}
+
+// serve has all servers serve their requests in each phase. combine makes the driver of a
+// server from its store.
 func (o *outcome) serve(ctx context.Context, url string, combine func(driver.Driver) driver.Driver) error {
 	var away atomic.Bool
-	var lockers [servers]locker.Locker
-	for i := range lockers {
+	var all [servers]server
+	for i := range all {
 		store, err := open(ctx, url, &away)
 		if err != nil {
 			return err
 		}
-		l := locker.New(combine(store))
-		defer func() { _ = l.Close() }() // nothing is held any more
-		lockers[i] = l
+		s := &all[i]
+		s.Locker = locker.New(combine(store), locker.WithObserver(s.observe))
+		defer func() { _ = s.Close() }() // nothing is held any more
 	}
 	for o.phase = range o.phases {
-		away.Store(o.phase == 1)
+		away.Store(o.phase == during)
 		var group sync.WaitGroup
 		var errs [servers]error
-		for i, l := range lockers {
-			group.Go(func() { errs[i] = o.requests(ctx, l) })
+		for i := range all {
+			group.Go(func() { errs[i] = o.requests(ctx, &all[i]) })
 		}
 		group.Wait()
 		if err := errors.Join(errs[:]...); err != nil {
@@ -87,20 +110,27 @@ func (o *outcome) serve(ctx context.Context, url string, combine func(driver.Dri
 	return nil
 }
 
-func (o *outcome) requests(ctx context.Context, l locker.Locker) error {
-	for range requests {
-		err := locker.Do(ctx, l, "report", func(context.Context) error {
-			o.count(func(t *tally) { t.served++ })
-			return nil
-		})
-		switch {
-		case errors.Is(err, locker.ErrUnavailable):
-			o.count(func(t *tally) { t.unavailable++ })
-		case err != nil:
+// requests are those of one server in one phase.
+func (o *outcome) requests(ctx context.Context, s *server) error {
+	for n := 0; n < requests && o.phase != until || o.phase == until && s.degraded.Load(); n++ {
+		if err := o.request(ctx, s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (o *outcome) request(ctx context.Context, s *server) error {
+	err := locker.Do(ctx, s, "report", func(context.Context) error {
+		time.Sleep(10 * time.Millisecond) // the work
+		o.count(func(t *tally) { t.served++ })
+		return nil
+	})
+	if errors.Is(err, locker.ErrUnavailable) {
+		o.count(func(t *tally) { t.unavailable++ })
+		return nil
+	}
+	return err
 }
 
 // add is called with every grant of the second store.
@@ -116,9 +146,12 @@ func (o *outcome) count(f func(*tally)) {
 
 func (o *outcome) String() string {
 	var b strings.Builder
-	for i, when := range []string{"before", "during", "after"} {
+	for i, when := range [phases]string{"before", "during", "until noticed", "after"} {
 		t := o.phases[i]
-		fmt.Fprintf(&b, "\n  %-7s %2d served, %2d of them by the second store, %2d fail with ErrUnavailable",
+		if t == (tally{}) {
+			continue
+		}
+		fmt.Fprintf(&b, "\n  %-14s %2d served, %2d of them by the second store, %2d fail with ErrUnavailable",
 			when+":", t.served, t.degraded, t.unavailable)
 	}
 	return b.String()

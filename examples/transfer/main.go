@@ -46,7 +46,7 @@ func run(ctx context.Context, url string) (r result, err error) {
 			}
 			for range transfers {
 				err := locked(ctx, l, from, to, func() { b.transfer(from, to, 10) })
-				if err != nil && !errors.Is(err, locker.ErrNotAcquired) {
+				if errors.Is(err, locker.ErrUnavailable) || err != nil && !errors.Is(err, locker.ErrNotAcquired) {
 					return err
 				}
 			}

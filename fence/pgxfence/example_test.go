@@ -93,11 +93,14 @@ func ExampleTable_Schema() {
 	}
 	fmt.Print(fences.Schema())
 	// Output:
-	// CREATE TABLE IF NOT EXISTS "locker_fences" (
-	//   name bytea PRIMARY KEY,         -- of the lock
-	//   token bigint NOT NULL,          -- the greatest one seen
-	//   raised_at timestamptz NOT NULL
-	// );
+	// DO $locker$ BEGIN
+	//   PERFORM pg_catalog.pg_advisory_xact_lock(7737260338741178213); -- CREATE TABLE IF NOT EXISTS by two at once may fail
+	//   CREATE TABLE IF NOT EXISTS "locker_fences" (
+	//     name bytea PRIMARY KEY,         -- of the lock
+	//     token bigint NOT NULL,          -- the greatest one seen
+	//     raised_at timestamptz NOT NULL
+	//   );
+	// END $locker$;
 }
 
 func charge(context.Context) error { return nil }

@@ -294,7 +294,7 @@ func TestNew(t *testing.T) {
 		f, err := sqlfence.New(d, "app.x`\"y")
 		must(t, err)
 		want := map[sqlfence.Dialect]string{sqlfence.Postgres: "\"app\".\"x`\"\"y\"", sqlfence.MySQL: "`app`.`x``\"y`"}[d]
-		if !strings.HasPrefix(f.Schema(), "CREATE TABLE IF NOT EXISTS "+want+" (") {
+		if !strings.Contains(f.Schema(), "CREATE TABLE IF NOT EXISTS "+want+" (") {
 			t.Errorf("the schema is %s", f.Schema())
 		}
 	}
@@ -339,4 +339,35 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Many programs that start at once create the table, whatever its name.
+func TestSchemaAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, d database) {
+		db := d.open(t, "")
+		const programs = 8
+		db.SetMaxIdleConns(programs)
+		for i := range 10 {
+			name := unique()
+			if i == 0 {
+				name += "$locker$"
+			}
+			f, err := sqlfence.New(d.dialect, name)
+			must(t, err)
+			begin, errs := make(chan struct{}), make(chan error, programs)
+			for range programs {
+				go func() {
+					<-begin
+					_, err := db.ExecContext(context.WithoutCancel(t.Context()), f.Schema())
+					errs <- err
+				}()
+			}
+			close(begin)
+			for range programs {
+				if err := <-errs; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
 }

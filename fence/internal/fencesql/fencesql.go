@@ -21,6 +21,9 @@ type Statements struct {
 	Raise string
 }
 
+// lockKey is the advisory lock under which tables of fences are created on PostgreSQL.
+const lockKey = "7737260338741178213"
+
 // Postgres returns the statements for PostgreSQL. The row of the fence stays
 // locked until the transaction ends.
 func Postgres(table string) (Statements, error) {
@@ -28,12 +31,19 @@ func Postgres(table string) (Statements, error) {
 	if err != nil {
 		return Statements{}, err
 	}
+	tag := "$locker$"
+	for strings.Contains(t, tag) {
+		tag = "$" + "_" + tag[1:]
+	}
 	return Statements{
-		Schema: `CREATE TABLE IF NOT EXISTS ` + t + ` (
-  name bytea PRIMARY KEY,         -- of the lock
-  token bigint NOT NULL,          -- the greatest one seen
-  raised_at timestamptz NOT NULL
-);
+		Schema: `DO ` + tag + ` BEGIN
+  PERFORM pg_catalog.pg_advisory_xact_lock(` + lockKey + `); -- CREATE TABLE IF NOT EXISTS by two at once may fail
+  CREATE TABLE IF NOT EXISTS ` + t + ` (
+    name bytea PRIMARY KEY,         -- of the lock
+    token bigint NOT NULL,          -- the greatest one seen
+    raised_at timestamptz NOT NULL
+  );
+END ` + tag + `;
 `,
 		Raise: `INSERT INTO ` + t + ` AS f (name, token, raised_at) VALUES ($1, $2, clock_timestamp())
 ON CONFLICT (name) DO UPDATE SET token = greatest(f.token, excluded.token), raised_at = excluded.raised_at
