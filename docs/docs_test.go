@@ -281,3 +281,30 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseWaitsForCI reads the workflow that publishes: each of its jobs but CI itself needs
+// CI, which is the workflow that pull requests run.
+func TestReleaseWaitsForCI(t *testing.T) {
+	text := read(t, "../.github/workflows/release.yml")
+	_, text, _ = strings.Cut(text, "\njobs:\n")
+	heads := regexp.MustCompile(`(?m)^  (\w+):.*$`).FindAllStringSubmatchIndex(text, -1)
+	if len(heads) < 2 {
+		t.Fatalf("%d jobs in %q", len(heads), text)
+	}
+	for i, h := range heads {
+		name, body := text[h[2]:h[3]], text[h[1]:]
+		if i+1 < len(heads) {
+			body = text[h[1]:heads[i+1][0]]
+		}
+		want := "\n    needs: ci\n"
+		if name == "ci" {
+			want = "\n    uses: ./.github/workflows/ci.yml\n"
+		}
+		if !strings.Contains(body, want) {
+			t.Errorf("the job %s is without %q", name, strings.TrimSpace(want))
+		}
+	}
+	if !strings.Contains(read(t, "../.github/workflows/ci.yml"), "\n  workflow_call:") {
+		t.Error("ci.yml cannot be called")
+	}
+}
