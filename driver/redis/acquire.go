@@ -95,7 +95,7 @@ type waiter struct {
 // notice is a notification to a waiter.
 type notice struct {
 	gone        bool          // the ticket has left the queue; else it is granted
-	token       string        // with which it is granted
+	token       string        // with which it is granted; empty: a heartbeat has found the ticket granted
 	provisional time.Duration // how long the grant lasts unless it is confirmed; 0: unknown
 }
 
@@ -127,7 +127,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 			switch {
 			case n.gone:
 				return driver.Grant{}, driver.ErrLost
-			case n.token == token:
+			case n.token == token, n.token == "":
 				return d.granted(ctx, r, g, n.provisional)
 			}
 			// It is late: an earlier request for this ticket was granted, and that lease has ended.
