@@ -130,6 +130,37 @@ func TestGuardThatDoesNotComeUp(t *testing.T) {
 	}
 }
 
+// If this process goes on after it was stopped, and the right to run the command has ended
+// meanwhile, the command has what is left of its grace, and no more.
+func TestGoesOnAfterTheRight(t *testing.T) { // not parallel: all Runs of this process get the SIGCONT
+	const right, stop = 500 * time.Millisecond, time.Second
+	resume := func(t *testing.T, grace, noticed time.Duration) supervise.Result {
+		t.Helper()
+		begun := time.Now()
+		ctx, cancel := context.WithDeadline(t.Context(), begun.Add(noticed))
+		defer cancel()
+		time.AfterFunc(stop, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGCONT) })
+		result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap 'sleep 0.3; exit 3' TERM; while :; do sleep 0.02; done`), supervise.Options{
+			Grace: grace,
+			Until: func() time.Time { return begun.Add(right) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	t.Run("grace is left", func(t *testing.T) {
+		if r := resume(t, 20*time.Second, stop+100*time.Millisecond); r.Code != 3 || !r.Ended {
+			t.Errorf("%+v: killed before the end of its grace", r)
+		}
+	})
+	t.Run("grace is over", func(t *testing.T) {
+		if r := resume(t, right/2, time.Minute); r.Code != 128+int(syscall.SIGKILL) {
+			t.Errorf("%+v: not killed", r)
+		}
+	})
+}
+
 // The guard ends the command at the end of the right to run it, in the stead of a process
 // that does nothing: SIGTERM, and SIGKILL after the grace.
 func TestGuardEndsTheCommand(t *testing.T) {

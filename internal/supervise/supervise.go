@@ -45,8 +45,8 @@ type Options struct {
 	// Until returns the time when the right to run the command ends unless it is
 	// prolonged; zero: it has ended. Run calls it right before it starts the command: a
 	// time that is over is ErrNotValid. Run also calls it when this process goes on after
-	// it was stopped: then the command is killed at once. And Run calls it every 50 ms, in
-	// another goroutine. When the right ends, the caller ends the context. Nil: it does
+	// it was stopped: a command whose grace is over too is killed at once. And Run calls it
+	// every 50 ms, in another goroutine. When the right ends, the caller ends the context. Nil: it does
 	// not end.
 	Until func() time.Time
 	// Guard is the command line that runs Guard in another process; empty for

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,10 +79,14 @@ func (j *job) stop() {
 	j.resumed()
 }
 
-// resumed continues the command, or kills it if the right to run it has ended.
+// resumed continues the command, unless the right to run it has ended. Then the end of the
+// context, which follows, has it end within what is left of the grace; if nothing is left, it is
+// killed at once.
 func (j *job) resumed() {
 	if _, ok := j.right(); !ok {
-		signalAll(j.group, j.mark, syscall.SIGKILL)
+		if until := j.until.Load(); until == nil || time.Since(*until) >= j.Grace {
+			signalAll(j.group, j.mark, syscall.SIGKILL)
+		}
 		return
 	}
 	if t := j.terminal(); t != nil && j.gave && t.foreground() == unix.Getpgrp() {
