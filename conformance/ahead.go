@@ -23,12 +23,13 @@ func (h Harness) workers() (quiet, busy, own int) {
 	if h.AtOnce <= 0 {
 		return atOnce - busyAtOnce, busyAtOnce, storesAtOnce
 	}
-	return max(1, h.AtOnce-1), 1, min(storesAtOnce, max(1, h.AtOnce/3))
+	busy = min(busyAtOnce, max(1, h.AtOnce/8))
+	return max(1, h.AtOnce-busy), busy, max(1, h.AtOnce/3)
 }
 
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
 // calls ended after each. wait waits for all of them. Cases that have a store of their own
-// are among them. ahead does not use t.Parallel, whose limit is the number of processors.
+// are among them. What waits longest begins first. ahead does not use t.Parallel, whose limit is the number of processors.
 func ahead(ctx context.Context, h Harness, results []*result, ended func(*result)) (wait func()) {
 	var onShared, busy, onOwn []*result
 	for _, r := range results {
@@ -46,10 +47,9 @@ func ahead(ctx context.Context, h Harness, results []*result, ended func(*result
 		}
 		r.ended = make(chan struct{})
 	}
-	// What waits longest begins first, and Run reports it last.
-	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.c.place, a.c.place) })
 	var group sync.WaitGroup
 	start := func(results []*result, workers int) {
+		slices.SortStableFunc(results, func(a, b *result) int { return cmp.Compare(b.c.length(), a.c.length()) })
 		queue := make(chan *result, len(results))
 		for _, r := range results {
 			queue <- r

@@ -21,6 +21,7 @@ type Case struct {
 
 	place place
 	busy  bool // it keeps the store busy, and does not wait
+	long  bool // it waits for many seconds
 	prove func(e *env)
 }
 
@@ -38,6 +39,17 @@ const (
 // ofOwn reports whether a case with this place has a store of its own if there are such:
 // then it can run beside any other one.
 func (p place) ofOwn() bool { return p == ownStore || p == quietStore }
+
+// length orders cases by how long they wait.
+func (c Case) length() int {
+	switch {
+	case c.place == quietStore:
+		return 2
+	case c.long:
+		return 1
+	}
+	return 0
+}
 
 // String is the name of the case's sub-test.
 func (c Case) String() string { return c.Topic + "/" + c.Name }

@@ -40,7 +40,7 @@ var failures = []Case{
 		prove:   provesDriverCutOff,
 	},
 	{
-		Topic: "errors", Name: "store-unreachable", Rules: []string{"D7", "D16", "C9"}, Needs: NeedLink,
+		Topic: "errors", Name: "store-unreachable", Rules: []string{"D7", "D16", "C9"}, Needs: NeedLink, long: true,
 		Explain: "Acquire, TryAcquire and Inspect fail within ten seconds while the store cannot be reached",
 		prove:   provesStoreUnreachable,
 	},

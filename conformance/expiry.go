@@ -33,7 +33,7 @@ var expiry = []Case{
 		prove:   func(e *env) { crashedHolder(e, e.ttl(), 0) },
 	},
 	{
-		Topic: "expiry", Name: "crashed-after-renewals", Rules: []string{"D10", "D12", "C3"},
+		Topic: "expiry", Name: "crashed-after-renewals", Rules: []string{"D10", "D12", "C3"}, long: true,
 		Explain: "Bounds.Crash counts from the last renewal, and earlier renewals do not add up",
 		prove:   func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) },
 	},
@@ -43,12 +43,12 @@ var expiry = []Case{
 		prove:   provesCrashedReader,
 	},
 	{
-		Topic: "expiry", Name: "renewed-lease", Rules: []string{"D12", "C3"},
+		Topic: "expiry", Name: "renewed-lease", Rules: []string{"D12", "C3"}, long: true,
 		Explain: "a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile",
 		prove:   provesRenewedLease,
 	},
 	{
-		Topic: "expiry", Name: "renewed-together", Rules: []string{"D12", "D14", "C3"}, busy: true,
+		Topic: "expiry", Name: "renewed-together", Rules: []string{"D12", "D14", "C3"}, busy: true, long: true,
 		Explain: "many locks of one process are renewed in a batch, and each gets its own answer",
 		prove:   provesRenewedTogether,
 	},
@@ -73,7 +73,7 @@ var expiry = []Case{
 		prove:   provesCrashedWaitersLeave,
 	},
 	{
-		Topic: "expiry", Name: "crashed-long-waiters", Rules: []string{"D8", "C3"}, Needs: NeedLink,
+		Topic: "expiry", Name: "crashed-long-waiters", Rules: []string{"D8", "C3"}, Needs: NeedLink, long: true,
 		Explain: "waiters that died after a long wait leave the queue within Bounds.Liveness too",
 		prove:   provesCrashedLongWaiters,
 	},
@@ -83,12 +83,12 @@ var expiry = []Case{
 		prove:   provesStatedBounds,
 	},
 	{
-		Topic: "expiry", Name: "long-waiter", Rules: []string{"D8", "C3"},
+		Topic: "expiry", Name: "long-waiter", Rules: []string{"D8", "C3"}, long: true,
 		Explain: "a live waiter stays queued for longer than Bounds.Liveness",
 		prove:   provesLongWaiter,
 	},
 	{
-		Topic: "expiry", Name: "short-lived-visitors", Rules: []string{"D10", "C3"},
+		Topic: "expiry", Name: "short-lived-visitors", Rules: []string{"D10", "C3"}, long: true,
 		Explain: "the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment",
 		prove:   provesShortLivedVisitors,
 	},

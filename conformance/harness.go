@@ -37,7 +37,7 @@ type Harness struct {
 	Keys func(ctx context.Context) (int, error)
 
 	// AtOnce (optional) is how many cases run at the same time on the store, instead
-	// of sixteen. It is for a store that a few clients keep busy.
+	// of sixteen: fewer where a few clients keep the store busy, more where many do not.
 	AtOnce int
 
 	// Bubble runs each case in a bubble of testing/synctest, where waiting takes no

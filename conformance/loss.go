@@ -22,7 +22,7 @@ var loss = []Case{
 		prove:   func(e *env) { cutHolder(e, func(l Link) { l.DropReplies(true) }) },
 	},
 	{
-		Topic: "loss", Name: "late-grant", Rules: []string{"D11", "C7"},
+		Topic: "loss", Name: "late-grant", Rules: []string{"D11", "C7"}, long: true,
 		Explain: "a waiter gets a whole lease: its validity is nearly a TTL from the moment when it learns of the grant",
 		prove:   provesLateGrant,
 	},

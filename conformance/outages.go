@@ -33,7 +33,7 @@ var outages = []Case{
 		prove:   provesDownAtStart,
 	},
 	{
-		Topic: "outage", Name: "stalled", Rules: []string{"D7", "D14", "D16", "C9"}, Needs: NeedServer, place: ownStore,
+		Topic: "outage", Name: "stalled", Rules: []string{"D7", "D14", "D16", "C9"}, Needs: NeedServer, place: ownStore, long: true,
 		Explain: "while the store is paused every call fails within ten seconds, and leaves no ticket",
 		prove:   provesStalled,
 	},
@@ -63,7 +63,7 @@ var outages = []Case{
 		prove:   provesCutWhileQueued,
 	},
 	{
-		Topic: "outage", Name: "down-while-queued", Rules: []string{"D7", "D14", "D15", "C9"}, Needs: NeedServer, place: ownStore,
+		Topic: "outage", Name: "down-while-queued", Rules: []string{"D7", "D14", "D15", "C9"}, Needs: NeedServer, place: ownStore, long: true,
 		Explain: "a wait that ends while the store is down or silent is ErrUnavailable beside its own error, whatever has ended it",
 		prove:   provesDownWhileQueued,
 	},

@@ -24,7 +24,7 @@ var joins = []Case{
 		prove:   provesJoinedMayCall,
 	},
 	{
-		Topic: "fairness", Name: "joined-may-take-long", Rules: []string{"D7", "D8", "C2"},
+		Topic: "fairness", Name: "joined-may-take-long", Rules: []string{"D7", "D8", "C2"}, long: true,
 		Explain: "a ticket stays queued although Joined takes longer than Bounds.Liveness, as a slow observer may",
 		prove:   provesJoinedMayTakeLong,
 	},

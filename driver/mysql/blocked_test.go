@@ -151,6 +151,30 @@ func TestSweepBehindQueuesInUse(t *testing.T) {
 	})
 }
 
+// A sweep leaves out a queue that another transaction has locked, and goes on with the next.
+func TestSweepBehindALockedQueue(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, d, prefix := fresh(t, db)
+		must(t, take(t, l, "x").Release(t.Context()))
+		do(t, db, fmt.Sprintf("INSERT INTO %s_tickets (entry, name, id, owner, note, shared, permits, held, followed, since, expires_at) VALUES "+
+			"('empty',NULL,NULL,'','',0,0,0,1,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6) - INTERVAL 1 HOUR),"+
+			"('z','z','z','','',0,0,1,0,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)", prefix))
+		unlock := lockOther(t, srv, "SELECT 1 FROM %s_tickets WHERE entry = 'empty'", prefix)
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		must(t, d.Sweep(ctx))
+		if n := count(t, db, prefix+"_tickets WHERE entry = 'z'"); n != 0 {
+			t.Error("what has expired is left")
+		}
+		unlock()
+		must(t, d.Sweep(t.Context()))
+		if n := count(t, db, prefix+"_tickets"); n != 0 {
+			t.Errorf("%d rows are left", n)
+		}
+	})
+}
+
 // One process sweeps for all: the others wait until a sweep is due.
 func TestOneSweepsForAll(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {

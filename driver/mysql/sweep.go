@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 const (
 	sweepEvery = 20 * time.Second // and up to a tenth longer, so that processes do not ask at once
 	sweepTurn  = 10 * time.Second // by then another process sweeps, if that whose turn it is has crashed
+	sweepBound = time.Second      // for one queue, whose anchor another transaction may have locked
 )
 
 // sweepLater starts the sweeps, unless they are running.
@@ -80,7 +82,10 @@ func (d *Driver) sweepStale(ctx context.Context, after string) (last string, mor
 	for i, e := range stale {
 		last = e[0]
 		if i == 0 || e[1] != stale[i-1][1] {
-			if _, err := d.reap(ctx, e[1]); err != nil {
+			bounded, cancel := context.WithTimeout(ctx, sweepBound)
+			_, err := d.reap(bounded, e[1])
+			cancel()
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 				return last, false, err
 			}
 		}

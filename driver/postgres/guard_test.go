@@ -244,6 +244,7 @@ func TestShortenedLeaseWithoutNotification(t *testing.T) {
 		granted <- err
 	}()
 	<-joined
+	time.Sleep(500 * time.Millisecond) // meanwhile other has checked the queue
 	const left = time.Second
 	took := testbed.Elapsed(func() {
 		ok(t, d.Shorten(t.Context(), r.Hold(g.Token), left))

@@ -41,6 +41,7 @@ func harness(t *testing.T) conformance.Harness {
 		},
 		Server:   disk,
 		Keys:     func(ctx context.Context) (int, error) { return rows(ctx, path) },
+		AtOnce:   32, // most wait, and a store is a file
 		Complete: true,
 	}
 }

@@ -16,7 +16,7 @@ import (
 // most half of them are granted, and goes before the others.
 func TestRenewalGoesFirst(t *testing.T) {
 	t.Parallel()
-	const crowd, takes = 1500, 2 * time.Millisecond
+	const crowd, takes = 750, 2 * time.Millisecond
 	var granted atomic.Int64
 	renewed := make(chan int64, 100) // how many were granted by then
 	l := locker.New(openAt(t, newPath(t), sqlite.WithInterceptor(func(_ context.Context, transaction func() error) error {
@@ -28,7 +28,7 @@ func TestRenewalGoesFirst(t *testing.T) {
 		}
 	}))
 	t.Cleanup(func() { _ = l.Close() })
-	k := acquire(t, l, "held", locker.WithTTL(4500*time.Millisecond)) // renewed after a third
+	k := acquire(t, l, "held", locker.WithTTL(2250*time.Millisecond)) // renewed after a third
 	var group sync.WaitGroup
 	for i := range crowd {
 		group.Go(func() {

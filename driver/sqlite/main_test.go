@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("transaction", childTransaction)
 	testbed.RegisterChild("open", childOpen)
 	testbed.RegisterChild("read", childRead)
+	_ = flag.Set("test.parallel", "8") // they wait for leases to end, more than they compute; the command line may say otherwise
 	code := testbed.Main(m)
 	if code == 0 {
 		if err := testbed.Leaks(func() error { return goleak.Find() }); err != nil {

@@ -197,8 +197,11 @@ func TestStoppedInTransaction(t *testing.T) {
 func TestKilledWhileWriting(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
-	last := uint64(0)
-	for i := range 10 {
+	last, rounds := uint64(0), 10
+	if testing.Short() {
+		rounds = 4
+	}
+	for i := range rounds {
 		ps := []*testbed.Process{child(t, "cycle", path), child(t, "cycle", path)}
 		for range 3 + 5*i%17 { // and then at any moment of the next cycle
 			ps[i%2].WaitLine("token ")
