@@ -29,7 +29,8 @@ func (h Harness) workers() (quiet, busy, own int) {
 
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
 // calls ended after each. wait waits for all of them. Cases that have a store of their own
-// are among them. What waits longest begins first. ahead does not use t.Parallel, whose limit is the number of processors.
+// are among them. What waits longest begins first. ahead does not use t.Parallel, whose
+// limit is the number of processors.
 func ahead(ctx context.Context, h Harness, results []*result, ended func(*result)) (wait func()) {
 	var onShared, busy, onOwn []*result
 	for _, r := range results {
