@@ -182,8 +182,8 @@ func (c *Client) Close() error {
 	}
 	until := time.Now().Add(c.releaseTimeout)
 	held := c.leases.close()
-	defer deliverEach(held)
 	defer close(c.closed)
+	defer deliverEach(held)
 	c.removals.hurry()
 	errs := c.removeAll(held, until)
 	c.tasks.wait(until)

@@ -36,3 +36,56 @@ func TestLimitPassesWithALateGrant(t *testing.T) {
 		}
 	})
 }
+
+// A group whose wait limit has passed when a member is granted does not ask for the next
+// name, neither as a try nor without a limit.
+func TestGroupAfterItsLimit(t *testing.T) {
+	for _, takes := range []time.Duration{2 * time.Second, 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+				if r.Name == "b" {
+					t.Errorf("after %v the store is asked for b", takes)
+				}
+				time.Sleep(takes)
+				return next(context.WithoutCancel(ctx), r)
+			}
+			l := locker.New(s)
+			defer l.Close()
+			begun := time.Now()
+			_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"}, locker.WithWait(2*time.Second))
+			want(t, err, locker.ErrNotAcquired)
+			if d := time.Since(begun); d != takes {
+				t.Errorf("returned after %v, want %v", d, takes)
+			}
+		})
+	}
+}
+
+// A re-entry that fails, and has the last handle by then, leaves the release to the
+// background if the store does not answer.
+func TestReentryThatFailsLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		outer := acquire(t, l, "a", locker.WithTTL(20*time.Second), locker.WithoutRenewal(), locker.WithOwner("me"))
+		s.set(func(s *stub) {
+			s.renew = func(ctx context.Context, _ driver.Renewal, _ renewFunc) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		time.AfterFunc(time.Second/2, func() { _ = outer.Release(context.Background()) })
+		begun := time.Now()
+		_, err := l.Acquire(context.Background(), "a", locker.WithOwner("me"), locker.WithTTL(time.Minute), locker.WithWait(time.Second))
+		want(t, err, locker.ErrUnavailable)
+		if d := time.Since(begun); d > 1100*time.Millisecond {
+			t.Errorf("returned after %v, the limit is 1s", d)
+		}
+	})
+}

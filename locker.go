@@ -122,6 +122,6 @@ type Locker interface {
 
 	// Close releases what this Locker still holds, ends waiting Acquires with
 	// ErrClosed, stops its goroutines, and closes what it opened. A second Close
-	// returns nil.
+	// waits for the first, and returns nil.
 	Close() error
 }

@@ -180,3 +180,28 @@ func TestEventsOfAPanic(t *testing.T) {
 		})
 	}
 }
+
+// Observers hear of every lock that Close has released, though one of them panics.
+func TestPanicInCloseOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		panicked := false
+		l := locker.New(newStub(), locker.WithObserver(func(ctx context.Context, e locker.Event) {
+			seen.add(ctx, e)
+			if e.Kind == locker.EventReleased && !panicked {
+				panicked = true
+				panic("observer")
+			}
+		}))
+		for _, name := range []string{"a", "b", "c"} {
+			acquire(t, l, name)
+		}
+		if !caught(func() { _ = l.Close() }) {
+			t.Error("no panic")
+		}
+		synctest.Wait()
+		if n := len(seen.of(locker.EventReleased)); n != 3 {
+			t.Errorf("%d events of releases, want 3", n)
+		}
+	})
+}

@@ -335,3 +335,24 @@ func TestShortLeaseAfterALongOne(t *testing.T) {
 		}
 	})
 }
+
+// Release at the very moment at which the validity ends is ErrLost, whether or not the
+// schedule has noticed the end already, and whatever the store answers.
+func TestReleaseAtTheEndOfTheValidity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+			_ = next(ctx, h)
+			return nil
+		}
+		l := locker.New(s)
+		defer l.Close()
+		for range 100 {
+			k := acquire(t, l, "a", locker.WithTTL(time.Second), locker.WithoutRenewal())
+			deadline := k.Deadline()
+			time.Sleep(time.Until(deadline))
+			want(t, k.Release(context.Background()), locker.ErrLost)
+			time.Sleep(time.Second) // the ticket is removed when the store's lease is over
+		}
+	})
+}

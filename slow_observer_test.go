@@ -3,12 +3,14 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 // blocking is an observer that blocks at the first event of a kind, until it is released.
@@ -127,6 +129,28 @@ func TestSecondCloseWaits(t *testing.T) {
 		if d := time.Since(begun); d != 2*time.Second {
 			t.Errorf("the second Close returned after %v, the first takes 2s", d)
 		}
+	})
+}
+
+// A second Close waits until the first has notified the observers of what it has released.
+func TestSecondCloseWaitsForEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var notified atomic.Bool
+		l := locker.New(memory.New(), locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventReleased {
+				time.Sleep(time.Second)
+				notified.Store(true)
+			}
+		}))
+		acquire(t, l, "a")
+		first := make(chan struct{})
+		go func() { _ = l.Close(); close(first) }()
+		time.Sleep(time.Millisecond)
+		want(t, l.Close(), nil)
+		if !notified.Load() {
+			t.Error("the second Close has returned before the observers were notified")
+		}
+		<-first
 	})
 }
 
