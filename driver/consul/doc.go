@@ -86,10 +86,10 @@
 // or was deregistered. The holder is notified at once, as it is of a Break by any
 // locker. If a holder's key is deleted or unlocked by hand, the next is granted, and only
 // the next renewal of the holder finds out, a third of the TTL later at most: use Break
-// (locker break) instead. A key that was unlocked blocks nobody, and stays until it is
-// deleted. If a waiter's is, it finds out before it is granted, or at the
-// end of its blocking query (parameter wait), and is queued anew, at the end. A loss in
-// the first fifth of a second of a ticket is noticed after that time.
+// (locker break) instead. A waiter whose key is deleted or unlocked finds out before it is
+// granted, or at the end of its blocking query (parameter wait), and is queued anew, at the
+// end. A key that was unlocked blocks nobody, and stays until it is deleted. A loss in the
+// first fifth of a second of a ticket is noticed after that time.
 //
 // A change of leader loses nothing; the loss of a majority of servers stops
 // everything until leases end by their holders' clocks. Restoring a snapshot brings
