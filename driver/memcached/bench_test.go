@@ -137,7 +137,7 @@ func join(b *testing.B, ds []*memcached.Driver, name string) {
 
 // counting makes connections that count the requests. A conditional write and the reading that is sent with it count as
 // one.
-func counting(n *atomic.Int64) memcached.Dialer { return countingLines(n, "mg ", "ms ") }
+func counting(n *atomic.Int64) memcached.Dialer { return countingLines(n, "mg ", "replace ") }
 
 // countingLines counts the lines that begin with one of some commands.
 func countingLines(n *atomic.Int64, commands ...string) memcached.Dialer {

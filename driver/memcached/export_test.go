@@ -7,3 +7,6 @@ const ClockError = clockError
 
 // Clock returns the clock of the first server.
 func (d *Driver) Clock() casqueue.Clock { return d.servers[0].client }
+
+// Store returns the store of the first server.
+func (d *Driver) Store() casqueue.Store { return d.servers[0].client }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/casqueue"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -52,5 +53,32 @@ func TestServerFull(t *testing.T) {
 		if err := d.Release(t.Context(), r.Hold); err != nil {
 			t.Fatalf("release of the lock %d of %d: %v", i, len(held), err)
 		}
+	}
+}
+
+// A heartbeat that a full server refuses leaves the last one as it is: without any, what was observed before the first
+// one would seem to be confirmed.
+func TestHeartbeatIsRefused(t *testing.T) {
+	t.Parallel()
+	d, err := open(t.Context(), testbed.Memcached(t, testbed.Args("-m", "2")).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s := d.(interface{ Store() casqueue.Store }).Store()
+	value := make([]byte, 1024)
+	const first = "00000"
+	for i, refused := 0, false; !refused; i++ {
+		err := s.Set(t.Context(), fmt.Sprintf("%05d", i), value, time.Minute)
+		if refused = err != nil; refused && (i == 0 || !driver.IsUnavailable(err)) {
+			t.Fatalf("item %d: %v", i, err)
+		}
+	}
+	if err := s.Set(t.Context(), first, value, time.Minute); !driver.IsUnavailable(err) {
+		t.Fatalf("written to a full server: %v", err)
+	}
+	docs, err := s.Get(t.Context(), first)
+	if err != nil || len(docs[0].Value) != len(value) {
+		t.Errorf("after a write that was refused the item has %d bytes (%v), want %d", len(docs[0].Value), err, len(value))
 	}
 }

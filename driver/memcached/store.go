@@ -80,13 +80,13 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 	}
 }
 
-// Set implements casqueue.Store.
+// Set implements casqueue.Store. If neither of the two writes is done, another one was done between them.
 func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
-	_, replies, err := c.do(ctx, appendSet(nil, key, value, keep), 1)
-	if err != nil {
+	_, replies, err := c.do(ctx, appendSet(nil, key, value, keep), 2)
+	if err != nil || replies[0].code == "STORED" {
 		return err
 	}
-	return replies[0].failed()
+	return replies[1].failed()
 }
 
 // Time implements casqueue.Clock.

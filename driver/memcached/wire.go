@@ -18,13 +18,13 @@ import (
 // in meta commands, flags:
 //
 //	mg KEY v c                  → VA SIZE cCAS, and the value; EN: there is none
-//	ms KEY SIZE MS TKEEP        → HD
 //	cas KEY 0 KEEP SIZE CAS     → STORED; EXISTS: another CAS; NOT_FOUND: there is none
 //	add KEY 0 KEEP SIZE         → STORED; NOT_STORED: there is one
+//	replace KEY 0 KEEP SIZE     → STORED; NOT_STORED: there is none
 //	stats                       → lines of STAT NAME VALUE, and END
 //
 // The meta command ms has conditions too, and answers with the new CAS. But a server without free memory then deletes
-// the item, whatever the condition. A cas or add that fails leaves the item as it is.
+// the item, whatever the condition, and so does set. A cas, add or replace that fails leaves the item as it is.
 
 // maxKeep is the longest time to live. Memcached takes a greater number for a date.
 const maxKeep = 30 * 24 * time.Hour
@@ -44,9 +44,13 @@ func appendPut(req []byte, key string, value []byte, cas uint64, keep time.Durat
 	return appendGet(append(append(req, value...), "\r\n"...), key)
 }
 
+// appendSet appends a write of an item that is there, and one of an item that is not.
 func appendSet(req []byte, key string, value []byte, keep time.Duration) []byte {
-	req = fmt.Appendf(req, "ms %s %d MS T%d\r\n", key, len(value), seconds(keep))
-	return append(append(req, value...), "\r\n"...)
+	for _, verb := range []string{"replace", "add"} {
+		req = fmt.Appendf(req, "%s %s 0 %d %d\r\n", verb, key, seconds(keep), len(value))
+		req = append(append(req, value...), "\r\n"...)
+	}
+	return req
 }
 
 // seconds returns how long the server has to keep an item. The server counts whole seconds, and may be one too fast.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -92,7 +93,7 @@ func openPipe(db, path string) (*os.File, error) {
 		return nil, err
 	}
 	if st, err := os.Lstat(folder); err != nil || !st.IsDir() {
-		return nil, fmt.Errorf("%s is not a folder: %w", folder, err)
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a folder", folder))
 	}
 	removeStalePipes(folder)
 	if err := unix.Mkfifo(path, uint32(perm)); err != nil {

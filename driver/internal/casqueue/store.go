@@ -17,7 +17,8 @@ type Store interface {
 	// document if there is none. Otherwise Put returns ErrChanged and does nothing, now or later. The store may
 	// forget the document when keep has passed; it need not.
 	Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (Version, error)
-	// Set writes a document without a condition.
+	// Set writes a document without a condition. If it fails, the document may be as it was, but must not be missing:
+	// a heartbeat that is lost before keep has passed would be taken for one that was never sent.
 	Set(ctx context.Context, key string, value []byte, keep time.Duration) error
 }
 
