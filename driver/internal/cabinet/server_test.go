@@ -2,6 +2,7 @@ package cabinet_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/conformance/link"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // server is a Cabinet. Its proxy is how it fails: what it has is kept.
@@ -36,7 +38,8 @@ func newCabinet(t *testing.T) *server {
 	c := &server{docs: make(map[string]kept), began: time.Now()}
 	srv := httptest.NewServer(c)
 	t.Cleanup(srv.Close)
-	c.Proxy = link.NewProxy(t, srv.Listener.Addr().String())
+	// On a port that no client gets while the server is down.
+	c.Proxy = link.Listen(t, fmt.Sprintf("127.0.0.1:%d", testbed.Port(t)), srv.Listener.Addr().String())
 	return c
 }
 
