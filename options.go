@@ -122,8 +122,8 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 		return err
 	}
 	if r.limited && r.wait > 0 {
-		if begun, ok := ctx.Value(begunKey{}).(time.Time); ok {
-			if r.wait -= time.Since(begun); r.wait <= 0 {
+		if at, ok := groupBegun(ctx); ok {
+			if r.wait -= time.Since(at); r.wait <= 0 {
 				return because(nil, ErrNotAcquired, errWaitOver)
 			}
 		}
