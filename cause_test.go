@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 // The cause with which the caller's context ends may be the error of another acquisition.
@@ -92,4 +93,45 @@ func TestExtendUnderALostLock(t *testing.T) {
 			t.Errorf("the lock itself: %v", err)
 		}
 	})
+}
+
+// causing is a store that leaves Break and Inspect without an answer, and returns the cause
+// of the end of their context.
+type causing struct{ *memory.Driver }
+
+func (causing) Break(ctx context.Context, _ string, _ uint64) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (causing) Inspect(ctx context.Context, _ string) ([]driver.Ticket, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// The methods that neither acquire nor extend say no more than that their context has ended,
+// before it was asked or meanwhile.
+func TestCauseIsNoAnswerToBreak(t *testing.T) {
+	for _, cause := range []error{locker.ErrLost, locker.ErrNotAcquired, locker.ErrReleased, locker.ErrUpgrade} {
+		for _, after := range []time.Duration{0, time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				l := locker.New(causing{memory.New()})
+				defer l.Close()
+				for what, ask := range map[string]func(context.Context) error{
+					"break":   func(ctx context.Context) error { return l.Break(ctx, "a", 1) },
+					"inspect": func(ctx context.Context) error { _, err := l.Inspect(ctx, "a"); return err },
+					"ping":    l.Ping,
+				} {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					time.AfterFunc(after, func() { cancel(cause) })
+					time.Sleep(time.Nanosecond)
+					err := ask(ctx)
+					want(t, err, context.Canceled)
+					if errors.Is(err, cause) || strings.Contains(err.Error(), "no ticket") {
+						t.Errorf("%s, whose context ended with %q: %v", what, cause, err)
+					}
+				}
+			})
+		}
+	}
 }

@@ -43,8 +43,8 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 	}()
 	all, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if all.Value(begunKey{}) == nil { // a wrapper may take several for one name of an outer group
-		all = context.WithValue(all, begunKey{}, time.Now())
+	if _, inner := groupBegun(ctx); !inner { // a wrapper may take several for one name of an outer group
+		all = context.WithValue(all, begunKey{}, &begun{all, time.Now()})
 	}
 	for _, name := range names {
 		k, err := l.Acquire(all, name, opts...)
@@ -84,9 +84,24 @@ func (k *Lock) endedEarly() error {
 
 const opAll = "acquire all"
 
-// begunKey is the key under which the context of a member's acquisition has the
-// time at which AcquireAll was called: the wait limit counts from then.
+// begunKey is the key under which the context of a member's acquisition has the *begun.
 type begunKey struct{}
+
+// begun is when AcquireAll was called: the wait limit counts from then.
+type begun struct {
+	call context.Context // ends when AcquireAll returns: observers may get its values later
+	at   time.Time
+}
+
+// groupBegun returns when the AcquireAll was called that an acquisition under ctx belongs
+// to, if any.
+func groupBegun(ctx context.Context) (at time.Time, ok bool) {
+	b, ok := ctx.Value(begunKey{}).(*begun)
+	if !ok || b.call.Err() != nil {
+		return time.Time{}, false
+	}
+	return b.at, true
+}
 
 // giveUp releases the members that were acquired. What the store has not confirmed
 // after undoWait is removed in the background.

@@ -343,3 +343,30 @@ func TestGroupAndHandlesAgreeAfterClose(t *testing.T) {
 		}
 	})
 }
+
+// The context of an event has the values of the acquisition's, but not the time at which
+// AcquireAll began: an observer's own acquisition has its whole wait limit.
+func TestObserverOfAGroupHasItsOwnLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *locker.Client
+		got := make(chan error, 1)
+		l = locker.New(newStub(), locker.WithObserver(func(ctx context.Context, e locker.Event) {
+			if e.Kind != locker.EventLost {
+				return
+			}
+			k, err := l.Acquire(ctx, "audit", locker.WithWait(2*time.Second))
+			if err == nil {
+				err = k.Release(ctx)
+			}
+			got <- err
+		}))
+		defer l.Close()
+		_, err := locker.AcquireAll(t.Context(), l, []string{"a"}, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -60,8 +60,8 @@
 //
 // While calls of a Client are queued, it asks the store for a sign of life once a second,
 // with one small read for all of them. A store that has not answered that for a second,
-// nor any acquisition or renewal meanwhile, counts as away: so two seconds of silence are an outage for a waiter, at the latest.
-// A shorter one is not.
+// nor any acquisition or renewal meanwhile, counts as away. So for a waiter two seconds of
+// silence are an outage; a shorter one may not be.
 //
 // # Inside the package
 //

@@ -59,8 +59,8 @@ func WithoutRenewal() Option { return func(r *request) { r.fixed = true } }
 
 // WithWait bounds the wait in Acquire. After d Acquire fails with ErrNotAcquired, beside
 // ErrUnavailable if the store is away by then, or with ErrUnavailable alone if the store
-// has not confirmed that the ticket is queued. Zero means not to wait at all. TryAcquire never waits and ignores
-// this option.
+// has not confirmed that the ticket is queued. Zero means not to wait at all. TryAcquire
+// never waits and ignores this option.
 func WithWait(d time.Duration) Option {
 	return func(r *request) { r.wait, r.limited = d, true }
 }
@@ -90,8 +90,8 @@ func WithoutReentry() Option { return func(r *request) { r.noReentry = true } }
 // acquisition did.
 func WithMinHold(d time.Duration) Option { return func(r *request) { r.minHold = d } }
 
-// WithoutDefaults discards the defaults of the Client (WithDefaults), and all options before
-// it. It is for packages that build something on a Locker and rely on their own options:
+// WithoutDefaults discards the defaults of the Client (WithDefaults, and the ttl of Open's
+// URL), and all options before it. It is for packages that build something on a Locker and rely on their own options:
 // election, coord and the Elector of adapter/gocron do so.
 func WithoutDefaults() Option { return func(r *request) { *r = request{ttl: DefaultTTL} } }
 
@@ -122,8 +122,8 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 		return err
 	}
 	if r.limited && r.wait > 0 {
-		if begun, ok := ctx.Value(begunKey{}).(time.Time); ok {
-			if r.wait -= time.Since(begun); r.wait <= 0 {
+		if at, ok := groupBegun(ctx); ok {
+			if r.wait -= time.Since(at); r.wait <= 0 {
 				return because(nil, ErrNotAcquired, errWaitOver)
 			}
 		}

@@ -65,11 +65,12 @@ func TestSlowObserverHoldsNothingUp(t *testing.T) {
 				defer l.Close()
 				defer close(release)
 				renewed := acquire(t, l, "renewed", locker.WithTTL(3*time.Second))
+				beside := acquire(t, l, "in the same batch", locker.WithTTL(3*time.Second))
 				fixed := acquire(t, l, "fixed", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 				<-blocked
 				time.Sleep(time.Minute)
-				if err := renewed.Err(); err != nil {
-					t.Errorf("the renewed lock: %v", err)
+				if err := errors.Join(renewed.Err(), beside.Err()); err != nil {
+					t.Errorf("the renewed locks: %v", err)
 				}
 				want(t, fixed.Err(), locker.ErrLost)
 				begun := time.Now()
@@ -211,5 +212,28 @@ func TestLimitOfAGroup(t *testing.T) {
 			t.Errorf("%d tickets of the first name are left", n)
 		}
 		release(t, other)
+	})
+}
+
+// A wait limit that the first name has used up exactly is no try without a limit for the next.
+func TestLimitOfAGroupThatIsUsedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			if r.Name == "a" {
+				time.Sleep(2 * time.Second)
+				return next(context.WithoutCancel(ctx), r)
+			}
+			<-ctx.Done()
+			return driver.Grant{}, ctx.Err()
+		}
+		begun := time.Now()
+		_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"}, locker.WithWait(2*time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		if d := time.Since(begun); d > 2100*time.Millisecond {
+			t.Errorf("returned after %v of 2s", d)
+		}
 	})
 }

@@ -82,7 +82,8 @@ func (m *AllDriver) enter(k key, end func(error)) {
 	m.books[k] = b
 }
 
-// ask notes that a store is about to be asked for a ticket. It reports false if the ticket was removed meanwhile.
+// ask notes that a store is about to be asked for a ticket. It reports false if the ticket
+// was removed meanwhile.
 func (m *AllDriver) ask(i int, k key) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

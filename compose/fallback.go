@@ -36,8 +36,8 @@ const DefaultPatience = 2 * time.Second
 //   - while one program reaches the primary and another does not;
 //   - after the primary has gone down, until the leases that it had granted end: their
 //     holders go on until then, while the secondary grants to others;
-//   - after the primary is back, until all programs have noticed (a second and half of the patience), and the
-//     locks that the secondary has granted are released;
+//   - after the primary is back, until all programs have noticed (a second and half of
+//     the patience), and the locks that the secondary has granted are released;
 //   - while the primary is slower than the patience, or than half of it for a Ping;
 //   - when the primary is slower than half of the time that the caller has: give a wait
 //     limit or a deadline of more than twice what the primary takes at its worst.

@@ -72,9 +72,9 @@ func (m *AllDriver) Shorten(ctx context.Context, h driver.Hold, left time.Durati
 
 // Release implements driver.Driver. It is done when all parts have confirmed it; those that
 // have are not asked again. A part that was never asked for the ticket is not asked to remove
-// it: it may be away while the others answer. The core checks again for a late request only if no store has
-// the ticket. If some have it, a late request may still bring it to another one: it becomes
-// an orphan there.
+// it: it may be away while the others answer. The core checks again for a late request only
+// if no store has the ticket. If some have it, a late request may still bring it to another
+// one: it becomes an orphan there.
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {

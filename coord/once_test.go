@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/coord"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 var errOwn = errors.New("of the function")
@@ -117,5 +118,18 @@ func TestOnceRefuses(t *testing.T) {
 		if ran, err := coord.Once(t.Context(), c.l, c.name, c.period, c.fn); ran || !errors.Is(err, c.want) {
 			t.Errorf("%s: ran %t, %v", c.what, ran, err)
 		}
+	}
+}
+
+// A context that ended because another lock was not acquired is no period that somebody else
+// has taken.
+func TestOnceUnderAForeignCause(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(locker.ErrNotAcquired)
+	ran, err := coord.Once(ctx, l, "job", time.Minute, func(context.Context) error { return nil })
+	if ran || !errors.Is(err, context.Canceled) || errors.Is(err, locker.ErrNotAcquired) {
+		t.Errorf("ran: %v, %v", ran, err)
 	}
 }

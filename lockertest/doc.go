@@ -21,9 +21,9 @@
 // The faults are in the driver, below the core, so the program sees what it would see in
 // production. A waiter whose store is down goes on waiting, and its ticket expires after
 // [Liveness]; if its wait ends before the store is back, that is ErrUnavailable too. A
-// store that hangs is found to be away within two seconds. A holder loses its lock when the validity of its lease ends without a
-// renewal. A Release that the store does not answer returns after its bound, and the
-// ticket is removed later.
+// store that hangs is found to be away within two seconds. A holder loses its lock when the
+// validity of its lease ends without a renewal. A Release that the store does not answer
+// returns after its bound, and the ticket is removed later.
 //
 // In a bubble of testing/synctest waiting takes no time, even for leases of an hour. It
 // also works outside, in real time: Down, Lose and Answer take effect at once, but a

@@ -167,51 +167,66 @@ func TestTakesWhatIsFree(t *testing.T) {
 	}
 }
 
-// A grant that comes while another segment is taken is released.
+// A grant that comes while another segment is taken is released. Acquire does not wait for
+// a store that does not answer that.
 func TestOneTooMany(t *testing.T) {
-	bubble(t, func(t *testing.T, l *lockertest.Locker) {
-		other := l.Join()
-		defer other.Close()
-		held := map[string]*locker.Lock{}
-		for _, name := range []string{"s/0", "s/1"} {
-			k, err := other.Acquire(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			held[name] = k
+	bubble(t, func(t *testing.T, l *lockertest.Locker) { oneTooMany(t, l, false) })
+	bubble(t, func(t *testing.T, l *lockertest.Locker) { oneTooMany(t, l, true) })
+}
+
+func oneTooMany(t *testing.T, l *lockertest.Locker, hangs bool) {
+	t.Helper()
+	other := l.Join()
+	defer other.Close()
+	held := map[string]*locker.Lock{}
+	for _, name := range []string{"s/0", "s/1"} {
+		k, err := other.Acquire(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		// When the waiter finds one of them free, its own is released, too.
-		var both atomic.Bool
-		mine := l.Join(locker.WithObserver(func(_ context.Context, e locker.Event) {
-			if e.Kind != locker.EventAcquired || both.Swap(true) {
-				return
-			}
-			for name, k := range held {
-				if name != e.Name {
-					release(t, k)
-				}
-			}
-			time.Sleep(time.Millisecond) // the grant arrives
-		}))
-		defer mine.Close()
-		waiting := make(chan string, 1)
-		time.AfterFunc(time.Millisecond, func() {
-			for name, k := range held {
-				if q, err := l.Inspect(t.Context(), name); err != nil || len(q.Tickets) == 1 {
-					release(t, k)
-				} else {
-					waiting <- name
-				}
-			}
-		})
-		k := acquire(t, segments(t, mine, "s", 2))
-		waits := <-waiting
-		if grants := l.Grants(waits); len(grants) != 2 || grants[1].To.IsZero() {
-			t.Errorf("the grants of the other segment are %v", grants)
+		held[name] = k
+	}
+	// When the waiter finds one of them free, its own is released, too.
+	var both atomic.Bool
+	var mine *lockertest.Locker
+	mine = l.Join(locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind != locker.EventAcquired || both.Swap(true) {
+			return
 		}
-		l.AssertFree(t, waits)
-		release(t, k)
+		for name, k := range held {
+			if name != e.Name {
+				release(t, k)
+			}
+		}
+		time.Sleep(time.Millisecond) // the grant arrives
+		if hangs {
+			mine.Hang()
+		}
+	}))
+	defer mine.Close()
+	waiting := make(chan string, 1)
+	time.AfterFunc(time.Millisecond, func() {
+		for name, k := range held {
+			if q, err := l.Inspect(t.Context(), name); err != nil || len(q.Tickets) == 1 {
+				release(t, k)
+			} else {
+				waiting <- name
+			}
+		}
 	})
+	begun := time.Now()
+	k := acquire(t, segments(t, mine, "s", 2))
+	if d := time.Since(begun); d > 200*time.Millisecond {
+		t.Errorf("Acquire took %v", d)
+	}
+	mine.Heal()
+	time.Sleep(5 * time.Second)
+	waits := <-waiting
+	if grants := l.Grants(waits); len(grants) != 2 || grants[1].To.IsZero() {
+		t.Errorf("the grants of the other segment are %v", grants)
+	}
+	l.AssertFree(t, waits)
+	release(t, k)
 }
 
 // The limits of a wait hold, also when the store does not answer.

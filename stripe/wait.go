@@ -86,7 +86,7 @@ func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.
 		leave()
 		<-answer
 		if err == nil && !wanted { // granted meanwhile: one too many
-			_ = k.Release(ctx) // the Locker removes what the store has not confirmed
+			_ = k.Do(ctx, func(context.Context) error { return nil }) // does not wait long for the release
 		}
 	}()
 	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
