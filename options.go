@@ -91,8 +91,8 @@ func WithoutReentry() Option { return func(r *request) { r.noReentry = true } }
 func WithMinHold(d time.Duration) Option { return func(r *request) { r.minHold = d } }
 
 // WithoutDefaults discards the defaults of the Client (WithDefaults, and the ttl of Open's
-// URL), and all options before it. It is for packages that build something on a Locker and rely on their own options:
-// election, coord and the Elector of adapter/gocron do so.
+// URL), and all options before it. It is for packages that build something on a Locker and
+// rely on their own options: election, coord and the Elector of adapter/gocron do so.
 func WithoutDefaults() Option { return func(r *request) { *r = request{ttl: DefaultTTL} } }
 
 // Shared asks for a shared lock, as a reader: any number of readers hold it at once,

@@ -2,6 +2,7 @@ package memcached
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -83,10 +84,10 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 // Set implements casqueue.Store. If neither of the two writes is done, another one was done between them.
 func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
 	_, replies, err := c.do(ctx, appendSet(nil, key, value, keep), 2)
-	if err != nil || replies[0].code == "STORED" {
+	if err != nil || replies[0].code == "STORED" || replies[1].code == "STORED" {
 		return err
 	}
-	return replies[1].failed()
+	return cmp.Or(replies[0].failed(), replies[1].failed())
 }
 
 // Time implements casqueue.Clock.
