@@ -1,11 +1,15 @@
 package redis_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -16,7 +20,7 @@ import (
 func TestQueuedTicketIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t)
-	holder, waiter, without := openAt(t, srv.URL()), openAt(t, srv.URL()), deaf(t, srv)
+	holder, waiter := openAt(t, srv.URL()), openAt(t, srv.URL())
 	r := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
 	g, err := holder.Acquire(t.Context(), r)
 	if err != nil {
@@ -34,9 +38,10 @@ func TestQueuedTicketIsAskedForAgain(t *testing.T) {
 		again.Wait = waits
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		again.Joined = cancel
-		_, err := openAt(t, without).Acquire(ctx, again)
+		_, err := openOver(t, goredis.NewClient(&goredis.Options{Addr: srv.Addr(), Dialer: dialUnsubscribed})).Acquire(ctx, again)
 		cancel()
-		if want := map[bool]error{true: context.Canceled, false: driver.ErrNotAcquired}[waits]; !errors.Is(err, want) {
+		want := map[bool]error{true: context.DeadlineExceeded, false: driver.ErrNotAcquired}[waits]
+		if !errors.Is(err, want) || errors.Is(err, driver.ErrNoTicket) {
 			t.Errorf("wait %v: %v, want %v", waits, err, want)
 		}
 	}
@@ -46,6 +51,21 @@ func TestQueuedTicketIsAskedForAgain(t *testing.T) {
 	if err := holder.Release(t.Context(), r.Hold(g.Token)); err != nil {
 		t.Error(err)
 	}
+}
+
+// An unsubscribed is a connection on which no subscription comes about.
+type unsubscribed struct{ net.Conn }
+
+func dialUnsubscribed(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return unsubscribed{c}, err
+}
+
+func (c unsubscribed) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("subscribe")) {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
 }
 
 // TestLateNotice: the notification of a grant that has ended, which comes when the ticket has been asked for again, is no

@@ -58,10 +58,10 @@ const (
 // waiting is what this process waits for under one name. Heartbeats.mu guards it.
 type waiting struct {
 	name    string
-	tickets map[string]struct{}
-	timer   *time.Timer // sends the next heartbeat
-	due     time.Time   // when the timer fires; zero: it is not set
-	last    time.Time   // when the last heartbeat was sent
+	tickets map[string]time.Time // since when their heartbeats are sent
+	timer   *time.Timer          // sends the next heartbeat
+	due     time.Time            // when the timer fires; zero: it is not set
+	last    time.Time            // when the last heartbeat was sent
 	every   time.Duration
 	poll    time.Duration // the interval while another library holds
 	lapsed  bool          // tickets may have left the queue
@@ -93,13 +93,13 @@ func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Ti
 		if h.names == nil {
 			h.names = make(map[string]*waiting)
 		}
-		w = &waiting{name: name, tickets: make(map[string]struct{}), last: asked, every: Heartbeat, nodes: make([]pulse, h.Nodes)}
+		w = &waiting{name: name, tickets: make(map[string]time.Time), last: asked, every: Heartbeat, nodes: make([]pulse, h.Nodes)}
 		for i := range w.nodes {
 			w.nodes[i].seen = asked
 		}
 		h.names[name] = w
 	}
-	w.tickets[ticket] = struct{}{}
+	w.tickets[ticket] = time.Now()
 	w.every = min(w.every, max(quickest, ttl))
 	for _, s := range sights {
 		if s.Poll {
@@ -305,6 +305,11 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 	p := &w.nodes[node]
 	p.asked = false
 	lapsed := false
+	current := make([]bool, len(asked)) // else the ticket has left, and perhaps was requested again
+	for i, ticket := range asked {
+		since, ok := w.tickets[ticket]
+		current[i] = ok && !begun.Before(since)
+	}
 	if err != nil {
 		p.err = err
 	} else {
@@ -317,7 +322,9 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 		return
 	}
 	for i, ticket := range asked {
-		h.State(node, ticket, reply[2+i], lapsed)
+		if current[i] {
+			h.State(node, ticket, reply[2+i], lapsed)
+		}
 	}
 }
 

@@ -221,3 +221,40 @@ func TestHeartbeatsDeafAndFar(t *testing.T) {
 		}
 	})
 }
+
+// The answer to a heartbeat says nothing of a ticket that has left meanwhile, and that was
+// requested again.
+func TestHeartbeatsOfAnEarlierRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, others := range []bool{false, true} {
+			f := newNodes(1)
+			told := func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return slices.Contains(f.states, fmt.Sprint(0, "x1", int64(IsGone), false))
+			}
+			f.set(0, answers(-1, 0, IsGone))
+			ask := f.h.Ask
+			f.h.Ask = func(node int, name string, tickets []string, answer func(any, error)) {
+				time.AfterFunc(100*ms, func() { ask(node, name, tickets, answer) })
+			}
+			f.h.Enter("a", "x1", time.Minute, time.Now())
+			if others {
+				f.h.Enter("a", "x2", time.Minute, time.Now())
+			}
+			f.wait(1050 * ms) // a heartbeat is under way
+			f.h.Leave("a", "x1")
+			f.h.Enter("a", "x1", time.Minute, time.Now())
+			f.wait(100 * ms)
+			if told() {
+				t.Errorf("others wait: %t: the new request is told of the earlier one", others)
+			}
+			f.wait(2 * time.Second)
+			if !told() {
+				t.Errorf("others wait: %t: the new request is told of nothing", others)
+			}
+			f.h.Close()
+			f.wait(time.Second)
+		}
+	})
+}
