@@ -129,7 +129,8 @@ examples: ## build and vet every example
 
 .PHONY: bench
 bench: servers ## measure against raw stores and peers (FLAGS='-stores redis')
-	@$(call in,bench,go run . $(FLAGS))
+	@export LOCKER_TEST_SERVERS=installed; \
+	$(call in,bench,go run . $(FLAGS))
 
 .PHONY: servers
 servers: ## install the servers that the tests need (make servers SERVERS=etcd)
