@@ -55,9 +55,10 @@ lock), the command and what it has started get SIGTERM, and --grace later SIGKIL
 the exit code is 79. The lock counts as lost a little more than --grace before its
 lease ends, so they have ended before the store grants the lock to anybody else, also if
 locker is stopped (SIGSTOP) meanwhile: a second process, its guard, sees to that. There
-are two exceptions. A lock that somebody breaks is free at once. Processes of another
-user (sudo) and, beside Linux, those in a process group of their own are not ended. A loss
-that the store reports only at the release is exit code 79, too.
+are three exceptions. A lock that somebody breaks is free at once. Processes of another
+user (sudo) and, beside Linux, those in a process group of their own are not ended. A guard
+that is killed while locker is stopped ends nothing. A loss that the store reports only at
+the release is exit code 79, too.
 
 If locker itself is killed, the command is killed with it, and the lock expires after
 --ttl, or after --hold-at-least if that is longer.
