@@ -97,7 +97,7 @@ func readReply(r *bufio.Reader) (reply, error) {
 	case "STAT":
 		a.stats, err = readStats(r, line)
 		return a, err
-	case "EN", "HD", "STORED", "EXISTS", "NOT_FOUND", "NOT_STORED":
+	case "EN", "STORED", "EXISTS", "NOT_FOUND", "NOT_STORED":
 	case "SERVER_ERROR":
 		a.value = []byte(line)
 		return a, nil

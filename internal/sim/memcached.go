@@ -85,10 +85,8 @@ func splitText(sent []byte) (req, rest []byte) {
 	fields := strings.Fields(string(line))
 	size := ""
 	switch fields[0] {
-	case "add", "cas":
+	case "add", "cas", "replace":
 		size = fields[4]
-	case "ms":
-		size = fields[2]
 	}
 	if size != "" {
 		data, _ := strconv.Atoi(size)
@@ -121,15 +119,12 @@ func (c *cache) serve(req []byte) []byte {
 			return []byte("EN\r\n")
 		}
 		return fmt.Appendf(nil, "VA %d c%d\r\n%s\r\n", len(old.value), old.cas, old.value)
-	case "ms":
-		if isFull {
-			delete(c.items, f[1]) // as the server does
-			return []byte("SERVER_ERROR out of memory storing object\r\n")
-		}
-		c.store(f[1], data, strings.TrimPrefix(f[4], "T"))
-		return []byte("HD\r\n")
 	case "add":
 		if there {
+			return []byte("NOT_STORED\r\n")
+		}
+	case "replace":
+		if !there {
 			return []byte("NOT_STORED\r\n")
 		}
 	case "cas":
