@@ -102,8 +102,6 @@ func (p *proposal) judge(open int) outcome {
 		return undecided
 	case yes >= quorum && p.fits():
 		return granted
-	case small > 0 && answered >= quorum && yes+in < quorum && blocks <= p.d.minority():
-		return tooSmall // the nodes that are still to answer may be silent: a larger number needs none of them
 	case yes+open >= quorum && open > 0:
 		return undecided
 	// It does not hold on a majority.

@@ -35,34 +35,3 @@ func TestRefusedByWhatIsSettled(t *testing.T) {
 		}
 	}
 }
-
-// A majority whose clocks have passed the number gets a larger one at once: the other nodes
-// may be silent until their timeout.
-func TestTooSmallBesideSilentNodes(t *testing.T) {
-	t.Parallel()
-	small, holding, waiting, block := answer{what: refused}, answer{what: holds}, answer{what: queued}, answer{what: blocked}
-	for _, c := range []struct {
-		name    string
-		mode    byte
-		answers []answer // of the nodes that are not silent
-		want    outcome
-	}{
-		{"one of three that hold", orWait, []answer{holding, holding, small}, tooSmall},
-		{"two of three", orWait, []answer{small, holding, small}, tooSmall},
-		{"one of three that queue", orWait, []answer{waiting, small, waiting}, tooSmall},
-		{"a try", orLeave, []answer{holding, small, holding}, tooSmall},
-		{"too few have answered", orWait, []answer{holding, small}, undecided},
-		{"it holds on a majority", orWait, []answer{holding, holding, holding, small}, granted},
-		{"it is queued on a majority", orWait, []answer{waiting, waiting, waiting, small}, inQueue},
-		{"a try that is blocked on a majority", orLeave, []answer{block, block, block, small}, notNow},
-	} {
-		d := &Driver{nodes: make([]*node, 5), quorum: 3}
-		p := d.newProposal(&ticket{}, 1, c.mode)
-		for i, a := range c.answers {
-			p.answers[i], p.errs[i] = a, nil
-		}
-		if got := p.judge(5 - len(c.answers)); got != c.want {
-			t.Errorf("%s: outcome %d, want %d", c.name, got, c.want)
-		}
-	}
-}
