@@ -87,7 +87,7 @@ func (d *Driver) taken(ctx context.Context, w *waiter, answer string, sent time.
 	case scan(answer, "w %d", &due):
 		queued = d.waiters.queued(w, time.Duration(due)*time.Microsecond)
 		if !queued {
-			err = driver.ErrLost
+			err = d.lost(driver.ErrLost)
 		}
 		d.attend()
 	case scan(answer, "t %d", &now): // sent again while its context lasts
@@ -103,6 +103,14 @@ func (d *Driver) taken(ctx context.Context, w *waiter, answer string, sent time.
 	return g, queued, err
 }
 
+// lost returns the error of a wait whose ticket is gone: Close removes tickets, too.
+func (d *Driver) lost(err error) error {
+	if d.ctx.Err() != nil {
+		return driver.ErrClosed
+	}
+	return err
+}
+
 // granted returns the grant of a waiter with the given outcome.
 //
 // The first lease of a ticket that waited lasts for its TTL, but not beyond the life that the last heartbeat gave its
@@ -111,7 +119,7 @@ func (d *Driver) taken(ctx context.Context, w *waiter, answer string, sent time.
 // hold or little of the lease is left, the driver renews the lease before it returns the grant.
 func (d *Driver) granted(ctx context.Context, r driver.Request, o outcome) (driver.Grant, error) {
 	if o.err != nil {
-		return driver.Grant{}, o.err
+		return driver.Grant{}, d.lost(o.err)
 	}
 	provisional := min(r.TTL, d.opts.liveness)
 	if r.Renewed && r.MinHold == 0 && time.Until(o.until) >= provisional/2 {
