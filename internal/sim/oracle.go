@@ -325,9 +325,10 @@ func (o *oracle) overtaken(p *part) {
 	}
 }
 
-// isOver reports whether a call has reached its limit: it waits no longer. With mu held.
+// isOver reports whether a call has reached its limit: it waits no longer. The oracle may
+// hear of the end of its context later than the Client does. With mu held.
 func (c *call) isOver() bool {
-	return !c.over.IsZero() || c.s.wait >= 0 && time.Since(c.begun) >= c.s.wait
+	return c.ctx.Err() != nil || c.s.wait >= 0 && time.Since(c.begun) >= c.s.wait
 }
 
 // anyBroken reports whether a ticket of a name was broken: nobody knows whose. With mu held.
@@ -655,9 +656,12 @@ func (o *oracle) blockers(p *part) (all []*part) {
 func (o *oracle) wasBlocked(p *part) bool {
 	shared, exclusive := 0, 0
 	for _, b := range o.blockers(p) {
-		if b.c.s.shared && (b.hold == nil || b.hold.shared) { // it may have re-entered an exclusive one
+		switch s := b.c.s; {
+		case s.owner != "" && s.owner == p.c.s.owner && b.c.p == p.c.p: // a try does not wait for its own owner's request
+			return true
+		case s.shared && (b.hold == nil || b.hold.shared): // it may have re-entered an exclusive one
 			shared++
-		} else {
+		default:
 			exclusive++
 		}
 	}
