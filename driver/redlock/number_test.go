@@ -209,3 +209,38 @@ func TestAskedAgain(t *testing.T) {
 	}
 	o.release(again)
 }
+
+// TestTooSmallBesideSilentNodes: a number that is refused is followed by a larger one, also
+// while a minority is silent.
+func TestTooSmallBesideSilentNodes(t *testing.T) {
+	nodes := testbed.RedisN(t, 5)
+	var clients []*redis.Client
+	for _, m := range nodes.Members {
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: m.Addr()}))
+	}
+	d := newDriver(clients, options{prefix: t.Name(), timeout: 10 * time.Second, drift: DefaultDrift})
+	defer func() {
+		_ = d.Close()
+		for _, c := range clients {
+			_ = c.Close()
+		}
+	}()
+	ask := func(id string) {
+		tk := d.newTicket(driver.Request{Name: "small", ID: id, TTL: time.Minute, Wait: true})
+		p, err := d.ask(t.Context(), tk, 1, orWait, guessed)
+		if err != nil || p.outcome != granted {
+			t.Fatal(p.outcome, err)
+		}
+		if err := d.Release(t.Context(), tk.r.Hold(p.number)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("first")
+	for _, m := range []int{0, 4} {
+		nodes.Members[m].Pause()
+		defer nodes.Members[m].Resume()
+	}
+	if took := testbed.Elapsed(func() { ask("second") }); took > d.timeout/2 {
+		t.Errorf("it took %v: it waited for silent nodes", took)
+	}
+}

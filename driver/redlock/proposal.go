@@ -33,6 +33,7 @@ type proposal struct {
 	attempt int64 // of the ticket
 	mode    byte
 	asked   time.Time
+	hurried bool // the last nodes have a limit
 	outcome outcome
 	mending bool // granted: nodes that answer from now on and lack it are repaired
 }
@@ -41,6 +42,7 @@ func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
 	p := &proposal{round: newRound(d, parseAcquire), t: t, number: number, mode: mode}
 	p.enough = func() bool {
 		p.outcome = p.judge(p.pending)
+		p.hasten()
 		return p.outcome != undecided
 	}
 	p.each = func(node int, a answer, err error) {
@@ -53,6 +55,25 @@ func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
 		}
 	}
 	return p
+}
+
+// hasten gives the last nodes as long as the majority took, and a little more, if the number
+// is too small without them: they may be silent until their timeout. Nobody asks again at
+// once, for numbers that grow refuse those under way, and contenders starve each other.
+// With mu held.
+func (p *proposal) hasten() {
+	if p.outcome != undecided || p.hurried || p.answered() < p.d.quorum || p.judge(0) != tooSmall {
+		return
+	}
+	p.hurried = true
+	time.AfterFunc(time.Since(p.asked)+10*time.Millisecond, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.over && p.judge(0) == tooSmall {
+			p.outcome, p.over = tooSmall, true
+			close(p.done)
+		}
+	})
 }
 
 // propose asks all nodes for a ticket.
