@@ -18,6 +18,8 @@ type parameter struct{ name, kind, meaning string }
 var (
 	quoted = regexp.MustCompile("`([^`]+)`")
 	row    = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\| [^|]* \\| ([^|]*) \\|$")
+	usual  = regexp.MustCompile("(?m)^Common: (.*)\\.$")
+	passed = regexp.MustCompile("(?m)^Passed on to [\\w-]+ \\(([^)]*)\\): (.*)\\.$")
 	known  = regexp.MustCompile(`unknown parameter "no_such" \(known: ([^)]*)\)`)
 )
 
@@ -28,19 +30,46 @@ func page(t *testing.T) map[string][]parameter {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sections := strings.Split(string(text), "\n## ")[1:]
+	common := rows(sections[0])
 	tables := make(map[string][]parameter)
-	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+	for _, section := range sections[1:] {
 		_, rest, _ := strings.Cut(section, "Schemes: ")
 		schemes, rest, _ := strings.Cut(rest, "\n")
-		var ps []parameter
-		for _, m := range row.FindAllStringSubmatch(rest, -1) {
-			ps = append(ps, parameter{m[1], m[2], m[3]})
+		ps := rows(rest)
+		for _, p := range common {
+			if isCommon(p.name, usual.FindString(rest)) && !slices.ContainsFunc(ps, func(own parameter) bool { return own.name == p.name }) {
+				ps = append(ps, p)
+			}
+		}
+		for _, m := range passed.FindAllStringSubmatch(rest, -1) {
+			for _, name := range quoted.FindAllStringSubmatch(m[2], -1) {
+				ps = append(ps, parameter{name: name[1], kind: m[1]})
+			}
 		}
 		for _, m := range quoted.FindAllStringSubmatch(schemes, -1) {
 			tables[m[1]] = ps
 		}
 	}
 	return tables
+}
+
+// rows are the rows of the tables in a section.
+func rows(section string) (ps []parameter) {
+	for _, m := range row.FindAllStringSubmatch(section, -1) {
+		ps = append(ps, parameter{m[1], m[2], m[3]})
+	}
+	return ps
+}
+
+// isCommon tells whether a store's list of common parameters has one of them. Those of TLS are
+// named together.
+func isCommon(name, list string) bool {
+	switch name {
+	case "tls", "ca", "cert", "key", "server_name", "insecure_skip_verify":
+		return strings.Contains(list, "TLS")
+	}
+	return strings.Contains(list, "`"+name+"`")
 }
 
 // in tells whether a parameter is one of the scheme, and not of others that share
