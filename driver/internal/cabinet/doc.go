@@ -1,4 +1,4 @@
-// Package cabinet is the driver that docs/writing-a-driver.md builds, kept here so that it compiles and passes the
+// Package cabinet is the driver that docs/engines.md builds, kept here so that it compiles and passes the
 // conformance suite. Cabinet is an imaginary server that keeps small documents, on a disk, and speaks HTTP. The
 // driver is to be read, and is registered in no program.
 //
