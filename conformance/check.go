@@ -11,15 +11,15 @@ import (
 // Result is the result of one case.
 type Result struct {
 	Case    Case
-	Err     error         // the rule that the driver breaks; nil: proved, unless it was not run
+	Err     error         // the rule that the driver breaks; nil: it passed, unless it was not run
 	Missing []string      // not run: the harness lacks these
 	Except  string        // not run: the reason why it does not apply
 	Took    time.Duration // how long it ran
 	Log     []string      // figures that it has measured
 }
 
-// Proved reports whether the case ran without an error.
-func (r Result) Proved() bool { return r.Err == nil && len(r.Missing) == 0 && r.Except == "" }
+// Passed reports whether the case ran without an error.
+func (r Result) Passed() bool { return r.Err == nil && len(r.Missing) == 0 && r.Except == "" }
 
 // Check is Run for a program: it needs no testing.T. It runs some or all of [Cases]
 // and calls report with each result as it comes, one at a time, beginning with the

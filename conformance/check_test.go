@@ -37,13 +37,13 @@ func TestCheck(t *testing.T) {
 	if r := results["fencing/after-reconnect"]; r.Err == nil || !strings.Contains(r.Err.Error(), "was granted to a new process") || r.Took <= 0 {
 		t.Errorf("a case that fails is reported as %+v", r)
 	}
-	if r := results["leaks/keys"]; r.Proved() || !slices.Equal(r.Missing, []string{"Keys"}) {
+	if r := results["leaks/keys"]; r.Passed() || !slices.Equal(r.Missing, []string{"Keys"}) {
 		t.Errorf("a case that cannot run is reported as %+v", r)
 	}
-	if r := results["inspect/empty"]; r.Proved() || r.Except != "a reason" {
+	if r := results["inspect/empty"]; r.Passed() || r.Except != "a reason" {
 		t.Errorf("a case that does not apply is reported as %+v", r)
 	}
-	if r := results["fairness/hand-off-time"]; !r.Proved() {
+	if r := results["fairness/hand-off-time"]; !r.Passed() {
 		t.Errorf("a case that runs alone is reported as %+v", r)
 	}
 	if len(results) != len(names) {
@@ -64,7 +64,7 @@ func TestCheckEnds(t *testing.T) {
 		ran++
 		cancel()
 		if r.Err != nil {
-			t.Errorf("%s is reported as disproved: %v", r.Case, r.Err)
+			t.Errorf("%s is reported as failed: %v", r.Case, r.Err)
 		}
 	}, "fencing/after-reconnect", "expiry/renewed-lease", "fairness/hand-off-time")
 	if ran != 1 {
@@ -118,7 +118,7 @@ func TestNewServer(t *testing.T) {
 	quick := []string{"outage/restart-while-held", "outage/restart-while-waiting", "outage/tokens-after-restart", "errors/why-not-connected"}
 	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool { return !slices.Contains(quick, c.String()) })
 	conformance.Check(t.Context(), h, cases, func(r conformance.Result) {
-		if !r.Proved() {
+		if !r.Passed() {
 			t.Errorf("%s: %v", r.Case, r.Err)
 		}
 	})

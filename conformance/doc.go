@@ -1,4 +1,4 @@
-// Package conformance proves a driver of locker with one call: every rule of
+// Package conformance tests a driver of locker with one call: every rule of
 // package driver, and what the core promises on top of them.
 //
 //	func TestConformance(t *testing.T) {
@@ -23,7 +23,7 @@
 // itself, to be killed and paused (Server), and a count of what it holds (Keys).
 // A case that needs a missing field is skipped, and the run ends with a summary:
 //
-//	127 of 160 cases proved; not fully proved: D18: give Keys; D6, D7, D8, …: give OpenLink; …
+//	127 of 160 cases passed; not fully tested: D18: give Keys; D6, D7, D8, …: give OpenLink; …
 //
 // Complete makes every case that cannot run a failure. Set it once all fields are
 // given, so that none gets lost again.
@@ -41,7 +41,7 @@
 // store pass in its tests. Server is then whatever makes every access fail and
 // keeps what was stored, and the store's clock is the clock of the machine (D10).
 // A store in the memory of one process ends with its tickets: leave OpenLink and
-// Server nil, and the summary of the run says what is not proved of it.
+// Server nil, and the summary of the run says what is not tested of it.
 //
 // # Rules
 //

@@ -85,8 +85,8 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// A history that nothing explains is disproved.
-func TestDisproved(t *testing.T) {
+// A history that nothing explains fails.
+func TestUnexplained(t *testing.T) {
 	for what, write := range map[string]func(r *record){
 		"a refusal of a free name":                     func(r *record) { r.refused(2, exclusively) },
 		"a refusal after a ticket of known outcome":    func(r *record) { r.cycle(1, exclusively); r.refused(2, exclusively) },

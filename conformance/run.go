@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Run proves a driver. Each case is a sub-test topic/name. A case that needs a field
+// Run tests a driver. Each case is a sub-test topic/name. A case that needs a field
 // which the harness does not have is skipped. The log ends with a summary of what
-// was proved and what the rest needs. Without -v the summary is printed on standard
+// passed and what the rest needs. Without -v the summary is printed on standard
 // output, which "go test" shows if it is run without a package list.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
@@ -64,10 +64,10 @@ func resultsOf(cases []Case, h Harness) []*result {
 	return results
 }
 
-// summary says how many cases were proved, and which fields of the harness the others
+// summary says how many cases passed, and which fields of the harness the others
 // need.
 func summary(results []*result) string {
-	proved, disproved, except := 0, 0, 0
+	passed, failed, except := 0, 0, 0
 	rules := make(map[string][]string) // by the missing fields
 	for _, r := range results {
 		switch {
@@ -77,25 +77,25 @@ func summary(results []*result) string {
 			lack := strings.Join(r.missing, " and ")
 			rules[lack] = append(rules[lack], r.c.Rules...)
 		case r.err != nil:
-			disproved++
+			failed++
 		default:
-			proved++
+			passed++
 		}
 	}
-	line := fmt.Sprintf("%d of %d cases proved", proved, len(results))
+	line := fmt.Sprintf("%d of %d cases passed", passed, len(results))
 	if except > 0 {
 		line += fmt.Sprintf(", %d do not apply", except)
 	}
-	if disproved > 0 {
-		line += fmt.Sprintf(", %d disproved", disproved)
+	if failed > 0 {
+		line += fmt.Sprintf(", %d failed", failed)
 	}
 	for i, lack := range slices.Sorted(maps.Keys(rules)) {
 		if i == 0 {
-			line += "; not fully proved"
+			line += "; not fully tested"
 		}
 		line += fmt.Sprintf("; %s: give %s", strings.Join(ofDriver(rules[lack]), ", "), lack)
 	}
-	return strings.Replace(line, "not fully proved; ", "not fully proved: ", 1)
+	return strings.Replace(line, "not fully tested; ", "not fully tested: ", 1)
 }
 
 // ofDriver returns the rules of package driver among some, each once, in order.
@@ -205,7 +205,7 @@ func (r *result) report(t *testing.T) {
 		t.Skip("does not apply: " + r.skipped)
 	}
 	if r.err != nil {
-		t.Errorf("disproved: %v", r.err)
+		t.Errorf("failed: %v", r.err)
 		var h *historyError
 		if errors.As(r.err, &h) {
 			if file, err := h.draw(); err == nil {

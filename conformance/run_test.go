@@ -78,10 +78,10 @@ func TestRunReports(t *testing.T) {
 		"--- FAIL: TestChildBroken/fencing/after-reconnect",
 		"--- PASS: TestChildBroken/inspect/empty",
 		"D3, C6: a process that begins anew gets greater tokens",
-		"disproved: token 1 was granted to a new process, after token 2",
+		"failed: token 1 was granted to a new process, after token 2",
 		"--- SKIP: TestChildBroken/leaks/keys",
 		"not run: the harness has no Keys (D18, C8: after all is released",
-		" disproved; not fully proved: D8, D10, D18: give Keys; D6, D7, D8,",
+		" failed; not fully tested: D8, D10, D18: give Keys; D6, D7, D8,",
 		": give OpenLink; ", ", D19: give Server",
 	)
 }
@@ -91,10 +91,10 @@ func TestRunComplete(t *testing.T) {
 	wants(t, out, "--- FAIL: TestChildBroken/leaks/keys", "not run: the harness has no Keys", "asks for a complete proof")
 }
 
-// Without -v a run that passes still says what is not proved.
-func TestRunSaysWhatIsNotProved(t *testing.T) {
+// Without -v a run that passes still says what is not tested.
+func TestRunSaysWhatIsNotPassed(t *testing.T) {
 	out := child(t, "sound", "-test.run=^TestChildBroken$")
-	wants(t, out, "TestChildBroken: ", " cases proved; not fully proved: ", "D18: give Keys; ", ": give OpenLink; ", ": give Server")
+	wants(t, out, "TestChildBroken: ", " cases passed; not fully tested: ", "D18: give Keys; ", ": give OpenLink; ", ": give Server")
 }
 
 func TestRunObeysFilter(t *testing.T) {

@@ -9,7 +9,7 @@
 // the text of errors belong to the core.
 //
 // The numbered sentences below are the specification. The conformance suite
-// proves them and cites them by number. Drivers that pass are interchangeable.
+// tests them and cites them by number. Drivers that pass are interchangeable.
 //
 // The page docs/writing-a-driver.md of this module says how to write a driver, docs/engines.md builds one step by step.
 //

@@ -35,5 +35,5 @@
 // Such a hook is one function in the driver, func(ctx, access func() error) error,
 // which outside tests only calls access. A store whose tickets cannot outlive the
 // process that took them, such as a map in its memory, has nothing to prove here:
-// leave OpenLink nil, and the suite says what it has not proved.
+// leave OpenLink nil, and the suite says what it has not tested.
 package link

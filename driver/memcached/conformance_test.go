@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, h)
 }
 
-// TestConformanceServers runs on several servers. That each of them forgets what expires is proved with one.
+// TestConformanceServers runs on several servers. That each of them forgets what expires is tested with one.
 func TestConformanceServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out with -short")

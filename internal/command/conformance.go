@@ -24,29 +24,29 @@ type caseJSON struct {
 	Case    string   `json:"case"`  // topic/name
 	Rules   []string `json:"rules"` // of go doc ./driver and ./conformance
 	Explain string   `json:"explain"`
-	Result  string   `json:"result,omitempty"` // proved, disproved or skipped
+	Result  string   `json:"result,omitempty"` // passed, failed or skipped
 	Seconds float64  `json:"seconds,omitempty"`
-	Error   string   `json:"error,omitempty"` // what was disproved
+	Error   string   `json:"error,omitempty"` // how it failed
 	Lacks   []string `json:"lacks,omitempty"` // what a case that was skipped needs
 	Log     []string `json:"log,omitempty"`   // figures
 }
 
 // reportJSON is the last line of --json.
 type reportJSON struct {
-	Cases     int `json:"cases"`
-	Proved    int `json:"proved"`
-	Disproved int `json:"disproved"`
-	Skipped   int `json:"skipped"`
+	Cases   int `json:"cases"`
+	Passed  int `json:"passed"`
+	Failed  int `json:"failed"`
+	Skipped int `json:"skipped"`
 }
 
 func newConformance(a *app) *cobra.Command {
 	pattern, list := "", false
 	cmd := &cobra.Command{
 		Use:   "conformance",
-		Short: "Prove that this store keeps the rules of locks",
+		Short: "Test that this store keeps the rules of locks",
 		Long: `Run the public conformance suite on your own store: its version, its settings, and
-the network in between. It takes some minutes. Exit code 1 means that a rule was
-disproved; each failure explains what that means for users.
+the network in between. It takes some minutes. Exit code 1 means that a rule is
+broken; each failure explains what that means for users.
 
 The suite uses locks with strange and random names, under the prefix PREFIX-conformance,
 for which the URL's user needs the same rights; on PostgreSQL, MySQL and SQLite they are
@@ -143,13 +143,13 @@ func answers(ctx context.Context, url string) error {
 // report prints results as they come.
 type report struct {
 	*app
-	total     int
-	ended     int
-	proved    int
-	disproved []string
-	skipped   map[string]int // by what they lack
-	bar       *progress
-	fail      func(error) // called when nobody reads
+	total   int
+	ended   int
+	passed  int
+	failed  []string
+	skipped map[string]int // by what they lack
+	bar     *progress
+	fail    func(error) // called when nobody reads
 }
 
 func (r *report) add(result conformance.Result) {
@@ -159,12 +159,12 @@ func (r *report) add(result conformance.Result) {
 		Seconds: seconds(result.Took.Round(time.Millisecond)), Lacks: result.Missing, Log: result.Log,
 	}
 	switch {
-	case result.Proved():
-		r.proved++
-		j.Result = "proved"
+	case result.Passed():
+		r.passed++
+		j.Result = "passed"
 	case result.Err != nil:
-		r.disproved = append(r.disproved, j.Case)
-		j.Result, j.Error = "disproved", result.Err.Error()
+		r.failed = append(r.failed, j.Case)
+		j.Result, j.Error = "failed", result.Err.Error()
 	default:
 		if r.skipped == nil {
 			r.skipped = make(map[string]int)
@@ -184,9 +184,9 @@ func (r *report) add(result conformance.Result) {
 
 func (j caseJSON) write(w io.Writer) (err error) {
 	switch j.Result {
-	case "proved":
-		_, err = fmt.Fprintf(w, "%s    %s (%.1fs)\n", paint(w, green, "ok"), j.Case, j.Seconds)
-	case "disproved":
+	case "passed":
+		_, err = fmt.Fprintf(w, "%s  %s (%.1fs)\n", paint(w, green, "pass"), j.Case, j.Seconds)
+	case "failed":
 		_, err = fmt.Fprintf(w, "%s  %s (%.1fs)\n      %s: %s\n      %s\n", paint(w, red, "FAIL"), j.Case, j.Seconds,
 			strings.Join(j.Rules, ", "), j.Explain, printable(oneLine(j.Error)))
 	}
@@ -198,9 +198,9 @@ var lacks = map[string]string{
 	"OpenLink": "cut the way to the store", "Server": "kill or pause the store", "Keys": "count what the store holds",
 }
 
-// close prints how much was proved. A disproved case makes it an error.
+// close prints how much passed. A failed case makes it an error.
 func (r *report) close() error {
-	j := reportJSON{Cases: r.total, Proved: r.proved, Disproved: len(r.disproved)}
+	j := reportJSON{Cases: r.total, Passed: r.passed, Failed: len(r.failed)}
 	var why []string
 	for _, part := range slices.Sorted(maps.Keys(r.skipped)) {
 		n := r.skipped[part]
@@ -212,9 +212,9 @@ func (r *report) close() error {
 		why = append(why, fmt.Sprintf("%d that %s", n, strings.Join(words, " and ")))
 	}
 	err := r.print(j, func(w io.Writer) error {
-		fmt.Fprintf(w, "\n%d of %s proved", j.Proved, count(j.Cases, "case", "cases"))
-		if j.Disproved > 0 {
-			fmt.Fprintf(w, ", %s: %s", paint(w, red, fmt.Sprint(j.Disproved, " disproved")), strings.Join(r.disproved, ", "))
+		fmt.Fprintf(w, "\n%d of %s passed", j.Passed, count(j.Cases, "case", "cases"))
+		if j.Failed > 0 {
+			fmt.Fprintf(w, ", %s: %s", paint(w, red, fmt.Sprint(j.Failed, " failed")), strings.Join(r.failed, ", "))
 		}
 		if j.Skipped > 0 {
 			fmt.Fprintf(w, "; not run here: %s", strings.Join(why, ", "))
@@ -222,7 +222,7 @@ func (r *report) close() error {
 		_, err := fmt.Fprintln(w)
 		return err
 	})
-	if err == nil && j.Disproved > 0 {
+	if err == nil && j.Failed > 0 {
 		return exit(ExitFailure, nil, "")
 	}
 	return err

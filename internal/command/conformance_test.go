@@ -25,7 +25,7 @@ type caseLine struct {
 	Lacks   []string
 	Log     []string
 
-	Cases, Proved, Disproved, Skipped int
+	Cases, Passed, Failed, Skipped int
 }
 
 func TestConformance(t *testing.T) {
@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 		const some = "^(fencing/after-reconnect|outage/reconnect|leaks/keys|names/invalid)$"
 		r := on(t, url, "conformance", "--case", some).Run()
 		has(t, r, r.Out, "ok    fencing/after-reconnect (", "ok    outage/reconnect (", "ok    names/invalid (",
-			" proved; not run here: 1 that count what the store holds")
+			" passed; not run here: 1 that count what the store holds")
 		if r.Code != 0 || r.ErrOut != "" {
 			t.Error(r)
 		}
@@ -42,9 +42,9 @@ func TestConformance(t *testing.T) {
 		if r.Code != 0 || len(lines) != 3 {
 			t.Fatal(r)
 		}
-		skipped, proved, end := lines[0], lines[1], lines[2]
-		if skipped.Result != "skipped" || strings.Join(skipped.Lacks, " ") != "Keys" || proved.Result != "proved" || proved.Case != "names/invalid" ||
-			len(proved.Rules) == 0 || proved.Explain == "" || end.Cases != 2 || end.Proved != 1 || end.Skipped != 1 || end.Disproved != 0 {
+		skipped, passed, end := lines[0], lines[1], lines[2]
+		if skipped.Result != "skipped" || strings.Join(skipped.Lacks, " ") != "Keys" || passed.Result != "passed" || passed.Case != "names/invalid" ||
+			len(passed.Rules) == 0 || passed.Explain == "" || end.Cases != 2 || end.Passed != 1 || end.Skipped != 1 || end.Failed != 0 {
 			t.Error(r)
 		}
 	})
@@ -77,11 +77,11 @@ func (r repeating) Acquire(ctx context.Context, q driver.Request) (driver.Grant,
 	return g, err
 }
 
-// TestConformanceDisproves is about a store that breaks a rule. No real one of the
+// TestConformanceFails is about a store that breaks a rule. No real one of the
 // testbed does, so the program runs in this process, where there is one.
-func TestConformanceDisproves(t *testing.T) {
+func TestConformanceFails(t *testing.T) {
 	driver.Register("repeating", func(context.Context, *driver.URL) (driver.Driver, error) {
-		return repeating{memory.Open("conformance-disproves")}, nil
+		return repeating{memory.Open("conformance-fails")}, nil
 	})
 	for _, c := range []struct {
 		args []string
@@ -89,9 +89,9 @@ func TestConformanceDisproves(t *testing.T) {
 	}{
 		{nil, "FAIL  fencing/after-reconnect ("},
 		{nil, "D3, C6: a process that begins anew gets greater tokens"},
-		{nil, "\n1 of 2 cases proved, 1 disproved: fencing/after-reconnect\n"},
-		{[]string{"--json"}, `"result":"disproved"`},
-		{[]string{"--json"}, `{"cases":2,"proved":1,"disproved":1,"skipped":0}`},
+		{nil, "\n1 of 2 cases passed, 1 failed: fencing/after-reconnect\n"},
+		{[]string{"--json"}, `"result":"failed"`},
+		{[]string{"--json"}, `{"cases":2,"passed":1,"failed":1,"skipped":0}`},
 	} {
 		var out, errOut bytes.Buffer
 		code := command.Main(append([]string{"conformance", "--url", "repeating://", "--case", "^(fencing/after-reconnect|names/invalid)$"}, c.args...),
@@ -108,7 +108,7 @@ func TestConformanceEnds(t *testing.T) {
 		cmd := on(t, url, "conformance").Start()
 		cmd.WaitOut("ok ")
 		cmd.Signal(os.Interrupt)
-		if r := cmd.Wait(); r.Code != 128+2 || r.ErrOut != "" || strings.Contains(r.Out, "FAIL") || strings.Contains(r.Out, "proved") {
+		if r := cmd.Wait(); r.Code != 128+2 || r.ErrOut != "" || strings.Contains(r.Out, "FAIL") || strings.Contains(r.Out, "passed") {
 			t.Error(r)
 		}
 		cmd = on(t, url, "conformance")
@@ -126,7 +126,7 @@ func TestConformanceProgress(t *testing.T) {
 	if r := term.Attach(on(t, url, "conformance", "--case", "^(names/invalid|inspect/empty)$")).Run(); r.Code != 0 {
 		t.Error(r, term.Shown())
 	}
-	shown := term.WaitFor("2 of 2 cases proved")
+	shown := term.WaitFor("2 of 2 cases passed")
 	for _, want := range []string{"conformance [", "] 1 of 2", "\x1b[32mok\x1b[0m    names/invalid"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("want %q in %q", want, shown)
