@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	onRedisAndEtcd(t, func(t *testing.T, url string) {
 		const some = "^(fencing/after-reconnect|outage/reconnect|leaks/keys|names/invalid)$"
 		r := on(t, url, "conformance", "--case", some).Run()
-		has(t, r, r.Out, "ok    fencing/after-reconnect (", "ok    outage/reconnect (", "ok    names/invalid (",
+		has(t, r, r.Out, "pass  fencing/after-reconnect (", "pass  outage/reconnect (", "pass  names/invalid (",
 			" passed; not run here: 1 that count what the store holds")
 		if r.Code != 0 || r.ErrOut != "" {
 			t.Error(r)
@@ -106,7 +106,7 @@ func TestConformanceFails(t *testing.T) {
 func TestConformanceEnds(t *testing.T) {
 	onRedisAndEtcd(t, func(t *testing.T, url string) {
 		cmd := on(t, url, "conformance").Start()
-		cmd.WaitOut("ok ")
+		cmd.WaitOut("pass ")
 		cmd.Signal(os.Interrupt)
 		if r := cmd.Wait(); r.Code != 128+2 || r.ErrOut != "" || strings.Contains(r.Out, "FAIL") || strings.Contains(r.Out, "passed") {
 			t.Error(r)
