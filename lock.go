@@ -2,6 +2,8 @@ package locker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +63,18 @@ func (k *Lock) Token() uint64 {
 		most = max(most, m.Token())
 	}
 	return most
+}
+
+// String returns the name, the token, and whether the lock is held, lost or released.
+func (k *Lock) String() string {
+	state := "held"
+	switch err := k.Err(); {
+	case errors.Is(err, ErrLost):
+		state = "lost"
+	case err != nil:
+		state = "released"
+	}
+	return fmt.Sprintf("lock %q, token %d, %s", k.Name(), k.Token(), state)
 }
 
 // Locks returns the locks that AcquireAll took, sorted by name, or k alone. Read

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/lockerproject/locker"
@@ -33,5 +34,24 @@ func TestDoneComesLast(t *testing.T) {
 	release(t, k)
 	if n := <-alive; n > 0 {
 		t.Errorf("%d contexts were alive when Done was closed", n)
+	}
+}
+
+// A lock that is logged says which it is, and in which state.
+func TestLockString(t *testing.T) {
+	l := locker.New(memory.New())
+	defer l.Close()
+	k := acquire(t, l, "order:42")
+	if got, want := fmt.Sprint(k), fmt.Sprintf(`lock "order:42", token %d, held`, k.Token()); got != want {
+		t.Errorf("held: %s, want %s", got, want)
+	}
+	lost := acquire(t, l, "lost")
+	if err := l.Break(t.Context(), "lost", lost.Token()); err != nil {
+		t.Fatal(err)
+	}
+	<-lost.Done()
+	release(t, k)
+	if got, want := fmt.Sprintf("%v; %v", k, lost), fmt.Sprintf(`lock "order:42", token %d, released; lock "lost", token %d, lost`, k.Token(), lost.Token()); got != want {
+		t.Errorf("ended: %s, want %s", got, want)
 	}
 }

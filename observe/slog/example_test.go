@@ -16,7 +16,7 @@ func ExampleObserver() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
-			case slog.TimeKey, "since", "token", "acquisition", "seconds":
+			case slog.TimeKey, "since", "fencing_token", "acquisition", "seconds":
 				return slog.Attr{}
 			case "held_seconds":
 				return slog.Int("held_seconds", int(a.Value.Float64()))

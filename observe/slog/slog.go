@@ -8,12 +8,12 @@
 // Every lock that was held has a record when it is acquired and one when it is released or
 // lost. The second has all facts about the lock:
 //
-//	level=INFO msg="lock released" lock=order:42 owner=web-1/4711/5f0c store="redis db:6379/0" token=17 mode=exclusive since=2026-03-01T09:30:00.000Z held_seconds=4.2
+//	level=INFO msg="lock released" lock=order:42 owner=web-1/4711/5f0c store="redis db:6379/0" fencing_token=17 mode=exclusive since=2026-03-01T09:30:00.000Z held_seconds=4.2
 //
 // The attributes are:
 //
 //   - lock, owner, store: the name of the lock, its owner, and the store
-//   - token: the fencing token, from the grant on
+//   - fencing_token: the fencing token, from the grant on
 //   - mode: exclusive or shared
 //   - seconds: how long the call, or the renewal, took
 //   - since, held_seconds: when the lock was granted, and how long it was held
@@ -126,7 +126,7 @@ func attributes(e locker.Event) []slog.Attr {
 	all := make([]slog.Attr, 0, 12)
 	all = append(all, slog.String("lock", e.Name), slog.String("owner", e.Owner), slog.String("store", e.Store))
 	if e.Token != 0 {
-		all = append(all, slog.Uint64("token", e.Token))
+		all = append(all, slog.Uint64("fencing_token", e.Token))
 	}
 	all = append(all, slog.String("mode", mode), slog.Uint64("acquisition", e.ID))
 	switch e.Kind {

@@ -116,15 +116,15 @@ func TestAudit(t *testing.T) {
 		}
 		check(t, acquired[0], map[string]any{
 			"level": "INFO", "lock": "order:42", "owner": "web-1", "store": "lockertest", "mode": "exclusive",
-			"token": float64(k.Token()), "waited": false, "seconds": 0.0,
+			"fencing_token": float64(k.Token()), "waited": false, "seconds": 0.0,
 		})
 		check(t, acquired[1], map[string]any{"mode": "shared", "waited": true, "seconds": 1.5})
 		check(t, released[0], map[string]any{
-			"level": "INFO", "lock": "order:42", "owner": "web-1", "token": float64(k.Token()), "held_seconds": 1.5,
+			"level": "INFO", "lock": "order:42", "owner": "web-1", "fencing_token": float64(k.Token()), "held_seconds": 1.5,
 			"since": begun.Format(time.RFC3339Nano), "acquisition": acquired[0]["acquisition"],
 		})
 		check(t, released[1], map[string]any{"held_seconds": 1.0, "acquisition": acquired[1]["acquisition"]})
-		if got, want := keys(released[0]), "acquisition held_seconds level lock mode msg owner since store time token"; got != want {
+		if got, want := keys(released[0]), "acquisition fencing_token held_seconds level lock mode msg owner since store time"; got != want {
 			t.Errorf("a release has %s, want %s", got, want)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 4 {
@@ -182,7 +182,7 @@ func TestLoss(t *testing.T) {
 			t.Errorf("no renewal failed:\n%s", log.String())
 		}
 		lost := log.one(t, "lock lost")
-		check(t, lost, map[string]any{"level": "ERROR", "lock": "a", "token": float64(k.Token()), "held_seconds": 2.97})
+		check(t, lost, map[string]any{"level": "ERROR", "lock": "a", "fencing_token": float64(k.Token()), "held_seconds": 2.97})
 		if lost["error"] == "" || lost["since"] == nil {
 			t.Errorf("lost: %v", lost)
 		}
