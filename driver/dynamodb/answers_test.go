@@ -2,6 +2,8 @@ package dynamodb_test
 
 import (
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -54,6 +56,46 @@ func TestErrors(t *testing.T) {
 	w.does(nil)
 	if err := d.Ping(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// closedBody is the body of an answer whose connection this process has closed.
+type closedBody struct{ io.ReadCloser }
+
+func (closedBody) Read([]byte) (int, error) {
+	return 0, &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}
+}
+
+// TestConnectionClosedWhileReading: a request that reads is sent again if its connection was closed here, once. One that
+// writes is not: it was done.
+func TestConnectionClosedWhileReading(t *testing.T) {
+	t.Parallel()
+	d, w := made(t, testbed.SharedDynamoDB(t), dynamodb.WithPrefix(unique("closed")))
+	closes := func(times int) {
+		w.does(func(op string, _ []byte, send func() (*http.Response, error)) (*http.Response, error) {
+			resp, err := send()
+			if times--; err == nil && times >= 0 && (op == "BatchGetItem" || op == "DescribeTable") {
+				resp.Body = closedBody{resp.Body}
+			}
+			return resp, err
+		})
+	}
+	for times, want := range []bool{true, true, false} {
+		closes(times)
+		if _, err := d.Inspect(t.Context(), "a"); (err == nil) != want {
+			t.Errorf("closed %d times: %v", times, err)
+		}
+	}
+	w.does(func(op string, _ []byte, send func() (*http.Response, error)) (*http.Response, error) {
+		resp, err := send()
+		if err == nil && op == "PutItem" {
+			resp.Body = closedBody{resp.Body}
+		}
+		return resp, err
+	})
+	before := w.count("PutItem")
+	if err := d.Ping(t.Context()); !driver.IsUnavailable(err) || w.count("PutItem")-before != 1 {
+		t.Errorf("a write whose connection was closed: %v, sent %d times", err, w.count("PutItem")-before)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -138,6 +139,17 @@ func (s *store) do(ctx context.Context, send func(context.Context) error) error 
 	return classify(err)
 }
 
+// read sends a request that changes nothing, and sends it again if this process has closed the connection below it: that
+// happens now and then between net/http and the SDK (github.com/aws/aws-sdk-go-v2/issues/2737), which repairs it by the
+// retries that once turns off.
+func (s *store) read(ctx context.Context, send func(context.Context) error) error {
+	err := s.do(ctx, send)
+	if errors.Is(err, net.ErrClosed) {
+		err = s.do(ctx, send)
+	}
+	return err
+}
+
 // Get implements casqueue.Store. It sends a request for each hundred keys, and for those that DynamoDB leaves out.
 func (s *store) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
 	if err := s.ready(ctx); err != nil {
@@ -165,7 +177,7 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 	for {
 		var out *sdk.BatchGetItemOutput
 		asked := time.Now()
-		err := s.do(ctx, func(ctx context.Context) (err error) {
+		err := s.read(ctx, func(ctx context.Context) (err error) {
 			out, err = s.client.BatchGetItem(ctx, &sdk.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{s.table: want}}, once)
 			return err
 		})

@@ -41,7 +41,7 @@ func (s *store) check(ctx context.Context) error {
 
 func (s *store) describe(ctx context.Context) (*types.TableDescription, error) {
 	var table *types.TableDescription
-	err := s.do(ctx, func(ctx context.Context) error {
+	err := s.read(ctx, func(ctx context.Context) error {
 		asked := time.Now()
 		out, err := s.client.DescribeTable(ctx, &sdk.DescribeTableInput{TableName: &s.table}, once)
 		if err == nil {
