@@ -111,6 +111,10 @@ lint: tools ## golangci-lint, with .golangci.yml
 workflows: ## lint the workflows of .github with actionlint
 	@$(call in,.,go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12)
 
+.PHONY: api
+api: ## compare the exported API with the last release
+	@scripts/api.sh
+
 .PHONY: fmt
 fmt: tools ## format all Go files with gofumpt
 	@$(TOOLS)/gofumpt -w .
