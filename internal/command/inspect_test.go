@@ -110,6 +110,13 @@ func TestList(t *testing.T) {
 		if len(qs) != 2 || qs[0].Name != "order:1" || qs[1].Holders != 2 {
 			t.Errorf("list order: --json: %+v", qs)
 		}
+		sorted := decode[queueLine](t, on(t, url, "list", "--sort-by", "waiters", "--json").Run().Out)
+		if len(sorted) != 3 || sorted[0].Name != "stock" || sorted[1].Name != "order:1" {
+			t.Errorf("list --sort-by waiters: %+v", sorted)
+		}
+		if r := on(t, url, "list", "--sort-by", "age").Run(); r.Code != 64 || !strings.Contains(r.ErrOut, "want name, waiters, longest or held") {
+			t.Error(r)
+		}
 		if r := on(t, url, "list", "nothing", "--json").Run(); r.Code != 0 || r.Out != "" {
 			t.Error(r)
 		}

@@ -8,7 +8,8 @@ import (
 )
 
 func newList(a *app) *cobra.Command {
-	return &cobra.Command{
+	var by sortBy
+	cmd := &cobra.Command{
 		Use:     "list [PREFIX]",
 		Aliases: []string{"ls"},
 		Short:   "List the locks that somebody holds or waits for",
@@ -19,7 +20,7 @@ HELD is how long the first holder has held the lock, LEASE how long it keeps the
 without another renewal, LONGEST the longest wait. On most stores this reads
 everything under the store's prefix. With --json each lock is one line.`,
 		Example: `  locker list
-  locker list order:
+  locker list order: --sort-by waiters
   locker list --json | jq -r 'select(.waiters > 10) | .name'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,6 +34,7 @@ everything under the store's prefix. With --json each lock is one line.`,
 				return err
 			}
 			now := time.Now()
+			orders[by].apply(queues, now)
 			if a.json {
 				for _, q := range queues {
 					if err := a.print(newQueueJSON(q, now), nil); err != nil {
@@ -52,6 +54,8 @@ everything under the store's prefix. With --json each lock is one line.`,
 			return writeTable(a.Out, summaryHead, rows)
 		},
 	}
+	addSortBy(cmd.Flags(), &by)
+	return cmd
 }
 
 // prefixOf is the optional argument PREFIX.

@@ -18,6 +18,7 @@ func init() { quietterm.Restore() }
 
 func newWatch(a *app) *cobra.Command {
 	interval := time.Second
+	var by sortBy
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Watch locks live",
@@ -25,8 +26,9 @@ func newWatch(a *app) *cobra.Command {
 PREFIX if it is given: on a terminal as a table that fills the screen, elsewhere,
 and with --json, one line for each change of a lock's holders and waiters.
 
-Keys: arrows or j and k to move, enter for all tickets of a lock, / to filter, s to
-sort by another column, space to pause, q to quit.
+Keys: arrows or j and k to move, enter for all tickets of a lock, / to filter, c for
+locks that somebody waits for, s to sort by another column, b to break a lock, space to
+pause, ? for help, q to quit.
 
 It reads all queues every --interval, and less often if that takes long: it uses the
 store at most a fifth of the time. If the store does not answer it says so, and
@@ -56,9 +58,12 @@ continues.`,
 			if a.json || !isTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
 				return a.watchLines(cmd.Context(), w, first)
 			}
-			return a.watchScreen(cmd.Context(), newWatchModel(cmd.Context(), w, store, a.Out, first))
+			m := newWatchModel(cmd.Context(), w, store, a.Out, first)
+			m.sort = int(by)
+			return a.watchScreen(cmd.Context(), m)
 		},
 	}
+	addSortBy(cmd.Flags(), &by)
 	addDuration(cmd.Flags(), &interval, "interval", "", "how often to poll")
 	return cmd
 }

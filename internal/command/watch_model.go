@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -32,39 +33,13 @@ type watchModel struct {
 	sort          int    // index in orders
 	filter        string
 	typing        bool   // the filter is being typed
+	contended     bool   // only locks that somebody waits for are shown
 	detail        string // the lock whose tickets are shown; empty: the table of all
 	paused        bool   // the screen is not updated
-}
+	help          bool   // what the keys do is shown
 
-// orders are the ways to sort, each with the column that shows it.
-var orders = []struct {
-	column  int // in summaryHead
-	compare func(now time.Time) func(a, b locker.Queue) int
-}{
-	{0, func(time.Time) func(a, b locker.Queue) int {
-		return func(a, b locker.Queue) int { return strings.Compare(a.Name, b.Name) }
-	}},
-	{4, func(time.Time) func(a, b locker.Queue) int {
-		return func(a, b locker.Queue) int {
-			_, na := tally(a)
-			_, nb := tally(b)
-			return cmp.Compare(nb, na)
-		}
-	}},
-	{5, func(now time.Time) func(a, b locker.Queue) int {
-		return func(a, b locker.Queue) int { return cmp.Compare(longestWait(b, now), longestWait(a, now)) }
-	}},
-	{2, func(now time.Time) func(a, b locker.Queue) int {
-		return func(a, b locker.Queue) int { return cmp.Compare(heldFor(b, now), heldFor(a, now)) }
-	}},
-}
-
-// heldFor is how long the first holder holds already.
-func heldFor(q locker.Queue, now time.Time) time.Duration {
-	if len(q.Tickets) == 0 || !q.Tickets[0].Held {
-		return 0
-	}
-	return age(q.Tickets[0], now)
+	losers []locker.Ticket // of selected: they are removed if the next key is y
+	said   string          // what became of that
 }
 
 func newWatchModel(ctx context.Context, w *watcher, store string, out io.Writer, first reading) watchModel {
@@ -90,6 +65,9 @@ func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case reading:
 		m.take(msg)
 		then = m.readAfter(m.w.pause(msg))
+	case broken:
+		m.said = msg.text
+		return m, func() tea.Msg { return m.w.read(m.ctx) }
 	case tea.KeyMsg:
 		then = m.allKeys(msg)
 	}
@@ -133,8 +111,17 @@ func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
 	case m.typing:
 		m.typeFilter(msg)
 		return nil
+	case m.losers != nil:
+		return m.answer(msg.String() == "y")
 	}
+	m.said = ""
 	switch msg.String() {
+	case "?":
+		m.help = !m.help
+	case "b":
+		m.ask()
+	case "c":
+		m.contended = !m.contended
 	case "q":
 		return tea.Quit
 	case "esc":
@@ -160,6 +147,34 @@ func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
 		m.move(msg.String())
 	}
 	return nil
+}
+
+// ask asks whether the holders of the selected lock are to lose it: those that are shown.
+func (m *watchModel) ask() {
+	name := cmp.Or(m.detail, m.selected)
+	m.losers = slices.DeleteFunc(slices.Clone(m.ticketsOf(name)), func(t locker.Ticket) bool { return !t.Held })
+	m.selected = name
+	if len(m.losers) == 0 {
+		m.losers, m.said = nil, "nobody holds it"
+	}
+}
+
+// broken is the message that a lock was broken, or why not.
+type broken struct{ text string }
+
+func (m *watchModel) answer(yes bool) tea.Cmd {
+	name, losers := m.selected, m.losers
+	if m.losers = nil; !yes {
+		m.said = errDeclined.Error()
+		return nil
+	}
+	ctx, c := m.ctx, m.w.c
+	return func() tea.Msg {
+		if err := breakAll(ctx, c, name, losers); err != nil {
+			return broken{textOf(err)}
+		}
+		return broken{fmt.Sprintf("%s: %s removed", name, count(len(losers), "ticket", "tickets"))}
+	}
 }
 
 // typeFilter handles a key while the filter is being typed.
@@ -220,7 +235,13 @@ func (m *watchModel) shown() []locker.Queue {
 	if m.filter != "" {
 		queues = slices.DeleteFunc(queues, func(q locker.Queue) bool { return !m.matches(q) })
 	}
-	slices.SortStableFunc(queues, orders[m.sort].compare(m.seen.at))
+	if m.contended {
+		queues = slices.DeleteFunc(queues, func(q locker.Queue) bool {
+			_, waiters := tally(q)
+			return waiters == 0
+		})
+	}
+	orders[m.sort].apply(queues, m.seen.at)
 	return queues
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -213,5 +214,70 @@ func TestWatchIsNoBurden(t *testing.T) {
 		if got := w.pause(reading{took: took}); got != want {
 			t.Errorf("after a reading of %v: %v, want %v", took, got, want)
 		}
+	}
+}
+
+func TestViewContended(t *testing.T) {
+	t.Parallel()
+	m := modelOf(100, 24, queueOf("a", "x", 5, 1), queueOf("b", "x", 50, 0)).after("c")
+	if got := m.names(); got != "a" || !strings.Contains(m.View(), "contended only") {
+		t.Errorf("contended only: %s\n%s", got, m.View())
+	}
+	if got := m.after("c").names(); got != "a b" {
+		t.Errorf("all again: %s", got)
+	}
+}
+
+// On a narrow terminal the keys are a page of their own.
+func TestViewNarrow(t *testing.T) {
+	t.Parallel()
+	m := modelOf(60, 12, queueOf("a", "x", 5, 1))
+	for _, view := range []string{m.View(), m.after("?").View()} {
+		lines := strings.Split(view, "\n")
+		if last := lines[len(lines)-1]; len(lines) != 12 || !strings.Contains(last, "? keys  q quit") {
+			t.Errorf("%d lines\n%s", len(lines), view)
+		}
+		for _, line := range lines {
+			if n := ansi.StringWidth(line); n > 60 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+		}
+	}
+	if help := m.after("?").View(); !strings.Contains(help, "break the lock") || strings.Contains(m.after("??").View(), "break the lock") {
+		t.Errorf("help:\n%s", help)
+	}
+}
+
+// A lock is broken if the key after b is y, and in no other case; only those who were shown lose it.
+func TestViewBreaks(t *testing.T) {
+	t.Parallel()
+	c := locker.New(memory.New())
+	defer c.Close()
+	k, err := c.Acquire(t.Context(), "a", locker.WithOwner("web-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{c: c, interval: time.Second}
+	m := newWatchModel(t.Context(), w, "memory", io.Discard, w.read(t.Context()))
+	m = *m.after(tea.WindowSizeMsg{Width: 100, Height: 24})
+	asked := m.after("b")
+	if view := asked.View(); !strings.Contains(view, "take a from web-1") {
+		t.Errorf("the question:\n%s", view)
+	}
+	if declined := asked.after("n"); !strings.Contains(declined.View(), "nothing was removed") || k.Err() != nil {
+		t.Errorf("%v after no:\n%s", k, declined.View())
+	}
+	next, then := asked.Update(keyOf('y'))
+	if then == nil || k.Err() != nil {
+		t.Fatalf("%v before the command ran", k)
+	}
+	next, again := next.Update(then())
+	<-k.Done()
+	next, _ = next.Update(again())
+	if view := next.View(); !strings.Contains(view, "a: 1 ticket removed") || !strings.Contains(view, "nobody holds a lock") {
+		t.Errorf("%v after yes:\n%s", k, view)
+	}
+	if none := m.after(reading{at: noon}, "b"); none.losers != nil || !strings.Contains(none.View(), "nobody holds it") {
+		t.Errorf("a free lock:\n%s", none.View())
 	}
 }

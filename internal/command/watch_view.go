@@ -25,9 +25,13 @@ func (m *watchModel) paint(s style, text string) string { return paint(m.out, s,
 
 // View draws the screen.
 func (m watchModel) View() string {
-	head, rows := m.table()
 	lines := []string{m.title(), m.banner()}
-	lines = append(lines, m.layOut(head, rows)...)
+	if m.help {
+		lines = append(lines, helpLines...)
+	} else {
+		lines = append(lines, m.layOut(m.table())...)
+	}
+	lines = lines[:min(len(lines), max(3, m.height-1))]
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
 	}
@@ -65,6 +69,15 @@ func (m *watchModel) banner() string {
 	if m.paused {
 		parts = append(parts, m.paint(yellow, "paused"))
 	}
+	switch {
+	case m.losers != nil:
+		parts = append(parts, m.paint(red, m.question()))
+	case m.said != "":
+		parts = append(parts, m.paint(yellow, printable(m.said)))
+	}
+	if m.contended {
+		parts = append(parts, "contended only")
+	}
 	if m.typing || m.filter != "" {
 		text := "filter: " + printable(m.filter)
 		if m.typing {
@@ -78,12 +91,36 @@ func (m *watchModel) banner() string {
 	return strings.Join(parts, "  ")
 }
 
+// question is asked before a lock is broken.
+func (m *watchModel) question() string {
+	owners := printable(m.losers[0].Owner)
+	if n := len(m.losers) - 1; n > 0 {
+		owners += fmt.Sprintf(" +%d", n)
+	}
+	return fmt.Sprintf("take %s from %s, who goes on until it learns of it? y/n", printable(m.selected), owners)
+}
+
 func (m *watchModel) keys() string {
-	keys := "↑↓ move  enter tickets  / filter  s sort  space pause  q quit"
-	if m.detail != "" {
-		keys = "↑↓ scroll  esc back  space pause  q quit"
+	keys := "↑↓ move  enter tickets  / filter  c contended  s sort  b break  space pause  ? help  q quit"
+	switch {
+	case m.losers != nil:
+		keys = "y break it  any other key: no"
+	case m.detail != "":
+		keys = "↑↓ scroll  b break  esc back  space pause  q quit"
+	case ansi.StringWidth(keys) > m.width:
+		keys = "? keys  q quit"
 	}
 	return m.paint(dim, keys)
+}
+
+// helpLines say what the keys do.
+var helpLines = []string{
+	"↑ ↓ j k    move            enter  all tickets of the lock",
+	"pgup pgdn  a page          esc    back",
+	"g G        first, last     /      filter by name, owner, note",
+	"c          contended only  s      sort by another column",
+	"b          break the lock  space  pause",
+	"?          close this      q      quit",
 }
 
 // table is the head and the rows that are shown.
@@ -131,7 +168,7 @@ func (m *watchModel) nothing() string {
 	switch {
 	case m.detail != "":
 		return "free: nobody holds it or waits for it"
-	case m.filter != "":
+	case m.filter != "" || m.contended:
 		return strconv.Itoa(len(m.seen.queues)) + " filtered out"
 	}
 	return "nobody holds a lock or waits for one"
