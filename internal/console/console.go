@@ -129,6 +129,7 @@ func (c *Console) routes() http.Handler {
 	mux.Handle("GET /assets/{file}", http.HandlerFunc(serveAsset))
 	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, r *http.Request) { serveFile(w, r, "icon.svg") })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /metrics", c.metrics)
 	mux.HandleFunc("GET /login", c.loginPage)
 	mux.HandleFunc("POST /login", c.login)
 	mux.HandleFunc("GET /{$}", c.page)
