@@ -86,6 +86,15 @@ func (t *tapped) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
+// answered returns when the client has seen the answers to all requests before. Only then does it know of its watches,
+// and sets them again on the next connection.
+func answered(t *testing.T, conn *zk.Conn) {
+	t.Helper()
+	if _, _, err := conn.Exists("/zookeeper"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestWatchMissedOnReconnect: a permit is returned while the client has no connection,
 // and the client sets its watches again as of a later answer. So no event comes, but
 // the waiter is granted: at once if the driver gets the connection's events, and soon
@@ -132,6 +141,7 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 			}()
 			<-joined
 			watchedBy(t, ticketNode(t, admin(t), at, 2), 1)
+			answered(t, conn)
 
 			n.set(true, false)
 			for conn.State() == zk.StateHasSession {
@@ -153,9 +163,7 @@ func TestWatchMissedOnReconnect(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			// The answer to this request is later than the release.
-			if _, _, err := conn.Exists("/zookeeper"); err != nil {
-				t.Fatal(err)
-			}
+			answered(t, conn)
 			if c.after {
 				time.Sleep(300 * time.Millisecond) // all that read again have read
 				release()
@@ -267,6 +275,7 @@ func TestRenewalAfterReconnect(t *testing.T) {
 	}
 	node := ticketNode(t, admin(t), at, 0)
 	watchedBy(t, node, 1)
+	answered(t, conn)
 
 	n.set(true, true)
 	for conn.State() == zk.StateHasSession {
