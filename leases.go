@@ -152,7 +152,7 @@ func (b *leases) abandon(h driver.Hold) {
 		_ = l.first.Release(context.Background()) // the observers are notified
 		return
 	}
-	b.removals.add(removal{hold: h, checks: len(retry.Late)})
+	b.removals.add(removal{hold: h, checks: len(retry.LateChecks)})
 }
 
 // pushed is called by the driver when the store has notified it of a loss.

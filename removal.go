@@ -57,7 +57,7 @@ type removal struct {
 	hold       driver.Hold
 	blind      bool          // the store has not answered the acquisition
 	unanswered bool          // a release was sent and not answered
-	checks     int           // how many of retry.Late are left
+	checks     int           // how many of retry.LateChecks are left
 	holdUntil  time.Time     // the end of its minimum hold: until then Close only shortens its lease
 	answered   chan struct{} // closed by the first answer; may be nil
 }
@@ -111,7 +111,7 @@ func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (ans
 // answered it. orphan waits for the store's first answer, at most for undoWait.
 func (m *removals) orphan(h driver.Hold, blind bool) {
 	answered := make(chan struct{})
-	m.add(removal{hold: h, blind: blind, checks: len(retry.Late), answered: answered})
+	m.add(removal{hold: h, blind: blind, checks: len(retry.LateChecks), answered: answered})
 	waitFor(answered, time.Now().Add(undoWait))
 }
 
@@ -243,7 +243,7 @@ func (m *removals) try(r *removal) {
 	m.backoff.Reset()
 	gone := err == nil && !r.unanswered
 	if r.checks > 0 && !gone && !m.closing {
-		r.due = m.clock.now().Add(retry.Late[len(retry.Late)-r.checks])
+		r.due = m.clock.now().Add(retry.LateChecks[len(retry.LateChecks)-r.checks])
 		r.checks--
 		r.unanswered = false
 		m.tickets.put(r)

@@ -110,11 +110,11 @@ func (o *orphans) remove(t *orphan) error {
 		return nil
 	case !errors.Is(err, driver.ErrLost):
 		t.due = time.Now().Add(t.pause.Next())
-	case t.looks == len(retry.Late):
+	case t.looks == len(retry.LateChecks):
 		return err
 	default:
 		t.pause.Reset()
-		t.due = time.Now().Add(retry.Late[t.looks])
+		t.due = time.Now().Add(retry.LateChecks[t.looks])
 		t.looks++
 	}
 	o.put(t)

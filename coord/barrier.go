@@ -18,11 +18,14 @@ import (
 // A party that waits is a ticket. Wait returns nil only if n parties, the caller
 // among them, waited at the same moment. If it returns nil for one of these, it
 // returns nil for all of them that live and still wait: a process that dies while it
-// lets them pass does not keep the others back. A party may count although it does
-// not pass: if it dies, for the rest of its lease; if it gives up, until its ticket
-// is released; if it comes in an outage, perhaps before it has the store's answer. If
-// the barrier trips in that time, the others pass without it. Parties pass in the
-// order in which they came.
+// lets them pass does not keep the others back. Parties pass in the order in which
+// they came.
+//
+// A party may count although it does not pass, and the others then pass without it:
+//
+//   - one that dies, for the rest of its lease;
+//   - one that gives up, until its ticket is released;
+//   - one that comes in an outage, perhaps before it has the store's answer.
 type Barrier struct {
 	l    locker.Locker
 	name string

@@ -75,8 +75,7 @@ type Bounds struct {
 	// Crash is the longest time from the last renewal of a holder that died
 	// to the grant of a live waiter.
 	Crash time.Duration
-	// Liveness is the longest time by which all waiters ahead that have died,
-	// together, delay the queue.
+	// Liveness is how long dead waiters can delay the queue, however many there are.
 	Liveness time.Duration
 }
 

@@ -162,7 +162,7 @@ func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
 	case <-l.done:
 		return l.view, l.err
 	case <-ctx.Done():
-		return nil, d.conn.Ended(ctx)
+		return nil, d.conn.EndError(ctx)
 	case <-d.conn.Closed():
 		return nil, driver.ErrClosed
 	}

@@ -51,15 +51,15 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined      bool            // Request.Joined was called
-	reconnected <-chan struct{} // closed when the client has another connection
-	poll        retry.Backoff   // the intervals without a wake
-	ahead       string          // path of the node ahead that is watched; "" if the queue is
-	seen        zkconn.State    // the state of its data when the watch was set
-	predecessor string          // ahead, if the release of a holder there grants this ticket
-	first       bool            // the predecessor was held, and has been released
-	gone        <-chan struct{} // closed when the ticket's node was deleted
-	last        error           // of the store; nil if it has answered since
+	joined              bool            // Request.Joined was called
+	reconnected         <-chan struct{} // closed when the client has another connection
+	poll                retry.Backoff   // the intervals without a wake
+	ahead               string          // path of the node ahead that is watched; "" if the queue is
+	seen                zkconn.State    // the state of its data when the watch was set
+	predecessor         string          // ahead, if the release of a holder there grants this ticket
+	predecessorReleased bool            // the predecessor was held before
+	gone                <-chan struct{} // closed when the ticket's node was deleted
+	last                error           // of the store; nil if it has answered since
 }
 
 // A waiter does not rely on watches alone: the client may lose an event between one
@@ -85,7 +85,7 @@ func newWaiter(d *Driver, t *ticket, r driver.Request) *waiter {
 // step finds out whether the ticket is granted. If not, wake fires when step must be
 // called again.
 func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
-	if !w.first {
+	if !w.predecessorReleased {
 		return w.read(ctx)
 	}
 	// The ticket is granted if its own node is still there. If that node was deleted
@@ -268,7 +268,7 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 	for {
 		select {
 		case ev := <-wake:
-			w.first = ev.Type == zk.EventNodeDataChanged && ev.Path == w.predecessor
+			w.predecessorReleased = ev.Type == zk.EventNodeDataChanged && ev.Path == w.predecessor
 			return nil
 		case <-w.reconnected:
 			return nil
@@ -305,7 +305,7 @@ func (w *waiter) ended(ctx context.Context) error {
 	default:
 	}
 	if w.last == nil {
-		return w.d.conn.Ended(ctx)
+		return w.d.conn.EndError(ctx)
 	}
 	return fmt.Errorf("%w: %w", context.Cause(ctx), w.last)
 }

@@ -48,7 +48,7 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 		}
 	}
 	<-wake // the client is connected, and has set the watch on the node ahead again
-	w.first = true
+	w.predecessorReleased = true
 	if g, _, err := w.step(ctx); !errors.Is(err, driver.ErrLost) {
 		t.Fatalf("a ticket that is gone: grant %v, error %v", g, err)
 	}

@@ -26,11 +26,11 @@ func (b *Backoff) Next() time.Duration {
 // Reset makes the next pause the first again.
 func (b *Backoff) Reset() { b.last = 0 }
 
-// Late says when to look again for a ticket that is not there and whose request was given
+// LateChecks says when to look again for a ticket that is not there and whose request was given
 // up: that may still be on its way to the store. Each time it is this much later: soon,
 // since a release often overtakes a request by milliseconds, and then for as long as a
 // network may keep one.
-var Late = [...]time.Duration{200 * time.Millisecond, 3 * time.Second, 7 * time.Second, 20 * time.Second}
+var LateChecks = [...]time.Duration{200 * time.Millisecond, 3 * time.Second, 7 * time.Second, 20 * time.Second}
 
 // Sleep waits for d. It reports false when ctx ends or stop is closed before. A nil
 // stop is never closed.

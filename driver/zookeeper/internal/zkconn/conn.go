@@ -48,10 +48,10 @@ type Conn struct {
 	end     context.CancelFunc
 	work    sync.WaitGroup
 
-	mu    sync.Mutex
-	sess  *Session      // nil if there is none at present
-	over  bool          // a user's connection was closed
-	again chan struct{} // closed when there is a session again; nil if nobody waits
+	mu         sync.Mutex
+	sess       *Session      // nil if there is none at present
+	userClosed bool          // a user's connection was closed
+	again      chan struct{} // closed when there is a session again; nil if nobody waits
 }
 
 // Options are what a connection is made with.
@@ -261,7 +261,7 @@ func (c *Conn) handle(ev zk.Event) {
 // noteClosed is called when a user's connection was closed: its session ends with it.
 func (c *Conn) noteClosed() {
 	c.mu.Lock()
-	c.over = true
+	c.userClosed = true
 	c.mu.Unlock()
 	c.Session()
 	c.wake()
@@ -270,7 +270,7 @@ func (c *Conn) noteClosed() {
 func (c *Conn) connectionClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.over
+	return c.userClosed
 }
 
 // clientLogger is the client's logger.
@@ -299,7 +299,7 @@ func (c *Conn) logIn(ctx context.Context) error {
 	case l.busy <- struct{}{}:
 		defer func() { <-l.busy }()
 	case <-ctx.Done():
-		return c.Ended(ctx)
+		return c.EndError(ctx)
 	case <-c.life.Done():
 		return driver.ErrClosed
 	}

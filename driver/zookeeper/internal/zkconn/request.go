@@ -49,7 +49,7 @@ func (c *Conn) send(ctx context.Context, request func(*answer) error) (answer, e
 	case r := <-results:
 		return r.answer, c.explain(r.err)
 	case <-ctx.Done():
-		return answer{}, c.Ended(ctx)
+		return answer{}, c.EndError(ctx)
 	case <-c.life.Done():
 		return answer{}, driver.ErrClosed
 	}
@@ -169,7 +169,7 @@ func (c *Conn) connected(ctx context.Context) error {
 		case c.life.Err() != nil:
 			return unsent{driver.ErrClosed}
 		case ctx.Err() != nil:
-			return unsent{c.Ended(ctx)}
+			return unsent{c.EndError(ctx)}
 		case c.connectionClosed():
 			return unsent{errClosedConn}
 		case c.zk.State() == zk.StateHasSession:
@@ -178,7 +178,7 @@ func (c *Conn) connected(ctx context.Context) error {
 			return unsent{c.offline()}
 		}
 		var poll <-chan time.Time
-		if c.blind() {
+		if c.noEvents() {
 			poll = time.After(pollInterval)
 		}
 		select {
@@ -226,9 +226,9 @@ func (c *Conn) offline() error {
 	return driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, cause))
 }
 
-// Ended returns the error of a request or a wait that ctx has ended. If there is no
+// EndError returns the error of a request or a wait that ctx has ended. If there is no
 // session, it says why.
-func (c *Conn) Ended(ctx context.Context) error {
+func (c *Conn) EndError(ctx context.Context) error {
 	if c.zk.State() == zk.StateHasSession {
 		return context.Cause(ctx)
 	}

@@ -97,12 +97,12 @@ func (c *Conn) Session() *Session {
 	// not end a newer session.
 	id := c.zk.SessionID()
 	before := c.sess
-	if before != nil && before.ID == id && !c.over {
+	if before != nil && before.ID == id && !c.userClosed {
 		c.mu.Unlock()
 		return before
 	}
 	c.sess = nil
-	if id != 0 && !c.over && c.zk.State() == zk.StateHasSession {
+	if id != 0 && !c.userClosed && c.zk.State() == zk.StateHasSession {
 		c.sess = newSession(id, c.granted())
 	}
 	now := c.sess
