@@ -89,7 +89,7 @@ func (f faultPlan) String() string {
 }
 
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
-var worlds = []string{"bank", "bank", "memcached", "memcached", "consul", "consul", "memory", "all", "fallback"}
+var worlds = []string{"bank", "bank", "memcached", "memcached", "consul", "consul", "dynamodb", "dynamodb", "memory", "all", "fallback"}
 
 // draw makes the plan of a seed.
 func draw(seed uint64, world string) *plan {
@@ -212,7 +212,7 @@ func (g *grammar) lease(s *step) {
 		s.ttl = g.between(time.Millisecond, 2*time.Second)
 	case g.one(20):
 		s.ttl = g.between(time.Minute, 5*time.Hour)
-		if g.world == "memcached" || g.world == "all" { // others observe the holder of a dead process all that time
+		if g.world == "memcached" || g.world == "dynamodb" || g.world == "all" { // others observe the holder of a dead process all that time
 			s.ttl = min(s.ttl, 3*time.Minute)
 		}
 	}

@@ -149,6 +149,10 @@ func (r *runner) build() {
 			w.watched = true
 			s.model, w.late = newCache(s), max(w.late, 500*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCache(s, p) }
+		case "dynamodb":
+			w.watched = true
+			s.model, w.late = newTable(s), max(w.late, 700*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openTable(s, p) }
 		case "consul":
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
