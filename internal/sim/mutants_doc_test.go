@@ -31,6 +31,7 @@ func init() {
 		mutant{
 			name: "casqueue: an unanswered release notifies nobody when it proves to be done", file: "driver/internal/casqueue/reading.go",
 			old: "e.notifyAll(before, f.doc)\n\t}\n\te.learn(f)", new: "\t_ = before\n\t}\n\te.learn(f)",
+			unseen: "the next waiter polls as soon as it would be late",
 		},
 	)
 }
