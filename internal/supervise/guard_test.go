@@ -262,3 +262,25 @@ func TestOneSIGTERM(t *testing.T) {
 		t.Errorf("the command got %q", text)
 	}
 }
+
+// The guard has sent SIGTERM in the stead of this process, which goes on within the grace: the
+// command does not get another one.
+func TestOneSIGTERMIfNoticedLate(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	const right, grace, late = 300 * time.Millisecond, 2 * time.Second, time.Second
+	begun := time.Now()
+	ctx, cancel := context.WithDeadline(t.Context(), begun.Add(right+late))
+	defer cancel()
+	result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap 'echo TERM >> "$1"' TERM; while :; do sleep 0.02; done`, "sh", file), supervise.Options{
+		Grace: grace,
+		Until: func() time.Time { return begun.Add(right) },
+		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+	})
+	if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if text, _ := os.ReadFile(file); string(text) != "TERM\n" {
+		t.Errorf("the command got %q", text)
+	}
+}
