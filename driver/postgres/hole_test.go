@@ -17,8 +17,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A hole is a network path that breaks connections, for the client, when it sends something on them. The server gets
-// that later.
+// A hole is a network path that breaks connections, for the client. The server gets later what is sent on them.
 type hole struct {
 	mu    sync.Mutex
 	conns []*holeConn
@@ -26,9 +25,7 @@ type hole struct {
 
 type holeConn struct {
 	net.Conn
-	dead   atomic.Bool
-	broken chan struct{}
-	once   sync.Once
+	dead atomic.Bool
 
 	mu   sync.Mutex
 	late bytes.Buffer // what was sent since it is dead
@@ -40,7 +37,7 @@ func (h *hole) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	hc := &holeConn{Conn: c, broken: make(chan struct{})}
+	hc := &holeConn{Conn: c}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.conns = append(h.conns, hc)
@@ -74,13 +71,11 @@ func (c *holeConn) Write(b []byte) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.once.Do(func() { close(c.broken) })
 	return c.late.Write(b)
 }
 
 func (c *holeConn) Read(b []byte) (int, error) {
 	if c.dead.Load() {
-		<-c.broken
 		return 0, net.ErrClosed
 	}
 	return c.Conn.Read(b)
