@@ -1,0 +1,15 @@
+package cabinet
+
+import (
+	"context"
+	"net"
+	"net/http"
+)
+
+// DialWith sets how the driver connects, before it does.
+func (d *Driver) DialWith(dial func(context.Context) (net.Conn, error)) {
+	d.store.client.Transport = &http.Transport{
+		MaxIdleConnsPerHost: 16,
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+	}
+}
