@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockerproject/locker/conformance"
@@ -19,21 +20,14 @@ import (
 
 // inBubbles is a harness whose network is in memory, and whose cases run in bubbles of testing/synctest: waiting takes no
 // time.
-func inBubbles(t *testing.T) conformance.Harness {
-	srv := &bubbled{server: &server{docs: make(map[string]kept), began: epoch}}
-	dial := func(faults ...*faults) (driver.Driver, error) {
-		d, err := cabinet.New("cabinet:8070")
-		if err == nil {
-			d.DialWith(func(context.Context) (net.Conn, error) { return srv.dial(append(faults, &srv.faults)) })
-		}
-		return d, err
-	}
+func inBubbles() conformance.Harness {
+	srv := newBubbled()
 	return conformance.Harness{
 		Bubble: true,
-		Open:   func(context.Context) (driver.Driver, error) { return dial() },
+		Open:   func(context.Context) (driver.Driver, error) { return srv.open() },
 		OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
 			f := new(faults)
-			d, err := dial(f)
+			d, err := srv.open(f)
 			return d, f, err
 		},
 		Server:   srv,
@@ -52,6 +46,19 @@ type bubbled struct {
 
 	mu   sync.Mutex
 	seen time.Time // on the clock of the present bubble
+}
+
+func newBubbled() *bubbled {
+	return &bubbled{server: &server{docs: make(map[string]kept), began: epoch}}
+}
+
+// open opens a driver, over a path with these faults.
+func (b *bubbled) open(faults ...*faults) (*cabinet.Driver, error) {
+	d, err := cabinet.New("cabinet:8070")
+	if err == nil {
+		d.DialWith(func(context.Context) (net.Conn, error) { return b.dial(append(faults, &b.faults)) })
+	}
+	return d, err
 }
 
 // Kill, Start, Pause and Resume implement conformance.Server.
@@ -263,4 +270,21 @@ func (w *wire) abort() {
 	}
 	_ = w.near.Close()
 	_ = w.far.Close()
+}
+
+// TestOverlapsWithClose proves that a request that is sent while the driver is closed leaves no connection (D17): the
+// bubble would not end.
+func TestOverlapsWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := newBubbled().open()
+		if err == nil {
+			err = d.Close()
+		}
+		if err == nil {
+			err = d.Get(t.Context())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }

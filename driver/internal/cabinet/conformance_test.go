@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	if testing.Short() {
-		conformance.Run(t, inBubbles(t))
+		conformance.Run(t, inBubbles())
 		return
 	}
 	h := harness(t)

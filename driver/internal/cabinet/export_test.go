@@ -13,3 +13,9 @@ func (d *Driver) DialWith(dial func(context.Context) (net.Conn, error)) {
 		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 	}
 }
+
+// Get sends a request as the engine does.
+func (d *Driver) Get(ctx context.Context) error {
+	_, err := d.store.Get(ctx, "key")
+	return err
+}
