@@ -284,3 +284,45 @@ func TestOneSIGTERMIfNoticedLate(t *testing.T) {
 		t.Errorf("the command got %q", text)
 	}
 }
+
+// The guard answers orders without SIGTERM: whoever ends the command learns from it whether the guard has sent SIGTERM, and
+// need not wait long for that.
+func TestGuardAnswers(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, guardArgument)
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	want := func(what, answer string) {
+		t.Helper()
+		b := make([]byte, 1)
+		if _, err := answers.Read(b); err != nil || string(b) != answer {
+			t.Fatalf("%s: %q, %v", what, b, err)
+		}
+	}
+	want("it has come up", "\n")
+	for what, order := range map[string]string{"without times": "0 mark 0 0\n", "to kill later": "0 mark 0 9000000000000000000\n"} {
+		_, _ = orders.Write([]byte(order))
+		want(what, "\n")
+	}
+	_, _ = orders.Write([]byte("0 mark 1 0\n")) // group 0 is none
+	want("SIGTERM is due", "T")
+	_ = orders.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
