@@ -101,14 +101,21 @@ func (l *lease) wantsRenewal() bool {
 	return (l.renewers > 0 || l.provisional || longer) && !l.renewing && l.renewAt.Before(l.validUntil)
 }
 
-// length is the length that the next renewal asks for. A provisional lease is
-// renewed for what the request asked for, its minimum hold included.
-func (l *lease) length() time.Duration {
-	if l.provisional {
+// length is the length that a renewal at now asks for. A provisional lease is
+// renewed for what the request asked for, its minimum hold included, and a fixed one
+// for what is left of it.
+func (l *lease) length(now time.Time) time.Duration {
+	switch {
+	case l.provisional:
 		return max(l.ttl, l.minHold)
+	case l.isLong():
+		return min(l.ttl, l.fixedUntil.Sub(now))
 	}
 	return l.ttl
 }
+
+// isLong reports whether the lease is a fixed one that lasts longer than the store's.
+func (l *lease) isLong() bool { return l.renewers == 0 && !l.fixedUntil.IsZero() }
 
 // addHandle makes k a handle. With leases.mu held, or before l is shared.
 func (l *lease) addHandle(k *Lock, r *request) {

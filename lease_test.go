@@ -213,6 +213,34 @@ func TestFixedLeaseLongerThanTheStores(t *testing.T) {
 	})
 }
 
+// A renewal of a fixed lease asks for no more than what is left of it: the store would keep it, and show it, beyond its
+// end.
+func TestFixedLeaseAsksForWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.TTL = 3 * time.Second
+			return g, err
+		}
+		begun, renewals := time.Now(), 0
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			renewals++
+			if end := time.Since(begun) + r.TTL; end > ttl || r.TTL <= 0 {
+				t.Errorf("%v after the grant, a renewal asks for %v", time.Since(begun), r.TTL)
+			}
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		<-acquire(t, l, "a", locker.WithTTL(ttl), locker.WithoutRenewal()).Done()
+		if d := time.Since(begun); d > ttl || d < ttl-time.Second || renewals == 0 {
+			t.Errorf("ended after %v and %d renewals", d, renewals)
+		}
+	})
+}
+
 // The store keeps a fixed lease that is longer than its own for its whole TTL, whatever the
 // safety margin is, and is not asked more often for that.
 func TestFixedLeaseLastsInTheStore(t *testing.T) {

@@ -124,7 +124,7 @@ func (b *leases) renew(batch []*lease) {
 	b.mu.Lock()
 	bound := b.answerTimeout
 	for i, l := range batch {
-		renewals[i] = driver.Renewal{Hold: l.hold, TTL: b.storeTTL(l.length())}
+		renewals[i] = driver.Renewal{Hold: l.hold, TTL: b.storeTTL(max(l.length(asked), time.Millisecond))}
 		// A request that hangs is given up in time for another one.
 		left := l.validUntil.Sub(asked)
 		bound = min(bound, left, max(left/3, 50*time.Millisecond))
@@ -180,11 +180,9 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 	kind := EventRenewed
 	if err == nil {
 		b.answered()
-		length = min(length, l.length()) // the store's may be longer, by its minimum
-		if l.renewers == 0 && !l.fixedUntil.IsZero() {
-			if length = min(length, l.fixedUntil.Sub(asked)); length <= l.storeMost {
-				l.fixedUntil = time.Time{} // the store's lease lasts until then
-			}
+		length = min(length, l.length(asked)) // the store's may be longer, by its minimum
+		if l.isLong() && length <= l.storeMost {
+			l.fixedUntil = time.Time{} // the store's lease lasts until then
 		}
 		l.provisional = false
 		l.extendValidity(asked, length, now)

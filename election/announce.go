@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/retry"
@@ -109,9 +110,11 @@ func (t *Term) hold(ctx context.Context, p proclamation) (a announcement, err er
 
 // end releases the announcement. If another one replaces it, that is held already.
 func (a announcement) end(ctx context.Context) {
+	var group sync.WaitGroup
+	defer group.Wait()
 	for _, k := range []*locker.Lock{a.term, a.note} {
 		if k != nil {
-			_ = k.Release(ctx) // at the latest its lease ends
+			group.Go(func() { _ = k.Release(ctx) }) // at the latest its lease ends
 		}
 	}
 }

@@ -22,6 +22,9 @@ import (
 //   - returns nil after ErrResign;
 //   - returns any other error of lead.
 //
+// If the store does not answer, giving up takes the bound for a release
+// (locker.WithReleaseTimeout, 5 s by default), before Run returns or campaigns again.
+//
 // Run returns when ctx ends, with its error or lead's. It goes on while the store
 // is unavailable. It returns errors that do not go away by themselves, such as ErrClosed
 // or a wrong password. Observers of the Locker ([locker.WithObserver]) are notified of

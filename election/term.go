@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/lockerproject/locker"
 )
@@ -105,7 +106,9 @@ func (t *Term) Err() error {
 // leader's work has ended. A term that Campaign began has to be ended by StepDown
 // also when the leadership was lost. StepDown works with a ctx that has ended. The
 // errors are those of locker.Lock.Release: ErrLost means that the leadership was
-// lost before. A second call returns the result of the first.
+// lost before. A second call returns the result of the first. If the store does not
+// answer, StepDown returns about when Release does, after the bound for a release
+// (locker.WithReleaseTimeout, 5 s by default): the tickets are removed in the background.
 func (t *Term) StepDown(ctx context.Context) error {
 	if t.run {
 		t.stop()
@@ -114,8 +117,12 @@ func (t *Term) StepDown(ctx context.Context) error {
 	return t.finish(ctx)
 }
 
+// releaseSoon is how long the release of a store that answers takes.
+const releaseSoon = 100 * time.Millisecond
+
 // finish gives the leadership up. The announcement ends afterwards, so that the
-// observers that wake up find the next leader.
+// observers that wake up find the next leader. If the store does not answer soon, the
+// announcement ends at the same time: each release takes its bound.
 func (t *Term) finish(ctx context.Context) error {
 	t.once.Do(func() {
 		defer func() { // also when an observer of the Locker panics
@@ -124,6 +131,7 @@ func (t *Term) finish(ctx context.Context) error {
 		}()
 		_ = t.lock.Err() // so that a loss, if there was one, is the cause
 		t.stop()
+		defer time.AfterFunc(releaseSoon, t.mute).Stop()
 		if err := t.lock.Release(ctx); err != nil {
 			t.err = fmt.Errorf("election %q: %w", t.e.name, err)
 		}

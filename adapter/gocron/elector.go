@@ -101,7 +101,8 @@ func (e *Elector) acquire(ctx context.Context, t *try) {
 // Resign ends the leadership of this scheduler, if it leads, so that another one
 // need not wait for the end of its lease. Shut the scheduler down first: otherwise
 // its next job may make it the leader again. Closing the Locker resigns, too. The
-// error is the one of locker.Lock.Release.
+// error is the one of locker.Lock.Release, which takes its bound if the store does not
+// answer (locker.WithReleaseTimeout, 5 s by default).
 func (e *Elector) Resign(ctx context.Context) error {
 	e.mu.Lock()
 	t := e.try

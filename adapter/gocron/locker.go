@@ -64,5 +64,7 @@ func (j *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 // run is the lock of one run.
 type run struct{ k *locker.Lock }
 
-// Unlock releases the lock. It is passed on when the minimum hold is over.
+// Unlock releases the lock. It is passed on when the minimum hold is over. If the store does
+// not answer, Unlock returns after the bound for a release (locker.WithReleaseTimeout, 5 s by
+// default), and gocron does not end the run before that.
 func (r run) Unlock(ctx context.Context) error { return r.k.Release(ctx) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -198,6 +199,11 @@ func unknown(err error) bool {
 	}
 	status := statusOf(err)
 	return status < 400 || status >= 500
+}
+
+// noHTTP reports whether the answer was not one of HTTP, but of another kind of server. Package net/http has no type for that.
+func noHTTP(err error) bool {
+	return errors.As(err, new(*url.Error)) && strings.Contains(err.Error(), "malformed HTTP ")
 }
 
 // Temporary implements kvqueue.Store: the agent has answered that it cannot serve the

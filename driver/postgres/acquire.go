@@ -34,7 +34,8 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	d.listenSoon()
 	select {
 	case o := <-w.outcome:
-		return d.granted(ctx, r, o)
+		g, err := d.granted(ctx, r, o)
+		return g, w.gone(err)
 	case <-ctx.Done():
 		d.waiters.remove(w, false)
 		return driver.Grant{}, errors.Join(context.Cause(ctx), d.waiters.lastFault())
@@ -44,30 +45,38 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 }
 
-// errArriving says that a request that was refused may have a ticket nevertheless, by one that was sent before.
+// errArriving says that a ticket that is not there may come to be, by a request that was sent before.
 var errArriving = errors.New("a request for the ticket was not answered and may still arrive")
+
+// gone returns the error of an Acquire. ErrNotAcquired and ErrLost say that there is no ticket: the core releases none.
+// While an unanswered request for it may still arrive, there is another error in their place.
+func (w *waiter) gone(err error) error {
+	if (errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost)) && time.Now().Before(w.arriving) {
+		return driver.Unavailable(fmt.Errorf("%w (%v)", errArriving, err)) //nolint:errorlint // it is not the answer
+	}
+	return err
+}
 
 // take asks for a ticket until it is granted, refused, or queued.
 func (d *Driver) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
-	unanswered := false
 	for {
 		var sent time.Time
 		answer, err := repeat(ctx, d, true, func() (string, error) {
 			sent = time.Time{}
 			answer, err := d.call(ctx, &sent, d.w.acquire, []byte(r.Name), r.ID, w.process, r.Shared, permits(r),
 				sqlqueue.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note), d.clock.deadline(ctx))
-			unanswered = unanswered || err != nil && !sent.IsZero() && !refused(err)
+			if err != nil && !sent.IsZero() && !refused(err) {
+				w.arriving = sent.Add(arriveBound)
+			}
 			return answer, err
 		})
 		if err == nil {
 			g, queued, err = d.taken(ctx, w, answer, sent)
 		}
 		switch {
-		case unanswered && errors.Is(err, driver.ErrNotAcquired):
-			return g, false, driver.Unavailable(fmt.Errorf("%w (%v)", errArriving, err)) //nolint:errorlint // it is not the answer
 		case queued, g.Token > 0, errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost), errors.Is(err, errReply):
-			return g, queued, err
-		case err != nil && unanswered:
+			return g, queued, w.gone(err)
+		case err != nil && !w.arriving.IsZero():
 			return g, false, err
 		case err != nil:
 			return g, false, driver.NoTicket(err)
@@ -153,6 +162,9 @@ const (
 	// takeBound is how long a request for a ticket may be under way. After an unanswered request, the core tries for
 	// longer than that to remove its ticket.
 	takeBound = 10 * time.Second
+	// arriveBound is after which time it certainly takes none: the estimate of the clock is late by the time that the
+	// answer with its reading took.
+	arriveBound = 2 * takeBound
 	// readingAge bounds how far the two clocks drift apart.
 	readingAge = 10 * time.Minute
 )

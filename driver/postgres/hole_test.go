@@ -17,8 +17,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A hole is a network path that breaks connections, for the client, when it sends something on them. The server gets
-// that later.
+// A hole is a network path that breaks connections, for the client. The server gets later what is sent on them.
 type hole struct {
 	mu    sync.Mutex
 	conns []*holeConn
@@ -26,9 +25,7 @@ type hole struct {
 
 type holeConn struct {
 	net.Conn
-	dead   atomic.Bool
-	broken chan struct{}
-	once   sync.Once
+	dead atomic.Bool
 
 	mu   sync.Mutex
 	late bytes.Buffer // what was sent since it is dead
@@ -40,7 +37,7 @@ func (h *hole) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	hc := &holeConn{Conn: c, broken: make(chan struct{})}
+	hc := &holeConn{Conn: c}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.conns = append(h.conns, hc)
@@ -74,13 +71,11 @@ func (c *holeConn) Write(b []byte) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.once.Do(func() { close(c.broken) })
 	return c.late.Write(b)
 }
 
 func (c *holeConn) Read(b []byte) (int, error) {
 	if c.dead.Load() {
-		<-c.broken
 		return 0, net.ErrClosed
 	}
 	return c.Conn.Read(b)
@@ -93,26 +88,46 @@ func (c *holeConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A try whose connection broke, and which was refused when it was sent again, does not say that it was refused: what
-// was sent first may still arrive and take the lock.
-func TestRefusedTryThatMayStillArrive(t *testing.T) {
-	t.Parallel()
+// overHole returns a driver over a hole that knows the database's clock, and one that is not.
+func overHole(t *testing.T, opts ...postgres.Option) (h *hole, d, direct *postgres.Driver) {
+	t.Helper()
 	h, prefix := new(hole), unique()
 	t.Cleanup(func() { h.each(func(c *holeConn) { _ = c.Conn.Close() }) })
 	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
 		c.ConnConfig.DialFunc = h.dial
 		c.MaxConns = 1
 	})
-	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithoutListen())
+	d, err := postgres.New(p, append(opts, postgres.WithPrefix(prefix))...)
 	ok(t, err)
 	t.Cleanup(func() { ok(t, d.Close()) })
-	direct, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	direct, _ = newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	warm := driver.Request{Name: "warm", ID: "warm", TTL: time.Minute}
 	for range 2 { // the second knows the clock
 		g, err := d.Acquire(t.Context(), warm)
 		ok(t, err)
 		ok(t, d.Release(t.Context(), warm.Hold(g.Token)))
 	}
+	return h, d, direct
+}
+
+// ticketsLater delivers the late requests and returns the queue then.
+func (h *hole) ticketsLater(t *testing.T, d *postgres.Driver) []driver.Ticket {
+	t.Helper()
+	h.arrive()
+	time.Sleep(500 * time.Millisecond)
+	queue, err := d.Inspect(t.Context(), "a")
+	ok(t, err)
+	if len(queue) == 0 {
+		t.Log("the late request has not taken the lock")
+	}
+	return queue
+}
+
+// A try whose connection broke, and which was refused when it was sent again, does not say that it was refused: what
+// was sent first may still arrive and take the lock.
+func TestRefusedTryThatMayStillArrive(t *testing.T) {
+	t.Parallel()
+	h, d, direct := overHole(t, postgres.WithoutListen())
 	held := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
 	g, err := direct.Acquire(t.Context(), held)
 	ok(t, err)
@@ -123,14 +138,37 @@ func TestRefusedTryThatMayStillArrive(t *testing.T) {
 	}
 	confirmed := errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket)
 	ok(t, direct.Release(t.Context(), held.Hold(g.Token)))
-	h.arrive()
-	time.Sleep(500 * time.Millisecond)
-	queue, ierr := direct.Inspect(t.Context(), "a")
-	ok(t, ierr)
-	if len(queue) == 0 {
-		t.Log("the late request has not taken the lock")
+	if queue := h.ticketsLater(t, direct); len(queue) > 0 && confirmed {
+		t.Errorf("%v, and the ticket is %+v", err, queue)
 	}
-	if len(queue) > 0 && confirmed {
+	if !confirmed && !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("acquire: %v", err)
+	}
+}
+
+// A waiter that loses its ticket, and whose first request was not answered, does not say that there is no ticket.
+func TestLostWaitThatMayStillArrive(t *testing.T) {
+	t.Parallel()
+	h, d, direct := overHole(t)
+	held := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
+	g, err := direct.Acquire(t.Context(), held)
+	ok(t, err)
+	h.forget()
+	queued, answer := make(chan struct{}), make(chan error, 1)
+	r := driver.Request{Name: "a", ID: "waiter", TTL: time.Minute, Wait: true, Joined: func() { close(queued) }}
+	go func() {
+		_, err := d.Acquire(t.Context(), r)
+		answer <- err
+	}()
+	<-queued
+	queue, err := direct.Inspect(t.Context(), "a")
+	ok(t, err)
+	waitFor(t, "it listens", d.Hears)
+	ok(t, direct.Break(t.Context(), "a", queue[1].Token))
+	err = <-answer
+	confirmed := errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNoTicket)
+	ok(t, direct.Release(t.Context(), held.Hold(g.Token)))
+	if queue := h.ticketsLater(t, direct); len(queue) > 0 && confirmed {
 		t.Errorf("%v, and the ticket is %+v", err, queue)
 	}
 	if !confirmed && !errors.Is(err, driver.ErrUnavailable) {

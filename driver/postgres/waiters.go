@@ -53,6 +53,7 @@ type waiter struct {
 	process  int64
 	queued   time.Time    // when it was known to be queued; zero: not yet
 	outcome  chan outcome // of one
+	arriving time.Time    // of Acquire: until then a request that was not answered may still arrive
 }
 
 // An outcome ends a wait.

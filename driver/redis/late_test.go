@@ -121,7 +121,20 @@ func TestLateSending(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	n := &delays{}
-	lateSending(t, n, n.open(t, &goredis.Options{Addr: srv.Addr()}), srv.URL())
+	lateSending(t, n, n.open(t, &goredis.Options{Addr: srv.Addr()}), openAt(t, srv.URL()))
+}
+
+// inBatches is a client over which the driver sends all requests in batches. go-redis sends them again.
+type inBatches struct{ goredis.UniversalClient }
+
+// TestLateSendingByTheClient: the same if it was not the driver but go-redis that sent the request again.
+func TestLateSendingByTheClient(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	n := &delays{}
+	client := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), ReadTimeout: 500 * time.Millisecond, Dialer: n.dial})
+	t.Cleanup(func() { _ = client.Close() })
+	lateSending(t, n, openOver(t, inBatches{client}), openOver(t, inBatches{dial(t, srv.Addr())}))
 }
 
 // TestLateSendingCluster: the same in a Cluster.
@@ -129,15 +142,14 @@ func TestLateSendingCluster(t *testing.T) {
 	t.Parallel()
 	cluster := testbed.RedisCluster(t)
 	n := &delays{}
-	lateSending(t, n, n.openCluster(t, &goredis.ClusterOptions{Addrs: cluster.Addrs()}), cluster.URL())
+	lateSending(t, n, n.openCluster(t, &goredis.ClusterOptions{Addrs: cluster.Addrs()}), openAt(t, cluster.URL()))
 }
 
-func lateSending(t *testing.T, n *delays, d *redis.Driver, url string) {
+func lateSending(t *testing.T, n *delays, d, other *redis.Driver) {
 	t.Helper()
 	if err := d.Ping(t.Context()); err != nil { // now it listens
 		t.Fatal(err)
 	}
-	other := openAt(t, url)
 	free := func(what, name string) {
 		t.Helper()
 		n.deliver(t)
@@ -268,5 +280,63 @@ func TestLateSendingsAddUp(t *testing.T) {
 	}
 	if q, err := other.Inspect(t.Context(), r.Name); err != nil || len(q) != 0 {
 		t.Errorf("the queue is %+v, %v", q, err)
+	}
+}
+
+// TestLateSendingThenRefused: a request was not answered, and the server refuses the connection on which it is to be
+// sent again. The refusal is no answer to the request, which may still arrive and take a ticket.
+func TestLateSendingThenRefused(t *testing.T) {
+	for name, change := range map[string][]any{
+		"password": {"resetpass", ">another"},
+		"right":    {"-select"}, // which a new connection to a database other than 0 needs
+	} {
+		for how, over := range map[string]func(*goredis.Client) goredis.UniversalClient{
+			"by the driver": func(c *goredis.Client) goredis.UniversalClient { return c },
+			"by the client": func(c *goredis.Client) goredis.UniversalClient { return inBatches{c} },
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				lateSendingThenRefused(t, change, over)
+			})
+		}
+	}
+}
+
+func lateSendingThenRefused(t *testing.T, change []any, over func(*goredis.Client) goredis.UniversalClient) {
+	srv := testbed.Redis(t)
+	admin := dial(t, srv.Addr())
+	set := func(rules ...any) {
+		t.Helper()
+		if err := admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "u"}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("on", ">secret", "~*", "&*", "+@all")
+	n := &delays{}
+	client := goredis.NewClient(&goredis.Options{
+		Addr: srv.Addr(), DB: 1, Username: "u", Password: "secret", PoolSize: 1, ReadTimeout: 500 * time.Millisecond, Dialer: n.dial,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	d := openOver(t, over(client))
+	for range 3 { // it has a connection, and the server answers quickly
+		r := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+		if _, err := d.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(change...)
+	r := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	n.next(r.ID)
+	if _, err := d.Acquire(t.Context(), r); err == nil || errors.Is(err, driver.ErrNoTicket) {
+		t.Errorf("acquire: %v", err)
+	}
+	n.deliver(t)
+	// The server has changed nothing else, so the ticket is there until it is released.
+	set("resetpass", ">secret", "+select")
+	if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+		t.Errorf("release: %v", err)
 	}
 }

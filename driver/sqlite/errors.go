@@ -75,7 +75,7 @@ func (s *store) explain(err error) error {
 		err = fmt.Errorf("%s: %w", text, err)
 	}
 	err = fmt.Errorf("%s: %w", s.path, err)
-	if _, ok := unavailable[c]; ok {
+	if _, ok := unavailable[c]; ok && (c != codes.SQLITE_NOTADB || s.isOpen.Load()) { // else it is another file than was meant
 		err = driver.Unavailable(err)
 	}
 	return err

@@ -183,7 +183,12 @@ func TestFileIsNoDatabase(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, path, "not an SQLite database", driver.ErrUnavailable)
+	refused(t, path, "not an SQLite database", nil)
+	if d, err := sqlite.New(path); errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v: it will not be one later", err)
+	} else if err == nil {
+		_ = d.Close()
+	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != text {
 		t.Error("it was changed")
 	}

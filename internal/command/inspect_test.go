@@ -2,6 +2,8 @@ package command_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -140,8 +142,13 @@ func TestListBrokenPipe(t *testing.T) {
 // TestNoStore is the wrong uses that all verbs have in common.
 func TestNoStore(t *testing.T) {
 	t.Parallel()
+	diary := filepath.Join(t.TempDir(), "diary")
+	if err := os.WriteFile(diary, []byte(strings.Repeat("My diary. ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, verb := range [][]string{
 		{"inspect", "a"},
+		{"run", "a", "--", "true"},
 		{"list"},
 		{"watch"},
 		{"break", "a", "--yes"},
@@ -153,6 +160,7 @@ func TestNoStore(t *testing.T) {
 			"nonsense://localhost":             command.ExitConfig,
 			"redis://user:s3cret@localhost:x":  command.ExitConfig,
 			"redis://u:s3cret@localhost/?no=1": command.ExitConfig,
+			"sqlite://" + diary:                command.ExitConfig, // it is no database
 			"redis://u:s3cret@127.0.0.1:1":     command.ExitUnavailable,
 		} {
 			t.Run(verb[0]+" "+url[:12], func(t *testing.T) {

@@ -262,3 +262,67 @@ func TestOneSIGTERM(t *testing.T) {
 		t.Errorf("the command got %q", text)
 	}
 }
+
+// The guard has sent SIGTERM in the stead of this process, which goes on within the grace: the
+// command does not get another one.
+func TestOneSIGTERMIfNoticedLate(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	const right, grace, late = 300 * time.Millisecond, 2 * time.Second, time.Second
+	begun := time.Now()
+	ctx, cancel := context.WithDeadline(t.Context(), begun.Add(right+late))
+	defer cancel()
+	result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap 'echo TERM >> "$1"' TERM; while :; do sleep 0.02; done`, "sh", file), supervise.Options{
+		Grace: grace,
+		Until: func() time.Time { return begun.Add(right) },
+		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+	})
+	if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if text, _ := os.ReadFile(file); string(text) != "TERM\n" {
+		t.Errorf("the command got %q", text)
+	}
+}
+
+// The guard answers orders without SIGTERM: whoever ends the command learns from it whether the guard has sent SIGTERM, and
+// need not wait long for that.
+func TestGuardAnswers(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, guardArgument)
+	orders, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	want := func(what, answer string) {
+		t.Helper()
+		b := make([]byte, 1)
+		if _, err := answers.Read(b); err != nil || string(b) != answer {
+			t.Fatalf("%s: %q, %v", what, b, err)
+		}
+	}
+	want("it has come up", "\n")
+	for what, order := range map[string]string{"without times": "0 mark 0 0\n", "to kill later": "0 mark 0 9000000000000000000\n"} {
+		_, _ = orders.Write([]byte(order))
+		want(what, "\n")
+	}
+	_, _ = orders.Write([]byte("0 mark 1 0\n")) // group 0 is none
+	want("SIGTERM is due", "T")
+	_ = orders.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}

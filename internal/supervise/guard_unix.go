@@ -40,8 +40,9 @@ type guard struct {
 	log     func(string)
 
 	mu    sync.Mutex
-	cmd   *exec.Cmd // nil: there is none
-	pipe  *os.File
+	cmd   *exec.Cmd     // nil: there is none
+	pipe  *os.File      // to it
+	back  *os.File      // from it: see Guard
 	ended chan struct{} // closed when the guard's process has ended
 	sent  orders
 	final bool // sent is not changed any more
@@ -72,41 +73,42 @@ func (g *guard) start() error {
 		return err
 	}
 	defer in.Close()
-	cmd := exec.Command(g.command[0], g.command[1:]...) //nolint:noctx // stop ends it
-	cmd.Env = []string{}
-	cmd.Dir = "/"
-	cmd.Stdin = in
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	watches, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	back, out, err := os.Pipe()
 	if err != nil {
 		pipe.Close()
 		return err
 	}
+	defer out.Close()
+	cmd := exec.Command(g.command[0], g.command[1:]...) //nolint:noctx // stop ends it
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.Stdin, cmd.Stdout = in, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		pipe.Close()
+		back.Close()
+		return err
+	}
 	ended := make(chan struct{})
-	awaited := awaitByte(watches)
 	go func() {
 		defer close(ended)
 		_ = cmd.Wait()
 	}()
-	g.cmd, g.pipe, g.ended = cmd, pipe, ended
-	if awaited != nil {
+	g.cmd, g.pipe, g.back, g.ended = cmd, pipe, back, ended
+	out.Close() // so that the end of the guard's process ends the wait
+	_, err = g.answer(2 * time.Second)
+	if err != nil {
 		g.end()
 	}
-	return awaited
+	return err
 }
 
-// awaitByte waits for a byte from a process that was started.
-func awaitByte(from io.ReadCloser) error {
-	defer from.Close()
-	const patience = 2 * time.Second
-	if file, ok := from.(*os.File); ok {
-		_ = file.SetReadDeadline(time.Now().Add(patience))
-	}
-	_, err := from.Read(make([]byte, 1))
-	return err
+// answer waits for a byte from the guard. With mu held, or before g is shared.
+func (g *guard) answer(patience time.Duration) (byte, error) {
+	var b [1]byte
+	_ = g.back.SetReadDeadline(time.Now().Add(patience))
+	_, err := g.back.Read(b[:])
+	return b[0], err
 }
 
 // tell gives the guard its orders, if they are new. A guard that was killed is replaced.
@@ -145,13 +147,14 @@ func (g *guard) send(o orders) {
 	_, _ = io.WriteString(g.pipe, o.String())                // a guard that has ended is noticed by tell
 }
 
-// finish says that this process has sent SIGTERM, and that what is left is to be killed after
-// d. Later orders are ignored.
-func (g *guard) finish(d time.Duration) {
+// finish says that this process ends the command, and that what is left is to be killed after
+// d. Later orders are ignored. It reports whether the guard has sent SIGTERM already; a guard
+// that does not answer has not.
+func (g *guard) finish(d time.Duration) (sent bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.final || g.cmd == nil {
-		return
+		return false
 	}
 	o := g.sent
 	o.term = 0
@@ -160,6 +163,8 @@ func (g *guard) finish(d time.Duration) {
 	}
 	g.send(o)
 	g.final = true
+	b, err := g.answer(min(time.Second, d/2))
+	return err == nil && b == hasSent
 }
 
 // stop ends the guard. The command has ended.
@@ -176,6 +181,7 @@ func (g *guard) end() {
 	_ = g.cmd.Process.Kill()
 	<-g.ended
 	g.pipe.Close()
+	g.back.Close()
 	g.cmd = nil
 }
 
@@ -184,12 +190,19 @@ const (
 	lateOrder = 20 * time.Millisecond // how long it then waits for orders that are on their way
 )
 
-// Guard writes a byte to out and reads orders from in. At the end of the process at the other
-// end of in it kills what the last orders have named, and at their times it ends it. The
-// guard's process does nothing else.
+// What the guard writes.
+const (
+	watches = '\n' // when it has come up, and as the answer to orders without SIGTERM
+	hasSent = 'T'  // when it has sent SIGTERM
+)
+
+// Guard reads orders from in. At the end of the process at the other end of in it kills what
+// the last orders have named, and at their times it ends it. The guard's process does nothing
+// else. What it writes to out tells the other process which of the two has sent SIGTERM.
 func Guard(in io.Reader, out io.Writer) {
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	_, _ = out.Write([]byte{'\n'})
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	say := func(b byte) { _, _ = out.Write([]byte{b}) }
+	say(watches)
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
@@ -209,12 +222,17 @@ func Guard(in io.Reader, out io.Writer) {
 				o.killAll()
 				return
 			}
-			o = readOrders(line)
+			if o = readOrders(line); o.term == 0 {
+				say(watches)
+			}
 			continue
 		case <-time.After(pause):
 		}
-		if due && o.act(sharedClock()) {
-			return
+		if due {
+			if o.act(sharedClock()) {
+				return
+			}
+			say(hasSent)
 		}
 	}
 }

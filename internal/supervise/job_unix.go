@@ -188,7 +188,8 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 	}
 }
 
-// end sends SIGTERM to the command and to what it has started. Stopped processes are
+// end sends SIGTERM to the command and to what it has started, unless the guard has done so:
+// many programs stop cleaning up after a second one. Stopped processes are
 // continued, so that they can end. If this process has stood still, part of the grace is
 // over: it counts from the end of the right to run the command.
 func (j *job) end() {
@@ -198,8 +199,9 @@ func (j *job) end() {
 		begin = *until
 	}
 	j.deadline = begin.Add(j.Grace)
-	j.guard.finish(time.Until(j.deadline))
-	signalAll(j.group, j.mark, syscall.SIGTERM)
+	if !j.guard.finish(time.Until(j.deadline)) {
+		signalAll(j.group, j.mark, syscall.SIGTERM)
+	}
 	signalAll(j.group, j.mark, syscall.SIGCONT)
 }
 

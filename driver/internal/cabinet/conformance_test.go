@@ -15,6 +15,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		conformance.Run(t, inBubbles())
+		return
+	}
 	h := harness(t)
 	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
 	conformance.Run(t, h)

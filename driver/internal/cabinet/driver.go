@@ -68,6 +68,7 @@ func (d *Driver) String() string { return "cabinet " + d.store.address }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	err := d.Engine.Close()
-	d.store.client.CloseIdleConnections()
+	d.store.closed.Store(true)
+	d.store.hangUp()
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -28,6 +29,7 @@ type store struct {
 	address string
 	timeout time.Duration
 	client  *http.Client
+	closed  atomic.Bool
 }
 
 var _ interface {
@@ -93,6 +95,7 @@ func seconds(keep time.Duration) string {
 func (s *store) do(ctx context.Context, method string, query url.Values, body []byte, answer any) error {
 	bound, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	defer s.hangUp()
 	req, err := http.NewRequestWithContext(bound, method, "http://"+s.address+"/documents?"+query.Encode(), bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -110,6 +113,14 @@ func (s *store) do(ctx context.Context, method string, query url.Values, body []
 		return refused(resp.StatusCode, resp.Status)
 	}
 	return json.Unmarshal(text, answer)
+}
+
+// hangUp closes the connections that no request uses if the driver is closed. A request that overlaps with Close may
+// leave one.
+func (s *store) hangUp() {
+	if s.closed.Load() {
+		s.client.CloseIdleConnections()
+	}
 }
 
 // unanswered returns the error of a request without an answer: that of the caller's context if that has ended.

@@ -211,7 +211,6 @@ func (b *batches) sendNow(ctx context.Context, c *Call) (any, error) {
 	case Refused(err):
 		c.unsent()
 	case !IsReply(err):
-		c.lost = c.Sent() > 0
 		b.pipe.check(err)
 	}
 	if err != nil || time.Since(begun) > late {

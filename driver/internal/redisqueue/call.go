@@ -31,7 +31,6 @@ type Call struct {
 	// sent counts how often the call was written to a connection. Its bit gone is set
 	// when the caller has left; from then on a Ticket with once is sent empty.
 	sent atomic.Int64
-	lost bool // a request was not answered
 
 	lag    <-chan struct{}             // closed when the server takes long
 	then   func(answer any, err error) // gets the answer; if it is nil:
@@ -104,7 +103,7 @@ func (c *Call) Sent() int { return int(c.sent.Load() &^ gone) }
 // their way to the server. The answer is only to the last request. In a Cluster, the others
 // may have been answered with redirections, which go-redis does not tell.
 func (c *Call) Unanswered(err error) bool {
-	return c.lost || c.Sent() > 1 || err != nil && !IsReply(err) && c.Sent() > 0
+	return c.Sent() > 1 || err != nil && (!IsReply(err) || refusesConnection(err)) && c.Sent() > 0
 }
 
 // Acked returns ErrReplicas if a durable call was answered, but not enough replicas have

@@ -82,6 +82,12 @@ func denied(err error) bool {
 	return false
 }
 
+// refusesConnection reports whether a server has refused a new connection. That is no answer to a script: it was not
+// sent, or it was sent before on another connection.
+func refusesConnection(err error) bool {
+	return IsReply(err) && hasAny(err.Error(), []string{"WRONGPASS", "max number of clients reached", "run the 'select' command"})
+}
+
 // Moving reports whether a Cluster has refused a script because the hash slot of its
 // keys is being moved to another master. The script has to be sent again. go-redis
 // follows only a few redirections, and two masters may redirect a client to each

@@ -98,3 +98,25 @@ func TestAllKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestUnansweredByARefusal: what refuses a new connection does not answer a request that was sent on another one.
+func TestUnansweredByARefusal(t *testing.T) {
+	for _, c := range []struct {
+		err        error
+		unanswered bool
+	}{
+		{nil, false},
+		{io.EOF, true},
+		{reply("LOADING Redis is loading the dataset in memory"), false},
+		{reply("NOPERM this user has no permissions to run the 'evalsha' command"), false},
+		{reply("NOPERM User u has no permissions to run the 'select' command"), true},
+		{reply("WRONGPASS invalid username-password pair or user is disabled."), true},
+		{reply("ERR max number of clients reached"), true},
+	} {
+		var sent, never Call
+		sent.sent.Store(1)
+		if got := sent.Unanswered(c.err); got != c.unanswered || never.Unanswered(c.err) {
+			t.Errorf("%v: sent once: %v; never: %v", c.err, got, never.Unanswered(c.err))
+		}
+	}
+}
