@@ -91,9 +91,10 @@ func newView(entries []entry) *view {
 }
 
 // inOrder orders entries by their sequences. Entries beyond those come last, ordered by
-// their czxid, which other entries do not have.
+// their czxid, which other entries do not have. Two entries have the same sequence only if somebody has chosen it: their
+// order is the same for all clients, in whatever order the server lists them.
 func inOrder(a, b entry) int {
-	return cmp.Or(cmp.Compare(a.czxid, b.czxid), cmp.Compare(a.seq, b.seq))
+	return cmp.Or(cmp.Compare(a.czxid, b.czxid), cmp.Compare(a.seq, b.seq), cmp.Compare(a.node, b.node))
 }
 
 // Sequences order a queue up to this one. The server's counter has 31 bits. Beyond, it
