@@ -183,7 +183,7 @@ func (ws *waiters) granted(g grant) {
 		}
 		return
 	}
-	until := time.Time{} // unknown: the lease has to be renewed
+	until := time.Time{}                                                                             // unknown: the lease has to be renewed
 	if b := ws.heartbeats[uint64(g.heartbeat)%uint64(len(ws.heartbeats))]; b.number == g.heartbeat { //nolint:gosec // a notification may have any number
 		until = b.sent.Add(min(w.ttl, ws.liveness))
 	}
