@@ -48,11 +48,15 @@ func FuzzURLTellsNoPassword(f *testing.F) {
 		if strings.Contains(before+after+rest, "://") || strings.Contains(rest, "s3cret") {
 			return
 		}
-		raw := "x://u:" + before + "s3cret" + after + "@" + rest
-		for _, raw := range []string{raw, "all://(" + raw + ")", "all://(x://h)(a://(" + raw + ")?n=1)"} {
+		who := "u:" + before + "s3cret" + after + "@" + rest
+		raw := "x://" + who
+		for _, raw := range []string{
+			raw, "all://(" + raw + ")", "all://(x://h)(a://(" + raw + ")?n=1)", "x:/" + who + "://h", who + "://h", "all://(" + who + "://h)",
+		} {
 			u, err := driver.ParseURL(raw)
 			if err == nil {
-				err = u.Done()
+				_, err = driver.Open(t.Context(), u)
+				err = errors.Join(err, u.Done())
 				if shown := fmt.Sprintf("%v %+v %#v", u, u, u); strings.Contains(shown, "s3cret") {
 					t.Errorf("%q is shown as %s", raw, shown)
 				}
