@@ -15,7 +15,7 @@ func FuzzParseURL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string) {
 		u, err := driver.ParseURL(raw)
 		if err != nil {
-			if !errors.Is(err, driver.ErrInvalidOption) || len(err.Error()) > 300+4*len(raw) {
+			if !errors.Is(err, driver.ErrInvalidOption) || len(err.Error()) > 300+10*len(raw) {
 				t.Errorf("%q: %v", raw, err)
 			}
 			return
