@@ -79,6 +79,18 @@ mysql: ## run the MySQL driver's tests on Oracle's MySQL, too
 	@export LOCKER_TEST_REQUIRE=all; \
 	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql ./internal/mysqltest)
 
+# How long each target runs. An input that fails is written below testdata/fuzz, where `go test` runs it from then on.
+TIME ?= 60s
+
+.PHONY: fuzz
+fuzz: ## run all fuzz targets, one after the other (make fuzz TIME=10m PKG=driver/etcd)
+	@failed=; \
+	for f in $$(grep -rn --include='*_test.go' '^func Fuzz' $(or $(PKG),.) | sed -E 's|/[^/:]*:[0-9]+:func (Fuzz[A-Za-z0-9_]*).*|:\1|' | sort); do \
+		echo "==> $$f"; \
+		go test -run '^$$' -fuzz "^$${f#*:}\$$" -fuzztime $(TIME) "./$${f%%:*}" || failed="$$failed $$f"; \
+	done; \
+	[ -z "$$failed" ] || { echo "==> failed:$$failed" >&2; exit 1; }
+
 .PHONY: conformance
 conformance: ## run the suite on a store of your own (make conformance LOCKER_TEST_URL=redis://...)
 	@[ -n "$${LOCKER_TEST_URL:-}" ] || { echo 'make conformance LOCKER_TEST_URL=scheme://host...: which store?' >&2; exit 2; }

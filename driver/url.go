@@ -44,8 +44,8 @@ func ParseURL(raw string) (*URL, error) {
 
 func parseURL(raw string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok || scheme == "" {
-		return nil, errors.New("malformed URL: want scheme://host…")
+	if !ok || scheme == "" || strings.ContainsFunc(scheme, notInScheme) {
+		return nil, errors.New("malformed URL: want scheme://host…") // what is there may be a password
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
 	if strings.HasPrefix(rest, "(") {
@@ -81,6 +81,10 @@ func parseURL(raw string) (*URL, error) {
 	return u, nil
 }
 
+func notInScheme(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r)
+}
+
 func (u *URL) parseAuthority(s string) error {
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		user, password, _ := strings.Cut(s[:i], ":")
@@ -114,7 +118,7 @@ func checkHost(host string) error {
 			return fmt.Errorf("malformed URL: bad port %q in host %q", port, host)
 		}
 	}
-	if name == "" || strings.ContainsAny(name, " \t\r\n") ||
+	if name == "" || strings.ContainsAny(name, " \t\r\n()") ||
 		strings.HasPrefix(name, "[") != strings.HasSuffix(name, "]") ||
 		(!strings.HasPrefix(name, "[") && strings.Contains(name, ":")) {
 		return fmt.Errorf("malformed URL: bad host %q", host)

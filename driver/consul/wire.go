@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -115,9 +116,10 @@ func escape(s string) string {
 
 var inPath = strings.NewReplacer("%", "=", "+", "=20")
 
-func unescape(s string) (string, bool) {
-	s, err := url.PathUnescape(strings.ReplaceAll(s, "=", "%"))
-	return s, err == nil
+// unescape undoes escape; it reports false for what escape does not write of a name.
+func unescape(part string) (name string, ok bool) {
+	name, err := url.PathUnescape(strings.ReplaceAll(part, "=", "%"))
+	return name, err == nil && name != "" && escape(name) == part
 }
 
 // value is what a ticket's key holds.
@@ -139,6 +141,9 @@ func encode(r *driver.Request, ttl time.Duration) []byte {
 	return b
 }
 
+// mostMillis is the longest time.Duration, in milliseconds.
+const mostMillis = math.MaxInt64 / int64(time.Millisecond)
+
 var errForeign = errors.New("is not a ticket but another program's: only locker may write below its prefix")
 
 // parseQueue makes a queue of the pairs under a name's prefix, in order. A key that no
@@ -151,7 +156,7 @@ func parseQueue(name string, pairs api.KVPairs) ([]kvqueue.Record, error) {
 			continue
 		}
 		var v value
-		if err := json.Unmarshal(p.Value, &v); err != nil || v.ID == "" {
+		if err := json.Unmarshal(p.Value, &v); err != nil || v.ID == "" || v.Limit < 0 || v.TTL < 0 || v.TTL > mostMillis {
 			return nil, fmt.Errorf("key %q of index %d %w", p.Key, p.CreateIndex, errForeign)
 		}
 		queue = append(queue, kvqueue.Record{

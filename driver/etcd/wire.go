@@ -172,8 +172,8 @@ func escape(name string) string { return otherwise.Replace(url.PathEscape(name))
 // otherwise has the bytes that url.PathEscape treats in another way.
 var otherwise = strings.NewReplacer("$", "%24", "&", "%26", "%2C", ",")
 
-// unescape undoes escape; it reports false for what escape does not write.
+// unescape undoes escape; it reports false for what escape does not write of a name.
 func unescape(s string) (name string, ok bool) {
 	name, err := url.PathUnescape(s)
-	return name, err == nil && escape(name) == s
+	return name, err == nil && name != "" && escape(name) == s
 }

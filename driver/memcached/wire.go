@@ -3,9 +3,11 @@ package memcached
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -83,17 +85,13 @@ func readReply(r *bufio.Reader) (reply, error) {
 	case "VA":
 		size, rest, _ := strings.Cut(flags, " ")
 		n, err := strconv.Atoi(size)
-		if err != nil || n < 0 {
+		if err != nil || n < 0 || n > maxValue {
 			return a, fmt.Errorf("memcached answers %q", line)
 		}
-		a.value = make([]byte, n+2)
-		if _, err := io.ReadFull(r, a.value); err != nil {
+		if a.value, err = readValue(r, n); err != nil {
 			return a, err
 		}
-		if !bytes.HasSuffix(a.value, []byte("\r\n")) {
-			return a, errors.New("memcached: a value does not end where it should")
-		}
-		a.value, flags = a.value[:n], rest
+		flags = rest
 	case "STAT":
 		a.stats, err = readStats(r, line)
 		return a, err
@@ -112,9 +110,28 @@ func readReply(r *bufio.Reader) (reply, error) {
 	return a, err
 }
 
+// maxValue is the largest value that Memcached can be told to take (-I).
+const maxValue = 1 << 30
+
+// readValue reads a value of n bytes and the end of its line. It takes no memory for bytes that do not come.
+func readValue(r *bufio.Reader, n int) ([]byte, error) {
+	const atOnce = 1 << 20 // what Memcached takes, if it is not told otherwise
+	var b bytes.Buffer
+	b.Grow(min(n, atOnce) + len("\r\n") + bytes.MinRead)
+	if m, err := b.ReadFrom(io.LimitReader(r, int64(n)+2)); err != nil || m < int64(n)+2 {
+		return nil, cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	value, ok := bytes.CutSuffix(b.Bytes(), []byte("\r\n"))
+	if !ok {
+		return nil, errors.New("memcached: a value does not end where it should")
+	}
+	return value, nil
+}
+
+// readLine reads a line, which must fit into the reader's buffer.
 func readLine(r *bufio.Reader) (string, error) {
-	line, err := r.ReadString('\n')
-	return strings.TrimRight(line, "\r\n"), err
+	line, err := r.ReadSlice('\n')
+	return strings.TrimRight(string(line), "\r\n"), err
 }
 
 // failed returns the error of an answer that says that the server has failed, mostly for want of memory.
@@ -184,12 +201,19 @@ const clockError = 2*time.Second + tick
 // advances it each second.
 const tick = time.Second
 
+// mostUp is more seconds than any server has been up, and few enough for a time.Duration.
+const mostUp = math.MaxInt32
+
 // clockOf returns the server's clock, from its statistics: the whole seconds since it was started. Its process and the
 // time of its start say which clock it is.
 func clockOf(stats map[string]string) (casqueue.Time, error) {
 	up, err1 := strconv.ParseInt(stats["uptime"], 10, 64)
 	now, err2 := strconv.ParseInt(stats["time"], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
+	err := errors.Join(err1, err2)
+	if err == nil && (up < 0 || up > mostUp) {
+		err = fmt.Errorf("%d seconds", up)
+	}
+	if err != nil {
 		return casqueue.Time{}, fmt.Errorf("memcached does not say how long it has been up: %w", err)
 	}
 	at := time.Duration(up) * time.Second

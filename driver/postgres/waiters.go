@@ -184,8 +184,9 @@ func (ws *waiters) granted(g grant) {
 		}
 		return
 	}
-	until := time.Time{} // unknown: the lease has to be renewed
-	if b := ws.heartbeats[g.heartbeat%int64(len(ws.heartbeats))]; b.number == g.heartbeat {
+	until := time.Time{}                                  // unknown: the lease has to be renewed
+	i := uint64(g.heartbeat) % uint64(len(ws.heartbeats)) //nolint:gosec // a notification may have any number
+	if b := ws.heartbeats[i]; b.number == g.heartbeat {
 		until = b.sent.Add(min(w.ttl, ws.liveness))
 	}
 	ws.grant(w, g.token, until)

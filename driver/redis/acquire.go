@@ -192,9 +192,9 @@ func (d *Driver) notified(text string) {
 	switch text[0] {
 	case noticeGranted:
 		ms, rest, _ := strings.Cut(what, " ")
-		token, id, _ := strings.Cut(rest, " ")
-		provisional, _ := strconv.ParseInt(ms, 10, 64) // 0 if it is missing: the grant is confirmed first
-		d.notify(id, notice{provisional: time.Duration(provisional) * time.Millisecond, token: token})
+		if token, id, _ := strings.Cut(rest, " "); token != "" {
+			d.notify(id, notice{provisional: provisionalLease(ms), token: token})
+		}
 	case noticeGone:
 		d.notify(what, notice{gone: true})
 	case noticeCheck:
@@ -206,6 +206,16 @@ func (d *Driver) notified(text string) {
 			d.notifyLoss(h, redisqueue.ErrRemoved)
 		}
 	}
+}
+
+// provisionalLease reads the length of a provisional lease. It is 0, so that the grant is confirmed first, if it is longer
+// than any that the scripts give.
+func provisionalLease(ms string) time.Duration {
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil || n < 0 || n > redisqueue.Liveness.Milliseconds() {
+		return 0
+	}
+	return time.Duration(n) * time.Millisecond
 }
 
 // notify notifies a waiter.

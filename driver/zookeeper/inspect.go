@@ -48,10 +48,11 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 // For others it returns for how long, at least, the ticket outlives its holder's last
 // heartbeat.
 func (d *Driver) remaining(e inspected) time.Duration {
-	lease := time.Duration(e.rec.Lease) * time.Millisecond
+	ms := e.rec.Lease
 	if e.rec.Fixed > 0 {
-		lease = min(lease, time.Duration(e.rec.Fixed)*time.Millisecond)
+		ms = min(ms, e.rec.Fixed)
 	}
+	lease := time.Duration(max(0, min(ms, mostMillis))) * time.Millisecond
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := d.tickets[e.id]; t != nil && t.held && !t.until.IsZero() {

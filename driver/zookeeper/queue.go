@@ -20,6 +20,7 @@ type view struct {
 	children zkconn.State // of the parent
 	version  int32        // of the parent's data
 	absent   bool         // the parent is not there
+	witness  string       // a child of the parent, a ticket or not; empty: there is none
 }
 
 // index returns the position of the ticket of that node, or -1 if it is not queued.
@@ -90,15 +91,16 @@ func newView(entries []entry) *view {
 	return &view{entries: entries}
 }
 
-// inOrder orders entries by their sequences. Entries beyond those come last, ordered by
-// their czxid, which other entries do not have.
+// inOrder orders entries by their sequences or, if they have one, by their czxid. Two
+// entries have the same sequence only if somebody has chosen it: their order is the same
+// for all clients, in whatever order the server lists them.
 func inOrder(a, b entry) int {
-	return cmp.Or(cmp.Compare(a.czxid, b.czxid), cmp.Compare(a.seq, b.seq))
+	return cmp.Or(cmp.Compare(a.czxid, b.czxid), cmp.Compare(a.seq, b.seq), cmp.Compare(a.node, b.node))
 }
 
 // Sequences order a queue up to this one. The server's counter has 31 bits. Beyond, it
-// becomes negative, or does not change, depending on the server's version. So tickets
-// beyond are ordered by czxid.
+// becomes negative, or does not change, depending on the server's version. So a queue with a
+// ticket beyond is ordered by czxid.
 const lastSequence = math.MaxInt32 - 1<<20
 
 // beyond reports whether the sequence does not order the entry.
@@ -116,9 +118,6 @@ func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*v
 		return newView(entries), nil
 	}
 	entries, err := each(entries, func(e entry) (entry, error) {
-		if !e.beyond() {
-			return e, nil
-		}
 		st, err := d.conn.Exists(ctx, parent+"/"+e.node)
 		if st == nil {
 			return entry{}, err // it has left since
@@ -212,6 +211,9 @@ func (d *Driver) listOnce(ctx context.Context, parent string) (*view, error) {
 	v, err := d.arrange(ctx, parent, nodes)
 	if err == nil {
 		v.version, v.children = st.Version, zkconn.ChildrenOf(st)
+		if len(nodes) > 0 {
+			v.witness = nodes[0]
+		}
 	}
 	return v, err
 }

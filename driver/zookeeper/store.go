@@ -20,7 +20,7 @@ import (
 //   - An empty parent is replaced, which fails if it is not empty.
 //   - Creating and deleting a ticket set the parent's data, so each makes a new
 //     version. The versions begin again when the parent is deleted. It was not deleted
-//     as long as one of the tickets seen is there.
+//     as long as a child that was seen is there.
 //
 // The error is then ErrNotEmpty, ErrBadVersion or ErrNoNode. Otherwise it is
 // ErrNodeExists if a fresh parent is there, and ErrNoNode if the base is not there, or a
@@ -31,11 +31,11 @@ func (d *Driver) createTicket(
 	ops := make([]any, 0, 4)
 	version := int32(-1)
 	if !fresh && seen != nil {
-		if len(seen.entries) == 0 {
+		if seen.witness == "" {
 			ops = append(ops, &zk.DeleteRequest{Path: parent, Version: -1})
 			fresh = true
 		} else {
-			ops = append(ops, &zk.CheckVersionRequest{Path: parent + "/" + seen.entries[0].node, Version: -1})
+			ops = append(ops, &zk.CheckVersionRequest{Path: parent + "/" + seen.witness, Version: -1})
 			version = seen.version
 		}
 	}

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"encoding/json"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -103,6 +104,9 @@ type record struct {
 	Lease int64  `json:"lease"` // milliseconds: how long, at least, the ticket outlives its holder's last heartbeat
 	Fixed int64  `json:"fixed,omitempty"`
 }
+
+// mostMillis is the longest time.Duration, in milliseconds.
+const mostMillis = math.MaxInt64 / int64(time.Millisecond)
 
 func newRecord(r driver.Request, lease time.Duration) []byte {
 	rec := record{Owner: r.Owner, Note: r.Note, Lease: lease.Milliseconds()}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -54,23 +55,63 @@ type record struct {
 	recalled bool      // what others had observed of it then is part of that
 }
 
-// decode parses a document. No document is an empty one.
+// decode parses a document. No document is an empty one. What no program of this format writes is refused: the engine
+// would take it for a queue that is shorter than it is, or for tickets that have expired.
 func decode(value []byte) (*document, error) {
-	d := &document{Format: format}
 	if len(value) == 0 {
-		return d, nil
+		return &document{Format: format}, nil
 	}
-	if err := json.Unmarshal(value, d); err != nil {
-		return nil, fmt.Errorf("this is not a document of locker: %w", err)
-	}
-	if d.Format != format {
+	d := new(document)
+	err := json.Unmarshal(value, d)
+	switch {
+	case err != nil:
+	case d.Format == 0:
+		err = errors.New("it has no format")
+	case d.Format != format:
 		return nil, fmt.Errorf("the document has format %d, and this program knows format %d: use one version of locker for all programs",
 			d.Format, format)
+	default:
+		err = d.check()
 	}
-	if slices.Contains(d.Queues, nil) {
-		return nil, errors.New("this is not a document of locker: a queue is missing")
+	if err != nil {
+		return nil, fmt.Errorf("this is not a document of locker: %w", err)
 	}
 	return d, nil
+}
+
+// check refuses queues that would be overlooked.
+func (d *document) check() error {
+	for i, q := range d.Queues {
+		if q == nil {
+			return errors.New("a queue is missing")
+		}
+		if slices.IndexFunc(d.Queues, func(o *queue) bool { return o != nil && o.Name == q.Name }) < i {
+			return fmt.Errorf("the queue of %q is there twice", q.Name)
+		}
+		if err := q.check(); err != nil {
+			return fmt.Errorf("the queue of %q: %w", q.Name, err)
+		}
+	}
+	return nil
+}
+
+// check refuses tickets that are not in the order of their tokens, and times and numbers that no program writes.
+func (q *queue) check() error {
+	if q.Last > math.MaxInt64 {
+		return fmt.Errorf("its last number is %d", q.Last)
+	}
+	last := uint64(0)
+	for i := range q.Tickets {
+		r := &q.Tickets[i]
+		if r.Token <= last || r.Token > q.Last {
+			return fmt.Errorf("ticket %d has the number %d, after %d and with %d as the last", i+1, r.Token, last, q.Last)
+		}
+		if r.ID == "" || r.TTL < 0 || r.TTL > century || r.Limit < 0 || r.Lease < 0 || r.Lease == math.MaxInt {
+			return fmt.Errorf("ticket %d is not one of locker's", r.Token)
+		}
+		last = r.Token
+	}
+	return nil
 }
 
 func (d *document) encode() ([]byte, error) { return json.Marshal(d) }

@@ -106,7 +106,10 @@ func (k Keys) Held(main string, shared bool) []string {
 // that with one of the ends. If main keys have a form, the key may also be other data.
 func (k Keys) Name(key string, ends ...string) (string, bool) {
 	for _, end := range ends {
-		key = strings.TrimSuffix(key, k.side("", end))
+		if main, ok := strings.CutSuffix(key, k.side("", end)); ok {
+			key = main
+			break
+		}
 	}
 	if k.Form != "" {
 		head, tail, _ := strings.Cut(k.Form, "*")
@@ -120,12 +123,11 @@ func (k Keys) Name(key string, ends ...string) (string, bool) {
 		return "", false
 	}
 	if rest, ok := strings.CutPrefix(s, "%7D"); ok {
-		return "}" + rest, true
+		s = "}" + rest
+	} else if rest, ok := strings.CutPrefix(s, "%25"); ok {
+		s = "%" + rest
 	}
-	if rest, ok := strings.CutPrefix(s, "%25"); ok {
-		return "%" + rest, true
-	}
-	return s, true
+	return s, k.Main(s) == key
 }
 
 // Pattern is the glob of SCAN that finds all keys of all names.

@@ -66,7 +66,7 @@ func (f Form) Parse(s string) (t driver.Ticket, err error) {
 	most, err2 := strconv.Atoi(part[limit])
 	n, err3 := strconv.Atoi(part[owner])
 	blob := part[owner+1]
-	if err := errors.Join(err1, err2, err3); err != nil || n < 0 || n > len(blob) {
+	if err := errors.Join(err1, err2, err3); err != nil || most < 0 || n < 0 || n > len(blob) {
 		return t, fmt.Errorf("not a ticket's record: %q", s)
 	}
 	t.Since = time.UnixMicro(since)

@@ -36,7 +36,7 @@ func ClientOptions(u *driver.URL, longest time.Duration) (*redis.UniversalOption
 		DialTimeout:  u.Duration("dial_timeout", 2*time.Second),
 		ReadTimeout:  read,
 		WriteTimeout: write,
-		PoolSize:     u.Int("pool_size", 0, 1),
+		PoolSize:     poolSize(u),
 		TLSConfig:    tlsurl.Config(u, u.Scheme == "rediss"), // go-redis adds the host's name
 		// Maintenance notifications cost a round trip for each connection.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -47,6 +47,17 @@ func ClientOptions(u *driver.URL, longest time.Duration) (*redis.UniversalOption
 		errs = append(errs, fmt.Errorf("parameter read_timeout=%v: want more than the %v that a request may wait in the server", read, longest))
 	}
 	return o, errors.Join(append(errs, u.Done())...)
+}
+
+// maxPool is the largest pool. go-redis takes memory for all connections of a pool at once.
+const maxPool = 1 << 16
+
+func poolSize(u *driver.URL) int {
+	n := u.Int("pool_size", 0, 1)
+	if n > maxPool {
+		u.Refuse(fmt.Errorf("parameter pool_size=%d: want at most %d", n, maxPool))
+	}
+	return n
 }
 
 // where reads the hosts and the path.

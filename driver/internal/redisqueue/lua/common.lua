@@ -55,6 +55,7 @@ local function ticket(id, number)
   local rec = call('HGET', T, id)
   if not rec then return nil end
   local chan, limit = string.match(rec, HEAD)
+  if not chan then error('the record of ticket ' .. id .. ' in ' .. T .. ' is none of locker: remove that key') end
   local till = tonumber(call('ZSCORE', P, chan) or 0)
   if till <= now then return nil end
   return {id = id, number = tonumber(number), rec = rec, chan = chan, limit = tonumber(limit), till = till}
