@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -16,8 +18,17 @@ func FuzzReply(f *testing.F) {
 		if err != nil && !errors.Is(err, errReply) {
 			t.Errorf("%q: %v", text, err)
 		}
-		if lines := strings.Count(text, "\n"); err == nil && len(r.grants) != lines {
-			t.Errorf("%q has %d grants", text, len(r.grants))
+		lines := strings.Split(text, "\n")[1:]
+		if err == nil && len(r.grants) != len(lines) {
+			t.Fatalf("%q has %d grants", text, len(r.grants))
+		}
+		if !utf8.ValidString(text) {
+			return // the client's encoding is UTF-8
+		}
+		for i, g := range r.grants {
+			if g.id == "" || !strings.Contains(lines[i], g.id) || !strings.Contains(lines[i], strconv.FormatUint(g.token, 10)) {
+				t.Errorf("%q is the grant %+v", lines[i], g)
+			}
 		}
 	})
 }

@@ -24,7 +24,9 @@
 // do.
 //
 // The nodes are the driver's. Deleting a ticket's node by hand breaks the lock as
-// Client.Break does, but writing into the node may grant a held lock to the next waiter.
+// Client.Break does, but writing into the node may grant a held lock to the next waiter. A
+// node whose name has not the form of a ticket's is ignored; one that has it is a ticket,
+// whatever its data.
 //
 // # What is guaranteed
 //

@@ -24,6 +24,9 @@ func FuzzEntry(f *testing.F) {
 		var entries []entry
 		for _, node := range []string{a, b, "ours_x_0000000007"} {
 			if e, ok := parseEntry(node); ok {
+				if e.limit == 0 && !strings.HasPrefix(node, e.id+"_"+mode(e.shared, 0)+"_") {
+					t.Errorf("%q is parsed as %+v", node, e)
+				}
 				if e.node != node || e.id == "" || e.limit < 0 || e.limit > 0 && !e.shared || !strings.HasPrefix(node, e.id+"_"+mode(e.shared, 0)) {
 					t.Errorf("%q is parsed as %+v", node, e)
 				}

@@ -3,7 +3,9 @@ package command
 import (
 	"bytes"
 	"errors"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,9 @@ func FuzzDuration(f *testing.F) {
 				t.Errorf("%q: %v, and %v", text, err, time.Duration(d))
 			}
 			return
+		}
+		if s, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(time.Duration(d).Seconds()-s) > 1e-6*(1+math.Abs(s)) {
+			t.Errorf("%q is %v", text, time.Duration(d))
 		}
 		again := d
 		if shown := d.String(); shown != "" {
