@@ -74,7 +74,7 @@
 
 typedef bytes { byte a[TICKETS] };
 typedef bits { bool b[TICKETS] };
-typedef answers { byte n[NODES] };
+typedef answers { byte from[NODES] };
 
 /* A node. */
 byte key[NODES];	/* the ticket that holds, or NOBODY */
@@ -200,14 +200,14 @@ end:	do
 	:: d_step { pipe(t, n)?what,num,rnd ->
 		serve(t, n, what, num, rnd);
 		if
-		:: what <= kept && rnd == rounds[t] && state[t] == asking -> answer[t].n[n] = ans; if :: ans == refused -> most(floor[t], best) :: else fi
+		:: what <= kept && rnd == rounds[t] && state[t] == asking -> answer[t].from[n] = ans; if :: ans == refused -> most(floor[t], best) :: else fi
 		:: else
 		fi;
 		what = 0; num = 0; rnd = 0; ans = 0; best = 0
 	}
 #if LATES
 	/* The connection breaks: the request may come late, or never. A release is sent again. */
-	:: d_step { lates < LATES && lateWhat == 0 && nempty(pipe(t, n)) && !(pipe(t, n)??[releasing, 0, 0]) && !(pipe(t, n)??[entombing, 0, 0]) ->
+	:: d_step { lates < LATES && lateWhat == 0 && len(pipe(t, n)) > 0 && !(pipe(t, n)??[releasing, 0, 0]) && !(pipe(t, n)??[entombing, 0, 0]) ->
 		pipe(t, n)?lateWhat,lateNo,lateRound;
 		lates++; lateOf = t; lateTo = n;
 		if :: lateWhat <= justWait -> unanswered[n].b[t] = true :: else fi
@@ -221,7 +221,7 @@ end:	do
 	od
 }
 
-#define has(t, n, x) (answer[t].n[n] == x -> 1 : 0)
+#define has(t, n, x) (answer[t].from[n] == x -> 1 : 0)
 #define count(t, x) (has(t, 0, x) + has(t, 1, x) + has(t, 2, x))
 #define onKey(t, n) (key[n] == t -> 1 : 0)
 #define known(t, n) (no[n].a[t] -> 1 : 0)
@@ -237,7 +237,7 @@ end:	do
 inline ask(t, what) {
 	rounds[t]++;
 	floor[t] = 0;
-	for (n : 0 .. NODES-1) { answer[t].n[n] = silent; pipe(t, n)!what,number[t],rounds[t] }
+	for (n : 0 .. NODES-1) { answer[t].from[n] = silent; pipe(t, n)!what,number[t],rounds[t] }
 	n = 0; state[t] = asking
 }
 
@@ -257,14 +257,14 @@ inline grant(t) {
 
 inline forgetAnswers(t) {
 	floor[t] = 0;
-	for (n : 0 .. NODES-1) { answer[t].n[n] = silent }
+	for (n : 0 .. NODES-1) { answer[t].from[n] = silent }
 	n = 0
 }
 
 proctype Client(byte t) {
 	byte n;
 	d_step {
-		true;
+		t == 0 || number[t-1] > 0;	/* clients are alike: they come in this order */
 		for (n : 0 .. TICKETS-1) { before[t].b[n] = wasQueued[n] }
 		n = 0
 	}
@@ -281,15 +281,15 @@ proctype Client(byte t) {
 		state[t] = waiting; wasQueued[t] = true;
 		for (n : 0 .. NODES-1) {
 			if
-			:: answer[t].n[n] == holds || answer[t].n[n] == silent -> pipe(t, n)!yielding,0,rounds[t]
+			:: answer[t].from[n] == holds || answer[t].from[n] == silent -> pipe(t, n)!yielding,0,rounds[t]
 			:: else
 			fi
 		}
 		forgetAnswers(t)
 	}
 	/* Too small: a larger number, unless the ticket has one already. */
-	:: d_step { state[t] == asking && !wasQueued[t] && count(t, silent) < QUORUM && count(t, holds) + count(t, inQueue) < QUORUM
-		&& count(t, refused) > 0 && rounds[t] < ROUNDS && room(t) ->
+	:: d_step { state[t] == asking && !wasQueued[t] && count(t, silent) < QUORUM && count(t, holds) + count(t, inQueue) < QUORUM &&
+		count(t, refused) > 0 && rounds[t] < ROUNDS && room(t) ->
 		most(floor[t], number[t]);
 		number[t] = floor[t] + 1; most(newest, number[t]);
 		ask(t, above)
@@ -298,7 +298,7 @@ proctype Client(byte t) {
 		state[t] = waiting;
 		for (n : 0 .. NODES-1) {
 			if
-			:: answer[t].n[n] == holds || answer[t].n[n] == silent -> pipe(t, n)!yielding,0,rounds[t]
+			:: answer[t].from[n] == holds || answer[t].from[n] == silent -> pipe(t, n)!yielding,0,rounds[t]
 			:: else
 			fi
 		}
@@ -314,8 +314,8 @@ proctype Client(byte t) {
 		:: n = 2
 		fi;
 		if
-		:: empty(pipe(t, n)) && no[n].a[t] == 0 && known(t, 0) + known(t, 1) + known(t, 2) >= QUORUM -> pipe(t, n)!justWait,number[t],0
-		:: empty(pipe(t, n)) && key[n] == t -> pipe(t, n)!yielding,0,rounds[t]
+		:: len(pipe(t, n)) == 0 && no[n].a[t] == 0 && known(t, 0) + known(t, 1) + known(t, 2) >= QUORUM -> pipe(t, n)!justWait,number[t],0
+		:: len(pipe(t, n)) == 0 && key[n] == t -> pipe(t, n)!yielding,0,rounds[t]
 		:: else
 		fi;
 		n = 0
@@ -328,7 +328,7 @@ proctype Client(byte t) {
 		:: n = 2
 		fi;
 		if
-		:: empty(pipe(t, n)) && key[n] != t -> pipe(t, n)!mended,number[t],rounds[t]
+		:: len(pipe(t, n)) == 0 && key[n] != t -> pipe(t, n)!mended,number[t],rounds[t]
 		:: else
 		fi;
 		n = 0
@@ -350,7 +350,7 @@ proctype Client(byte t) {
 	od
 }
 
-#define relies(t, n) (state[t] == held || state[t] == asking && answer[t].n[n] == holds)
+#define relies(t, n) (state[t] == held || state[t] == asking && answer[t].from[n] == holds)
 #define elsewhere(t, n) (onKey(t, 0) + onKey(t, 1) + onKey(t, 2) - onKey(t, n))
 #define spared(t, n) (!relies(t, n) || elsewhere(t, n) >= QUORUM)
 
@@ -361,7 +361,7 @@ end:	do
 	/* What a dead client has on a node ends. */
 	:: atomic { deaths -> select(n : 0 .. NODES-1); select(t : 0 .. TICKETS-1);
 		if
-		:: state[t] == over && no[n].a[t] && empty(pipe(t, n)) -> no[n].a[t] = 0; round[n].a[t] = 0; if :: key[n] == t -> key[n] = NOBODY :: else fi
+		:: state[t] == over && no[n].a[t] && len(pipe(t, n)) == 0 -> no[n].a[t] = 0; round[n].a[t] = 0; if :: key[n] == t -> key[n] = NOBODY :: else fi
 		:: else
 		fi;
 		n = 0; t = 0
