@@ -21,8 +21,8 @@
  * answers that it has, as if the others had not come in time.
  *
  * Abstracted: time. A lease ends only when nobody relies on it: its client has released it, or died. A guess is the newest
- * number that anybody has, or the next. A node without a fence takes its clock for one; the clock is at least the newest
- * number from before its restart. Notifications and heartbeats are a look at the nodes. Left out: shared tickets and limits,
+ * number that anybody has, or the next. A node without a fence takes for one its clock, or that of its
+ * first request after the restart; both are at least the newest number from before. Notifications and heartbeats are a look at the nodes. Left out: shared tickets and limits,
  * TryAcquire, Break, other libraries, programs of another version.
  *
  * A node restarts without its data only while each ticket that holds there, or whose client has been told so, is on a
@@ -140,11 +140,13 @@ inline acquire(t, n, what, num, rnd) {
 			:: else ->
 				if
 				:: what == guessed -> small = num <= best
-#ifdef NO_FENCE	/* mutant: only guesses are refused by the fence */
+				:: what == above ->
+#ifdef LOST_FENCE	/* mutant: a node that has lost its fences takes any number that is not a guess */
+					small = fence[n] && num <= fence[n]
 #else
-				:: what == above -> small = fence[n] && num <= fence[n]
-				:: what == kept || what == justWait -> small = fence[n] && num < fence[n]
+					small = num <= (fence[n] -> fence[n] : clock[n])
 #endif
+				:: what == kept || what == justWait -> small = fence[n] && num < fence[n]
 				:: else
 				fi;
 #ifndef SAME_NUMBER	/* mutant: a node takes a number twice */
@@ -158,7 +160,11 @@ inline acquire(t, n, what, num, rnd) {
 #else
 			:: !small && (key[n] == t || key[n] == NOBODY && !ahead) && what != justWait ->
 #endif
-				key[n] = t; no[n].a[t] = num; round[n].a[t] = rnd; most(fence[n], num); ans = holds
+				key[n] = t; no[n].a[t] = num; round[n].a[t] = rnd; 
+#ifndef NO_FENCE	/* mutant: a node forgets what held there */
+				most(fence[n], num);
+#endif
+				ans = holds
 			:: !small && key[n] == t && what == justWait -> ans = holds
 			:: else ->
 				if
@@ -177,11 +183,7 @@ inline serve(t, n, what, num, rnd) {
 	:: what <= justWait -> acquire(t, n, what, num, rnd)
 	:: what == yielding ->
 		if
-#ifdef STALE_YIELD	/* mutant: a yield does not say which attempt it undoes */
-		:: key[n] == t -> key[n] = NOBODY
-#else
 		:: key[n] == t && round[n].a[t] <= rnd -> key[n] = NOBODY
-#endif
 		:: else
 		fi
 	:: else ->
