@@ -30,7 +30,7 @@
  * documents, heartbeats that are written after their process has given them up.
  *
  * Bounds: N processes, with one ticket each at a time, and TICKETS in all. A reading that takes SLOW ticks or more
- * proves no silence here; in the code it may prove some. Switches: LATE, a Put without an answer may be done later; SHARE, processes
+ * proves no silence here; in the code it may prove some. LATES Puts get no answer, and may be done later. With SHARE, processes
  * recall and tell observations, and forget what they have seen themselves.
  */
 #ifndef N
@@ -41,6 +41,9 @@
 #endif
 #ifndef LIFE
 #define LIFE 2
+#endif
+#ifndef LATES
+#define LATES 0
 #endif
 #define DRIFT 1
 #ifdef NO_MARGIN	/* mutant: no margin beyond the life, though clocks differ */
@@ -100,7 +103,7 @@ ages told[N];	/* the age of the observation that p has read in the record of q *
 bits toldSame[N];	/* the heartbeat of q is still the one of that observation */
 
 byte newest;	/* the newest ticket that was granted */
-byte deaths;
+byte deaths, lates;
 
 #ifdef SHARE	/* processes observe though they do not queue */
 #define visits true
@@ -328,7 +331,7 @@ end:	do
 	/* A lease is begun anew in the document: late, when that matters most. */
 	:: d_step { free(p) && fresh[p] && valid(p) && alive[p] == LIFE && tok[p] -> put[p].touch = true; send(p, leasing) }
 	/* A release, a cancelled wait, a lease that is over. */
-#ifdef LATE
+#if LATES
 	:: d_step { free(p) && (state[p] == waits || state[p] == unsure) -> state[p] = leaving; alive[p] = 0; there[p] = false; first[p] = false }
 #endif
 	:: d_step { free(p) && state[p] == held -> state[p] = leaving; alive[p] = 0; there[p] = false; first[p] = false }
@@ -384,8 +387,9 @@ end:	do
 		fi;
 		head = false; token = 0; finish(p)
 	}
-#ifdef LATE
-	:: d_step { kind[p] && kind[p] != other && !late[p].on ->	/* no answer */
+#if LATES
+	:: d_step { kind[p] && kind[p] != other && !late[p].on && lates < LATES ->	/* no answer */
+		lates++;
 		unanswered[p] = true;
 		if
 		:: done[p] -> fresh[p] = false

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# explore MODEL SWITCHES builds and runs a verifier. Its output is in $work/out.
+# explore MODEL SWITCHES FLAG builds and runs a verifier. Its output is in $work/out.
 explore() {
 	rm -rf "$work/run"
 	mkdir "$work/run"
@@ -20,7 +20,7 @@ explore() {
 		cd "$work/run"
 		# shellcheck disable=SC2086 # words
 		spin -a $2 model.pml
-		gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM=12000 -o pan pan.c
+		gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM=12000 $3 -o pan pan.c
 		./pan -m2000000 -w23
 	) >"$work/out" 2>&1 || true
 	seconds=$(($(date +%s) - began))
@@ -40,7 +40,7 @@ report() {
 # holds MODEL SWITCHES: no state is in error, and all were seen.
 holds() {
 	model=$1 switches=$2
-	explore "$1" "$2"
+	explore "$1" "$2" ''
 	if [ "$errors" != 0 ]; then
 		report "AN ERROR"
 	elif ! grep -q '^Full statespace search' "$work/out" ||
@@ -51,10 +51,10 @@ holds() {
 	fi
 }
 
-# refuted MODEL SWITCHES: the mutant fails an assertion.
+# refuted MODEL SWITCHES: the mutant fails an assertion. Breadth first finds that soonest.
 refuted() {
 	model=$1 switches=$2
-	explore "$1" "$2"
+	explore "$1" "$2" -DBFS
 	broken=$(sed -n 's/^pan:[0-9]*: assertion violated \(.*\) (at depth.*/\1/p' "$work/out" | head -n 1)
 	if [ -n "$broken" ]; then
 		report "refuted: $broken"
@@ -64,6 +64,25 @@ refuted() {
 }
 
 for name in ${*:-redlock casqueue}; do
-	. "./$name.runs"
+	case $name in
+	redlock)
+		holds redlock ''
+		refuted redlock -DNO_FENCE
+		refuted redlock -DKEY_ONLY
+		refuted redlock -DSAME_NUMBER
+		refuted redlock '-DLATES=1 -DNO_TOMBSTONE'
+		holds redlock '-DRESTARTS=1 -DROUNDS=2'
+		refuted redlock '-DRESTARTS=1 -DROUNDS=2 -DLOST_FENCE'
+		refuted redlock '-DRESTARTS=1 -DROUNDS=2 -DANY_RESTART'
+		;;
+	casqueue)
+		holds casqueue -DTICKETS=2
+		refuted casqueue '-DTICKETS=2 -DNO_MARGIN'
+		refuted casqueue '-DTICKETS=2 -DLATE_HEARTBEAT'
+		refuted casqueue '-DTICKETS=2 -DUNTIL_NOW'
+		refuted casqueue '-DTICKETS=2 -DLATES=1 -DFORGET_LATE'
+		;;
+	*) echo "no model $name: redlock, casqueue" >&2 && exit 2 ;;
+	esac
 done
 exit $failed
