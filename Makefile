@@ -118,6 +118,10 @@ race: servers gcc ## run the short tests under the race detector
 lint: tools ## golangci-lint, with .golangci.yml
 	@$(call in,. $(MODULES) $(EXAMPLES),$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
 
+.PHONY: models
+models: spin ## check the models of two protocols with SPIN, in all states: minutes, and 3 GB of memory
+	@internal/models/check.sh
+
 # Not among the tools: it does not build with their versions of its dependencies.
 .PHONY: workflows
 workflows: ## lint the workflows of .github with actionlint
@@ -152,11 +156,16 @@ bench: servers ## measure against raw stores and peers (FLAGS='-stores redis')
 servers: ## install the servers that the tests need (make servers SERVERS=etcd)
 	@scripts/install-servers.sh $(SERVERS)
 
-# The race detector is the only thing here that needs a C compiler.
+# The race detector needs a C compiler, and so do the models.
 .PHONY: gcc
 gcc:
 	@command -v gcc >/dev/null || { apt-get update -q && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends gcc libc6-dev; }
+
+.PHONY: spin
+spin: gcc
+	@command -v spin >/dev/null || { apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends spin; }
 
 .PHONY: tools
 tools: $(TOOLS)/golangci-lint ## build the pinned tools of tools/go.mod

@@ -244,3 +244,30 @@ func TestTooSmallBesideSilentNodes(t *testing.T) {
 		t.Errorf("it took %v: it waited for silent nodes", took)
 	}
 }
+
+// Tokens grow on a node that has lost its data: a number that was chosen before the loss is not taken after it, though the
+// node has forgotten which larger number has held. Another choice is taken at once, and so is a ticket that waits.
+func TestNumbersAfterALoss(t *testing.T) {
+	t.Parallel()
+	o := newOneNode(t)
+	name := fmt.Sprintf("loss-%d", time.Now().UnixNano())
+	n := uint64(time.Now().UnixMicro()) //nolint:gosec // positive
+	early, late := o.ticket(name, "early"), o.ticket(name, "late")
+	waits := o.ticket(name, "waits")
+	lose := func() { o.check(o.d.nodes[0].client.Del(context.Background(), o.d.fences()).Err()) }
+	lose()
+	if a := o.ask(late, n, orWait, above); a.what != refused || a.floor <= n {
+		t.Fatalf("a number from before the loss: %+v", a)
+	} else if a := o.ask(late, a.floor+1, orWait, above); a.what != holds {
+		t.Fatalf("a number above the floor that was answered: %+v", a)
+	}
+	o.release(late)
+	lose()
+	if a := o.ask(early, n+1, orWait, above); a.what != refused {
+		t.Fatalf("a number from before the second loss: %+v", a)
+	}
+	if a := o.ask(waits, n+2, justWait, kept); a.what != queued {
+		t.Fatalf("a ticket that a majority has: %+v", a)
+	}
+	o.release(waits)
+}

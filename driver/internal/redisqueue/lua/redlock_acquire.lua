@@ -25,6 +25,18 @@ local record = ARGV[6] .. ' ' .. time[1] .. string.sub('00000' .. time[2], -6) .
 -- clock is ahead of it.
 local fence = tonumber(call('HGET', KEYS[2], ARGV[5]) or nil)
 
+-- beginning returns a time since when no fence was lost: the clock when it was first
+-- asked for. All numbers that have held before, and may be forgotten, are below it.
+-- The clock of each request would refuse the numbers of slow clients again and again.
+local function beginning()
+  local since = tonumber(call('HGET', KEYS[2], '@') or nil)
+  if not since then
+    since = now
+    call('HSET', KEYS[2], '@', string.format('%.0f', now))
+  end
+  return since
+end
+
 -- refused returns the floor when the number is too small. top is the largest
 -- that waits: guessed numbers keep the order of arrival by it, and the others were
 -- chosen after an answer of a majority, so they do by that.
@@ -38,7 +50,7 @@ local function refused(top)
     -- meanwhile, and whoever holds here is not displaced.
     small = false
   elseif origin == 'r' then
-    small = fence and number <= fence
+    small = number <= (fence or beginning())
   else
     small = fence and number < fence
   end
