@@ -28,10 +28,10 @@ func run(ctx context.Context, url string) error {
 
 	lock, err := l.Acquire(ctx, "order:42", locker.WithWait(5*time.Second))
 	switch {
-	case errors.Is(err, locker.ErrNotAcquired):
-		return fmt.Errorf("somebody else ships it, for 5 s already: %w", err)
-	case errors.Is(err, locker.ErrUnavailable):
+	case errors.Is(err, locker.ErrUnavailable): // first: a wait that an outage ends is both
 		return fmt.Errorf("the store does not answer: %w", err)
+	case errors.Is(err, locker.ErrNotAcquired):
+		return fmt.Errorf("another process has held the order for 5 s: %w", err)
 	case err != nil:
 		return err
 	}
