@@ -18,8 +18,8 @@ type parameter struct{ name, kind, meaning string }
 var (
 	quoted = regexp.MustCompile("`([^`]+)`")
 	row    = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\| [^|]* \\| ([^|]*) \\|$")
-	usual  = regexp.MustCompile("(?m)^Common: (.*)\\.$")
-	passed = regexp.MustCompile("(?m)^Passed on to [\\w-]+ \\(([^)]*)\\): (.*)\\.$")
+	usual  = regexp.MustCompile(`(?m)^Common: (.*)\.$`)
+	passed = regexp.MustCompile(`(?m)^Passed on to [\w-]+ \(([^)]*)\): (.*)\.$`)
 	known  = regexp.MustCompile(`unknown parameter "no_such" \(known: ([^)]*)\)`)
 )
 
