@@ -25,7 +25,7 @@
 //   - TryAcquire that is refused on a name that nobody else has ever used.
 //   - A lock that has not ended after its Deadline.
 //   - A worker that crashes, or does not end when it is told to.
-//   - A ticket that is left when all workers have ended.
+//   - A ticket that is left when all workers have ended, and all leases are over.
 //
 // The folder of the run has totals.json and report.md. A later run with the same folder
 // adds to them.

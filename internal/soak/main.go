@@ -240,24 +240,35 @@ func (s *soak) work(ctx context.Context) {
 	crew.Wait()
 }
 
-// checkLeft looks for tickets of workers that have ended. Those that were killed have been
-// dead for long enough.
+// checkLeft looks for tickets of workers that have ended. What they have left is gone when
+// its lease is over.
 func (s *soak) checkLeft() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+s.witness.recovery)
 	defer cancel()
 	c, err := locker.Open(ctx, s.urls[0])
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	for _, n := range names {
-		q, err := c.Inspect(ctx, n.name)
-		if err != nil {
-			return err
+	var left []locker.Queue
+	for end := now() + int64(s.witness.recovery); ; rest(ctx, time.Second) {
+		left = left[:0]
+		for _, n := range names {
+			q, err := c.Inspect(ctx, n.name)
+			if err != nil {
+				return err
+			}
+			if len(q.Tickets) > 0 {
+				left = append(left, q)
+			}
 		}
-		if len(q.Tickets) > 0 {
-			s.witness.observe(event{Kind: broken, ID: n.name, At: now(), Why: fmt.Sprintf("tickets are left when all workers have ended: %+v", q)})
+		if len(left) == 0 || now() > end {
+			break
 		}
+		fmt.Println("left for now:", left)
+	}
+	if len(left) > 0 {
+		s.witness.observe(event{Kind: broken, At: now(), Why: fmt.Sprintf("tickets are left long after all workers have ended: %+v", left)})
 	}
 	return nil
 }

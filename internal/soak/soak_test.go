@@ -270,6 +270,7 @@ func TestLeft(t *testing.T) {
 	}
 	defer c.Close()
 	w := newTestWitness(t)
+	w.recovery = 0
 	run := &soak{rig: &rig{urls: []string{"memory://soak-left"}}, witness: w}
 	for want := range 2 {
 		if err := run.checkLeft(); err != nil {
