@@ -46,7 +46,7 @@ func (d *disk) fill() error {
 	if err := syscall.Statfs(d.path, &st); err != nil {
 		return err
 	}
-	return d.resize(int64(st.Blocks-st.Bfree) * st.Bsize)
+	return d.resize(max(int64(st.Blocks-st.Bfree), 1) * st.Bsize) // 0 means no limit
 }
 
 func (d *disk) free() error { return d.resize(diskSize) }

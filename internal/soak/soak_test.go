@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -316,5 +321,56 @@ func TestTotals(t *testing.T) {
 	}
 	if _, err := load(dir, "another"); err == nil {
 		t.Error("the totals of one store were taken for another's")
+	}
+}
+
+// TestPlace cuts the way from a namespace to the workers.
+func TestPlace(t *testing.T) {
+	b := &bed{fail: func(why string) { t.Error(why) }}
+	defer b.end()
+	places, err := makePlaces(b, 2)
+	if err != nil {
+		t.Skip("this machine has no network namespaces for us: ", err)
+	}
+	l, err := net.Listen("tcp", places[0].clients()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	connects := func(p place) bool {
+		dial := "exec 3<>/dev/tcp/" + strings.Replace(l.Addr().String(), ":", "/", 1)
+		return exec.Command("ip", "netns", "exec", p.space, "timeout", "2", "bash", "-c", dial).Run() == nil
+	}
+	run := &soak{rig: &rig{places: places}, bed: b}
+	for range 2 {
+		if !connects(places[0]) || !connects(places[1]) {
+			t.Fatal("there is no way")
+		}
+		heal := run.part([][2]string{{places[0].address, places[0].clients()}})
+		if connects(places[0]) || !connects(places[1]) {
+			t.Error("a way that was cut is open, or another was cut")
+		}
+		heal()
+	}
+}
+
+// TestDisk fills the disk of the servers.
+func TestDisk(t *testing.T) {
+	t.Setenv("TMPDIR", os.TempDir()) // restores it
+	b := &bed{fail: func(why string) { t.Error(why) }}
+	defer b.end()
+	d, err := makeDisk(b)
+	if err != nil {
+		t.Skip("this machine has no file system for us: ", err)
+	}
+	write := func() error { return os.WriteFile(filepath.Join(os.TempDir(), "file"), make([]byte, 1<<20), 0o600) }
+	if err := d.fill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a write to a full disk: %v, want %v", err, syscall.ENOSPC)
+	}
+	if err := errors.Join(d.free(), write()); err != nil {
+		t.Errorf("a write to a disk with space: %v", err)
 	}
 }
