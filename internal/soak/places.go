@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -98,7 +100,9 @@ func (p place) clients() string {
 }
 
 func ip(args ...string) error {
-	out, err := exec.Command("ip", args...).CombinedOutput()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ip %v: %w: %s", args, err, bytes.TrimSpace(out))
 	}

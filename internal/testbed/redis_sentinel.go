@@ -35,7 +35,7 @@ var redisSentinel = &kind{
 	find:   redis.find,
 	// Sentinels keep what they learn in their configuration file.
 	prepare: func(n *node) error {
-		text := fmt.Sprintf("port %d\nbind %s\ndir %s\n%s\n", n.ports[0], n.host(), n.dir, strings.Join(n.conf, "\n"))
+		text := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\n%s\n", n.ports[0], n.host(), n.dir, strings.Join(n.conf, "\n"))
 		return os.WriteFile(filepath.Join(n.dir, "sentinel.conf"), []byte(text), 0o600)
 	},
 	command: func(n *node) *exec.Cmd {
