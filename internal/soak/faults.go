@@ -40,11 +40,10 @@ func (s *soak) breakages() (list []breakage) {
 	return list
 }
 
-// stepping steps a clock for good. It turns back where it has gone too far.
+// stepping steps a clock, and leaves it so.
 func (s *soak) stepping(c *clock, d time.Duration) func(*rand.Rand) func() {
 	return func(*rand.Rand) func() {
 		s.must(c.step(d))
-		// The driver that asks for the time has a clock that differs: it asks again in minutes.
 		return func() {}
 	}
 }
@@ -138,49 +137,40 @@ func (s *soak) ofPlaces() (list []breakage) {
 	if len(s.places) == 0 {
 		return nil
 	}
-	add := func(name string, pairs func(one place, others []place) [][2]string) {
+	// pairs has the addresses that do not reach each other: from one member to the others, and back.
+	add := func(name string, pairs func(one string, others []string) [][2]string) {
 		list = append(list, breakage{"network: " + name, false, func(r *rand.Rand) func() {
-			order := r.Perm(len(s.places))
-			var others []place
-			for _, i := range order[1:] {
-				others = append(others, s.places[i])
+			var order []string
+			for _, i := range r.Perm(len(s.places)) {
+				order = append(order, s.places[i].address)
 			}
-			return s.part(pairs(s.places[order[0]], others))
+			return s.part(pairs(order[0], order[1:]))
 		}})
 	}
-	add("one member parted from the others", func(one place, others []place) (pairs [][2]string) {
-		for _, o := range others {
-			pairs = append(pairs, [2]string{one.address, o.address}, [2]string{o.address, one.address})
-		}
-		return pairs
+	add("one member is not heard by the others", func(one string, others []string) [][2]string { return from(one, others) })
+	add("two members parted", func(one string, others []string) [][2]string { return between(one, others[:1]) })
+	add("one member parted from the others", between)
+	add("one member parted from all", func(one string, others []string) [][2]string {
+		return append(between(one, others), from(one, []string{s.places[0].clients()})...)
 	})
-	add("one member parted from all", func(one place, others []place) (pairs [][2]string) {
-		for _, o := range others {
-			pairs = append(pairs, [2]string{one.address, o.address}, [2]string{o.address, one.address})
-		}
-		return append(pairs, [2]string{one.address, one.clients()})
-	})
-	add("two members parted", func(one place, others []place) [][2]string {
-		return [][2]string{{one.address, others[0].address}, {others[0].address, one.address}}
-	})
-	add("one member is not heard by the others", func(one place, others []place) (pairs [][2]string) {
-		for _, o := range others {
-			pairs = append(pairs, [2]string{one.address, o.address})
-		}
-		return pairs
-	})
-	add("all members parted", func(one place, others []place) (pairs [][2]string) {
-		all := append(others, one)
-		for _, a := range all {
-			for _, b := range all {
-				if a != b {
-					pairs = append(pairs, [2]string{a.address, b.address})
-				}
-			}
-		}
-		return pairs
+	add("all members parted", func(one string, others []string) (pairs [][2]string) {
+		return append(between(one, others), between(others[0], others[1:])...)
 	})
 	return list
+}
+
+func from(one string, others []string) (pairs [][2]string) {
+	for _, o := range others {
+		pairs = append(pairs, [2]string{one, o})
+	}
+	return pairs
+}
+
+func between(one string, others []string) (pairs [][2]string) {
+	for _, o := range others {
+		pairs = append(pairs, [2]string{one, o}, [2]string{o, one})
+	}
+	return pairs
 }
 
 // part has all be lost that goes from the first address of each pair to the second.
