@@ -83,10 +83,9 @@ func run(name, dir string, length time.Duration, workers, threads int, seed uint
 		return err
 	}
 	s.totals = t
-	t.Runs++
 	t.Workers, t.LeftOut = workers, nil
 	if s.seed == 0 {
-		s.seed = uint64(t.Runs)
+		s.seed = uint64(t.Runs) + 1
 	}
 	for range workers {
 		s.crew = append(s.crew, new(member))
@@ -110,6 +109,7 @@ func (s *soak) run(length time.Duration) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
+	s.totals.Runs++
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	stopWatch := s.watch()
