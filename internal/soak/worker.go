@@ -78,9 +78,16 @@ type worker struct {
 	task
 	client *locker.Client
 	holds  atomic.Int64
+	fixed  sync.Map // the leases that are not renewed, by ticket
 
 	mu  sync.Mutex
 	out *json.Encoder
+}
+
+// A ticket is a name with its token.
+type ticket struct {
+	name  string
+	token uint64
 }
 
 // run works until ctx ends, and writes events to out.
@@ -88,7 +95,11 @@ func (t task) run(ctx context.Context, out io.Writer, open func(...locker.Client
 	w := &worker{task: t, out: json.NewEncoder(out)}
 	c, err := open(locker.WithObserver(func(_ context.Context, e locker.Event) {
 		if e.Kind == locker.EventLost {
-			w.report(event{Kind: reason, Name: e.Name, At: now(), Why: fmt.Sprint(e.Err)})
+			why := fmt.Sprint(e.Err)
+			if _, fixed := w.fixed.LoadAndDelete(ticket{e.Name, e.Token}); fixed {
+				why = "held beyond a lease that is not renewed"
+			}
+			w.report(event{Kind: reason, Name: e.Name, At: now(), Why: why})
 		}
 	}))
 	if err != nil {
@@ -152,7 +163,8 @@ func (w *worker) contend(ctx context.Context, r *rand.Rand) {
 	case draw < 50:
 		long = time.Duration(r.Int64N(int64(200 * time.Millisecond)))
 	}
-	if r.IntN(10) == 0 {
+	fixed := r.IntN(10) == 0
+	if fixed {
 		opts = append(opts, locker.WithoutRenewal())
 	}
 	limit := time.Minute
@@ -166,7 +178,13 @@ func (w *worker) contend(ctx context.Context, r *rand.Rand) {
 		e.Wait = false
 		acquire = func() (*locker.Lock, error) { return w.client.TryAcquire(ctx, e.Name, opts...) }
 	}
-	_ = w.hold(ctx, e, acquire, long)
+	_ = w.hold(ctx, e, func() (*locker.Lock, error) {
+		k, err := acquire()
+		if err == nil && fixed {
+			w.fixed.Store(ticket{e.Name, k.Token()}, true)
+		}
+		return k, err
+	}, long)
 }
 
 // owned are names that one goroutine uses alone, and the number of the present one.
@@ -215,7 +233,9 @@ func (w *worker) hold(ctx context.Context, e event, acquire func() (*locker.Lock
 	if held {
 		e.Kind = released
 	}
-	err = k.Release(context.WithoutCancel(ctx))
+	if err = k.Release(context.WithoutCancel(ctx)); held {
+		w.fixed.Delete(ticket{e.Name, e.Token})
+	}
 	w.report(e)
 	return err
 }
