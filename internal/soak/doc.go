@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command soak runs one store for minutes or hours, with many worker processes that
 // take and release locks while servers, networks, disks, clocks and the workers
 // themselves fail, and judges what the workers were granted.
@@ -27,6 +29,6 @@
 //   - A worker that crashes, or does not end when it is told to.
 //   - A ticket that is left when all workers have ended, and all leases are over.
 //
-// The folder of the run has totals.json and report.md. A later run with the same folder
+// It needs Linux. The folder of the run has totals.json and report.md. A later run with the same folder
 // adds to them.
 package main
