@@ -24,6 +24,7 @@
 //     grants with one token; an exclusive grant that arrives after one with a greater token.
 //   - A name that nobody holds, while somebody waits, for longer than driver.Bounds, in a
 //     time without faults.
+//   - An acquisition that fails with another error than ErrNotAcquired and ErrUnavailable.
 //   - TryAcquire that is refused on a name that nobody else has ever used.
 //   - A lock that has not ended after its Deadline.
 //   - A worker that crashes, or does not end when it is told to.

@@ -177,6 +177,9 @@ func TestLiars(t *testing.T) {
 			}
 			return d.Acquire(ctx, r)
 		}},
+		{"fails", "no answer to an acquisition", func(context.Context, driver.Driver, driver.Request) (driver.Grant, error) {
+			return driver.Grant{}, errors.New("something")
+		}},
 		{"forgets", "nobody held the name", func(ctx context.Context, d driver.Driver, r driver.Request) (driver.Grant, error) {
 			if r.Wait {
 				<-ctx.Done()

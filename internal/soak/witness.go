@@ -103,7 +103,7 @@ func (w *witness) observe(e event) {
 	case reason:
 		w.totals.lose(e.Why, w.faulty(span{e.At, e.At}))
 	case broken:
-		w.violate(e.ID, e.Why, e.At)
+		w.violate(e.ID, e.Why, e.At) // once for each text
 	}
 }
 

@@ -217,7 +217,11 @@ func (w *worker) hold(ctx context.Context, e event, acquire func() (*locker.Lock
 	e.At = now()
 	if err != nil {
 		if ctx.Err() == nil {
-			e.Kind, e.Why = refused, refusal(err)
+			known := true
+			e.Kind = refused
+			if e.Why, known = refusal(err); !known {
+				w.report(event{Kind: broken, Name: e.Name, At: e.At, Why: "an error that is no answer to an acquisition: " + e.Why})
+			}
 			w.report(e)
 		}
 		return err
@@ -272,12 +276,13 @@ func (w *worker) look(ctx context.Context, k lease, e event, long time.Duration)
 	}
 }
 
-// refusal names what an acquisition failed with.
-func refusal(err error) string {
-	for _, s := range []error{locker.ErrNotAcquired, locker.ErrUnavailable, locker.ErrLost, locker.ErrClosed} {
+// refusal names what an acquisition failed with, and whether it may: a store that fails is
+// ErrUnavailable, whatever it says.
+func refusal(err error) (why string, known bool) {
+	for _, s := range []error{locker.ErrNotAcquired, locker.ErrUnavailable} {
 		if errors.Is(err, s) {
-			return s.Error()
+			return s.Error(), true
 		}
 	}
-	return kindOf(err.Error())
+	return kindOf(err.Error()), false
 }
