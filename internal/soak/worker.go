@@ -189,10 +189,11 @@ func (w *worker) contend(ctx context.Context, r *rand.Rand) {
 	}, long)
 }
 
-// owned are names that one goroutine uses alone, and the number of the present one.
+// owned are names that one goroutine uses alone: the number of the present one, and its last token.
 type owned struct {
 	prefix string
 	number int
+	token  uint64
 }
 
 // tryOwn tries a name that only this goroutine has used, and only with success.
@@ -200,10 +201,17 @@ func (w *worker) tryOwn(ctx context.Context, r *rand.Rand, own *owned) {
 	e := event{Name: fmt.Sprint(own.prefix, own.number)}
 	ttl := w.TTLs[r.IntN(len(w.TTLs))]
 	err := w.hold(ctx, e, func() (*locker.Lock, error) {
-		return w.client.TryAcquire(ctx, e.Name, locker.WithTTL(ttl))
+		k, err := w.client.TryAcquire(ctx, e.Name, locker.WithTTL(ttl))
+		if err == nil {
+			own.token = k.Token()
+		}
+		return k, err
 	}, 0)
 	if errors.Is(err, locker.ErrNotAcquired) {
-		w.report(event{Kind: broken, ID: w.ID, Name: e.Name, At: now(), Why: "TryAcquire of " + e.Name + ", which nobody else uses: " + err.Error()})
+		at := now()
+		q, failed := w.client.Inspect(context.WithoutCancel(ctx), e.Name)
+		w.report(event{Kind: broken, ID: w.ID, Name: e.Name, At: at, Why: fmt.Sprintf(
+			"TryAcquire of %s, which nobody else uses: %v; token %d was released last; the queue: %+v, %v", e.Name, err, own.token, q, failed)})
 	}
 	if err != nil {
 		own.number++ // something may be left
