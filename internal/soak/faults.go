@@ -25,7 +25,7 @@ func (s *soak) breakages() (list []breakage) {
 	list = append(list, s.ofServers()...)
 	list = append(list, s.ofWays()...)
 	list = append(list, s.ofPlaces()...)
-	if d := s.disk; d != nil {
+	if d := s.disk; d != nil && !s.store.forgets { // which has nothing on a disk
 		list = append(list, breakage{"disk full", false, func(*rand.Rand) func() {
 			s.must(d.fill())
 			return func() {
