@@ -225,9 +225,9 @@ func (w *worker) hold(ctx context.Context, e event, acquire func() (*locker.Lock
 	e.At = now()
 	if err != nil {
 		if ctx.Err() == nil {
-			known := true
-			e.Kind = refused
-			if e.Why, known = refusal(err); !known {
+			why, known := refusal(err)
+			e.Kind, e.Why = refused, why
+			if !known {
 				w.report(event{Kind: broken, Name: e.Name, At: e.At, Why: "an error that is no answer to an acquisition: " + e.Why})
 			}
 			w.report(e)
