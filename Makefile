@@ -152,6 +152,16 @@ bench: servers ## measure against raw stores and peers (FLAGS='-stores redis')
 	@export LOCKER_TEST_SERVERS=installed; \
 	$(call in,bench,go run . $(FLAGS))
 
+# As root also with full disks and partitions. The totals are in the user's cache: another run adds
+# to them.
+SOAK_SERVER = $(patsubst mysql,mariadb,$(patsubst sentinel,redis,$(patsubst redlock,redis,$(STORE))))
+.PHONY: soak
+soak: STORE ?= redis
+soak: HOURS ?= 0.05
+soak: ## worker processes on a store that fails, judged by a witness (make soak STORE=etcd HOURS=1)
+	@[ $(STORE) = sqlite ] || scripts/install-servers.sh $(SOAK_SERVER)
+	go run ./internal/soak -store $(STORE) -for $(HOURS)h $(FLAGS)
+
 .PHONY: servers
 servers: ## install the servers that the tests need (make servers SERVERS=etcd)
 	@scripts/install-servers.sh $(SERVERS)

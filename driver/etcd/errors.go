@@ -130,9 +130,16 @@ func isUnavailable(err error) bool {
 	return false
 }
 
+// notPrimary is what a leader answers about leases that cannot reach the other members:
+// lease.ErrNotPrimary, for which the server has no code. Another member may know better.
+const notPrimary = "not a primary lessor"
+
 // mayPass reports whether an error says that the server is not there yet, or has no
 // leader. An error of TLS does not count, since it does not pass by itself.
 func mayPass(err error) bool {
+	if codeOf(err) == codes.Unknown && strings.Contains(err.Error(), notPrimary) {
+		return true
+	}
 	return codeOf(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ")
 }
 

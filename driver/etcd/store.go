@@ -47,7 +47,7 @@ func (s *store) Agree(ctx context.Context, write bool) error {
 			return err
 		})
 		if errors.Is(err, errNoAnswer) {
-			err = s.silence() // it says why
+			err = driver.Unavailable(s.silence()) // it says why
 		}
 		return found, err
 	})

@@ -18,7 +18,7 @@ var consul = &kind{
 	find:   func() (string, error) { return lookup([]string{"consul"}, "/usr/local/bin") },
 	command: func(n *node) *exec.Cmd {
 		args := []string{
-			"agent", "-node", fmt.Sprintf("n%d", n.ports[0]), "-client", "127.0.0.1", "-bind", "127.0.0.1",
+			"agent", "-node", fmt.Sprintf("n%d", n.ports[0]), "-client", n.host(), "-bind", n.host(),
 			"-server-port", strconv.Itoa(n.ports[1]), "-serf-lan-port", strconv.Itoa(n.ports[2]),
 			"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1", "-serf-wan-port", "-1", "-log-level", "error",
 			// The agent counts connections by address, and a test's all come from
@@ -100,11 +100,11 @@ func ConsulCluster(tb testing.TB, opts ...Option) *Ensemble {
 	raft := map[string]string{} // by the clients' address
 	e := newEnsemble(tb, consul, 3, opts, func(nodes []*node) {
 		for _, n := range nodes {
-			raft[fmt.Sprintf("127.0.0.1:%d", n.ports[0])] = fmt.Sprintf(`"127.0.0.1:%d"`, n.ports[1])
+			raft[n.addr(0)] = strconv.Quote(n.addr(1))
 			n.args = []string{"-server", "-bootstrap-expect", strconv.Itoa(len(nodes)), "-retry-interval", "200ms"}
 			for _, other := range nodes {
 				if other != n {
-					n.args = append(n.args, "-retry-join", fmt.Sprintf("127.0.0.1:%d", other.ports[2]))
+					n.args = append(n.args, "-retry-join", other.addr(2))
 				}
 			}
 		}

@@ -35,6 +35,9 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 	nodes := make([]*node, n)
 	for i := range nodes {
 		nodes[i] = &node{opts: o}
+		if len(o.places) > 0 {
+			nodes[i].place = o.places[i%len(o.places)]
+		}
 	}
 	var front *ProxySet
 	if configure != nil {

@@ -18,7 +18,7 @@ var etcd = &kind{
 	// Debian's is 3.4, too old; the folder of our own builds comes first.
 	find: func() (string, error) { return lookup([]string{"etcd"}, "/usr/local/bin") },
 	command: func(n *node) *exec.Cmd {
-		client, peer := loopback(n.ports[0]), loopback(n.ports[1])
+		client, peer := "http://"+n.addr(0), "http://"+n.addr(1)
 		if n.opts.certs != nil {
 			client = strings.Replace(client, "http:", "https:", 1)
 		}
@@ -58,8 +58,7 @@ func etcdReady(ctx context.Context, addr string, o options) error {
 	return err
 }
 
-func etcdName(n *node) string  { return fmt.Sprintf("n%d", n.ports[0]) }
-func loopback(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
+func etcdName(n *node) string { return fmt.Sprintf("n%d", n.ports[0]) }
 
 // Etcd starts an etcd of one member for this test alone. Unless it is
 // [Durable] its shortest lease is one second, not two, since that follows from
@@ -82,7 +81,7 @@ func EtcdCluster(tb testing.TB, opts ...Option) *Ensemble {
 	e := newEnsemble(tb, etcd, 3, opts, func(nodes []*node) {
 		var peers []string
 		for _, n := range nodes {
-			peers = append(peers, etcdName(n)+"="+loopback(n.ports[1]))
+			peers = append(peers, etcdName(n)+"=http://"+n.addr(1))
 		}
 		for _, n := range nodes {
 			n.args = []string{

@@ -28,7 +28,7 @@ var nats = &kind{
 }
 
 func writeNatsConf(n *node) error {
-	addr := fmt.Sprintf("127.0.0.1:%d", n.ports[0])
+	addr := n.addr(0)
 	sync := "sync_interval: 1h" // that of two minutes stops a server for seconds on a busy disk
 	if n.opts.durable {
 		sync = "sync_interval: always"
@@ -36,7 +36,7 @@ func writeNatsConf(n *node) error {
 	lines := append([]string{
 		"server_name: " + NatsName(addr),
 		"listen: " + addr,
-		fmt.Sprintf("http: 127.0.0.1:%d", n.ports[1]),
+		"http: " + n.addr(1),
 		fmt.Sprintf("jetstream { store_dir: %q, %s }", filepath.Join(n.dir, "js"), sync),
 		"max_connections: 15000",
 	}, append(n.conf, n.opts.args...)...)
@@ -91,22 +91,22 @@ func SharedNats(tb testing.TB) *Server {
 // which makes buckets; each bucket has a leader of its own.
 func NatsCluster(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()
-	monitors := map[string]int{} // by the clients' address
+	monitors := map[string]string{} // by the clients' address
 	e := newEnsemble(tb, nats, 3, opts, func(nodes []*node) {
 		var routes []string
 		for _, n := range nodes {
-			monitors[fmt.Sprintf("127.0.0.1:%d", n.ports[0])] = n.ports[1]
-			routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", n.ports[2]))
+			monitors[n.addr(0)] = n.addr(1)
+			routes = append(routes, "nats://"+n.addr(2))
 		}
 		for _, n := range nodes {
-			n.conf = []string{fmt.Sprintf("cluster { name: locker, listen: \"127.0.0.1:%d\", routes: [%s] }", n.ports[2], strings.Join(routes, ", "))}
+			n.conf = []string{fmt.Sprintf("cluster { name: locker, listen: %q, routes: [%s] }", n.addr(2), strings.Join(routes, ", "))}
 		}
 	})
 	e.leads = func(ctx context.Context, addr string) (bool, error) {
 		var jsz struct {
 			Meta struct{ Leader string } `json:"meta_cluster"`
 		}
-		body, err := httpDo(ctx, http.MethodGet, loopback(monitors[addr])+"/jsz", "")
+		body, err := httpDo(ctx, http.MethodGet, "http://"+monitors[addr]+"/jsz", "")
 		if err == nil {
 			err = json.Unmarshal([]byte(body), &jsz)
 		}

@@ -18,6 +18,7 @@ type options struct {
 	announce bool
 	external bool
 	evicts   bool
+	places   []Place
 
 	certs      *Certs // TLS
 	management string // ACL

@@ -65,7 +65,7 @@ func (p *process) start() error {
 		return err
 	}
 	defer out.Close()
-	cmd := p.kind.command(p.node)
+	cmd := p.node.place.put(p.kind.command(p.node))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.node.dir, out, out
 	if err := startWatched(cmd); err != nil {
 		return err

@@ -18,7 +18,7 @@ var redis = &kind{
 	find:   func() (string, error) { return lookup([]string{"redis-server", "valkey-server"}, "/usr/bin") },
 	command: func(n *node) *exec.Cmd {
 		args := []string{
-			"--port", strconv.Itoa(n.ports[0]), "--bind", "127.0.0.1", "--dir", n.dir,
+			"--port", strconv.Itoa(n.ports[0]), "--bind", n.host(), "--protected-mode", yesNo(n.place.Host == ""), "--dir", n.dir,
 			"--save", "", "--maxclients", "19000", "--loglevel", "warning",
 			"--appendonly", yesNo(n.opts.durable || n.opts.kept), "--appendfsync", fsyncOf(n.opts),
 		}

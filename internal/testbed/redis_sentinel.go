@@ -35,7 +35,7 @@ var redisSentinel = &kind{
 	find:   redis.find,
 	// Sentinels keep what they learn in their configuration file.
 	prepare: func(n *node) error {
-		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\n%s\n", n.ports[0], n.dir, strings.Join(n.conf, "\n"))
+		text := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\n%s\n", n.ports[0], n.host(), n.dir, strings.Join(n.conf, "\n"))
 		return os.WriteFile(filepath.Join(n.dir, "sentinel.conf"), []byte(text), 0o600)
 	},
 	command: func(n *node) *exec.Cmd {
@@ -59,7 +59,7 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 	e := newEnsemble(tb, redisReplicated, 2, append(opts[:len(opts):len(opts)], Size(1+replicas)), replicaOfFirst)
 	e.begin()
 	primary := e.announcedAddr(0)
-	watchers := newEnsemble(tb, redisSentinel, sentinels, nil, func(nodes []*node) {
+	watchers := newEnsemble(tb, redisSentinel, sentinels, []Option{Places(o.places...)}, func(nodes []*node) {
 		for _, n := range nodes {
 			n.conf = sentinelConf(primary, sentinels/2+1)
 		}
@@ -86,7 +86,7 @@ func replicaOfFirst(nodes []*node) {
 			n.args = append(n.args, "--replica-announce-ip", "127.0.0.1", "--replica-announce-port", strconv.Itoa(n.announced))
 		}
 		if i > 0 {
-			n.args = append(n.args, "--replicaof", "127.0.0.1", strconv.Itoa(primary))
+			n.args = append(n.args, "--replicaof", nodes[0].host(), strconv.Itoa(primary))
 		}
 	}
 }

@@ -204,7 +204,7 @@ func (k *kind) launch(n *node) (*Server, error) {
 }
 
 func (k *kind) server(inst instance, n *node) *Server {
-	addr := fmt.Sprintf("127.0.0.1:%d", n.ports[0])
+	addr := n.addr(0)
 	s := &Server{kind: k, addr: addr, url: k.urlOf(addr), inst: inst, opts: n.opts}
 	if c := n.opts.certs; c != nil {
 		s.url = c.url(k.scheme, addr)

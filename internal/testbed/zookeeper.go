@@ -70,7 +70,7 @@ func zookeeperClassPath() string {
 func writeZooCfg(n *node) error {
 	lines := []string{
 		"tickTime=500", "initLimit=20", "syncLimit=4",
-		"dataDir=" + n.dir, fmt.Sprintf("clientPort=%d", n.ports[0]), "clientPortAddress=127.0.0.1",
+		"dataDir=" + n.dir, fmt.Sprintf("clientPort=%d", n.ports[0]), "clientPortAddress=" + n.host(),
 		"maxClientCnxns=0", "admin.enableServer=false", "4lw.commands.whitelist=*",
 	}
 	lines = append(append(lines, n.conf...), n.opts.args...)
@@ -111,7 +111,7 @@ func ZookeeperEnsemble(tb testing.TB, opts ...Option) *Ensemble {
 	e := newEnsemble(tb, zookeeper, 3, opts, func(nodes []*node) {
 		var servers []string
 		for i, n := range nodes {
-			servers = append(servers, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, n.ports[1], n.ports[2]))
+			servers = append(servers, fmt.Sprintf("server.%d=%s:%d:%d", i+1, n.host(), n.ports[1], n.ports[2]))
 		}
 		for i, n := range nodes {
 			n.conf = servers
