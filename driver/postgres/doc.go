@@ -78,7 +78,8 @@
 //   - When all is released there are no tickets. The rows of a crashed process are removed by the next process that finds
 //     them in its way, or within a minute by any process that has a driver open that was used (one in ten does so with
 //     its first ticket). If a lock is released while a transaction that it guards is open, its row is removed in the
-//     same way.
+//     same way. A process that gives up a request that is not answered, closes the driver and ends, may leave a ticket for
+//     one TTL, if the request arrives after the ticket was removed; while the driver is open, the core looks again.
 //   - While a transaction guards a lease that is over, waiters check more and more seldom whether it has ended, down to
 //     twice a second.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that is starting or a replica
