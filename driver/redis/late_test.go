@@ -10,6 +10,7 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/redis"
@@ -93,16 +94,20 @@ func (n *delays) dial(ctx context.Context, network, addr string) (net.Conn, erro
 // open opens a driver on that network.
 func (n *delays) open(t *testing.T, o *goredis.Options) *redis.Driver {
 	t.Helper()
-	o.ReadTimeout, o.Dialer = 500*time.Millisecond, n.dial
+	o.ReadTimeout, o.Dialer, o.MaintNotificationsConfig = 500*time.Millisecond, n.dial, quiet
 	return openOver(t, goredis.NewClient(o))
 }
 
 // openCluster is open for a Cluster.
 func (n *delays) openCluster(t *testing.T, o *goredis.ClusterOptions) *redis.Driver {
 	t.Helper()
-	o.ReadTimeout, o.Dialer = 500*time.Millisecond, n.dial
+	o.ReadTimeout, o.Dialer, o.MaintNotificationsConfig = 500*time.Millisecond, n.dial, quiet
 	return openOver(t, goredis.NewClusterClient(o))
 }
+
+// quiet is the setting that clients opened by URL have. With the default go-redis changes the options of a client while it
+// connects, and copies them in WithTimeout, without a common lock.
+var quiet = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
 func openOver(t *testing.T, client goredis.UniversalClient) *redis.Driver {
 	t.Helper()
@@ -132,7 +137,7 @@ func TestLateSendingByTheClient(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedRedis(t)
 	n := &delays{}
-	client := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), ReadTimeout: 500 * time.Millisecond, Dialer: n.dial})
+	client := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), ReadTimeout: 500 * time.Millisecond, Dialer: n.dial, MaintNotificationsConfig: quiet})
 	t.Cleanup(func() { _ = client.Close() })
 	lateSending(t, n, openOver(t, inBatches{client}), openOver(t, inBatches{dial(t, srv.Addr())}))
 }
@@ -315,6 +320,7 @@ func lateSendingThenRefused(t *testing.T, change []any, over func(*goredis.Clien
 	n := &delays{}
 	client := goredis.NewClient(&goredis.Options{
 		Addr: srv.Addr(), DB: 1, Username: "u", Password: "secret", PoolSize: 1, ReadTimeout: 500 * time.Millisecond, Dialer: n.dial,
+		MaintNotificationsConfig: quiet,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	d := openOver(t, over(client))
