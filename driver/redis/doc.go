@@ -6,6 +6,11 @@
 //	d, err := redis.New(client) // a client of go-redis that you have already
 //	l := locker.New(d)
 //
+// Turn the maintenance notifications of a client of your own off (MaintNotificationsConfig with
+// ModeDisabled), as Open does: with them go-redis 9.17 changes the client's options while it
+// connects and copies them elsewhere, which the race detector reports, and each connection takes
+// one more round trip.
+//
 // # What the store holds
 //
 // The exclusive holder of a name is the plain string key prefix:{name} (see [Driver.Key]), set as
