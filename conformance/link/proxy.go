@@ -4,7 +4,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -118,14 +117,7 @@ func (p *Proxy) Reset() { p.abort(func(*conn) bool { return true }) }
 // machine whose server is down.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
-	if p.listener != nil {
-		// A process that is being started has the listener too, until it has become
-		// another program: none is started meanwhile.
-		syscall.ForkLock.RLock()
-		_ = p.listener.Close()
-		syscall.ForkLock.RUnlock()
-		p.listener = nil
-	}
+	p.stopListening()
 	p.mu.Unlock()
 	p.Reset()
 }
@@ -209,6 +201,18 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
+// stopListening is called with mu held.
+func (p *Proxy) stopListening() {
+	if p.listener == nil {
+		return
+	}
+	// A process that is being started has the socket too, until it has become another
+	// program, and a listening socket is closed with its last owner.
+	endListening(p.listener)
+	_ = p.listener.Close()
+	p.listener = nil
+}
+
 // listenAgain listens on the port that Refuse has closed. The system may have given
 // it to an outgoing connection for a moment. It is called with mu held.
 func (p *Proxy) listenAgain() error {
@@ -271,14 +275,7 @@ func (p *Proxy) abort(which func(*conn) bool) {
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
-	if p.listener != nil {
-		// A process that is being started has the listener too, until it has become
-		// another program: none is started meanwhile.
-		syscall.ForkLock.RLock()
-		_ = p.listener.Close()
-		syscall.ForkLock.RUnlock()
-		p.listener = nil
-	}
+	p.stopListening()
 	p.mu.Unlock()
 	p.Reset()
 	p.wg.Wait()
