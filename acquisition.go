@@ -25,16 +25,16 @@ type acquisition struct {
 	granted bool          // and of EventAcquired or EventReentered: no EventFailed follows
 }
 
-// undoWait is how long a call that has failed waits for its ticket to be
-// removed. A driver returns within 50 ms after the end of its context, and a call
-// within 100 ms after the end of the caller's.
+// undoWait is how long a call that has failed waits for its ticket to be removed. A
+// driver returns within 50 ms of the end of its context: with these 30 ms the call
+// returns within 100 ms of it.
 const undoWait = 30 * time.Millisecond
 
-// brief is how long a request may take before the clock is asked whether the
-// machine was suspended meanwhile.
-const brief = 20 * time.Microsecond
+// suspendCheckAfter is how long a request takes before the clock is asked whether the
+// machine was suspended meanwhile. Faster requests skip that system call.
+const suspendCheckAfter = 20 * time.Microsecond
 
-// errPanicked is the reason of an EventFailed without an error of the call.
+// errPanicked is reported by EventFailed when an observer panicked.
 var errPanicked = errors.New("the acquisition has panicked")
 
 // acquire checks the arguments, and re-enters or queues.
@@ -58,7 +58,7 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	}
 	returned := false
 	defer func() {
-		if !returned { // an observer has panicked
+		if !returned { // an observer panicked
 			a.failed(errPanicked)
 		}
 	}()
@@ -157,8 +157,8 @@ func (a *acquisition) owner() string {
 func (a *acquisition) once(req driver.Request) (*Lock, error) {
 	returned := false
 	defer func() {
-		if !returned { // an observer has panicked
-			a.c.leases.abandon(req.Hold(0))
+		if !returned { // an observer panicked
+			a.c.leases.undoPanicked(req.Hold(0))
 		}
 	}()
 	k, err := a.ticket(req)
@@ -248,7 +248,7 @@ func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, erro
 func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time, again bool) (*Lock, error) {
 	c := a.c
 	now := c.clock.recent()
-	if now.Sub(asked) > brief {
+	if now.Sub(asked) > suspendCheckAfter {
 		now = c.clock.now()
 	}
 	l := newLease(c.core, &a.r, req, g, asked, now)

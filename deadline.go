@@ -31,12 +31,12 @@ func (k *Lock) Deadline() time.Time {
 
 // deadline is the end of the validity as a time that Go's monotonic clock can tell: the time
 // that the machine was suspended since the lease was granted is over already.
-func (b *leases) deadline(l *lease) time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (ls *leases) deadline(l *lease) time.Time {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	if l.state != held {
 		return time.Time{}
 	}
 	now := time.Now() // its wall clock is today's, which may have been set since the lease was renewed
-	return now.Add(l.validUntil.Add(-b.clock.offset()).Sub(now))
+	return now.Add(l.validUntil.Add(-ls.clock.offset()).Sub(now))
 }

@@ -29,17 +29,17 @@ type lease struct {
 	hold      driver.Hold
 	owner     string
 	reentrant bool          // its explicit owner re-enters it
-	storeMost time.Duration // the longest lease that the store gives; 0: as asked
+	maxLease  time.Duration // the longest lease that the store gives; 0: as asked
 	began     time.Time     // the time of the grant
 	minHold   time.Duration // of the request
 	observed  *observed     // nil without observers
 
-	planned     // when the goroutine acts on it
+	heapNode    // when the goroutine acts on it
 	state       leaseState
 	handles     []*Lock
 	renewers    int           // handles that want renewal
 	ttl         time.Duration // what a renewal asks for
-	fixedUntil  time.Time     // until the last renewal of a fixed lease that is longer than storeMost: its end
+	fixedEnd    time.Time     // until the last renewal of a fixed lease that is longer than maxLease: its end
 	validUntil  time.Time     // the end of the validity
 	storeUntil  time.Time     // by then the store's lease is over, unless it is renewed
 	renewAt     time.Time     // the next renewal
@@ -56,7 +56,7 @@ var errExpired = errors.New("the lease was not renewed in time")
 // newLease makes the lease of a grant. asked is Grant.Asked by the core's clock.
 func newLease(c *core, r *request, req driver.Request, g driver.Grant, asked, now time.Time) *lease {
 	l := &lease{
-		core: c, hold: req.Hold(g.Token), owner: req.Owner, storeMost: g.TTL,
+		core: c, hold: req.Hold(g.Token), owner: req.Owner, maxLease: g.TTL,
 		began: now, minHold: r.minHold, ttl: r.ttl,
 	}
 	l.handles = l.single[:0]
@@ -80,10 +80,10 @@ func (l *lease) beginProvisional(length time.Duration, asked, now time.Time) {
 	}
 }
 
-// startOf is when the validity of a grant begins. The store's lease is longer than the
-// caller's if the store's minimum is longer, or if it is a session's, which began some
-// time ago. Then the core ends the caller's lease itself, and the validity may begin
-// later, up to now, as long as it is over before the store's lease.
+// startOf is when the validity of a grant begins: when it was asked for. If the store's
+// lease is longer than the caller asked for, because the store's minimum is longer or the
+// lease is a session's, validity may begin later, up to now, as long as it ends before
+// the store's lease.
 func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Time) time.Time {
 	given := req.TTL
 	if g.TTL > 0 {
@@ -97,7 +97,7 @@ func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Tim
 
 // wantsRenewal reports whether the next renewal may be sent. With leases.mu held.
 func (l *lease) wantsRenewal() bool {
-	longer := l.fixedUntil.After(l.validUntil)
+	longer := l.fixedEnd.After(l.validUntil)
 	return (l.renewers > 0 || l.provisional || longer) && !l.renewing && l.renewAt.Before(l.validUntil)
 }
 
@@ -109,13 +109,13 @@ func (l *lease) length(now time.Time) time.Duration {
 	case l.provisional:
 		return max(l.ttl, l.minHold)
 	case l.isLong():
-		return min(l.ttl, l.fixedUntil.Sub(now))
+		return min(l.ttl, l.fixedEnd.Sub(now))
 	}
 	return l.ttl
 }
 
 // isLong reports whether the lease is a fixed one that lasts longer than the store's.
-func (l *lease) isLong() bool { return l.renewers == 0 && !l.fixedUntil.IsZero() }
+func (l *lease) isLong() bool { return l.renewers == 0 && !l.fixedEnd.IsZero() }
 
 // addHandle makes k a handle. With leases.mu held, or before l is shared.
 func (l *lease) addHandle(k *Lock, r *request) {
@@ -131,11 +131,11 @@ func (l *lease) addHandle(k *Lock, r *request) {
 // validity counts from asked, and is never shortened; the answer came now. With
 // leases.mu held, or before l is shared.
 func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.Time) {
-	if most := l.storeMost; most > 0 && length > most {
+	if most := l.maxLease; most > 0 && length > most {
 		// A longer fixed lease is renewed until its end, so that a process that was
 		// paused for longer than the store's lease learns of its loss by the clock.
-		if end := asked.Add(length); l.renewers == 0 && end.After(l.fixedUntil) {
-			l.fixedUntil = end
+		if end := asked.Add(length); l.renewers == 0 && end.After(l.fixedEnd) {
+			l.fixedEnd = end
 		}
 		length = most
 	}

@@ -52,41 +52,41 @@ type earlyLoss struct {
 
 // add adds a new lease. It fails after close, when the validity is over already, and
 // when the driver has reported the loss of the ticket.
-func (b *leases) add(l *lease, now time.Time) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (ls *leases) add(l *lease, now time.Time) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed {
 		return ErrClosed
 	}
 	if !now.Before(l.validUntil) {
 		return errLate
 	}
-	if e, ok := b.early[l.hold.ID]; ok {
-		delete(b.early, l.hold.ID)
+	if e, ok := ls.early[l.hold.ID]; ok {
+		delete(ls.early, l.hold.ID)
 		return e.cause
 	}
-	b.byID[l.hold.ID] = l
+	ls.byID[l.hold.ID] = l
 	if l.reentrant {
-		b.byOwner[ownerKey{l.hold.Name, l.owner}] = l
+		ls.byOwner[ownerKey{l.hold.Name, l.owner}] = l
 	}
-	b.plan(l)
+	ls.plan(l)
 	return nil
 }
 
 // heldBy returns the lease that an explicit owner re-enters, or nil.
-func (b *leases) heldBy(key ownerKey) *lease {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.byOwner[key]
+func (ls *leases) heldBy(key ownerKey) *lease {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.byOwner[key]
 }
 
 // reenter adds a handle to a lease that is held, and reports whether the lease is
 // shorter than the request wants.
-func (b *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error) {
-	now := b.clock.now()
-	b.expire(l, now)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (ls *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error) {
+	now := ls.clock.now()
+	ls.expire(l, now)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	switch {
 	case l.state != held:
 		return false, errEnded
@@ -97,101 +97,101 @@ func (b *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error) 
 	}
 	renewed := l.renewers > 0
 	l.addHandle(k, r)
-	return r.ttl > l.ttl || !renewed && l.validUntil.Sub(now) < r.ttl-b.marginOf(r.ttl), nil
+	return r.ttl > l.ttl || !renewed && l.validUntil.Sub(now) < r.ttl-ls.marginOf(r.ttl), nil
 }
 
 // atLeast makes renewals of a lease ask for ttl or more.
-func (b *leases) atLeast(l *lease, ttl time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (ls *leases) atLeast(l *lease, ttl time.Duration) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	l.ttl = max(l.ttl, ttl)
 	if l.state == held {
-		b.plan(l)
+		ls.plan(l)
 	}
 }
 
 // expire reports whether a lease is lost, whoever has noticed it, and loses it if its
 // validity is over. Callers that depend on the lease call it, so that a process that was
 // paused does not wait for its timers.
-func (b *leases) expire(l *lease, now time.Time) (isLost bool) {
-	b.mu.Lock()
+func (ls *leases) expire(l *lease, now time.Time) (isLost bool) {
+	ls.mu.Lock()
 	if l.state != held || now.Before(l.validUntil) {
-		defer b.mu.Unlock()
+		defer ls.mu.Unlock()
 		return l.state == lost
 	}
-	handles := b.detachExpired(l)
-	b.mu.Unlock()
+	handles := ls.detachExpired(l)
+	ls.mu.Unlock()
 	endAll(handles, ErrLost)
-	b.queueLost(l, errExpired)
+	ls.queueLost(l, errExpired)
 	return true
 }
 
 // lose ends a lease that the store has reported as lost. The ticket is removed all
 // the same: the store may still have it, not held.
-func (b *leases) lose(l *lease, cause error) {
-	b.mu.Lock()
+func (ls *leases) lose(l *lease, cause error) {
+	ls.mu.Lock()
 	if l.state != held {
-		b.mu.Unlock()
+		ls.mu.Unlock()
 		return
 	}
-	handles := b.detach(l, lost)
-	b.removals.add(removal{hold: l.hold})
-	b.mu.Unlock()
+	handles := ls.detach(l, lost)
+	ls.removals.add(removal{hold: l.hold})
+	ls.mu.Unlock()
 	endAll(handles, ErrLost)
-	b.queueLost(l, cause)
+	ls.queueLost(l, cause)
 }
 
-// abandon removes the ticket of an acquisition that has panicked. If there is a lease
-// already, abandon releases the handle that the caller did not get, so that the lease is
+// undoPanicked removes the ticket of an acquisition that has panicked. If there is a lease
+// already, undoPanicked releases the handle that the caller did not get, so that the lease is
 // not renewed for ever. Other callers may have re-entered it.
-func (b *leases) abandon(h driver.Hold) {
-	b.mu.Lock()
-	l := b.byID[h.ID]
-	b.mu.Unlock()
+func (ls *leases) undoPanicked(h driver.Hold) {
+	ls.mu.Lock()
+	l := ls.byID[h.ID]
+	ls.mu.Unlock()
 	if l != nil {
 		_ = l.first.Release(context.Background()) // the observers are notified
 		return
 	}
-	b.removals.add(removal{hold: h, checks: len(retry.LateChecks)})
+	ls.removals.add(removal{hold: h, checks: len(retry.LateChecks)})
 }
 
 // pushed is called by the driver when the store has notified it of a loss.
-func (b *leases) pushed(h driver.Hold, cause error) {
-	b.mu.Lock()
-	l := b.byID[h.ID]
+func (ls *leases) pushed(h driver.Hold, cause error) {
+	ls.mu.Lock()
+	l := ls.byID[h.ID]
 	if l == nil {
-		b.keepEarly(h.ID, cause)
+		ls.keepEarly(h.ID, cause)
 	}
-	b.mu.Unlock()
+	ls.mu.Unlock()
 	if l != nil {
-		b.lose(l, cause)
+		ls.lose(l, cause)
 	}
 }
 
 // keepEarly keeps the loss of a ticket whose lease may be about to be added, for as long
 // as an Acquire may take to get its answer. With mu held.
-func (b *leases) keepEarly(id string, cause error) {
+func (ls *leases) keepEarly(id string, cause error) {
 	now := time.Now()
-	if len(b.early) >= b.sweepAt { // at each doubling: many may come at the end of a session
-		maps.DeleteFunc(b.early, func(_ string, e earlyLoss) bool { return now.Sub(e.at) > b.answerTimeout })
-		b.sweepAt = 2*len(b.early) + 16
+	if len(ls.early) >= ls.sweepAt { // at each doubling: many may come at the end of a session
+		maps.DeleteFunc(ls.early, func(_ string, e earlyLoss) bool { return now.Sub(e.at) > ls.answerTimeout })
+		ls.sweepAt = 2*len(ls.early) + 16
 	}
-	if b.early == nil {
-		b.early = make(map[string]earlyLoss)
+	if ls.early == nil {
+		ls.early = make(map[string]earlyLoss)
 	}
-	b.early[id] = earlyLoss{cause, now}
+	ls.early[id] = earlyLoss{cause, now}
 }
 
 // detach ends a lease and returns its handles, which the caller ends without the
 // mutex. With mu held.
-func (b *leases) detach(l *lease, to leaseState) []*Lock {
+func (ls *leases) detach(l *lease, to leaseState) []*Lock {
 	l.state = to
-	delete(b.byID, l.hold.ID)
+	delete(ls.byID, l.hold.ID)
 	if l.reentrant {
-		delete(b.byOwner, ownerKey{l.hold.Name, l.owner})
+		delete(ls.byOwner, ownerKey{l.hold.Name, l.owner})
 	}
 	// The goroutine is not woken: it would be woken in every short hold.
-	b.schedule.remove(l)
+	ls.schedule.remove(l)
 	handles := l.handles
 	l.handles = nil
 	return handles
@@ -201,9 +201,9 @@ func (b *leases) detach(l *lease, to leaseState) []*Lock {
 // the store's lease is over too: the store may keep the ticket longer, as long as
 // a session lives. Within the minimum hold, which the safety margin does not shorten, Close
 // leaves the ticket too. With mu held.
-func (b *leases) detachExpired(l *lease) []*Lock {
-	handles := b.detach(l, lost)
-	b.removals.add(removal{hold: l.hold, planned: planned{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})
+func (ls *leases) detachExpired(l *lease) []*Lock {
+	handles := ls.detach(l, lost)
+	ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})
 	return handles
 }
 
@@ -215,75 +215,75 @@ func endAll(handles []*Lock, err error) {
 }
 
 // queueLost has the observers notified of the loss of a lease whose handles have ended.
-func (b *leases) queueLost(l *lease, cause error) {
-	l.queueEvent(l.context(), EventLost, b.clock.now().Sub(l.began), cause)
+func (ls *leases) queueLost(l *lease, cause error) {
+	l.queueEvent(l.context(), EventLost, ls.clock.now().Sub(l.began), cause)
 	l.deliverLater()
 }
 
 // release removes a handle that has ended from its lease. After the last one the
 // ticket is removed; see remove.
-func (b *leases) release(ctx context.Context, k *Lock, until time.Time) (last bool, err error) {
-	last, err = b.dropHandle(k)
+func (ls *leases) release(ctx context.Context, k *Lock, until time.Time) (last bool, err error) {
+	last, err = ls.dropHandle(k)
 	if last {
-		err = b.remove(ctx, k.lease, until)
+		err = ls.remove(ctx, k.lease, until)
 	}
 	return last, err
 }
 
 // dropHandle reports whether k was the last handle of a lease that is held. Then
 // it has ended the lease. It returns ErrLost if the lease was lost before.
-func (b *leases) dropHandle(k *Lock) (last bool, err error) {
+func (ls *leases) dropHandle(k *Lock) (last bool, err error) {
 	l := k.lease
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	switch {
 	case l.state == lost:
 		return false, ErrLost
 	case l.state != held:
 		return false, nil
 	case len(l.handles) == 1:
-		b.detach(l, released)
+		ls.detach(l, released)
 		return true, nil
 	}
 	l.handles = slices.DeleteFunc(l.handles, func(h *Lock) bool { return h == k })
 	if k.renews {
 		l.renewers--
 	}
-	b.plan(l)
+	ls.plan(l)
 	return false, nil
 }
 
 // remove removes the ticket of a released lease from the store, at the latest by
 // until, whether or not ctx is alive; during the minimum hold it leaves that to
 // the removals. The caller delivers the event of the end.
-func (b *leases) remove(ctx context.Context, l *lease, until time.Time) error {
+func (ls *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	var err error
-	now := b.clock.recent()
+	now := ls.clock.recent()
 	if end := l.began.Add(l.minHold); end.After(now) {
-		b.removals.add(removal{hold: l.hold, planned: planned{due: end}, holdUntil: end})
+		ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: end}, holdUntil: end})
 	} else {
-		err = unconfirmed(b.removals.release(ctx, l.hold, until))
+		err = unconfirmed(ls.removals.release(ctx, l.hold, until))
 	}
 	kind := EventReleased
 	if errors.Is(err, ErrLost) {
 		kind = EventLost
 	}
-	l.queueEvent(ctx, kind, b.clock.recent().Sub(l.began), err)
+	l.queueEvent(ctx, kind, ls.clock.recent().Sub(l.began), err)
 	return err
 }
 
 // close ends all leases, and none can be added any more. It returns them: the
 // caller removes them from the store.
-func (b *leases) close() []*lease {
-	b.mu.Lock()
-	b.closed = true
-	all := make([]*lease, 0, len(b.byID))
+func (ls *leases) close() []*lease {
+	ls.mu.Lock()
+	ls.closed = true
+	all := make([]*lease, 0, len(ls.byID))
 	var handles []*Lock
-	for _, l := range b.byID {
+	for _, l := range ls.byID {
 		all = append(all, l)
-		handles = append(handles, b.detach(l, released)...)
+		handles = append(handles, ls.detach(l, released)...)
 	}
-	b.mu.Unlock()
+	ls.mu.Unlock()
 	for _, k := range handles {
 		k.end(ErrReleased)
 	}

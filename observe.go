@@ -65,8 +65,8 @@ func (c *core) notify(ctx context.Context, e Event) {
 	notifyEach(ctx, c.observers, e)
 }
 
-// notifyEach calls observers in their order, each even if one before it panics: those that count
-// must see the end of what they have seen begin.
+// notifyEach calls observers in their order, each even if one before it panics, so that
+// gauges are always decremented.
 func notifyEach(ctx context.Context, observers []func(context.Context, Event), e Event) {
 	if len(observers) > 0 {
 		defer notifyEach(ctx, observers[1:], e)

@@ -53,7 +53,7 @@ type removals struct {
 
 // removal is one ticket.
 type removal struct {
-	planned
+	heapNode
 	hold       driver.Hold
 	blind      bool          // the store has not answered the acquisition
 	unanswered bool          // a release was sent and not answered
@@ -69,7 +69,7 @@ func newRemovals(c *core) *removals {
 // release removes a ticket. It asks the store until it has an answer, at the
 // latest until the given time, whether or not ctx is alive. Without an answer the
 // ticket is added to the removals.
-func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
+func (rm *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
 	var last error // the last one that is more than the end of a context
 	for pause := newBackoff(); ; {
@@ -77,7 +77,7 @@ func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) 
 		if until.Before(d.until) {
 			d.until = until
 		}
-		answered, err := m.ask(d, h, unanswered)
+		answered, err := rm.ask(d, h, unanswered)
 		d.close()
 		if answered {
 			return err
@@ -86,16 +86,16 @@ func (m *removals) release(ctx context.Context, h driver.Hold, until time.Time) 
 		if last == nil || !errors.Is(err, context.DeadlineExceeded) {
 			last = err
 		}
-		if left := time.Until(until); left <= 0 || !retry.Sleep(m.tasks.all, min(pause.Next(), left), nil) {
-			m.add(removal{hold: h, unanswered: true})
+		if left := time.Until(until); left <= 0 || !retry.Sleep(rm.tasks.all, min(pause.Next(), left), nil) {
+			rm.add(removal{hold: h, unanswered: true})
 			return last
 		}
 	}
 }
 
 // ask sends one request, and reports whether the store has answered.
-func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (answered bool, err error) {
-	err = m.d.Release(ctx, h)
+func (rm *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (answered bool, err error) {
+	err = rm.d.Release(ctx, h)
 	switch {
 	case err == nil, errors.Is(err, driver.ErrClosed):
 		return true, err
@@ -109,66 +109,66 @@ func (m *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (ans
 
 // orphan adds a ticket that a failed Acquire may have left; blind: the store has not
 // answered it. orphan waits for the store's first answer, at most for undoWait.
-func (m *removals) orphan(h driver.Hold, blind bool) {
+func (rm *removals) orphan(h driver.Hold, blind bool) {
 	answered := make(chan struct{})
-	m.add(removal{hold: h, blind: blind, checks: len(retry.LateChecks), answered: answered})
+	rm.add(removal{hold: h, blind: blind, checks: len(retry.LateChecks), answered: answered})
 	waitFor(answered, time.Now().Add(undoWait))
 }
 
 // add adds a ticket.
-func (m *removals) add(r removal) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (rm *removals) add(r removal) {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
 	if r.unanswered {
-		m.retries = append(m.retries, &r)
+		rm.retries = append(rm.retries, &r)
 	} else {
-		m.tickets.put(&r)
+		rm.tickets.put(&r)
 	}
 	if r.blind {
-		m.blind++
+		rm.blind++
 	}
-	m.checkFull()
-	if m.running {
-		signal(m.wake)
+	rm.checkFull()
+	if rm.running {
+		signal(rm.wake)
 		return
 	}
-	m.running = true
-	m.group.Go(m.work)
+	rm.running = true
+	rm.group.Go(rm.work)
 }
 
 // work is the goroutine. It ends when nothing is left, or when Close has waited
 // long enough.
-func (m *removals) work() {
-	if !repeat(m.tasks.all, 0, m.wake, m.step) {
-		m.abandon()
+func (rm *removals) work() {
+	if !repeat(rm.tasks.all, 0, rm.wake, rm.step) {
+		rm.forgetAll()
 	}
 }
 
 // step tries what is due, and returns how long to sleep; false: nothing is left.
-func (m *removals) step() (pause time.Duration, more bool) {
+func (rm *removals) step() (pause time.Duration, more bool) {
 	const idle = time.Hour
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.clock.now()
-	for len(m.tickets)+len(m.retries) > 0 && m.trying < m.parallel() {
-		if wait := m.retryAt.Sub(now); m.failing && wait > 0 {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	now := rm.clock.now()
+	for len(rm.tickets)+len(rm.retries) > 0 && rm.trying < rm.parallel() {
+		if wait := rm.retryAt.Sub(now); rm.failing && wait > 0 {
 			return wait, true
 		}
-		r := m.next(now)
+		r := rm.next(now)
 		if r == nil {
-			return m.tickets[0].due.Sub(now), true
+			return rm.tickets[0].due.Sub(now), true
 		}
-		if _, ok := m.d.(driver.Shortener); !ok && now.Before(r.holdUntil) { // Close does not wait for that
+		if _, ok := rm.d.(driver.Shortener); !ok && now.Before(r.holdUntil) { // Close does not wait for that
 			continue // its lease ends by itself
 		}
-		m.trying++
-		m.group.Go(func() { m.try(r) })
+		rm.trying++
+		rm.group.Go(func() { rm.try(r) })
 	}
-	if m.trying == 0 && len(m.tickets)+len(m.retries) == 0 {
-		m.running = false
-		if m.empty != nil {
-			close(m.empty)
-			m.empty = nil
+	if rm.trying == 0 && len(rm.tickets)+len(rm.retries) == 0 {
+		rm.running = false
+		if rm.empty != nil {
+			close(rm.empty)
+			rm.empty = nil
 		}
 		return 0, false
 	}
@@ -176,23 +176,23 @@ func (m *removals) step() (pause time.Duration, more bool) {
 }
 
 // next takes the ticket to try now; nil: none is due. With mu held.
-func (m *removals) next(now time.Time) (r *removal) {
+func (rm *removals) next(now time.Time) (r *removal) {
 	switch {
-	case len(m.tickets) > 0 && (m.closing || !m.tickets[0].due.After(now)):
-		return m.tickets.take()
-	case len(m.retries) > 0:
-		r, m.retries = m.retries[0], m.retries[1:]
+	case len(rm.tickets) > 0 && (rm.closing || !rm.tickets[0].due.After(now)):
+		return rm.tickets.take()
+	case len(rm.retries) > 0:
+		r, rm.retries = rm.retries[0], rm.retries[1:]
 	}
 	return r
 }
 
 // parallel is how many requests may be under way. With mu held.
-func (m *removals) parallel() int {
+func (rm *removals) parallel() int {
 	const most, closing = 16, 64
 	switch {
-	case m.failing:
+	case rm.failing:
 		return 1
-	case m.closing:
+	case rm.closing:
 		return closing
 	default:
 		return most
@@ -201,8 +201,8 @@ func (m *removals) parallel() int {
 
 // shorten asks the store once to end the lease of a ticket when its minimum hold ends. It
 // reports whether there is nothing more to ask for.
-func (m *removals) shorten(ctx context.Context, r *removal, left time.Duration) (answered bool, err error) {
-	err = m.d.(driver.Shortener).Shorten(ctx, r.hold, left)
+func (rm *removals) shorten(ctx context.Context, r *removal, left time.Duration) (answered bool, err error) {
+	err = rm.d.(driver.Shortener).Shorten(ctx, r.hold, left)
 	for _, final := range []error{nil, driver.ErrLost, driver.ErrClosed, driver.ErrUnsupported} {
 		answered = answered || errors.Is(err, final)
 	}
@@ -211,77 +211,77 @@ func (m *removals) shorten(ctx context.Context, r *removal, left time.Duration) 
 
 // try asks the store once to remove a ticket or, if Close comes within its minimum hold,
 // to shorten its lease.
-func (m *removals) try(r *removal) {
-	ctx, cancel := context.WithTimeout(m.tasks.all, removeBound)
+func (rm *removals) try(r *removal) {
+	ctx, cancel := context.WithTimeout(rm.tasks.all, removeBound)
 	defer cancel()
 	var (
 		answered bool
 		err      error
 	)
-	if left := r.holdUntil.Sub(m.clock.now()); left > 0 {
-		answered, err = m.shorten(ctx, r, left)
+	if left := r.holdUntil.Sub(rm.clock.now()); left > 0 {
+		answered, err = rm.shorten(ctx, r, left)
 	} else {
-		answered, err = m.ask(ctx, r.hold, r.unanswered)
+		answered, err = rm.ask(ctx, r.hold, r.unanswered)
 	}
 	if answered && r.answered != nil {
 		close(r.answered)
 		r.answered = nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.trying--
-	signal(m.wake)
-	defer m.checkFull()
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	rm.trying--
+	signal(rm.wake)
+	defer rm.checkFull()
 	if !answered {
 		r.unanswered = true
-		m.failing = true
-		m.retryAt = m.clock.now().Add(m.backoff.Next())
-		m.retries = append(m.retries, r)
+		rm.failing = true
+		rm.retryAt = rm.clock.now().Add(rm.backoff.Next())
+		rm.retries = append(rm.retries, r)
 		return
 	}
-	m.failing = false
-	m.backoff.Reset()
+	rm.failing = false
+	rm.backoff.Reset()
 	gone := err == nil && !r.unanswered
-	if r.checks > 0 && !gone && !m.closing {
-		r.due = m.clock.now().Add(retry.LateChecks[len(retry.LateChecks)-r.checks])
+	if r.checks > 0 && !gone && !rm.closing {
+		r.due = rm.clock.now().Add(retry.LateChecks[len(retry.LateChecks)-r.checks])
 		r.checks--
 		r.unanswered = false
-		m.tickets.put(r)
+		rm.tickets.put(r)
 	} else if r.blind {
-		m.blind--
+		rm.blind--
 	}
 }
 
 // checkFull sets full. With mu held.
-func (m *removals) checkFull() { m.full.Store(m.failing && m.blind >= removalsMost) }
+func (rm *removals) checkFull() { rm.full.Store(rm.failing && rm.blind >= removalsMost) }
 
-// hurry makes everything due: Close has begun.
-func (m *removals) hurry() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closing, m.retryAt = true, time.Time{}
-	signal(m.wake)
+// startClosing makes everything due: Close has begun.
+func (rm *removals) startClosing() {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	rm.closing, rm.retryAt = true, time.Time{}
+	signal(rm.wake)
 }
 
-// drain waits until the store has confirmed every removal, at the latest until the
+// waitEmpty waits until the store has confirmed every removal, at the latest until the
 // given time. Nothing may be added any more.
-func (m *removals) drain(until time.Time) {
-	m.mu.Lock()
-	if !m.running {
-		m.mu.Unlock()
+func (rm *removals) waitEmpty(until time.Time) {
+	rm.mu.Lock()
+	if !rm.running {
+		rm.mu.Unlock()
 		return
 	}
 	empty := make(chan struct{})
-	m.empty = empty
-	m.mu.Unlock()
+	rm.empty = empty
+	rm.mu.Unlock()
 	waitFor(empty, until)
 }
 
-// abandon forgets what is left when the Client has been closed.
-func (m *removals) abandon() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tickets, m.retries, m.running = nil, nil, false
+// forgetAll forgets what is left when the Client has been closed.
+func (rm *removals) forgetAll() {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	rm.tickets, rm.retries, rm.running = nil, nil, false
 }
 
 // releaseContext is the context of one request for a release. It has the values of its

@@ -9,22 +9,22 @@ import (
 )
 
 // schedule is a heap of items, ordered by when they are due.
-type schedule[T item] []T
+type schedule[T heapItem] []T
 
-// item is what a schedule holds: a pointer to a struct that embeds planned.
-type item interface{ asPlanned() *planned }
+// heapItem is what a schedule holds: a pointer to a struct that embeds heapNode.
+type heapItem interface{ node() *heapNode }
 
-// planned is what a schedule keeps of an item.
-type planned struct {
+// heapNode is what a schedule keeps of an item.
+type heapNode struct {
 	due   time.Time
 	index int // in the heap, counted from 1; 0: not scheduled
 }
 
-func (p *planned) asPlanned() *planned { return p }
+func (n *heapNode) node() *heapNode { return n }
 
 // put adds an item, or moves it to where its due time belongs.
 func (s *schedule[T]) put(x T) {
-	if i := x.asPlanned().index; i > 0 {
+	if i := x.node().index; i > 0 {
 		heap.Fix(s, i-1)
 	} else {
 		heap.Push(s, x)
@@ -33,7 +33,7 @@ func (s *schedule[T]) put(x T) {
 
 // remove takes an item out, if it is in.
 func (s *schedule[T]) remove(x T) {
-	if i := x.asPlanned().index; i > 0 {
+	if i := x.node().index; i > 0 {
 		heap.Remove(s, i-1)
 	}
 }
@@ -45,19 +45,19 @@ func (s *schedule[T]) take() T { return heap.Pop(s).(T) }
 func (s schedule[T]) Len() int { return len(s) }
 
 // Less implements heap.Interface.
-func (s schedule[T]) Less(i, j int) bool { return s[i].asPlanned().due.Before(s[j].asPlanned().due) }
+func (s schedule[T]) Less(i, j int) bool { return s[i].node().due.Before(s[j].node().due) }
 
 // Swap implements heap.Interface.
 func (s schedule[T]) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
-	s[i].asPlanned().index, s[j].asPlanned().index = i+1, j+1
+	s[i].node().index, s[j].node().index = i+1, j+1
 }
 
 // Push implements heap.Interface; use put.
 func (s *schedule[T]) Push(x any) {
 	t := x.(T)
 	*s = append(*s, t)
-	t.asPlanned().index = len(*s)
+	t.node().index = len(*s)
 }
 
 // Pop implements heap.Interface; use take.
@@ -66,7 +66,7 @@ func (s *schedule[T]) Pop() any {
 	t := (*s)[n]
 	clear((*s)[n:])
 	*s = (*s)[:n]
-	t.asPlanned().index = 0
+	t.node().index = 0
 	return t
 }
 
