@@ -34,7 +34,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "core: a release that was not answered is not repeated", file: "removal.go",
-		old: "\t\tm.retries = append(m.retries, r)\n", new: "",
+		old: "\t\trm.retries = append(rm.retries, r)\n", new: "",
 	},
 	{
 		name: "core: validity counts from the answer", file: "lease.go",
