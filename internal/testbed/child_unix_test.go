@@ -62,7 +62,7 @@ func childServers() {
 	tb := new(fakeTB)
 	shared, paused := SharedRedis(tb), Redis(tb)
 	paused.Pause()
-	base, _ := watch.folder()
+	base, _ := watch.folder(false)
 	fmt.Println("at", runtime.NumGoroutine(), shared.Addr(), paused.inst.(*locked).instance.(*process).cmd.Process.Pid, base)
 	select {}
 }

@@ -81,7 +81,7 @@ func newContainer(k *kind, n *node) (*container, error) {
 // helper compiles internal/containers, once a process: the containers of one
 // process then share one reaper, which testcontainers has as a second safeguard.
 var helper = sync.OnceValues(func() (string, error) {
-	base, err := watch.folder()
+	base, err := watch.folder(true)
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +134,7 @@ var creating sync.Mutex
 
 // begin starts the helper, with pipes that take no goroutines.
 func (c *container) begin() error {
-	base, err := watch.folder()
+	base, err := watch.folder(true)
 	if err != nil {
 		return err
 	}

@@ -37,5 +37,6 @@
 // does so. No goroutine is left, so tests may look for leaks: the Cleanup of a test
 // stops what was started for it, and shared servers have no goroutines.
 //
-// Unless a test needs [Durable], servers run with less durability and more speed.
+// Unless a test needs [Durable], servers run with less durability and more speed, and on
+// Linux with their data in memory, if there are 4 GB of room and TMPDIR says nothing else.
 package testbed

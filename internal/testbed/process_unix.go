@@ -31,7 +31,7 @@ func newProcess(k *kind, n *node) (*process, error) {
 
 // reserve gives the node what it needs before it can be configured.
 func (n *node) reserve(k *kind) error {
-	base, err := watch.folder()
+	base, err := watch.folder(n.opts.durable)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func tail(path string) string {
 // startWatched starts cmd in a process group of its own, which the watcher
 // ends should this process die first.
 func startWatched(cmd *exec.Cmd) error {
-	if _, err := watch.folder(); err != nil { // starts the watcher
+	if _, err := watch.folder(true); err != nil { // starts the watcher
 		return err
 	}
 	if cmd.SysProcAttr == nil {

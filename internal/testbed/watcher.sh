@@ -1,6 +1,6 @@
-# Usage: watcher.sh FOLDER
+# Usage: watcher.sh FOLDER...
 # Reads "+ PID" and "- PID" from its standard input. When that ends, kills what is left with all that it started,
-# and deletes FOLDER.
+# and deletes the folders.
 trap '' INT TERM HUP QUIT PIPE
 live=' '
 while read -r op what; do
@@ -22,8 +22,10 @@ for what in $live; do
 	kill -KILL -"$what"
 done
 # A killed PostgreSQL leaves a shared memory segment (see freeSharedMemory).
-for file in "$1"/*/data/postmaster.pid; do
-	[ -e "$file" ] && ipcrm -m "$(sed -n '7s/.* //p' "$file")"
+for folder; do
+	for file in "$folder"/*/data/postmaster.pid; do
+		[ -e "$file" ] && ipcrm -m "$(sed -n '7s/.* //p' "$file")"
+	done
 done
 # What was killed may still be writing.
-for _ in 1 2 3 4 5; do rm -rf "$1" && break; sleep 0.2; done
+for _ in 1 2 3 4 5; do rm -rf "$@" && break; sleep 0.2; done
