@@ -131,8 +131,7 @@ func WithLogger(l *slog.Logger) Option {
 
 // New makes a driver on a user's connection, and never closes the connection. The driver
 // reads the connection's events: the channel that zk.Connect has returned with it. No
-// one else may read it (see [WithEvents]). Events may be nil; then a loss is noticed
-// later, at the next request.
+// one else may read it (see [WithEvents]).
 //
 // All locks of the driver live as long as the session of the connection, so the lock of
 // a crashed holder passes on about a session timeout later. If a server hangs with its
@@ -142,6 +141,9 @@ func WithLogger(l *slog.Logger) Option {
 func New(conn *zk.Conn, events <-chan zk.Event, opts ...Option) (*Driver, error) {
 	if conn == nil {
 		return nil, errors.New("zookeeper: New needs a connection (*zk.Conn), got nil")
+	}
+	if events == nil {
+		return nil, errors.New("zookeeper: New needs the connection's events, the channel that zk.Connect has returned with it, got nil")
 	}
 	o, err := newOptions(opts)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestLogger(t *testing.T) {
 	if log := b.String(); !strings.Contains(log, "connected to 127.0.0.1") || strings.Contains(log, "s3cret") {
 		t.Errorf("the log is %s", log)
 	}
-	if _, err := zookeeper.New(new(zk.Conn), nil, zookeeper.WithLogger(logger)); err == nil || !strings.Contains(err.Error(), "WithLogger is for Open") {
+	if _, err := zookeeper.New(new(zk.Conn), make(chan zk.Event), zookeeper.WithLogger(logger)); err == nil || !strings.Contains(err.Error(), "WithLogger is for Open") {
 		t.Errorf("New with a logger: %v", err)
 	}
 	for url, want := range map[string]string{"redis://h": `scheme "redis"`, "zookeeper": "malformed", "zookeeper://u:s3cret@h?x=1": "zookeeper://h: unknown parameter"} {

@@ -252,4 +252,7 @@ func TestURLs(t *testing.T) {
 	if _, err := zookeeper.New(nil, nil); err == nil {
 		t.Error("New took no connection")
 	}
+	if _, err := zookeeper.New(new(zk.Conn), nil); err == nil || !strings.Contains(err.Error(), "events") {
+		t.Errorf("New without events: %v", err)
+	}
 }

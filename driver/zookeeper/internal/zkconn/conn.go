@@ -36,7 +36,7 @@ type Conn struct {
 	options Options
 	timeout reflect.Value // see timeoutField
 
-	events  <-chan zk.Event // of a user's connection; may be nil
+	events  <-chan zk.Event // of a user's connection
 	queue   *events         // of a connection that Open made
 	ended   func(*Session)
 	event   func(zk.Event)
@@ -99,8 +99,7 @@ func open(n *network, o Options) (*Conn, error) {
 	return c, err
 }
 
-// Adopt takes a user's connection, which Close leaves open. Its events may be nil: then
-// the end of a session is noticed later, at the next request.
+// Adopt takes a user's connection, with its events. Close leaves it open.
 func Adopt(conn *zk.Conn, events <-chan zk.Event, o Options) (*Conn, error) {
 	field, err := timeoutField(conn)
 	if err != nil {
@@ -123,10 +122,9 @@ func newConn(o Options) *Conn {
 // must not hold a lock that ended takes.
 func (c *Conn) Start(ended func(*Session), event func(zk.Event)) {
 	c.ended, c.event = ended, event
-	switch {
-	case c.queue != nil:
+	if c.Own() {
 		c.Go(c.handleAll)
-	case c.events != nil:
+	} else {
 		c.Go(c.listen)
 	}
 	c.Session() // if there is one already, this notes its timeout

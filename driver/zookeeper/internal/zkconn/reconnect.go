@@ -28,16 +28,8 @@ func (c *Conn) observe(ev zk.Event) {
 // answer is to be of that connection.
 func (c *Conn) Number() uint64 { return c.count.Load() }
 
-// Same reports whether a number is the present connection's. If no events of the
-// connection are received that is not known, and Same reports true.
-func (c *Conn) Same(connection uint64) bool { return c.noEvents() || c.same(connection) }
-
-// same reports whether a number is the present connection's.
-func (c *Conn) same(connection uint64) bool { return !c.noEvents() && c.count.Load() == connection }
-
-// noEvents reports whether no events of the connection are received. Then no watch is known
-// to be of the present connection.
-func (c *Conn) noEvents() bool { return c.network == nil && c.events == nil }
+// Same reports whether a number is the present connection's.
+func (c *Conn) Same(connection uint64) bool { return c.count.Load() == connection }
 
 // wake wakes the callers that wait for a session, or for the next connection.
 func (c *Conn) wake() {

@@ -140,10 +140,7 @@ func (c *Conn) Sync(ctx context.Context) error {
 	return err
 }
 
-const (
-	connectedWait = time.Second           // how long a request waits for a session
-	pollInterval  = 20 * time.Millisecond // of a connection whose events are not received
-)
+const connectedWait = time.Second // how long a request waits for a session
 
 // Present waits until there is a session, and returns it.
 func (c *Conn) Present(ctx context.Context) (*Session, error) {
@@ -177,13 +174,8 @@ func (c *Conn) connected(ctx context.Context) error {
 		case late:
 			return unsent{c.offline()}
 		}
-		var poll <-chan time.Time
-		if c.noEvents() {
-			poll = time.After(pollInterval)
-		}
 		select {
 		case <-next:
-		case <-poll:
 		case <-ctx.Done():
 		case <-c.life.Done():
 		case <-most.C:

@@ -15,8 +15,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// adopted returns a user's connection behind a proxy, and the sessions that end.
-func adopted(t *testing.T, session time.Duration, blind bool) (*zk.Conn, *Conn, *testbed.Proxy, <-chan *Session) {
+// adopted returns a user's connection behind a proxy, and the sessions that end. If it
+// is silent, no events are received: only requests notice the end of a session.
+func adopted(t *testing.T, session time.Duration, silent bool) (*zk.Conn, *Conn, *testbed.Proxy, <-chan *Session) {
 	t.Helper()
 	p := testbed.SharedZookeeper(t).Proxy(t)
 	conn, events, err := zk.Connect([]string{p.Addr()}, session, zk.WithLogInfo(false), zk.WithLogger(clientLogger{}))
@@ -24,8 +25,8 @@ func adopted(t *testing.T, session time.Duration, blind bool) (*zk.Conn, *Conn, 
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	if blind {
-		events = nil
+	if silent {
+		events = make(chan zk.Event)
 	}
 	c, err := Adopt(conn, events, Options{Base: "/"})
 	if err != nil {

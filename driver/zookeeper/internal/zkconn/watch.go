@@ -50,7 +50,7 @@ var Fired = func() Watch {
 
 // Shows reports whether a watch shows that nothing has happened yet: it has not fired,
 // and was set on the present connection. See Conn.observe.
-func (c *Conn) Shows(w Watch) bool { return w.IsSet() && !w.HasFired() && c.same(w.connection) }
+func (c *Conn) Shows(w Watch) bool { return w.IsSet() && !w.HasFired() && c.Same(w.connection) }
 
 // watches are the watches that WatchNode and WatchChildren have set. The client cannot
 // remove a watch. So a waiter that gives up leaves its watch, and the next one that waits
@@ -63,8 +63,7 @@ type watches struct {
 }
 
 // watchOn returns the watch on key if it has not fired, and was set on this connection:
-// an older one may miss an event. (If no events of the connection are received, it also
-// returns an older one.)
+// an older one may miss an event.
 func (c *Conn) watchOn(key string) (Watch, bool) {
 	c.watches.mu.Lock()
 	defer c.watches.mu.Unlock()
