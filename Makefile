@@ -147,19 +147,24 @@ examples: ## build and vet every example
 		$(call in,examples $(EXAMPLES),go vet ./...); \
 	fi
 
+# $(call servers_of,STORE...) are the servers of stores; of sqlite there is none.
+servers_of = $(patsubst mysql,mariadb,$(patsubst sentinel,redis,$(patsubst redlock,redis,$(filter-out sqlite,$(1)))))
+comma := ,
+
 .PHONY: bench
-bench: servers ## measure against raw stores and peers (FLAGS='-stores redis')
+bench: NEEDS = $(if $(STORES),$(call servers_of,$(subst $(comma), ,$(STORES))),$(SERVERS))
+bench: ## measure against raw stores and peers (make bench STORES=redis: two minutes)
+	@$(if $(NEEDS),scripts/install-servers.sh $(NEEDS))
 	@export LOCKER_TEST_SERVERS=installed; \
-	$(call in,bench,go run . $(FLAGS))
+	$(call in,bench,go run . $(if $(STORES),-stores $(STORES)) $(FLAGS))
 
 # As root also with full disks and partitions. The totals are in the user's cache: another run adds
 # to them.
-SOAK_SERVER = $(patsubst mysql,mariadb,$(patsubst sentinel,redis,$(patsubst redlock,redis,$(STORE))))
 .PHONY: soak
 soak: STORE ?= redis
 soak: HOURS ?= 0.05
 soak: ## worker processes on a store that fails, judged by a witness (make soak STORE=etcd HOURS=1)
-	@[ $(STORE) = sqlite ] || scripts/install-servers.sh $(SOAK_SERVER)
+	@$(if $(call servers_of,$(STORE)),scripts/install-servers.sh $(call servers_of,$(STORE)))
 	go run ./internal/soak -store $(STORE) -for $(HOURS)h $(FLAGS)
 
 .PHONY: servers

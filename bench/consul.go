@@ -20,7 +20,7 @@ var consulStore = store{name: "consul", title: "consul, one server, fsync on", s
 		{name: "raw acquire + release", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return newConsulRaw(tb, consulConn(tb, addr, n))
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			d, err := lockerconsul.New(consulConn(tb, addr, n))
 			tb.check(err)
 			return ours{locker.New(d)}

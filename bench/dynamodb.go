@@ -29,7 +29,7 @@ var dynamodbStore = store{name: "dynamodb", title: "DynamoDB Local, with its dat
 		{name: "raw conditional put + delete", uncontended: true, open: func(_ *bed, n *atomic.Int64) client {
 			return &dynamodbPut{c: dynamodbClient(addr, n)}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
 			d, err := dynamodb.New(dynamodbClient(addr, n), "locker")
 			tb.check(err)
 			return ours{locker.New(d)}

@@ -22,7 +22,7 @@ var etcdStore = store{name: "etcd", title: "etcd, one member, fsync on", subject
 		{name: "raw put + delete in a txn", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return newEtcdRaw(tb, etcdConn(tb, addr, n))
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			c := etcdConn(tb, addr, n)
 			d, err := lockeretcd.New(c)
 			tb.check(err)

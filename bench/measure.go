@@ -26,6 +26,8 @@ type result struct {
 	HandoffP99 time.Duration `json:"handoff_p99_ns,omitempty"`      //
 	Jain       float64       `json:"jain,omitempty"`                // of the grants; 1 is even
 	PerGrant   []float64     `json:"requests_per_grant"`            // for each number of contenders
+	Shared     float64       `json:"shared_per_s,omitempty"`        // 64 goroutines of one client on one name: grants
+	SharedReqs float64       `json:"shared_requests,omitempty"`     // for each of them
 	HeldHeap   float64       `json:"held_heap_bytes,omitempty"`     // a lock, of many held by one client
 	HeldGo     int           `json:"held_goroutines,omitempty"`     // for all of them
 	HeldReqs   float64       `json:"held_requests,omitempty"`       // sent in one TTL for all of them
@@ -52,6 +54,9 @@ func measure(tb *bed, storeName string, subjects []subject, cfg config) []result
 			var r result
 			uncontended(tb, s, cfg, &r)
 			contended(tb, s, cfg, &r)
+			if s.shared {
+				contendShared(tb, s, cfg, &r)
+			}
 			m.rounds = append(m.rounds, r)
 		}
 	}
@@ -84,7 +89,7 @@ func contended(tb *bed, s subject, cfg config, r *result) {
 	r.PerGrant = make([]float64, len(cfg.many))
 	for column, n := range cfg.many {
 		if s.most == 0 || n <= s.most {
-			contend(tb, s, n, cfg, r, column)
+			contendApart(tb, s, n, cfg, r, column)
 		}
 	}
 }
@@ -155,8 +160,9 @@ func parallel(tb *bed, s subject, cfg config, r *result) {
 	r.Parallel = perSecond(int(done.Load()), time.Since(begun))
 }
 
-// race is the state of many clients on one name.
+// race is the state of many who want one name.
 type race struct {
+	sent     *atomic.Int64 // requests
 	given    atomic.Int64
 	turns    chan struct{} // a value for each of the first grants
 	measured atomic.Bool   // the figures below are taken
@@ -168,9 +174,9 @@ type race struct {
 	took   []time.Duration
 }
 
-// contend is many clients on one name. The figures but the requests are those
-// of cfg.contenders.
-func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
+// contendApart is many clients on one name, each with connections of its own. The
+// figures but the requests are those of cfg.contenders.
+func contendApart(tb *bed, s subject, n int, cfg config, r *result, column int) {
 	var count atomic.Int64
 	clients := make([]client, n)
 	for i := range clients {
@@ -178,8 +184,35 @@ func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
 		defer clients[i].close()
 		cycle(tb, clients[i], names(tb, clients[i], 1)[0]) // sessions and connections are there
 	}
+	x := newRace(n)
+	x.sent = &count
+	rate, asked := x.run(tb, clients, cfg)
+	r.PerGrant[column] = asked
+	if n == cfg.contenders {
+		r.Grants, r.Jain = rate, jain(x.counts)
+		r.HandoffP50, r.HandoffP99 = percentile(x.took, 50), percentile(x.took, 99)
+	}
+}
+
+// contendShared is many goroutines of one client on one name.
+func contendShared(tb *bed, s subject, cfg config, r *result) {
+	var count atomic.Int64
+	c := s.open(tb, &count)
+	defer c.close()
+	cycle(tb, c, names(tb, c, 1)[0])
+	x := newRace(cfg.goroutines)
+	x.sent = &count
+	r.Shared, r.SharedReqs = x.run(tb, slices.Repeat([]client{c}, cfg.goroutines), cfg)
+}
+
+func newRace(n int) *race {
+	return &race{last: -1, counts: make([]int, n), turns: make(chan struct{}, n)}
+}
+
+// run lets each client enter from a goroutine of its own. It returns the grants in a
+// second, and the requests for each.
+func (x *race) run(tb *bed, clients []client, cfg config) (rate, perGrant float64) {
 	name := names(tb, clients[0], 1)[0]
-	x := &race{last: -1, counts: make([]int, n), turns: make(chan struct{}, n)}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var group sync.WaitGroup
@@ -187,25 +220,21 @@ func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
 		group.Go(func() { x.enter(ctx, tb, c, i, name) })
 	}
 	settled := time.After(cfg.slice + 3*time.Second)
-	for range n { // until as many grants have been given: all are queued
+	for range clients { // until as many grants have been given: all are queued
 		select {
 		case <-x.turns:
 		case <-settled:
 		}
 	}
-	sent, given := count.Load(), x.given.Load()
+	sent, given := x.sent.Load(), x.given.Load()
 	x.measured.Store(true)
 	begun := time.Now()
 	time.Sleep(cfg.slice)
 	x.measured.Store(false)
-	took, asked, grants := time.Since(begun), count.Load()-sent, x.given.Load()-given
+	took, asked, grants := time.Since(begun), x.sent.Load()-sent, x.given.Load()-given
 	stop()
 	group.Wait()
-	r.PerGrant[column] = float64(asked) / float64(max(1, grants))
-	if n == cfg.contenders {
-		r.Grants, r.Jain = perSecond(int(grants), took), jain(x.counts)
-		r.HandoffP50, r.HandoffP99 = percentile(x.took, 50), percentile(x.took, 99)
-	}
+	return perSecond(int(grants), took), float64(asked) / float64(max(1, grants))
 }
 
 // enter acquires until ctx ends.

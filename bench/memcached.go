@@ -23,7 +23,7 @@ var memcachedStore = store{name: "memcached", title: "memcached, one server", su
 			return &memcachedAdd{c: memcachedClient(addr, n)}
 		}},
 		// Not so many waiters that an item would be too small for their queue.
-		{name: "locker", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
 			d, err := memcached.New([]string{addr}, memcached.WithDialer(countCommands(n)))
 			tb.check(err)
 			return ours{locker.New(d)}

@@ -27,7 +27,7 @@ var mysqlStore = store{name: "mysql", title: "mariadb, durable", subjects: func(
 		{name: "raw insert + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &myRaw{myPool(tb, at, n, 32)}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			p := myPool(tb, at, n, 32)
 			d, err := lockermysql.New(p)
 			tb.check(err)

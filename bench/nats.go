@@ -24,7 +24,7 @@ var natsStore = store{name: "nats", title: "nats, one server, JetStream without 
 		}},
 		// Not so many waiters that a message would be too small for their queue; and 256 clients that come at once take
 		// longer to queue, on a busy machine, than the core waits for an answer.
-		{name: "locker", uncontended: true, contended: true, most: 16, held: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, most: 16, held: true, open: func(tb *bed, n *atomic.Int64) client {
 			nc := natsConn(tb, addr, n)
 			d, err := nats.New(nc)
 			tb.check(err)

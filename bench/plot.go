@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -16,15 +16,14 @@ const (
 	barMost   = 210.0 // pixels
 )
 
-// plot draws the figures that -json has written.
+// plot prints and draws the figures that -json has written.
 func plot(figures, file string) error {
-	text, err := os.ReadFile(figures) //nolint:gosec // the user's own file
+	all, err := readJSON(figures)
 	if err != nil {
 		return err
 	}
-	var all []result
-	if err := json.Unmarshal(text, &all); err != nil {
-		return fmt.Errorf("%s: %w", figures, err)
+	for _, s := range stores {
+		s.print(slices.DeleteFunc(slices.Clone(all), func(r result) bool { return r.Store != s.name }))
 	}
 	f, err := os.Create(file) //nolint:gosec // the same
 	if err != nil {

@@ -30,7 +30,7 @@ var postgresStore = store{name: "postgres", title: "postgres, durable", subjects
 		{name: "delete + insert + NOTIFY (floor, no queue)", contended: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
 			return floor.open(tb, url, n)
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			p := pgPool(tb, url, n, 32)
 			d, err := lockerpg.New(p)
 			tb.check(err)

@@ -30,20 +30,20 @@ var redisStore = store{name: "redis", title: "redis, one server, nothing on disk
 		{name: "the same, pipelined", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return pipelined(redisConn(tb, addr, n))
 		}},
-		{name: "BLPOP/LPUSH (floor, not crash-safe)", contended: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "BLPOP/LPUSH (floor, not crash-safe)", contended: true, shared: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &redisFloor{redisConn(tb, addr, n)}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			c := redisConn(tb, addr, n)
 			d, err := lockerredis.New(c)
 			tb.check(err)
 			return closing{ours{locker.New(d)}, c.Close}
 		}},
-		{name: "bsm/redislock", uncontended: true, contended: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "bsm/redislock", uncontended: true, contended: true, shared: true, held: true, open: func(tb *bed, n *atomic.Int64) client {
 			c := redisConn(tb, addr, n)
 			return &redisLock{c, redislock.New(c)}
 		}},
-		{name: "redsync", uncontended: true, contended: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "redsync", uncontended: true, contended: true, shared: true, open: func(tb *bed, n *atomic.Int64) client {
 			c := redisConn(tb, addr, n)
 			return &redSync{c, redsync.New(redsyncpool.NewPool(c))}
 		}},

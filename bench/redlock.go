@@ -21,7 +21,7 @@ var redlockStore = store{name: "redlock", title: "redlock, five servers, nothing
 		{name: "raw on one server", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &redisRaw{redisConn(tb, addrs[0], n)}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			cs := redisConns(tb, addrs, n)
 			nodes := make([]redis.UniversalClient, len(cs))
 			for i, c := range cs {
@@ -31,7 +31,7 @@ var redlockStore = store{name: "redlock", title: "redlock, five servers, nothing
 			tb.check(err)
 			return closing{ours{locker.New(d)}, cs.close}
 		}},
-		{name: "redsync", uncontended: true, contended: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "redsync", uncontended: true, contended: true, shared: true, open: func(tb *bed, n *atomic.Int64) client {
 			cs := redisConns(tb, addrs, n)
 			pools := make([]redsyncredis.Pool, len(cs))
 			for i, c := range cs {

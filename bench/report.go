@@ -6,8 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
 // takeMedians fills in each figure's median over the rounds.
@@ -22,6 +22,8 @@ func (r *result) takeMedians() {
 	r.HandoffP50 = median(rs, handoff)
 	r.HandoffP99 = median(rs, func(r result) time.Duration { return r.HandoffP99 })
 	r.Jain = median(rs, func(r result) float64 { return r.Jain })
+	r.Shared = median(rs, shared)
+	r.SharedReqs = median(rs, func(r result) float64 { return r.SharedReqs })
 	r.PerGrant = make([]float64, len(rs[0].PerGrant))
 	for i := range r.PerGrant {
 		r.PerGrant[i] = median(rs, func(r result) float64 { return r.PerGrant[i] })
@@ -34,6 +36,7 @@ func cycles(r result) float64         { return r.Cycles }
 func parallelCycles(r result) float64 { return r.Parallel }
 func grants(r result) float64         { return r.Grants }
 func handoff(r result) time.Duration  { return r.HandoffP50 }
+func shared(r result) float64         { return r.Shared }
 
 func median[T cmp.Ordered](rs []result, of func(result) T) T {
 	vs := make([]T, len(rs))
@@ -44,22 +47,87 @@ func median[T cmp.Ordered](rs []result, of func(result) T) T {
 	return vs[len(vs)/2]
 }
 
-// printTable prints the figures, and in brackets the median over the rounds of
-// their ratios to the first row that has the figure: the store used raw.
-func printTable(w io.Writer, rs []result) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tcycle p50\tp99\tcycles/s\treq\t32 names/s\t16 clients: grants/s\thand-off p50\tp99\tJain\treq/grant 2|16|256\theld: B, goroutines, req/TTL\twaiting: heap B, stack B")
-	for _, r := range rs {
-		fmt.Fprintln(t, strings.Join([]string{
-			r.Subject,
-			duration(r.CycleP50) + ratio(rs, r, cycleP50), duration(r.CycleP99), some("%.0f", r.Cycles) + ratio(rs, r, cycles), some("%.1f", r.PerCycle),
-			some("%.0f", r.Parallel) + ratio(rs, r, parallelCycles),
-			some("%.0f", r.Grants) + ratio(rs, r, grants),
-			duration(r.HandoffP50) + ratio(rs, r, handoff), duration(r.HandoffP99),
-			some("%.3f", r.Jain), perGrant(r.PerGrant), heldText(r), waitText(r),
-		}, "\t"))
+// A table is one question, with a row for each subject that has an answer.
+type table struct {
+	title, header string
+	has           func(result) bool
+	row           func(rs []result, r result) []string
+}
+
+var tables = []table{
+	{
+		"One client", "cycle p50 | p99 | cycles/s | requests | 32 names/s",
+		func(r result) bool { return r.Cycles != 0 },
+		func(rs []result, r result) []string {
+			return []string{
+				duration(r.CycleP50) + ratio(rs, r, cycleP50), duration(r.CycleP99), some("%.0f", r.Cycles) + ratio(rs, r, cycles),
+				some("%.1f", r.PerCycle), some("%.0f", r.Parallel) + ratio(rs, r, parallelCycles),
+			}
+		},
+	},
+	{
+		"16 clients on one name", "grants/s | hand-off p50 | p99 | Jain | requests a grant: 2, 16, 256 clients",
+		func(r result) bool { return r.Grants != 0 },
+		func(rs []result, r result) []string {
+			return []string{
+				some("%.0f", r.Grants) + ratio(rs, r, grants), duration(r.HandoffP50) + ratio(rs, r, handoff), duration(r.HandoffP99),
+				some("%.3f", r.Jain), perGrant(r.PerGrant),
+			}
+		},
+	},
+	{
+		"64 goroutines of one client on one name", "grants/s | requests a grant",
+		func(r result) bool { return r.Shared != 0 },
+		func(rs []result, r result) []string {
+			return []string{some("%.0f", r.Shared) + ratio(rs, r, shared), some("%.1f", r.SharedReqs)}
+		},
+	},
+	{
+		"10,000 locks of one client", "held: bytes each | goroutines | requests in 10 s | waiting: heap bytes each | stack",
+		func(r result) bool { return r.HeldHeap != 0 },
+		func(_ []result, r result) []string {
+			return []string{
+				some("%.0f", r.HeldHeap), fmt.Sprint(r.HeldGo), some("%.0f", r.HeldReqs), some("%.0f", r.WaitHeap), some("%.0f", r.WaitStack),
+			}
+		},
+	},
+}
+
+// printTables prints the figures in Markdown, and in brackets the median over the rounds
+// of their ratios to the first row that has the figure: the store used raw.
+func printTables(w io.Writer, rs []result) {
+	for _, t := range tables {
+		lines := [][]string{strings.Split(t.title+" | "+t.header, " | ")}
+		for _, r := range rs {
+			if t.has(r) {
+				lines = append(lines, append([]string{r.Subject}, t.row(rs, r)...))
+			}
+		}
+		if len(lines) > 1 {
+			fmt.Fprintln(w)
+			printAligned(w, lines)
+		}
 	}
-	_ = t.Flush() // as with every print
+}
+
+func printAligned(w io.Writer, lines [][]string) {
+	widths := make([]int, len(lines[0]))
+	for _, line := range lines {
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, line := range lines {
+		var under string
+		for i, cell := range line {
+			fmt.Fprintf(w, "| %-*s ", widths[i], cell)
+			under += "|" + strings.Repeat("-", widths[i]+2)
+		}
+		fmt.Fprintln(w, "|")
+		if n == 0 {
+			fmt.Fprintln(w, under+"|")
+		}
+	}
 }
 
 // ratio compares round by round, so that what the machine did in one of them
@@ -96,19 +164,5 @@ func perGrant(vs []float64) string {
 	for i, v := range vs {
 		texts[i] = some("%.1f", v)
 	}
-	return cmp.Or(strings.Join(texts, "|"), "-")
-}
-
-func heldText(r result) string {
-	if r.HeldHeap == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f, %d, %.0f", r.HeldHeap, r.HeldGo, r.HeldReqs)
-}
-
-func waitText(r result) string {
-	if r.WaitHeap == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f, %.0f", r.WaitHeap, r.WaitStack)
+	return cmp.Or(strings.Join(texts, ", "), "-")
 }

@@ -28,7 +28,7 @@ var sqliteStore = store{name: "sqlite", title: "sqlite, one file on this machine
 			tb.check(err)
 			return &liteRaw{db}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, most: 16, open: func(tb *bed, _ *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, most: 16, open: func(tb *bed, _ *atomic.Int64) client {
 			d, err := sqlite.New(filepath.Join(dir, "locks.db"))
 			tb.check(err)
 			return ours{locker.New(d)}

@@ -25,7 +25,7 @@ type subject struct {
 	// to count, if it can tell.
 	open func(tb *bed, count *atomic.Int64) client
 	// What it takes part in.
-	uncontended, contended, held, waiting bool
+	uncontended, contended, shared, held, waiting bool
 	// most is the largest number of contenders it is asked to bear; 0: any.
 	most int
 }

@@ -23,13 +23,13 @@ var zookeeperStore = store{name: "zookeeper", title: "zookeeper, one server, fsy
 			c, _ := zkConn(tb, addr, n)
 			return &zkRaw{c: c}
 		}},
-		{name: "locker", uncontended: true, contended: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			c, events := zkConn(tb, addr, n)
 			d, err := lockerzk.New(c, events)
 			tb.check(err)
 			return closing{ours{locker.New(d)}, func() error { c.Close(); return nil }}
 		}},
-		{name: "zk.Lock", uncontended: true, contended: true, open: func(tb *bed, n *atomic.Int64) client {
+		{name: "zk.Lock", uncontended: true, contended: true, shared: true, open: func(tb *bed, n *atomic.Int64) client {
 			c, _ := zkConn(tb, addr, n)
 			return &zkLock{c: c}
 		}},
