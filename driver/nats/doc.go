@@ -35,12 +35,19 @@
 // dead whose heartbeats went to the new leader. So each reading writes first, and then reads from a server that has
 // that write.
 //
-// The driver makes the bucket if there is none: with files, three replicas in a cluster (else one), one revision,
-// entries with times to live, and republishing to _LOCKER.BUCKET. It refuses a bucket that is kept in memory or
+// The driver makes the bucket if there is none: with files, three replicas in a cluster (else one), entries with times to
+// live, and republishing to _LOCKER.BUCKET. It refuses a bucket that is kept in memory or
 // discards entries, since such a bucket loses locks, and one that lacks what the driver needs. The revisions of a new
 // bucket begin with the clock, so that none comes twice even if the bucket is made anew. In a cluster, a new bucket
 // has to elect its leader: a request for a lock may meanwhile fail because NATS has not answered. Make the bucket
 // before you need it, with Ping.
+//
+// Each write removes the entry before it (Nats-Rollup). A bucket that keeps one revision of a key removes it by itself, but
+// its servers do not write that down. When one of them is killed, or ends while its disk is full, it may have a ticket
+// again that was released: the last one of a name, if nobody has used the name for 30 s
+// (https://github.com/nats-io/nats-server/issues/8505). So the buckets that the driver makes may keep 64 revisions, and
+// have one. A bucket that somebody has made with one revision is accepted; this mends it, while all its programs are
+// stopped: nats stream edit KV_BUCKET --max-msgs-per-subject=64.
 //
 // # Bounds
 //

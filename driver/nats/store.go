@@ -214,11 +214,12 @@ func (c *client) Watch(ctx context.Context, key string, changed func()) error {
 	}
 }
 
-// write writes an entry, and returns its number.
+// write writes an entry in place of those before it, and returns its number.
 func (s *session) write(ctx context.Context, subject string, value []byte, keep time.Duration, opts ...jetstream.PublishOpt) (uint64, error) {
 	keep = (keep + time.Second - 1).Truncate(time.Second) // NATS counts whole seconds
 	opts = append(opts, jetstream.WithMsgTTL(keep), jetstream.WithExpectStream(s.names.stream()), jetstream.WithRetryAttempts(0))
-	ack, err := s.js.PublishMsg(ctx, &natsgo.Msg{Subject: subject, Data: value}, opts...)
+	m := &natsgo.Msg{Subject: subject, Data: value, Header: natsgo.Header{natsgo.MsgRollup: {natsgo.MsgRollupSubject}}}
+	ack, err := s.js.PublishMsg(ctx, m, opts...)
 	if err != nil {
 		return 0, err
 	}

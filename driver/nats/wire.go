@@ -33,12 +33,18 @@ func (n names) changesOf(key string) string { return "_LOCKER." + n.bucket + "."
 
 func dotted(key string) string { return strings.ReplaceAll(key, ":", ".") }
 
+// mostHistory is how many revisions of a key a Key-Value bucket may keep.
+const mostHistory = 64
+
 // config returns the configuration of a bucket. Its numbers begin with the clock, in microseconds, so they grow even
 // if somebody deletes the bucket and the driver makes it anew.
+//
+// It may keep several revisions of a key, and has one, because each write removes the one before: servers write that down,
+// unlike what they do themselves to keep one revision. So none comes back after a server was killed.
 func (n names) config(replicas int, now time.Time) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: n.stream(), Description: "locks", Subjects: []string{n.subjects()},
-		Storage: jetstream.FileStorage, Replicas: replicas, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		Storage: jetstream.FileStorage, Replicas: replicas, MaxMsgsPerSubject: mostHistory, Discard: jetstream.DiscardNew,
 		AllowDirect: true, AllowMsgTTL: true, AllowRollup: true, DenyDelete: true,
 		RePublish: &jetstream.RePublish{Source: n.subjects(), Destination: n.changes(), HeadersOnly: true},
 		FirstSeq:  uint64(now.UnixMicro()), //nolint:gosec // after 1970
