@@ -99,7 +99,7 @@ func (c *cluster) restart() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, id := range slices.Sorted(maps.Keys(c.leases)) {
-			c.arm(c.leases[id], down)
+			c.arm(c.leases[id], down.Add(electionTimeout))
 		}
 		if c.rnd.one(2) {
 			c.data.compacted = c.data.revision
@@ -345,7 +345,8 @@ func (c *cluster) DeleteRange(ctx context.Context, r *etcdserverpb.DeleteRangeRe
 }
 
 // Txn implements etcdserverpb.KVServer. Something on the way may answer that its own time is
-// over when the transaction is done: then the client sends it again.
+// over when the transaction is done: then the client sends it again. It does not happen to a
+// release, which would be answered with ErrLost then: nobody can tell it from one that came too late.
 func (c *cluster) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdserverpb.TxnResponse, error) {
 	what, puts := "txn", slices.ContainsFunc(slices.Concat(r.Success, r.Failure), func(op *etcdserverpb.RequestOp) bool { return op.GetRequestPut() != nil })
 	for _, op := range r.Success {
@@ -365,7 +366,7 @@ func (c *cluster) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdser
 			return nil, err
 		case full:
 			return nil, rpctypes.ErrGRPCNoSpace
-		case rnd.one(40):
+		case puts && rnd.one(40):
 			return nil, status.Error(pick(rnd, codes.Canceled, codes.DeadlineExceeded), "upstream request timeout")
 		}
 		return &etcdserverpb.TxnResponse{Header: c.data.header(), Succeeded: succeeded, Responses: out}, nil

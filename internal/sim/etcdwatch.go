@@ -25,12 +25,12 @@ type etcdLease struct {
 	begun int // how often its TTL was started
 }
 
-// arm starts a lease's TTL anew, from when a leader is elected after from. With mu held.
+// arm starts a lease's TTL anew, or has started it in the past. With mu held.
 func (c *cluster) arm(l *etcdLease, from time.Time) {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	l.from = latest(from, time.Now())
+	l.from = from
 	l.begun++
 	begun := l.begun
 	end := c.s.w.unique(l.from.Add(l.ttl + c.rnd.upTo(500*time.Millisecond)))
