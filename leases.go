@@ -97,7 +97,7 @@ func (ls *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error)
 	}
 	renewed := l.renewers > 0
 	l.addHandle(k, r)
-	return r.ttl > l.ttl || !renewed && l.validUntil.Sub(now) < r.ttl-ls.marginOf(r.ttl), nil
+	return r.ttl > l.ttl || (r.fixed || !renewed) && l.validUntil.Sub(now) < r.ttl-ls.marginOf(r.ttl), nil
 }
 
 // atLeast makes renewals of a lease ask for ttl or more.

@@ -167,6 +167,28 @@ func TestReentryTurnsRenewalOnAndOff(t *testing.T) {
 	})
 }
 
+// A fixed lease lasts its whole TTL though the lease that it has re-entered was renewed then:
+// that renewal ends with the handle that wanted it.
+func TestFixedReentryOfARenewedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New(), locker.WithSafetyMargin(0))
+		defer l.Close()
+		ttl := locker.WithTTL(30 * time.Second)
+		outer := acquire(t, l, "a", ttl)
+		time.Sleep(9 * time.Second) // the next renewal is after 10 s
+		begun := time.Now()
+		inner, err := l.Acquire(outer.Context(context.Background()), "a", locker.WithoutRenewal(), ttl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, outer)
+		<-inner.Done()
+		if d := time.Since(begun); d != 30*time.Second {
+			t.Errorf("a fixed lease of 30s ended after %v", d)
+		}
+	})
+}
+
 func TestLostLockIsNotReentered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()

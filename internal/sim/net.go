@@ -24,13 +24,13 @@ type path struct {
 	stale time.Time // until then a server answers that does not know that it was deposed
 	slow  time.Time // everything takes up to a second until then
 	dead  bool      // the process has died: nothing gets through any more
-	conns map[*conn]struct{}
+	conns map[interface{ fail(error) }]struct{}
 	dials int
 	asked map[string]int // how often each request was sent
 }
 
 func newPath(s *server, process string) *path {
-	p := &path{w: s.w, s: s, process: process, rnd: newStream(s.w.seed, "path "+process+" "+s.name), conns: make(map[*conn]struct{}), asked: make(map[string]int)}
+	p := &path{w: s.w, s: s, process: process, rnd: newStream(s.w.seed, "path "+process+" "+s.name), conns: make(map[interface{ fail(error) }]struct{}), asked: make(map[string]int)}
 	p.usual = p.rnd.between(50*time.Microsecond, 5*time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *path) kill() {
 // reset ends all connections.
 func (p *path) reset() {
 	p.mu.Lock()
-	var open []*conn
+	var open []interface{ fail(error) }
 	for c := range p.conns {
 		open = append(open, c)
 	}

@@ -89,7 +89,7 @@ func (f faultPlan) String() string {
 }
 
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
-var worlds = []string{"bank", "bank", "memcached", "memcached", "consul", "consul", "dynamodb", "dynamodb", "memory", "all", "fallback"}
+var worlds = []string{"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "memory", "all", "fallback"}
 
 // draw makes the plan of a seed.
 func draw(seed uint64, world string) *plan {
@@ -245,7 +245,7 @@ var causes = []string{"deadline", "cancelled", "not acquired", "lost", "closed",
 func (g *grammar) fault(p *plan) faultPlan {
 	f := faultPlan{at: g.upTo(pick(g.stream, 8*time.Second, 30*time.Second)), lasts: g.between(10*time.Millisecond, 40*time.Second)}
 	kinds := []string{"cut", "cut", "suspend", "slow", "reset", "pause", "down", "crash", "full"}
-	if g.world == "consul" {
+	if g.world == "consul" || g.world == "etcd" {
 		kinds = append(kinds, "stale", "stale")
 	}
 	f.kind = pick(g.stream, kinds...)

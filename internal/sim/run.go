@@ -55,10 +55,9 @@ func run(t *testing.T, p *plan) (out outcome) {
 
 // runner is one run.
 type runner struct {
-	w     *world
-	o     *oracle
-	plan  *plan
-	banks []*bank
+	w    *world
+	o    *oracle
+	plan *plan
 
 	mu        sync.Mutex
 	processes []*process // all lives of all
@@ -129,8 +128,10 @@ func (r *runner) end() {
 		p.die()
 		p.closeClient()
 	}
-	for _, b := range r.banks {
-		b.close()
+	for _, s := range r.w.servers {
+		if m, ok := s.model.(interface{ close() }); ok {
+			m.close()
+		}
 	}
 }
 
@@ -142,8 +143,7 @@ func (r *runner) build() {
 		w.servers = append(w.servers, s)
 		switch kind {
 		case "bank":
-			b := newBank(s)
-			s.model, r.banks, w.late = b, append(r.banks, b), max(w.late, 300*time.Millisecond)
+			s.model, w.late = newBank(s), max(w.late, 300*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openBank(s, p) }
 		case "memcached":
 			w.watched = true
@@ -156,6 +156,9 @@ func (r *runner) build() {
 		case "consul":
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
+		case "etcd":
+			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
 		}
 		panic("sim: no world " + kind)
 	}
