@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	only   = flag.String("mutant", "", "sim: try only the mutants whose names contain this")
+	only   = flag.String("mutant", "", "sim: try only the mutants whose names match this regular expression")
 	effort = flag.Duration("effort", 2*time.Minute, "sim: for how much processor time each mutant is looked for")
 )
 
@@ -147,9 +147,10 @@ func TestMutants(t *testing.T) {
 	if os.Getenv("LOCKER_TEST_ALL") == "" && *only == "" {
 		t.Skip("takes up to two minutes for each mutant: LOCKER_TEST_ALL=1, or -mutant with a part of a name")
 	}
+	wanted := regexp.MustCompile(*only)
 	healthy := compile(t, "")
 	for _, m := range mutants {
-		if !strings.Contains(m.name, *only) {
+		if !wanted.MatchString(m.name) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
@@ -231,7 +232,7 @@ func (m *mutant) overlay(t *testing.T) string {
 // compile builds the test with changed files, or without.
 func compile(t *testing.T, overlay string) (binary string) {
 	binary = filepath.Join(t.TempDir(), "sim.test")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".") //nolint:gosec // the arguments are ours
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".") //nolint:gosec // the arguments are ours
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

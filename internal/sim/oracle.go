@@ -67,6 +67,7 @@ type hold struct {
 	limit   int
 	begun   time.Time // of the call
 	at      time.Time // of its return
+	asked   time.Time // the lease counts from then, or later; zero: not known
 	ttl     time.Duration
 	fixed   bool
 	minHold time.Duration
@@ -259,8 +260,11 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		ttl: c.s.ttl, fixed: c.s.fixed, minHold: c.s.minHold, handles: []<-chan struct{}{k.Done()},
 	}
 	p.hold = h
+	if p.queued.IsZero() {
+		h.asked = c.begun
+	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
-		h.begun = o.w.begun
+		h.begun, h.asked = o.w.begun, time.Time{}
 	}
 	if !h.alive() {
 		o.holds[p.name] = append(o.holds[p.name], h)

@@ -8,16 +8,16 @@ import (
 
 // What a fault does not excuse.
 
-// tooEarly reports whether a lock was lost before the lease could be over that its last
-// renewal has given it: whatever has happened to the network since, nobody may have
-// removed it. With mu held.
+// tooEarly reports whether a lock was lost before the lease could be over that its grant, or
+// its last renewal, has given it: whatever has happened to the network since, nobody may
+// have removed it. With mu held.
 func (o *oracle) tooEarly(h *hold, e locker.Event, then time.Time) bool {
-	asked, ok := o.renewed[e.ID]
-	if !ok || h.ttl < shortTTL || h.p.plan.observer != "" { // they hear late of what happens
+	asked := latest(h.asked, o.renewed[e.ID])
+	if asked.IsZero() || h.ttl < shortTTL || h.p.plan.observer != "" { // they hear late of what happens
 		return false
 	}
 	if early := asked.Add(h.ttl * 95 / 100).Sub(then); early > 0 {
-		o.w.fail("%v was lost too early: %v before the end of the lease that was renewed at %v: %v", h, early, asked.Sub(o.w.begun), e.Err)
+		o.w.fail("%v was lost too early: %v before the end of the lease that was asked for at %v: %v", h, early, asked.Sub(o.w.begun), e.Err)
 		return true
 	}
 	return false
