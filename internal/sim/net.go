@@ -130,39 +130,25 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 	defer close(done)
 	p.passes(what, false)
 	rnd := p.stream(what)
-	at, held := p.arrival(rnd)
-	if writes(what) && p.plays("lag", rnd) {
-		at = at.Add(rnd.between(20*time.Millisecond, 15*time.Second))
-	}
-	vanishes := held && rnd.one(2)
+	at, vanishes := p.arrives(what, rnd)
 	p.w.message("%s → %s %s, arrives at %v%s", p.process, p.s.name, what, at.Sub(p.w.begun), map[bool]string{true: " never"}[vanishes])
+	never := func() { p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} }) }
 	if vanishes {
-		p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} })
+		never()
 	} else {
 		p.w.at(at, func() {
 			if !p.await() {
 				got <- result{err: errReset}
 				return
 			}
-			served, cancel := context.WithCancel(context.Background())
+			served, cancel := p.whileAsked(done)
 			defer cancel()
-			go func() {
-				select {
-				case <-done:
-					p.w.sleep(p.usual)
-					cancel()
-				case <-served.Done():
-				}
-			}()
 			a := serve(served)
 			p.passes(what, true)
-			back, held := p.arrival(rnd)
-			if !writes(what) && p.plays("blur", rnd) {
-				back = back.Add(rnd.between(5*time.Millisecond, 3*time.Second))
-			}
-			if held && rnd.one(2) || writes(what) && p.plays("mute", rnd) {
+			back, lost := p.returns(what, rnd)
+			if lost {
 				p.w.message("%s ← %s %s: the answer is lost", p.process, p.s.name, what)
-				p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} })
+				never()
 				return
 			}
 			p.w.at(back, func() {
@@ -177,6 +163,39 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 	case <-ctx.Done():
 		return answer, ctx.Err()
 	}
+}
+
+// arrives draws when a request arrives that is sent now, or that it never does.
+func (p *path) arrives(what string, rnd *stream) (at time.Time, vanishes bool) {
+	at, held := p.arrival(rnd)
+	if writes(what) && p.plays("lag", rnd) {
+		at = at.Add(p.lag(rnd))
+	}
+	return at, held && rnd.one(2)
+}
+
+// returns draws when the answer to a request arrives that is sent now, or that it is lost.
+func (p *path) returns(what string, rnd *stream) (at time.Time, lost bool) {
+	at, held := p.arrival(rnd)
+	if !writes(what) && p.plays("blur", rnd) {
+		at = at.Add(rnd.between(5*time.Millisecond, 3*time.Second))
+	}
+	return at, held && rnd.one(2) || writes(what) && p.plays("mute", rnd)
+}
+
+// whileAsked returns the context in which a request is served. It ends some time after its
+// caller has gone.
+func (p *path) whileAsked(done <-chan struct{}) (context.Context, context.CancelFunc) {
+	served, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-done:
+			p.w.sleep(p.usual)
+			cancel()
+		case <-served.Done():
+		}
+	}()
+	return served, cancel
 }
 
 // await waits until the server serves. It reports false if that is down, or the process dead.
@@ -277,7 +296,7 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 	c.mu.Unlock()
 	switch {
 	case lags && !late:
-		c.p.w.at(time.Now().Add(c.rnd.between(20*time.Millisecond, 15*time.Second)), func() { c.arrive(packet, true) })
+		c.p.w.at(time.Now().Add(c.p.lag(c.rnd)), func() { c.arrive(packet, true) })
 		return
 	case dropped && !lags:
 		return

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -88,6 +89,9 @@ type faultPlan struct {
 func (f faultPlan) String() string {
 	if f.process != "" && !f.whole {
 		return fmt.Sprintf("%s %s for %v%s", f.kind, f.process, f.lasts, f.when())
+	}
+	if slices.Contains(tricks, f.kind) {
+		return fmt.Sprintf("%s all for %v%s", f.kind, f.lasts, f.when())
 	}
 	return fmt.Sprintf("%s server %d for %v%s", f.kind, f.server, f.lasts, f.when())
 }

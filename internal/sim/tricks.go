@@ -129,6 +129,16 @@ func (p *path) plays(trick string, rnd *stream) bool {
 	return until.After(time.Now()) && rnd.one(2)
 }
 
+// lag draws how late a write arrives. The core looks for late tickets for half a minute;
+// package casqueue has to be safe from writes that are later than that.
+func (p *path) lag(rnd *stream) time.Duration {
+	most := 15 * time.Second
+	if p.w.watched {
+		most = 80 * time.Second
+	}
+	return rnd.between(20*time.Millisecond, most)
+}
+
 // trick plays a trick on the messages of a process, or of all, until then.
 func (r *runner) trick(f faultPlan, until time.Time) {
 	play := func(p *path) {
