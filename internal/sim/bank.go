@@ -16,8 +16,9 @@ import (
 // memory driver, behind a network. It survives its restarts. It is the world in which
 // the core is tried: whatever goes wrong here is not a store's fault.
 type bank struct {
-	s      *server
-	memory *memory.Driver
+	s       *server
+	memory  *memory.Driver
+	forgets bool // it does not keep which tickets were removed: the core has to look for late requests
 
 	mu      sync.Mutex
 	clients []*memory.Driver
@@ -33,7 +34,7 @@ type bankWait struct {
 }
 
 func newBank(s *server) *bank {
-	return &bank{s: s, memory: memory.New(), waits: make(map[string]*bankWait), removed: make(map[string]bool)}
+	return &bank{s: s, memory: memory.New(), forgets: newStream(s.w.seed, s.name+" forgets").one(2), waits: make(map[string]*bankWait), removed: make(map[string]bool)}
 }
 
 func (*bank) restart() bool { return false }
@@ -59,6 +60,9 @@ func (b *bank) close() {
 
 // bankLiveness is how long the server keeps the waiting tickets of a process of which it hears nothing.
 const bankLiveness = 2 * time.Second
+
+// bankLatest is how late an acquisition may arrive: within the time in which the core looks for it.
+const bankLatest = 15 * time.Second
 
 // bankTimeout is how long a client waits for an answer: longer than the server waits with one.
 const bankTimeout = 7 * time.Second
@@ -138,7 +142,12 @@ func ask[T any](ctx context.Context, c *bankClient, what string, serve func(cont
 // Acquire implements driver.Driver.
 func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	asked, joined := time.Now(), r.Joined
-	g, err := ask(ctx, c, "acquire "+r.Name+" "+c.p.w.ticket(r.ID), func(context.Context) (driver.Grant, error) { return c.b.acquire(c, r) })
+	g, err := ask(ctx, c, "acquire "+r.Name+" "+c.p.w.ticket(r.ID), func(context.Context) (driver.Grant, error) {
+		if time.Since(asked) > bankLatest {
+			return driver.Grant{}, driver.Unavailable(errSilence)
+		}
+		return c.b.acquire(c, r)
+	})
 	if !errors.Is(err, errQueued) {
 		g.Asked = asked
 		return g, err
@@ -176,7 +185,7 @@ var (
 // acquire is done at the server.
 func (b *bank) acquire(c *bankClient, r driver.Request) (driver.Grant, error) {
 	b.mu.Lock()
-	if b.removed[r.ID] {
+	if b.removed[r.ID] && !b.forgets {
 		b.mu.Unlock()
 		return driver.Grant{}, driver.ErrLost
 	}

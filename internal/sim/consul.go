@@ -37,6 +37,7 @@ type agent struct {
 	sessions map[string]*consulSession
 	changed  chan struct{} // closed at each write
 	made     int           // sessions
+	unread   bool          // its leader has just been elected, and may not know all sessions yet
 	past     []past        // what it was before the last writes
 }
 
@@ -70,6 +71,7 @@ func (a *agent) restart() bool {
 	if a.rnd.one(2) {
 		clear(a.deleted)
 	}
+	a.unread = true
 	return false
 }
 
@@ -177,8 +179,11 @@ func (c *consulClient) serve(served context.Context, method, what string, q url.
 	case "create":
 		return a.create(body)
 	case "renew", "info":
-		s := a.sessions[id]
+		s, unread := a.sessions[id], a.unread
+		a.unread = false
 		switch {
+		case unread && verb == "renew" && s != nil: // before it has read its log
+			return reply{code: 404, body: "Session id '" + id + "' not found"}
 		case s == nil && verb == "renew":
 			return reply{code: 404, body: "Session id '" + id + "' not found"}
 		case s == nil:

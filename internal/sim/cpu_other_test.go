@@ -4,4 +4,7 @@ package sim
 
 import "time"
 
-func processorTime() time.Duration { return 0 }
+var started = time.Now()
+
+// processorTime is how long the test has run.
+func processorTime() time.Duration { return time.Since(started) }

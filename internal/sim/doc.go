@@ -16,6 +16,7 @@
 // # The parts
 //
 //	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
+//	tricks.go     faults that begin with a message, or concern only some of them
 //	process.go    a process: a Client, its goroutines and their steps, its death
 //	world.go      time, servers, and what the trace shows
 //	net.go        the way between a process and a server: requests, or a stream of bytes
@@ -24,6 +25,7 @@
 //	consul.go     a model of Consul's HTTP API, below driver/consul and kvqueue
 //	dynamodb.go   a model of DynamoDB's JSON API, below driver/dynamodb and casqueue
 //	oracle.go     what must not happen, with the true time, which only the world knows
+//	oracle_faults.go  what a fault does not excuse
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
 //
 // The drivers are the real ones. Their servers are models that answer the real protocol,
@@ -37,10 +39,13 @@
 //     broken, or a fallback said that it granted. No semaphore has more holders than permits.
 //   - Tokens grow. Nobody is overtaken. A minimum hold is kept.
 //   - Nobody loses a lock, or a place in the queue, without a fault, a fixed lease or a
-//     break as the reason.
+//     break as the reason. A fault is no reason for a loss before the lease is over that
+//     was granted or renewed last, nor if the store was reachable for a third of the TTL
+//     (5 s at least) in the time in which the lease had to be renewed.
 //   - Calls come back within 100 ms of their limits, Close in time; and their answers are
-//     true: ErrNotAcquired only if somebody was in the way, ErrUnavailable only in a fault,
-//     ErrClosed only after Close, no error of another call.
+//     true: ErrNotAcquired only if somebody was in the way, and not alone if the store was
+//     silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of
+//     another call. Do is back within 100 ms after its function.
 //   - Nobody waits while nobody is in the way.
 //   - Events come in order, and what begins has an end.
 //   - After the last fault every name can be had within the stated bounds, the queues are

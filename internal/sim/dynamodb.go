@@ -27,8 +27,9 @@ import (
 // clocks of DynamoDB's machines differ by less than a second, and items that have expired are
 // removed at some time.
 type table struct {
-	s   *server
-	rnd *stream
+	s    *server
+	rnd  *stream
+	left *stream
 
 	mu    sync.Mutex
 	items map[string]attributes
@@ -39,7 +40,7 @@ type table struct {
 type attributes map[string]map[string]string
 
 func newTable(s *server) *table {
-	return &table{s: s, rnd: newStream(s.w.seed, s.name), items: make(map[string]attributes), older: make(map[string]attributes)}
+	return &table{s: s, rnd: newStream(s.w.seed, s.name), left: newStream(s.w.seed, s.name+" left"), items: make(map[string]attributes), older: make(map[string]attributes)}
 }
 
 func (*table) restart() bool { return false }
@@ -191,8 +192,13 @@ func (r *tableReply) refuse(code string, old attributes) {
 
 // get reads items. With mu held.
 func (t *table) get(r *tableReply, in *tableRequest) {
-	found := []attributes{}
+	found, unprocessed := []attributes{}, map[string]any{}
 	for _, wanted := range in.RequestItems {
+		if n := len(wanted.Keys); n > 1 && t.left.one(20) { // it answers in part, if it has much to do
+			part := 1 + t.left.n(n-1)
+			unprocessed["locks"] = map[string]any{"ConsistentRead": wanted.ConsistentRead, "Keys": wanted.Keys[part:]}
+			wanted.Keys = wanted.Keys[:part]
+		}
 		for _, key := range wanted.Keys {
 			i, ok := t.items[key["id"]["S"]]
 			if !wanted.ConsistentRead && t.rnd.one(2) {
@@ -203,7 +209,7 @@ func (t *table) get(r *tableReply, in *tableRequest) {
 			}
 		}
 	}
-	r.answer(map[string]any{"Responses": map[string]any{"locks": found}, "UnprocessedKeys": struct{}{}})
+	r.answer(map[string]any{"Responses": map[string]any{"locks": found}, "UnprocessedKeys": unprocessed})
 }
 
 // put writes an item, if it is as the condition says. With mu held.

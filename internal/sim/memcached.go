@@ -16,10 +16,13 @@ import (
 
 // cache is a model of Memcached 1.6, by its doc/protocol.txt: the commands that the
 // driver sends, items that expire by whole seconds of a clock that may be one too
-// fast, and CAS numbers that begin again when the server is restarted.
+// fast, and CAS numbers that begin again when the server is restarted: the writes of other
+// programs may have brought them to where they were.
 type cache struct {
 	s   *server
 	rnd *stream
+
+	others *stream // what other programs do with the server
 
 	mu    sync.Mutex
 	items map[string]item
@@ -33,7 +36,7 @@ type item struct {
 }
 
 func newCache(s *server) *cache {
-	c := &cache{s: s, rnd: newStream(s.w.seed, s.name)}
+	c := &cache{s: s, rnd: newStream(s.w.seed, s.name), others: newStream(s.w.seed, s.name+" others")}
 	c.restart()
 	return c
 }
@@ -41,7 +44,10 @@ func newCache(s *server) *cache {
 func (c *cache) restart() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.items, c.cas = make(map[string]item), 0
+	before := c.cas
+	if c.items, c.cas = make(map[string]item), 0; before > 0 && c.others.one(2) { // the others have written a lot since
+		c.cas = before - uint64(c.others.n(min(int(before), 12))) //nolint:gosec // small
+	}
 	return true
 }
 

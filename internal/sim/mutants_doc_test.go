@@ -33,5 +33,85 @@ func init() {
 			old: "e.notifyAll(before, f.doc)\n\t}\n\te.learn(f)", new: "\t_ = before\n\t}\n\te.learn(f)",
 			unseen: "the next waiter polls as soon as it would be late",
 		},
+		mutant{
+			name: "casqueue: a reading that was begun before a write is newer than what that has replaced", file: "driver/internal/casqueue/writer.go",
+			old: "if changed && f.taken.After(f.asOf) {", new: "if false {",
+		},
+		mutant{
+			name: "casqueue: the late answer to a write hides what was read meanwhile", file: "driver/internal/casqueue/writer.go",
+			old: "if f.version.Number == read.Number {\n\t\tf.doc, f.version", new: "if true {\n\t\tf.doc, f.version",
+		},
+		mutant{
+			name: "casqueue: a ticket whose write was not answered is taken for none", file: "driver/internal/casqueue/acquire.go",
+			old: "none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0", new: "none = true",
+		},
+		mutant{
+			name: "casqueue: who asks again is told that there is no ticket", file: "driver/internal/casqueue/acquire.go",
+			old: "none = !c.unsure && !f.unanswered &&", new: "none = !c.unsure &&",
+		},
+		mutant{
+			name: "casqueue: a renewal that is written after one for longer shortens the lease", file: "driver/internal/casqueue/lease.go",
+			old: "if has > t.ttl || now.Add(ttl).Before(t.promised) {", new: "if false {",
+		},
+		mutant{
+			name: "casqueue: the store forgets a queue before its holders are dead", file: "driver/internal/casqueue/document.go",
+			old: "longest = max(longest, patience(q.Tickets[i].life()))", new: "longest = max(longest, 0)",
+		},
+		mutant{
+			name: "casqueue: a ticket and its heartbeat are silent at different times", file: "driver/internal/casqueue/observe.go",
+			old: "return b.since, b.asked\n", new: "return r.seen, b.asked\n",
+		},
+		mutant{
+			name: "casqueue: a heartbeat that is answered too late renews", file: "driver/internal/casqueue/attend.go",
+			old: "if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {", new: "if !t.fixed && sent.After(t.alive) {",
+		},
+		mutant{
+			name: "casqueue: what was seen of a record is said of another one", file: "driver/internal/casqueue/document.go",
+			old: "if len(before) > 0 && r.same(&before[0]) {", new: "if len(before) > 0 {",
+		},
+		mutant{
+			name: "casqueue: an observation is taken over though there was a heartbeat since", file: "driver/internal/casqueue/share.go",
+			old: "&& o.Heartbeat == e.sign(r)", new: "",
+		},
+		mutant{
+			name: "casqueue: a ticket that may be dead is granted without a write", file: "driver/internal/casqueue/acquire.go",
+			old: "&& now.Sub(t.alive) < t.life()/2 {", new: "{",
+		},
+		mutant{
+			name: "casqueue: the store forgets the queue of a lock that is held for long", file: "driver/internal/casqueue/lease.go",
+			old: "elapsed(f.written, now) < forgotten &&", new: "forgotten > 0 &&",
+		},
+		mutant{
+			name: "casqueue: a release trusts what was read before", file: "driver/internal/casqueue/engine.go",
+			old: "case !fresh:\n\t\t\treturn false, errStale", new: "case false:\n\t\t\treturn false, errStale",
+		},
+		mutant{
+			name: "casqueue: a release that was not answered and was done is a loss", file: "driver/internal/casqueue/engine.go",
+			old: "case c.unsure:\n", new: "case false:\n",
+		},
+		mutant{
+			name: "casqueue: a queue that may be created late is created with a ticket", file: "driver/internal/casqueue/writer.go",
+			old: "if e.opts.LatePuts && read == (Version{}) {", new: "if false {",
+		},
+		mutant{
+			name: "casqueue: a held ticket whose life is over is renewed", file: "driver/internal/casqueue/lease.go",
+			old: "case from == held && t.lapsed(time.Now()):", new: "case false:",
+		},
+		mutant{
+			name: "casqueue: a try is refused by what was read before", file: "driver/internal/casqueue/acquire.go",
+			old: "case !fresh:\n", new: "case false:\n",
+		},
+		mutant{
+			name: "memcached: a heartbeat needs both of its writes", file: "driver/memcached/store.go",
+			old: "replies[0].code == \"STORED\" || replies[1].code == \"STORED\"", new: "replies[0].code == \"STORED\" && replies[1].code == \"STORED\"",
+		},
+		mutant{
+			name: "memcached: the version of another process's write is taken for that of one's own", file: "driver/memcached/store.go",
+			old: "if now := replies[1]; bytes.Equal(now.value, value) {", new: "if now := replies[1]; len(now.value) > 0 {",
+		},
+		mutant{
+			name: "dynamodb: an item that an answer leaves out is taken for none", file: "driver/dynamodb/store.go",
+			old: "err != nil || len(left) == 0 {", new: "err != nil || len(left) >= 0 {",
+		},
 	)
 }

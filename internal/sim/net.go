@@ -24,6 +24,9 @@ type path struct {
 	stale time.Time // until then a server answers that does not know that it was deposed
 	slow  time.Time // everything takes up to a second until then
 	dead  bool      // the process has died: nothing gets through any more
+
+	tricked map[string]time.Time // until when each trick is played
+
 	conns map[interface{ fail(error) }]struct{}
 	dials int
 	asked map[string]int // how often each request was sent
@@ -125,33 +128,27 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 	got := make(chan result, 1) // of the one result there is
 	done := make(chan struct{})
 	defer close(done)
+	p.passes(what, false)
 	rnd := p.stream(what)
-	at, held := p.arrival(rnd)
-	vanishes := held && rnd.one(2)
+	at, vanishes := p.arrives(what, rnd)
 	p.w.message("%s → %s %s, arrives at %v%s", p.process, p.s.name, what, at.Sub(p.w.begun), map[bool]string{true: " never"}[vanishes])
+	never := func() { p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} }) }
 	if vanishes {
-		p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} })
+		never()
 	} else {
 		p.w.at(at, func() {
 			if !p.await() {
 				got <- result{err: errReset}
 				return
 			}
-			served, cancel := context.WithCancel(context.Background())
+			served, cancel := p.whileAsked(done)
 			defer cancel()
-			go func() {
-				select {
-				case <-done:
-					p.w.sleep(p.usual)
-					cancel()
-				case <-served.Done():
-				}
-			}()
 			a := serve(served)
-			back, held := p.arrival(rnd)
-			if held && rnd.one(2) {
+			p.passes(what, true)
+			back, lost := p.returns(what, rnd)
+			if lost {
 				p.w.message("%s ← %s %s: the answer is lost", p.process, p.s.name, what)
-				p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} })
+				never()
 				return
 			}
 			p.w.at(back, func() {
@@ -166,6 +163,39 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 	case <-ctx.Done():
 		return answer, ctx.Err()
 	}
+}
+
+// arrives draws when a request arrives that is sent now, or that it never does.
+func (p *path) arrives(what string, rnd *stream) (at time.Time, vanishes bool) {
+	at, held := p.arrival(rnd)
+	if writes(what) && p.plays("lag", rnd) {
+		at = at.Add(p.lag(rnd))
+	}
+	return at, held && rnd.one(2)
+}
+
+// returns draws when the answer to a request arrives that is sent now, or that it is lost.
+func (p *path) returns(what string, rnd *stream) (at time.Time, lost bool) {
+	at, held := p.arrival(rnd)
+	if !writes(what) && p.plays("blur", rnd) {
+		at = at.Add(rnd.between(5*time.Millisecond, 3*time.Second))
+	}
+	return at, held && rnd.one(2) || writes(what) && p.plays("mute", rnd)
+}
+
+// whileAsked returns the context in which a request is served. It ends some time after its
+// caller has gone.
+func (p *path) whileAsked(done <-chan struct{}) (context.Context, context.CancelFunc) {
+	served, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-done:
+			p.w.sleep(p.usual)
+			cancel()
+		case <-served.Done():
+		}
+	}()
+	return served, cancel
 }
 
 // await waits until the server serves. It reports false if that is down, or the process dead.
@@ -188,6 +218,8 @@ func (p *path) await() bool {
 type conn struct {
 	p     *path
 	rnd   *stream
+	gaps  *stream
+	turn  chan struct{} // held while a packet is served: they keep their order
 	serve func(request []byte) (answer []byte)
 	split func(sent []byte) (request, rest []byte) // nil: no whole request yet
 
@@ -196,6 +228,7 @@ type conn struct {
 	received []byte
 	err      error         // the client's end is closed
 	drops    bool          // what was sent and has not arrived never will
+	late     bool          // … or will arrive late
 	news     chan struct{} // there is something to read
 	arrives  time.Time     // of the last request
 	answers  time.Time     // of the last answer
@@ -206,6 +239,7 @@ func (p *path) dial(ctx context.Context, serve func([]byte) []byte, split func([
 	p.mu.Lock()
 	p.dials++
 	rnd := newStream(p.w.seed, fmt.Sprint("conn ", p.process, p.s.name, p.dials))
+	gaps := newStream(p.w.seed, fmt.Sprint("gaps ", p.process, p.s.name, p.dials))
 	p.mu.Unlock()
 	ok, err := request(ctx, p, "dial", func(context.Context) bool { return true })
 	if errors.Is(err, errReset) || err == nil && !ok {
@@ -214,7 +248,7 @@ func (p *path) dial(ctx context.Context, serve func([]byte) []byte, split func([
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{p: p, rnd: rnd, serve: serve, split: split, news: make(chan struct{}, 1)}
+	c := &conn{p: p, rnd: rnd, gaps: gaps, serve: serve, split: split, news: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns[c] = struct{}{}
@@ -223,6 +257,7 @@ func (p *path) dial(ctx context.Context, serve func([]byte) []byte, split func([
 
 // Write sends all whole requests as one packet.
 func (c *conn) Write(b []byte) (int, error) {
+	c.p.passes(string(b), false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -244,19 +279,28 @@ func (c *conn) Write(b []byte) (int, error) {
 	at = c.p.w.unique(at)
 	c.arrives = at
 	time.AfterFunc(time.Until(at), func() { c.arrive(packet, false) })
+	if writes(string(b)) && c.p.plays("lag", c.rnd) { // the connection breaks, and something has kept what was sent
+		c.late = true
+		time.AfterFunc(time.Microsecond, func() { c.fail(errReset) })
+	}
 	return len(b), nil
 }
 
 // arrive has the server answer a packet. What was sent on a connection that has failed
 // since may come late: something on the way has kept it.
 func (c *conn) arrive(packet [][]byte, late bool) {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
 	c.mu.Lock()
-	dropped, failed := c.drops, c.err != nil
+	dropped, failed, lags := c.drops, c.err != nil, c.late
 	c.mu.Unlock()
-	if dropped {
+	switch {
+	case lags && !late:
+		c.p.w.at(time.Now().Add(c.p.lag(c.rnd)), func() { c.arrive(packet, true) })
 		return
-	}
-	if failed && !late && c.rnd.one(2) {
+	case dropped && !lags:
+		return
+	case failed && !late && c.rnd.one(2):
 		c.p.w.at(time.Now().Add(c.rnd.upTo(3*time.Second)), func() { c.arrive(packet, true) })
 		return
 	}
@@ -269,10 +313,21 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 		a := c.serve(req)
 		c.p.w.message("%s → %s %.80q: %.80q", c.p.process, c.p.s.name, req, a)
 		answer = append(answer, a...)
+		c.p.passes(string(req), true)
+		if writes(string(req)) && c.p.plays("mute", c.rnd) {
+			c.fail(errReset)
+			return
+		}
+		if len(packet) > 1 && c.gaps.one(20) { // the server has several threads
+			c.p.w.sleep(c.gaps.upTo(2 * time.Millisecond))
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, _ := c.p.arrival(c.rnd)
+	if len(packet) > 0 && !writes(string(packet[0])) && c.p.plays("blur", c.rnd) {
+		at = at.Add(c.rnd.between(5*time.Millisecond, time.Second))
+	}
 	if !at.After(c.answers) {
 		at = c.answers.Add(1)
 	}

@@ -24,10 +24,11 @@ type oracle struct {
 	broken   map[string]map[uint64]bool
 	events   map[uint64]locker.EventKind // the last of each acquisition
 	grants   map[uint64]time.Time        // the time of each
+	renewed  map[uint64]time.Time        // when the last renewal of each was asked for
 }
 
 func newOracle(w *world) *oracle {
-	return &oracle{w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]bool), events: make(map[uint64]locker.EventKind), grants: make(map[uint64]time.Time)}
+	return &oracle{w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]bool), events: make(map[uint64]locker.EventKind), grants: make(map[uint64]time.Time), renewed: make(map[uint64]time.Time)}
 }
 
 // call is one call of the API, which may take several names.
@@ -66,6 +67,7 @@ type hold struct {
 	limit   int
 	begun   time.Time // of the call
 	at      time.Time // of its return
+	asked   time.Time // the lease counts from then, or later; zero: not known
 	ttl     time.Duration
 	fixed   bool
 	minHold time.Duration
@@ -142,6 +144,10 @@ func (o *oracle) observe(p *process) func(context.Context, locker.Event) {
 			if !o.mayLose(p, c.begun, time.Now(), c.s.ttl) && !o.anyBroken(e.Name) && p.plan.observer != "slow" { // a grant may be over when a slow observer has heard that it waits
 				o.w.fail("%s: a waiting ticket for %s was lost without a reason: %v", c.t.name, e.Name, e.Err)
 			}
+		case locker.EventRenewed:
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.renewed[e.ID] = time.Now().Add(-e.Elapsed)
 		case locker.EventLost:
 			o.lost(p, e)
 		}
@@ -191,7 +197,11 @@ func (o *oracle) lost(p *process, e locker.Event) {
 		if o.stillThere(e) {
 			o.w.fail("the store is said to have lost it, and has it: %v: %v", h, e.Err)
 		}
-		if o.mayLose(p, h.begun, then, h.ttl) || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.begun) >= h.ttl*97/100 {
+		switch {
+		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.begun) >= h.ttl*97/100 || o.w.lostSince(h.begun):
+			return
+		case o.tooEarly(h, e, then), o.couldRenew(h, then):
+		case o.mayLose(p, h.begun, then, h.ttl):
 			return
 		}
 		o.w.fail("%v was lost without a reason, after %v of %v: %v", h, then.Sub(h.begun), h.ttl, e.Err)
@@ -250,8 +260,11 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		ttl: c.s.ttl, fixed: c.s.fixed, minHold: c.s.minHold, handles: []<-chan struct{}{k.Done()},
 	}
 	p.hold = h
+	if p.queued.IsZero() {
+		h.asked = c.begun
+	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
-		h.begun = o.w.begun
+		h.begun, h.asked = o.w.begun, time.Time{}
 	}
 	if !h.alive() {
 		o.holds[p.name] = append(o.holds[p.name], h)
@@ -363,6 +376,9 @@ func (o *oracle) released(c *call, err error) {
 	}
 	o.mu.Unlock()
 	bound := begun.Add(locker.DefaultReleaseTimeout + 100*time.Millisecond)
+	if c.s.verb == "do" {
+		bound = begun.Add(100 * time.Millisecond)
+	}
 	if errors.Is(err, locker.ErrLost) {
 		err = nil // the event was checked
 	}
@@ -562,8 +578,11 @@ func (o *oracle) isTrue(c *call, err error) {
 			bad("the store was available all the time")
 		}
 	case errors.Is(err, locker.ErrNotAcquired):
-		if !limited || s.ttl == 0 {
+		switch {
+		case !limited || s.ttl == 0:
 			bad("it had no limit")
+		case o.wasSilent(c):
+			bad("the store was silent all the time")
 		}
 	case s.verb == "do" && (errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrReleased)): // before its function ran
 	case errors.Is(err, locker.ErrLost) && s.verb != "all" && s.verb != "break", errors.Is(err, locker.ErrReleased) && s.verb != "all":

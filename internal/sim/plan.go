@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,16 +77,23 @@ func (s *step) String() string {
 // faultPlan is a fault of the world.
 type faultPlan struct {
 	at, lasts time.Duration
-	kind      string // cut, suspend, slow, reset, stale: of a process; pause, down, crash, full: of a server
+	kind      string // cut, suspend, slow, reset, stale, die: of a process; pause, down, crash, full: of a server; tricks: see there
 	process   string
 	server    int
+
+	on     string // "write" or "read": the fault begins with the process's next one after at
+	served bool   // … when that has been done
+	whole  bool   // the process is only the one whose message begins it
 }
 
 func (f faultPlan) String() string {
-	if f.process != "" {
-		return fmt.Sprintf("%s %s for %v", f.kind, f.process, f.lasts)
+	if f.process != "" && !f.whole {
+		return fmt.Sprintf("%s %s for %v%s", f.kind, f.process, f.lasts, f.when())
 	}
-	return fmt.Sprintf("%s server %d for %v", f.kind, f.server, f.lasts)
+	if slices.Contains(tricks, f.kind) {
+		return fmt.Sprintf("%s all for %v%s", f.kind, f.lasts, f.when())
+	}
+	return fmt.Sprintf("%s server %d for %v%s", f.kind, f.server, f.lasts, f.when())
 }
 
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
@@ -113,6 +121,7 @@ func draw(seed uint64, world string) *plan {
 			p.faults = append(p.faults, g.fault(p))
 		}
 	}
+	p.tricks()
 	return p
 }
 

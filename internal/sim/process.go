@@ -93,9 +93,12 @@ func (p *process) run() {
 	case <-done:
 	case <-end:
 	}
+	if p.isDead() {
+		return // its goroutines end in their own time
+	}
 	if p.plan.dies {
 		p.kill()
-		return // its goroutines end in their own time
+		return
 	}
 	p.close()
 	<-done

@@ -205,18 +205,40 @@ func (r *runner) build() {
 // fault does one fault.
 func (r *runner) fault(f faultPlan, rnd *stream) {
 	r.w.sleep(f.at)
-	until := r.w.unique(time.Now().Add(f.lasts))
-	r.w.step("FAULT %v", f)
-	r.w.fault(f.process, until)
-	if f.process != "" {
-		r.faultOf(f, until)
-	} else {
-		r.faultAt(r.w.servers[f.server%len(r.w.servers)], f, until)
+	var until time.Time
+	begin := func() {
+		until = r.w.unique(time.Now().Add(f.lasts))
+		r.begin(f, until)
+	}
+	if f.on == "" {
+		begin()
+	} else if !r.w.arm(f, begin) {
+		return
 	}
 	r.w.sleep(time.Until(until))
 	r.w.step("%v is over", f)
 	if f.kind == "cut" && rnd.one(2) {
 		r.each(f.process, func(p *path) { p.reset() })
+	}
+}
+
+// begin begins a fault.
+func (r *runner) begin(f faultPlan, until time.Time) {
+	r.w.step("FAULT %v", f)
+	whom := f.process
+	if f.whole {
+		whom = ""
+	}
+	r.w.fault(f.kind, whom, until)
+	switch {
+	case slices.Contains(tricks, f.kind):
+		r.trick(f, until)
+	case f.kind == "die":
+		r.dies(f.process)
+	case whom != "":
+		r.faultOf(f, until)
+	default:
+		r.faultAt(r.w.servers[f.server%len(r.w.servers)], f, until)
 	}
 }
 

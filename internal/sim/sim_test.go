@@ -15,8 +15,8 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 0, "sim: run this seed alone, and print its steps")
-	within = flag.String("world", "", "sim: run in this world alone")
-	lasts  = flag.Duration("for", 0, "sim: try seeds for that long")
+	within = flag.String("world", "", "sim: run in this world alone, or in these in turn (memcached,dynamodb)")
+	lasts  = flag.Duration("for", 0, "sim: try seeds for that much processor time")
 	from   = flag.Uint64("from", 1, "sim: the first seed")
 	small  = flag.Bool("shrink", true, "sim: make the plan of a failure smaller")
 )
@@ -39,7 +39,7 @@ const few = 300
 // TestSeeds runs the plans of seeds, one after the other, until one shows a violation.
 func TestSeeds(t *testing.T) {
 	if *seed > 0 {
-		p := draw(*seed, *within)
+		p := draw(*seed, worldOf(*seed))
 		out := run(t, p)
 		t.Logf("%v\n%s", p, out.trace(0))
 		for _, v := range out.broken {
@@ -50,9 +50,9 @@ func TestSeeds(t *testing.T) {
 	if *lasts == 0 && os.Getenv("LOCKER_TEST_ALL") != "" {
 		*lasts = time.Minute
 	}
-	begun, n, grants, calls := time.Now(), 0, 0, 0
-	for s := *from; time.Since(begun) < *lasts || *lasts == 0 && n < few; s++ {
-		p := draw(s, *within)
+	begun, n, grants, calls := processorTime(), 0, 0, 0
+	for s := *from; processorTime()-begun < *lasts || *lasts == 0 && n < few; s++ {
+		p := draw(s, worldOf(s))
 		out := run(t, p)
 		n, grants, calls = n+1, grants+out.grants, calls+out.calls
 		if len(out.broken) > 0 {
@@ -64,6 +64,12 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds, %d acquisitions, %d grants, %v of processor time", n, calls, grants, processorTime().Round(time.Millisecond))
+}
+
+// worldOf returns the world of a seed; "": the plan's own.
+func worldOf(seed uint64) string {
+	all := strings.Split(*within, ",")
+	return all[seed%uint64(len(all))]
 }
 
 // fail reports a violation: the seed, the smallest plan that shows it, and the end of its trace.
@@ -108,7 +114,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 	same := uint64(0)
 	for s := range seeds {
-		first, second := run(t, draw(s+1, *within)), run(t, draw(s+1, *within))
+		first, second := run(t, draw(s+1, worldOf(s+1))), run(t, draw(s+1, worldOf(s+1)))
 		a, b := tokens.ReplaceAllString(first.trace(0), ""), tokens.ReplaceAllString(second.trace(0), "")
 		if a == b {
 			same++

@@ -23,6 +23,7 @@ type world struct {
 	used   map[int64]bool // instants at which something wakes
 	log    []entry
 	faults []interval
+	traps  []*trap
 	broken []string          // violations
 	names  map[string]string // of ticket IDs, which are random
 }
@@ -37,6 +38,7 @@ type entry struct {
 // interval is a time in which a fault was active; process is "" if it concerned all.
 type interval struct {
 	from, to time.Time
+	kind     string
 	process  string
 }
 
@@ -95,10 +97,10 @@ func (w *world) fail(format string, args ...any) {
 }
 
 // fault notes that a fault is active from now until then.
-func (w *world) fault(process string, until time.Time) {
+func (w *world) fault(kind, process string, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults = append(w.faults, interval{time.Now(), until, process})
+	w.faults = append(w.faults, interval{time.Now(), until, kind, process})
 }
 
 // recovery is how long after a fault its effects may last: requests time out, and pauses

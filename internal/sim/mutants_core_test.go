@@ -1,0 +1,99 @@
+package sim
+
+// Faults of package locker.
+func init() {
+	mutants = append(mutants,
+		mutant{
+			name: "core: a re-entry that fails keeps its handle", file: "reentry.go",
+			old: "if !complete {", new: "if !complete && false {",
+		},
+		mutant{
+			name: "core: who has waited for another call of its owner has no bound for the answer", file: "reentry.go",
+			old: "\t\t\ta.expectAnswer()\n", new: "",
+		},
+		mutant{
+			name: "core: the time of an observer counts as the store's", file: "reentry.go",
+			old: "a.uncounted(a.notifyWaiting)", new: "a.notifyWaiting()",
+		},
+		mutant{
+			name: "core: a try waits for another call of its owner", file: "reentry.go",
+			old: "\t\t\tif a.try {\n\t\t\t\treturn ErrNotAcquired\n\t\t\t}\n", new: "",
+		},
+		mutant{
+			name: "core: the renewal of a late grant has no bound", file: "acquisition.go",
+			old: "queued := a.isQueued()\n\ta.expectAnswer()", new: "queued := a.isQueued()",
+		},
+		mutant{
+			name: "core: a wait that renews a late grant is queued no more", file: "acquisition.go",
+			old: "if queued {\n\t\ta.setQueued() // as before", new: "if queued && false {\n\t\ta.setQueued() // as before",
+		},
+		mutant{
+			name: "core: a waiter between two tickets is lost", file: "acquisition.go",
+			old: "if errors.Is(err, driver.ErrLost) {\n\t\tif err = errors.New", new: "if errors.Is(err, driver.ErrLost) && false {\n\t\tif err = errors.New",
+		},
+		mutant{
+			name: "core: a loss that is reported before the grant does not count", file: "leases.go",
+			old: "if e, ok := b.early[l.hold.ID]; ok {", new: "if e, ok := b.early[l.hold.ID]; ok && false {",
+		},
+		mutant{
+			name: "core: a grant that is over when it comes is given to the caller", file: "leases.go",
+			old: "if !now.Before(l.validUntil) {\n\t\treturn errLate", new: "if false {\n\t\treturn errLate",
+		},
+		mutant{
+			name: "core: the ticket of a lease that is over is not removed", file: "leases.go",
+			old: "\tb.removals.add(removal{hold: l.hold, planned: planned{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})\n", new: "",
+		},
+		mutant{
+			name: "core: a late request is not looked for", file: "removal.go",
+			old: "if r.checks > 0 && !gone && !m.closing {", new: "if false {",
+		},
+		mutant{
+			name: "core: an acquisition that has panicked leaves its ticket", file: "acquisition.go",
+			old: "\t\t\ta.c.leases.abandon(req.Hold(0))\n", new: "",
+		},
+		mutant{
+			name: "core: an acquisition that has panicked has no last event", file: "acquisition.go",
+			old: "\t\t\ta.failed(errPanicked)\n", new: "",
+		},
+		mutant{
+			name: "core: Close ends a minimum hold", file: "removal.go",
+			old: "if left := r.holdUntil.Sub(m.clock.now()); left > 0 {", new: "if left := r.holdUntil.Sub(m.clock.now()); left > 0 && false {",
+		},
+		mutant{
+			name: "core: a renewal that hangs has the rest of the lease", file: "renewal.go",
+			old: "bound = min(bound, left, max(left/3, 50*time.Millisecond))", new: "bound = min(bound, left)",
+		},
+		mutant{
+			name: "core: a lease that is due sooner does not wake the goroutine", file: "renewal.go",
+			old: "if l.due.Before(b.wakeAt) {\n\t\tsignal(b.wake)", new: "if false {\n\t\tsignal(b.wake)",
+		},
+		mutant{
+			name: "core: a limit that passes before the ticket is queued is ErrNotAcquired", file: "call.go",
+			old: "case waitOver && c.isQueued():", new: "case waitOver:",
+		},
+		mutant{
+			name: "core: a silent store is not noticed while calls wait", file: "outage.go",
+			old: "away := c.askStore()", new: "var away error",
+		},
+		mutant{
+			name: "core: the driver gets the cause of a caller's context", file: "call.go",
+			old: "context.WithCancelCause(withoutCause(c.parent))", new: "context.WithCancelCause(c.parent)",
+		},
+		mutant{
+			name: "core: a release whose first request has done it is a loss", file: "removal.go",
+			old: "case unanswered: // the request before has removed it\n\t\treturn true, nil\n", new: "",
+		},
+		mutant{
+			name: "core: a release ends with its caller's context", file: "removal.go",
+			old: "c.ctx, c.cancel = context.WithDeadline(context.WithoutCancel(c.parent), c.until)", new: "c.ctx, c.cancel = context.WithDeadline(c.parent, c.until)",
+		},
+		mutant{
+			name: "core: Do waits for a slow release", file: "do.go",
+			old: "const doWait = 70 * time.Millisecond", new: "const doWait = 5 * time.Second",
+		},
+		mutant{
+			name: "core: AcquireAll leaves what it had when it fails", file: "group.go",
+			old: "\t\t\tgroup.giveUp(ctx)\n", new: "",
+		},
+	)
+}

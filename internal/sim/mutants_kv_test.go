@@ -1,0 +1,68 @@
+package sim
+
+// Faults of the engine of stores with sessions, and of driver/consul.
+func init() {
+	mutants = append(mutants,
+		mutant{
+			name: "kvqueue: a put that is answered after its session was over is a ticket", file: "driver/internal/kvqueue/acquire.go",
+			old: "if err == nil && t.session.over {", new: "if false {",
+		},
+		mutant{
+			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
+			old: "case t.session == s && t.moving != nil:", new: "case false:",
+		},
+		mutant{
+			name: "kvqueue: a move that another renewal was faster with is a loss", file: "driver/internal/kvqueue/lease.go",
+			old: "case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now\n\t\treturn nil", new: "case errors.Is(err, driver.ErrLost):\n\t\treturn err",
+		},
+		mutant{
+			name: "kvqueue: a minimum hold that nobody was told of outlives Close", file: "driver/internal/kvqueue/acquire.go",
+			old: "\t\tt.stays = 0 // no caller gets the grant, so Close does not keep the ticket\n", new: "",
+		},
+		mutant{
+			name: "kvqueue: a watch without news is not made anew", file: "driver/internal/kvqueue/watcher.go",
+			old: "quiet := time.AfterFunc(recheck, func() { cancel(errNoNews) })", new: "quiet := time.AfterFunc(100*time.Hour, func() { cancel(errNoNews) })",
+		},
+		mutant{
+			name: "kvqueue: a lease that nobody renews counts from before the wait", file: "driver/internal/kvqueue/acquire.go",
+			old: "if !r.Renewed && t.waited || t.stays > 0 {", new: "if false {",
+		},
+		mutant{
+			name: "kvqueue: a ticket whose put was not answered is deleted, not withdrawn", file: "driver/internal/kvqueue/release.go",
+			old: "unknown := t.state == orphan", new: "unknown := false",
+		},
+		mutant{
+			name: "kvqueue: the session of a put that was not answered takes more tickets", file: "driver/internal/kvqueue/acquire.go",
+			old: "\t\te.retire(t.session)\n", new: "",
+		},
+		mutant{
+			name: "kvqueue: an answer that is under way brings back what has gone", file: "driver/internal/kvqueue/view.go",
+			old: "if e.Number <= v.complete || e.Number < v.gone[e.Key] {", new: "if e.Number <= v.complete {",
+		},
+		mutant{
+			name: "kvqueue: a waiter whose own ticket has gone waits on", file: "driver/internal/kvqueue/watcher.go",
+			old: "if (t.Number <= s.Complete || !t.since.After(restored)) && !w.view.has(t.Entry) {", new: "if false {",
+		},
+		mutant{
+			name: "consul: the guard of an ended session is set again", file: "driver/consul/try.go",
+			old: "missing = append(missing, lockOp(key, p.Session, []byte(\"made by \"+p.ID)))",
+			new: "missing = append(missing, op{kvOp{Verb: api.KVSet, Key: key, Value: []byte(\"made by \" + p.ID)}})",
+		},
+		mutant{
+			name: "consul: a leader that was just elected is believed that a session is over", file: "driver/consul/store.go",
+			old: "case there != nil:\n\t\treturn 0, errNotReady", new: "case there != nil:\n\t\treturn 0, kvqueue.ErrSessionOver",
+		},
+		mutant{
+			name: "consul: a reading is complete as of an index that went back", file: "driver/consul/store.go",
+			old: "return *snapshot(queue, max(index, seen)), nil", new: "_ = seen\n\treturn *snapshot(queue, index), nil",
+		},
+		mutant{
+			name: "consul: a late deletion removes another ticket", file: "driver/consul/store.go",
+			old: "indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))", new: "keyOp(api.KVDelete, t.Key))\n\t\t_ = version",
+		},
+		mutant{
+			name: "consul: a queue is read from a leader that may be deposed", file: "driver/consul/store.go",
+			old: "queue, index, err := s.readQueue(s.exact(ctx), name)", new: "queue, index, err := s.readQueue(s.read(ctx), name)",
+		},
+	)
+}

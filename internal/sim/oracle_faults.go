@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/lockerproject/locker"
+)
+
+// What a fault does not excuse.
+
+// tooEarly reports whether a lock was lost before the lease could be over that its grant, or
+// its last renewal, has given it: whatever has happened to the network since, nobody may
+// have removed it. With mu held.
+func (o *oracle) tooEarly(h *hold, e locker.Event, then time.Time) bool {
+	asked := latest(h.asked, o.renewed[e.ID])
+	if asked.IsZero() || h.ttl < shortTTL || h.p.plan.observer != "" { // they hear late of what happens
+		return false
+	}
+	if early := asked.Add(h.ttl * 95 / 100).Sub(then); early > 0 {
+		o.w.fail("%v was lost too early: %v before the end of the lease that was asked for at %v: %v", h, early, asked.Sub(o.w.begun), e.Err)
+		return true
+	}
+	return false
+}
+
+// renewTime is how long a store has to be reachable before the end of a lease of that
+// length, so that the lease has to be renewed: for what was sent before to be given up, and
+// for several tries.
+func renewTime(ttl time.Duration) time.Duration { return max(ttl/3, 5*time.Second) }
+
+// couldRenew reports whether there was time to renew a lease after it was due, without any
+// fault, before it was over. With mu held.
+func (o *oracle) couldRenew(h *hold, then time.Time) bool {
+	from := latest(h.at, then.Add(-h.ttl*6/10))
+	if h.fixed || h.ttl < shortTTL {
+		return false
+	}
+	if free := o.w.free(h.p.name, from, then); free > renewTime(h.ttl) {
+		o.w.fail("%v was lost, and could have been renewed: the store was reachable for %v since %v", h, free, from.Sub(o.w.begun))
+		return true
+	}
+	return false
+}
+
+// free returns the longest time without a fault in that time.
+func (w *world) free(process string, from, to time.Time) (longest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	concerns := func(f interval) bool {
+		return f.process == "" || f.process == process
+	}
+	// The longest begins at the start, or at the end of a fault.
+	begins := []time.Time{from}
+	for _, f := range w.faults {
+		if concerns(f) {
+			begins = append(begins, f.to)
+		}
+	}
+	for _, begin := range begins {
+		if begin.Before(from) || begin.After(to) {
+			continue
+		}
+		end := to
+		for _, f := range w.faults {
+			if concerns(f) && f.to.After(begin) && f.from.Before(end) {
+				end = latest(begin, f.from)
+			}
+		}
+		longest = max(longest, end.Sub(begin))
+	}
+	return longest
+}
+
+// silence is how long a store may leave a waiter without any sign of life before it counts
+// as away: a ping each second, which is waited for as long; and something beyond.
+const silence = 5 * time.Second
+
+// wasSilent reports whether no message of the caller has got through for so long that its
+// limit must be told as an outage.
+func (o *oracle) wasSilent(c *call) bool {
+	if len(o.w.servers) != 1 || c.s.verb != "acquire" || c.p.plan.observer != "" {
+		return false
+	}
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	for _, f := range o.w.faults {
+		concerns := f.process == c.p.name && (f.kind == "cut" || f.kind == "suspend") || f.process == "" && f.kind == "pause"
+		if from := latest(c.begun, f.from); concerns && c.ended.Sub(from) > silence && !f.to.Before(c.ended) {
+			return true
+		}
+	}
+	return false
+}

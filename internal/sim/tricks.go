@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Tricks are faults that begin at the moment of a message, or that concern only some of the
+// messages, so that two rare events meet within a handful of them:
+//
+//	lag    each write has an even chance to arrive late, behind what is sent after it
+//	mute   each write has an even chance to be done, and its answer to be lost
+//	blur   each answer to a reading has an even chance to be late, behind what happens meanwhile
+//
+// A fault of any kind may wait for its process's next write or reading (faultPlan.on), and
+// begin when that is sent or, with served, when the server has done it.
+var tricks = []string{"lag", "mute", "blur"}
+
+// tricks draws faults for a plan that has some already. What it draws comes from a stream of
+// its own: the rest of the plan is the same with it and without.
+func (p *plan) tricks() {
+	s := newStream(p.seed, "tricks")
+	if len(p.faults) == 0 || s.one(2) {
+		return
+	}
+	kinds := append([]string{"cut", "reset", "suspend", "pause", "crash", "die"}, tricks...)
+	kinds = append(kinds, tricks...)
+	if p.world == "consul" || p.world == "etcd" {
+		kinds = append(kinds, "stale", "stale", "stale", "stale")
+	}
+	for range 1 + s.n(3) {
+		f := faultPlan{at: s.upTo(20 * time.Second), lasts: s.between(10*time.Millisecond, 20*time.Second), kind: pick(s, kinds...)}
+		f.server, f.process = s.n(2), pick(s, p.processes...).name
+		f.on, f.served = pick(s, "", "write", "write", "read"), s.one(2)
+		switch f.kind {
+		case "pause", "crash":
+			f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
+		case "lag", "mute", "blur":
+			f.whole = s.one(3)
+		}
+		p.faults = append(p.faults, f)
+	}
+	p.holdLonger(s)
+}
+
+// holdLonger has some locks held for minutes.
+func (p *plan) holdLonger(s *stream) {
+	p.eachStep(func(_ *processPlan, step *step) {
+		if step.ttl >= time.Second && step.hold > 0 && s.one(40) {
+			step.hold = s.upTo(4 * time.Minute)
+		}
+	})
+}
+
+// trap is a fault that waits for a message.
+type trap struct {
+	process string
+	write   bool
+	served  bool
+	begin   func()
+	sprung  chan struct{}
+}
+
+// arm waits until the fault's message comes, and begins the fault then, before anything else
+// happens. It reports false if no such message has come for a while.
+func (w *world) arm(f faultPlan, begin func()) bool {
+	const most = 2 * time.Minute
+	t := &trap{process: f.process, write: f.on == "write", served: f.served, begin: begin, sprung: make(chan struct{})}
+	w.mu.Lock()
+	w.traps = append(w.traps, t)
+	w.mu.Unlock()
+	select {
+	case <-t.sprung:
+		return true
+	case <-time.After(time.Until(w.unique(time.Now().Add(most)))):
+	}
+	return !w.disarm(t)
+}
+
+// disarm takes a trap away; it reports false if that has sprung.
+func (w *world) disarm(t *trap) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, other := range w.traps {
+		if other == t {
+			w.traps = append(w.traps[:i:i], w.traps[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// passes springs the traps for a message that is sent now, or has been served.
+func (p *path) passes(what string, served bool) {
+	w := p.w
+	w.mu.Lock()
+	var all []*trap
+	for _, t := range w.traps {
+		if t.process == p.process && t.served == served && t.write == writes(what) {
+			all = append(all, t)
+		}
+	}
+	w.mu.Unlock()
+	for _, t := range all {
+		if w.disarm(t) {
+			t.begin()
+			close(t.sprung)
+		}
+	}
+}
+
+// writes reports whether a request may change what the server has.
+func writes(what string) bool {
+	switch verb, _, _ := strings.Cut(what, " "); verb {
+	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version":
+		return false
+	case "PUT":
+		return !strings.Contains(what, "/v1/txn") || !readsOnly([]byte(what))
+	}
+	return true
+}
+
+// plays reports whether a trick is played on a message now.
+func (p *path) plays(trick string, rnd *stream) bool {
+	p.mu.Lock()
+	until := p.tricked[trick]
+	p.mu.Unlock()
+	return until.After(time.Now()) && rnd.one(2)
+}
+
+// lag draws how late a write arrives. The core looks for late tickets for half a minute;
+// package casqueue has to be safe from writes that are later than that.
+func (p *path) lag(rnd *stream) time.Duration {
+	most := 15 * time.Second
+	if p.w.watched {
+		most = 80 * time.Second
+	}
+	return rnd.between(20*time.Millisecond, most)
+}
+
+// trick plays a trick on the messages of a process, or of all, until then.
+func (r *runner) trick(f faultPlan, until time.Time) {
+	play := func(p *path) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.tricked == nil {
+			p.tricked = make(map[string]time.Time)
+		}
+		p.tricked[f.kind] = until
+	}
+	if !f.whole {
+		r.each(f.process, play)
+		return
+	}
+	for _, p := range r.plan.processes {
+		r.each(p.name, play)
+	}
+}
+
+// dies kills the present life of a process.
+func (r *runner) dies(name string) {
+	r.mu.Lock()
+	var last *process
+	for _, p := range r.processes {
+		if p.name == name {
+			last = p
+		}
+	}
+	r.mu.Unlock()
+	if last != nil && !last.isDead() && !last.isClosing() {
+		last.kill()
+	}
+}
+
+// when is how a trap is written in a plan.
+func (f faultPlan) when() string {
+	switch {
+	case f.on == "":
+		return ""
+	case f.served:
+		return fmt.Sprintf(", when a %s of %s has been done", f.on, f.process)
+	}
+	return fmt.Sprintf(", when %s sends a %s", f.process, f.on)
+}
