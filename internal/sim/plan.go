@@ -76,12 +76,17 @@ func (s *step) String() string {
 // faultPlan is a fault of the world.
 type faultPlan struct {
 	at, lasts time.Duration
-	kind      string // cut, suspend, slow, reset, stale: of a process; pause, down, crash, full: of a server
+	kind      string // cut, suspend, slow, reset, stale: of a process; pause, down, crash, full, failover: of a server
 	process   string
 	server    int
+	only      bool // of a process: it concerns the way to that server alone
+	harmless  bool // the store promises that nobody notices
 }
 
 func (f faultPlan) String() string {
+	if f.only {
+		return fmt.Sprintf("%s %s from server %d for %v", f.kind, f.process, f.server, f.lasts)
+	}
 	if f.process != "" {
 		return fmt.Sprintf("%s %s for %v", f.kind, f.process, f.lasts)
 	}
@@ -89,7 +94,7 @@ func (f faultPlan) String() string {
 }
 
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
-var worlds = []string{"bank", "bank", "memcached", "memcached", "consul", "consul", "dynamodb", "dynamodb", "memory", "all", "fallback"}
+var worlds = []string{"bank", "bank", "memcached", "memcached", "consul", "consul", "dynamodb", "dynamodb", "redis", "redis", "redlock", "redlock", "memory", "all", "fallback"}
 
 // draw makes the plan of a seed.
 func draw(seed uint64, world string) *plan {
@@ -104,6 +109,7 @@ func draw(seed uint64, world string) *plan {
 		g.limits = append(g.limits, 1+s.n(3))
 	}
 	g.short = s.one(4) // leases that are over soon
+	g.minority = p.world == "redlock" && s.one(2)
 	calm := s.one(3)
 	for i := range 1 + s.n(4) {
 		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), calm))
@@ -116,6 +122,9 @@ func draw(seed uint64, world string) *plan {
 	return p
 }
 
+// redlockNodes is how many nodes the world "redlock" has.
+const redlockNodes = 5
+
 // grammar draws programs.
 type grammar struct {
 	*stream
@@ -123,6 +132,8 @@ type grammar struct {
 	names  []string
 	limits []int // of each name, when it is a semaphore
 	short  bool
+
+	minority bool // only a minority of the servers fails
 }
 
 func (g *grammar) process(name string, calm bool) *processPlan {
@@ -212,8 +223,11 @@ func (g *grammar) lease(s *step) {
 		s.ttl = g.between(time.Millisecond, 2*time.Second)
 	case g.one(20):
 		s.ttl = g.between(time.Minute, 5*time.Hour)
-		if g.world == "memcached" || g.world == "dynamodb" || g.world == "all" { // others observe the holder of a dead process all that time
+		switch g.world {
+		case "memcached", "dynamodb", "all": // others observe the holder of a dead process all that time
 			s.ttl = min(s.ttl, 3*time.Minute)
+		case "redis", "redlock": // a released lease may come back with old data
+			s.ttl = min(s.ttl, time.Minute)
 		}
 	}
 	if s.fixed = g.one(4); s.fixed {
@@ -248,6 +262,9 @@ func (g *grammar) fault(p *plan) faultPlan {
 	if g.world == "consul" {
 		kinds = append(kinds, "stale", "stale")
 	}
+	if g.world == "redis" {
+		kinds = append(kinds, "failover", "failover")
+	}
 	f.kind = pick(g.stream, kinds...)
 	switch f.kind {
 	case "cut", "suspend", "slow", "reset", "stale":
@@ -255,8 +272,17 @@ func (g *grammar) fault(p *plan) faultPlan {
 	case "crash":
 		f.lasts = min(f.lasts, 5*time.Second)
 	}
-	if g.world == "all" || g.world == "fallback" {
+	switch g.world {
+	case "all", "fallback":
 		f.server = g.n(2)
+	case "redlock":
+		f.server = g.n(redlockNodes)
+		if f.only = f.process != "" && f.kind != "suspend" && g.one(2); g.minority {
+			if f.server = g.n(redlockNodes / 2); f.kind == "suspend" {
+				f.kind = "cut"
+			}
+			f.only, f.harmless = f.process != "", true
+		}
 	}
 	return f
 }

@@ -156,6 +156,9 @@ func (r *runner) build() {
 		case "consul":
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
+		case "redis":
+			s.model, w.late = newNode(s), max(w.late, 300*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openRedis(s, p) }
 		}
 		panic("sim: no world " + kind)
 	}
@@ -192,6 +195,13 @@ func (r *runner) build() {
 	case "all":
 		two("bank", "memcached", func(a, b driver.Driver) driver.Driver { return compose.All(a, b) })
 		w.late = 2 * w.late
+	case "redlock":
+		for i := range redlockNodes {
+			w.servers = append(w.servers, &server{w: w, name: fmt.Sprint("redlock", i)})
+		}
+		newNodes(w.servers)
+		w.late = 500 * time.Millisecond
+		w.open = func(p string) (driver.Driver, []*path, error) { return openRedlock(w.servers, p) }
 	case "fallback":
 		two("bank", "bank", func(a, b driver.Driver) driver.Driver { return compose.Fallback(a, compose.TokenBase(b, 1<<40)) })
 	default:
@@ -204,7 +214,9 @@ func (r *runner) fault(f faultPlan, rnd *stream) {
 	r.w.sleep(f.at)
 	until := r.w.unique(time.Now().Add(f.lasts))
 	r.w.step("FAULT %v", f)
-	r.w.fault(f.process, until)
+	if !f.harmless {
+		r.w.fault(f.process, until)
+	}
 	if f.process != "" {
 		r.faultOf(f, until)
 	} else {
@@ -213,13 +225,20 @@ func (r *runner) fault(f faultPlan, rnd *stream) {
 	r.w.sleep(time.Until(until))
 	r.w.step("%v is over", f)
 	if f.kind == "cut" && rnd.one(2) {
-		r.each(f.process, func(p *path) { p.reset() })
+		r.each(f.process, func(p *path) {
+			if !f.only || p.s == r.w.servers[f.server] {
+				p.reset()
+			}
+		})
 	}
 }
 
 // faultOf does a fault of a process.
 func (r *runner) faultOf(f faultPlan, until time.Time) {
 	r.each(f.process, func(p *path) {
+		if f.only && p.s != r.w.servers[f.server] {
+			return
+		}
 		if f.kind == "reset" {
 			p.reset()
 			return
@@ -253,8 +272,13 @@ func (r *runner) faultAt(s *server, f faultPlan, until time.Time) {
 		s.lost = append(s.lost, time.Now(), until)
 		s.mu.Unlock()
 	}
+	if n, ok := s.model.(*node); ok && f.kind == "failover" {
+		n.failover()
+	}
 	s.mu.Lock()
 	switch f.kind {
+	case "failover": // the connections stay with the old primary
+		s.lost = append(s.lost, time.Now())
 	case "pause":
 		s.paused = until
 	case "full":
