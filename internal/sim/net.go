@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -222,6 +223,8 @@ type conn struct {
 	turn  chan struct{} // held while a packet is served: they keep their order
 	serve func(request []byte) (answer []byte)
 	split func(sent []byte) (request, rest []byte) // nil: no whole request yet
+	greet func(request []byte) (answer []byte)     // answers at once what is asked while the client connects; may be nil
+	brief bool                                     // what was not sent when the client closes it is dropped within seconds
 
 	mu       sync.Mutex
 	sent     []byte
@@ -232,6 +235,8 @@ type conn struct {
 	news     chan struct{} // there is something to read
 	arrives  time.Time     // of the last request
 	answers  time.Time     // of the last answer
+	until    time.Time     // the deadline of reads
+	ended    time.Time     // when it failed
 }
 
 // dial connects.
@@ -255,6 +260,30 @@ func (p *path) dial(ctx context.Context, serve func([]byte) []byte, split func([
 	return c, nil
 }
 
+// connect connects without waiting, for clients that hold a mutex while they connect, which no
+// bubble gets past. The first packet arrives later by as much as a handshake takes.
+func (p *path) connect(serve func(*conn) func([]byte) []byte, split func([]byte) ([]byte, []byte), greet func([]byte) []byte) (net.Conn, error) {
+	p.mu.Lock()
+	p.dials++
+	rnd := newStream(p.w.seed, fmt.Sprint("conn ", p.process, p.s.name, p.dials))
+	gaps := newStream(p.w.seed, fmt.Sprint("gaps ", p.process, p.s.name, p.dials))
+	p.mu.Unlock()
+	if _, down, _ := p.s.state(); p.isDead() || down.After(time.Now()) {
+		return nil, errRefused
+	}
+	c := &conn{
+		p: p, rnd: rnd, gaps: gaps, split: split, greet: greet, brief: true,
+		news: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+	}
+	c.serve = serve(c)
+	c.arrives, _ = p.arrival(rnd)
+	c.arrives = c.arrives.Add(p.usual)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[c] = struct{}{}
+	return c, nil
+}
+
 // Write sends all whole requests as one packet.
 func (c *conn) Write(b []byte) (int, error) {
 	c.p.passes(string(b), false)
@@ -270,7 +299,18 @@ func (c *conn) Write(b []byte) (int, error) {
 		if req == nil {
 			break
 		}
-		packet, c.sent = append(packet, req), append([]byte(nil), rest...)
+		c.sent = append([]byte(nil), rest...)
+		if c.greet != nil {
+			if answer := c.greet(req); answer != nil {
+				c.received = append(c.received, answer...)
+				c.wake()
+				continue
+			}
+		}
+		packet = append(packet, req)
+	}
+	if len(packet) == 0 {
+		return len(b), nil
 	}
 	at, _ := c.p.arrival(c.rnd)
 	if !at.After(c.arrives) {
@@ -292,16 +332,21 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 	c.turn <- struct{}{}
 	defer func() { <-c.turn }()
 	c.mu.Lock()
-	dropped, failed, lags := c.drops, c.err != nil, c.late
+	dropped, failed, lags, ended := c.drops, c.err != nil, c.late, c.ended
 	c.mu.Unlock()
+	const most = 3 * time.Second // for which it is kept
 	switch {
 	case lags && !late:
-		c.p.w.at(time.Now().Add(c.p.lag(c.rnd)), func() { c.arrive(packet, true) })
+		lag := c.p.lag(c.rnd)
+		if c.brief {
+			lag = min(lag, most)
+		}
+		c.p.w.at(time.Now().Add(lag), func() { c.arrive(packet, true) })
 		return
-	case dropped && !lags:
+	case dropped && !lags, failed && c.brief && time.Since(ended) > most:
 		return
 	case failed && !late && c.rnd.one(2):
-		c.p.w.at(time.Now().Add(c.rnd.upTo(3*time.Second)), func() { c.arrive(packet, true) })
+		c.p.w.at(time.Now().Add(c.rnd.upTo(most)), func() { c.arrive(packet, true) })
 		return
 	}
 	if !c.p.await() {
@@ -322,10 +367,15 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 			c.p.w.sleep(c.gaps.upTo(2 * time.Millisecond))
 		}
 	}
+	c.push(answer, len(packet) > 0 && !writes(string(packet[0])) && c.p.plays("blur", c.rnd))
+}
+
+// push sends what the server has to say; a blurred answer is late.
+func (c *conn) push(answer []byte, blurred bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, _ := c.p.arrival(c.rnd)
-	if len(packet) > 0 && !writes(string(packet[0])) && c.p.plays("blur", c.rnd) {
+	if blurred {
 		at = at.Add(c.rnd.between(5*time.Millisecond, time.Second))
 	}
 	if !at.After(c.answers) {
@@ -343,6 +393,13 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 	})
 }
 
+// failed reports whether the connection has ended.
+func (c *conn) failed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil
+}
+
 func (c *conn) wake() {
 	select {
 	case c.news <- struct{}{}:
@@ -358,7 +415,7 @@ func (c *conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
-		c.err, c.drops = err, c.rnd.one(2)
+		c.err, c.drops, c.ended = err, c.rnd.one(2), time.Now()
 		c.wake()
 	}
 }
@@ -372,12 +429,24 @@ func (c *conn) Read(b []byte) (int, error) {
 			c.mu.Unlock()
 			return n, nil
 		}
-		err := c.err
+		err, until := c.err, c.until
 		c.mu.Unlock()
 		if err != nil {
 			return 0, err
 		}
-		<-c.news
+		if until.IsZero() {
+			<-c.news
+			continue
+		}
+		if !until.After(time.Now()) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		timer := time.NewTimer(time.Until(c.p.w.unique(until)))
+		select {
+		case <-c.news:
+		case <-timer.C:
+		}
+		timer.Stop()
 	}
 }
 
@@ -385,6 +454,13 @@ func (c *conn) Close() error { c.fail(net.ErrClosed); return nil }
 
 func (c *conn) LocalAddr() net.Addr            { return &net.UnixAddr{Name: c.p.process} }
 func (c *conn) RemoteAddr() net.Addr           { return &net.UnixAddr{Name: c.p.s.name} }
-func (*conn) SetDeadline(time.Time) error      { return nil }
-func (*conn) SetReadDeadline(time.Time) error  { return nil }
+func (c *conn) SetDeadline(t time.Time) error  { return c.SetReadDeadline(t) }
 func (*conn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = t
+	c.wake()
+	return nil
+}

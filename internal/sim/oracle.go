@@ -198,7 +198,7 @@ func (o *oracle) lost(p *process, e locker.Event) {
 			o.w.fail("the store is said to have lost it, and has it: %v: %v", h, e.Err)
 		}
 		switch {
-		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.begun) >= h.ttl*97/100 || o.w.lostSince(h.begun):
+		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.begun) >= h.ttl*97/100 || o.w.lostSince(h.begun), o.w.forgotten(h.name, h.token, h.begun):
 			return
 		case o.tooEarly(h, e, then), o.couldRenew(h, then):
 		case o.mayLose(p, h.begun, then, h.ttl):
@@ -280,7 +280,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 
 // excused reports whether the world has broken what exclusion rests on since a grant. With mu held.
 func (o *oracle) excused(h *hold) bool {
-	return o.w.lostSince(h.begun) || o.wasBroken(h.name, h.token) || o.degraded
+	return o.w.forgotten(h.name, h.token, h.begun) || o.wasBroken(h.name, h.token) || o.degraded
 }
 
 // compare checks a new hold against an earlier one. With mu held.
@@ -637,7 +637,7 @@ func (o *oracle) review() {
 		}
 		p := c.parts[c.s.names[0]]
 		o.waitedForNobody(p)
-		if errors.Is(c.err, locker.ErrNotAcquired) && !errors.Is(c.err, locker.ErrUnavailable) && !o.wasBlocked(p) {
+		if errors.Is(c.err, locker.ErrNotAcquired) && !errors.Is(c.err, locker.ErrUnavailable) && !o.wasBlocked(p) && !o.w.remembered(p.name) {
 			o.w.fail("%s: %s %s at %v: nobody was in the way: %v", c.t.name, c.s.verb, p.name, c.begun.Sub(o.w.begun), c.err)
 		}
 	}

@@ -77,9 +77,11 @@ func (s *step) String() string {
 // faultPlan is a fault of the world.
 type faultPlan struct {
 	at, lasts time.Duration
-	kind      string // cut, suspend, slow, reset, stale, die: of a process; pause, down, crash, full: of a server; tricks: see there
+	kind      string // cut, suspend, slow, reset, stale, die: of a process; pause, down, crash, full, failover: of a server; tricks: see there
 	process   string
 	server    int
+	only      bool // of a process: it concerns the way to that server alone
+	harmless  bool // the store promises that nobody notices
 
 	on     string // "write" or "read": the fault begins with the process's next one after at
 	served bool   // … when that has been done
@@ -87,6 +89,9 @@ type faultPlan struct {
 }
 
 func (f faultPlan) String() string {
+	if f.only {
+		return fmt.Sprintf("%s %s from server %d for %v", f.kind, f.process, f.server, f.lasts)
+	}
 	if f.process != "" && !f.whole {
 		return fmt.Sprintf("%s %s for %v%s", f.kind, f.process, f.lasts, f.when())
 	}
@@ -97,7 +102,10 @@ func (f faultPlan) String() string {
 }
 
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
-var worlds = []string{"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "memory", "all", "fallback"}
+var worlds = []string{
+	"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "redis", "redis", "redlock", "redlock",
+	"memory", "all", "fallback",
+}
 
 // draw makes the plan of a seed.
 func draw(seed uint64, world string) *plan {
@@ -112,6 +120,7 @@ func draw(seed uint64, world string) *plan {
 		g.limits = append(g.limits, 1+s.n(3))
 	}
 	g.short = s.one(4) // leases that are over soon
+	g.minority = p.world == "redlock" && s.one(2)
 	calm := s.one(3)
 	for i := range 1 + s.n(4) {
 		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), calm))
@@ -125,6 +134,9 @@ func draw(seed uint64, world string) *plan {
 	return p
 }
 
+// redlockNodes is how many nodes the world "redlock" has.
+const redlockNodes = 5
+
 // grammar draws programs.
 type grammar struct {
 	*stream
@@ -132,6 +144,8 @@ type grammar struct {
 	names  []string
 	limits []int // of each name, when it is a semaphore
 	short  bool
+
+	minority bool // only a minority of the servers fails
 }
 
 func (g *grammar) process(name string, calm bool) *processPlan {
@@ -221,8 +235,11 @@ func (g *grammar) lease(s *step) {
 		s.ttl = g.between(time.Millisecond, 2*time.Second)
 	case g.one(20):
 		s.ttl = g.between(time.Minute, 5*time.Hour)
-		if g.world == "memcached" || g.world == "dynamodb" || g.world == "all" { // others observe the holder of a dead process all that time
+		switch g.world {
+		case "memcached", "dynamodb", "all": // others observe the holder of a dead process all that time
 			s.ttl = min(s.ttl, 3*time.Minute)
+		case "redis", "redlock": // a released lease may come back with old data
+			s.ttl = min(s.ttl, time.Minute)
 		}
 	}
 	if s.fixed = g.one(4); s.fixed {
@@ -257,6 +274,9 @@ func (g *grammar) fault(p *plan) faultPlan {
 	if g.world == "consul" || g.world == "etcd" {
 		kinds = append(kinds, "stale", "stale")
 	}
+	if g.world == "redis" {
+		kinds = append(kinds, "failover", "failover")
+	}
 	f.kind = pick(g.stream, kinds...)
 	switch f.kind {
 	case "cut", "suspend", "slow", "reset", "stale":
@@ -264,8 +284,17 @@ func (g *grammar) fault(p *plan) faultPlan {
 	case "crash":
 		f.lasts = min(f.lasts, 5*time.Second)
 	}
-	if g.world == "all" || g.world == "fallback" {
+	switch g.world {
+	case "all", "fallback":
 		f.server = g.n(2)
+	case "redlock":
+		f.server = g.n(redlockNodes)
+		if f.only = f.process != "" && f.kind != "suspend" && g.one(2); g.minority {
+			if f.server = g.n(redlockNodes / 2); f.kind == "suspend" {
+				f.kind = "cut"
+			}
+			f.only, f.harmless = f.process != "", true
+		}
 	}
 	return f
 }

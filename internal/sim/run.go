@@ -159,6 +159,9 @@ func (r *runner) build() {
 		case "etcd":
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
+		case "redis":
+			s.model, w.late = newNode(s), max(w.late, 300*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openRedis(s, p) }
 		}
 		panic("sim: no world " + kind)
 	}
@@ -195,6 +198,13 @@ func (r *runner) build() {
 	case "all":
 		two("bank", "memcached", func(a, b driver.Driver) driver.Driver { return compose.All(a, b) })
 		w.late = 2 * w.late
+	case "redlock":
+		for i := range redlockNodes {
+			w.servers = append(w.servers, &server{w: w, name: fmt.Sprint("redlock", i)})
+		}
+		newNodes(w.servers)
+		w.late = 500 * time.Millisecond
+		w.open = func(p string) (driver.Driver, []*path, error) { return openRedlock(w.servers, p) }
 	case "fallback":
 		two("bank", "bank", func(a, b driver.Driver) driver.Driver { return compose.Fallback(a, compose.TokenBase(b, 1<<40)) })
 	default:
@@ -218,7 +228,11 @@ func (r *runner) fault(f faultPlan, rnd *stream) {
 	r.w.sleep(time.Until(until))
 	r.w.step("%v is over", f)
 	if f.kind == "cut" && rnd.one(2) {
-		r.each(f.process, func(p *path) { p.reset() })
+		r.each(f.process, func(p *path) {
+			if !f.only || p.s == r.w.servers[f.server] {
+				p.reset()
+			}
+		})
 	}
 }
 
@@ -229,7 +243,9 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 	if f.whole {
 		whom = ""
 	}
-	r.w.fault(f.kind, whom, until)
+	if !f.harmless {
+		r.w.fault(f.kind, whom, until)
+	}
 	switch {
 	case slices.Contains(tricks, f.kind):
 		r.trick(f, until)
@@ -245,6 +261,9 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 // faultOf does a fault of a process.
 func (r *runner) faultOf(f faultPlan, until time.Time) {
 	r.each(f.process, func(p *path) {
+		if f.only && p.s != r.w.servers[f.server] {
+			return
+		}
 		if f.kind == "reset" {
 			p.reset()
 			return
@@ -278,8 +297,13 @@ func (r *runner) faultAt(s *server, f faultPlan, until time.Time) {
 		s.lost = append(s.lost, time.Now(), until)
 		s.mu.Unlock()
 	}
+	if n, ok := s.model.(*node); ok && f.kind == "failover" {
+		n.failover()
+	}
 	s.mu.Lock()
 	switch f.kind {
+	case "failover": // the connections stay with the old primary
+		s.lost = append(s.lost, time.Now())
 	case "pause":
 		s.paused = until
 	case "full":

@@ -175,6 +175,12 @@ type finder interface {
 	has(name string, token uint64) bool
 }
 
+// forgetful is a model that may forget some leases, and remember others that were released.
+type forgetful interface {
+	forgotten(name string, token uint64) bool
+	remembered(name string) bool
+}
+
 func (s *server) state() (paused, down, full time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,6 +198,26 @@ func (s *server) lostSince(t time.Time) bool {
 func (w *world) lostSince(t time.Time) bool {
 	for _, s := range w.servers {
 		if s.lostSince(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// forgotten reports whether the servers have lost a lease that was granted at t.
+func (w *world) forgotten(name string, token uint64, t time.Time) bool {
+	for _, s := range w.servers {
+		if f, ok := s.model.(forgetful); ok && f.forgotten(name, token) || !ok && s.lostSince(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// remembered reports whether a ticket for a name has come back that was released.
+func (w *world) remembered(name string) bool {
+	for _, s := range w.servers {
+		if f, ok := s.model.(forgetful); ok && f.remembered(name) {
 			return true
 		}
 	}

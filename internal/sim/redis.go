@@ -1,0 +1,513 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lockerproject/locker/driver"
+	lockerredis "github.com/lockerproject/locker/driver/redis"
+	"github.com/lockerproject/locker/driver/redlock"
+)
+
+// node is a model of a server of Redis 6.2 or 7, by its documentation and RESP 2: the commands
+// that the drivers and their scripts use, the scripts themselves in Lua, keys that expire by the
+// milliseconds of a clock of its own, and subscriptions. A restart may lose the last second, or
+// everything, and the scripts. A failover makes a replica the primary, which may lack the last
+// writes; connections that are there stay with the old one, which is a replica then: it refuses
+// writes, and passes on what the new one publishes. What a connection has not sent when it is
+// closed is dropped within seconds, as by SO_LINGER 0.
+type node struct {
+	s      *server
+	rnd    *stream
+	rate   float64 // of its clock
+	ahead  time.Duration
+	keeps  string        // what a restart leaves: all, the last second but, nothing
+	waits  bool          // a replica acknowledges writes: WAIT
+	group  []*node       // the nodes of Redlock; nil for one server
+	excuse *redisExcuses // of the group
+
+	mu      *sync.Mutex // of the group
+	data    keyspace
+	known   map[string]bool // scripts, by hash
+	past    []redisPast     // before the last writes
+	acked   time.Time       // the replica has all that was written until then
+	term    int             // counts failovers
+	loading time.Duration   // for which it reads its data when it starts
+	links   []*redisLink    // connections that have subscribed
+}
+
+// redisPast is what a server held before a write.
+type redisPast struct {
+	at   time.Time
+	data keyspace
+}
+
+// redisExcuses says which leases and which releases the servers have forgotten.
+type redisExcuses struct {
+	mu      sync.Mutex
+	forgot  map[redisTicket]bool
+	revived map[redisTicket]bool
+}
+
+// redisTicket is a ticket as the servers show it.
+type redisTicket struct {
+	name  string
+	token uint64
+}
+
+// redisLink is a connection, at the server.
+type redisLink struct {
+	n        *node
+	c        *conn
+	term     int // of the primary to which it was made
+	channels map[string]bool
+}
+
+// redisRun is one command, or one script with its commands.
+type redisRun struct {
+	n      *node
+	link   *redisLink
+	now    int64 // µs
+	script bool
+	full   bool
+	wrote  bool
+}
+
+func init() { lockerredis.LogTo(slog.New(slog.DiscardHandler)) } // connections fail all the time
+
+func newNode(s *server) *node {
+	n := &node{
+		s: s, rnd: newStream(s.w.seed, s.name), mu: new(sync.Mutex), data: make(keyspace), known: make(map[string]bool),
+		excuse: &redisExcuses{forgot: make(map[redisTicket]bool), revived: make(map[redisTicket]bool)},
+	}
+	n.keeps = pick(n.rnd, "all", "all but a second", "nothing")
+	n.waits = n.rnd.one(4)
+	n.ahead = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(s.w.begun)
+	n.rate = 0.999 + 0.002*float64(n.rnd.n(1000))/1000
+	return n
+}
+
+// newNodes makes the nodes of Redlock. Their clocks differ, and run at rates that differ by less than the drift.
+func newNodes(servers []*server) {
+	group := make([]*node, len(servers))
+	for i, s := range servers {
+		n := newNode(s)
+		group[i], n.waits = n, false
+		n.ahead += n.rnd.upTo(10*time.Second) - 5*time.Second
+		n.rate = 0.996 + 0.008*float64(n.rnd.n(1000))/1000
+		n.excuse, n.mu = group[0].excuse, group[0].mu
+		s.model = n
+	}
+	for _, n := range group {
+		n.group = group
+	}
+}
+
+// time is the server's clock, in µs.
+func (n *node) time() int64 {
+	begun := n.s.w.begun
+	return begun.Add(n.ahead + time.Duration(float64(time.Since(begun))*n.rate)).UnixMicro()
+}
+
+// restart starts the server again, with what it has kept.
+func (n *node) restart() (loses bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.held()
+	switch n.keeps {
+	case "all but a second":
+		n.data = n.before(time.Now().Add(-n.rnd.upTo(time.Second)))
+	case "nothing":
+		n.data = make(keyspace)
+	}
+	n.past, n.links = nil, nil
+	clear(n.known)
+	n.loading = n.rnd.upTo(200 * time.Millisecond)
+	n.forget(before)
+	return n.keeps != "all" && n.group == nil
+}
+
+// failover makes a replica the primary. It lacks the last writes that it has not acknowledged.
+func (n *node) failover() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.held()
+	lag := pick(n.rnd, 0, n.rnd.upTo(50*time.Millisecond), n.rnd.upTo(time.Second))
+	n.data = n.before(latest(n.acked, time.Now().Add(-lag)))
+	n.past = nil
+	clear(n.known)
+	n.term++
+	if !n.waits {
+		n.forget(before)
+	}
+}
+
+// before returns what there was at t. With mu held.
+func (n *node) before(t time.Time) keyspace {
+	for _, p := range n.past {
+		if p.at.After(t) {
+			return p.data
+		}
+	}
+	return n.data
+}
+
+// held returns the leases that the server knows, and until when. With mu held.
+func (n *node) held() map[redisTicket]int64 {
+	held := make(map[redisTicket]int64)
+	now := n.time()
+	for key, v := range n.data {
+		name, ok := strings.CutPrefix(key, "locker:{")
+		if !ok || v.until != 0 && now/1000 > v.until {
+			continue
+		}
+		name, side, _ := strings.Cut(name, "}")
+		switch side {
+		case "":
+			if f := strings.Fields(strings.Replace(*v.text, "?", " ", 1)); len(f) > 2 {
+				token, _ := strconv.ParseUint(f[2], 10, 64)
+				held[redisTicket{name, token}] = v.until * 1000
+			}
+		case ":h", ":rh":
+			ends := n.data["locker:{"+name+"}"+strings.Replace(side, "h", "e", 1)]
+			for id, token := range v.zset {
+				if ends != nil && ends.zset[id] > float64(now) {
+					held[redisTicket{name, uint64(token)}] = int64(ends.zset[id])
+				}
+			}
+		}
+	}
+	return held
+}
+
+// forget notes which leases are shorter than before, and which are there again. Redlock has
+// lost a lease when no majority has it. With mu held.
+func (n *node) forget(before map[redisTicket]int64) {
+	after := n.held()
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	for t, until := range before {
+		if after[t] < until && (n.group == nil || !n.majority(t, after)) {
+			n.excuse.forgot[t] = true
+		}
+	}
+	for t := range after {
+		if _, ok := before[t]; !ok {
+			n.excuse.revived[t] = true
+		}
+	}
+}
+
+// majority reports whether most nodes have a ticket; here is what this one has. With mu held.
+func (n *node) majority(t redisTicket, here map[redisTicket]int64) bool {
+	count := 0
+	for _, other := range n.group {
+		held := here
+		if other != n {
+			held = other.held()
+		}
+		if _, ok := held[t]; ok {
+			count++
+		}
+	}
+	return count > len(n.group)/2
+}
+
+// forgotten reports whether the servers have lost a lease, or a part of it.
+func (n *node) forgotten(name string, token uint64) bool {
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	return n.excuse.forgot[redisTicket{name, token}]
+}
+
+// remembered reports whether a ticket for a name has come back.
+func (n *node) remembered(name string) bool {
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	for t := range n.excuse.revived {
+		if t.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *node) has(name string, token uint64) bool {
+	t := redisTicket{name, token}
+	n.excuse.mu.Lock()
+	revived := n.excuse.revived[t]
+	n.excuse.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	held := n.held()
+	if n.group != nil {
+		return !revived && n.majority(t, held)
+	}
+	_, ok := held[t]
+	return ok && !revived
+}
+
+func (n *node) leftovers() (keys []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key, v := range n.data {
+		if v.until != 0 && n.time()/1000 > v.until {
+			continue
+		}
+		switch key {
+		case "locker:fence", "locker:fences", "locker:protocol", "locker:protocol:redlock":
+		default:
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// client opens a client of a server, with the options that a URL gives it.
+func (n *node) client(process string) (*redis.Client, *path) {
+	p := newPath(n.s, process)
+	return redis.NewClient(&redis.Options{
+		Addr: n.s.name + ":6379", Protocol: 2, DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second,
+		DialerRetries: 1, DialerRetryTimeout: 10 * time.Millisecond, PoolSize: 100, // a caller that waits for a connection gets a timer of another bubble
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return p.connect(n.link, splitRESP, greet)
+		},
+	}), p
+}
+
+// link makes the server's end of a connection.
+func (n *node) link(c *conn) (serve func([]byte) []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &redisLink{n: n, c: c, term: n.term, channels: make(map[string]bool)}
+	return l.serve
+}
+
+// ownedRedis closes its client, as a driver does that is opened by URL.
+type ownedRedis struct {
+	*lockerredis.Driver
+	client *redis.Client
+}
+
+func (d ownedRedis) Close() error {
+	err := d.Driver.Close()
+	_ = d.client.Close()
+	return err
+}
+
+func openRedis(s *server, process string) (driver.Driver, *path, error) {
+	n := s.model.(*node)
+	client, p := n.client(process)
+	var opts []lockerredis.Option
+	if n.waits {
+		opts = append(opts, lockerredis.WithReplicas(1, time.Second))
+	}
+	d, err := lockerredis.New(client, opts...)
+	return ownedRedis{d, client}, p, err
+}
+
+// ownedRedlock is ownedRedis for the nodes of Redlock.
+type ownedRedlock struct {
+	*redlock.Driver
+	clients []redis.UniversalClient
+}
+
+func (d ownedRedlock) Close() error {
+	err := d.Driver.Close()
+	for _, c := range d.clients {
+		_ = c.Close()
+	}
+	return err
+}
+
+func openRedlock(servers []*server, process string) (driver.Driver, []*path, error) {
+	var clients []redis.UniversalClient
+	var paths []*path
+	for _, s := range servers {
+		c, p := s.model.(*node).client(process)
+		c.Options().MaxRetries = 0
+		c.Options().DialTimeout = redlock.DefaultTimeout
+		clients, paths = append(clients, c), append(paths, p)
+	}
+	d, err := redlock.New(clients)
+	return ownedRedlock{d, clients}, paths, err
+}
+
+// splitRESP cuts off the first request.
+func splitRESP(sent []byte) (req, rest []byte) {
+	args, n := parseRESP(sent)
+	if args == nil {
+		return nil, sent
+	}
+	return sent[:n:n], sent[n:]
+}
+
+// parseRESP returns the arguments of the first request, and its length; nil if it is not whole.
+func parseRESP(sent []byte) (args []string, length int) {
+	line := func() (int, bool) {
+		head, _, ok := bytes.Cut(sent[length:], []byte("\r\n"))
+		if !ok {
+			return 0, false
+		}
+		length += len(head) + 2
+		size, err := strconv.Atoi(string(head[1:]))
+		return size, err == nil
+	}
+	count, ok := line()
+	for range count {
+		size, whole := 0, false
+		if size, whole = line(); !whole || len(sent) < length+size+2 {
+			return nil, 0
+		}
+		args = append(args, string(sent[length:length+size]))
+		length += size + 2
+	}
+	if !ok {
+		return nil, 0
+	}
+	return args, length
+}
+
+// greet answers what a client asks while it connects, which takes no time: the client holds a
+// mutex meanwhile, which no bubble gets past.
+func greet(req []byte) []byte {
+	switch args, _ := parseRESP(req); {
+	case strings.EqualFold(args[0], "HELLO") && len(args) > 1:
+		return encode(nil, hello)
+	case strings.EqualFold(args[0], "CLIENT"):
+		return encode(nil, redisStatus("OK"))
+	}
+	return nil
+}
+
+var hello = []any{"server", "redis", "version", "7.0.15", "proto", int64(2), "mode", "standalone", "role", "master"}
+
+// serve answers one request.
+func (l *redisLink) serve(req []byte) []byte {
+	n := l.n
+	args, _ := parseRESP(req)
+	verb := strings.ToUpper(args[0])
+	_, down, full := n.s.state()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := &redisRun{n: n, link: l, now: n.time(), full: full.After(time.Now())}
+	if down.Add(n.loading).After(time.Now()) {
+		return encode(nil, redisError("LOADING Redis is loading the dataset in memory"))
+	}
+	switch verb {
+	case "HELLO":
+		return encode(nil, hello)
+	case "PING":
+		if len(l.channels) > 0 {
+			return encode(nil, []any{"pong", ""})
+		}
+		return encode(nil, redisStatus("PONG"))
+	case "SUBSCRIBE", "UNSUBSCRIBE":
+		return l.subscribe(verb, args[1:])
+	case "WAIT":
+		if !n.waits {
+			return encode(nil, int64(0))
+		}
+		n.acked = time.Now()
+		return encode(nil, int64(1))
+	case "SCRIPT":
+		hash := scripts.load(args[2])
+		n.known[hash] = true
+		return encode(nil, hash)
+	case "EVAL", "EVALSHA":
+		return encode(nil, r.eval(verb, args))
+	}
+	return encode(nil, r.command(args))
+}
+
+// subscribe answers SUBSCRIBE and UNSUBSCRIBE. With node.mu held.
+func (l *redisLink) subscribe(verb string, channels []string) (answer []byte) {
+	l.n.links = slices.DeleteFunc(l.n.links, func(other *redisLink) bool { return other == l })
+	for _, c := range channels {
+		if delete(l.channels, c); verb == "SUBSCRIBE" {
+			l.channels[c] = true
+		}
+		answer = encode(answer, []any{strings.ToLower(verb), c, int64(len(l.channels))})
+	}
+	if len(l.channels) > 0 {
+		l.n.links = append(l.n.links, l)
+	}
+	return answer
+}
+
+// eval runs a script. With node.mu held.
+func (r *redisRun) eval(verb string, args []string) any {
+	hash := args[1]
+	if verb == "EVAL" {
+		hash = scripts.load(args[1])
+		r.n.known[hash] = true
+	}
+	if !r.n.known[hash] {
+		return redisError("NOSCRIPT No matching script. Please use EVAL.")
+	}
+	keys, _ := strconv.Atoi(args[2])
+	r.script = true
+	return scripts.eval(r, hash, args[3:3+keys], args[3+keys:])
+}
+
+// command runs one command. A script that has written may go on where memory is short. With node.mu held.
+func (r *redisRun) command(args []string) any {
+	c, ok := redisCommands[strings.ToUpper(args[0])]
+	switch {
+	case !ok:
+		return redisError("ERR unknown command '" + args[0] + "'")
+	case len(args)-1 < c.least:
+		return redisError("ERR wrong number of arguments for '" + args[0] + "' command")
+	case c.writes && r.link.term != r.n.term:
+		return redisError("READONLY You can't write against a read only replica.")
+	case c.grows && r.full && !r.wrote:
+		return redisError("OOM command not allowed when used memory > 'maxmemory'.")
+	}
+	if c.writes && !r.wrote {
+		r.wrote = true
+		r.n.remember()
+	}
+	return c.run(r, args[1:])
+}
+
+// remember notes what there was before a write. With mu held.
+func (n *node) remember() {
+	now := time.Now()
+	for len(n.past) > 0 && now.Sub(n.past[0].at) > 2*time.Second {
+		n.past = n.past[1:]
+	}
+	n.past = append(n.past, redisPast{now, n.data.clone()})
+}
+
+func (r *redisRun) time() any {
+	return []any{strconv.FormatInt(r.now/1e6, 10), strconv.FormatInt(r.now%1e6, 10)}
+}
+
+// publish passes a message on to all who have subscribed, and answers how many of them have
+// subscribed on this server. With mu held.
+func (r *redisRun) publish(channel, message string) any {
+	here := int64(0)
+	r.n.links = slices.DeleteFunc(r.n.links, func(l *redisLink) bool { return l.c.failed() })
+	for _, l := range r.n.links {
+		if !l.channels[channel] || r.link.term != r.n.term && r.link.term != l.term {
+			continue
+		}
+		if l.term == r.link.term {
+			here++
+		}
+		l.c.push(encode(nil, []any{"message", channel, message}), false)
+	}
+	return here
+}
