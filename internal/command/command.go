@@ -56,7 +56,7 @@ func Main(args []string, s Streams) int {
 	root := a.root()
 	root.SetArgs(args)
 	verb, err := root.ExecuteContextC(ctx)
-	if err != nil && !a.began {
+	if coded := new(exitError); err != nil && !a.began && !errors.As(err, &coded) {
 		err = usage(err)
 	}
 	if cause := context.Cause(ctx); err != nil && isSignal(cause) && isEnd(err) {
@@ -94,9 +94,10 @@ file.`,
 			a.began = true
 		},
 		Version: readVersion().line(),
-		Args:    cobra.NoArgs,
+		Args:    knownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(a.In)
 	root.SetOut(a.Out)

@@ -53,7 +53,7 @@ then, if it is not an IP address.`,
 		Example: `  locker console --url redis://localhost:6379
   locker console --url redis://localhost:6379 --url etcd://localhost:2379 --allow-break
   locker console --listen 10.0.0.5:7070 --tls-cert cert.pem --tls-key key.pem --host locks.example`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
@@ -61,7 +61,7 @@ then, if it is not an IP address.`,
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token")
 	flags.BoolVar(&f.allowBreak, "allow-break", false, "let those who have the token break locks")
 	f.every = console.DefaultEvery
-	addDuration(flags, &f.every, "every", "", "shortest `TIME` between two polls of a store")
+	addDuration(flags, &f.every, "every", "", "shortest `DURATION` between two polls of a store")
 	flags.StringArrayVar(&f.hosts, "host", nil, "`NAME` by which browsers reach the console, besides localhost and IP addresses")
 	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with the certificate, in PEM: serve https")
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` with its key")

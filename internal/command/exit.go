@@ -119,10 +119,11 @@ func next(verb *cobra.Command, err error) string {
 	case ExitUsage:
 		return verb.CommandPath() + " --help"
 	case ExitUnavailable:
+		const ask = "is the store up, and are the address, the port and the scheme of its URL right (TLS or not)?"
 		if verb.Name() == "ping" {
-			return "is the store up, and its address right?"
+			return ask
 		}
-		return "is the store up, and its address right? locker ping asks it"
+		return ask + " locker ping asks it"
 	case ExitBusy:
 		name := "NAME"
 		if errors.As(err, &store) && store.Name != "" {

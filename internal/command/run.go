@@ -96,6 +96,7 @@ them once.`,
 	r.lease.add(f, "after this `DURATION` the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")
 	a.addVoice(f)
 	f.SetInterspersed(true)
+	cmd.SetFlagErrorFunc(flagOfFlock)
 	return cmd
 }
 

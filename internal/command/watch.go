@@ -36,7 +36,7 @@ continues.`,
 		Example: `  locker watch
   locker watch order: --interval 5s
   locker watch --json | jq 'select(.waiters > 10)'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < 100*time.Millisecond {
 				return usage(fmt.Errorf("--interval %v: want at least 100ms", interval))
@@ -64,7 +64,7 @@ continues.`,
 		},
 	}
 	addSortBy(cmd.Flags(), &by)
-	addDuration(cmd.Flags(), &interval, "interval", "", "how often to poll")
+	addDuration(cmd.Flags(), &interval, "interval", "", "poll once in this `DURATION`")
 	return cmd
 }
 
