@@ -20,8 +20,8 @@ func newBreak(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "break NAME [TOKEN]",
 		Short: "Take a lock away from its holder",
-		Long: `Take a lock away from its holders or, with a TOKEN, remove that one ticket, which may
-also be waiting. It shows who would lose it, and asks for confirmation.
+		Long: `Take a lock away from its holders or, with a TOKEN, remove the one ticket that has it, a
+waiting one too. It shows who would lose it, and asks for confirmation.
 
 Use it for a holder that cannot be stopped in another way. The lock is free at once.
 A holder that is alive is notified by the store, or learns of it at its next renewal

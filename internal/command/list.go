@@ -14,8 +14,8 @@ func newList(a *app) *cobra.Command {
 		Use:     "list [PREFIX]",
 		Aliases: []string{"ls"},
 		Short:   "List the locks that somebody holds or waits for",
-		Long: `List the locks that somebody holds or waits for, those whose names begin with
-PREFIX if it is given.
+		Long: `List the locks that somebody holds or waits for; with PREFIX, those whose names begin
+with it.
 
 HELD is how long the first holder has held the lock, LEASE how long it keeps the lock
 without another renewal, LONGEST the longest wait. On most stores this reads

@@ -26,7 +26,7 @@ begins and ends no transaction, and may be run again. No store is reached.
 
 --prefix and --schema are those of the store's URL. With --fence it prints the table
 of fencing tokens instead, as packages fence/sqlfence and fence/pgxfence use it:
-that one belongs into the database whose data the locks protect, wherever the
+that one belongs in the database whose data the locks protect, wherever the
 locks are.`,
 		Example: `  locker schema postgres | psql -1 -f - app
   locker schema postgres --schema locks > migrations/0042_locks.sql
