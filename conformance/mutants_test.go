@@ -211,6 +211,9 @@ func TestMutants(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s", bug, name), func(t *testing.T) {
 				for range tries {
 					if err := inBubble(t, c, bug); err != nil {
+						if strings.Contains(err.Error(), "%!") {
+							t.Errorf("the text of the failure is not well formed: %v", err)
+						}
 						t.Logf("caught: %.300v", err)
 						return
 					}

@@ -43,10 +43,13 @@ func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) 
 	p := e.acquire(l, name, opts...)
 	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
 		err := e.queued(l, name, n, before)
-		if err != nil && p.returned() {
-			return fmt.Errorf("Acquire returned although it had to wait (error: %w); %w", p.err, err)
+		switch {
+		case err == nil || !p.returned():
+			return err
+		case p.err != nil:
+			return fmt.Errorf("Acquire, which had to wait, returned: %w; %w", p.err, err)
 		}
-		return err
+		return fmt.Errorf("Acquire was granted although it had to wait; %w", err)
 	})
 	return p
 }

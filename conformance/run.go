@@ -84,7 +84,7 @@ func summary(results []*result) string {
 	}
 	line := fmt.Sprintf("%d of %d cases passed", passed, len(results))
 	if except > 0 {
-		line += fmt.Sprintf(", %d do not apply", except)
+		line += fmt.Sprintf(", %d not applicable", except)
 	}
 	if failed > 0 {
 		line += fmt.Sprintf(", %d failed", failed)

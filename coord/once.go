@@ -13,9 +13,10 @@ import (
 // the store granted the lock, so the clocks of the machines do not matter. It lasts
 // also when fn returns earlier or fails, when the Locker is closed, and when the
 // process dies: at most one run begins in a period, and a run that fails or dies is
-// not repeated before the next. While fn runs longer than the period, nobody else
-// begins. If the process dies in that time, somebody else can begin after the period
-// or 30 s, whichever is shorter.
+// not repeated before the next. If fn runs for longer than the period, the lock is
+// renewed, and nobody else begins meanwhile. If the process dies after the period has
+// passed, somebody else can begin when the lease ends, which is as long as the period
+// and at most 30 s.
 //
 // If every instance starts a job by its own clock, for example every minute, choose
 // a period that is much longer than the clocks differ, and shorter than a minute by

@@ -1,18 +1,17 @@
-// Quickstart: several workers sell from one stock without overselling it.
+// Quickstart: workers sell a stock without overselling it.
 //
-//	go run ./examples/quickstart                                          # in memory
-//	LOCKER_URL=redis://localhost:6379 go run ./examples/quickstart        # on any store
+//	go run ./examples/quickstart                                      # in memory
+//	LOCKER_URL=redis://localhost:6379 go run ./examples/quickstart    # on any store
 //
-// It sells everything twice: first without a lock, to show what goes wrong,
-// then with one. Every worker opens a Locker of its own, as if it were another
-// process. Stop the store while it runs, and start it again: the workers say
-// that they cannot reach it, sell nothing meanwhile, and go on.
+// It sells the stock twice: first without a lock, to show what goes wrong, then with one. Each
+// worker has a Locker of its own, as another process would. Stop the store meanwhile, and start
+// it again: the workers say that they cannot reach it, sell nothing, and go on.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -20,121 +19,107 @@ import (
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
+	"github.com/lockerproject/locker/driver/redis"
+)
+
+const (
+	items   = 200
+	workers = 8
 )
 
 func main() {
-	items := flag.Int("items", 200, "items in stock")
-	workers := flag.Int("workers", 8, "workers that sell them")
-	limit := flag.Duration("limit", 2*time.Minute, "give up after this time")
-	flag.Parse()
-	url := os.Getenv("LOCKER_URL")
-	if url == "" {
-		url = "memory://"
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), *limit)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if err := run(ctx, url, *items, *workers); err != nil {
+	redis.LogTo(nil) // the Redis client would print every failed connection
+	if err := run(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "memory://")); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, url string, items, workers int) error {
-	open := newShop(items)
-	begun := time.Now()
-	if err := sellOut(ctx, open, workers, func(int) seller { return unlocked{} }); err != nil {
-		return err
-	}
-	open.report("without a lock", workers, time.Since(begun))
-
-	lockers := make([]*locker.Client, workers)
-	for i := range lockers {
-		l, err := locker.Open(ctx, url, locker.WithDefaults(locker.WithTTL(5*time.Second)))
-		if err != nil {
-			return err
+func run(ctx context.Context, url string) error {
+	without, with := &shop{stock: items}, &shop{stock: items}
+	err := atOnce(func() error {
+		for more := true; more; more, _ = without.sell(0) {
 		}
-		defer func() { _ = l.Close() }() // nothing is held any more
-		lockers[i] = l
+		return nil
+	})
+	fmt.Printf("without a lock: %d items, %d workers, %d sold\n", items, workers, without.sold)
+	if err == nil {
+		err = atOnce(func() error { return sellLocked(ctx, url, with) })
 	}
-	locked := newShop(items)
-	begun = time.Now()
-	err := sellOut(ctx, locked, workers, func(i int) seller { return &careful{l: lockers[i], id: i} })
-	locked.report("with the lock ", workers, time.Since(begun))
-	if err == nil && locked.oversold() > 0 {
-		err = errors.New("oversold under the lock")
+	fmt.Printf("with the lock:  %d items, %d workers, %d sold\n", items, workers, with.sold)
+	if err == nil && with.sold != items {
+		err = errors.New("sold another number than there was, under the lock")
 	}
 	return err
 }
 
-// sellOut lets the workers sell until the stock is empty.
-func sellOut(ctx context.Context, s *shop, workers int, hire func(i int) seller) error {
-	var group sync.WaitGroup
-	errs := make([]error, workers)
-	for i := range workers {
-		w := hire(i)
-		group.Go(func() {
-			for more := true; more && errs[i] == nil; {
-				more, errs[i] = w.sell(ctx, s)
-			}
-		})
-	}
-	group.Wait()
-	return errors.Join(errs...)
-}
-
-// A seller sells one item; more is false when there is none left.
-type seller interface {
-	sell(ctx context.Context, s *shop) (more bool, err error)
-}
-
-// unlocked sells without a lock.
-type unlocked struct{}
-
-func (unlocked) sell(_ context.Context, s *shop) (bool, error) {
-	return s.sellOne(0)
-}
-
-// careful sells under the lock, and hands the fencing token to the shop.
-type careful struct {
-	l       *locker.Client
-	id      int
-	trouble bool
-}
-
-func (w *careful) sell(ctx context.Context, s *shop) (more bool, err error) {
-	k, err := w.l.Acquire(ctx, "stock")
+// sellLocked sells under the lock until nothing is left, and goes on after an outage.
+func sellLocked(ctx context.Context, url string, s *shop) error {
+	l, err := locker.Open(ctx, url, locker.WithDefaults(locker.WithTTL(5*time.Second)))
 	if err != nil {
-		return true, w.tryAgain(ctx, err)
+		return err
 	}
-	w.recovered()
-	more, err = s.sellOne(k.Token())
-	// A lost lock or a store that is away is no reason to stop: what was
-	// sold is sold, and a lock that was not released ends by itself.
-	if err := errors.Join(err, k.Release(ctx)); err != nil {
-		return more, w.tryAgain(ctx, err)
-	}
-	return more, nil
-}
-
-// tryAgain says what is wrong, once, and waits a moment.
-func (w *careful) tryAgain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("worker %d: %w", w.id, err)
-	}
-	if !w.trouble {
-		w.trouble = true
-		fmt.Printf("worker %d: %v; trying again\n", w.id, err)
-	}
-	select {
-	case <-time.After(200 * time.Millisecond):
-	case <-ctx.Done():
+	defer l.Close()
+	for more, trouble := true, false; more; {
+		err := locker.Do(ctx, l, "stock", func(ctx context.Context) (err error) {
+			lock, _ := locker.FromContext(ctx)
+			more, err = s.sell(lock.Token())
+			return err
+		})
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil: // the store is away, or the lock was lost: what was sold is sold
+			if !trouble {
+				fmt.Println(err, "(will try again)")
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		trouble = err != nil
 	}
 	return nil
 }
 
-func (w *careful) recovered() {
-	if w.trouble {
-		w.trouble = false
-		fmt.Printf("worker %d: the store is back\n", w.id)
+// shop is what the lock protects: a stock that is read, and written some time later, as in a
+// database without transactions. It refuses a token that is smaller than one it has seen: that
+// is the token of a worker which has lost the lock, and has not noticed it yet.
+type shop struct {
+	mu          sync.Mutex
+	stock, sold int
+	fence       uint64 // the greatest token seen
+}
+
+// sell sells one item if there is one.
+func (s *shop) sell(token uint64) (more bool, err error) {
+	left := 0
+	if err := s.with(token, func() { left = s.stock }); err != nil || left == 0 {
+		return err != nil, err
 	}
+	time.Sleep(time.Millisecond) // charge the card
+	return true, s.with(token, func() { s.stock, s.sold = left-1, s.sold+1 })
+}
+
+// with is one access to the database.
+func (s *shop) with(token uint64, do func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if token < s.fence {
+		return fmt.Errorf("token %d comes after %d: not sold", token, s.fence)
+	}
+	s.fence = token
+	do()
+	return nil
+}
+
+// atOnce runs work in all workers at the same time.
+func atOnce(work func() error) error {
+	var group sync.WaitGroup
+	errs := make([]error, workers)
+	for i := range errs {
+		group.Go(func() { errs[i] = work() })
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }

@@ -9,10 +9,10 @@ import (
 func TestSellsWhatThereIs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := run(ctx, "memory://quickstart-test", 50, 4); err != nil {
+	if err := run(ctx, "memory://quickstart-test"); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(ctx, "nosuch://", 1, 1); err == nil {
+	if err := run(ctx, "nosuch://"); err == nil {
 		t.Error("no error for an unknown store")
 	}
 }

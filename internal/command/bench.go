@@ -64,7 +64,7 @@ none is left in the store, which keeps what it keeps after any lock. The figures
 on this machine, its network and its load: compare runs from the same machine.`,
 		Example: `  locker bench
   locker bench --duration 1m --clients 4 --json`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.duration < 100*time.Millisecond {
 				return usage(fmt.Errorf("--duration %v: want at least 100ms", f.duration))
@@ -80,8 +80,8 @@ on this machine, its network and its load: compare runs from the same machine.`,
 		},
 	}
 	f.duration = 10 * time.Second
-	addDuration(cmd.Flags(), &f.duration, "duration", "", "how long to measure")
-	cmd.Flags().IntVar(&f.clients, "clients", 16, "how many want the same lock")
+	addDuration(cmd.Flags(), &f.duration, "duration", "", "measure for this `DURATION`")
+	cmd.Flags().IntVar(&f.clients, "clients", 16, "`N` clients want the same lock")
 	return cmd
 }
 

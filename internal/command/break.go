@@ -20,8 +20,8 @@ func newBreak(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "break NAME [TOKEN]",
 		Short: "Take a lock away from its holder",
-		Long: `Take a lock away from its holders or, with a TOKEN, remove that one ticket, which may
-also be waiting. It shows who would lose it, and asks for confirmation.
+		Long: `Take a lock away from its holders or, with a TOKEN, remove the one ticket that has it, a
+waiting one too. It shows who would lose it, and asks for confirmation.
 
 Use it for a holder that cannot be stopped in another way. The lock is free at once.
 A holder that is alive is notified by the store, or learns of it at its next renewal
@@ -31,7 +31,7 @@ that were shown are removed, each by its token: whoever is granted the lock mean
 keeps it.`,
 		Example: `  locker break nightly-report
   locker break --yes nightly-report 1763791201234567`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              arguments(1, 2),
 		ValidArgsFunction: a.completeFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			number, err := tokenOf(args[1:])
@@ -123,12 +123,12 @@ func losersOf(q locker.Queue, number uint64) (losers []locker.Ticket, err error)
 	if len(losers) > 0 {
 		return losers, nil
 	}
-	err = fmt.Errorf("nobody holds %s or waits for it", printable(q.Name))
+	err = fmt.Errorf("nobody holds %q or waits for it", q.Name)
 	switch {
 	case number != 0 && len(q.Tickets) > 0:
-		err = fmt.Errorf("no ticket with token %d is queued for %s", number, printable(q.Name))
+		err = fmt.Errorf("no ticket with token %d is queued for %q", number, q.Name)
 	case len(q.Tickets) > 0:
-		err = fmt.Errorf("nobody holds %s now; to remove a waiter give its token", printable(q.Name))
+		err = fmt.Errorf("nobody holds %q now; to remove a waiter, give its token", q.Name)
 	}
 	return nil, exit(ExitFailure, err, "locker list shows all locks, locker inspect "+shellWord(q.Name)+" the tokens of this one")
 }

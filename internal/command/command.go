@@ -56,7 +56,7 @@ func Main(args []string, s Streams) int {
 	root := a.root()
 	root.SetArgs(args)
 	verb, err := root.ExecuteContextC(ctx)
-	if err != nil && !a.began {
+	if coded := new(exitError); err != nil && !a.began && !errors.As(err, &coded) {
 		err = usage(err)
 	}
 	if cause := context.Cause(ctx); err != nil && isSignal(cause) && isEnd(err) {
@@ -78,14 +78,14 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
 		Short: "Distributed locks on the store that you have",
-		Long: `locker runs programs under distributed locks, and shows who holds what, on Redis,
-etcd, Consul, ZooKeeper, PostgreSQL, MySQL, NATS, Memcached, DynamoDB, or a file on this machine.
+		Long: `locker runs programs under distributed locks, and shows who holds what, on Redis (one, or
+several as Redlock), etcd, ZooKeeper, Consul, PostgreSQL, MySQL, NATS, Memcached, DynamoDB, or
+SQLite: a file on this machine.
 
-The store is that of --url or, in this order, of the environment's LOCKER_URL, of
-the file that LOCKER_URL_FILE names, or $XDG_STATE_HOME/locker/locks.db: a file that
-all processes of one user on this machine share. Arguments are visible to
-everybody on the machine: a URL with a password belongs in the environment or in a
-file.`,
+The store is that of --url, else of the variable LOCKER_URL, else of the file that
+LOCKER_URL_FILE names, else $XDG_STATE_HOME/locker/locks.db, a file that all processes of
+one user on this machine share. Arguments are visible to everybody on the machine, so a
+URL with a password belongs in the environment or in a file.`,
 		Example: `  locker run nightly-report -- ./report.sh
   LOCKER_URL=redis://localhost:6379 locker run --try --on-busy 0 backup -- pg_dump -f out.sql`,
 		SilenceErrors: true,
@@ -94,9 +94,10 @@ file.`,
 			a.began = true
 		},
 		Version: readVersion().line(),
-		Args:    cobra.NoArgs,
+		Args:    knownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(a.In)
 	root.SetOut(a.Out)

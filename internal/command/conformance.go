@@ -56,7 +56,7 @@ addresses in the URL. Cases that would kill the store, or count its keys, are sk
 		Example: `  locker conformance
   locker conformance --case '^(fencing|expiry)/'
   locker conformance --list --json`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cases, err := casesLike(pattern)
 			if err != nil {

@@ -38,22 +38,22 @@ func newConsole(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Serve a page that shows all queues live",
-		Long: `console serves a web page with the queues of one store or several (--url
-repeated), live: holders, waiters in order, ages, leases, grants per second. It polls each
-store about once a second while somebody looks at the page, and not at all otherwise.
+		Long: `Serve a web page with the queues of one store or several (repeat --url), live:
+holders, waiters in order, ages, leases, grants per second. It polls each store about
+once a second while somebody looks at the page, and not at all otherwise.
 
-The page requires a token. It is that of --token-file or of
-` + envConsoleToken + `, at least ` + fmt.Sprint(console.MinToken) + ` characters; without either a random one is made and
+The page asks for a token: that of --token-file or of
+` + envConsoleToken + `, of at least ` + fmt.Sprint(console.MinToken) + ` characters; without either a random one is made and
 printed. The page is read-only unless --allow-break is given: then those who have
 the token can break locks.
 
-It listens on this machine only. For access from others set --listen, and --tls-cert
-and --tls-key, or use a proxy with TLS. --host is the host name that browsers use
-then, if it is not an IP address.`,
+It listens on this machine only. To let other machines in, set --listen, and --tls-cert
+and --tls-key, or use a proxy with TLS. --host is the host name that browsers then use,
+if it is not an IP address.`,
 		Example: `  locker console --url redis://localhost:6379
   locker console --url redis://localhost:6379 --url etcd://localhost:2379 --allow-break
   locker console --listen 10.0.0.5:7070 --tls-cert cert.pem --tls-key key.pem --host locks.example`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
@@ -61,7 +61,7 @@ then, if it is not an IP address.`,
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token")
 	flags.BoolVar(&f.allowBreak, "allow-break", false, "let those who have the token break locks")
 	f.every = console.DefaultEvery
-	addDuration(flags, &f.every, "every", "", "shortest `TIME` between two polls of a store")
+	addDuration(flags, &f.every, "every", "", "shortest `DURATION` between two polls of a store")
 	flags.StringArrayVar(&f.hosts, "host", nil, "`NAME` by which browsers reach the console, besides localhost and IP addresses")
 	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with the certificate, in PEM: serve https")
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` with its key")

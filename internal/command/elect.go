@@ -56,8 +56,8 @@ func newElect(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "elect NAME [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command on one of several machines: the leader",
-		Long: `Campaigns under a name, and runs the command while this machine leads: on one machine
-at a time, and on another one if that fails. The leader is the holder of the lock of
+		Long: `Campaign under a name, and run the command while this machine leads: on one machine
+at a time, and on another one if that one fails. The leader is the holder of the lock of
 that name: locker inspect shows it, and the candidates in order.
 
 When the command ends, --on-success (code 0) or --on-failure says what follows:
@@ -67,17 +67,16 @@ When the command ends, --on-success (code 0) or --on-failure says what follows:
 --delay passes before the command is started again on this machine.
 
 If the leadership is lost (the store was unavailable for too long), the command and
-what it has started get SIGTERM, and --grace later SIGKILL, before anybody else can be
-elected, also if locker is stopped (SIGSTOP) meanwhile. But if somebody breaks the lock,
-the next one is elected at once. Then locker campaigns again.
+what it has started get SIGTERM, and SIGKILL after --grace, before anybody else can be
+elected, even while locker is stopped (SIGSTOP). But if somebody breaks the lock, the
+next candidate is elected at once. Then locker campaigns again.
 
 SIGTERM and SIGINT go to the command; when it has ended, locker steps down and exits
-with its code. A candidate that does not lead exits with 0 then. So does SIGHUP if locker
-was started on a terminal, since that has gone then. Other signals go to the command
-alone.
+with its code; a candidate that does not lead exits with 0. SIGHUP does the same if locker
+was started on a terminal, which has gone by then. Other signals go to the command alone.
 
-The command finds in its environment LOCKER_NAME, LOCKER_TOKEN (the fencing token of the term),
-LOCKER_OWNER and LOCKER_RUN_ID.`,
+The environment of the command contains LOCKER_NAME, LOCKER_TOKEN (the fencing token of the
+term), LOCKER_OWNER and LOCKER_RUN_ID.`,
 		Example: `  locker elect scheduler -- ./scheduler
   locker elect sweep --on-success restart --delay 10s -- ./sweep-once.sh
   locker elect web --note "$(hostname):8080" --on-failure stop -- ./server`,
@@ -95,7 +94,7 @@ LOCKER_OWNER and LOCKER_RUN_ID.`,
 	addDuration(f, &e.delay, "delay", "", "`DURATION` before the command is started again")
 	f.StringVar(&e.id, "id", "", "`ID` of this candidate (default: one that names this process)")
 	f.StringVar(&e.note, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
-	e.lease.add(f, "a leader that was killed is replaced after this `DURATION` (default: the URL's ttl, or 15s)")
+	e.lease.add(f, "`DURATION` after which a leader that was killed is replaced (default: the URL's ttl, or 15s)")
 	a.addVoice(f)
 	policies := cobra.FixedCompletions([]string{restart, stepDown, stop}, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc("on-success", policies)

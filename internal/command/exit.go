@@ -30,8 +30,8 @@ const (
 // exitCodes is the text of locker help exit-codes.
 const exitCodes = `    0  success
     1  a failure that is none of the others
-   64  wrong usage: arguments, flags, a name that is no lock's, or something that
-       this store cannot do
+   64  wrong usage: arguments, flags, an invalid name, or something that this store
+       cannot do
    69  the store is unavailable: it did not answer, or refused everybody
    75  busy: somebody else has the lock (run --on-busy sets another code)
    77  the store refused: wrong user or password, missing rights, or another error
@@ -43,9 +43,9 @@ const exitCodes = `    0  success
   127  the command was not found
 128+n  ended by signal n: the command or, before it was started, locker
 
-locker run and locker elect exit with the code of their command wherever it
-has ended by itself; locker elect campaigns again where locker run exits with 79.
-locker conformance, bench and the like exit with 1 where what they test has failed.`
+locker run and locker elect exit with the code of their command if it has ended by
+itself. Where locker run exits with 79, locker elect campaigns again. locker conformance
+exits with 1 if a case has failed.`
 
 // exitError gives an error its exit code and, if there is one, the next thing to
 // try.
@@ -119,10 +119,11 @@ func next(verb *cobra.Command, err error) string {
 	case ExitUsage:
 		return verb.CommandPath() + " --help"
 	case ExitUnavailable:
+		const ask = "is the store up, and are the address, the port and the scheme of its URL right (TLS or not)?"
 		if verb.Name() == "ping" {
-			return "is the store up, and its address right?"
+			return ask
 		}
-		return "is the store up, and its address right? locker ping asks it"
+		return ask + " locker ping asks it"
 	case ExitBusy:
 		name := "NAME"
 		if errors.As(err, &store) && store.Name != "" {

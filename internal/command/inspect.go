@@ -22,7 +22,7 @@ lock without another renewal. A lock that nobody holds or waits for is free, whi
 is not an error.`,
 		Example: `  locker inspect nightly-report
   locker inspect --json nightly-report | jq -r '.tickets[] | select(.held) | .owner'`,
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			c, err := a.open(cmd.Context())

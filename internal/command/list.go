@@ -9,20 +9,24 @@ import (
 
 func newList(a *app) *cobra.Command {
 	var by sortBy
+	wide := false
 	cmd := &cobra.Command{
 		Use:     "list [PREFIX]",
 		Aliases: []string{"ls"},
 		Short:   "List the locks that somebody holds or waits for",
-		Long: `List the locks that somebody holds or waits for, those whose names begin with
-PREFIX if it is given.
+		Long: `List the locks that somebody holds or waits for; with PREFIX, those whose names begin
+with it.
 
 HELD is how long the first holder has held the lock, LEASE how long it keeps the lock
 without another renewal, LONGEST the longest wait. On most stores this reads
-everything under the store's prefix. With --json each lock is one line.`,
+everything under the store's prefix.
+
+On a terminal names, holders and notes that are too long for it are cut, unless --wide is
+given. With --json each lock is one line.`,
 		Example: `  locker list
   locker list order: --sort-by waiters
   locker list --json | jq -r 'select(.waiters > 10) | .name'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.open(cmd.Context())
 			if err != nil {
@@ -51,9 +55,13 @@ everything under the store's prefix. With --json each lock is one line.`,
 			for i, q := range queues {
 				rows[i] = summarize(q, now).cells()
 			}
+			if width := columns(a.Out); width > 0 && !wide {
+				return writeFitted(a.Out, width, summaryHead, rows)
+			}
 			return writeTable(a.Out, summaryHead, rows)
 		},
 	}
+	cmd.Flags().BoolVar(&wide, "wide", false, "cut nothing, however long it is")
 	addSortBy(cmd.Flags(), &by)
 	return cmd
 }

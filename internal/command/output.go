@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 )
 
@@ -28,6 +27,19 @@ func (a *app) print(v any, people func(w io.Writer) error) error {
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// columns is the width of a terminal; 0 if w is none, or does not say.
+func columns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
 // A style is a colour or weight of text on a terminal.
@@ -53,40 +65,6 @@ func paint(w io.Writer, s style, text string) string {
 		return text
 	}
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
-}
-
-// maxPadded is the widest cell that widens its column: names, owners and notes may have
-// hundreds of columns, and one of them shall not push all other rows off the screen.
-const maxPadded = 48
-
-// writeTable writes rows in columns under a head. Cells may be painted; what a
-// store or a user gave has been made printable. The last column is not padded. A long cell
-// is whole, and moves the rest of its own row.
-func writeTable(w io.Writer, head []string, rows [][]string) error {
-	widths := make([]int, len(head))
-	all := append([][]string{make([]string, len(head))}, rows...)
-	for i, h := range head {
-		all[0][i] = paint(w, bold, h)
-	}
-	for _, row := range all {
-		for i, cell := range row {
-			if width := ansi.StringWidth(cell); width <= maxPadded {
-				widths[i] = max(widths[i], width)
-			}
-		}
-	}
-	var b strings.Builder
-	for _, row := range all {
-		for i, cell := range row {
-			b.WriteString(cell)
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(cell))+2))
-			}
-		}
-		b.WriteByte('\n')
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // printable returns text as it is if it can do no harm on a terminal and stays on

@@ -40,7 +40,7 @@ names are acquired and released, one after the other.
 A store that does not answer is exit code 69, one that refuses is 77.`,
 		Example: `  locker ping
   until locker ping --cycles 0; do sleep 1; done`,
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cycles < 0 {
 				return usage(fmt.Errorf("--cycles %d: want 0 or more", cycles))
@@ -60,7 +60,7 @@ A store that does not answer is exit code 69, one that refuses is 77.`,
 			return failure
 		},
 	}
-	cmd.Flags().IntVar(&cycles, "cycles", 10, "how many locks to acquire and release; 0 to change nothing in the store")
+	cmd.Flags().IntVar(&cycles, "cycles", 10, "acquire and release `N` locks; 0 changes nothing in the store")
 	return cmd
 }
 

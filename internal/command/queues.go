@@ -90,6 +90,9 @@ const readsAtOnce = 16
 // their names. A name that has become free meanwhile is left out.
 func readQueues(ctx context.Context, c *locker.Client, prefix string) ([]locker.Queue, error) {
 	names, err := c.List(ctx)
+	if errors.Is(err, locker.ErrUnsupported) {
+		err = exit(ExitUsage, err, "locker inspect NAME: this store cannot list names, but shows the lock of one")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -38,36 +38,36 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME [NAME...] [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while holding a lock",
-		Long: `Waits for the lock, or for all of several locks, runs the command, releases the lock,
-and exits with the command's code. The lock is held for as long as the command runs.
-Processes that the command leaves in the background continue without it.
+		Long: `Wait for the lock, or for all of several locks, run the command, release the lock, and
+exit with the command's code. The lock is held for as long as the command runs.
+Processes that the command leaves in the background go on without it.
 
 The environment of the command contains
   LOCKER_NAME, LOCKER_TOKEN      the lock and its fencing token, if there is one lock
-  LOCKER_NAME_1, LOCKER_TOKEN_1  … and so on for each, in the order given
+  LOCKER_NAME_1, LOCKER_TOKEN_1  … and so on for each lock, in the order given
   LOCKER_COUNT, LOCKER_OWNER     the number of locks, and whom they are held for
   LOCKER_RUN_ID                  a text that is unique to this run
-in the place of those that a locker run around this one has set, and all other variables,
-LOCKER_URL too if it is set. --url is not passed on.
+They replace those of an enclosing locker run. All other variables are passed on, LOCKER_URL
+too if it is set, but not --url.
 
 If the lock is lost (the store was unavailable for too long, or somebody broke the
-lock), the command and what it has started get SIGTERM, and --grace later SIGKILL, and
+lock), the command and what it has started get SIGTERM, and SIGKILL after --grace, and
 the exit code is 79. The lock counts as lost a little more than --grace before its
-lease ends, so they have ended before the store grants the lock to anybody else, also if
-locker is stopped (SIGSTOP) meanwhile: a second process, its guard, sees to that. There
-are three exceptions. A lock that somebody breaks is free at once. Processes of another
-user (sudo) and, beside Linux, those in a process group of their own are not ended. A guard
-that is killed while locker is stopped ends nothing. A loss that the store reports only at
-the release is exit code 79, too.
+lease ends, so they have ended before the store grants the lock to anybody else, even
+while locker is stopped (SIGSTOP): a second process, its guard, sees to that. There are
+three exceptions. A lock that somebody breaks is free at once. Processes of another user
+(sudo) are not killed, nor, on systems other than Linux, those in a process group of their
+own. A guard that is killed while locker is stopped kills nothing. If the store reports
+the loss only at the release, the exit code is 79, too.
 
 If locker itself is killed, the command is killed with it, and the lock expires after
 --ttl, or after --hold-at-least if that is longer.
 
-With --hold-at-least the lock stays held until that long after its grant, also if the command
+With --hold-at-least the lock stays held until that long after its grant, even if the command
 ends earlier: of several machines whose clocks differ, one runs the job in each period.
-A run that is skipped because another machine has begun one lately prints nothing with
---on-busy; one that nobody has begun for longer than --hold-at-least is a missed period, which
-is said on standard error.
+With --on-busy, a run that is skipped because another machine has begun one prints nothing.
+If nobody has begun one for longer than --hold-at-least, the period was missed, and a line
+on standard error says so.
 
 Signals are passed on to the command and all that it has started; Ctrl-C reaches
 them once.`,
@@ -87,15 +87,16 @@ them once.`,
 	f := cmd.Flags()
 	f.BoolVarP(&r.try, "try", "n", false, "do not wait: exit if somebody else has the lock")
 	addDuration(f, &r.wait, "wait", "w", "wait for at most `DURATION`, as 30s, 5m or 30 (default: as long as it takes)")
-	f.BoolVarP(&r.shared, "shared", "s", false, "share the lock with others who do, as readers")
+	f.BoolVarP(&r.shared, "shared", "s", false, "share the lock with others who do the same, as readers")
 	f.IntVar(&r.limit, "limit", 0, "be one of `N` who hold the lock at once; all have to give the same N")
-	addDuration(f, &r.holdAtLeast, "hold-at-least", "", "keep the lock until `DURATION` after its grant, though the command ends before")
+	addDuration(f, &r.holdAtLeast, "hold-at-least", "", "keep the lock until `DURATION` after its grant, even if the command ends earlier")
 	f.IntVarP(&r.onBusy, "on-busy", "E", ExitBusy, "exit with `CODE`, and no error, if somebody else has the lock")
 	f.StringVar(&r.note, "note", "", "`TEXT` that locker inspect shows (default: the name of the command)")
 	f.StringVar(&r.owner, "owner", "", "`ID` that locker inspect shows (default: one that names this process)")
-	r.lease.add(f, "after this `DURATION` the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")
+	r.lease.add(f, "`DURATION` after which the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")
 	a.addVoice(f)
 	f.SetInterspersed(true)
+	cmd.SetFlagErrorFunc(flagOfFlock)
 	return cmd
 }
 

@@ -26,12 +26,12 @@ begins and ends no transaction, and may be run again. No store is reached.
 
 --prefix and --schema are those of the store's URL. With --fence it prints the table
 of fencing tokens instead, as packages fence/sqlfence and fence/pgxfence use it:
-that one belongs into the database whose data the locks protect, wherever the
+that one belongs in the database whose data the locks protect, wherever the
 locks are.`,
 		Example: `  locker schema postgres | psql -1 -f - app
   locker schema postgres --schema locks > migrations/0042_locks.sql
   locker schema mysql --fence locker_fences | mysql app`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      cobra.MatchAll(arguments(1, 1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"postgres", "mysql"},
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := schemaOf(args[0], f)
@@ -49,8 +49,8 @@ locks are.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.prefix, "prefix", "", "what the names of the tables begin with (default \""+postgres.DefaultPrefix+"\")")
-	flags.StringVar(&f.schema, "schema", "", "database schema of the tables, PostgreSQL only (default \""+postgres.DefaultSchema+"\")")
+	flags.StringVar(&f.prefix, "prefix", "", "`TEXT` that the names of the tables begin with (default \""+postgres.DefaultPrefix+"\")")
+	flags.StringVar(&f.schema, "schema", "", "database `SCHEMA` of the tables, PostgreSQL only (default \""+postgres.DefaultSchema+"\")")
 	flags.StringVar(&f.fence, "fence", "", "print the `TABLE` of fencing tokens instead; with its schema before a dot if it has one")
 	return cmd
 }

@@ -13,10 +13,10 @@ func helpEnvironment() *cobra.Command {
   LOCKER_URL_FILE  a file that holds the URL, where neither is given
   XDG_STATE_HOME   folder of the default store, locker/locks.db (default
                    ~/.local/state), where none of these is given
-  LOCKER_CONSOLE_TOKEN  what people log in with to locker console, where
-                   --token-file is not given
-  NO_COLOR         if set to anything, output has no colours
-  TERM             if it is dumb, no colours, and locker watch prints lines
+  LOCKER_CONSOLE_TOKEN  the token that locker console asks for, where --token-file is
+                   not given
+  NO_COLOR         if it is set to anything, output has no colours
+  TERM             if it is "dumb", there are no colours, and locker watch prints lines
 
 Set by locker run and locker elect for their command: locker help run.
 

@@ -28,7 +28,7 @@ func newVersion(a *app) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version, and the stores that it knows",
 		Example: "  locker version\n  locker version --json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
 			return a.print(v, func(w io.Writer) error {

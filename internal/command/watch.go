@@ -22,21 +22,20 @@ func newWatch(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Watch locks live",
-		Long: `Watch the locks that somebody holds or waits for, those whose names begin with
-PREFIX if it is given: on a terminal as a table that fills the screen, elsewhere,
-and with --json, one line for each change of a lock's holders and waiters.
+		Long: `Watch the locks that somebody holds or waits for; with PREFIX, those whose names begin
+with it. On a terminal they are a table that fills the screen; elsewhere, and with
+--json, there is one line for each change of a lock's holders and waiters.
 
 Keys: arrows or j and k to move, enter for all tickets of a lock, / to filter, c for
 locks that somebody waits for, s to sort by another column, b to break a lock, space to
 pause, ? for help, q to quit.
 
 It reads all queues every --interval, and less often if that takes long: it uses the
-store at most a fifth of the time. If the store does not answer it says so, and
-continues.`,
+store at most a fifth of the time. If the store does not answer, it says so and goes on.`,
 		Example: `  locker watch
   locker watch order: --interval 5s
   locker watch --json | jq 'select(.waiters > 10)'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < 100*time.Millisecond {
 				return usage(fmt.Errorf("--interval %v: want at least 100ms", interval))
@@ -64,7 +63,7 @@ continues.`,
 		},
 	}
 	addSortBy(cmd.Flags(), &by)
-	addDuration(cmd.Flags(), &interval, "interval", "", "how often to poll")
+	addDuration(cmd.Flags(), &interval, "interval", "", "poll once in this `DURATION`")
 	return cmd
 }
 
