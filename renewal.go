@@ -196,13 +196,19 @@ func (b *leases) settle(l *lease, asked, now time.Time, length time.Duration, er
 	l.deliverLater()
 }
 
-// extend renews a lease now, out of schedule, for at least ttl.
+// extend renews a lease now, out of schedule, for at least ttl. A provisional lease is renewed
+// for its whole length at least: the store shortens it to what it is asked for.
 func (b *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error {
 	return b.extendBy(l, ttl, func(request func(context.Context) error) error { return b.ask(ctx, request) })
 }
 
 // extendBy is extend by ask, which makes the request and explains its error.
 func (b *leases) extendBy(l *lease, ttl time.Duration, ask func(request func(context.Context) error) error) error {
+	b.mu.Lock()
+	if l.provisional {
+		ttl = max(ttl, l.length(b.clock.now()))
+	}
+	b.mu.Unlock()
 	gone := false // the store has answered ErrLost; ctx may have ended with the ErrLost of another lock
 	err := ask(func(ctx context.Context) error {
 		asked := b.clock.now()
