@@ -36,14 +36,13 @@ type node struct {
 	group  []*node       // the nodes of Redlock; nil for one server
 	excuse *redisExcuses // of the group
 
-	mu      *sync.Mutex // of the group
-	data    keyspace
-	known   map[string]bool // scripts, by hash
-	past    []redisPast     // before the last writes
-	acked   time.Time       // the replica has all that was written until then
-	term    int             // counts failovers
-	loading time.Duration   // for which it reads its data when it starts
-	links   []*redisLink    // connections that have subscribed
+	mu    *sync.Mutex // of the group
+	data  keyspace
+	known map[string]bool // scripts, by hash
+	past  []redisPast     // before the last writes
+	acked time.Time       // the replica has all that was written until then
+	term  int             // counts failovers
+	links []*redisLink    // connections that have subscribed
 }
 
 // redisPast is what a server held before a write.
@@ -132,7 +131,6 @@ func (n *node) restart() (loses bool) {
 	}
 	n.past, n.links = nil, nil
 	clear(n.known)
-	n.loading = n.rnd.upTo(200 * time.Millisecond)
 	n.forget(before)
 	return n.keeps != "all" && n.group == nil
 }
@@ -399,11 +397,11 @@ func (l *redisLink) serve(req []byte) []byte {
 	n := l.n
 	args, _ := parseRESP(req)
 	verb := strings.ToUpper(args[0])
-	_, down, full := n.s.state()
+	_, _, full := n.s.state()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	r := &redisRun{n: n, link: l, now: n.time(), full: full.After(time.Now())}
-	if down.Add(n.loading).After(time.Now()) {
+	if n.s.reads() {
 		return encode(nil, redisError("LOADING Redis is loading the dataset in memory"))
 	}
 	switch verb {

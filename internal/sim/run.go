@@ -277,6 +277,9 @@ func (r *runner) faultAt(s *server, f faultPlan, until time.Time) {
 	}
 	s.mu.Lock()
 	switch f.kind {
+	case "crash":
+		s.down = time.Now().Add(f.lasts * 3 / 4) // and then it reads its data
+		s.starting = until
 	case "failover": // the connections stay with the old primary
 		s.lost = append(s.lost, time.Now())
 	case "pause":
