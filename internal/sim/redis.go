@@ -24,7 +24,7 @@ import (
 // milliseconds of a clock of its own, and subscriptions. A restart may lose the last second, or
 // everything, and the scripts. A failover makes a replica the primary, which may lack the last
 // writes; connections that are there stay with the old one, which is a replica then: it refuses
-// writes, and passes on what the new one publishes. What a connection has not sent when it is
+// writes, and may pass on what the new one publishes. What a connection has not sent when it is
 // closed is dropped within seconds, as by SO_LINGER 0.
 type node struct {
 	s      *server
@@ -36,13 +36,14 @@ type node struct {
 	group  []*node       // the nodes of Redlock; nil for one server
 	excuse *redisExcuses // of the group
 
-	mu    *sync.Mutex // of the group
-	data  keyspace
-	known map[string]bool // scripts, by hash
-	past  []redisPast     // before the last writes
-	acked time.Time       // the replica has all that was written until then
-	term  int             // counts failovers
-	links []*redisLink    // connections that have subscribed
+	mu     *sync.Mutex // of the group
+	data   keyspace
+	known  map[string]bool // scripts, by hash
+	past   []redisPast     // before the last writes
+	acked  time.Time       // the replica has all that was written until then
+	term   int             // counts failovers
+	linked int             // connections to primaries before that term hear nothing of the new one
+	links  []*redisLink    // connections that have subscribed
 }
 
 // redisPast is what a server held before a write.
@@ -144,7 +145,9 @@ func (n *node) failover() {
 	n.data = n.before(latest(n.acked, time.Now().Add(-lag)))
 	n.past = nil
 	clear(n.known)
-	n.term++
+	if n.term++; n.rnd.one(2) {
+		n.linked = n.term
+	}
 	if !n.waits {
 		n.forget(before)
 	}
@@ -499,7 +502,7 @@ func (r *redisRun) publish(channel, message string) any {
 	here := int64(0)
 	r.n.links = slices.DeleteFunc(r.n.links, func(l *redisLink) bool { return l.c.failed() })
 	for _, l := range r.n.links {
-		if !l.channels[channel] || r.link.term != r.n.term && r.link.term != l.term {
+		if !l.channels[channel] || l.term != r.link.term && (l.term < r.n.linked || r.link.term != r.n.term) {
 			continue
 		}
 		if l.term == r.link.term {
