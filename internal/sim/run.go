@@ -157,7 +157,8 @@ func (r *runner) build() {
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
 		case "redis":
-			s.model, w.late = newNode(s), max(w.late, 300*time.Millisecond)
+			n := newNode(s)
+			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openRedis(s, p) }
 		}
 		panic("sim: no world " + kind)

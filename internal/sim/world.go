@@ -17,6 +17,7 @@ type world struct {
 	servers []*server
 	open    func(process string) (driver.Driver, []*path, error)
 	watched bool          // a dead process is found by whoever waits long enough
+	drift   float64       // by which part a server's clock runs faster than those of the processes
 	late    time.Duration // by how much a grant may come after it was possible, in a healthy world
 
 	mu     sync.Mutex
