@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,36 @@ func TestProvisionalLease(t *testing.T) {
 		if d := time.Since(begun); d != 3*time.Second {
 			t.Errorf("a provisional lease of 3s was valid for %v", d)
 		}
+	})
+}
+
+// A short Extend of a provisional lease asks for the whole TTL: the store gives a lease that it
+// has not confirmed what it is asked for, and the holder was promised more.
+func TestExtendOfAProvisionalLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			g.Claim = 3 * time.Second
+			return g, err
+		}
+		var asked []time.Duration
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			asked = append(asked, r.TTL)
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(9*time.Second))
+		for range 2 {
+			if err := k.Extend(t.Context(), 10*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := []time.Duration{9 * time.Second, 10 * time.Millisecond}; !slices.Equal(asked, want) {
+			t.Errorf("asked for %v, want %v", asked, want)
+		}
+		release(t, k)
 	})
 }
 

@@ -195,13 +195,19 @@ func (ls *leases) settle(l *lease, asked, now time.Time, length time.Duration, e
 	l.deliverLater()
 }
 
-// extend renews a lease now, out of schedule, for at least ttl.
+// extend renews a lease now, out of schedule, for at least ttl. A provisional lease is renewed
+// for its whole length at least: the store shortens it to what it is asked for.
 func (ls *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error {
 	return ls.extendBy(l, ttl, func(request func(context.Context) error) error { return ls.ask(ctx, request) })
 }
 
 // extendBy is extend by ask, which makes the request and explains its error.
 func (ls *leases) extendBy(l *lease, ttl time.Duration, ask func(request func(context.Context) error) error) error {
+	ls.mu.Lock()
+	if l.provisional {
+		ttl = max(ttl, l.length(ls.clock.now()))
+	}
+	ls.mu.Unlock()
 	gone := false // the store has answered ErrLost; ctx may have ended with the ErrLost of another lock
 	err := ask(func(ctx context.Context) error {
 		asked := ls.clock.now()

@@ -24,6 +24,9 @@
 //	memcached.go  a model of Memcached, below driver/memcached and casqueue
 //	consul.go     a model of Consul's HTTP API, below driver/consul and kvqueue
 //	dynamodb.go   a model of DynamoDB's JSON API, below driver/dynamodb and casqueue
+//	redis.go      models of Redis and of the nodes of Redlock, below driver/redis and driver/redlock:
+//	              what they keep, forget and excuse; redis_server.go has their connections,
+//	              redis_script.go runs the real scripts, the rest is commands
 //	oracle.go     what must not happen, with the true time, which only the world knows
 //	oracle_faults.go  what a fault does not excuse
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
@@ -35,8 +38,9 @@
 // # What is checked
 //
 //   - No two hold a name at once, by the contexts of their locks, unless the world has
-//     broken what the store's package rests on (Memcached lost its data), a ticket was
-//     broken, or a fallback said that it granted. No semaphore has more holders than permits.
+//     broken what the store's package rests on (Memcached lost its data; Redis forgot just this
+//     lease, or the end of it, when it was restarted or failed over; no majority of Redlock's nodes
+//     has it), a ticket was broken, or a fallback said that it granted. No semaphore has more holders than permits.
 //   - Tokens grow. Nobody is overtaken. A minimum hold is kept.
 //   - Nobody loses a lock, or a place in the queue, without a fault, a fixed lease or a
 //     break as the reason. A fault is no reason for a loss before the lease is over that
@@ -54,13 +58,16 @@
 // # What it cannot show
 //
 // All processes share one clock, so clocks that differ, or run at different rates, and
-// machines that are suspended are not simulated; a process that is "suspended" hears and
+// machines that are suspended are not simulated (but servers of Redis have clocks of their own,
+// which run at rates of their own); a process that is "suspended" hears and
 // sends nothing and takes no step, but its timers run. Its locks end by the clock, and
 // may be regranted while it is away: the oracle says about it what it says about all. A
 // model may be kinder than the server that it stands for: the suites on real servers
 // remain the proof for that. The order of goroutines that are ready at the same instant is
 // the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
-// README.md says how much. There is no model of etcd, Redis, ZooKeeper, NATS or an SQL database.
+// README.md says how much. There is no model of etcd, ZooKeeper, NATS or an SQL database. Clients of Redis
+// connect at once: go-redis holds a mutex while it connects, which no bubble gets past. Its Sentinel and
+// Cluster clients are not run; a failover is an address that leads to another server.
 //
 // # Sources
 //

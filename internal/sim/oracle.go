@@ -288,7 +288,8 @@ func (o *oracle) compare(h, other *hold) {
 	if other.alive() && (!h.shared || !other.shared) && !o.excused(other) && !o.excused(h) {
 		o.w.fail("two holders: %v, and %v", other, h)
 	}
-	if early := other.begun.Add(other.minHold).Sub(h.at); early > 0 && (!h.shared || !other.shared) && !o.excused(other) && !o.excused(h) {
+	minHold := time.Duration(float64(other.minHold) / (1 + o.w.drift))
+	if early := other.begun.Add(minHold).Sub(h.at); early > 0 && (!h.shared || !other.shared) && !o.excused(other) && !o.excused(h) {
 		o.w.fail("%v was granted %v before the end of the minimum hold of %v", h, early, other)
 	}
 	if other.at.Before(h.begun) && other.token >= h.token && !o.degraded {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -24,7 +23,7 @@ import (
 // milliseconds of a clock of its own, and subscriptions. A restart may lose the last second, or
 // everything, and the scripts. A failover makes a replica the primary, which may lack the last
 // writes; connections that are there stay with the old one, which is a replica then: it refuses
-// writes, and passes on what the new one publishes. What a connection has not sent when it is
+// writes, and may pass on what the new one publishes. What a connection has not sent when it is
 // closed is dropped within seconds, as by SO_LINGER 0.
 type node struct {
 	s      *server
@@ -36,14 +35,14 @@ type node struct {
 	group  []*node       // the nodes of Redlock; nil for one server
 	excuse *redisExcuses // of the group
 
-	mu      *sync.Mutex // of the group
-	data    keyspace
-	known   map[string]bool // scripts, by hash
-	past    []redisPast     // before the last writes
-	acked   time.Time       // the replica has all that was written until then
-	term    int             // counts failovers
-	loading time.Duration   // for which it reads its data when it starts
-	links   []*redisLink    // connections that have subscribed
+	mu     *sync.Mutex // of the group
+	data   keyspace
+	known  map[string]bool // scripts, by hash
+	past   []redisPast     // before the last writes
+	acked  time.Time       // the replica has all that was written until then
+	term   int             // counts failovers
+	linked int             // connections to primaries before that term hear nothing of the new one
+	links  []*redisLink    // connections that have subscribed
 }
 
 // redisPast is what a server held before a write.
@@ -63,24 +62,6 @@ type redisExcuses struct {
 type redisTicket struct {
 	name  string
 	token uint64
-}
-
-// redisLink is a connection, at the server.
-type redisLink struct {
-	n        *node
-	c        *conn
-	term     int // of the primary to which it was made
-	channels map[string]bool
-}
-
-// redisRun is one command, or one script with its commands.
-type redisRun struct {
-	n      *node
-	link   *redisLink
-	now    int64 // µs
-	script bool
-	full   bool
-	wrote  bool
 }
 
 func init() { lockerredis.LogTo(slog.New(slog.DiscardHandler)) } // connections fail all the time
@@ -132,8 +113,7 @@ func (n *node) restart() (loses bool) {
 	}
 	n.past, n.links = nil, nil
 	clear(n.known)
-	n.loading = n.rnd.upTo(200 * time.Millisecond)
-	n.forget(before)
+	n.forget(before, true)
 	return n.keeps != "all" && n.group == nil
 }
 
@@ -146,10 +126,10 @@ func (n *node) failover() {
 	n.data = n.before(latest(n.acked, time.Now().Add(-lag)))
 	n.past = nil
 	clear(n.known)
-	n.term++
-	if !n.waits {
-		n.forget(before)
+	if n.term++; n.rnd.one(2) {
+		n.linked = n.term
 	}
+	n.forget(before, !n.waits)
 }
 
 // before returns what there was at t. With mu held.
@@ -190,14 +170,14 @@ func (n *node) held() map[redisTicket]int64 {
 	return held
 }
 
-// forget notes which leases are shorter than before, and which are there again. Redlock has
-// lost a lease when no majority has it. With mu held.
-func (n *node) forget(before map[redisTicket]int64) {
+// forget notes which leases are shorter than before, where they may be, and which are there again.
+// Redlock has lost a lease when no majority has it. With mu held.
+func (n *node) forget(before map[redisTicket]int64, may bool) {
 	after := n.held()
 	n.excuse.mu.Lock()
 	defer n.excuse.mu.Unlock()
 	for t, until := range before {
-		if after[t] < until && (n.group == nil || !n.majority(t, after)) {
+		if may && after[t] < until && (n.group == nil || !n.majority(t, after)) {
 			n.excuse.forgot[t] = true
 		}
 	}
@@ -287,14 +267,6 @@ func (n *node) client(process string) (*redis.Client, *path) {
 	}), p
 }
 
-// link makes the server's end of a connection.
-func (n *node) link(c *conn) (serve func([]byte) []byte) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	l := &redisLink{n: n, c: c, term: n.term, channels: make(map[string]bool)}
-	return l.serve
-}
-
 // ownedRedis closes its client, as a driver does that is opened by URL.
 type ownedRedis struct {
 	*lockerredis.Driver
@@ -343,171 +315,4 @@ func openRedlock(servers []*server, process string) (driver.Driver, []*path, err
 	}
 	d, err := redlock.New(clients)
 	return ownedRedlock{d, clients}, paths, err
-}
-
-// splitRESP cuts off the first request.
-func splitRESP(sent []byte) (req, rest []byte) {
-	args, n := parseRESP(sent)
-	if args == nil {
-		return nil, sent
-	}
-	return sent[:n:n], sent[n:]
-}
-
-// parseRESP returns the arguments of the first request, and its length; nil if it is not whole.
-func parseRESP(sent []byte) (args []string, length int) {
-	line := func() (int, bool) {
-		head, _, ok := bytes.Cut(sent[length:], []byte("\r\n"))
-		if !ok {
-			return 0, false
-		}
-		length += len(head) + 2
-		size, err := strconv.Atoi(string(head[1:]))
-		return size, err == nil
-	}
-	count, ok := line()
-	for range count {
-		size, whole := 0, false
-		if size, whole = line(); !whole || len(sent) < length+size+2 {
-			return nil, 0
-		}
-		args = append(args, string(sent[length:length+size]))
-		length += size + 2
-	}
-	if !ok {
-		return nil, 0
-	}
-	return args, length
-}
-
-// greet answers what a client asks while it connects, which takes no time: the client holds a
-// mutex meanwhile, which no bubble gets past.
-func greet(req []byte) []byte {
-	switch args, _ := parseRESP(req); {
-	case strings.EqualFold(args[0], "HELLO") && len(args) > 1:
-		return encode(nil, hello)
-	case strings.EqualFold(args[0], "CLIENT"):
-		return encode(nil, redisStatus("OK"))
-	}
-	return nil
-}
-
-var hello = []any{"server", "redis", "version", "7.0.15", "proto", int64(2), "mode", "standalone", "role", "master"}
-
-// serve answers one request.
-func (l *redisLink) serve(req []byte) []byte {
-	n := l.n
-	args, _ := parseRESP(req)
-	verb := strings.ToUpper(args[0])
-	_, down, full := n.s.state()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	r := &redisRun{n: n, link: l, now: n.time(), full: full.After(time.Now())}
-	if down.Add(n.loading).After(time.Now()) {
-		return encode(nil, redisError("LOADING Redis is loading the dataset in memory"))
-	}
-	switch verb {
-	case "HELLO":
-		return encode(nil, hello)
-	case "PING":
-		if len(l.channels) > 0 {
-			return encode(nil, []any{"pong", ""})
-		}
-		return encode(nil, redisStatus("PONG"))
-	case "SUBSCRIBE", "UNSUBSCRIBE":
-		return l.subscribe(verb, args[1:])
-	case "WAIT":
-		if !n.waits {
-			return encode(nil, int64(0))
-		}
-		n.acked = time.Now()
-		return encode(nil, int64(1))
-	case "SCRIPT":
-		hash := scripts.load(args[2])
-		n.known[hash] = true
-		return encode(nil, hash)
-	case "EVAL", "EVALSHA":
-		return encode(nil, r.eval(verb, args))
-	}
-	return encode(nil, r.command(args))
-}
-
-// subscribe answers SUBSCRIBE and UNSUBSCRIBE. With node.mu held.
-func (l *redisLink) subscribe(verb string, channels []string) (answer []byte) {
-	l.n.links = slices.DeleteFunc(l.n.links, func(other *redisLink) bool { return other == l })
-	for _, c := range channels {
-		if delete(l.channels, c); verb == "SUBSCRIBE" {
-			l.channels[c] = true
-		}
-		answer = encode(answer, []any{strings.ToLower(verb), c, int64(len(l.channels))})
-	}
-	if len(l.channels) > 0 {
-		l.n.links = append(l.n.links, l)
-	}
-	return answer
-}
-
-// eval runs a script. With node.mu held.
-func (r *redisRun) eval(verb string, args []string) any {
-	hash := args[1]
-	if verb == "EVAL" {
-		hash = scripts.load(args[1])
-		r.n.known[hash] = true
-	}
-	if !r.n.known[hash] {
-		return redisError("NOSCRIPT No matching script. Please use EVAL.")
-	}
-	keys, _ := strconv.Atoi(args[2])
-	r.script = true
-	return scripts.eval(r, hash, args[3:3+keys], args[3+keys:])
-}
-
-// command runs one command. A script that has written may go on where memory is short. With node.mu held.
-func (r *redisRun) command(args []string) any {
-	c, ok := redisCommands[strings.ToUpper(args[0])]
-	switch {
-	case !ok:
-		return redisError("ERR unknown command '" + args[0] + "'")
-	case len(args)-1 < c.least:
-		return redisError("ERR wrong number of arguments for '" + args[0] + "' command")
-	case c.writes && r.link.term != r.n.term:
-		return redisError("READONLY You can't write against a read only replica.")
-	case c.grows && r.full && !r.wrote:
-		return redisError("OOM command not allowed when used memory > 'maxmemory'.")
-	}
-	if c.writes && !r.wrote {
-		r.wrote = true
-		r.n.remember()
-	}
-	return c.run(r, args[1:])
-}
-
-// remember notes what there was before a write. With mu held.
-func (n *node) remember() {
-	now := time.Now()
-	for len(n.past) > 0 && now.Sub(n.past[0].at) > 2*time.Second {
-		n.past = n.past[1:]
-	}
-	n.past = append(n.past, redisPast{now, n.data.clone()})
-}
-
-func (r *redisRun) time() any {
-	return []any{strconv.FormatInt(r.now/1e6, 10), strconv.FormatInt(r.now%1e6, 10)}
-}
-
-// publish passes a message on to all who have subscribed, and answers how many of them have
-// subscribed on this server. With mu held.
-func (r *redisRun) publish(channel, message string) any {
-	here := int64(0)
-	r.n.links = slices.DeleteFunc(r.n.links, func(l *redisLink) bool { return l.c.failed() })
-	for _, l := range r.n.links {
-		if !l.channels[channel] || r.link.term != r.n.term && r.link.term != l.term {
-			continue
-		}
-		if l.term == r.link.term {
-			here++
-		}
-		l.c.push(encode(nil, []any{"message", channel, message}), false)
-	}
-	return here
 }

@@ -160,7 +160,8 @@ func (r *runner) build() {
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
 		case "redis":
-			s.model, w.late = newNode(s), max(w.late, 300*time.Millisecond)
+			n := newNode(s)
+			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openRedis(s, p) }
 		}
 		panic("sim: no world " + kind)
@@ -302,6 +303,9 @@ func (r *runner) faultAt(s *server, f faultPlan, until time.Time) {
 	}
 	s.mu.Lock()
 	switch f.kind {
+	case "crash":
+		s.down = time.Now().Add(f.lasts * 3 / 4) // and then it reads its data
+		s.starting = until
 	case "failover": // the connections stay with the old primary
 		s.lost = append(s.lost, time.Now())
 	case "pause":

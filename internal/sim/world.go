@@ -17,6 +17,7 @@ type world struct {
 	servers []*server
 	open    func(process string) (driver.Driver, []*path, error)
 	watched bool          // a dead process is found by whoever waits long enough
+	drift   float64       // by which part a server's clock runs faster than those of the processes
 	late    time.Duration // by how much a grant may come after it was possible, in a healthy world
 
 	mu     sync.Mutex
@@ -156,12 +157,13 @@ type server struct {
 	name  string
 	model model
 
-	mu     sync.Mutex
-	paused time.Time   // it does nothing until then, and then what has arrived
-	down   time.Time   // it refuses connections until then
-	full   time.Time   // it refuses what needs memory, or has no leader, until then
-	lost   []time.Time // when it has lost its data
-	paths  []*path
+	mu       sync.Mutex
+	paused   time.Time   // it does nothing until then, and then what has arrived
+	down     time.Time   // it refuses connections until then
+	starting time.Time   // it reads its data until then, after a crash
+	full     time.Time   // it refuses what needs memory, or has no leader, until then
+	lost     []time.Time // when it has lost its data
+	paths    []*path
 }
 
 // model is what a server does.
@@ -185,6 +187,13 @@ func (s *server) state() (paused, down, full time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.paused, s.down, s.full
+}
+
+// reads reports whether the server is reading its data, after a crash.
+func (s *server) reads() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.starting.After(time.Now())
 }
 
 // lostSince reports whether the server has lost its data at or after t.

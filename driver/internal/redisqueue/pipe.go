@@ -302,16 +302,16 @@ func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, form func(*Call, c
 	}
 }
 
-// failUnanswered sets the error of a pipeline, if any, in those of its commands that have
-// neither an answer nor an error: go-redis leaves them so when it could not connect.
+// failUnanswered sets the error of a pipeline, if any, in those of its scripts that have
+// neither an answer nor an error: go-redis leaves them so when it could not connect. It may be
+// the answer to one script, and then says nothing of the replicas.
 func failUnanswered(cmds []redis.Cmder, err error) {
 	if err == nil {
 		return
 	}
 	for _, cmd := range cmds {
-		script, ok := cmd.(*redis.Cmd)
-		if cmd.Err() == nil && (!ok || script.Val() == nil) {
-			cmd.SetErr(err)
+		if script, ok := cmd.(*redis.Cmd); ok && script.Err() == nil && script.Val() == nil {
+			script.SetErr(err)
 		}
 	}
 }

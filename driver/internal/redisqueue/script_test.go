@@ -452,3 +452,40 @@ func (s *script) commands(f func()) int {
 	}
 	return sum
 }
+
+// TestKeysOfWaitersEndTogether: what is known of those who wait lives at least as long as the set
+// in which they wait, whenever the others in the queue were last heard of.
+func TestKeysOfWaitersEndTogether(t *testing.T) {
+	t.Parallel()
+	const late = 3500 * time.Millisecond // what is left when the keys need no renewal yet
+	number := time.Now().Add(time.Hour).UnixMicro()
+	for _, redlock := range []bool{false, true} {
+		s, side := newScript(t), ":"
+		if redlock {
+			side = ":r"
+		}
+		acquire := func(id, process, form string) {
+			t.Helper()
+			number++
+			c := redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)}, id, 60_000, process+" 0 0 ", form)
+			if redlock {
+				c = redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form+"n", "bucket", 1, process+" 0 0 ")
+			}
+			s.run(c)
+		}
+		left := func(set string) time.Duration { return s.client.PTTL(t.Context(), s.main+side+set).Val() }
+		acquire("holds", "p1", "xw")
+		acquire("first", "p1", "xw")
+		for _, form := range []string{"sw", "xw"} {
+			for _, set := range []string{"x", "s", "t", "p"} {
+				s.client.PExpire(t.Context(), s.main+side+set, late)
+			}
+			s.client.PExpire(t.Context(), s.main+side+form[:1], time.Second) // it is renewed
+			acquire("next-"+form, "p-"+form, form)
+			set, tickets, processes := left(form[:1]), left("t"), left("p")
+			if set < late || tickets < set-time.Second/2 || processes < set-time.Second/2 {
+				t.Errorf("redlock=%t, %s: the set ends in %v, its tickets in %v, their processes in %v", redlock, form, set, tickets, processes)
+			}
+		}
+	}
+}

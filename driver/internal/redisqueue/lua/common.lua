@@ -30,12 +30,16 @@ local function mark()
   return MARK
 end
 
--- alive notes that a process lives, which waits in set. All keys of those who
--- wait live for as long as the one in set does, since a queue has all or none.
+-- alive notes that a process lives, which waits in set. Whoever finds that set ends soon
+-- makes all keys of those who wait live as long as it then does: a key that has some time left
+-- would end before anybody finds again that set ends soon.
 local function alive(chan, set)
   local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
   if new == 1 or call('PTTL', set) < LIVENESS then
-    for _, k in ipairs({X, S, T, P}) do keep(k, LIVENESS) end
+    for _, k in ipairs({X, S, T, P}) do
+      local left = call('PTTL', k)
+      if left ~= -2 and left < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
+    end
   end
 end
 

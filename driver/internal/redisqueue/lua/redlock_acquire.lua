@@ -90,7 +90,7 @@ if exclusive and mode == 'w' then
     if not head or till < now + 2500000 then -- as alive does, but not each time
       call('ZADD', P, string.format('%.0f', now + 3000000), chan)
       for _, k in ipairs({X, T, P}) do
-        if call('PTTL', k) < 3000 then call('PEXPIRE', k, 6000) end
+        if call('PTTL', k) < 6000 then call('PEXPIRE', k, 6000) end
       end
     end
     if head then return {2, now, -1, 0} end

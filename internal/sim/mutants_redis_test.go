@@ -1,0 +1,118 @@
+package sim
+
+func init() {
+	const (
+		engine  = "driver/internal/redisqueue/"
+		scripts = engine + "lua/"
+	)
+	mutants = append(mutants,
+		mutant{
+			name: "redis: the keys of those who wait end at different times", file: scripts + "common.lua",
+			old: "if left ~= -2 and left < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end", new: "keep(k, LIVENESS)",
+		},
+		mutant{
+			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go",
+			old: "ttl = max(ttl, l.length(b.clock.now()))", new: "ttl += l.length(b.clock.now()) * 0",
+		},
+		mutant{
+			name: "redis: a grant that a heartbeat finds does not count", file: "driver/redis/acquire.go",
+			old: `case n.token == token, n.token == "":`, new: `case n.token == token:`,
+		},
+		mutant{
+			name: "redis: a release leaves nothing for requests that may still come", file: scripts + "release.lua",
+			old: "if late > 0 then", new: "if false then",
+		},
+		mutant{
+			name: "redis: of a request that was sent twice, only the last sending counts", file: engine + "call.go",
+			old: "return c.Sent() > 1 || err != nil &&", new: "return err != nil &&",
+		},
+		mutant{
+			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "heartbeat.lua",
+			old: "if set and lapsed(chan) then", new: "if set and false then",
+		},
+		mutant{
+			name: "redis: the process of a waiter behind an unconfirmed grant does not poll", file: scripts + "queue.lua",
+			old: "if ours(v) then return call('PTTL', key), string.sub(v, 7, 7) == '?', 0 end", new: "if ours(v) then return call('PTTL', key), false, 0 end",
+		},
+		mutant{
+			name: "redis: a release grants nobody in the case of a mutex", file: scripts + "release.lua",
+			old: "      call('PUBLISH', chan, string.format('g%d ', left) .. heads[2] .. ' ' .. head)\n", new: "",
+		},
+		mutant{
+			name: "redis: a dead waiter blocks for as long as a lease", file: scripts + "queue.lua",
+			old: "since(x), 'PX', ms(x.till))", new: "since(x), 'PX', 60000)",
+		},
+		mutant{
+			name: "redis: a renewal is for whoever holds", file: scripts + "renew.lua",
+			old: "elseif v and string.sub(v, 8, #id + 8) == id .. ' ' and string.sub(v, 1, 6) == 'locker' then", new: "elseif v then",
+		},
+		mutant{
+			name: "redis: a grant does not wait for the replicas", file: "driver/redis/wire.go",
+			old: "\tc.SetArg(0, c.Ticket(r.ID, true))\n\tc.Durable = d.durable\n", new: "\tc.SetArg(0, c.Ticket(r.ID, true))\n",
+		},
+		mutant{
+			name: "redis: a subscription that was left behind is not renewed", file: "driver/redis/acquire.go",
+			old: "d.listener.Renew(begun)", new: "_ = begun",
+		},
+		mutant{
+			name: "redis: who is granted after a long wait does not confirm it first", file: "driver/redis/acquire.go",
+			old: "if sure || time.Since(g.Asked) > provisional/2 {", new: "if sure {",
+		},
+		mutant{
+			name: "redis: permits are counted without those who wait for one", file: scripts + "acquire.lua",
+			old: "(limit == 0 or call('ZCARD', H) + call('ZCARD', S) < limit)", new: "(limit == 0 or call('ZCARD', H) < limit)",
+		},
+		mutant{
+			name: "redisqueue: the answer to an old heartbeat is about a new ticket", file: engine + "heartbeat.go",
+			old: "current[i] = ok && !begun.Before(since)", new: "current[i] = ok || since.IsZero()",
+		},
+		mutant{
+			name: "redisqueue: nobody asks again when a subscription is back", file: engine + "listener.go",
+			old: "\tif !first {\n\t\tl.back()\n\t}\n", new: "\t_ = first\n",
+		},
+		mutant{
+			name: "redlock: half of the nodes are enough", file: "driver/redlock/driver.go",
+			old: "quorum: len(clients)/2 + 1,", new: "quorum: len(clients) / 2,",
+		},
+		mutant{
+			name: "redlock: an old number holds where a larger one has held", file: scripts + "redlock_acquire.lua",
+			old: "small = fence and number < fence", new: "small = false",
+		},
+		mutant{
+			name: "redlock: a node that has lost its fences takes numbers from before the loss", file: scripts + "redlock_acquire.lua",
+			old: "small = number <= (fence or beginning())", new: "small = fence and number <= fence",
+		},
+		mutant{
+			name: "redlock: a release leaves nothing for requests that may still come", file: "driver/redlock/wire.go",
+			old: "if n.unanswered.Requests(h.ID) > 0 {", new: "if false {",
+		},
+		mutant{
+			name: "redlock: a node that does not answer a release is not asked again", file: "driver/redlock/lease.go",
+			old: "case time.Now().Add(again).Before(until) && !d.life.Closed():", new: "case false:",
+		},
+		mutant{
+			name: "redlock: a node that is back does not get the leases", file: "driver/redlock/lease.go",
+			old: "if d.held[t.r.ID] != t || left <= 0 {", new: "if true || left <= 0 {",
+		},
+		mutant{
+			name: "redlock: tickets that hold on a few nodes do not give way", file: "driver/redlock/acquire.go",
+			old: "\td.yield(w, p)\n", new: "",
+		},
+		mutant{
+			name: "redlock: a try that few nodes grant leaves its ticket there", file: "driver/redlock/acquire.go",
+			old: "err = d.giveBack(ctx, t, p)", new: "err = driver.ErrNotAcquired",
+		},
+		mutant{
+			name: "redlock: a lease counts from the answer", file: "driver/redlock/acquire.go",
+			old: "return driver.Grant{Token: p.number, Asked: p.asked}", new: "return driver.Grant{Token: p.number, Asked: time.Now()}",
+		},
+		mutant{
+			name: "redlock: a semaphore counts the holders of one node", file: "driver/redlock/proposal.go",
+			old: "return !p.limited() || p.ahead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit", new: "return true",
+		},
+		mutant{
+			name: "redlock: an overtaken proposal changes the ticket", file: scripts + "redlock_acquire.lua",
+			old: "if known and mode ~= 'j' and round > tonumber(ARGV[6]) then return {4, now, known, round} end", new: "",
+		},
+	)
+}
