@@ -27,8 +27,9 @@ import (
 // ends between one and two times its TTL after its last renewal; a new leader begins all
 // of them anew. Reads of the default mode may come from a leader that was deposed.
 type agent struct {
-	s   *server
-	rnd *stream
+	s     *server
+	rnd   *stream
+	query time.Duration // how long the clients' blocking queries wait
 
 	mu       sync.Mutex
 	index    uint64
@@ -56,7 +57,7 @@ type consulSession struct {
 
 func newConsul(s *server) *agent {
 	return &agent{
-		s: s, rnd: newStream(s.w.seed, s.name), index: 10, pairs: make(map[string]*api.KVPair), deleted: make(map[string]uint64),
+		s: s, rnd: newStream(s.w.seed, s.name), query: pick(newStream(s.w.seed, s.name+" query"), 2*time.Second, 45*time.Second), index: 10, pairs: make(map[string]*api.KVPair), deleted: make(map[string]uint64),
 		sessions: make(map[string]*consulSession), changed: make(chan struct{}),
 	}
 }
@@ -116,7 +117,7 @@ func openConsul(s *server, process string) (driver.Driver, *path, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := consul.New(client)
+	d, err := consul.New(client, consul.WithQueryWait(c.a.query))
 	return d, c.p, err
 }
 

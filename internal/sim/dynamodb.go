@@ -8,14 +8,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	smithy "github.com/aws/smithy-go/endpoints"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/dynamodb"
@@ -82,11 +83,16 @@ type tableClient struct {
 func openTable(s *server, process string) (driver.Driver, *path, error) {
 	c := &tableClient{t: s.model.(*table), p: newPath(s, process)}
 	client := sdk.New(sdk.Options{
-		Region: "sim", Credentials: credentials.NewStaticCredentialsProvider("sim", "sim", ""),
-		BaseEndpoint: aws.String("http://" + s.name), HTTPClient: &http.Client{Transport: c},
+		Region: "sim", Credentials: aws.AnonymousCredentials{}, // nothing is signed, which takes time
+		EndpointResolverV2: c, HTTPClient: &http.Client{Transport: c},
 	})
 	d, err := dynamodb.New(client, "locks")
 	return d, c.p, err
+}
+
+// ResolveEndpoint implements sdk.EndpointResolverV2. The SDK's own takes a sixth of a run.
+func (c *tableClient) ResolveEndpoint(context.Context, sdk.EndpointParameters) (smithy.Endpoint, error) {
+	return smithy.Endpoint{URI: url.URL{Scheme: "http", Host: c.t.s.name}}, nil
 }
 
 // tableReply is an answer.

@@ -193,6 +193,7 @@ func (m *mutant) look(t *testing.T, healthy string) (f []string, out string) {
 			f[3] = (*effort - left + took).Round(100 * time.Millisecond).String()
 			return f, out
 		}
+		t.Logf("seed %s shows something without the mutant, too: %s", f[1], f[4])
 		took, _ := time.ParseDuration(f[3])
 		left -= took
 		first, _ = strconv.ParseUint(f[1], 10, 64)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"strings"
@@ -38,8 +39,20 @@ func newPath(s *server, process string) *path {
 	p.usual = p.rnd.between(50*time.Microsecond, 5*time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, earlier := range s.paths {
+		if earlier.process == process { // of an earlier life: the same machine, and the same network
+			p.inherit(earlier)
+		}
+	}
 	s.paths = append(s.paths, p)
 	return p
+}
+
+// inherit takes over what the network does.
+func (p *path) inherit(from *path) {
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	p.cut, p.stale, p.slow, p.tricked = from.cut, from.stale, from.slow, maps.Clone(from.tricked)
 }
 
 var (

@@ -67,7 +67,7 @@ type hold struct {
 	limit   int
 	begun   time.Time // of the call
 	at      time.Time // of its return
-	asked   time.Time // the lease counts from then, or later; zero: not known
+	asked   time.Time // when the ticket was asked for; zero: it has waited
 	ttl     time.Duration
 	fixed   bool
 	minHold time.Duration

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -12,7 +13,10 @@ import (
 // its last renewal, has given it: whatever has happened to the network since, nobody may
 // have removed it. With mu held.
 func (o *oracle) tooEarly(h *hold, e locker.Event, then time.Time) bool {
-	asked := latest(h.asked, o.renewed[e.ID])
+	asked := o.renewed[e.ID]
+	if errors.Is(e.Err, locker.ErrLost) && !h.asked.IsZero() { // the store says so
+		asked = latest(asked, h.asked.Add(-h.ttl/5)) // a session may be somewhat older than its ticket
+	}
 	if asked.IsZero() || h.ttl < shortTTL || h.p.plan.observer != "" { // they hear late of what happens
 		return false
 	}

@@ -273,11 +273,11 @@ func (r *runner) faultOf(f faultPlan, until time.Time) {
 		defer p.mu.Unlock()
 		switch f.kind {
 		case "slow":
-			p.slow = until
+			p.slow = latest(p.slow, until)
 		case "stale":
-			p.stale = until
+			p.stale = latest(p.stale, until)
 		default:
-			p.cut = until
+			p.cut = latest(p.cut, until)
 		}
 	})
 	if f.kind == "suspend" {
@@ -309,11 +309,11 @@ func (r *runner) faultAt(s *server, f faultPlan, until time.Time) {
 	case "failover": // the connections stay with the old primary
 		s.lost = append(s.lost, time.Now())
 	case "pause":
-		s.paused = until
+		s.paused = latest(s.paused, until)
 	case "full":
-		s.full = until
+		s.full = latest(s.full, until)
 	default:
-		s.down = until
+		s.down = latest(s.down, until)
 	}
 	paths := slices.Clone(s.paths)
 	s.mu.Unlock()

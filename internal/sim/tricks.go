@@ -147,7 +147,7 @@ func (r *runner) trick(f faultPlan, until time.Time) {
 		if p.tricked == nil {
 			p.tricked = make(map[string]time.Time)
 		}
-		p.tricked[f.kind] = until
+		p.tricked[f.kind] = latest(p.tricked[f.kind], until)
 	}
 	if !f.whole {
 		r.each(f.process, play)
