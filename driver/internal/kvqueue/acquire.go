@@ -277,7 +277,8 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// confirm looks for the entry of a ticket that was granted unseen. It tries until ctx ends.
+// confirm looks for the entry of a ticket that was granted unseen. It tries until ctx ends,
+// as ensure does.
 func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	e.mu.Lock()
 	s, unseen := t.session, t.unseen
@@ -287,6 +288,9 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	}
 	ctx, done := e.bind(ctx)
 	defer done()
+	if ctx.Err() != nil {
+		return e.stopped(ctx)
+	}
 	for pause := newBackoff(); ; {
 		try, end := context.WithTimeout(ctx, tryBound)
 		missing, err := e.missing(try, s, []*ticket{t})

@@ -230,7 +230,8 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 }
 
 // ensure keeps the session of a held ticket alive unless a keep-alive was sent after
-// since. It tries until ctx ends.
+// since. It tries until ctx ends. If ctx has ended before, for example while the caller
+// was notified that its ticket waits, it sends nothing: then it is not the store that has not answered.
 func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	s, err := e.stale(t, since)
 	if s == nil {
@@ -238,6 +239,9 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	}
 	ctx, done := e.bind(ctx)
 	defer done()
+	if ctx.Err() != nil {
+		return e.stopped(ctx)
+	}
 	var last error
 	for pause := newBackoff(); s != nil; s, err = e.stale(t, since) {
 		try, end := context.WithTimeout(ctx, tryBound)

@@ -1,0 +1,42 @@
+package kvqueue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A caller is notified for long that its ticket waits. Its context ends meanwhile, and the
+// ticket is granted. The store is not asked any more, so it has not failed to answer.
+func TestContextEndsBeforeALateGrant(t *testing.T) {
+	for _, what := range []string{"keep", "missing"} {
+		t.Run(what, func(t *testing.T) {
+			for range 10 { // the end of the context and the grant are both noticed, in either order
+				inBubble(t, func(b *bed) {
+					b.e.opts.Losses, b.e.opts.LocalWait = false, time.Hour
+					b.e.opts.Confirm = what == "missing"
+					h := b.get(b.e, request("a", "0"))
+					ctx, cancel := context.WithTimeoutCause(b.Context(), time.Second, errors.New("the wait limit"))
+					defer cancel()
+					r := request("a", "w")
+					r.Renewed = what == "missing" // else its lease begins with a keep-alive
+					r.Joined = func() { time.Sleep(2 * time.Second) }
+					time.AfterFunc(time.Second/2, func() { b.drop(b.e, h) })
+					sent := 0
+					time.AfterFunc(3*time.Second/2, func() { sent = b.store.count(what) })
+					_, err := b.e.Acquire(ctx, r)
+					synctest.Wait()
+					if n := b.store.count(what) - sent; n > 0 {
+						t.Errorf("%d requests after the end of the context", n)
+					}
+					if err != nil && errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%v, want the cause of the context alone", err)
+					}
+					b.drop(b.e, r.Hold(0))
+				})
+			}
+		})
+	}
+}
