@@ -213,9 +213,24 @@ func Answered(err error) bool {
 func (c *Conn) offline() error {
 	cause := c.network.lastError()
 	if cause == nil {
-		cause = errors.New(c.zk.State().String())
+		cause = errors.New(withoutSession(c.zk.State()))
 	}
 	return driver.Unavailable(fmt.Errorf("%w: %w", zk.ErrNoServer, cause))
+}
+
+// withoutSession says in words how far a connection has come that has no session.
+func withoutSession(s zk.State) string {
+	switch s {
+	case zk.StateConnected:
+		return "a server has taken the connection, and has not opened a session yet"
+	case zk.StateExpired:
+		return "the session has expired"
+	case zk.StateAuthFailed:
+		return "the login was refused"
+	case zk.StateHasSession:
+		return "the session has only now been opened"
+	}
+	return "no connection has been made yet"
 }
 
 // EndError returns the error of a request or a wait that ctx has ended. If there is no
