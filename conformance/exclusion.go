@@ -11,53 +11,26 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var exclusion = []Case{
-	{
-		Topic: "exclusion", Name: "counter", Rules: []string{"D4", "C1"}, busy: true,
-		Explain: "an unprotected counter that many clients increase under the lock loses no increment",
-		prove:   provesCounter,
-	},
-	{
-		Topic: "exclusion", Name: "mutex", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "of many clients that want a name exclusively, only one at a time believes that it holds it",
-		prove:   func(e *env) { contend(e, exclusively) },
-	},
-	{
-		Topic: "exclusion", Name: "readers-and-writers", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "readers and writers obey the grant rule at every instant",
-		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(0)) },
-	},
-	{
-		Topic: "exclusion", Name: "permits", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "a semaphore never has more than n holders, under contention",
-		prove:   func(e *env) { contend(e, shared(3)) },
-	},
-	{
-		Topic: "exclusion", Name: "mixed", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "writers, readers and permits of different limits obey the grant rule at every instant",
-		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) },
-	},
-	{
-		Topic: "exclusion", Name: "permits-all-used", Rules: []string{"D4", "C1"},
-		Explain: "a semaphore of n has n holders at the same time, and the next waits for one of them",
-		prove:   provesPermits,
-	},
-	{
-		Topic: "exclusion", Name: "readers-share", Rules: []string{"D4", "C1"},
-		Explain: "readers of several processes hold at the same time, and block a writer",
-		prove:   provesReadersShare,
-	},
-	{
-		Topic: "exclusion", Name: "writer-alone", Rules: []string{"D4", "C1"},
-		Explain: "a writer blocks writers, readers and permits of every process, including its own",
-		prove:   provesWriterAlone,
-	},
-	{
-		Topic: "exclusion", Name: "queue-obeys-rule", Rules: []string{"D4", "D5", "D15", "C1"}, busy: true,
-		Explain: "after every change of the queue exactly those tickets are held that the grant rule allows",
-		prove:   provesQueueObeysRule,
-	},
-}
+var exclusion = topic("exclusion",
+	newCase("counter", "D4 C1", provesCounter,
+		"an unprotected counter that many clients increase under the lock loses no increment").keepsBusy(),
+	newCase("mutex", "D4 D5 C1", func(e *env) { contend(e, exclusively) },
+		"of many clients that want a name exclusively, only one at a time believes that it holds it").keepsBusy(),
+	newCase("readers-and-writers", "D4 D5 C1", func(e *env) { contend(e, exclusively, shared(0), shared(0)) },
+		"readers and writers obey the grant rule at every instant").keepsBusy(),
+	newCase("permits", "D4 D5 C1", func(e *env) { contend(e, shared(3)) },
+		"a semaphore never has more than n holders, under contention").keepsBusy(),
+	newCase("mixed", "D4 D5 C1", func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) },
+		"writers, readers and permits of different limits obey the grant rule at every instant").keepsBusy(),
+	newCase("permits-all-used", "D4 C1", provesPermits,
+		"a semaphore of n has n holders at the same time, and the next waits for one of them"),
+	newCase("readers-share", "D4 C1", provesReadersShare,
+		"readers of several processes hold at the same time, and block a writer"),
+	newCase("writer-alone", "D4 C1", provesWriterAlone,
+		"a writer blocks writers, readers and permits of every process, including its own"),
+	newCase("queue-obeys-rule", "D4 D5 D15 C1", provesQueueObeysRule,
+		"after every change of the queue exactly those tickets are held that the grant rule allows").keepsBusy(),
+)
 
 // kind is a kind of request.
 type kind struct {
@@ -132,7 +105,6 @@ func contend(e *env, kinds ...kind) {
 		}
 	})
 	e.ok(l.check(), "the history of %q", name)
-	e.empty(name)
 }
 
 func provesPermits(e *env) {
@@ -153,7 +125,6 @@ func provesPermits(e *env) {
 		e.holds(k, "one of %d permits", n)
 		e.release(k)
 	}
-	e.empty(name)
 }
 
 func provesReadersShare(e *env) {
@@ -168,7 +139,6 @@ func provesReadersShare(e *env) {
 	w.waits("a reader holds")
 	e.release(r2)
 	e.release(w.granted(patient, "the last reader released"))
-	e.empty(name)
 }
 
 func provesWriterAlone(e *env) {
@@ -182,7 +152,6 @@ func provesWriterAlone(e *env) {
 	}
 	e.holds(k, "after others were refused")
 	e.release(k)
-	e.empty(name)
 }
 
 // provesQueueObeysRule builds queues of every kind of ticket, and removes tickets at
@@ -199,7 +168,6 @@ func provesQueueObeysRule(e *env) {
 		for len(m.members) > 0 {
 			m.remove(e.random.intN(len(m.members)))
 		}
-		e.empty(m.name)
 	}
 }
 

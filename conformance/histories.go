@@ -13,28 +13,16 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var histories = []Case{
-	{
-		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "C10"}, busy: true,
-		Explain: "a random run on one name, exclusively, is linearizable in the model of the queue",
-		prove:   func(e *env) { randomRun(e, nil, exclusively) },
-	},
-	{
-		Topic: "history", Name: "mixed", Rules: []string{"D3", "D4", "D5", "D6", "C10"}, busy: true,
-		Explain: "a random run of writers, readers and permits is linearizable",
-		prove:   func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
-	},
-	{
-		Topic: "history", Name: "with-cuts", Rules: []string{"D3", "D4", "D10", "D14", "C10"},
-		Explain: "a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable",
-		prove:   func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
-	},
-	{
-		Topic: "history", Name: "with-kills", Rules: []string{"D3", "D4", "D10", "D14", "C10"}, Needs: NeedServer, place: ownStore,
-		Explain: "a random run in which the store is killed, started and paused is linearizable",
-		prove:   func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
-	},
-}
+var histories = topic("history",
+	newCase("mutex", "D3 D4 D5 D6 C10", func(e *env) { randomRun(e, nil, exclusively) },
+		"a random run on one name, exclusively, is linearizable in the model of the queue").keepsBusy(),
+	newCase("mixed", "D3 D4 D5 D6 C10", func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
+		"a random run of writers, readers and permits is linearizable").keepsBusy(),
+	newCase("with-cuts", "D3 D4 D10 D14 C10", func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
+		"a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable"),
+	newCase("with-kills", "D3 D4 D10 D14 C10", func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
+		"a random run in which the store is killed, started and paused is linearizable").needs(NeedServer).at(ownStore),
+)
 
 // run is a random run on one name, and its record.
 type run struct {
@@ -73,7 +61,7 @@ const processesOfRun = 4
 // record against the grant rule and with porcupine.
 func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
 	const clients = processesOfRun
-	r := &run{e: e, name: e.name("history"), ttl: e.ttl(), kinds: kinds, faulty: trouble != nil}
+	r := &run{e: e, name: e.uncheckedName("history"), ttl: e.ttl(), kinds: kinds, faulty: trouble != nil}
 	cs, links := make([]*locker.Client, clients), make([]Link, clients)
 	for i := range cs {
 		if trouble == nil {

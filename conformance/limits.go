@@ -10,28 +10,16 @@ import (
 
 // timeLimits are the cases about answers in time, and about outages that must not be
 // mistaken for contention.
-var timeLimits = []Case{
-	{
-		Topic: "limits", Name: "in-time", Rules: []string{"D16", "C9"}, Needs: NeedLink,
-		Explain: "a call returns within 100 ms of its limit even if the store does not answer",
-		prove:   provesAnswersInTime,
-	},
-	{
-		Topic: "limits", Name: "outage-is-not-contention", Rules: []string{"D7", "D14", "C9"}, Needs: NeedLink,
-		Explain: "a limit that passes before the store has answered is ErrUnavailable, and not ErrNotAcquired",
-		prove:   provesOutageIsNotContention,
-	},
-	{
-		Topic: "limits", Name: "down-is-unavailable", Rules: []string{"D14", "C9"}, Needs: NeedServer, place: ownStore,
-		Explain: "every call returns ErrUnavailable while the store is down",
-		prove:   provesDownIsUnavailable,
-	},
-	{
-		Topic: "limits", Name: "ping", Rules: []string{"D14", "D16", "C9"}, Needs: NeedLink,
-		Explain: "Ping reports whether the store answers",
-		prove:   provesPing,
-	},
-}
+var timeLimits = topic("limits",
+	newCase("in-time", "D16 C9", provesAnswersInTime,
+		"a call returns within 100 ms of its limit even if the store does not answer").needs(NeedLink),
+	newCase("outage-is-not-contention", "D7 D14 C9", provesOutageIsNotContention,
+		"a limit that passes before the store has answered is ErrUnavailable, and not ErrNotAcquired").needs(NeedLink),
+	newCase("down-is-unavailable", "D14 C9", provesDownIsUnavailable,
+		"every call returns ErrUnavailable while the store is down").needs(NeedServer).at(ownStore),
+	newCase("ping", "D14 D16 C9", provesPing,
+		"Ping reports whether the store answers").needs(NeedLink),
+)
 
 // overrun returns how long after its limit a call returned.
 func (e *env) overrun(limit time.Duration, call func() error) time.Duration {
@@ -86,7 +74,6 @@ func provesAnswersInTime(e *env) {
 	e.worksAgain(c)
 	e.awaitQueueWithin(e.outlives(), name, 1)
 	e.release(k)
-	e.empty(name)
 }
 
 func provesOutageIsNotContention(e *env) {
@@ -106,7 +93,6 @@ func provesOutageIsNotContention(e *env) {
 	link.Heal()
 	e.worksAgain(c)
 	e.freeSoon(name, 0)
-	e.empty(name)
 }
 
 func (e *env) unavailable(err error, doing string) {
@@ -123,9 +109,9 @@ func provesDownIsUnavailable(e *env) {
 	e.control()
 	s := e.server()
 	s.kill()
-	_, err := c.Acquire(e.ctx, e.name("other"))
+	_, err := c.Acquire(e.ctx, e.uncheckedName("other"))
 	e.unavailable(err, "acquire on a store that is down")
-	_, err = c.TryAcquire(e.ctx, e.name("other"))
+	_, err = c.TryAcquire(e.ctx, e.uncheckedName("other"))
 	e.unavailable(err, "try to acquire on a store that is down")
 	_, err = c.Inspect(e.ctx, name)
 	e.unavailable(err, "inspect on a store that is down")
@@ -135,7 +121,6 @@ func provesDownIsUnavailable(e *env) {
 	s.start()
 	e.worksAgain(c, e.control())
 	e.awaitQueueWithin(e.outlives(), name, 0)
-	e.empty(name)
 }
 
 func provesPing(e *env) {

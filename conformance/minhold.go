@@ -10,28 +10,16 @@ import (
 )
 
 // minHolds are the cases about minimum holds.
-var minHolds = []Case{
-	{
-		Topic: "min-hold", Name: "released-early", Rules: []string{"D20", "C3"},
-		Explain: "a lock that is released before its minimum hold has passed is not granted to others until then",
-		prove:   provesMinHoldReleased,
-	},
-	{
-		Topic: "min-hold", Name: "closed-early", Rules: []string{"D20", "D17", "C3"},
-		Explain: "a lock whose Client is closed before its minimum hold has passed is not granted to others until then",
-		prove:   provesMinHoldClosed,
-	},
-	{
-		Topic: "min-hold", Name: "crashed-early", Rules: []string{"D20", "D10", "C3"}, Needs: NeedLink,
-		Explain: "a lock whose process ends before its minimum hold has passed is not granted to others until then",
-		prove:   provesMinHoldCrashed,
-	},
-	{
-		Topic: "min-hold", Name: "shortened", Rules: []string{"D20", "C3"},
-		Explain: "when a Client is closed, its locks within their minimum hold are free soon after that has passed, however long their leases are",
-		prove:   provesMinHoldShortened,
-	},
-}
+var minHolds = topic("min-hold",
+	newCase("released-early", "D20 C3", provesMinHoldReleased,
+		"a lock that is released before its minimum hold has passed is not granted to others until then"),
+	newCase("closed-early", "D20 D17 C3", provesMinHoldClosed,
+		"a lock whose Client is closed before its minimum hold has passed is not granted to others until then"),
+	newCase("crashed-early", "D20 D10 C3", provesMinHoldCrashed,
+		"a lock whose process ends before its minimum hold has passed is not granted to others until then").needs(NeedLink),
+	newCase("shortened", "D20 C3", provesMinHoldShortened,
+		"when a Client is closed, its locks within their minimum hold are free soon after that has passed, however long their leases are"),
+)
 
 // minHold acquires name with a minimum hold that the store can give. It returns the
 // lock, the minimum hold and its earliest end, or false if the store cannot keep one.
@@ -60,7 +48,6 @@ func (e *env) notBefore(name string, d time.Duration, end time.Time, what string
 		e.failf("%q was granted %v before its minimum hold of %v ended, after %s (D20)", name, early, d, what)
 	}
 	e.release(next)
-	e.empty(name)
 }
 
 func provesMinHoldReleased(e *env) {
@@ -135,7 +122,6 @@ func provesMinHoldShortened(e *env) {
 			e.failf("%q was granted %v before its minimum hold of %v ended, after Close had shortened its lease", name, early, hold)
 		}
 		e.release(next)
-		e.empty(name)
 	})
 }
 

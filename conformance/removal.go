@@ -8,18 +8,12 @@ import (
 )
 
 // removal are the cases about the tickets that the core removes in the background.
-var removal = []Case{
-	{
-		Topic: "removal", Name: "unanswered-release", Rules: []string{"D13", "D14", "C8"}, Needs: NeedLink,
-		Explain: "a lock whose release was not answered is free soon after the store is back, whatever shares its session",
-		prove:   provesUnansweredRelease,
-	},
-	{
-		Topic: "removal", Name: "cancelled-wait", Rules: []string{"D9", "D13", "C8"}, Needs: NeedLink,
-		Explain: "the ticket of a wait that was cancelled in an outage is gone soon after the store is back",
-		prove:   provesCancelledWait,
-	},
-}
+var removal = topic("removal",
+	newCase("unanswered-release", "D13 D14 C8", provesUnansweredRelease,
+		"a lock whose release was not answered is free soon after the store is back, whatever shares its session").needs(NeedLink),
+	newCase("cancelled-wait", "D9 D13 C8", provesCancelledWait,
+		"the ticket of a wait that was cancelled in an outage is gone soon after the store is back").needs(NeedLink),
+)
 
 // removedWithin is how soon an unwanted ticket is gone after the store is back: in an
 // outage the core repeats the release at intervals of less than 1.5 s.
@@ -71,8 +65,6 @@ func provesUnansweredRelease(e *env) {
 		e.freeSoon(first, 0)
 		e.holds(b, "beside a lock whose release was not answered")
 		e.release(b)
-		e.empty(first)
-		e.empty(second)
 	})
 }
 
@@ -92,6 +84,5 @@ func provesCancelledWait(e *env) {
 		e.holds(b, "beside a wait that was cancelled")
 		e.release(b)
 		e.release(k)
-		e.empty(name)
 	})
 }
