@@ -93,9 +93,7 @@ func provesWriterLeaves(e *env) {
 	_ = w.ended(slacks(2), "it was cancelled")
 	begun := time.Now()
 	e.release(r2.granted(patient, "the writer before it gave up"))
-	if took := r2.at.Sub(begun); took > slack {
-		e.failf("the reader was granted %v after the writer had given up, want at most %v", took, slack)
-	}
+	e.atMost(r2.at.Sub(begun), slack, "the grant to a reader after the writer had given up")
 	e.holds(r1, "beside another reader")
 	e.release(r1)
 }
@@ -249,9 +247,7 @@ func provesDriverReturns(e *env) {
 	other := e.request(name)
 	other.Wait = false
 	_, calls["Acquire without waiting"] = d2.Acquire(ended, other)
-	if took := time.Since(begun); took > 2*slack {
-		e.failf("calls whose context had ended took %v", took)
-	}
+	e.atMost(time.Since(begun), 2*slack, "calls whose context had ended")
 	for verb, err := range calls {
 		if errors.Is(err, driver.ErrLost) {
 			e.failf("%s under a context that had ended: got ErrLost, which is not known", verb)

@@ -40,9 +40,7 @@ func provesCloseReleases(e *env) {
 	e.ok(cs[0].Close(), "close")
 	for _, p := range ps {
 		k := p.granted(patient, "the holder closed")
-		if took := p.at.Sub(begun); took > 2*slack {
-			e.failf("%q was granted %v after the holder began to close", p.name, took)
-		}
+		e.atMost(p.at.Sub(begun), 2*slack, "the hand-off of %q from a holder that closed", p.name)
 		e.release(k)
 	}
 	e.is(context.Cause(ctx), locker.ErrReleased, "the cause of a context after Close")
@@ -120,9 +118,7 @@ func provesAfterClose(e *env) {
 	if err := d.Renew(e.within(patience), e.request(name).Hold(1), time.Minute); err == nil {
 		e.failf("Renew of a closed driver: got no error")
 	}
-	if took := time.Since(begun); took > 2*slack {
-		e.failf("calls of a closed driver took %v", took)
-	}
+	e.atMost(time.Since(begun), 2*slack, "calls of a closed driver")
 }
 
 func provesCloseOthersUntouched(e *env) {

@@ -90,15 +90,12 @@ func (e *env) cutOff() (driver.Driver, []method) {
 func provesDriverCutOff(e *env) {
 	d, ms := e.cutOff()
 	e.each(len(ms), func(i int) {
-		if late, _ := e.unanswered(ms[i], slack/2); late > 2*slack {
-			e.failf("%s without an answer returned %v after the end of its context", ms[i].name, late)
-		}
+		late, _ := e.unanswered(ms[i], slack/2)
+		e.atMost(late, 2*slack, "the return of %s, after the end of its context,", ms[i].name)
 	})
 	begun := time.Now()
 	_ = d.Close() // may return an error
-	if took := time.Since(begun); took > storeBound {
-		e.failf("Close while the store cannot be reached took %v", took)
-	}
+	e.atMost(time.Since(begun), storeBound, "Close while the store cannot be reached")
 }
 
 func provesReturnInTime(e *env) {

@@ -55,19 +55,13 @@ func fixedLease(e *env, ttl time.Duration) {
 	after := time.Now()
 	p := e.queueBehind(cs[1], name)
 	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted")
-	if early := before.Add(ttl).Sub(p.at); early > 0 {
-		e.failf("a lease of %v was over %v early", ttl, early)
-	}
+	p.notBefore(before.Add(ttl), "a lease of %v", ttl)
 	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
-	select {
-	case <-k.Done(): // after a pause of this process, Err reports the loss before Done is closed
-	case <-e.within(slack).Done():
+	if !closedWithin(k.Done(), slack) { // after a pause of this process, Err reports the loss before Done is closed
 		e.failf("the holder's Done is open though its lease is over and the next holds")
 	}
 	e.is(k.Release(e.ctx), locker.ErrLost, "release of a lease that is over")
-	if next.Token() <= k.Token() {
-		e.failf("the next holder has token %d, after %d", next.Token(), k.Token())
-	}
+	e.grows(k.Token(), next.Token())
 	e.holds(next, "after the lease before it ended")
 	e.release(next)
 }
@@ -209,9 +203,7 @@ func provesExtendedLease(e *env) {
 	e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
 	p := e.queue(cs[1], name, 2)
 	p.granted(e.leaseEnd(longer).from(after), "the lease was extended")
-	if early := before.Add(longer).Sub(p.at); early > 0 {
-		e.failf("a lease that was extended to %v was over %v early", longer, early)
-	}
+	p.notBefore(before.Add(longer), "a lease that was extended to %v", longer)
 	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
 	e.release(p.lock)
 }
@@ -261,9 +253,7 @@ func crashedWaitersLeave(e *env, lived time.Duration) {
 	begun := time.Now()
 	e.release(k)
 	e.release(live.granted(patient, "the holder released"))
-	if took := live.at.Sub(begun); took > slack {
-		e.failf("the hand-off took %v after dead waiters had left the queue, want at most %v", took, slack)
-	}
+	e.atMost(live.at.Sub(begun), slack, "the hand-off after dead waiters had left the queue")
 }
 
 func provesLongWaiter(e *env) {
@@ -361,9 +351,7 @@ func provesStatedBounds(e *env) {
 	if g.TTL > 0 {
 		ttl = g.TTL // the store gave less than was asked, and reported it
 	}
-	if early := asked.Add(ttl).Sub(p.at); early > 0 {
-		e.failf("a lease of %v was over %v early: it must not end before its TTL (D10)", ttl, early)
-	}
+	p.notBefore(asked.Add(ttl), "a lease of %v (D10)", ttl)
 	e.drop(other, next)
 }
 

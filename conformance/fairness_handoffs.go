@@ -41,9 +41,7 @@ func provesDifferentLimits(e *env) {
 	begun := time.Now()
 	e.release(k2)
 	k3 := wide.granted(patient, "one of the three tickets ahead was released")
-	if took := wide.at.Sub(begun); took > slack {
-		e.failf("the grant took %v, want at most %v", took, slack)
-	}
+	e.atMost(wide.at.Sub(begun), slack, "the grant")
 	narrow.waits("two tickets are ahead")
 	e.release(k3)
 	e.release(k1)
@@ -114,9 +112,7 @@ func provesPromptHandOff(e *env) {
 		begun := time.Now()
 		e.release(k)
 		k = p.granted(patient, "the holder released")
-		if took := p.at.Sub(begun); took > slack {
-			e.failf("hand-off %d took %v, want at most %v", i, took, slack)
-		}
+		e.atMost(p.at.Sub(begun), slack, "hand-off %d", i)
 	}
 	e.release(k)
 }
@@ -147,9 +143,7 @@ func provesManyWaits(e *env) {
 	e.each(n, func(i int) { e.release(held[i]) })
 	for _, p := range ps {
 		k := p.granted(patient, "the holder released")
-		if took := p.at.Sub(begun); took > 3*slack {
-			e.failf("with %d waits a grant took %v", n, took)
-		}
+		e.atMost(p.at.Sub(begun), 3*slack, "a grant beside %d waits", n)
 		e.release(k)
 	}
 	e.release(own)

@@ -21,11 +21,13 @@ var timeLimits = topic("limits",
 		"Ping reports whether the store answers").needs(NeedLink),
 )
 
-// overrun returns how long after its limit a call returned.
-func (e *env) overrun(limit time.Duration, call func() error) time.Duration {
+// overrun returns how long after its limit, which is the end of its context, a call returned.
+func (e *env) overrun(limit time.Duration, call func(context.Context) error) time.Duration {
 	return e.measure(bound{callBound, "C9"}, func() time.Duration {
 		begun := time.Now()
-		if err := call(); err == nil {
+		ctx, cancel := context.WithTimeout(e.ctx, limit)
+		defer cancel()
+		if err := call(ctx); err == nil {
 			e.failf("a call succeeded while the store does not answer")
 		}
 		return time.Since(begun) - limit
@@ -42,29 +44,14 @@ func provesAnswersInTime(e *env) {
 	k := e.take(e.client(), name)
 	e.refused(c, name)
 	link.Cut()
-	for what, call := range map[string]func() error{
-		"an Acquire with a wait limit": func() error {
+	for what, call := range map[string]func(context.Context) error{
+		"an Acquire with a wait limit": func(context.Context) error {
 			_, err := c.Acquire(e.ctx, name, locker.WithWait(limit))
 			return err
 		},
-		"an Acquire with a deadline": func() error {
-			ctx, cancel := context.WithTimeout(e.ctx, limit)
-			defer cancel()
-			_, err := c.Acquire(ctx, name)
-			return err
-		},
-		"a TryAcquire with a deadline": func() error {
-			ctx, cancel := context.WithTimeout(e.ctx, limit)
-			defer cancel()
-			_, err := c.TryAcquire(ctx, name)
-			return err
-		},
-		"an Inspect with a deadline": func() error {
-			ctx, cancel := context.WithTimeout(e.ctx, limit)
-			defer cancel()
-			_, err := c.Inspect(ctx, name)
-			return err
-		},
+		"an Acquire with a deadline":   func(ctx context.Context) error { _, err := c.Acquire(ctx, name); return err },
+		"a TryAcquire with a deadline": func(ctx context.Context) error { _, err := c.TryAcquire(ctx, name); return err },
+		"an Inspect with a deadline":   func(ctx context.Context) error { _, err := c.Inspect(ctx, name); return err },
 	} {
 		if over := e.overrun(limit, call); over > callBound {
 			e.failf("%s of %v returned %v after that; want at most %v (D16: the driver returns within 50 ms)", what, limit, over, callBound)

@@ -62,9 +62,7 @@ func provesReleaseWhileDown(e *env) {
 	if err == nil || errors.Is(err, locker.ErrReleased) {
 		e.failf("release while the store was down: got error %v", err)
 	}
-	if took := time.Since(begun); took > storeBound+slack {
-		e.failf("release while the store was down took %v", took)
-	}
+	e.atMost(time.Since(begun), storeBound+slack, "release while the store was down")
 	s.start()
 	e.worksAgain(append(cs, e.control())...)
 	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.outlives()), "the release that did not arrive"))
@@ -81,9 +79,7 @@ func provesCloseWhileDown(e *env) {
 	s.kill()
 	begun := time.Now()
 	_ = cs[0].Close() // returns that it could not release
-	if took := time.Since(begun); took > 2*storeBound {
-		e.failf("Close while the store was down took %v", took)
-	}
+	e.atMost(time.Since(begun), 2*storeBound, "Close while the store was down")
 	e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	s.start()
 	e.worksAgain(cs[1], e.control())

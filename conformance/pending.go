@@ -101,6 +101,13 @@ func (b *background) waits(why string) {
 	}
 }
 
+// notBefore fails if Acquire returned before the end of what blocked it.
+func (b *background) notBefore(end time.Time, what string, args ...any) {
+	if early := end.Sub(b.at); early > 0 {
+		b.e.failf("%s ended %v early: Acquire of %q has returned", fmt.Sprintf(what, args...), early, b.name)
+	}
+}
+
 // returned reports whether Acquire has returned.
 func (b *background) returned() bool {
 	select {

@@ -46,9 +46,7 @@ func (e *env) reenters(ctx context.Context, l locker.Locker, outer *locker.Lock,
 	begun := time.Now()
 	k, err := l.Acquire(ctx, outer.Name(), opts...)
 	e.ok(err, "re-enter %q", outer.Name())
-	if took := time.Since(begun); took > slack {
-		e.failf("re-entry took %v", took)
-	}
+	e.atMost(time.Since(begun), slack, "re-entry")
 	if k.Token() != outer.Token() {
 		e.failf("re-entry has token %d, the lock has %d", k.Token(), outer.Token())
 	}
@@ -101,9 +99,7 @@ func provesNoReentryAcross(e *env) {
 	p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
 	e.release(k)
 	next := p.granted(patient, "the holder released")
-	if next.Token() <= k.Token() {
-		e.failf("the other process has token %d, after %d", next.Token(), k.Token())
-	}
+	e.grows(k.Token(), next.Token())
 	e.release(next)
 }
 
@@ -118,9 +114,7 @@ func provesUpgrade(e *env) {
 	e.is(err, locker.ErrUpgrade, "a reader that asks to write, by owner")
 	_, err = cs[0].TryAcquire(e.ctx, name, locker.WithOwner("alice"))
 	e.is(err, locker.ErrUpgrade, "a reader that tries to write")
-	if took := time.Since(begun); took > slack {
-		e.failf("ErrUpgrade took %v", took)
-	}
+	e.atMost(time.Since(begun), slack, "ErrUpgrade")
 	e.holds(r, "after it asked to write")
 	e.oneTicket(r)
 	again := e.reenters(r.Context(e.ctx), cs[0], r, locker.Shared())
@@ -201,9 +195,7 @@ func provesReentryLengthens(e *env) {
 	shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
 	p := e.queue(cs[1], name, 2)
 	p.granted(e.leaseEnd(2*ttl).from(after), "the lease was lengthened")
-	if early := before.Add(2 * ttl).Sub(p.at); early > 0 {
-		e.failf("a lease that was lengthened to %v was over %v early", 2*ttl, early)
-	}
+	p.notBefore(before.Add(2*ttl), "a lease that was lengthened to %v", 2*ttl)
 	for _, k := range []*locker.Lock{outer, inner, shorter} {
 		e.is(k.Release(e.ctx), locker.ErrLost, "release of a handle of a lock that is lost")
 	}
@@ -228,9 +220,7 @@ func provesNoReentryAfterLoss(e *env) {
 	p.waits("somebody else holds")
 	e.release(next)
 	k := p.granted(patient, "the holder released")
-	if k.Token() <= next.Token() {
-		e.failf("token %d was granted after %d", k.Token(), next.Token())
-	}
+	e.grows(next.Token(), k.Token())
 	e.is(outer.Release(e.ctx), locker.ErrLost, "release of the lost handle")
 	e.holds(k, "after the release of the lost handle")
 	e.release(k)
@@ -256,9 +246,7 @@ func provesOwnerTakesOver(e *env) {
 	begun := time.Now()
 	_, err := c.TryAcquire(e.within(patience), name, me)
 	e.is(err, locker.ErrNotAcquired, "TryAcquire by an owner that waits")
-	if took := time.Since(begun); took > 2*slack {
-		e.failf("TryAcquire by an owner that waits took %v", took)
-	}
+	e.atMost(time.Since(begun), 2*slack, "TryAcquire by an owner that waits")
 	e.release(k)
 	e.release(second.granted(patient, "the holder released"))
 }
