@@ -93,7 +93,6 @@ func provesDownIsUnavailable(e *env) {
 	name := e.name("down")
 	c := e.client(hurried()...)
 	k := e.take(c, name, locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL)))
-	e.control()
 	s := e.server()
 	s.kill()
 	_, err := c.Acquire(e.ctx, e.uncheckedName("other"))
@@ -106,7 +105,7 @@ func provesDownIsUnavailable(e *env) {
 	e.unavailable(k.Extend(e.ctx, time.Minute), "extend on a store that is down")
 	e.unavailable(k.Release(e.ctx), "release on a store that is down")
 	s.start()
-	e.worksAgain(c, e.control())
+	e.worksAgain(c)
 	e.awaitQueueWithin(e.outlives(), name, 0)
 }
 

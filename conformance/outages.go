@@ -42,9 +42,9 @@ var outages = topic("outage",
 		"tokens go on growing after the store was killed and started again").needs(NeedServer).at(ownStore),
 )
 
-// worksAgain waits until clients work again after an outage.
+// worksAgain waits until clients, and the one that observes the queues, work again after an outage.
 func (e *env) worksAgain(cs ...*locker.Client) {
-	for _, c := range cs {
+	for _, c := range append(cs, e.control()) {
 		name := e.uncheckedName("again")
 		e.eventually(patient, "acquiring when the store is back", func() error {
 			k, err := c.TryAcquire(e.within(patience), name)
@@ -151,7 +151,6 @@ func provesDownAtStart(e *env) {
 	name := e.name("down")
 	cs := e.clients(3)
 	s := e.server()
-	e.control()
 	s.kill()
 	var fresh *locker.Client
 	e.each(2, func(i int) {
@@ -169,7 +168,6 @@ func provesDownAtStart(e *env) {
 	if fresh != nil {
 		e.worksAgain(fresh)
 	}
-	e.worksAgain(e.control())
 }
 
 func provesStalled(e *env) {
@@ -180,7 +178,7 @@ func provesStalled(e *env) {
 	s.pause()
 	e.failsSoon(cs, name)
 	s.resume()
-	e.worksAgain(append(cs, e.control())...)
+	e.worksAgain(cs...)
 	e.awaitQueueWithin(e.crash(e.ttl()).and(e.outlives()), name, 0)
 }
 
@@ -188,14 +186,13 @@ func provesRestartWhileHeld(e *env) {
 	name := e.name("held")
 	cs := e.clients(2)
 	s := e.server()
-	e.control()
 	var l ledger
 	k := e.take(cs[0], name)
 	en := l.granted(k, false, 0)
 	s.kill()
 	e.sleep(slack / 2)
 	s.start()
-	e.worksAgain(append(cs, e.control())...)
+	e.worksAgain(cs...)
 	e.refused(cs[1], name)
 	e.holds(k, "after a restart of the store that was shorter than its lease")
 	e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "extend after a restart")
@@ -220,7 +217,7 @@ func provesRestartWhileWaiting(e *env) {
 	e.sleep(slack)
 	s.start()
 	out := time.Since(begun)
-	e.worksAgain(append(cs, e.control())...)
+	e.worksAgain(cs...)
 	for _, p := range ps {
 		p.waits("the store was restarted and the lock is held")
 	}
@@ -264,7 +261,7 @@ func provesStallWhileHeld(e *env) {
 	e.holds(kept, "with a lease longer than the pause")
 	s.resume()
 	e.release(next.granted(e.crash(ttl).and(e.outlives()), "the holder was lost and the store is back"))
-	e.worksAgain(append(cs, e.control())...)
+	e.worksAgain(cs...)
 	e.holds(kept, "after a pause shorter than its lease")
 	p.waits("the holder holds")
 	e.release(kept)

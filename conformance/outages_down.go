@@ -27,7 +27,7 @@ func provesCancelWhileDown(e *env) {
 		e.failf("a waiter that was cancelled while the store was down returned %q, which says nothing about the store", err)
 	}
 	s.start()
-	e.worksAgain(append(cs, e.control())...)
+	e.worksAgain(cs...)
 	e.awaitQueueWithin(e.outlives(), name, 1)
 	e.release(k)
 }
@@ -54,7 +54,6 @@ func provesReleaseWhileDown(e *env) {
 	ttl := e.ttl()
 	cs := e.clients(2)
 	s := e.server()
-	e.control()
 	k := e.take(cs[0], name, locker.WithTTL(ttl))
 	s.kill()
 	begun := time.Now()
@@ -64,7 +63,7 @@ func provesReleaseWhileDown(e *env) {
 	}
 	e.atMost(time.Since(begun), storeBound+slack, "release while the store was down")
 	s.start()
-	e.worksAgain(append(cs, e.control())...)
+	e.worksAgain(cs...)
 	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.outlives()), "the release that did not arrive"))
 }
 
@@ -72,7 +71,6 @@ func provesCloseWhileDown(e *env) {
 	held, waited := e.uncheckedName("held"), e.name("waited")
 	cs := e.clients(2)
 	s := e.server()
-	e.control()
 	e.take(cs[0], held, locker.WithTTL(e.ttl()))
 	k := e.take(cs[1], waited)
 	p := e.queue(cs[0], waited, 2, locker.WithTTL(waiterTTL))
@@ -82,7 +80,7 @@ func provesCloseWhileDown(e *env) {
 	e.atMost(time.Since(begun), 2*storeBound, "Close while the store was down")
 	e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	s.start()
-	e.worksAgain(cs[1], e.control())
+	e.worksAgain(cs[1])
 	e.awaitQueueWithin(e.outlives(), waited, 1)
 	e.release(k)
 }
@@ -99,7 +97,7 @@ func provesTokensAfterRestart(e *env) {
 		ts.next(k, "before a restart")
 		s.kill()
 		s.start()
-		e.worksAgain(append(cs, e.control())...)
+		e.worksAgain(cs...)
 		ts.cycle(cs[1], "after a restart, beside a holder", locker.Shared())
 		e.release(k)
 		ts.cycle(e.client(), "after a restart, to a new process")

@@ -96,8 +96,8 @@ func provesDownWhileQueued(e *env) {
 	s := e.server()
 	e.endsAreUnavailable(c, s.kill, "down")
 	s.start()
-	e.worksAgain(c, e.control())
+	e.worksAgain(c)
 	e.endsAreUnavailable(c, s.pause, "silent")
 	s.resume()
-	e.worksAgain(c, e.control())
+	e.worksAgain(c)
 }
