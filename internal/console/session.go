@@ -29,10 +29,9 @@ type sessions struct {
 
 // session is one login.
 type session struct {
-	csrf string
-	ctx  context.Context // ends with the session, and its streams with it
-	end  context.CancelFunc
-	at   time.Time
+	ctx context.Context // ends with the session, and its streams with it
+	end context.CancelFunc
+	at  time.Time
 }
 
 func newSessions(token string) *sessions {
@@ -49,7 +48,7 @@ func (s *sessions) right(token string) bool {
 // begin makes a session and returns the value of its cookie.
 func (s *sessions) begin() string {
 	id := rand.Text()
-	n := &session{csrf: rand.Text(), at: time.Now()}
+	n := &session{at: time.Now()}
 	n.ctx, n.end = context.WithTimeout(context.Background(), sessionFor)
 	s.mu.Lock()
 	defer s.mu.Unlock()
