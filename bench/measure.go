@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockerproject/locker/internal/figures"
 )
 
 // A result is one row: what one subject did.
@@ -130,7 +131,7 @@ func alone(tb *bed, s subject, cfg config, r *result) {
 		took = append(took, time.Since(t))
 	}
 	r.Cycles = perSecond(len(took), time.Since(begun))
-	r.CycleP50, r.CycleP99 = percentile(took, 50), percentile(took, 99)
+	r.CycleP50, r.CycleP99 = figures.Percentile(took, 50), figures.Percentile(took, 99)
 	r.PerCycle = float64(count.Load()-sent) / float64(len(took))
 }
 
@@ -155,19 +156,6 @@ func parallel(tb *bed, s subject, cfg config, r *result) {
 	r.Parallel = perSecond(int(done.Load()), time.Since(begun))
 }
 
-// race is the state of many clients on one name.
-type race struct {
-	given    atomic.Int64
-	turns    chan struct{} // a value for each of the first grants
-	measured atomic.Bool   // the figures below are taken
-
-	// Guarded by the lock under test.
-	last   int // who released last
-	at     time.Time
-	counts []int
-	took   []time.Duration
-}
-
 // contend is many clients on one name. The figures but the requests are those
 // of cfg.contenders.
 func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
@@ -179,64 +167,18 @@ func contend(tb *bed, s subject, n int, cfg config, r *result, column int) {
 		cycle(tb, clients[i], names(tb, clients[i], 1)[0]) // sessions and connections are there
 	}
 	name := names(tb, clients[0], 1)[0]
-	x := &race{last: -1, counts: make([]int, n), turns: make(chan struct{}, n)}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	var group sync.WaitGroup
-	for i, c := range clients {
-		group.Go(func() { x.enter(ctx, tb, c, i, name) })
-	}
-	settled := time.After(cfg.slice + 3*time.Second)
-	for range n { // until as many grants have been given: all are queued
-		select {
-		case <-x.turns:
-		case <-settled:
-		}
-	}
-	sent, given := count.Load(), x.given.Load()
-	x.measured.Store(true)
-	begun := time.Now()
-	time.Sleep(cfg.slice)
-	x.measured.Store(false)
-	took, asked, grants := time.Since(begun), count.Load()-sent, x.given.Load()-given
-	stop()
-	group.Wait()
-	r.PerGrant[column] = float64(asked) / float64(max(1, grants))
+	shares, err := figures.Race{
+		Clients: n, Settle: cfg.slice + 3*time.Second, Length: cfg.slice, Sent: count.Load,
+		Acquire: func(ctx context.Context, i int) (func(context.Context) error, error) {
+			return clients[i].acquire(ctx, name)
+		},
+	}.Run(context.Background())
+	tb.check(err)
+	r.PerGrant[column] = float64(shares.Sent) / float64(max(1, shares.Grants))
 	if n == cfg.contenders {
-		r.Grants, r.Jain = perSecond(int(grants), took), jain(x.counts)
-		r.HandoffP50, r.HandoffP99 = percentile(x.took, 50), percentile(x.took, 99)
+		r.Grants, r.Jain = perSecond(shares.Grants, shares.Took), figures.Jain(shares.Counts)
+		r.HandoffP50, r.HandoffP99 = figures.Percentile(shares.HandOffs, 50), figures.Percentile(shares.HandOffs, 99)
 	}
-}
-
-// enter acquires until ctx ends.
-func (x *race) enter(ctx context.Context, tb *bed, c client, me int, name string) {
-	for ctx.Err() == nil {
-		release, err := c.acquire(ctx, name)
-		if err != nil {
-			if ctx.Err() == nil {
-				tb.check(err)
-			}
-			return
-		}
-		x.granted(me)
-		tb.check(release(context.WithoutCancel(ctx)))
-	}
-}
-
-// granted notes a grant, while holding.
-func (x *race) granted(me int) {
-	x.given.Add(1)
-	select {
-	case x.turns <- struct{}{}:
-	default:
-	}
-	if x.measured.Load() {
-		x.counts[me]++
-		if x.last >= 0 && x.last != me {
-			x.took = append(x.took, time.Since(x.at))
-		}
-	}
-	x.last, x.at = me, time.Now()
 }
 
 // manyHeld is one client that holds many locks at once.
@@ -333,25 +275,3 @@ func stacks() uint64 {
 }
 
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
-
-func percentile(ds []time.Duration, p int) time.Duration {
-	if len(ds) == 0 {
-		return 0
-	}
-	slices.Sort(ds)
-	return ds[(len(ds)-1)*p/100]
-}
-
-// jain is the fairness index of Jain, Chiu and Hawe (DEC-TR-301, 1984): 1 when
-// all got the same, 1/n when one got everything.
-func jain(counts []int) float64 {
-	var sum, squares float64
-	for _, c := range counts {
-		sum += float64(c)
-		squares += float64(c) * float64(c)
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(counts)) * squares)
-}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/figures"
 )
 
 var fairness = topic("fairness",
@@ -101,7 +102,7 @@ func provesEvenShare(e *env) {
 		}
 	})
 	first.Wait()
-	if index := jain(grants[:]); index < least {
+	if index := figures.Jain(grants[:]); index < least {
 		e.failf("the Jain index of grants %v is %.4f, want at least %v", grants, index, least)
 	}
 }
@@ -130,17 +131,6 @@ func (q *waitingOwners) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.owners)
-}
-
-// jain is the fairness index of Jain, Chiu and Hawe (1984): 1 when all have
-// the same, 1/n when one has all.
-func jain(xs []int) float64 {
-	var sum, squares float64
-	for _, x := range xs {
-		sum += float64(x)
-		squares += float64(x) * float64(x)
-	}
-	return sum * sum / (float64(len(xs)) * squares)
 }
 
 func provesWriterNotOvertaken(e *env) {
