@@ -53,21 +53,21 @@ func (e *env) leaseEnd(ttl time.Duration) bound {
 	return slacks(1).plus(ttl, "the TTL, which is longer than Bounds.Crash")
 }
 
-// dead is how long waiters that requested waiterTTL and have died stay queued.
-func (e *env) dead() bound {
+// deadWaiters is how long waiters that requested waiterTTL and have died stay queued.
+func (e *env) deadWaiters() bound {
 	return slacks(1).plus(e.liveness(), fmt.Sprintf("Bounds(%v).Liveness, D8", waiterTTL))
 }
 
-// outlives bounds a grant after an outage: the request may have to be repeated,
+// afterOutage bounds a grant after an outage: the request may have to be repeated,
 // and a waiter ahead may have died.
-func (e *env) outlives() bound {
+func (e *env) afterOutage() bound {
 	d := e.bounds(locker.DefaultTTL).Liveness
 	return patient.plus(d, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
 }
 
-// orphan is how long the ticket of an Acquire that failed without an answer may
+// removalOfUnanswered is how long the ticket of an Acquire that failed without an answer may
 // stay.
-func (e *env) orphan() bound {
+func (e *env) removalOfUnanswered() bound {
 	d := e.bounds(locker.DefaultTTL).Liveness
 	if d < patience {
 		return slacks(1).and(patient)

@@ -202,7 +202,7 @@ func provesCutWhileAsking(e *env) {
 		if held {
 			e.release(k)
 		}
-		e.awaitQueueWithin(e.orphan(), name, 0)
+		e.awaitQueueWithin(e.removalOfUnanswered(), name, 0)
 	}
 }
 

@@ -167,10 +167,10 @@ func (e *env) linkedDriver() (driver.Driver, Link) {
 	return d, link
 }
 
-// mortalDriver opens a driver, and returns a function that cuts it off for good, as
+// killableDriver opens a driver, and returns a function that cuts it off for good, as
 // a crash would. Without Harness.OpenLink that does nothing, and only leases that
 // end by themselves end.
-func (e *env) mortalDriver() (d driver.Driver, die func()) {
+func (e *env) killableDriver() (d driver.Driver, die func()) {
 	if e.h.OpenLink == nil {
 		return e.driver(), func() {}
 	}

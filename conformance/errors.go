@@ -120,7 +120,7 @@ func provesWaiterCutOff(e *env) {
 	e.is(err, context.Canceled, "a waiter that was cut off and then cancelled")
 	e.says(err, errChanged, "a waiter that was cut off and then cancelled")
 	link.Heal()
-	e.awaitQueueWithin(e.orphan(), name, 1)
+	e.awaitQueueWithin(e.removalOfUnanswered(), name, 1)
 	e.release(k)
 }
 
@@ -132,5 +132,5 @@ func provesStoreUnreachable(e *env) {
 	e.failsSoon([]*locker.Client{c, c, c}, name)
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitQueueWithin(e.crash(e.ttl()).and(e.outlives()), name, 0)
+	e.awaitQueueWithin(e.crash(e.ttl()).and(e.afterOutage()), name, 0)
 }

@@ -160,13 +160,13 @@ func provesQueueObeysRule(e *env) {
 	kinds := []kind{exclusively, shared(0), shared(1), shared(2), shared(3)}
 	cs := e.clients(2)
 	for range rounds(8) {
-		m := &queueModel{e: e, name: e.name("queue")}
+		q := &queueModel{e: e, name: e.name("queue")}
 		for i := range 6 {
 			kd := kinds[e.random.intN(len(kinds))]
-			m.add(cs[i%2], kd, i)
+			q.add(cs[i%2], kd, i)
 		}
-		for len(m.members) > 0 {
-			m.remove(e.random.intN(len(m.members)))
+		for len(q.members) > 0 {
+			q.remove(e.random.intN(len(q.members)))
 		}
 	}
 }
@@ -184,56 +184,56 @@ type member struct {
 	owner string
 }
 
-func (m *queueModel) add(c *locker.Client, kd kind, i int) {
+func (q *queueModel) add(c *locker.Client, kd kind, i int) {
 	owner := fmt.Sprintf("t%d", i)
-	p := m.e.acquire(c, m.name, kd.options(locker.WithOwner(owner))...)
-	m.members = append(m.members, &member{p, kd, owner})
-	m.settle(fmt.Sprintf("%s queued as %+v", owner, kd))
+	p := q.e.acquire(c, q.name, kd.options(locker.WithOwner(owner))...)
+	q.members = append(q.members, &member{p, kd, owner})
+	q.awaitRule(fmt.Sprintf("%s queued as %+v", owner, kd))
 }
 
 // remove releases a holder, or cancels a waiter.
-func (m *queueModel) remove(i int) {
-	gone := m.members[i]
-	wasGranted := m.granted()[i]
-	m.members = slices.Delete(m.members, i, i+1)
+func (q *queueModel) remove(i int) {
+	gone := q.members[i]
+	wasGranted := q.granted()[i]
+	q.members = slices.Delete(q.members, i, i+1)
 	if wasGranted {
-		m.e.release(gone.granted(patient, "the queue showed it as a holder"))
+		q.e.release(gone.granted(patient, "the queue showed it as a holder"))
 	} else {
 		gone.cancel(nil)
 		_ = gone.ended(patient, "it was cancelled")
 	}
-	m.settle(gone.owner + " left")
+	q.awaitRule(gone.owner + " left")
 }
 
-func (m *queueModel) granted() []bool {
-	queue := make([]driver.Ticket, len(m.members))
-	for i, mb := range m.members {
+func (q *queueModel) granted() []bool {
+	queue := make([]driver.Ticket, len(q.members))
+	for i, mb := range q.members {
 		queue[i] = driver.Ticket{Shared: mb.kd.shared, Limit: mb.kd.limit}
 	}
 	return driver.Granted(queue)
 }
 
-// settle waits until the store's queue is as the grant rule says, and checks that no
+// awaitRule waits until the store's queue is as the grant rule says, and checks that no
 // Acquire has returned too early.
-func (m *queueModel) settle(after string) {
-	m.e.eventually(slacks(2), "after "+after, m.compare)
-	for i, granted := range m.granted() {
+func (q *queueModel) awaitRule(after string) {
+	q.e.eventually(slacks(2), "after "+after, q.compare)
+	for i, granted := range q.granted() {
 		if granted {
-			m.members[i].granted(patient, after)
+			q.members[i].granted(patient, after)
 		} else {
-			m.members[i].waits("the rule does not grant it after " + after)
+			q.members[i].waits("the rule does not grant it after " + after)
 		}
 	}
 }
 
-func (m *queueModel) compare() error {
-	queue := m.e.queueOf(m.name)
-	if len(queue) != len(m.members) {
-		return fmt.Errorf("want %d tickets: %s", len(m.members), show(queue))
+func (q *queueModel) compare() error {
+	queue := q.e.queueOf(q.name)
+	if len(queue) != len(q.members) {
+		return fmt.Errorf("want %d tickets: %s", len(q.members), show(queue))
 	}
-	for i, granted := range m.granted() {
-		if queue[i].Owner != m.members[i].owner || queue[i].Held != granted {
-			return fmt.Errorf("position %d: want %s, held %v: %s", i, m.members[i].owner, granted, show(queue))
+	for i, granted := range q.granted() {
+		if queue[i].Owner != q.members[i].owner || queue[i].Held != granted {
+			return fmt.Errorf("position %d: want %s, held %v: %s", i, q.members[i].owner, granted, show(queue))
 		}
 	}
 	return nil

@@ -230,7 +230,7 @@ func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pen
 func provesCrashedWaiters(e *env) {
 	k, live, _ := crashWaiters(e, 3, 0)
 	e.release(k)
-	next := live.granted(e.dead(), "the holder released and three waiters ahead were dead")
+	next := live.granted(e.deadWaiters(), "the holder released and three waiters ahead were dead")
 	e.holds(next, "after waiters ahead died")
 	e.release(next)
 }
@@ -248,7 +248,7 @@ func (e *env) heartbeats() time.Duration {
 
 func crashedWaitersLeave(e *env, lived time.Duration) {
 	k, live, name := crashWaiters(e, 2, lived)
-	e.awaitQueueWithin(e.dead(), name, 2)
+	e.awaitQueueWithin(e.deadWaiters(), name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
 	e.release(k)
@@ -336,7 +336,7 @@ func provesStatedBounds(e *env) {
 	}
 	name := e.name("bounds")
 	ttl := max(4*slack, e.ttl())
-	d, die := e.mortalDriver()
+	d, die := e.killableDriver()
 	r := e.request(name)
 	r.TTL, r.Renewed = ttl, false
 	asked := time.Now()

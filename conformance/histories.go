@@ -163,7 +163,7 @@ const removalWait = 25 * time.Millisecond
 // time. In a run without faults it has left when Acquire returns, unless Acquire
 // took as long as the core waits for the removal.
 func (t *turn) unknownOutcome(ctx context.Context) {
-	until := lastForAll
+	until := unobserved
 	deadline, _ := ctx.Deadline()
 	if late := time.Since(deadline); !t.r.faulty && late >= 0 && late < removalWait {
 		until = t.r.tick()
@@ -205,7 +205,7 @@ func (t *turn) holds(k *locker.Lock) {
 		held = before
 	}
 	if err := k.Release(r.e.ctx); err != nil {
-		t.happened(leaves, k.Token(), held, lastForAll)
+		t.happened(leaves, k.Token(), held, unobserved)
 		return
 	}
 	t.happened(leaves, k.Token(), before, r.tick())
@@ -214,7 +214,7 @@ func (t *turn) holds(k *locker.Lock) {
 // leftBehind records the first ticket of a waiter that had to queue again.
 func (t *turn) leftBehind(until int64) {
 	t.happened(enqueues, 0, t.call, until)
-	t.happened(leaves, 0, t.call, lastForAll)
+	t.happened(leaves, 0, t.call, unobserved)
 }
 
 // cutClients cuts holders off for part of a lease, or for longer than one, drops the

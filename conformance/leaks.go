@@ -43,14 +43,14 @@ func (e *env) keys() int {
 }
 
 // usedOnce returns how much the store holds after one name was used. It keeps that
-// for ever, whatever the number of names.
-func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
+// for ever, whatever the number of names. forgotten is when it holds nothing else.
+func (e *env) usedOnce(a, b *locker.Client) (keys int, forgotten bound) {
 	first := e.uncheckedName("first")
 	e.use(a, b, first)
 	e.awaitQueueWithin(e.crash(shortTTL), first, 0)
-	settle = e.crash(locker.DefaultTTL).plus(e.bounds(locker.DefaultTTL).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
-	e.settled(settle.d, e.keys)
-	return e.keys(), settle
+	forgotten = e.crash(locker.DefaultTTL).plus(e.bounds(locker.DefaultTTL).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
+	e.awaitSteady(forgotten.d, e.keys)
+	return e.keys(), forgotten
 }
 
 // sweep is the time that D18 gives for the removal of what expired tickets leave.
@@ -67,7 +67,7 @@ func provesNoKeysOfExpired(e *env) {
 		names[i] = e.uncheckedName(fmt.Sprint("wait-", i))
 		locks[i] = e.take(a, names[i])
 	})
-	e.settled(patience, e.keys)
+	e.awaitSteady(patience, e.keys)
 	before := e.keys()
 	b := e.crash(e.ttl())
 	holders := e.holdersDie(n)
@@ -75,7 +75,7 @@ func provesNoKeysOfExpired(e *env) {
 	if e.h.OpenLink != nil {
 		waiters = n
 		e.waitersDie(names)
-		for _, other := range []bound{e.crash(waiterTTL), e.dead()} {
+		for _, other := range []bound{e.crash(waiterTTL), e.deadWaiters()} {
 			if other.d > b.d {
 				b = other
 			}
@@ -97,7 +97,7 @@ func (e *env) holdersDie(n int) (died int) {
 	if e.h.OpenLink == nil && keeps(e, e.driver(), e.driver(), ttl) {
 		return 0
 	}
-	d, die := e.mortalDriver()
+	d, die := e.killableDriver()
 	e.each(n, func(i int) {
 		r := e.request(e.uncheckedName(fmt.Sprint("lease-", i)))
 		r.TTL, r.Renewed, r.Shared = ttl, false, i%2 == 1
@@ -122,11 +122,11 @@ func (e *env) waitersDie(names []string) {
 
 func provesNoKeys(e *env) {
 	a, b := e.client(), e.client()
-	before, settle := e.usedOnce(a, b)
+	before, forgotten := e.usedOnce(a, b)
 	for _, n := range []int{1, rounds(40)} {
 		e.each(n, func(i int) { e.use(a, b, e.uncheckedName(fmt.Sprint("key-", i))) })
 	}
-	e.eventually(settle, "waiting for the store to forget names", func() error {
+	e.eventually(forgotten, "waiting for the store to forget names", func() error {
 		if n := e.keys(); n > before {
 			return fmt.Errorf("the store holds %d keys, and held %d before %d names were used and released", n, before, rounds(40))
 		}
@@ -134,8 +134,8 @@ func provesNoKeys(e *env) {
 	})
 }
 
-// settled waits until a count has not changed for a second, at most for d.
-func (e *env) settled(d time.Duration, count func() int) {
+// awaitSteady waits until a count has not changed for a second, at most for d.
+func (e *env) awaitSteady(d time.Duration, count func() int) {
 	deadline := time.Now().Add(d)
 	for last, same := count(), 0; same < 4 && time.Now().Before(deadline); {
 		e.sleep(250 * time.Millisecond)

@@ -40,7 +40,7 @@ const callBound = 100 * time.Millisecond
 func provesAnswersInTime(e *env) {
 	const limit = 500 * time.Millisecond
 	name := e.name("in-time")
-	c, link := e.linked(hurried()...)
+	c, link := e.linked(shortTimeouts()...)
 	k := e.take(e.client(), name)
 	e.refused(c, name)
 	link.Cut()
@@ -59,13 +59,13 @@ func provesAnswersInTime(e *env) {
 	}
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitQueueWithin(e.outlives(), name, 1)
+	e.awaitQueueWithin(e.afterOutage(), name, 1)
 	e.release(k)
 }
 
 func provesOutageIsNotContention(e *env) {
 	name := e.name("outage")
-	c, link := e.linked(hurried()...)
+	c, link := e.linked(shortTimeouts()...)
 	e.release(e.take(c, name))
 	link.Cut()
 	_, err := c.Acquire(e.ctx, name, locker.WithWait(300*time.Millisecond))
@@ -91,7 +91,7 @@ func (e *env) unavailable(err error, doing string) {
 
 func provesDownIsUnavailable(e *env) {
 	name := e.name("down")
-	c := e.client(hurried()...)
+	c := e.client(shortTimeouts()...)
 	k := e.take(c, name, locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL)))
 	s := e.server()
 	s.kill()
@@ -106,11 +106,11 @@ func provesDownIsUnavailable(e *env) {
 	e.unavailable(k.Release(e.ctx), "release on a store that is down")
 	s.start()
 	e.worksAgain(c)
-	e.awaitQueueWithin(e.outlives(), name, 0)
+	e.awaitQueueWithin(e.afterOutage(), name, 0)
 }
 
 func provesPing(e *env) {
-	c, link := e.linked(hurried()...)
+	c, link := e.linked(shortTimeouts()...)
 	e.ok(c.Ping(e.within(patience)), "ping")
 	link.Cut()
 	e.unavailable(c.Ping(e.ctx), "ping while the store does not answer")

@@ -43,7 +43,7 @@ func (e *env) minHold(c *locker.Client, name string) (k *locker.Lock, d time.Dur
 // grantedAfter fails if name is granted before the minimum hold ends, or long after.
 func (e *env) grantedAfter(name string, d time.Duration, end time.Time, what string) {
 	p := e.acquire(e.client(), name)
-	next := p.granted(e.outlives().and(e.crash(d)).plus(d, "the minimum hold"), what)
+	next := p.granted(e.afterOutage().and(e.crash(d)).plus(d, "the minimum hold"), what)
 	p.notBefore(end, "after %s, a minimum hold of %v (D20)", what, d)
 	e.release(next)
 }

@@ -71,7 +71,7 @@ func provesWaiterStaysQueued(e *env) {
 		e.failf("the queue is %s after a short cut, and was %s", show(after), show(before))
 	}
 	e.release(k)
-	k = w.granted(e.outlives(), "the holder released and the way is open again")
+	k = w.granted(e.afterOutage(), "the holder released and the way is open again")
 	x.waits("the one before it holds")
 	e.release(k)
 	e.release(x.granted(patient, "its turn came"))
@@ -90,9 +90,9 @@ func provesWaiterQueuesAgain(e *env) {
 	x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
 	first := e.queueOf(name)[1].Token
 	link.Cut()
-	e.awaitQueueWithin(e.dead(), name, 2)
+	e.awaitQueueWithin(e.deadWaiters(), name, 2)
 	link.Heal()
-	e.eventually(e.outlives(), "waiting for a waiter to queue again", func() error {
+	e.eventually(e.afterOutage(), "waiting for a waiter to queue again", func() error {
 		if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= first {
 			return errors.New(show(queue))
 		}
@@ -179,7 +179,7 @@ func provesStalled(e *env) {
 	e.failsSoon(cs, name)
 	s.resume()
 	e.worksAgain(cs...)
-	e.awaitQueueWithin(e.crash(e.ttl()).and(e.outlives()), name, 0)
+	e.awaitQueueWithin(e.crash(e.ttl()).and(e.afterOutage()), name, 0)
 }
 
 func provesRestartWhileHeld(e *env) {
@@ -225,7 +225,7 @@ func provesRestartWhileWaiting(e *env) {
 	// The last heartbeat was before the outage, and the next one needs a new
 	// connection: only a third of the interval is left for the outage.
 	short := out < e.bounds(locker.DefaultTTL).Liveness/3
-	e.eventually(e.outlives(), "waiting for the waiters to be queued", func() error {
+	e.eventually(e.afterOutage(), "waiting for the waiters to be queued", func() error {
 		queue := e.queueOf(name)
 		kept := len(queue) == 3 && queue[1].Token == before[1].Token && queue[2].Token == before[2].Token
 		if !kept && (len(queue) != 3 || short) {
@@ -234,12 +234,12 @@ func provesRestartWhileWaiting(e *env) {
 		return nil
 	})
 	e.release(k)
-	e.drain(name, ps)
+	e.releaseAll(ps...)
 }
 
-// drain waits for the grants of waiters, in any order.
-func (e *env) drain(name string, ps []*pending) {
-	e.each(len(ps), func(i int) { e.release(ps[i].granted(e.outlives(), "the holder released")) })
+// releaseAll waits for the grants of waiters, in any order, and releases each.
+func (e *env) releaseAll(ps ...*pending) {
+	e.each(len(ps), func(i int) { e.release(ps[i].granted(e.afterOutage(), "the holder released")) })
 }
 
 func provesStallWhileHeld(e *env) {
@@ -260,10 +260,10 @@ func provesStallWhileHeld(e *env) {
 	next.waits("the store is paused")
 	e.holds(kept, "with a lease longer than the pause")
 	s.resume()
-	e.release(next.granted(e.crash(ttl).and(e.outlives()), "the holder was lost and the store is back"))
+	e.release(next.granted(e.crash(ttl).and(e.afterOutage()), "the holder was lost and the store is back"))
 	e.worksAgain(cs...)
 	e.holds(kept, "after a pause shorter than its lease")
 	p.waits("the holder holds")
 	e.release(kept)
-	e.drain(long, []*pending{p})
+	e.releaseAll(p)
 }

@@ -28,7 +28,7 @@ func provesCancelWhileDown(e *env) {
 	}
 	s.start()
 	e.worksAgain(cs...)
-	e.awaitQueueWithin(e.outlives(), name, 1)
+	e.awaitQueueWithin(e.afterOutage(), name, 1)
 	e.release(k)
 }
 
@@ -64,7 +64,7 @@ func provesReleaseWhileDown(e *env) {
 	e.atMost(time.Since(begun), storeBound+slack, "release while the store was down")
 	s.start()
 	e.worksAgain(cs...)
-	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.outlives()), "the release that did not arrive"))
+	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.afterOutage()), "the release that did not arrive"))
 }
 
 func provesCloseWhileDown(e *env) {
@@ -81,7 +81,7 @@ func provesCloseWhileDown(e *env) {
 	e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	s.start()
 	e.worksAgain(cs[1])
-	e.awaitQueueWithin(e.outlives(), waited, 1)
+	e.awaitQueueWithin(e.afterOutage(), waited, 1)
 	e.release(k)
 }
 

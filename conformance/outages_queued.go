@@ -88,7 +88,7 @@ func provesCutWhileQueued(e *env) {
 	}
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitQueueWithin(e.crash(e.lasting()).and(e.outlives()), other, 0)
+	e.awaitQueueWithin(e.crash(e.lasting()).and(e.afterOutage()), other, 0)
 }
 
 func provesDownWhileQueued(e *env) {

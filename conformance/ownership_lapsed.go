@@ -81,8 +81,8 @@ func (l *lapse) answered(e *env, d driver.Driver) (err error) {
 	return err
 }
 
-// over waits for the end of the leases.
-func over(e *env, ls []*lapse, ttl time.Duration) {
+// awaitEnd waits for the end of the leases.
+func awaitEnd(e *env, ls []*lapse, ttl time.Duration) {
 	b, begun := e.leaseEnd(ttl), time.Now()
 	for _, l := range ls {
 		if l.next != nil {
@@ -99,7 +99,7 @@ func provesLapsedNotRevived(e *env) {
 		return // a store with sessions keeps it while its process lives (D10)
 	}
 	ls := leases(e, d, other, ttl)
-	over(e, ls, ttl)
+	awaitEnd(e, ls, ttl)
 	for _, l := range ls {
 		l.check(e, d, other)
 	}
@@ -132,7 +132,7 @@ func provesLapsedInACut(e *env) {
 	other := e.driver()
 	ls := leases(e, d, other, ttl)
 	link.Cut()
-	over(e, ls, ttl)
+	awaitEnd(e, ls, ttl)
 	link.Heal()
 	for _, l := range ls {
 		l.check(e, d, other)

@@ -19,8 +19,8 @@ var removal = topic("removal",
 // outage the core repeats the release at intervals of less than 1.5 s.
 const removedWithin = 2 * time.Second
 
-// hurried makes a client time out soon, so that cuts can be short.
-func hurried() []locker.ClientOption {
+// shortTimeouts are options with which a client gives up soon, so that cuts can be short.
+func shortTimeouts() []locker.ClientOption {
 	return []locker.ClientOption{locker.WithReleaseTimeout(time.Second), locker.WithAnswerTimeout(2 * time.Second)}
 }
 
@@ -56,7 +56,7 @@ func provesUnansweredRelease(e *env) {
 	ttl := locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL))
 	e.eachCut(func(cut func(Link)) {
 		first, second := e.name("first"), e.name("second")
-		c, link := e.linked(hurried()...)
+		c, link := e.linked(shortTimeouts()...)
 		a, b := e.take(c, first, ttl), e.take(c, second, ttl)
 		cut(link)
 		err := a.Release(e.ctx)
@@ -71,7 +71,7 @@ func provesUnansweredRelease(e *env) {
 func provesCancelledWait(e *env) {
 	e.eachCut(func(cut func(Link)) {
 		name, other := e.name("cancelled"), e.name("other")
-		c, link := e.linked(hurried()...)
+		c, link := e.linked(shortTimeouts()...)
 		k := e.take(e.client(), name)
 		b := e.take(c, other)
 		w := e.queue(c, name, 2)

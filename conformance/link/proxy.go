@@ -118,16 +118,22 @@ func (p *Proxy) Reset() { p.abort(func(*conn) bool { return true }) }
 // machine whose server is down.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
-	if p.listener != nil {
-		// A process that is being started has the listener too, until it has become
-		// another program: none is started meanwhile.
-		syscall.ForkLock.RLock()
-		_ = p.listener.Close()
-		syscall.ForkLock.RUnlock()
-		p.listener = nil
-	}
+	p.closeListener()
 	p.mu.Unlock()
 	p.Reset()
+}
+
+// closeListener refuses connections from now on. It is called with mu held.
+func (p *Proxy) closeListener() {
+	if p.listener == nil {
+		return
+	}
+	// A process that is being started has the listener too, until it has become
+	// another program: none is started meanwhile.
+	syscall.ForkLock.RLock()
+	_ = p.listener.Close()
+	syscall.ForkLock.RUnlock()
+	p.listener = nil
 }
 
 // LoseReply drops the answer to the next request that contains match: the request is
@@ -271,14 +277,7 @@ func (p *Proxy) abort(which func(*conn) bool) {
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
-	if p.listener != nil {
-		// A process that is being started has the listener too, until it has become
-		// another program: none is started meanwhile.
-		syscall.ForkLock.RLock()
-		_ = p.listener.Close()
-		syscall.ForkLock.RUnlock()
-		p.listener = nil
-	}
+	p.closeListener()
 	p.mu.Unlock()
 	p.Reset()
 	p.wg.Wait()

@@ -65,7 +65,7 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 	s := &Sentinel{Ensemble: e, Sentinels: watchers.Members, Master: sentinelMaster}
 	e.url = func(string) string { return watchers.URL() }
 	e.leads = s.isPrimary
-	s.hurry()
+	s.shortenIntervals()
 	e.until("know each other", func(ctx context.Context) bool {
 		return e.all(ctx, e.Members[1:], replicaLinked) &&
 			e.all(ctx, s.Sentinels, s.knows("num-slaves", replicas)) &&
@@ -92,9 +92,9 @@ func sentinelConf(primary string, quorum int) []string {
 	}
 }
 
-// hurry shortens the sentinels' intervals, most of which are seconds. Those of
+// shortenIntervals shortens the sentinels' intervals, most of which are seconds. Those of
 // Redis before 7 cannot be told, and take their time.
-func (s *Sentinel) hurry() {
+func (s *Sentinel) shortenIntervals() {
 	for _, w := range s.Sentinels {
 		for _, period := range []string{"info-period", "publish-period"} {
 			_, _ = redisCall(context.Background(), w.addr, "SENTINEL", "DEBUG", period, "100")
