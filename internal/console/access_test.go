@@ -259,11 +259,11 @@ func mustURL(t *testing.T, text string) *url.URL {
 	return u
 }
 
-// Who sends wrong tokens has to wait, longer and longer; who sends the token has not.
+// An address that sends wrong tokens has to wait, longer after each. One that sends the right token has not.
 func TestWrongTokensAreDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var w wrong
+		var w wrongTokens
 		for i := range freeTries - 1 {
 			if d := w.wait("10.0.0.1:1000"); d > 0 {
 				t.Fatalf("a wait of %v after %d wrong tokens", d, i)

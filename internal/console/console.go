@@ -56,14 +56,14 @@ const (
 
 // Console is the http.Handler. Close it to end its goroutines and streams.
 type Console struct {
-	handler  http.Handler
-	options  Options
-	hosts    map[string]bool
-	sessions *sessions
-	wrong    wrong // tokens
-	stores   []*store
-	log      *slog.Logger
-	cross    *http.CrossOriginProtection
+	handler     http.Handler
+	options     Options
+	hosts       map[string]bool
+	sessions    *sessions
+	wrongTokens wrongTokens
+	stores      []*store
+	log         *slog.Logger
+	cross       *http.CrossOriginProtection
 
 	streams chan struct{} // one element for each open stream
 	ctx     context.Context
