@@ -42,6 +42,19 @@ var exclusively kind
 
 func shared(limit int) kind { return kind{true, limit} }
 
+// ticket returns a ticket of the kind, for the grant rule.
+func (k kind) ticket() driver.Ticket { return driver.Ticket{Shared: k.shared, Limit: k.limit} }
+
+func (k kind) String() string {
+	switch {
+	case k.limit > 0:
+		return fmt.Sprintf("shared (limit %d)", k.limit)
+	case k.shared:
+		return "shared"
+	}
+	return "exclusive"
+}
+
 func (k kind) options(more ...locker.Option) []locker.Option {
 	switch {
 	case k.limit > 0:
@@ -96,7 +109,7 @@ func contend(e *env, kinds ...kind) {
 		for range rounds(16) {
 			kd := kinds[e.random.intN(len(kinds))]
 			k := e.take(cs[i%processes], name, kd.options()...)
-			en := l.granted(k, kd.shared, kd.limit)
+			en := l.granted(k, kd)
 			for range e.random.intN(20) {
 				runtime.Gosched()
 			}
@@ -188,7 +201,7 @@ func (q *queueModel) add(c *locker.Client, kd kind, i int) {
 	owner := fmt.Sprintf("t%d", i)
 	p := q.e.acquire(c, q.name, kd.options(locker.WithOwner(owner))...)
 	q.members = append(q.members, &member{p, kd, owner})
-	q.awaitRule(fmt.Sprintf("%s queued as %+v", owner, kd))
+	q.awaitRule(fmt.Sprintf("%s queued as %s", owner, kd))
 }
 
 // remove releases a holder, or cancels a waiter.
@@ -208,7 +221,7 @@ func (q *queueModel) remove(i int) {
 func (q *queueModel) granted() []bool {
 	queue := make([]driver.Ticket, len(q.members))
 	for i, mb := range q.members {
-		queue[i] = driver.Ticket{Shared: mb.kd.shared, Limit: mb.kd.limit}
+		queue[i] = mb.kd.ticket()
 	}
 	return driver.Granted(queue)
 }

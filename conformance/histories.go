@@ -175,7 +175,7 @@ func (t *turn) unknownOutcome(ctx context.Context) {
 // holds records a grant, holds for a moment, and releases.
 func (t *turn) holds(k *locker.Lock) {
 	r := t.r
-	en := r.ledger.granted(k, t.kind.shared, t.kind.limit)
+	en := r.ledger.granted(k, t.kind)
 	returned := r.tick()
 	queuedBy := returned
 	if at := t.queued.Load(); at != 0 && !t.rejoined.Load() {

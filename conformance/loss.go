@@ -107,8 +107,8 @@ func provesShortCut(e *env) {
 
 // breakable reports whether the driver is a Breaker.
 func (e *env) breakable() bool {
-	e.control()
-	_, ok := e.ctlD.(driver.Breaker)
+	_, d := e.controlled()
+	_, ok := d.(driver.Breaker)
 	return ok
 }
 

@@ -67,7 +67,7 @@ func queueSpec(steps *atomic.Int64) porcupine.Model {
 // describe returns a step as text.
 func describe(input, _ any) string {
 	s := input.(step) //nolint:forcetypeassert // nothing else is recorded
-	return fmt.Sprintf("ticket %d (token %d, %+v) %s", s.ticket, s.token, s.kind, s.what)
+	return fmt.Sprintf("ticket %d (token %d, %s) %s", s.ticket, s.token, s.kind, s.what)
 }
 
 var queueModelOf = porcupine.Model{
@@ -113,7 +113,7 @@ func (s queueState) after(st step) (queueState, bool) {
 func grantable(queue []position, i int) bool {
 	ts := make([]driver.Ticket, i+1)
 	for j, p := range queue[:i+1] {
-		ts[j] = driver.Ticket{Shared: p.kind.shared, Limit: p.kind.limit}
+		ts[j] = p.kind.ticket()
 	}
 	return driver.Grantable(ts, i)
 }

@@ -134,7 +134,7 @@ func provesGroup(e *env) {
 		for range rounds(8) {
 			k, err := locker.AcquireAll(e.within(patience), cs[i%2], orders[i])
 			e.ok(err, "acquire all of %q", orders[i])
-			en := l.granted(k.Locks()[0], false, 0) // all of them want a
+			en := l.granted(k.Locks()[0], exclusively) // all of them want a
 			l.ends(en)
 			e.release(k)
 		}

@@ -188,7 +188,7 @@ func provesRestartWhileHeld(e *env) {
 	s := e.server()
 	var l ledger
 	k := e.take(cs[0], name)
-	en := l.granted(k, false, 0)
+	en := l.granted(k, exclusively)
 	s.kill()
 	e.sleep(slack / 2)
 	s.start()
@@ -200,7 +200,7 @@ func provesRestartWhileHeld(e *env) {
 	p := e.queue(cs[1], name, 2)
 	l.ends(en)
 	e.release(k)
-	l.granted(p.granted(patient, "the holder released"), false, 0)
+	l.granted(p.granted(patient, "the holder released"), exclusively)
 	e.release(p.lock)
 	e.ok(l.check(), "the history over a restart")
 }
