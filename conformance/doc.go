@@ -45,10 +45,10 @@
 //
 // # Rules
 //
-// Each case is a sub-test topic/name and logs the rules that it proves. When it ends,
-// the queues of the names that it has used must be empty, and the names be granted at
-// once. D1 to D20 are the sentences of package driver. C1 to C10 are the promises of the
-// core to its callers:
+// Each case is a sub-test topic/name and logs the rules that it proves. At its end it
+// checks that the names that it has used are free again, unless it leaves tickets on
+// purpose. D1 to D20 are the sentences of package driver. C1 to C10 are the promises of
+// the core to its callers:
 //
 // C1. Exclusion: the tickets that hold a name at any instant are those that
 // driver.Grantable allows.
