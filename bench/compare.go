@@ -20,8 +20,8 @@ type change struct {
 
 func (c change) isWorse() bool { return c.now < c.before*worse }
 
-// figures are those that are compared. Larger is better.
-var figures = []struct {
+// compared are the figures that are compared. Larger is better.
+var compared = []struct {
 	name string
 	of   func(result) float64
 }{
@@ -47,7 +47,7 @@ func compare(before, now []result) []change {
 		if r.Subject != "locker" || old == nil {
 			continue
 		}
-		for _, f := range figures {
+		for _, f := range compared {
 			for _, other := range now {
 				oldOther := find(before, r.Store, other.Subject)
 				if other.Store != r.Store || other.Subject == r.Subject || oldOther == nil || f.of(other) == 0 || f.of(*oldOther) == 0 {

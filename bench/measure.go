@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockerproject/locker/internal/figures"
 )
 
 // A result is one row: what one subject did.
@@ -135,7 +136,7 @@ func alone(tb *bed, s subject, cfg config, r *result) {
 		took = append(took, time.Since(t))
 	}
 	r.Cycles = perSecond(len(took), time.Since(begun))
-	r.CycleP50, r.CycleP99 = percentile(took, 50), percentile(took, 99)
+	r.CycleP50, r.CycleP99 = figures.Percentile(took, 50), figures.Percentile(took, 99)
 	r.PerCycle = float64(count.Load()-sent) / float64(len(took))
 }
 
@@ -160,20 +161,6 @@ func parallel(tb *bed, s subject, cfg config, r *result) {
 	r.Parallel = perSecond(int(done.Load()), time.Since(begun))
 }
 
-// race is the state of many who want one name.
-type race struct {
-	sent     *atomic.Int64 // requests
-	given    atomic.Int64
-	turns    chan struct{} // a value for each of the first grants
-	measured atomic.Bool   // the figures below are taken
-
-	// Guarded by the lock under test.
-	last   int // who released last
-	at     time.Time
-	counts []int
-	took   []time.Duration
-}
-
 // contendApart is many clients on one name, each with connections of its own. The
 // figures but the requests are those of cfg.contenders.
 func contendApart(tb *bed, s subject, n int, cfg config, r *result, column int) {
@@ -184,13 +171,11 @@ func contendApart(tb *bed, s subject, n int, cfg config, r *result, column int) 
 		defer clients[i].close()
 		cycle(tb, clients[i], names(tb, clients[i], 1)[0]) // sessions and connections are there
 	}
-	x := newRace(n)
-	x.sent = &count
-	rate, asked := x.run(tb, clients, cfg)
-	r.PerGrant[column] = asked
+	shares := contend(tb, clients, &count, cfg)
+	r.PerGrant[column] = perGrantOf(shares)
 	if n == cfg.contenders {
-		r.Grants, r.Jain = rate, jain(x.counts)
-		r.HandoffP50, r.HandoffP99 = percentile(x.took, 50), percentile(x.took, 99)
+		r.Grants, r.Jain = perSecond(shares.Grants, shares.Took), figures.Jain(shares.Counts)
+		r.HandoffP50, r.HandoffP99 = figures.Percentile(shares.HandOffs, 50), figures.Percentile(shares.HandOffs, 99)
 	}
 }
 
@@ -200,73 +185,24 @@ func contendShared(tb *bed, s subject, cfg config, r *result) {
 	c := s.open(tb, &count)
 	defer c.close()
 	cycle(tb, c, names(tb, c, 1)[0])
-	x := newRace(cfg.goroutines)
-	x.sent = &count
-	r.Shared, r.SharedReqs = x.run(tb, slices.Repeat([]client{c}, cfg.goroutines), cfg)
+	shares := contend(tb, slices.Repeat([]client{c}, cfg.goroutines), &count, cfg)
+	r.Shared, r.SharedReqs = perSecond(shares.Grants, shares.Took), perGrantOf(shares)
 }
 
-func newRace(n int) *race {
-	return &race{last: -1, counts: make([]int, n), turns: make(chan struct{}, n)}
-}
-
-// run lets each client enter from a goroutine of its own. It returns the grants in a
-// second, and the requests for each.
-func (x *race) run(tb *bed, clients []client, cfg config) (rate, perGrant float64) {
+// contend lets each client want one name, from a goroutine of its own.
+func contend(tb *bed, clients []client, sent *atomic.Int64, cfg config) figures.Shares {
 	name := names(tb, clients[0], 1)[0]
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	var group sync.WaitGroup
-	for i, c := range clients {
-		group.Go(func() { x.enter(ctx, tb, c, i, name) })
-	}
-	settled := time.After(cfg.slice + 3*time.Second)
-	for range clients { // until as many grants have been given: all are queued
-		select {
-		case <-x.turns:
-		case <-settled:
-		}
-	}
-	sent, given := x.sent.Load(), x.given.Load()
-	x.measured.Store(true)
-	begun := time.Now()
-	time.Sleep(cfg.slice)
-	x.measured.Store(false)
-	took, asked, grants := time.Since(begun), x.sent.Load()-sent, x.given.Load()-given
-	stop()
-	group.Wait()
-	return perSecond(int(grants), took), float64(asked) / float64(max(1, grants))
+	shares, err := figures.Race{
+		Clients: len(clients), Settle: cfg.slice + 3*time.Second, Length: cfg.slice, Sent: sent.Load,
+		Acquire: func(ctx context.Context, i int) (func(context.Context) error, error) {
+			return clients[i].acquire(ctx, name)
+		},
+	}.Run(context.Background())
+	tb.check(err)
+	return shares
 }
 
-// enter acquires until ctx ends.
-func (x *race) enter(ctx context.Context, tb *bed, c client, me int, name string) {
-	for ctx.Err() == nil {
-		release, err := c.acquire(ctx, name)
-		if err != nil {
-			if ctx.Err() == nil {
-				tb.check(err)
-			}
-			return
-		}
-		x.granted(me)
-		tb.check(release(context.WithoutCancel(ctx)))
-	}
-}
-
-// granted notes a grant, while holding.
-func (x *race) granted(me int) {
-	x.given.Add(1)
-	select {
-	case x.turns <- struct{}{}:
-	default:
-	}
-	if x.measured.Load() {
-		x.counts[me]++
-		if x.last >= 0 && x.last != me {
-			x.took = append(x.took, time.Since(x.at))
-		}
-	}
-	x.last, x.at = me, time.Now()
-}
+func perGrantOf(s figures.Shares) float64 { return float64(s.Sent) / float64(max(1, s.Grants)) }
 
 // manyHeld is one client that holds many locks at once.
 func manyHeld(tb *bed, s subject, cfg config, r *result) {
@@ -362,25 +298,3 @@ func stacks() uint64 {
 }
 
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
-
-func percentile(ds []time.Duration, p int) time.Duration {
-	if len(ds) == 0 {
-		return 0
-	}
-	slices.Sort(ds)
-	return ds[(len(ds)-1)*p/100]
-}
-
-// jain is the fairness index of Jain, Chiu and Hawe (DEC-TR-301, 1984): 1 when
-// all got the same, 1/n when one got everything.
-func jain(counts []int) float64 {
-	var sum, squares float64
-	for _, c := range counts {
-		sum += float64(c)
-		squares += float64(c) * float64(c)
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(counts)) * squares)
-}

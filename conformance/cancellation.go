@@ -10,63 +10,30 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var cancellation = []Case{
-	{
-		Topic: "cancellation", Name: "before-acquire", Rules: []string{"C8"},
-		Explain: "Acquire under a context that has ended returns the context's error and leaves no ticket, also for a free name",
-		prove:   provesCancelBefore,
-	},
-	{
-		Topic: "cancellation", Name: "while-waiting", Rules: []string{"D9", "D13", "C8"},
-		Explain: "a waiter that is cancelled leaves the queue, and the waiters after it move up",
-		prove:   provesCancelWaiting,
-	},
-	{
-		Topic: "cancellation", Name: "writer-leaves", Rules: []string{"D9", "D13", "D4", "C8"},
-		Explain: "readers blocked only by a waiting writer are granted as soon as it gives up",
-		prove:   provesWriterLeaves,
-	},
-	{
-		Topic: "cancellation", Name: "any-moment", Rules: []string{"D9", "C8"}, busy: true,
-		Explain: "Acquire leaves an empty queue whenever it is cancelled, even at the moment of the grant",
-		prove:   provesCancelAnyMoment,
-	},
-	{
-		Topic: "cancellation", Name: "deadline", Rules: []string{"D7", "C8"},
-		Explain: "a deadline ends the wait with DeadlineExceeded and leaves no ticket",
-		prove:   provesDeadline,
-	},
-	{
-		Topic: "cancellation", Name: "wait-limit", Rules: []string{"D7", "C8"},
-		Explain: "WithWait ends the wait with ErrNotAcquired and leaves no ticket; zero does not wait",
-		prove:   provesWaitLimit,
-	},
-	{
-		Topic: "cancellation", Name: "answer-lost", Rules: []string{"D9", "D14", "C8"},
-		Explain: "an Acquire whose answer was lost, granted or not, leaves no ticket",
-		prove:   provesAnswerLost,
-	},
-	{
-		Topic: "cancellation", Name: "cut-while-asking", Rules: []string{"D9", "D14", "D16", "C8"},
-		Explain: "an Acquire that is cancelled while the store does not answer returns soon, and leaves no ticket once the store answers again",
-		prove:   provesCutWhileAsking,
-	},
-	{
-		Topic: "cancellation", Name: "acquisition-only", Rules: []string{"C8"},
-		Explain: "the context bounds the acquisition only: the lock outlives it and is still renewed",
-		prove:   provesAcquisitionOnly,
-	},
-	{
-		Topic: "cancellation", Name: "release-anyway", Rules: []string{"D13", "C8"},
-		Explain: "Release works with a context that has ended",
-		prove:   provesReleaseAnyway,
-	},
-	{
-		Topic: "cancellation", Name: "driver-returns", Rules: []string{"D16", "D14", "C8"},
-		Explain: "every method of the driver returns soon after its context ends, and never returns ErrLost because of that",
-		prove:   provesDriverReturns,
-	},
-}
+var cancellation = topic("cancellation",
+	newCase("before-acquire", "C8", provesCancelBefore,
+		"Acquire under a context that has ended returns the context's error and leaves no ticket, also for a free name"),
+	newCase("while-waiting", "D9 D13 C8", provesCancelWaiting,
+		"a waiter that is cancelled leaves the queue, and the waiters after it move up"),
+	newCase("writer-leaves", "D9 D13 D4 C8", provesWriterLeaves,
+		"readers blocked only by a waiting writer are granted as soon as it gives up"),
+	newCase("any-moment", "D9 C8", provesCancelAnyMoment,
+		"Acquire leaves an empty queue whenever it is cancelled, even at the moment of the grant").keepsBusy(),
+	newCase("deadline", "D7 C8", provesDeadline,
+		"a deadline ends the wait with DeadlineExceeded and leaves no ticket"),
+	newCase("wait-limit", "D7 C8", provesWaitLimit,
+		"WithWait ends the wait with ErrNotAcquired and leaves no ticket; zero does not wait"),
+	newCase("answer-lost", "D9 D14 C8", provesAnswerLost,
+		"an Acquire whose answer was lost, granted or not, leaves no ticket"),
+	newCase("cut-while-asking", "D9 D14 D16 C8", provesCutWhileAsking,
+		"an Acquire that is cancelled while the store does not answer returns soon, and leaves no ticket once the store answers again"),
+	newCase("acquisition-only", "C8", provesAcquisitionOnly,
+		"the context bounds the acquisition only: the lock outlives it and is still renewed"),
+	newCase("release-anyway", "D13 C8", provesReleaseAnyway,
+		"Release works with a context that has ended"),
+	newCase("driver-returns", "D16 D14 C8", provesDriverReturns,
+		"every method of the driver returns soon after its context ends, and never returns ErrLost because of that"),
+)
 
 var errChanged = errors.New("changed my mind")
 
@@ -79,19 +46,19 @@ func (e *env) says(err, cause error, doing string) {
 }
 
 func provesCancelBefore(e *env) {
-	name := e.name("before")
+	free, held := e.name("free"), e.name("held")
 	c := e.client()
+	k := e.take(e.client(), held)
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	cancel(errChanged)
-	for range 2 { // free, then held
+	for _, name := range []string{free, held} {
 		_, err := c.Acquire(ctx, name)
 		e.is(err, context.Canceled, "acquire under a cancelled context")
 		e.says(err, errChanged, "acquire under a cancelled context with a cause")
 		_, err = c.TryAcquire(ctx, name)
 		e.is(err, context.Canceled, "try to acquire under a cancelled context")
-		e.empty(name)
-		name = e.name("before")
 	}
+	e.release(k)
 }
 
 func provesCancelWaiting(e *env) {
@@ -114,7 +81,6 @@ func provesCancelWaiting(e *env) {
 	e.is(c.ended(slacks(2), "it was cancelled"), context.Canceled, "the cancelled Acquire")
 	e.leaves(name, 1)
 	e.release(k)
-	e.empty(name)
 }
 
 func provesWriterLeaves(e *env) {
@@ -127,12 +93,9 @@ func provesWriterLeaves(e *env) {
 	_ = w.ended(slacks(2), "it was cancelled")
 	begun := time.Now()
 	e.release(r2.granted(patient, "the writer before it gave up"))
-	if took := r2.at.Sub(begun); took > slack {
-		e.failf("the reader was granted %v after the writer had given up, want at most %v", took, slack)
-	}
+	e.atMost(r2.at.Sub(begun), slack, "the grant to a reader after the writer had given up")
 	e.holds(r1, "beside another reader")
 	e.release(r1)
-	e.empty(name)
 }
 
 func provesCancelAnyMoment(e *env) {
@@ -161,7 +124,6 @@ func provesCancelAnyMoment(e *env) {
 			e.empty(name)
 		}
 	}
-	e.empty(name)
 }
 
 func provesDeadline(e *env) {
@@ -176,7 +138,6 @@ func provesDeadline(e *env) {
 	e.leaves(name, 1)
 	e.holds(k, "after a waiter gave up")
 	e.release(k)
-	e.empty(name)
 }
 
 func provesWaitLimit(e *env) {
@@ -196,7 +157,6 @@ func provesWaitLimit(e *env) {
 	e.leaves(name, 1)
 	e.release(k)
 	e.release(e.take(cs[1], name, locker.WithWait(0)))
-	e.empty(name)
 }
 
 func provesAnswerLost(e *env) {
@@ -219,7 +179,6 @@ func provesAnswerLost(e *env) {
 	p := e.queue(c, busy, 2)
 	e.release(k)
 	e.is(p.ended(patient, "the holder released"), errAnswerLost, "acquire whose grant was lost")
-	e.empty(busy)
 }
 
 func provesCutWhileAsking(e *env) {
@@ -243,8 +202,7 @@ func provesCutWhileAsking(e *env) {
 		if held {
 			e.release(k)
 		}
-		e.awaitQueueWithin(e.orphan(), name, 0)
-		e.empty(name)
+		e.awaitQueueWithin(e.removalOfUnanswered(), name, 0)
 	}
 }
 
@@ -259,7 +217,6 @@ func provesAcquisitionOnly(e *env) {
 	e.holds(k, "two TTLs after the context of its Acquire ended")
 	e.refused(cs[1], name)
 	e.release(k)
-	e.empty(name)
 }
 
 func provesReleaseAnyway(e *env) {
@@ -271,7 +228,6 @@ func provesReleaseAnyway(e *env) {
 	cancel()
 	e.ok(k.Release(ctx), "release under a cancelled context")
 	e.release(p.granted(patient, "the holder released"))
-	e.empty(name)
 }
 
 func provesDriverReturns(e *env) {
@@ -281,7 +237,7 @@ func provesDriverReturns(e *env) {
 	ended, cancel := context.WithCancel(e.ctx)
 	p := e.queueAt(d2, e.request(name), 2)
 	begun := time.Now()
-	p.cancel()
+	p.cancel(nil)
 	calls := map[string]error{
 		"Acquire": p.ended(slacks(2), "its context ended"),
 	}
@@ -291,9 +247,7 @@ func provesDriverReturns(e *env) {
 	other := e.request(name)
 	other.Wait = false
 	_, calls["Acquire without waiting"] = d2.Acquire(ended, other)
-	if took := time.Since(begun); took > 2*slack {
-		e.failf("calls whose context had ended took %v", took)
-	}
+	e.atMost(time.Since(begun), 2*slack, "calls whose context had ended")
 	for verb, err := range calls {
 		if errors.Is(err, driver.ErrLost) {
 			e.failf("%s under a context that had ended: got ErrLost, which is not known", verb)
@@ -303,5 +257,4 @@ func provesDriverReturns(e *env) {
 	_ = d2.Release(e.within(patience), other.Hold(0))
 	e.untouched(d1, h)
 	e.drop(d1, h)
-	e.empty(name)
 }

@@ -36,6 +36,24 @@ const (
 	alone                   // nothing: it counts goroutines
 )
 
+// topic returns cases as those of a topic.
+func topic(name string, cases ...Case) []Case {
+	for i := range cases {
+		cases[i].Topic = name
+	}
+	return cases
+}
+
+// newCase returns a case that needs nothing and runs beside any other. The rules are separated by blanks.
+func newCase(name, rules string, prove func(*env), explain string) Case {
+	return Case{Name: name, Rules: strings.Fields(rules), Explain: explain, prove: prove}
+}
+
+func (c Case) needs(n Needs) Case { c.Needs = n; return c }
+func (c Case) at(p place) Case    { c.place = p; return c }
+func (c Case) keepsBusy() Case    { c.busy = true; return c }
+func (c Case) waitsLong() Case    { c.long = true; return c }
+
 // ofOwn reports whether a case with this place has a store of its own if there are such:
 // then it can run beside any other one.
 func (p place) ofOwn() bool { return p == ownStore || p == quietStore }
@@ -57,11 +75,11 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 // Cases returns all cases, in the order in which Run reports them.
 func Cases() []Case {
 	var all []Case
-	for _, topic := range [][]Case{
-		exclusion, fairness, tries, joins, handOffs, expiry, ownership, lapses, reentry, fencing, loss, cancellation,
-		removal, timeLimits, minHolds, names, options, failures, calls, closing, inspection, histories, leaks, outages,
+	for _, cases := range [][]Case{
+		exclusion, fairness, expiry, ownership, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
+		names, options, failures, closing, inspection, histories, leaks, outages,
 	} {
-		all = append(all, topic...)
+		all = append(all, cases...)
 	}
 	slices.SortStableFunc(all, func(a, b Case) int { return cmp.Compare(a.place, b.place) })
 	return all
@@ -95,6 +113,9 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 		err = e.random.explain(err)
 	}()
 	c.prove(e)
+	for _, name := range e.names {
+		e.empty(name)
+	}
 	return nil
 }
 

@@ -9,46 +9,28 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var closing = []Case{
-	{
-		Topic: "close", Name: "releases", Rules: []string{"D17", "C9"},
-		Explain: "Close releases the locks that are held, and their waiters are granted at once",
-		prove:   provesCloseReleases,
-	},
-	{
-		Topic: "close", Name: "unblocks-waiters", Rules: []string{"D17", "C9"},
-		Explain: "Close ends waiting Acquires with ErrClosed, and they leave no ticket",
-		prove:   provesCloseUnblocks,
-	},
-	{
-		Topic: "close", Name: "driver-unblocks", Rules: []string{"D17", "C9"},
-		Explain: "the driver's own Close ends its waiting Acquires with ErrClosed",
-		prove:   provesDriverCloseUnblocks,
-	},
-	{
-		Topic: "close", Name: "twice", Rules: []string{"D17", "C9"},
-		Explain: "a second Close, of Locker and driver, at once or later, returns nil",
-		prove:   provesCloseTwice,
-	},
-	{
-		Topic: "close", Name: "after", Rules: []string{"D17", "C9"},
-		Explain: "everything after Close is ErrClosed, and nothing hangs",
-		prove:   provesAfterClose,
-	},
-	{
-		Topic: "close", Name: "others-untouched", Rules: []string{"D17", "C9"},
-		Explain: "closing one process changes no lock of another",
-		prove:   provesCloseOthersUntouched,
-	},
-}
+var closing = topic("close",
+	newCase("in-time", "D17 C9", provesCloseInTime,
+		"Close of a driver without tickets waits no more than 100 ms for a store that does not answer").needs(NeedLink).at(measuring),
+	newCase("releases", "D17 C9", provesCloseReleases,
+		"Close releases the locks that are held, and their waiters are granted at once"),
+	newCase("unblocks-waiters", "D17 C9", provesCloseUnblocks,
+		"Close ends waiting Acquires with ErrClosed, and they leave no ticket"),
+	newCase("driver-unblocks", "D17 C9", provesDriverCloseUnblocks,
+		"the driver's own Close ends its waiting Acquires with ErrClosed"),
+	newCase("twice", "D17 C9", provesCloseTwice,
+		"a second Close, of Locker and driver, at once or later, returns nil"),
+	newCase("after", "D17 C9", provesAfterClose,
+		"everything after Close is ErrClosed, and nothing hangs"),
+	newCase("others-untouched", "D17 C9", provesCloseOthersUntouched,
+		"closing one process changes no lock of another"),
+)
 
 func provesCloseReleases(e *env) {
 	cs := e.clients(2)
-	var names []string
 	var ps []*pending
 	for range 5 {
 		name := e.name("releases")
-		names = append(names, name)
 		e.take(cs[0], name)
 		ps = append(ps, e.queue(cs[1], name, 2))
 	}
@@ -56,17 +38,13 @@ func provesCloseReleases(e *env) {
 	ctx := held.Context(e.ctx)
 	begun := time.Now()
 	e.ok(cs[0].Close(), "close")
-	for i, p := range ps {
+	for _, p := range ps {
 		k := p.granted(patient, "the holder closed")
-		if took := p.at.Sub(begun); took > 2*slack {
-			e.failf("%q was granted %v after the holder began to close", names[i], took)
-		}
+		e.atMost(p.at.Sub(begun), 2*slack, "the hand-off of %q from a holder that closed", p.name)
 		e.release(k)
-		e.empty(names[i])
 	}
 	e.is(context.Cause(ctx), locker.ErrReleased, "the cause of a context after Close")
 	e.is(held.Err(), locker.ErrReleased, "Err after Close")
-	e.empty(held.Name())
 }
 
 func provesCloseUnblocks(e *env) {
@@ -81,7 +59,6 @@ func provesCloseUnblocks(e *env) {
 	e.awaitQueueWithin(slacks(1), name, 1)
 	e.holds(k, "after a waiting Locker was closed")
 	e.release(k)
-	e.empty(name)
 }
 
 func provesDriverCloseUnblocks(e *env) {
@@ -90,8 +67,7 @@ func provesDriverCloseUnblocks(e *env) {
 	h := e.grant(d1, e.request(name))
 	var ps []*driverPending
 	e.ok(e.steady(closeBound/4, func() error { // Close does not wait longer for the removal of tickets
-		d2, err := e.h.Open(e.ctx)
-		e.ok(err, "open")
+		d2 := e.open()
 		n := len(e.queueOf(name))
 		ps = append(ps, e.queueAt(d2, e.request(name), n+1), e.queueAt(d2, e.request(name), n+2))
 		return d2.Close()
@@ -104,7 +80,6 @@ func provesDriverCloseUnblocks(e *env) {
 	}
 	e.untouched(d1, h)
 	e.drop(d1, h)
-	e.empty(name)
 }
 
 func provesCloseTwice(e *env) {
@@ -113,9 +88,7 @@ func provesCloseTwice(e *env) {
 	e.take(c, name)
 	e.each(3, func(int) { e.ok(c.Close(), "one of several Closes at once") })
 	e.ok(c.Close(), "another Close")
-	e.empty(name)
-	d, err := e.h.Open(e.ctx)
-	e.ok(err, "open")
+	d := e.open()
 	for range 3 {
 		e.ok(d.Close(), "close of the driver")
 	}
@@ -136,8 +109,7 @@ func provesAfterClose(e *env) {
 	}
 	e.is(k.Release(e.ctx), locker.ErrReleased, "release after Close")
 
-	d, err := e.h.Open(e.ctx)
-	e.ok(err, "open")
+	d := e.open()
 	e.ok(d.Close(), "close of the driver")
 	begun := time.Now()
 	if g, err := d.Acquire(e.within(patience), e.request(name)); err == nil || errors.Is(err, driver.ErrNotAcquired) {
@@ -146,10 +118,7 @@ func provesAfterClose(e *env) {
 	if err := d.Renew(e.within(patience), e.request(name).Hold(1), time.Minute); err == nil {
 		e.failf("Renew of a closed driver: got no error")
 	}
-	if took := time.Since(begun); took > 2*slack {
-		e.failf("calls of a closed driver took %v", took)
-	}
-	e.empty(name)
+	e.atMost(time.Since(begun), 2*slack, "calls of a closed driver")
 }
 
 func provesCloseOthersUntouched(e *env) {
@@ -167,6 +136,21 @@ func provesCloseOthersUntouched(e *env) {
 	e.release(k)
 	e.release(r)
 	e.release(w.granted(patient, "the holder released"))
-	e.empty(name)
-	e.empty(shared)
+}
+
+func provesCloseInTime(e *env) {
+	const n = 3
+	allowed := bound{closeBound + returnBound, "100ms: D17 + 50ms: what else Close has to do"}
+	e.inTime("Close of a driver without tickets while the store does not answer", allowed, func() []time.Duration {
+		took := make([]time.Duration, n)
+		e.each(n, func(i int) {
+			d, link := e.linkedDriver()
+			e.drop(d, e.grant(d, e.request(e.name("closed"))))
+			link.Cut()
+			begun := time.Now()
+			_ = d.Close() // may return an error
+			took[i] = time.Since(begun)
+		})
+		return took
+	})
 }

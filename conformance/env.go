@@ -51,13 +51,28 @@ type env struct {
 	mu      sync.Mutex
 	closers []func()
 	healers []func()
+	names   []string        // whose queues have to be empty when the case ends
 	waits   map[waiting]int // how often EventWaiting was received
 	group   sync.WaitGroup
 }
 
-// name returns a lock name that nobody else uses.
+// name returns a lock name that nobody else uses. Its queue has to be empty when the case ends.
 func (e *env) name(label string) string {
+	name := e.uncheckedName(label)
+	e.endsEmpty(name)
+	return name
+}
+
+// uncheckedName is name for a lock that the case may leave held or waited for.
+func (e *env) uncheckedName(label string) string {
 	return fmt.Sprintf("%s-%s", label, e.unique())
+}
+
+// endsEmpty adds names whose queues have to be empty when the case ends.
+func (e *env) endsEmpty(names ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.names = append(e.names, names...)
 }
 
 // unique returns a text that nobody else uses.
@@ -66,19 +81,23 @@ func (e *env) unique() string { return uniqueName(rand.Uint64()) } //nolint:gose
 // uniqueName has a lower-case letter: names that differ only in case have to be two names.
 func uniqueName(n uint64) string { return fmt.Sprintf("u%016x", n) }
 
-// driver opens a driver, which stands for another process.
-func (e *env) driver() driver.Driver {
+// open opens a driver, which the case closes.
+func (e *env) open() driver.Driver {
 	d, err := e.h.Open(e.ctx)
 	e.ok(err, "open")
+	return d
+}
+
+// driver opens a driver, which stands for another process.
+func (e *env) driver() driver.Driver {
+	d := e.open()
 	e.onClose(func() { _ = d.Close() })
 	return d
 }
 
 // client opens a driver and returns a Client of it.
 func (e *env) client(opts ...locker.ClientOption) *locker.Client {
-	d, err := e.h.Open(e.ctx)
-	e.ok(err, "open")
-	return e.clientOf(d, opts...)
+	return e.clientOf(e.open(), opts...)
 }
 
 func (e *env) clientOf(d driver.Driver, opts ...locker.ClientOption) *locker.Client {
@@ -122,9 +141,7 @@ func (e *env) clients(n int, opts ...locker.ClientOption) []*locker.Client {
 
 // wired opens a client whose requests pass through a wire.
 func (e *env) wired(opts ...locker.ClientOption) (*locker.Client, *wire) {
-	d, err := e.h.Open(e.ctx)
-	e.ok(err, "open")
-	w := newWire(d)
+	w := newWire(e.open())
 	e.onHeal(w.Heal)
 	return e.clientOf(w, opts...), w
 }
@@ -150,10 +167,10 @@ func (e *env) linkedDriver() (driver.Driver, Link) {
 	return d, link
 }
 
-// mortalDriver opens a driver, and returns a function that cuts it off for good, as
+// killableDriver opens a driver, and returns a function that cuts it off for good, as
 // a crash would. Without Harness.OpenLink that does nothing, and only leases that
 // end by themselves end.
-func (e *env) mortalDriver() (d driver.Driver, die func()) {
+func (e *env) killableDriver() (d driver.Driver, die func()) {
 	if e.h.OpenLink == nil {
 		return e.driver(), func() {}
 	}
@@ -173,9 +190,8 @@ func (e *env) controlled() (*locker.Client, driver.Driver) {
 	e.ctlMu.Lock()
 	defer e.ctlMu.Unlock()
 	if e.ctl == nil {
-		d, err := e.h.Open(e.ctx)
-		e.ok(err, "open")
-		e.ctl, e.ctlD = e.clientOf(d), d
+		e.ctlD = e.open()
+		e.ctl = e.clientOf(e.ctlD)
 	}
 	return e.ctl, e.ctlD
 }

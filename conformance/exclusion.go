@@ -11,53 +11,26 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var exclusion = []Case{
-	{
-		Topic: "exclusion", Name: "counter", Rules: []string{"D4", "C1"}, busy: true,
-		Explain: "an unprotected counter that many clients increase under the lock loses no increment",
-		prove:   provesCounter,
-	},
-	{
-		Topic: "exclusion", Name: "mutex", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "of many clients that want a name exclusively, only one at a time believes that it holds it",
-		prove:   func(e *env) { contend(e, exclusively) },
-	},
-	{
-		Topic: "exclusion", Name: "readers-and-writers", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "readers and writers obey the grant rule at every instant",
-		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(0)) },
-	},
-	{
-		Topic: "exclusion", Name: "permits", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "a semaphore never has more than n holders, under contention",
-		prove:   func(e *env) { contend(e, shared(3)) },
-	},
-	{
-		Topic: "exclusion", Name: "mixed", Rules: []string{"D4", "D5", "C1"}, busy: true,
-		Explain: "writers, readers and permits of different limits obey the grant rule at every instant",
-		prove:   func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) },
-	},
-	{
-		Topic: "exclusion", Name: "permits-all-used", Rules: []string{"D4", "C1"},
-		Explain: "a semaphore of n has n holders at the same time, and the next waits for one of them",
-		prove:   provesPermits,
-	},
-	{
-		Topic: "exclusion", Name: "readers-share", Rules: []string{"D4", "C1"},
-		Explain: "readers of several processes hold at the same time, and block a writer",
-		prove:   provesReadersShare,
-	},
-	{
-		Topic: "exclusion", Name: "writer-alone", Rules: []string{"D4", "C1"},
-		Explain: "a writer blocks writers, readers and permits of every process, including its own",
-		prove:   provesWriterAlone,
-	},
-	{
-		Topic: "exclusion", Name: "queue-obeys-rule", Rules: []string{"D4", "D5", "D15", "C1"}, busy: true,
-		Explain: "after every change of the queue exactly those tickets are held that the grant rule allows",
-		prove:   provesQueueObeysRule,
-	},
-}
+var exclusion = topic("exclusion",
+	newCase("counter", "D4 C1", provesCounter,
+		"an unprotected counter that many clients increase under the lock loses no increment").keepsBusy(),
+	newCase("mutex", "D4 D5 C1", func(e *env) { contend(e, exclusively) },
+		"of many clients that want a name exclusively, only one at a time believes that it holds it").keepsBusy(),
+	newCase("readers-and-writers", "D4 D5 C1", func(e *env) { contend(e, exclusively, shared(0), shared(0)) },
+		"readers and writers obey the grant rule at every instant").keepsBusy(),
+	newCase("permits", "D4 D5 C1", func(e *env) { contend(e, shared(3)) },
+		"a semaphore never has more than n holders, under contention").keepsBusy(),
+	newCase("mixed", "D4 D5 C1", func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) },
+		"writers, readers and permits of different limits obey the grant rule at every instant").keepsBusy(),
+	newCase("permits-all-used", "D4 C1", provesPermits,
+		"a semaphore of n has n holders at the same time, and the next waits for one of them"),
+	newCase("readers-share", "D4 C1", provesReadersShare,
+		"readers of several processes hold at the same time, and block a writer"),
+	newCase("writer-alone", "D4 C1", provesWriterAlone,
+		"a writer blocks writers, readers and permits of every process, including its own"),
+	newCase("queue-obeys-rule", "D4 D5 D15 C1", provesQueueObeysRule,
+		"after every change of the queue exactly those tickets are held that the grant rule allows").keepsBusy(),
+)
 
 // kind is a kind of request.
 type kind struct {
@@ -68,6 +41,19 @@ type kind struct {
 var exclusively kind
 
 func shared(limit int) kind { return kind{true, limit} }
+
+// ticket returns a ticket of the kind, for the grant rule.
+func (k kind) ticket() driver.Ticket { return driver.Ticket{Shared: k.shared, Limit: k.limit} }
+
+func (k kind) String() string {
+	switch {
+	case k.limit > 0:
+		return fmt.Sprintf("shared (limit %d)", k.limit)
+	case k.shared:
+		return "shared"
+	}
+	return "exclusive"
+}
 
 func (k kind) options(more ...locker.Option) []locker.Option {
 	switch {
@@ -123,7 +109,7 @@ func contend(e *env, kinds ...kind) {
 		for range rounds(16) {
 			kd := kinds[e.random.intN(len(kinds))]
 			k := e.take(cs[i%processes], name, kd.options()...)
-			en := l.granted(k, kd.shared, kd.limit)
+			en := l.granted(k, kd)
 			for range e.random.intN(20) {
 				runtime.Gosched()
 			}
@@ -132,7 +118,6 @@ func contend(e *env, kinds ...kind) {
 		}
 	})
 	e.ok(l.check(), "the history of %q", name)
-	e.empty(name)
 }
 
 func provesPermits(e *env) {
@@ -153,7 +138,6 @@ func provesPermits(e *env) {
 		e.holds(k, "one of %d permits", n)
 		e.release(k)
 	}
-	e.empty(name)
 }
 
 func provesReadersShare(e *env) {
@@ -168,7 +152,6 @@ func provesReadersShare(e *env) {
 	w.waits("a reader holds")
 	e.release(r2)
 	e.release(w.granted(patient, "the last reader released"))
-	e.empty(name)
 }
 
 func provesWriterAlone(e *env) {
@@ -182,7 +165,6 @@ func provesWriterAlone(e *env) {
 	}
 	e.holds(k, "after others were refused")
 	e.release(k)
-	e.empty(name)
 }
 
 // provesQueueObeysRule builds queues of every kind of ticket, and removes tickets at
@@ -191,15 +173,14 @@ func provesQueueObeysRule(e *env) {
 	kinds := []kind{exclusively, shared(0), shared(1), shared(2), shared(3)}
 	cs := e.clients(2)
 	for range rounds(8) {
-		m := &queueModel{e: e, name: e.name("queue")}
+		q := &queueModel{e: e, name: e.name("queue")}
 		for i := range 6 {
 			kd := kinds[e.random.intN(len(kinds))]
-			m.add(cs[i%2], kd, i)
+			q.add(cs[i%2], kd, i)
 		}
-		for len(m.members) > 0 {
-			m.remove(e.random.intN(len(m.members)))
+		for len(q.members) > 0 {
+			q.remove(e.random.intN(len(q.members)))
 		}
-		e.empty(m.name)
 	}
 }
 
@@ -216,56 +197,56 @@ type member struct {
 	owner string
 }
 
-func (m *queueModel) add(c *locker.Client, kd kind, i int) {
+func (q *queueModel) add(c *locker.Client, kd kind, i int) {
 	owner := fmt.Sprintf("t%d", i)
-	p := m.e.acquire(c, m.name, kd.options(locker.WithOwner(owner))...)
-	m.members = append(m.members, &member{p, kd, owner})
-	m.settle(fmt.Sprintf("%s queued as %+v", owner, kd))
+	p := q.e.acquire(c, q.name, kd.options(locker.WithOwner(owner))...)
+	q.members = append(q.members, &member{p, kd, owner})
+	q.awaitRule(fmt.Sprintf("%s queued as %s", owner, kd))
 }
 
 // remove releases a holder, or cancels a waiter.
-func (m *queueModel) remove(i int) {
-	gone := m.members[i]
-	wasGranted := m.granted()[i]
-	m.members = slices.Delete(m.members, i, i+1)
+func (q *queueModel) remove(i int) {
+	gone := q.members[i]
+	wasGranted := q.granted()[i]
+	q.members = slices.Delete(q.members, i, i+1)
 	if wasGranted {
-		m.e.release(gone.granted(patient, "the queue showed it as a holder"))
+		q.e.release(gone.granted(patient, "the queue showed it as a holder"))
 	} else {
 		gone.cancel(nil)
 		_ = gone.ended(patient, "it was cancelled")
 	}
-	m.settle(gone.owner + " left")
+	q.awaitRule(gone.owner + " left")
 }
 
-func (m *queueModel) granted() []bool {
-	queue := make([]driver.Ticket, len(m.members))
-	for i, mb := range m.members {
-		queue[i] = driver.Ticket{Shared: mb.kd.shared, Limit: mb.kd.limit}
+func (q *queueModel) granted() []bool {
+	queue := make([]driver.Ticket, len(q.members))
+	for i, mb := range q.members {
+		queue[i] = mb.kd.ticket()
 	}
 	return driver.Granted(queue)
 }
 
-// settle waits until the store's queue is as the grant rule says, and checks that no
+// awaitRule waits until the store's queue is as the grant rule says, and checks that no
 // Acquire has returned too early.
-func (m *queueModel) settle(after string) {
-	m.e.eventually(slacks(2), "after "+after, m.compare)
-	for i, granted := range m.granted() {
+func (q *queueModel) awaitRule(after string) {
+	q.e.eventually(slacks(2), "after "+after, q.compare)
+	for i, granted := range q.granted() {
 		if granted {
-			m.members[i].granted(patient, after)
+			q.members[i].granted(patient, after)
 		} else {
-			m.members[i].waits("the rule does not grant it after " + after)
+			q.members[i].waits("the rule does not grant it after " + after)
 		}
 	}
 }
 
-func (m *queueModel) compare() error {
-	queue := m.e.queueOf(m.name)
-	if len(queue) != len(m.members) {
-		return fmt.Errorf("want %d tickets: %s", len(m.members), show(queue))
+func (q *queueModel) compare() error {
+	queue := q.e.queueOf(q.name)
+	if len(queue) != len(q.members) {
+		return fmt.Errorf("want %d tickets: %s", len(q.members), show(queue))
 	}
-	for i, granted := range m.granted() {
-		if queue[i].Owner != m.members[i].owner || queue[i].Held != granted {
-			return fmt.Errorf("position %d: want %s, held %v: %s", i, m.members[i].owner, granted, show(queue))
+	for i, granted := range q.granted() {
+		if queue[i].Owner != q.members[i].owner || queue[i].Held != granted {
+			return fmt.Errorf("position %d: want %s, held %v: %s", i, q.members[i].owner, granted, show(queue))
 		}
 	}
 	return nil

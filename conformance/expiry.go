@@ -11,88 +11,40 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var expiry = []Case{
-	{
-		Topic: "expiry", Name: "fixed-lease", Rules: []string{"D10", "D11", "C3"},
-		Explain: "a fixed lease ends at its TTL, not earlier, and the holder is notified",
-		prove:   func(e *env) { fixedLease(e, e.ttl()) },
-	},
-	{
-		Topic: "expiry", Name: "short-lease", Rules: []string{"D10", "C3"},
-		Explain: "a lease shorter than the store can give ends at its TTL too, while its process lives",
-		prove:   func(e *env) { fixedLease(e, shortTTL/2) },
-	},
-	{
-		Topic: "expiry", Name: "nobody-renews", Rules: []string{"D10", "C3"},
-		Explain: "a lease that is not renewed ends in the store even if nobody waits for it",
-		prove:   provesNobodyRenews,
-	},
-	{
-		Topic: "expiry", Name: "crashed-holder", Rules: []string{"D10", "C3"},
-		Explain: "the lock of a process that died is granted to the next within Bounds.Crash",
-		prove:   func(e *env) { crashedHolder(e, e.ttl(), 0) },
-	},
-	{
-		Topic: "expiry", Name: "crashed-after-renewals", Rules: []string{"D10", "D12", "C3"}, long: true,
-		Explain: "Bounds.Crash counts from the last renewal, and earlier renewals do not add up",
-		prove:   func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) },
-	},
-	{
-		Topic: "expiry", Name: "crashed-reader", Rules: []string{"D10", "D4", "C3"},
-		Explain: "a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock",
-		prove:   provesCrashedReader,
-	},
-	{
-		Topic: "expiry", Name: "renewed-lease", Rules: []string{"D12", "C3"}, long: true,
-		Explain: "a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile",
-		prove:   provesRenewedLease,
-	},
-	{
-		Topic: "expiry", Name: "renewed-together", Rules: []string{"D12", "D14", "C3"}, busy: true, long: true,
-		Explain: "many locks of one process are renewed in a batch, and each gets its own answer",
-		prove:   provesRenewedTogether,
-	},
-	{
-		Topic: "expiry", Name: "short-leases-repeated", Rules: []string{"D11", "C3"},
-		Explain: "short leases are granted many times in a row, and no ticket is lost",
-		prove:   provesShortAgain,
-	},
-	{
-		Topic: "expiry", Name: "extended-lease", Rules: []string{"D12", "C3"},
-		Explain: "Extend lengthens a fixed lease in the store too, and the lease still ends",
-		prove:   provesExtendedLease,
-	},
-	{
-		Topic: "expiry", Name: "crashed-waiters", Rules: []string{"D8", "C3"}, Needs: NeedLink,
-		Explain: "several waiters that died delay the queue by Bounds.Liveness in all",
-		prove:   provesCrashedWaiters,
-	},
-	{
-		Topic: "expiry", Name: "crashed-waiters-leave", Rules: []string{"D8", "C3"}, Needs: NeedLink,
-		Explain: "waiters that died leave the queue within Bounds.Liveness, also while the lock is held",
-		prove:   provesCrashedWaitersLeave,
-	},
-	{
-		Topic: "expiry", Name: "crashed-long-waiters", Rules: []string{"D8", "C3"}, Needs: NeedLink, long: true,
-		Explain: "waiters that died after a long wait leave the queue within Bounds.Liveness too",
-		prove:   provesCrashedLongWaiters,
-	},
-	{
-		Topic: "expiry", Name: "stated-bounds", Rules: []string{"D10", "C3"},
-		Explain: "the bounds that the driver states are possible, and a lease ends within them and not before its TTL",
-		prove:   provesStatedBounds,
-	},
-	{
-		Topic: "expiry", Name: "long-waiter", Rules: []string{"D8", "C3"}, long: true,
-		Explain: "a live waiter stays queued for longer than Bounds.Liveness",
-		prove:   provesLongWaiter,
-	},
-	{
-		Topic: "expiry", Name: "short-lived-visitors", Rules: []string{"D10", "C3"}, long: true,
-		Explain: "the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment",
-		prove:   provesShortLivedVisitors,
-	},
-}
+var expiry = topic("expiry",
+	newCase("fixed-lease", "D10 D11 C3", func(e *env) { fixedLease(e, e.ttl()) },
+		"a fixed lease ends at its TTL, not earlier, and the holder is notified"),
+	newCase("short-lease", "D10 C3", func(e *env) { fixedLease(e, shortTTL/2) },
+		"a lease shorter than the store can give ends at its TTL too, while its process lives"),
+	newCase("nobody-renews", "D10 C3", provesNobodyRenews,
+		"a lease that is not renewed ends in the store even if nobody waits for it"),
+	newCase("crashed-holder", "D10 C3", func(e *env) { crashedHolder(e, e.ttl(), 0) },
+		"the lock of a process that died is granted to the next within Bounds.Crash"),
+	newCase("crashed-after-renewals", "D10 D12 C3", func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) },
+		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up").waitsLong(),
+	newCase("crashed-reader", "D10 D4 C3", provesCrashedReader,
+		"a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock"),
+	newCase("renewed-lease", "D12 C3", provesRenewedLease,
+		"a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile").waitsLong(),
+	newCase("renewed-together", "D12 D14 C3", provesRenewedTogether,
+		"many locks of one process are renewed in a batch, and each gets its own answer").keepsBusy().waitsLong(),
+	newCase("short-leases-repeated", "D11 C3", provesShortAgain,
+		"short leases are granted many times in a row, and no ticket is lost"),
+	newCase("extended-lease", "D12 C3", provesExtendedLease,
+		"Extend lengthens a fixed lease in the store too, and the lease still ends"),
+	newCase("crashed-waiters", "D8 C3", provesCrashedWaiters,
+		"several waiters that died delay the queue by Bounds.Liveness in all").needs(NeedLink),
+	newCase("crashed-waiters-leave", "D8 C3", provesCrashedWaitersLeave,
+		"waiters that died leave the queue within Bounds.Liveness, also while the lock is held").needs(NeedLink),
+	newCase("crashed-long-waiters", "D8 C3", provesCrashedLongWaiters,
+		"waiters that died after a long wait leave the queue within Bounds.Liveness too").needs(NeedLink).waitsLong(),
+	newCase("stated-bounds", "D10 C3", provesStatedBounds,
+		"the bounds that the driver states are possible, and a lease ends within them and not before its TTL"),
+	newCase("long-waiter", "D8 C3", provesLongWaiter,
+		"a live waiter stays queued for longer than Bounds.Liveness").waitsLong(),
+	newCase("short-lived-visitors", "D10 C3", provesShortLivedVisitors,
+		"the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment").waitsLong(),
+)
 
 // fixedLease waits for the end of a fixed lease with another client queued.
 func fixedLease(e *env, ttl time.Duration) {
@@ -103,22 +55,15 @@ func fixedLease(e *env, ttl time.Duration) {
 	after := time.Now()
 	p := e.queueBehind(cs[1], name)
 	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted")
-	if early := before.Add(ttl).Sub(p.at); early > 0 {
-		e.failf("a lease of %v was over %v early", ttl, early)
-	}
+	p.notBefore(before.Add(ttl), "a lease of %v", ttl)
 	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
-	select {
-	case <-k.Done(): // after a pause of this process, Err reports the loss before Done is closed
-	case <-e.within(slack).Done():
+	if !closedWithin(k.Done(), slack) { // after a pause of this process, Err reports the loss before Done is closed
 		e.failf("the holder's Done is open though its lease is over and the next holds")
 	}
 	e.is(k.Release(e.ctx), locker.ErrLost, "release of a lease that is over")
-	if next.Token() <= k.Token() {
-		e.failf("the next holder has token %d, after %d", next.Token(), k.Token())
-	}
+	e.grows(k.Token(), next.Token())
 	e.holds(next, "after the lease before it ended")
 	e.release(next)
-	e.empty(name)
 }
 
 func provesNobodyRenews(e *env) {
@@ -126,7 +71,6 @@ func provesNobodyRenews(e *env) {
 	ttl := e.ttl()
 	e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
-	e.empty(name)
 }
 
 // crashedHolder cuts a holder off after it has renewed for a while, and waits for
@@ -145,7 +89,6 @@ func crashedHolder(e *env, ttl, lives time.Duration) {
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")
 	e.holds(next, "after the crash")
 	e.release(next)
-	e.empty(name)
 }
 
 func provesCrashedReader(e *env) {
@@ -161,7 +104,6 @@ func provesCrashedReader(e *env) {
 	e.holds(alive, "after another reader died")
 	e.release(alive)
 	e.release(w.granted(patient, "the live reader released"))
-	e.empty(name)
 }
 
 func provesRenewedLease(e *env) {
@@ -170,7 +112,7 @@ func provesRenewedLease(e *env) {
 	lives := ttl * 5 / 2
 	cs := e.clients(2)
 	k := e.take(cs[0], name, locker.WithTTL(ttl))
-	readers := e.take(cs[1], name+"-r", locker.Shared(), locker.WithTTL(lastingTTL))
+	readers := e.take(cs[1], e.name("renewed-readers"), locker.Shared(), locker.WithTTL(lastingTTL))
 	p := e.queue(cs[1], name, 2)
 	for begun := time.Now(); time.Since(begun) < lives; {
 		e.sleep(ttl / 4)
@@ -182,7 +124,6 @@ func provesRenewedLease(e *env) {
 	e.release(k)
 	e.release(readers)
 	e.release(p.granted(patient, "the holder released"))
-	e.empty(name)
 }
 
 // provesRenewedTogether removes one of many tickets without the core: its next
@@ -234,7 +175,6 @@ func provesShortAgain(e *env) {
 		e.failf("%d tickets of leases of %v were lost in half of that, though all were released in time", n, shortTTL)
 	}
 	_ = held.Release(e.within(patience)) // it may be lost if the machine is loaded
-	e.empty(name)
 }
 
 // askedInTime fails if a lease counts from so long ago that it was over before it was
@@ -263,12 +203,9 @@ func provesExtendedLease(e *env) {
 	e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
 	p := e.queue(cs[1], name, 2)
 	p.granted(e.leaseEnd(longer).from(after), "the lease was extended")
-	if early := before.Add(longer).Sub(p.at); early > 0 {
-		e.failf("a lease that was extended to %v was over %v early", longer, early)
-	}
+	p.notBefore(before.Add(longer), "a lease that was extended to %v", longer)
 	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
 	e.release(p.lock)
-	e.empty(name)
 }
 
 // crashWaiters queues n waiters of different processes after a holder, and a live
@@ -291,12 +228,11 @@ func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pen
 }
 
 func provesCrashedWaiters(e *env) {
-	k, live, name := crashWaiters(e, 3, 0)
+	k, live, _ := crashWaiters(e, 3, 0)
 	e.release(k)
-	next := live.granted(e.dead(), "the holder released and three waiters ahead were dead")
+	next := live.granted(e.deadWaiters(), "the holder released and three waiters ahead were dead")
 	e.holds(next, "after waiters ahead died")
 	e.release(next)
-	e.empty(name)
 }
 
 func provesCrashedWaitersLeave(e *env) { crashedWaitersLeave(e, 0) }
@@ -312,15 +248,12 @@ func (e *env) heartbeats() time.Duration {
 
 func crashedWaitersLeave(e *env, lived time.Duration) {
 	k, live, name := crashWaiters(e, 2, lived)
-	e.awaitQueueWithin(e.dead(), name, 2)
+	e.awaitQueueWithin(e.deadWaiters(), name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
 	e.release(k)
 	e.release(live.granted(patient, "the holder released"))
-	if took := live.at.Sub(begun); took > slack {
-		e.failf("the hand-off took %v after dead waiters had left the queue, want at most %v", took, slack)
-	}
-	e.empty(name)
+	e.atMost(live.at.Sub(begun), slack, "the hand-off after dead waiters had left the queue")
 }
 
 func provesLongWaiter(e *env) {
@@ -330,7 +263,7 @@ func provesLongWaiter(e *env) {
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, locker.WithTTL(waiterTTL))
 	before := e.queueOf(name)[1]
-	e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
+	last := e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
 	e.sleep(waits)
 	queue := e.queueOf(name)
 	if len(queue) != 3 || queue[1].Token != before.Token {
@@ -342,6 +275,7 @@ func provesLongWaiter(e *env) {
 		e.failf("the waiter got token %d, but queued as %d", k.Token(), before.Token)
 	}
 	e.release(k)
+	e.release(last.granted(patient, "its turn came"))
 }
 
 // provesShortLivedVisitors has processes that come and go ask for a lock from its grant
@@ -373,24 +307,66 @@ func provesShortLivedVisitors(e *env) {
 			return errors.New("each visitor was refused")
 		})
 		e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when a visitor was granted")
-		e.empty(name)
 	})
 }
 
 // visit opens a driver as a process of its own, acquires a name at once or with a wait,
 // and closes the driver. It reports whether the name was granted.
 func (e *env) visit(name string, waits bool, opts ...locker.Option) bool {
-	d, err := e.h.Open(e.ctx)
-	e.ok(err, "open")
-	c := locker.New(d)
+	c := locker.New(e.open())
 	acquire := c.TryAcquire
 	if waits {
 		acquire = c.Acquire
 	}
-	_, err = acquire(e.within(patience), name, opts...)
+	_, err := acquire(e.within(patience), name, opts...)
 	e.ok(c.Close(), "close")
 	if err != nil && !(waits && errors.Is(err, locker.ErrUnavailable)) { // a busy store may not have answered so soon
 		e.is(err, locker.ErrNotAcquired, "a short visit of %q", name)
 	}
 	return err == nil
+}
+
+// provesStatedBounds checks Bounds.Crash with a lease that is longer than what
+// slack could hide.
+func provesStatedBounds(e *env) {
+	for _, ttl := range []time.Duration{
+		time.Millisecond, shortTTL, waiterTTL, 30 * time.Second, 10 * time.Minute, 24 * time.Hour,
+	} {
+		e.possible(ttl)
+	}
+	name := e.name("bounds")
+	ttl := max(4*slack, e.ttl())
+	d, die := e.killableDriver()
+	r := e.request(name)
+	r.TTL, r.Renewed = ttl, false
+	asked := time.Now()
+	g, err := d.Acquire(e.within(patience), r)
+	e.ok(err, "acquire %q", name)
+	granted := time.Now()
+	die()
+	other := e.driver()
+	p := e.queueAt(other, e.request(name), 2)
+	crash := e.crash(ttl)
+	next := p.granted(crash.from(granted), "a lease was granted that nobody renews")
+	if g.TTL > 0 {
+		ttl = g.TTL // the store gave less than was asked, and reported it
+	}
+	p.notBefore(asked.Add(ttl), "a lease of %v (D10)", ttl)
+	e.drop(other, next)
+}
+
+// possible fails if the bounds for a lease contradict each other.
+func (e *env) possible(ttl time.Duration) {
+	b := e.bounds(ttl)
+	if b.MinTTL < 0 || b.MaxTTL < 0 || b.MaxTTL > 0 && b.MaxTTL < b.MinTTL || b.Liveness < 0 {
+		e.failf("the bounds for a lease of %v are %+v, want no time negative and MinTTL ≤ MaxTTL", ttl, b)
+	}
+	least := ttl
+	if b.MaxTTL > 0 {
+		least = min(ttl, b.MaxTTL)
+	}
+	if b.Crash < least {
+		e.failf("Bounds(%v).Crash is %v: a lease does not end before its TTL (D10), so nobody can be granted sooner than %v after its last renewal; a store that gives no lease so long states MaxTTL, which is %v",
+			ttl, b.Crash, least, b.MaxTTL)
+	}
 }

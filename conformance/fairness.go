@@ -8,60 +8,45 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/figures"
 )
 
-var fairness = []Case{
-	{
-		Topic: "fairness", Name: "first-come-first-served", Rules: []string{"D5", "D3", "C2"}, busy: true,
-		Explain: "waiters are granted in exactly the order in which they were queued",
-		prove:   provesFIFO,
-	},
-	{
-		Topic: "fairness", Name: "even-share", Rules: []string{"D5", "C2"}, busy: true,
-		Explain: "contenders in a loop get the same number of grants (Jain index ≥ 0.99)",
-		prove:   provesEvenShare,
-	},
-	{
-		Topic: "fairness", Name: "writer-not-overtaken", Rules: []string{"D5", "C2"},
-		Explain: "a writer that waits for readers is not overtaken by later readers",
-		prove:   provesWriterNotOvertaken,
-	},
-	{
-		Topic: "fairness", Name: "readers-together", Rules: []string{"D4", "D13", "C2"},
-		Explain: "readers that wait for a writer are granted together when it releases",
-		prove:   provesReadersTogether,
-	},
-	{
-		Topic: "fairness", Name: "try-behind-writer", Rules: []string{"D5", "D6", "C2"},
-		Explain: "TryAcquire of a reader does not overtake a waiting writer",
-		prove:   provesTryBehindWriter,
-	},
-	{
-		Topic: "fairness", Name: "try-behind-permits", Rules: []string{"D5", "D6", "C2"},
-		Explain: "TryAcquire of a permit that was just released does not overtake the waiters for one",
-		prove:   provesTryBehindPermits,
-	},
-	{
-		Topic: "fairness", Name: "try-in-hand-off", Rules: []string{"D5", "D6", "C2"}, busy: true,
-		Explain: "TryAcquire never succeeds between a release and the grant of the next waiter",
-		prove:   provesTryInHandOff,
-	},
-	{
-		Topic: "fairness", Name: "try-leaves-no-ticket", Rules: []string{"D6", "C2", "C8"},
-		Explain: "a TryAcquire that was refused leaves nothing in the queue",
-		prove:   provesTryLeavesNoTicket,
-	},
-	{
-		Topic: "fairness", Name: "prompt-hand-off", Rules: []string{"D13", "C2"},
-		Explain: "the next in the queue is granted when the holder releases, not at the next poll",
-		prove:   provesPromptHandOff,
-	},
-	{
-		Topic: "fairness", Name: "many-waits", Rules: []string{"D13", "D16", "C2"}, busy: true,
-		Explain: "a process that waits for a hundred names goes on acquiring, renewing and releasing others",
-		prove:   provesManyWaits,
-	},
-}
+var fairness = topic("fairness",
+	newCase("first-come-first-served", "D5 D3 C2", provesFIFO,
+		"waiters are granted in exactly the order in which they were queued").keepsBusy(),
+	newCase("even-share", "D5 C2", provesEvenShare,
+		"contenders in a loop get the same number of grants (Jain index ≥ 0.99)").keepsBusy(),
+	newCase("writer-not-overtaken", "D5 C2", provesWriterNotOvertaken,
+		"a writer that waits for readers is not overtaken by later readers"),
+	newCase("readers-together", "D4 D13 C2", provesReadersTogether,
+		"readers that wait for a writer are granted together when it releases"),
+	newCase("try-behind-writer", "D5 D6 C2", provesTryBehindWriter,
+		"TryAcquire of a reader does not overtake a waiting writer"),
+	newCase("try-behind-permits", "D5 D6 C2", provesTryBehindPermits,
+		"TryAcquire of a permit that was just released does not overtake the waiters for one"),
+	newCase("try-in-hand-off", "D5 D6 C2", provesTryInHandOff,
+		"TryAcquire never succeeds between a release and the grant of the next waiter").keepsBusy(),
+	newCase("try-leaves-no-ticket", "D6 C2 C8", provesTryLeavesNoTicket,
+		"a TryAcquire that was refused leaves nothing in the queue"),
+	newCase("prompt-hand-off", "D13 C2", provesPromptHandOff,
+		"the next in the queue is granted when the holder releases, not at the next poll"),
+	newCase("many-waits", "D13 D16 C2", provesManyWaits,
+		"a process that waits for a hundred names goes on acquiring, renewing and releasing others").keepsBusy(),
+	newCase("try-never-queued", "D6 C2", provesTryNeverQueued,
+		"a TryAcquire that is refused is never queued: meanwhile no reader is refused or waits, and Inspect does not show it"),
+	newCase("try-cut-off", "D6 C2", provesTryCutOff,
+		"a process that dies in the middle of a TryAcquire that would be refused has queued nothing").needs(NeedLink),
+	newCase("joined-called-once", "D7 C2", provesJoinedOnce,
+		"Joined is called once for a ticket that has to wait, and not for one that is granted at once"),
+	newCase("joined-may-call", "D7 C2", provesJoinedMayCall,
+		"observers may use the Locker while they are notified: Joined may call the driver"),
+	newCase("joined-may-take-long", "D7 D8 C2", provesJoinedMayTakeLong,
+		"a ticket stays queued although Joined takes longer than Bounds.Liveness, as a slow observer may").waitsLong(),
+	newCase("permits-of-different-limits", "D4 D13 C2", provesDifferentLimits,
+		"a waiter with a wide limit is granted at once, though one with a narrow limit waits ahead of it"),
+	newCase("hand-off-time", "D13 C2", provesHandOffTime,
+		"on an idle store the next waiter is granted within 100 ms of a release, however long it has waited: it does not poll").at(measuring),
+)
 
 func provesFIFO(e *env) {
 	const n = 8
@@ -79,13 +64,10 @@ func provesFIFO(e *env) {
 		for _, later := range ps[i+1:] {
 			later.waits("an earlier waiter holds")
 		}
-		if k.Token() <= token {
-			e.failf("waiter %d has token %d, after %d", i, k.Token(), token)
-		}
+		e.grows(token, k.Token())
 		token = k.Token()
 		e.release(k)
 	}
-	e.empty(name)
 }
 
 // provesEvenShare lets each holder release only when all others are queued, so that
@@ -120,7 +102,7 @@ func provesEvenShare(e *env) {
 		}
 	})
 	first.Wait()
-	if index := jain(grants[:]); index < least {
+	if index := figures.Jain(grants[:]); index < least {
 		e.failf("the Jain index of grants %v is %.4f, want at least %v", grants, index, least)
 	}
 }
@@ -151,17 +133,6 @@ func (q *waitingOwners) len() int {
 	return len(q.owners)
 }
 
-// jain is the fairness index of Jain, Chiu and Hawe (1984): 1 when all have
-// the same, 1/n when one has all.
-func jain(xs []int) float64 {
-	var sum, squares float64
-	for _, x := range xs {
-		sum += float64(x)
-		squares += float64(x) * float64(x)
-	}
-	return sum * sum / (float64(len(xs)) * squares)
-}
-
 func provesWriterNotOvertaken(e *env) {
 	name := e.name("writer-first")
 	cs := e.clients(3)
@@ -176,7 +147,6 @@ func provesWriterNotOvertaken(e *env) {
 	e.release(writer)
 	e.release(r2.granted(patient, "the writer released"))
 	e.release(permit.granted(patient, "the writer released"))
-	e.empty(name)
 }
 
 func provesReadersTogether(e *env) {
@@ -196,140 +166,4 @@ func provesReadersTogether(e *env) {
 		e.holds(p.lock, "with the other readers")
 		e.release(p.lock)
 	}
-	e.empty(name)
-}
-
-func provesTryBehindWriter(e *env) {
-	name := e.name("try-writer")
-	cs := e.clients(3)
-	r := e.takeNow(cs[0], name, locker.Shared())
-	w := e.queue(cs[1], name, 2)
-	for _, c := range cs {
-		e.refused(c, name, locker.Shared())
-		e.refused(c, name, locker.Limit(9))
-	}
-	w.waits("a reader holds")
-	e.release(r)
-	e.release(w.granted(patient, "the reader released"))
-	e.empty(name)
-}
-
-func provesTryBehindPermits(e *env) {
-	const n = 2
-	name := e.name("try-permits")
-	cs := e.clients(2)
-	k1 := e.takeNow(cs[0], name, locker.Limit(n))
-	k2 := e.takeNow(cs[1], name, locker.Limit(n))
-	p1 := e.queue(cs[0], name, 3, locker.Limit(n))
-	p2 := e.queue(cs[1], name, 4, locker.Limit(n))
-	e.release(k1)
-	e.refused(cs[0], name, locker.Limit(n))
-	k3 := p1.granted(patient, "a permit was released")
-	p2.waits("all permits are held")
-	e.refused(cs[1], name, locker.Limit(n))
-	e.release(k2)
-	k4 := p2.granted(patient, "a permit was released")
-	e.release(k3)
-	e.release(k4)
-	e.empty(name)
-}
-
-// provesTryInHandOff lets a TryAcquire race with a release: if it succeeds before
-// the waiter, which was queued first, it has overtaken the waiter.
-func provesTryInHandOff(e *env) {
-	name := e.name("hand-off")
-	cs := e.clients(3)
-	for range rounds(12) {
-		k := e.take(cs[0], name)
-		w := e.queue(cs[1], name, 2)
-		var jumped atomic.Bool
-		e.each(2, func(i int) {
-			if i == 0 {
-				e.release(k)
-				return
-			}
-			for begun := time.Now(); !w.returned() && time.Since(begun) < slack; {
-				if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
-					jumped.Store(true) // before the waiter's grant, or while it holds
-					e.release(k)
-				}
-				e.sleep(100 * time.Microsecond)
-			}
-		})
-		k = w.granted(patient, "the holder released")
-		if jumped.Load() {
-			e.failf("TryAcquire was granted %q while ticket %d was queued", name, k.Token())
-		}
-		e.release(k)
-	}
-	e.empty(name)
-}
-
-func provesTryLeavesNoTicket(e *env) {
-	name := e.name("try")
-	cs := e.clients(2)
-	k := e.takeNow(cs[0], name)
-	for range 3 {
-		e.refused(cs[1], name)
-		e.refused(cs[1], name, locker.Shared())
-	}
-	if queue := e.queueOf(name); len(queue) != 1 {
-		e.failf("the queue has %d tickets after tries that were refused, want the holder's: %s", len(queue), show(queue))
-	}
-	e.release(k)
-	k, err := cs[1].TryAcquire(e.within(patience), name)
-	e.ok(err, "try to acquire what is free")
-	e.release(k)
-	e.empty(name)
-}
-
-func provesPromptHandOff(e *env) {
-	name := e.name("prompt")
-	cs := e.clients(2)
-	k := e.takeNow(cs[0], name)
-	for i := range 5 {
-		p := e.queue(cs[(i+1)%2], name, 2)
-		begun := time.Now()
-		e.release(k)
-		k = p.granted(patient, "the holder released")
-		if took := p.at.Sub(begun); took > slack {
-			e.failf("hand-off %d took %v, want at most %v", i, took, slack)
-		}
-	}
-	e.release(k)
-	e.empty(name)
-}
-
-// provesManyWaits finds drivers in which each waiter uses up something that others
-// need, such as a connection of a pool.
-func provesManyWaits(e *env) {
-	n := rounds(100)
-	cs := e.clients(2)
-	own := e.take(cs[1], e.name("own"), locker.WithTTL(lastingTTL))
-	ns, held, ps := make([]string, n), make([]*locker.Lock, n), make([]*pending, n)
-	e.each(n, func(i int) {
-		ns[i] = e.name(fmt.Sprint("wait-", i))
-		held[i] = e.take(cs[0], ns[i])
-	})
-	for i := range ps {
-		ps[i] = e.acquire(cs[1], ns[i])
-	}
-	for _, name := range ns {
-		e.awaitQueue(name, 2)
-	}
-	for range 3 {
-		e.release(e.takeNow(cs[1], e.name("beside")))
-		e.sleep(lastingTTL / 2)
-	}
-	e.holds(own, "renewed beside %d waits", n)
-	begun := time.Now()
-	e.each(n, func(i int) { e.release(held[i]) })
-	for _, p := range ps {
-		k := p.granted(patient, "the holder released")
-		if took := p.at.Sub(begun); took > 3*slack {
-			e.failf("with %d waits a grant took %v", n, took)
-		}
-		e.release(k)
-	}
-	e.release(own)
 }

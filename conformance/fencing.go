@@ -8,58 +8,28 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var fencing = []Case{
-	{
-		Topic: "fencing", Name: "after-release", Rules: []string{"D3", "C6"},
-		Explain: "tokens grow from grant to grant, across processes and with the queue empty in between",
-		prove:   provesTokensAfterRelease,
-	},
-	{
-		Topic: "fencing", Name: "after-waiting", Rules: []string{"D3", "C6"},
-		Explain: "tokens grow over grants to waiters, and a ticket's number in the queue is its token",
-		prove:   provesTokensAfterWaiting,
-	},
-	{
-		Topic: "fencing", Name: "after-expiry", Rules: []string{"D3", "D10", "C6"},
-		Explain: "the token after a lease that ended by itself is greater",
-		prove:   provesTokensAfterExpiry,
-	},
-	{
-		Topic: "fencing", Name: "after-loss", Rules: []string{"D3", "C6"},
-		Explain: "the token after a holder that was cut off is greater",
-		prove:   provesTokensAfterLoss,
-	},
-	{
-		Topic: "fencing", Name: "after-break", Rules: []string{"D3", "C6"},
-		Explain: "the token after a break is greater",
-		prove:   provesTokensAfterBreak,
-	},
-	{
-		Topic: "fencing", Name: "after-reconnect", Rules: []string{"D3", "C6"},
-		Explain: "a process that begins anew gets greater tokens than the one before it",
-		prove:   provesTokensAfterReconnect,
-	},
-	{
-		Topic: "fencing", Name: "after-idle", Rules: []string{"D3", "D18", "C6"},
-		Explain: "tokens go on growing after the store has removed everything about an idle name",
-		prove:   provesTokensAfterIdle,
-	},
-	{
-		Topic: "fencing", Name: "after-tries", Rules: []string{"D3", "D6", "C6"},
-		Explain: "tokens grow over refused and cancelled tickets",
-		prove:   provesTokensAfterTries,
-	},
-	{
-		Topic: "fencing", Name: "shared", Rules: []string{"D3", "C6"},
-		Explain: "every reader and permit has its own token, and the tokens grow",
-		prove:   provesTokensShared,
-	},
-	{
-		Topic: "fencing", Name: "concurrent", Rules: []string{"D3", "C6"}, busy: true,
-		Explain: "readers and permits that many goroutines of one process take at the same time have different tokens",
-		prove:   provesTokensAtOnce,
-	},
-}
+var fencing = topic("fencing",
+	newCase("after-release", "D3 C6", provesTokensAfterRelease,
+		"tokens grow from grant to grant, across processes and with the queue empty in between"),
+	newCase("after-waiting", "D3 C6", provesTokensAfterWaiting,
+		"tokens grow over grants to waiters, and a ticket's number in the queue is its token"),
+	newCase("after-expiry", "D3 D10 C6", provesTokensAfterExpiry,
+		"the token after a lease that ended by itself is greater"),
+	newCase("after-loss", "D3 C6", provesTokensAfterLoss,
+		"the token after a holder that was cut off is greater"),
+	newCase("after-break", "D3 C6", provesTokensAfterBreak,
+		"the token after a break is greater"),
+	newCase("after-reconnect", "D3 C6", provesTokensAfterReconnect,
+		"a process that begins anew gets greater tokens than the one before it"),
+	newCase("after-idle", "D3 D18 C6", provesTokensAfterIdle,
+		"tokens go on growing after the store has removed everything about an idle name"),
+	newCase("after-tries", "D3 D6 C6", provesTokensAfterTries,
+		"tokens grow over refused and cancelled tickets"),
+	newCase("shared", "D3 C6", provesTokensShared,
+		"every reader and permit has its own token, and the tokens grow"),
+	newCase("concurrent", "D3 C6", provesTokensAtOnce,
+		"readers and permits that many goroutines of one process take at the same time have different tokens").keepsBusy(),
+)
 
 // tokens checks that the tokens of one name grow.
 type tokens struct {

@@ -13,28 +13,16 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var histories = []Case{
-	{
-		Topic: "history", Name: "mutex", Rules: []string{"D3", "D4", "D5", "D6", "C10"}, busy: true,
-		Explain: "a random run on one name, exclusively, is linearizable in the model of the queue",
-		prove:   func(e *env) { randomRun(e, nil, exclusively) },
-	},
-	{
-		Topic: "history", Name: "mixed", Rules: []string{"D3", "D4", "D5", "D6", "C10"}, busy: true,
-		Explain: "a random run of writers, readers and permits is linearizable",
-		prove:   func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
-	},
-	{
-		Topic: "history", Name: "with-cuts", Rules: []string{"D3", "D4", "D10", "D14", "C10"},
-		Explain: "a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable",
-		prove:   func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
-	},
-	{
-		Topic: "history", Name: "with-kills", Rules: []string{"D3", "D4", "D10", "D14", "C10"}, Needs: NeedServer, place: ownStore,
-		Explain: "a random run in which the store is killed, started and paused is linearizable",
-		prove:   func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
-	},
-}
+var histories = topic("history",
+	newCase("mutex", "D3 D4 D5 D6 C10", func(e *env) { randomRun(e, nil, exclusively) },
+		"a random run on one name, exclusively, is linearizable in the model of the queue").keepsBusy(),
+	newCase("mixed", "D3 D4 D5 D6 C10", func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
+		"a random run of writers, readers and permits is linearizable").keepsBusy(),
+	newCase("with-cuts", "D3 D4 D10 D14 C10", func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
+		"a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable"),
+	newCase("with-kills", "D3 D4 D10 D14 C10", func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
+		"a random run in which the store is killed, started and paused is linearizable").needs(NeedServer).at(ownStore),
+)
 
 // run is a random run on one name, and its record.
 type run struct {
@@ -73,7 +61,7 @@ const processesOfRun = 4
 // record against the grant rule and with porcupine.
 func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
 	const clients = processesOfRun
-	r := &run{e: e, name: e.name("history"), ttl: e.ttl(), kinds: kinds, faulty: trouble != nil}
+	r := &run{e: e, name: e.uncheckedName("history"), ttl: e.ttl(), kinds: kinds, faulty: trouble != nil}
 	cs, links := make([]*locker.Client, clients), make([]Link, clients)
 	for i := range cs {
 		if trouble == nil {
@@ -175,7 +163,7 @@ const removalWait = 25 * time.Millisecond
 // time. In a run without faults it has left when Acquire returns, unless Acquire
 // took as long as the core waits for the removal.
 func (t *turn) unknownOutcome(ctx context.Context) {
-	until := lastForAll
+	until := unobserved
 	deadline, _ := ctx.Deadline()
 	if late := time.Since(deadline); !t.r.faulty && late >= 0 && late < removalWait {
 		until = t.r.tick()
@@ -187,7 +175,7 @@ func (t *turn) unknownOutcome(ctx context.Context) {
 // holds records a grant, holds for a moment, and releases.
 func (t *turn) holds(k *locker.Lock) {
 	r := t.r
-	en := r.ledger.granted(k, t.kind.shared, t.kind.limit)
+	en := r.ledger.granted(k, t.kind)
 	returned := r.tick()
 	queuedBy := returned
 	if at := t.queued.Load(); at != 0 && !t.rejoined.Load() {
@@ -217,7 +205,7 @@ func (t *turn) holds(k *locker.Lock) {
 		held = before
 	}
 	if err := k.Release(r.e.ctx); err != nil {
-		t.happened(leaves, k.Token(), held, lastForAll)
+		t.happened(leaves, k.Token(), held, unobserved)
 		return
 	}
 	t.happened(leaves, k.Token(), before, r.tick())
@@ -226,7 +214,7 @@ func (t *turn) holds(k *locker.Lock) {
 // leftBehind records the first ticket of a waiter that had to queue again.
 func (t *turn) leftBehind(until int64) {
 	t.happened(enqueues, 0, t.call, until)
-	t.happened(leaves, 0, t.call, lastForAll)
+	t.happened(leaves, 0, t.call, unobserved)
 }
 
 // cutClients cuts holders off for part of a lease, or for longer than one, drops the

@@ -10,46 +10,25 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-var inspection = []Case{
-	{
-		Topic: "inspect", Name: "queue", Rules: []string{"D15", "C9"},
-		Explain: "Inspect shows who holds and who waits, in order, with owner, note, kind and token",
-		prove:   provesInspectQueue,
-	},
-	{
-		Topic: "inspect", Name: "readers", Rules: []string{"D15", "D4", "C9"},
-		Explain: "Inspect shows several holders at once, before those who wait",
-		prove:   provesInspectReaders,
-	},
-	{
-		Topic: "inspect", Name: "remaining", Rules: []string{"D15", "D12", "C9"},
-		Explain: "Remaining is what is left of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters",
-		prove:   provesInspectRemaining,
-	},
-	{
-		Topic: "inspect", Name: "since", Rules: []string{"D15", "C9"},
-		Explain: "Since, where the store knows it, is the time of the grant or of queueing",
-		prove:   provesInspectSince,
-	},
-	{
-		Topic: "inspect", Name: "empty", Rules: []string{"D15", "D18", "C9"},
-		Explain: "a name that nobody uses has an empty queue, before and after it was used",
-		prove:   provesInspectEmpty,
-	},
-	{
-		Topic: "inspect", Name: "list", Rules: []string{"D2", "D18", "C9"},
-		Explain: "the names that are held or waited for are listed once each, and no others",
-		prove:   provesList,
-	},
-	{
-		Topic: "inspect", Name: "long-queue", Rules: []string{"D5", "D15", "D16", "C9"}, busy: true,
-		Explain: "a queue of many waiters of one process is shown completely and in order",
-		prove:   provesLongQueue,
-	},
-}
+var inspection = topic("inspect",
+	newCase("queue", "D15 C9", provesInspectQueue,
+		"Inspect shows who holds and who waits, in order, with owner, note, kind and token"),
+	newCase("readers", "D15 D4 C9", provesInspectReaders,
+		"Inspect shows several holders at once, before those who wait"),
+	newCase("remaining", "D15 D12 C9", provesInspectRemaining,
+		"Remaining is what is left of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters"),
+	newCase("since", "D15 C9", provesInspectSince,
+		"Since, where the store knows it, is the time of the grant or of queueing"),
+	newCase("empty", "D15 D18 C9", provesInspectEmpty,
+		"a name that nobody uses has an empty queue, before and after it was used"),
+	newCase("list", "D2 D18 C9", provesList,
+		"the names that are held or waited for are listed once each, and no others"),
+	newCase("long-queue", "D5 D15 D16 C9", provesLongQueue,
+		"a queue of many waiters of one process is shown completely and in order").keepsBusy(),
+)
 
 func provesInspectQueue(e *env) {
-	name := e.name("queue")
+	name := e.uncheckedName("queue")
 	cs := e.clients(3)
 	k := e.take(cs[0], name, locker.WithOwner("holder"), locker.WithNote("note 0"))
 	kinds := []kind{exclusively, shared(0), shared(7), exclusively}
@@ -79,7 +58,7 @@ func provesInspectQueue(e *env) {
 }
 
 func provesInspectReaders(e *env) {
-	name := e.name("readers")
+	name := e.uncheckedName("readers")
 	cs := e.clients(2)
 	var tokens []uint64
 	for i := range 3 {
@@ -99,7 +78,7 @@ func provesInspectReaders(e *env) {
 
 func provesInspectRemaining(e *env) {
 	const ttl = 40 * time.Second
-	name := e.name("remaining")
+	name := e.uncheckedName("remaining")
 	cs := e.clients(2)
 	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	e.queue(cs[1], name, 2)
@@ -124,7 +103,7 @@ func provesInspectRemaining(e *env) {
 
 func provesInspectSince(e *env) {
 	const clocks = 5 * time.Second // how far the store's clock may be off
-	name := e.name("since")
+	name := e.uncheckedName("since")
 	cs := e.clients(2)
 	begun := time.Now()
 	e.take(cs[0], name)
@@ -216,5 +195,4 @@ func provesLongQueue(e *env) {
 		}
 		e.release(k)
 	}
-	e.empty(name)
 }

@@ -10,23 +10,14 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var leaks = []Case{
-	{
-		Topic: "leaks", Name: "keys", Rules: []string{"D18", "C8"}, Needs: NeedKeys, place: quietStore,
-		Explain: "after all is released the store holds nothing that grows with the number of names that were used",
-		prove:   provesNoKeys,
-	},
-	{
-		Topic: "leaks", Name: "keys-of-expired-tickets", Rules: []string{"D18", "D8", "D10", "C8"}, Needs: NeedKeys, place: quietStore,
-		Explain: "what the leases and waiters of a process that died leave in the store is removed even if nobody uses their names again (waiters only with Harness.OpenLink)",
-		prove:   provesNoKeysOfExpired,
-	},
-	{
-		Topic: "leaks", Name: "goroutines", Rules: []string{"D17", "C8"}, place: alone,
-		Explain: "after Close no goroutine of a driver is left",
-		prove:   provesNoGoroutines,
-	},
-}
+var leaks = topic("leaks",
+	newCase("keys", "D18 C8", provesNoKeys,
+		"after all is released the store holds nothing that grows with the number of names that were used").needs(NeedKeys).at(quietStore),
+	newCase("keys-of-expired-tickets", "D18 D8 D10 C8", provesNoKeysOfExpired,
+		"what the leases and waiters of a process that died leave in the store is removed even if nobody uses their names again (waiters only with Harness.OpenLink)").needs(NeedKeys).at(quietStore),
+	newCase("goroutines", "D17 C8", provesNoGoroutines,
+		"after Close no goroutine of a driver is left").at(alone),
+)
 
 // use does everything with a name that could leave something in the store.
 func (e *env) use(a, b *locker.Client, name string) {
@@ -52,14 +43,14 @@ func (e *env) keys() int {
 }
 
 // usedOnce returns how much the store holds after one name was used. It keeps that
-// for ever, whatever the number of names.
-func (e *env) usedOnce(a, b *locker.Client) (keys int, settle bound) {
-	first := e.name("first")
+// for ever, whatever the number of names. forgotten is when it holds nothing else.
+func (e *env) usedOnce(a, b *locker.Client) (keys int, forgotten bound) {
+	first := e.uncheckedName("first")
 	e.use(a, b, first)
 	e.awaitQueueWithin(e.crash(shortTTL), first, 0)
-	settle = e.crash(locker.DefaultTTL).plus(e.bounds(locker.DefaultTTL).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
-	e.settled(settle.d, e.keys)
-	return e.keys(), settle
+	forgotten = e.crash(locker.DefaultTTL).plus(e.bounds(locker.DefaultTTL).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
+	e.awaitSteady(forgotten.d, e.keys)
+	return e.keys(), forgotten
 }
 
 // sweep is the time that D18 gives for the removal of what expired tickets leave.
@@ -73,10 +64,10 @@ func provesNoKeysOfExpired(e *env) {
 	n := rounds(20)
 	names, locks := make([]string, n), make([]*locker.Lock, n)
 	e.each(n, func(i int) {
-		names[i] = e.name(fmt.Sprint("wait-", i))
+		names[i] = e.uncheckedName(fmt.Sprint("wait-", i))
 		locks[i] = e.take(a, names[i])
 	})
-	e.settled(patience, e.keys)
+	e.awaitSteady(patience, e.keys)
 	before := e.keys()
 	b := e.crash(e.ttl())
 	holders := e.holdersDie(n)
@@ -84,7 +75,7 @@ func provesNoKeysOfExpired(e *env) {
 	if e.h.OpenLink != nil {
 		waiters = n
 		e.waitersDie(names)
-		for _, other := range []bound{e.crash(waiterTTL), e.dead()} {
+		for _, other := range []bound{e.crash(waiterTTL), e.deadWaiters()} {
 			if other.d > b.d {
 				b = other
 			}
@@ -106,9 +97,9 @@ func (e *env) holdersDie(n int) (died int) {
 	if e.h.OpenLink == nil && keeps(e, e.driver(), e.driver(), ttl) {
 		return 0
 	}
-	d, die := e.mortalDriver()
+	d, die := e.killableDriver()
 	e.each(n, func(i int) {
-		r := e.request(e.name(fmt.Sprint("lease-", i)))
+		r := e.request(e.uncheckedName(fmt.Sprint("lease-", i)))
 		r.TTL, r.Renewed, r.Shared = ttl, false, i%2 == 1
 		e.grant(d, r)
 	})
@@ -131,11 +122,11 @@ func (e *env) waitersDie(names []string) {
 
 func provesNoKeys(e *env) {
 	a, b := e.client(), e.client()
-	before, settle := e.usedOnce(a, b)
+	before, forgotten := e.usedOnce(a, b)
 	for _, n := range []int{1, rounds(40)} {
-		e.each(n, func(i int) { e.use(a, b, e.name(fmt.Sprint("key-", i))) })
+		e.each(n, func(i int) { e.use(a, b, e.uncheckedName(fmt.Sprint("key-", i))) })
 	}
-	e.eventually(settle, "waiting for the store to forget names", func() error {
+	e.eventually(forgotten, "waiting for the store to forget names", func() error {
 		if n := e.keys(); n > before {
 			return fmt.Errorf("the store holds %d keys, and held %d before %d names were used and released", n, before, rounds(40))
 		}
@@ -143,8 +134,8 @@ func provesNoKeys(e *env) {
 	})
 }
 
-// settled waits until a count has not changed for a second, at most for d.
-func (e *env) settled(d time.Duration, count func() int) {
+// awaitSteady waits until a count has not changed for a second, at most for d.
+func (e *env) awaitSteady(d time.Duration, count func() int) {
 	deadline := time.Now().Add(d)
 	for last, same := count(), 0; same < 4 && time.Now().Before(deadline); {
 		e.sleep(250 * time.Millisecond)
@@ -159,12 +150,8 @@ func (e *env) settled(d time.Duration, count func() int) {
 
 func provesNoGoroutines(e *env) {
 	cycle := func() {
-		a, err := e.h.Open(e.ctx)
-		e.ok(err, "open")
-		b, err := e.h.Open(e.ctx)
-		e.ok(err, "open")
-		ca, cb := locker.New(a), locker.New(b)
-		e.use(ca, cb, e.name("goroutines"))
+		ca, cb := locker.New(e.open()), locker.New(e.open())
+		e.use(ca, cb, e.uncheckedName("goroutines"))
 		waits := e.name("waits")
 		e.take(ca, waits)
 		p := e.queue(cb, waits, 2)

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 )
 
 // ledger records who believed that they held a name, and when. A holder's interval
@@ -19,14 +20,13 @@ type ledger struct {
 type entry struct {
 	lock     *locker.Lock
 	token    uint64
-	shared   bool
-	limit    int
+	kind     kind
 	from, to int64 // to is 0 while held
 }
 
 // granted records a grant. A holder whose validity has ended holds no longer,
 // whether or not it has noticed.
-func (l *ledger) granted(k *locker.Lock, shared bool, limit int) *entry {
+func (l *ledger) granted(k *locker.Lock, kd kind) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now++
@@ -36,7 +36,7 @@ func (l *ledger) granted(k *locker.Lock, shared bool, limit int) *entry {
 		}
 	}
 	l.now++
-	en := &entry{lock: k, token: k.Token(), shared: shared, limit: limit, from: l.now}
+	en := &entry{lock: k, token: k.Token(), kind: kd, from: l.now}
 	l.entries = append(l.entries, en)
 	return en
 }
@@ -63,27 +63,21 @@ func (l *ledger) check() error {
 			return fmt.Errorf("token %d was given to two grants, or is zero", x.token)
 		}
 		seen[x.token] = true
-		ahead := 0
+		var ahead []*entry
+		var queue []driver.Ticket
 		for _, y := range l.entries {
-			if y.token > x.token || y == x || y.to != 0 && y.to < x.from {
-				continue
+			if y != x && y.token <= x.token && (y.to == 0 || y.to >= x.from) {
+				ahead = append(ahead, y)
+				queue = append(queue, y.kind.ticket())
 			}
-			if !x.shared || !y.shared {
-				return fmt.Errorf("%s was granted while %s was ahead of it", x, y)
-			}
-			ahead++
 		}
-		if x.limit > 0 && ahead >= x.limit {
-			return fmt.Errorf("%s was granted with %d shared tickets ahead of it", x, ahead)
+		if !driver.Grantable(append(queue, x.kind.ticket()), len(queue)) {
+			return fmt.Errorf("%s was granted while these were ahead of it: %v", x, ahead)
 		}
 	}
 	return nil
 }
 
 func (en *entry) String() string {
-	kind := "exclusive"
-	if en.shared {
-		kind = fmt.Sprintf("shared (limit %d)", en.limit)
-	}
-	return fmt.Sprintf("%s ticket %d [held %d–%d]", kind, en.token, en.from, en.to)
+	return fmt.Sprintf("%s ticket %d [held %d–%d]", en.kind, en.token, en.from, en.to)
 }

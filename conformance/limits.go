@@ -10,34 +10,24 @@ import (
 
 // timeLimits are the cases about answers in time, and about outages that must not be
 // mistaken for contention.
-var timeLimits = []Case{
-	{
-		Topic: "limits", Name: "in-time", Rules: []string{"D16", "C9"}, Needs: NeedLink,
-		Explain: "a call returns within 100 ms of its limit even if the store does not answer",
-		prove:   provesAnswersInTime,
-	},
-	{
-		Topic: "limits", Name: "outage-is-not-contention", Rules: []string{"D7", "D14", "C9"}, Needs: NeedLink,
-		Explain: "a limit that passes before the store has answered is ErrUnavailable, and not ErrNotAcquired",
-		prove:   provesOutageIsNotContention,
-	},
-	{
-		Topic: "limits", Name: "down-is-unavailable", Rules: []string{"D14", "C9"}, Needs: NeedServer, place: ownStore,
-		Explain: "every call returns ErrUnavailable while the store is down",
-		prove:   provesDownIsUnavailable,
-	},
-	{
-		Topic: "limits", Name: "ping", Rules: []string{"D14", "D16", "C9"}, Needs: NeedLink,
-		Explain: "Ping reports whether the store answers",
-		prove:   provesPing,
-	},
-}
+var timeLimits = topic("limits",
+	newCase("in-time", "D16 C9", provesAnswersInTime,
+		"a call returns within 100 ms of its limit even if the store does not answer").needs(NeedLink),
+	newCase("outage-is-not-contention", "D7 D14 C9", provesOutageIsNotContention,
+		"a limit that passes before the store has answered is ErrUnavailable, and not ErrNotAcquired").needs(NeedLink),
+	newCase("down-is-unavailable", "D14 C9", provesDownIsUnavailable,
+		"every call returns ErrUnavailable while the store is down").needs(NeedServer).at(ownStore),
+	newCase("ping", "D14 D16 C9", provesPing,
+		"Ping reports whether the store answers").needs(NeedLink),
+)
 
-// overrun returns how long after its limit a call returned.
-func (e *env) overrun(limit time.Duration, call func() error) time.Duration {
+// overrun returns how long after its limit, which is the end of its context, a call returned.
+func (e *env) overrun(limit time.Duration, call func(context.Context) error) time.Duration {
 	return e.measure(bound{callBound, "C9"}, func() time.Duration {
 		begun := time.Now()
-		if err := call(); err == nil {
+		ctx, cancel := context.WithTimeout(e.ctx, limit)
+		defer cancel()
+		if err := call(ctx); err == nil {
 			e.failf("a call succeeded while the store does not answer")
 		}
 		return time.Since(begun) - limit
@@ -50,33 +40,18 @@ const callBound = 100 * time.Millisecond
 func provesAnswersInTime(e *env) {
 	const limit = 500 * time.Millisecond
 	name := e.name("in-time")
-	c, link := e.linked(hurried()...)
+	c, link := e.linked(shortTimeouts()...)
 	k := e.take(e.client(), name)
 	e.refused(c, name)
 	link.Cut()
-	for what, call := range map[string]func() error{
-		"an Acquire with a wait limit": func() error {
+	for what, call := range map[string]func(context.Context) error{
+		"an Acquire with a wait limit": func(context.Context) error {
 			_, err := c.Acquire(e.ctx, name, locker.WithWait(limit))
 			return err
 		},
-		"an Acquire with a deadline": func() error {
-			ctx, cancel := context.WithTimeout(e.ctx, limit)
-			defer cancel()
-			_, err := c.Acquire(ctx, name)
-			return err
-		},
-		"a TryAcquire with a deadline": func() error {
-			ctx, cancel := context.WithTimeout(e.ctx, limit)
-			defer cancel()
-			_, err := c.TryAcquire(ctx, name)
-			return err
-		},
-		"an Inspect with a deadline": func() error {
-			ctx, cancel := context.WithTimeout(e.ctx, limit)
-			defer cancel()
-			_, err := c.Inspect(ctx, name)
-			return err
-		},
+		"an Acquire with a deadline":   func(ctx context.Context) error { _, err := c.Acquire(ctx, name); return err },
+		"a TryAcquire with a deadline": func(ctx context.Context) error { _, err := c.TryAcquire(ctx, name); return err },
+		"an Inspect with a deadline":   func(ctx context.Context) error { _, err := c.Inspect(ctx, name); return err },
 	} {
 		if over := e.overrun(limit, call); over > callBound {
 			e.failf("%s of %v returned %v after that; want at most %v (D16: the driver returns within 50 ms)", what, limit, over, callBound)
@@ -84,14 +59,13 @@ func provesAnswersInTime(e *env) {
 	}
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitQueueWithin(e.outlives(), name, 1)
+	e.awaitQueueWithin(e.afterOutage(), name, 1)
 	e.release(k)
-	e.empty(name)
 }
 
 func provesOutageIsNotContention(e *env) {
 	name := e.name("outage")
-	c, link := e.linked(hurried()...)
+	c, link := e.linked(shortTimeouts()...)
 	e.release(e.take(c, name))
 	link.Cut()
 	_, err := c.Acquire(e.ctx, name, locker.WithWait(300*time.Millisecond))
@@ -106,7 +80,6 @@ func provesOutageIsNotContention(e *env) {
 	link.Heal()
 	e.worksAgain(c)
 	e.freeSoon(name, 0)
-	e.empty(name)
 }
 
 func (e *env) unavailable(err error, doing string) {
@@ -118,14 +91,13 @@ func (e *env) unavailable(err error, doing string) {
 
 func provesDownIsUnavailable(e *env) {
 	name := e.name("down")
-	c := e.client(hurried()...)
+	c := e.client(shortTimeouts()...)
 	k := e.take(c, name, locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL)))
-	e.control()
 	s := e.server()
 	s.kill()
-	_, err := c.Acquire(e.ctx, e.name("other"))
+	_, err := c.Acquire(e.ctx, e.uncheckedName("other"))
 	e.unavailable(err, "acquire on a store that is down")
-	_, err = c.TryAcquire(e.ctx, e.name("other"))
+	_, err = c.TryAcquire(e.ctx, e.uncheckedName("other"))
 	e.unavailable(err, "try to acquire on a store that is down")
 	_, err = c.Inspect(e.ctx, name)
 	e.unavailable(err, "inspect on a store that is down")
@@ -133,13 +105,12 @@ func provesDownIsUnavailable(e *env) {
 	e.unavailable(k.Extend(e.ctx, time.Minute), "extend on a store that is down")
 	e.unavailable(k.Release(e.ctx), "release on a store that is down")
 	s.start()
-	e.worksAgain(c, e.control())
-	e.awaitQueueWithin(e.outlives(), name, 0)
-	e.empty(name)
+	e.worksAgain(c)
+	e.awaitQueueWithin(e.afterOutage(), name, 0)
 }
 
 func provesPing(e *env) {
-	c, link := e.linked(hurried()...)
+	c, link := e.linked(shortTimeouts()...)
 	e.ok(c.Ping(e.within(patience)), "ping")
 	link.Cut()
 	e.unavailable(c.Ping(e.ctx), "ping while the store does not answer")

@@ -31,7 +31,7 @@ func (e *env) measure(b bound, f func() time.Duration) (took time.Duration) {
 // store and this process did not stand still for limit. It returns that error.
 func (e *env) steady(limit time.Duration, f func() error) (err error) {
 	_, d := e.controlled()
-	name := e.name("probe")
+	name := e.uncheckedName("probe")
 	ask := func() {
 		ctx, cancel := context.WithTimeout(e.ctx, patience)
 		defer cancel()

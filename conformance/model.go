@@ -34,7 +34,7 @@ const (
 	isGranted  stepKind = "is granted"
 	leaves     stepKind = "leaves"
 	isRefused  stepKind = "is refused"
-	lastForAll          = int64(1) << 62 // an end that was not observed
+	unobserved          = int64(1) << 62 // an end that was not observed
 )
 
 // queueState is a state of the model: the queue, and the greatest token that was
@@ -67,7 +67,7 @@ func queueSpec(steps *atomic.Int64) porcupine.Model {
 // describe returns a step as text.
 func describe(input, _ any) string {
 	s := input.(step) //nolint:forcetypeassert // nothing else is recorded
-	return fmt.Sprintf("ticket %d (token %d, %+v) %s", s.ticket, s.token, s.kind, s.what)
+	return fmt.Sprintf("ticket %d (token %d, %s) %s", s.ticket, s.token, s.kind, s.what)
 }
 
 var queueModelOf = porcupine.Model{
@@ -113,7 +113,7 @@ func (s queueState) after(st step) (queueState, bool) {
 func grantable(queue []position, i int) bool {
 	ts := make([]driver.Ticket, i+1)
 	for j, p := range queue[:i+1] {
-		ts[j] = driver.Ticket{Shared: p.kind.shared, Limit: p.kind.limit}
+		ts[j] = p.kind.ticket()
 	}
 	return driver.Grantable(ts, i)
 }
@@ -140,7 +140,7 @@ func checkHistory(ops []porcupine.Operation) error {
 		return slices.ContainsFunc(ops, func(op porcupine.Operation) bool {
 			st := stepOf(op)
 			return st.what == leaves && !certain[st.ticket] && op.Call <= refusal.Return && refusal.Call <= op.Return &&
-				stepOf(refusal).kind.minds(st.kind)
+				stepOf(refusal).kind.isBlockedBy(st.kind)
 		})
 	}
 	return checkOperations(slices.DeleteFunc(slices.Clone(ops), func(op porcupine.Operation) bool {
@@ -149,8 +149,8 @@ func checkHistory(ops []porcupine.Operation) error {
 	}))
 }
 
-// minds reports whether a ticket ahead can be the reason to refuse one of kind k.
-func (k kind) minds(ahead kind) bool { return !k.shared || !ahead.shared || k.limit > 0 }
+// isBlockedBy reports whether a ticket ahead can be the reason to refuse one of kind k.
+func (k kind) isBlockedBy(ahead kind) bool { return !k.shared || !ahead.shared || k.limit > 0 }
 
 func stepOf(op porcupine.Operation) step {
 	return op.Input.(step) //nolint:forcetypeassert // nothing else is recorded
@@ -200,7 +200,7 @@ func printHistory(ops []porcupine.Operation) string {
 	for _, op := range ops {
 		st := stepOf(op)
 		end := fmt.Sprint(op.Return)
-		if op.Return == lastForAll {
+		if op.Return == unobserved {
 			end = "?"
 		}
 		fmt.Fprintf(&s, "  [%d, %s] client %d: %s\n", op.Call, end, op.ClientId, describe(st, nil))

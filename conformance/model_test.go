@@ -15,7 +15,7 @@ type record struct {
 
 func (r *record) happened(what stepKind, ticket int, k kind, from, to int64) {
 	var token uint64
-	if what == enqueues && to != lastForAll {
+	if what == enqueues && to != unobserved {
 		token = uint64(ticket) //nolint:gosec // not negative
 	}
 	r.ops = append(r.ops, porcupine.Operation{Input: step{what, ticket, token, k}, Call: from, Return: to})
@@ -24,8 +24,8 @@ func (r *record) happened(what stepKind, ticket int, k kind, from, to int64) {
 // unknown adds a ticket of unknown outcome.
 func (r *record) unknown(ticket int, k kind) {
 	r.now++
-	r.happened(enqueues, ticket, k, r.now, lastForAll)
-	r.happened(leaves, ticket, k, r.now, lastForAll)
+	r.happened(enqueues, ticket, k, r.now, unobserved)
+	r.happened(leaves, ticket, k, r.now, unobserved)
 }
 
 // cycle adds a ticket that is queued, granted, and leaves, one after the other; it returns when it was granted.
@@ -72,7 +72,7 @@ func TestUnknownOutcomes(t *testing.T) {
 	r.refused(3000, reader)
 	r.happened(enqueues, 1, reader, from, r.now+1)
 	r.happened(isGranted, 1, reader, from, r.now+1)
-	r.happened(leaves, 1, reader, r.now+1, lastForAll)
+	r.happened(leaves, 1, reader, r.now+1, unobserved)
 	r.now++
 	for i := range 10 {
 		r.contended(10*i+2, 8, exclusively)

@@ -153,20 +153,25 @@ var mutants = map[mutant.Bug]string{
 	mutant.StartsEmpty:     `outage/restart-while-held outage/restart-while-waiting history/with-kills`,
 }
 
+// harnessOf returns a complete harness of a store.
+func harnessOf(s *mutant.Store) conformance.Harness {
+	return conformance.Harness{
+		Open: func(context.Context) (driver.Driver, error) { return s.Open(), nil },
+		OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
+			d := s.Open()
+			return d, d, nil
+		},
+		Server: s,
+		Keys:   s.Keys,
+	}
+}
+
 // inBubble runs a case on a store with a bug, in a bubble of testing/synctest.
 func inBubble(t *testing.T, c conformance.Case, bug mutant.Bug) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := mutant.New(bug)
-		err = c.Run(t.Context(), conformance.Harness{
-			Open: func(context.Context) (driver.Driver, error) { return s.Open(), nil },
-			OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
-				d := s.Open()
-				return d, d, nil
-			},
-			Server: s,
-			Keys:   s.Keys,
-		})
+		err = c.Run(t.Context(), harnessOf(s))
 		if bug != mutant.None {
 			time.Sleep(2 * time.Hour) // what the bug has left behind ends
 		}

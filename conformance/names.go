@@ -9,28 +9,16 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var names = []Case{
-	{
-		Topic: "names", Name: "distinct", Rules: []string{"D2", "C9"},
-		Explain: "different names are different locks: case, blanks, slashes, braces, NUL, prefixes, inner keys",
-		prove:   provesNamesDistinct,
-	},
-	{
-		Topic: "names", Name: "queues-apart", Rules: []string{"D2", "C9"},
-		Explain: "the queues of names that look alike do not affect each other",
-		prove:   provesQueuesApart,
-	},
-	{
-		Topic: "names", Name: "any-string", Rules: []string{"D2", "C9"},
-		Explain: "every kind of name can be acquired, waited for, renewed and inspected",
-		prove:   provesAnyName,
-	},
-	{
-		Topic: "names", Name: "invalid", Rules: []string{"D2", "C9"},
-		Explain: "an invalid name is ErrInvalidName, and no request is sent",
-		prove:   provesNamesInvalid,
-	},
-}
+var names = topic("names",
+	newCase("distinct", "D2 C9", provesNamesDistinct,
+		"different names are different locks: case, blanks, slashes, braces, NUL, prefixes, inner keys"),
+	newCase("queues-apart", "D2 C9", provesQueuesApart,
+		"the queues of names that look alike do not affect each other"),
+	newCase("any-string", "D2 C9", provesAnyName,
+		"every kind of name can be acquired, waited for, renewed and inspected"),
+	newCase("invalid", "D2 C9", provesNamesInvalid,
+		"an invalid name is ErrInvalidName, and no request is sent"),
+)
 
 // awkward returns names that a store might confuse with each other. They contain u,
 // which no other run uses.
@@ -143,9 +131,7 @@ func provesQueuesApart(e *env) {
 		}
 		e.release(k)
 	}
-	for _, n := range ns {
-		e.empty(n)
-	}
+	e.endsEmpty(ns...)
 }
 
 func provesAnyName(e *env) {
@@ -185,5 +171,5 @@ func provesNamesInvalid(e *env) {
 	}
 	longest := fill(e.unique(), "é", 512)
 	e.release(e.takeNow(c, longest))
-	e.empty(longest)
+	e.endsEmpty(longest)
 }

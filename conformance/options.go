@@ -8,38 +8,20 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var options = []Case{
-	{
-		Topic: "options", Name: "invalid", Rules: []string{"C9"},
-		Explain: "an invalid option is ErrInvalidOption, and no request is sent",
-		prove:   provesOptionsInvalid,
-	},
-	{
-		Topic: "options", Name: "nil", Rules: []string{"C9"},
-		Explain: "nil options do nothing",
-		prove:   provesNilOptions,
-	},
-	{
-		Topic: "options", Name: "lease-lengths", Rules: []string{"D10", "C9"},
-		Explain: "leases of milliseconds and of days are given, or refused with an error, never shortened silently",
-		prove:   provesLeaseLengths,
-	},
-	{
-		Topic: "options", Name: "awkward-texts", Rules: []string{"D15", "C9"},
-		Explain: "Inspect returns owners and notes unchanged, for any UTF-8 of up to 512 bytes",
-		prove:   provesAwkwardTexts,
-	},
-	{
-		Topic: "options", Name: "limits", Rules: []string{"D4", "C9"},
-		Explain: "limits of one and of a million work",
-		prove:   provesLimits,
-	},
-	{
-		Topic: "options", Name: "group", Rules: []string{"C9"},
-		Explain: "AcquireAll takes all names or none, in whatever order callers name them",
-		prove:   provesGroup,
-	},
-}
+var options = topic("options",
+	newCase("invalid", "C9", provesOptionsInvalid,
+		"an invalid option is ErrInvalidOption, and no request is sent"),
+	newCase("nil", "C9", provesNilOptions,
+		"nil options do nothing"),
+	newCase("lease-lengths", "D10 C9", provesLeaseLengths,
+		"leases of milliseconds and of days are given, or refused with an error, never shortened silently"),
+	newCase("awkward-texts", "D15 C9", provesAwkwardTexts,
+		"Inspect returns owners and notes unchanged, for any UTF-8 of up to 512 bytes"),
+	newCase("limits", "D4 C9", provesLimits,
+		"limits of one and of a million work"),
+	newCase("group", "C9", provesGroup,
+		"AcquireAll takes all names or none, in whatever order callers name them"),
+)
 
 func provesOptionsInvalid(e *env) {
 	c, w := e.wired()
@@ -69,7 +51,6 @@ func provesOptionsInvalid(e *env) {
 	e.is(k.Extend(e.ctx, -time.Second), locker.ErrInvalidOption, "extend by less than nothing")
 	e.holds(k, "after Extend with invalid options")
 	e.release(k)
-	e.empty(name)
 }
 
 func provesNilOptions(e *env) {
@@ -81,7 +62,6 @@ func provesNilOptions(e *env) {
 		e.failf("the queue is %+v, want owner me with the default note", queue)
 	}
 	e.release(k)
-	e.empty(name)
 }
 
 func provesLeaseLengths(e *env) {
@@ -104,7 +84,6 @@ func provesLeaseLengths(e *env) {
 		}
 		e.release(k)
 	}
-	e.empty(name)
 }
 
 func provesAwkwardTexts(e *env) {
@@ -126,7 +105,6 @@ func provesAwkwardTexts(e *env) {
 		e.failf("no note, and owner %q, came out as %+v", k.Owner(), queue)
 	}
 	e.release(k)
-	e.empty(name)
 }
 
 func provesLimits(e *env) {
@@ -144,7 +122,6 @@ func provesLimits(e *env) {
 	other := e.take(cs[1], name, locker.Limit(most))
 	e.release(k)
 	e.release(other)
-	e.empty(name)
 }
 
 func provesGroup(e *env) {
@@ -157,7 +134,7 @@ func provesGroup(e *env) {
 		for range rounds(8) {
 			k, err := locker.AcquireAll(e.within(patience), cs[i%2], orders[i])
 			e.ok(err, "acquire all of %q", orders[i])
-			en := l.granted(k.Locks()[0], false, 0) // all of them want a
+			en := l.granted(k.Locks()[0], exclusively) // all of them want a
 			l.ends(en)
 			e.release(k)
 		}
@@ -168,7 +145,5 @@ func provesGroup(e *env) {
 	_, err := locker.AcquireAll(e.within(patience), cs[1], []string{c, b, a}, locker.WithWait(2*slack)) // a busy store may need a part of it
 	e.is(err, locker.ErrNotAcquired, "acquire all, with one held by somebody else")
 	e.release(k)
-	for _, name := range []string{a, b, c} {
-		e.empty(name)
-	}
+	e.endsEmpty(a, b, c)
 }

@@ -27,10 +27,9 @@ func provesCancelWhileDown(e *env) {
 		e.failf("a waiter that was cancelled while the store was down returned %q, which says nothing about the store", err)
 	}
 	s.start()
-	e.worksAgain(append(cs, e.control())...)
-	e.awaitQueueWithin(e.outlives(), name, 1)
+	e.worksAgain(cs...)
+	e.awaitQueueWithin(e.afterOutage(), name, 1)
 	e.release(k)
-	e.empty(name)
 }
 
 // saysMore reports whether an error wraps more than the end of its context.
@@ -55,7 +54,6 @@ func provesReleaseWhileDown(e *env) {
 	ttl := e.ttl()
 	cs := e.clients(2)
 	s := e.server()
-	e.control()
 	k := e.take(cs[0], name, locker.WithTTL(ttl))
 	s.kill()
 	begun := time.Now()
@@ -63,35 +61,28 @@ func provesReleaseWhileDown(e *env) {
 	if err == nil || errors.Is(err, locker.ErrReleased) {
 		e.failf("release while the store was down: got error %v", err)
 	}
-	if took := time.Since(begun); took > storeBound+slack {
-		e.failf("release while the store was down took %v", took)
-	}
+	e.atMost(time.Since(begun), storeBound+slack, "release while the store was down")
 	s.start()
-	e.worksAgain(append(cs, e.control())...)
-	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.outlives()), "the release that did not arrive"))
-	e.empty(name)
+	e.worksAgain(cs...)
+	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.afterOutage()), "the release that did not arrive"))
 }
 
 func provesCloseWhileDown(e *env) {
-	held, waited := e.name("held"), e.name("waited")
+	held, waited := e.uncheckedName("held"), e.name("waited")
 	cs := e.clients(2)
 	s := e.server()
-	e.control()
 	e.take(cs[0], held, locker.WithTTL(e.ttl()))
 	k := e.take(cs[1], waited)
 	p := e.queue(cs[0], waited, 2, locker.WithTTL(waiterTTL))
 	s.kill()
 	begun := time.Now()
 	_ = cs[0].Close() // returns that it could not release
-	if took := time.Since(begun); took > 2*storeBound {
-		e.failf("Close while the store was down took %v", took)
-	}
+	e.atMost(time.Since(begun), 2*storeBound, "Close while the store was down")
 	e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
 	s.start()
-	e.worksAgain(cs[1], e.control())
-	e.awaitQueueWithin(e.outlives(), waited, 1)
+	e.worksAgain(cs[1])
+	e.awaitQueueWithin(e.afterOutage(), waited, 1)
 	e.release(k)
-	e.empty(waited)
 }
 
 func provesTokensAfterRestart(e *env) {
@@ -106,7 +97,7 @@ func provesTokensAfterRestart(e *env) {
 		ts.next(k, "before a restart")
 		s.kill()
 		s.start()
-		e.worksAgain(append(cs, e.control())...)
+		e.worksAgain(cs...)
 		ts.cycle(cs[1], "after a restart, beside a holder", locker.Shared())
 		e.release(k)
 		ts.cycle(e.client(), "after a restart, to a new process")

@@ -38,7 +38,7 @@ var waitEnds = []waitEnd{
 // endsAreUnavailable queues one waiter for each way in which a wait may end, begins an
 // outage, and checks that each error says that the store is away.
 func (e *env) endsAreUnavailable(c *locker.Client, begin func(), outage string) {
-	name := e.name("queued")
+	name := e.uncheckedName("queued")
 	k := e.take(e.control(), name, locker.WithTTL(e.lasting()))
 	var ps []*pending
 	for i, end := range waitEnds {
@@ -88,8 +88,7 @@ func provesCutWhileQueued(e *env) {
 	}
 	link.Heal()
 	e.worksAgain(c)
-	e.awaitQueueWithin(e.crash(e.lasting()).and(e.outlives()), other, 0)
-	e.empty(other)
+	e.awaitQueueWithin(e.crash(e.lasting()).and(e.afterOutage()), other, 0)
 }
 
 func provesDownWhileQueued(e *env) {
@@ -97,8 +96,8 @@ func provesDownWhileQueued(e *env) {
 	s := e.server()
 	e.endsAreUnavailable(c, s.kill, "down")
 	s.start()
-	e.worksAgain(c, e.control())
+	e.worksAgain(c)
 	e.endsAreUnavailable(c, s.pause, "silent")
 	s.resume()
-	e.worksAgain(c, e.control())
+	e.worksAgain(c)
 }

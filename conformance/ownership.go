@@ -1,79 +1,45 @@
 package conformance
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 )
 
-var ownership = []Case{
-	{
-		Topic: "ownership", Name: "stranger-cannot-release", Rules: []string{"D1", "D13", "C4"},
-		Explain: "a release with another ticket's ID, or for another name, returns ErrLost and changes nothing",
-		prove:   provesStrangerCannotRelease,
-	},
-	{
-		Topic: "ownership", Name: "stranger-cannot-renew", Rules: []string{"D1", "D12", "C4"},
-		Explain: "a renewal with another ticket's ID, or for another name, returns ErrLost",
-		prove:   provesStrangerCannotRenew,
-	},
-	{
-		Topic: "ownership", Name: "stale-handle", Rules: []string{"D12", "D13", "C4"},
-		Explain: "after a lease has expired and the next is granted, the old holder's release and renewal return ErrLost and do not change the new holder",
-		prove:   func(e *env) { staleHandle(e) },
-	},
-	{
-		Topic: "ownership", Name: "stale-reader", Rules: []string{"D12", "D13", "C4"},
-		Explain: "the same for a reader among readers",
-		prove:   func(e *env) { staleHandle(e, locker.Shared()) },
-	},
-	{
-		Topic: "ownership", Name: "release-delayed", Rules: []string{"D13", "C4"}, Needs: NeedLink,
-		Explain: "a release that is delayed on the way until the next is granted does not affect that",
-		prove:   provesReleaseDelayed,
-	},
-	{
-		Topic: "ownership", Name: "release-asked-again", Rules: []string{"D13", "D14", "C4"},
-		Explain: "a release whose answer was lost is repeated, and does not affect the next holder",
-		prove:   provesReleaseAskedAgain,
-	},
-	{
-		Topic: "ownership", Name: "acquire-asked-again", Rules: []string{"D1", "C4"},
-		Explain: "an Acquire that is repeated, for a ticket that is held or waiting, does not queue a second one",
-		prove:   provesAcquireAskedAgain,
-	},
-	{
-		Topic: "ownership", Name: "longest-ids", Rules: []string{"D1", "C4"},
-		Explain: "IDs of 64 bytes that differ at the end only are of two tickets",
-		prove:   provesLongestIDs,
-	},
-	{
-		Topic: "ownership", Name: "renew-does-not-revive", Rules: []string{"D12", "C4"},
-		Explain: "a renewal of a ticket that is gone returns ErrLost and does not revive it",
-		prove:   provesRenewDoesNotRevive,
-	},
-	{
-		Topic: "ownership", Name: "renew-never-shortens", Rules: []string{"D12", "C4"},
-		Explain: "a renewal for a shorter time than what is left changes nothing",
-		prove:   provesRenewNeverShortens,
-	},
-	{
-		Topic: "ownership", Name: "waiter-cannot-renew", Rules: []string{"D12", "C4"},
-		Explain: "a renewal of a waiting ticket returns ErrLost, and the ticket goes on waiting",
-		prove:   provesWaiterCannotRenew,
-	},
-	{
-		Topic: "ownership", Name: "waiter-released", Rules: []string{"D9", "D13", "C4"},
-		Explain: "a release by ID alone removes a waiting ticket, and its Acquire returns ErrLost",
-		prove:   provesWaiterReleased,
-	},
-	{
-		Topic: "ownership", Name: "handle-once", Rules: []string{"D13", "C4"},
-		Explain: "a handle is released once: after that Release and Extend return ErrReleased and do not change the next holder",
-		prove:   provesHandleOnce,
-	},
-}
+var ownership = topic("ownership",
+	newCase("stranger-cannot-release", "D1 D13 C4", provesStrangerCannotRelease,
+		"a release with another ticket's ID, or for another name, returns ErrLost and changes nothing"),
+	newCase("stranger-cannot-renew", "D1 D12 C4", provesStrangerCannotRenew,
+		"a renewal with another ticket's ID, or for another name, returns ErrLost"),
+	newCase("stale-handle", "D12 D13 C4", func(e *env) { staleHandle(e) },
+		"after a lease has expired and the next is granted, the old holder's release and renewal return ErrLost and do not change the new holder"),
+	newCase("stale-reader", "D12 D13 C4", func(e *env) { staleHandle(e, locker.Shared()) },
+		"the same for a reader among readers"),
+	newCase("release-delayed", "D13 C4", provesReleaseDelayed,
+		"a release that is delayed on the way until the next is granted does not affect that").needs(NeedLink),
+	newCase("release-asked-again", "D13 D14 C4", provesReleaseAskedAgain,
+		"a release whose answer was lost is repeated, and does not affect the next holder"),
+	newCase("acquire-asked-again", "D1 C4", provesAcquireAskedAgain,
+		"an Acquire that is repeated, for a ticket that is held or waiting, does not queue a second one"),
+	newCase("longest-ids", "D1 C4", provesLongestIDs,
+		"IDs of 64 bytes that differ at the end only are of two tickets"),
+	newCase("renew-does-not-revive", "D12 C4", provesRenewDoesNotRevive,
+		"a renewal of a ticket that is gone returns ErrLost and does not revive it"),
+	newCase("renew-never-shortens", "D12 C4", provesRenewNeverShortens,
+		"a renewal for a shorter time than what is left changes nothing"),
+	newCase("waiter-cannot-renew", "D12 C4", provesWaiterCannotRenew,
+		"a renewal of a waiting ticket returns ErrLost, and the ticket goes on waiting"),
+	newCase("waiter-released", "D9 D13 C4", provesWaiterReleased,
+		"a release by ID alone removes a waiting ticket, and its Acquire returns ErrLost"),
+	newCase("handle-once", "D13 C4", provesHandleOnce,
+		"a handle is released once: after that Release and Extend return ErrReleased and do not change the next holder"),
+	newCase("lapsed-not-revived", "D12 C4", provesLapsedNotRevived,
+		"a renewal after the end of the lease returns ErrLost and revives nothing, whether or not another ticket was granted since"),
+	newCase("lapsed-while-cut-off", "D12 D14 C4", provesLapsedInACut,
+		"the same for a process that was cut off until its lease was over").needs(NeedLink),
+)
 
 // forgeries returns holds that resemble h.
 func forgeries(e *env, h driver.Hold) []driver.Hold {
@@ -86,8 +52,7 @@ func forgeries(e *env, h driver.Hold) []driver.Hold {
 
 // untouched fails unless h is the only ticket, and held.
 func (e *env) untouched(d driver.Driver, h driver.Hold) {
-	queue, err := d.Inspect(e.within(patience), h.Name)
-	e.ok(err, "inspect %q", h.Name)
+	queue := e.inspectAt(d, h.Name)
 	if len(queue) != 1 || queue[0].ID != h.ID || !queue[0].Held || queue[0].Token != h.Token {
 		e.failf("the queue is %+v, want only the holder %+v", queue, h)
 	}
@@ -105,7 +70,6 @@ func provesStrangerCannotRelease(e *env) {
 	}
 	e.drop(d1, h)
 	e.notReleased(d1, h, "second release")
-	e.empty(h.Name)
 }
 
 func provesStrangerCannotRenew(e *env) {
@@ -121,7 +85,6 @@ func provesStrangerCannotRenew(e *env) {
 		}
 	}
 	e.drop(d1, h)
-	e.empty(h.Name)
 }
 
 // staleHandle lets a lease end, grants the lock again, and then uses the old
@@ -145,11 +108,8 @@ func staleHandle(e *env, opts ...locker.Option) {
 		e.notReleased(w.d, old, "a late release of %+v", old)
 		e.untouched(d, h)
 	}
-	if h.Token <= old.Token {
-		e.failf("the new holder has token %d, after %d", h.Token, old.Token)
-	}
+	e.grows(old.Token, h.Token)
 	e.drop(d, h)
-	e.empty(name)
 }
 
 func provesReleaseDelayed(e *env) {
@@ -170,7 +130,6 @@ func provesReleaseDelayed(e *env) {
 	e.oneTicket(next)
 	e.ok(next.Extend(e.within(patience), time.Minute), "extend")
 	e.release(next)
-	e.empty(name)
 }
 
 func provesReleaseAskedAgain(e *env) {
@@ -189,7 +148,6 @@ func provesReleaseAskedAgain(e *env) {
 		e.failf("the queue is %s, want only ticket %d", show(queue), next.Token())
 	}
 	e.release(next)
-	e.empty(name)
 }
 
 func provesAcquireAskedAgain(e *env) {
@@ -203,24 +161,16 @@ func provesAcquireAskedAgain(e *env) {
 	e.awaitQueue(name, 1)
 
 	first := e.queueAt(d2, r2, 2)
-	first.cancel()
+	first.cancel(nil)
 	_ = first.ended(slacks(2), "it was cancelled")
 	second := e.acquireAt(d2, r2)
-	e.eventually(patient, "waiting for Joined", func() error {
-		if second.joined.Load() == 0 {
-			return errNotJoined
-		}
-		return nil
-	})
+	second.awaitJoined(patient)
 	if queue := e.awaitQueue(name, 2); queue[1].Held {
 		e.failf("the queue is %s, want the second ticket waiting", show(queue))
 	}
 	e.drop(d1, h1)
-	e.ok(second.ended(patient, "the holder released"), "acquire, asked again")
-	h2 := r2.Hold(second.grant.Token)
-	e.untouched(d2, h2)
+	e.untouched(d2, second.granted(patient, "the holder released"))
 	e.drop(d2, r2.Hold(0))
-	e.empty(name)
 }
 
 func provesLongestIDs(e *env) {
@@ -233,15 +183,13 @@ func provesLongestIDs(e *env) {
 		r.ID, r.Shared = id+last, true
 		hs = append(hs, e.grant(d, r))
 	}
-	queue, err := d.Inspect(e.within(patience), name)
-	e.ok(err, "inspect %q", name)
+	queue := e.inspectAt(d, name)
 	if len(queue) != 2 || queue[0].ID != hs[0].ID || queue[1].ID != hs[1].ID {
 		e.failf("the queue is %+v, want tickets %s and %s", queue, hs[0].ID, hs[1].ID)
 	}
 	e.drop(d, hs[0])
 	e.untouched(d, hs[1])
 	e.drop(d, hs[1])
-	e.empty(name)
 }
 
 func provesRenewDoesNotRevive(e *env) {
@@ -261,7 +209,6 @@ func provesRenewDoesNotRevive(e *env) {
 	if queue := e.queueOf(name); len(queue) != 0 {
 		e.failf("the queue is %s after a renewal of a lease that was over", show(queue))
 	}
-	e.empty(name)
 }
 
 func provesRenewNeverShortens(e *env) {
@@ -274,20 +221,13 @@ func provesRenewNeverShortens(e *env) {
 	e.ok(d1.Renew(e.within(patience), h, ttl), "renewal for less than is left")
 	p := e.queueAt(d2, e.request(name), 2)
 	e.sleep(e.bounds(ttl).Crash + slack)
-	select {
-	case <-p.done:
-		e.failf("a lease of %v was over after a renewal for %v", r.TTL, ttl)
-	default:
-	}
-	queue, err := d1.Inspect(e.within(patience), name)
-	e.ok(err, "inspect")
+	p.waits(fmt.Sprintf("the lease is one of %v, renewed for %v", r.TTL, ttl))
+	queue := e.inspectAt(d1, name)
 	if len(queue) != 2 || queue[0].ID != h.ID || !queue[0].Held {
 		e.failf("the queue is %+v, want %s holding", queue, h.ID)
 	}
 	e.drop(d1, h)
-	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
-	e.drop(d2, p.r.Hold(p.grant.Token))
-	e.empty(name)
+	e.drop(d2, p.granted(patient, "the holder released"))
 }
 
 func provesWaiterCannotRenew(e *env) {
@@ -298,9 +238,7 @@ func provesWaiterCannotRenew(e *env) {
 	e.is(d2.Renew(e.within(patience), p.r.Hold(0), time.Minute), driver.ErrLost, "renewal of a ticket that waits")
 	e.awaitQueue(name, 2)
 	e.drop(d1, h)
-	e.ok(p.ended(patient, "the holder released"), "acquire %q", name)
-	e.drop(d2, p.r.Hold(p.grant.Token))
-	e.empty(name)
+	e.drop(d2, p.granted(patient, "the holder released"))
 }
 
 func provesWaiterReleased(e *env) {
@@ -314,7 +252,6 @@ func provesWaiterReleased(e *env) {
 	e.notReleased(d2, p.r.Hold(0), "second release")
 	e.untouched(d1, h)
 	e.drop(d1, h)
-	e.empty(name)
 }
 
 func provesHandleOnce(e *env) {
@@ -329,5 +266,4 @@ func provesHandleOnce(e *env) {
 	e.holds(next, "after a second release of the lock before it")
 	e.refused(cs[0], name)
 	e.release(next)
-	e.empty(name)
 }

@@ -8,15 +8,37 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// pending is an Acquire that has not returned.
-type pending struct {
+// background is a call of Acquire, of a Locker or a driver, that may not have returned.
+type background struct {
 	e      *env
 	name   string
 	cancel context.CancelCauseFunc
-	done   chan struct{}
-	lock   *locker.Lock
-	err    error
-	at     time.Time // when it returned
+	done   chan struct{} // closed when it has returned
+	err    error         // what it has returned
+	at     time.Time     // when it returned
+}
+
+// inBackground starts acquire, and calls granted if it was. The time of granted is not measured.
+func (e *env) inBackground(ctx context.Context, name string, acquire func(context.Context) error, granted func(context.Context)) *background {
+	ctx, cancel := context.WithCancelCause(ctx)
+	b := &background{e: e, name: name, cancel: cancel, done: make(chan struct{})}
+	e.onHeal(func() { cancel(nil) })
+	e.group.Go(func() {
+		defer close(b.done)
+		b.err = acquire(ctx)
+		b.at = time.Now()
+		if b.err == nil {
+			granted(ctx)
+		}
+	})
+	return b
+}
+
+// pending is an Acquire of a Locker in the background.
+type pending struct {
+	*background
+
+	lock *locker.Lock // what it has returned
 }
 
 // acquire starts an Acquire in the background.
@@ -25,14 +47,11 @@ func (e *env) acquire(l locker.Locker, name string, opts ...locker.Option) *pend
 }
 
 func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) *pending {
-	ctx, cancel := context.WithCancelCause(ctx)
-	p := &pending{e: e, name: name, cancel: cancel, done: make(chan struct{})}
-	e.onHeal(func() { cancel(nil) })
-	e.group.Go(func() {
-		defer close(p.done)
-		p.lock, p.err = l.Acquire(ctx, name, opts...)
-		p.at = time.Now()
-	})
+	p := &pending{}
+	p.background = e.inBackground(ctx, name, func(ctx context.Context) (err error) {
+		p.lock, err = l.Acquire(ctx, name, opts...)
+		return err
+	}, func(context.Context) {})
 	return p
 }
 
@@ -79,18 +98,23 @@ func (e *env) queued(l locker.Locker, name string, n, before int) error {
 }
 
 // waits fails if Acquire has returned.
-func (p *pending) waits(why string) {
-	select {
-	case <-p.done:
-		p.e.failf("Acquire of %q returned (error %v) though %s", p.name, p.err, why)
-	default:
+func (b *background) waits(why string) {
+	if b.returned() {
+		b.e.failf("Acquire of %q returned (error %v) though %s", b.name, b.err, why)
+	}
+}
+
+// notBefore fails if Acquire returned before the end of what blocked it.
+func (b *background) notBefore(end time.Time, what string, args ...any) {
+	if early := end.Sub(b.at); early > 0 {
+		b.e.failf("%s ended %v early: Acquire of %q has returned", fmt.Sprintf(what, args...), early, b.name)
 	}
 }
 
 // returned reports whether Acquire has returned.
-func (p *pending) returned() bool {
+func (b *background) returned() bool {
 	select {
-	case <-p.done:
+	case <-b.done:
 		return true
 	default:
 		return false
@@ -126,13 +150,13 @@ func closes(done <-chan struct{}, d time.Duration) bool {
 }
 
 // ended waits until Acquire returns, at most as long as the bound.
-func (p *pending) ended(b bound, after string) error {
-	if !closedWithin(p.done, b.d) {
+func (b *background) ended(within bound, after string) error {
+	if !closedWithin(b.done, within.d) {
 		queue := "?"
-		if l, err := p.e.control().Inspect(p.e.within(slack), p.name); err == nil {
-			queue = show(l.Tickets)
+		if q, err := b.e.control().Inspect(b.e.within(slack), b.name); err == nil {
+			queue = show(q.Tickets)
 		}
-		p.e.failf("Acquire of %q had not returned when %s, and %v had passed; queue %s", p.name, after, b, queue)
+		b.e.failf("Acquire of %q had not returned when %s, and %v had passed; queue %s", b.name, after, within, queue)
 	}
-	return p.err
+	return b.err
 }

@@ -8,58 +8,28 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-var reentry = []Case{
-	{
-		Topic: "reentry", Name: "by-context", Rules: []string{"C5"},
-		Explain: "Acquire under the lock's context re-enters at once, with the same token, before all waiters",
-		prove:   provesReentryByContext,
-	},
-	{
-		Topic: "reentry", Name: "by-owner", Rules: []string{"C5"},
-		Explain: "the same explicit owner on the same Locker re-enters; others do not",
-		prove:   provesReentryByOwner,
-	},
-	{
-		Topic: "reentry", Name: "not-across-processes", Rules: []string{"D1", "C5"},
-		Explain: "the same owner text in another process does not re-enter, and waits",
-		prove:   provesNoReentryAcross,
-	},
-	{
-		Topic: "reentry", Name: "upgrade", Rules: []string{"C5"},
-		Explain: "a reader that wants to write gets ErrUpgrade at once and keeps the lock",
-		prove:   provesUpgrade,
-	},
-	{
-		Topic: "reentry", Name: "writer-reads", Rules: []string{"C5"},
-		Explain: "a writer may re-enter as a reader, and others are blocked until the last handle is released",
-		prove:   provesWriterReads,
-	},
-	{
-		Topic: "reentry", Name: "any-order", Rules: []string{"C5"},
-		Explain: "handles are released in any order, each once; the ticket is released with the last",
-		prove:   provesAnyOrder,
-	},
-	{
-		Topic: "reentry", Name: "concurrent", Rules: []string{"C5"},
-		Explain: "many goroutines that acquire for one owner at the same time share one ticket",
-		prove:   provesManyAtOnce,
-	},
-	{
-		Topic: "reentry", Name: "lengthens", Rules: []string{"D12", "C5"},
-		Explain: "re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing",
-		prove:   provesReentryLengthens,
-	},
-	{
-		Topic: "reentry", Name: "not-after-loss", Rules: []string{"D10", "C5"},
-		Explain: "a lost lock is not re-entered: its owner queues again and gets a new token",
-		prove:   provesNoReentryAfterLoss,
-	},
-	{
-		Topic: "reentry", Name: "owner-takes-over", Rules: []string{"D7", "C5"},
-		Explain: "TryAcquire by an owner returns at once while one goroutine of that owner takes over the wait of another",
-		prove:   provesOwnerTakesOver,
-	},
-}
+var reentry = topic("reentry",
+	newCase("by-context", "C5", provesReentryByContext,
+		"Acquire under the lock's context re-enters at once, with the same token, before all waiters"),
+	newCase("by-owner", "C5", provesReentryByOwner,
+		"the same explicit owner on the same Locker re-enters; others do not"),
+	newCase("not-across-processes", "D1 C5", provesNoReentryAcross,
+		"the same owner text in another process does not re-enter, and waits"),
+	newCase("upgrade", "C5", provesUpgrade,
+		"a reader that wants to write gets ErrUpgrade at once and keeps the lock"),
+	newCase("writer-reads", "C5", provesWriterReads,
+		"a writer may re-enter as a reader, and others are blocked until the last handle is released"),
+	newCase("any-order", "C5", provesAnyOrder,
+		"handles are released in any order, each once; the ticket is released with the last"),
+	newCase("concurrent", "C5", provesManyAtOnce,
+		"many goroutines that acquire for one owner at the same time share one ticket"),
+	newCase("lengthens", "D12 C5", provesReentryLengthens,
+		"re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing"),
+	newCase("not-after-loss", "D10 C5", provesNoReentryAfterLoss,
+		"a lost lock is not re-entered: its owner queues again and gets a new token"),
+	newCase("owner-takes-over", "D7 C5", provesOwnerTakesOver,
+		"TryAcquire by an owner returns at once while one goroutine of that owner takes over the wait of another"),
+)
 
 // oneTicket fails unless the ticket of k is held and the only one of its queue.
 func (e *env) oneTicket(k *locker.Lock) {
@@ -76,9 +46,7 @@ func (e *env) reenters(ctx context.Context, l locker.Locker, outer *locker.Lock,
 	begun := time.Now()
 	k, err := l.Acquire(ctx, outer.Name(), opts...)
 	e.ok(err, "re-enter %q", outer.Name())
-	if took := time.Since(begun); took > slack {
-		e.failf("re-entry took %v", took)
-	}
+	e.atMost(time.Since(begun), slack, "re-entry")
 	if k.Token() != outer.Token() {
 		e.failf("re-entry has token %d, the lock has %d", k.Token(), outer.Token())
 	}
@@ -103,7 +71,6 @@ func provesReentryByContext(e *env) {
 	e.holds(outer, "after the inner handles were released")
 	e.release(outer)
 	e.release(p.granted(patient, "the last handle was released"))
-	e.empty(name)
 }
 
 func provesReentryByOwner(e *env) {
@@ -122,7 +89,6 @@ func provesReentryByOwner(e *env) {
 	e.oneTicket(inner)
 	e.refused(cs[1], name)
 	e.release(inner)
-	e.empty(name)
 }
 
 func provesNoReentryAcross(e *env) {
@@ -133,11 +99,8 @@ func provesNoReentryAcross(e *env) {
 	p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
 	e.release(k)
 	next := p.granted(patient, "the holder released")
-	if next.Token() <= k.Token() {
-		e.failf("the other process has token %d, after %d", next.Token(), k.Token())
-	}
+	e.grows(k.Token(), next.Token())
 	e.release(next)
-	e.empty(name)
 }
 
 func provesUpgrade(e *env) {
@@ -151,9 +114,7 @@ func provesUpgrade(e *env) {
 	e.is(err, locker.ErrUpgrade, "a reader that asks to write, by owner")
 	_, err = cs[0].TryAcquire(e.ctx, name, locker.WithOwner("alice"))
 	e.is(err, locker.ErrUpgrade, "a reader that tries to write")
-	if took := time.Since(begun); took > slack {
-		e.failf("ErrUpgrade took %v", took)
-	}
+	e.atMost(time.Since(begun), slack, "ErrUpgrade")
 	e.holds(r, "after it asked to write")
 	e.oneTicket(r)
 	again := e.reenters(r.Context(e.ctx), cs[0], r, locker.Shared())
@@ -162,7 +123,6 @@ func provesUpgrade(e *env) {
 	e.refused(cs[1], name)
 	e.release(again)
 	e.release(other)
-	e.empty(name)
 }
 
 func provesWriterReads(e *env) {
@@ -175,7 +135,6 @@ func provesWriterReads(e *env) {
 	e.refused(cs[1], name, locker.Shared())
 	e.oneTicket(r)
 	e.release(r)
-	e.empty(name)
 }
 
 func provesAnyOrder(e *env) {
@@ -202,7 +161,6 @@ func provesAnyOrder(e *env) {
 	e.holds(inner[0], "the last handle")
 	e.release(inner[0])
 	e.release(p.granted(patient, "the last handle was released"))
-	e.empty(name)
 }
 
 func provesManyAtOnce(e *env) {
@@ -222,7 +180,6 @@ func provesManyAtOnce(e *env) {
 	p.waits("one handle is held")
 	e.release(locks[0])
 	e.release(p.granted(patient, "the last handle was released"))
-	e.empty(name)
 }
 
 func provesReentryLengthens(e *env) {
@@ -238,14 +195,11 @@ func provesReentryLengthens(e *env) {
 	shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
 	p := e.queue(cs[1], name, 2)
 	p.granted(e.leaseEnd(2*ttl).from(after), "the lease was lengthened")
-	if early := before.Add(2 * ttl).Sub(p.at); early > 0 {
-		e.failf("a lease that was lengthened to %v was over %v early", 2*ttl, early)
-	}
+	p.notBefore(before.Add(2*ttl), "a lease that was lengthened to %v", 2*ttl)
 	for _, k := range []*locker.Lock{outer, inner, shorter} {
 		e.is(k.Release(e.ctx), locker.ErrLost, "release of a handle of a lock that is lost")
 	}
 	e.release(p.lock)
-	e.empty(name)
 }
 
 func provesNoReentryAfterLoss(e *env) {
@@ -266,13 +220,10 @@ func provesNoReentryAfterLoss(e *env) {
 	p.waits("somebody else holds")
 	e.release(next)
 	k := p.granted(patient, "the holder released")
-	if k.Token() <= next.Token() {
-		e.failf("token %d was granted after %d", k.Token(), next.Token())
-	}
+	e.grows(next.Token(), k.Token())
 	e.is(outer.Release(e.ctx), locker.ErrLost, "release of the lost handle")
 	e.holds(k, "after the release of the lost handle")
 	e.release(k)
-	e.empty(name)
 }
 
 func provesOwnerTakesOver(e *env) {
@@ -295,10 +246,7 @@ func provesOwnerTakesOver(e *env) {
 	begun := time.Now()
 	_, err := c.TryAcquire(e.within(patience), name, me)
 	e.is(err, locker.ErrNotAcquired, "TryAcquire by an owner that waits")
-	if took := time.Since(begun); took > 2*slack {
-		e.failf("TryAcquire by an owner that waits took %v", took)
-	}
+	e.atMost(time.Since(begun), 2*slack, "TryAcquire by an owner that waits")
 	e.release(k)
 	e.release(second.granted(patient, "the holder released"))
-	e.empty(name)
 }

@@ -8,25 +8,19 @@ import (
 )
 
 // removal are the cases about the tickets that the core removes in the background.
-var removal = []Case{
-	{
-		Topic: "removal", Name: "unanswered-release", Rules: []string{"D13", "D14", "C8"}, Needs: NeedLink,
-		Explain: "a lock whose release was not answered is free soon after the store is back, whatever shares its session",
-		prove:   provesUnansweredRelease,
-	},
-	{
-		Topic: "removal", Name: "cancelled-wait", Rules: []string{"D9", "D13", "C8"}, Needs: NeedLink,
-		Explain: "the ticket of a wait that was cancelled in an outage is gone soon after the store is back",
-		prove:   provesCancelledWait,
-	},
-}
+var removal = topic("removal",
+	newCase("unanswered-release", "D13 D14 C8", provesUnansweredRelease,
+		"a lock whose release was not answered is free soon after the store is back, whatever shares its session").needs(NeedLink),
+	newCase("cancelled-wait", "D9 D13 C8", provesCancelledWait,
+		"the ticket of a wait that was cancelled in an outage is gone soon after the store is back").needs(NeedLink),
+)
 
 // removedWithin is how soon an unwanted ticket is gone after the store is back: in an
 // outage the core repeats the release at intervals of less than 1.5 s.
 const removedWithin = 2 * time.Second
 
-// hurried makes a client time out soon, so that cuts can be short.
-func hurried() []locker.ClientOption {
+// shortTimeouts are options with which a client gives up soon, so that cuts can be short.
+func shortTimeouts() []locker.ClientOption {
 	return []locker.ClientOption{locker.WithReleaseTimeout(time.Second), locker.WithAnswerTimeout(2 * time.Second)}
 }
 
@@ -62,7 +56,7 @@ func provesUnansweredRelease(e *env) {
 	ttl := locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL))
 	e.eachCut(func(cut func(Link)) {
 		first, second := e.name("first"), e.name("second")
-		c, link := e.linked(hurried()...)
+		c, link := e.linked(shortTimeouts()...)
 		a, b := e.take(c, first, ttl), e.take(c, second, ttl)
 		cut(link)
 		err := a.Release(e.ctx)
@@ -71,15 +65,13 @@ func provesUnansweredRelease(e *env) {
 		e.freeSoon(first, 0)
 		e.holds(b, "beside a lock whose release was not answered")
 		e.release(b)
-		e.empty(first)
-		e.empty(second)
 	})
 }
 
 func provesCancelledWait(e *env) {
 	e.eachCut(func(cut func(Link)) {
 		name, other := e.name("cancelled"), e.name("other")
-		c, link := e.linked(hurried()...)
+		c, link := e.linked(shortTimeouts()...)
 		k := e.take(e.client(), name)
 		b := e.take(c, other)
 		w := e.queue(c, name, 2)
@@ -92,6 +84,5 @@ func provesCancelledWait(e *env) {
 		e.holds(b, "beside a wait that was cancelled")
 		e.release(b)
 		e.release(k)
-		e.empty(name)
 	})
 }

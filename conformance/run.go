@@ -126,8 +126,8 @@ func filtered(t *testing.T) bool {
 	return false
 }
 
-// apart runs f on another goroutine, which f may end, and waits for it.
-func apart(f func()) {
+// onGoroutine runs f on a goroutine of its own, which f may end, and waits for it.
+func onGoroutine(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -164,7 +164,7 @@ func (r *result) applies() bool { return len(r.missing) == 0 && r.except == "" }
 // run runs the case.
 func (r *result) run(ctx context.Context) {
 	r.err = errGoexit // if Open ends the goroutine, as t.FailNow does
-	apart(func() {
+	onGoroutine(func() {
 		r.err = r.stores.use(ctx, r.h, func(h Harness) error {
 			begun := time.Now()
 			defer func() { r.took = time.Since(begun) }()

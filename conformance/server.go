@@ -10,7 +10,9 @@ type server struct {
 	down, paused bool
 }
 
+// server returns the store, to be broken. The client that observes the queues is opened before that.
 func (e *env) server() *server {
+	e.control()
 	s := &server{s: e.h.Server}
 	e.onHeal(func() { s.resume(); s.start() })
 	return s

@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/conformance/internal/mutant"
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -45,15 +43,7 @@ func stalled(t *testing.T, c conformance.Case, n int) (requests int) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mutant.New(mutant.None)
 		s.Stall(n, stallLength)
-		err := c.Run(t.Context(), conformance.Harness{
-			Open: func(context.Context) (driver.Driver, error) { return s.Open(), nil },
-			OpenLink: func(context.Context) (driver.Driver, conformance.Link, error) {
-				d := s.Open()
-				return d, d, nil
-			},
-			Server: s,
-			Keys:   s.Keys,
-		})
+		err := c.Run(t.Context(), harnessOf(s))
 		if err != nil {
 			t.Errorf("with a stall of %v at request %d of about %d: %v", stallLength, n, s.Requests(), err)
 		}

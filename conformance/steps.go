@@ -18,10 +18,22 @@ func (e *env) take(l locker.Locker, name string, opts ...locker.Option) *locker.
 func (e *env) takeNow(l locker.Locker, name string, opts ...locker.Option) *locker.Lock {
 	begun := time.Now()
 	k := e.take(l, name, opts...)
-	if took := time.Since(begun); took > 2*slack {
-		e.failf("acquire %q, which is free: took %v", name, took)
-	}
+	e.atMost(time.Since(begun), 2*slack, "acquire %q, which is free,", name)
 	return k
+}
+
+// atMost fails if what has happened took longer than most.
+func (e *env) atMost(took, most time.Duration, what string, args ...any) {
+	if took > most {
+		e.failf("%s took %v, want at most %v", fmt.Sprintf(what, args...), took, most)
+	}
+}
+
+// grows fails unless the token of a later grant is greater.
+func (e *env) grows(before, after uint64) {
+	if after <= before {
+		e.failf("token %d was granted after token %d", after, before)
+	}
 }
 
 // refused tries to acquire a name that is not free.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockerproject/locker/conformance/link"
 	"github.com/lockerproject/locker/driver"
 )
 
@@ -16,31 +17,24 @@ type verb string
 
 const (
 	acquireVerb verb = "acquire"
-	renewVerb   verb = "renew"
 	releaseVerb verb = "release"
-	otherVerb   verb = "inspect"
+	otherVerb   verb = "another"
 )
 
-var (
-	errCut        = errors.New("wire: cut")
-	errAnswerLost = errors.New("wire: the request was executed and its answer lost")
-)
+var errAnswerLost = errors.New("wire: the request was executed and its answer lost")
 
-// wire is a Link between the core and any driver. It delays or drops requests, and
-// drops answers after the store has executed the request. It has all optional
-// interfaces, with the fallbacks that the core has for a driver without them.
+// wire is a Link between the core and any driver. It can also drop single answers, after
+// the store has executed the request. It has all optional interfaces, with the fallbacks
+// that the core has for a driver without them.
 type wire struct {
+	*link.Interceptor
+
 	d driver.Driver
 
-	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when what follows changes
-	cut     bool
-	cutOnly []verb // when cut: only these; nil means all
-	drop    bool
-	lose    map[verb]int // how many answers to drop
-	calls   map[verb]int
-	asked   []driver.Request // of Acquire
-	grants  []driver.Hold
+	mu    sync.Mutex
+	lose  map[verb]int // how many answers to drop
+	calls map[verb]int
+	last  driver.Hold // of the latest grant that was delivered
 }
 
 var (
@@ -56,40 +50,15 @@ var (
 )
 
 func newWire(d driver.Driver) *wire {
-	return &wire{
-		d: d, changed: make(chan struct{}),
-		lose: make(map[verb]int), calls: make(map[verb]int),
-	}
+	return &wire{Interceptor: link.NewInterceptor(), d: d, lose: make(map[verb]int), calls: make(map[verb]int)}
 }
-
-// change makes a change and wakes those that wait for one.
-func (w *wire) change(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f()
-	close(w.changed)
-	w.changed = make(chan struct{})
-}
-
-// Cut implements Link.
-func (w *wire) Cut() { w.cutVerbs() }
-
-// cutVerbs delays requests of some verbs, or of all if none is named.
-func (w *wire) cutVerbs(verbs ...verb) { w.change(func() { w.cut, w.cutOnly = true, verbs }) }
-
-// Heal implements Link.
-func (w *wire) Heal() {
-	w.change(func() {
-		w.cut, w.drop = false, false
-		clear(w.lose)
-	})
-}
-
-// DropReplies implements Link.
-func (w *wire) DropReplies(on bool) { w.change(func() { w.drop = on }) }
 
 // loseNext drops the answers to the next n requests of a verb.
-func (w *wire) loseNext(v verb, n int) { w.change(func() { w.lose[v] = n }) }
+func (w *wire) loseNext(v verb, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose[v] = n
+}
 
 // count returns how many requests of the verbs there were, or of all verbs if none is
 // named.
@@ -104,32 +73,11 @@ func (w *wire) count(verbs ...verb) (n int) {
 	return n
 }
 
-// lastGrant returns the hold of the latest grant that the wire has delivered.
+// lastGrant returns the hold of the latest grant that was delivered.
 func (w *wire) lastGrant() driver.Hold {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.grants) == 0 {
-		return driver.Hold{}
-	}
-	return w.grants[len(w.grants)-1]
-}
-
-// waitWhileCut returns when requests of the verb are not cut, or ctx has ended.
-func (w *wire) waitWhileCut(ctx context.Context, v verb) error {
-	for {
-		w.mu.Lock()
-		cut := w.cut && (len(w.cutOnly) == 0 || slices.Contains(w.cutOnly, v))
-		changed := w.changed
-		w.mu.Unlock()
-		if !cut {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return errors.Join(errCut, context.Cause(ctx))
-		}
-	}
+	return w.last
 }
 
 // pass sends a request and returns its answer, unless that is dropped.
@@ -137,37 +85,20 @@ func (w *wire) pass(ctx context.Context, v verb, request func() error) error {
 	w.mu.Lock()
 	w.calls[v]++
 	w.mu.Unlock()
-	if err := w.waitWhileCut(ctx, v); err != nil {
+	return w.Intercept(ctx, func() error {
+		err := request()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.lose[v] > 0 {
+			w.lose[v]--
+			return errAnswerLost
+		}
 		return err
-	}
-	err := request()
-	if w.loses(v) {
-		return errAnswerLost
-	}
-	if cut := w.waitWhileCut(ctx, v); cut != nil {
-		return cut
-	}
-	return err
-}
-
-func (w *wire) loses(v verb) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.drop {
-		return true
-	}
-	if w.lose[v] > 0 {
-		w.lose[v]--
-		return true
-	}
-	return false
+	})
 }
 
 // Acquire implements driver.Driver.
 func (w *wire) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
-	w.mu.Lock()
-	w.asked = append(w.asked, r)
-	w.mu.Unlock()
 	err = w.pass(ctx, acquireVerb, func() error {
 		g, err = w.d.Acquire(ctx, r)
 		return err
@@ -177,19 +108,19 @@ func (w *wire) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, e
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.grants = append(w.grants, r.Hold(g.Token))
+	w.last = r.Hold(g.Token)
 	return g, nil
 }
 
 // Renew implements driver.Driver.
 func (w *wire) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	return w.pass(ctx, renewVerb, func() error { return w.d.Renew(ctx, h, ttl) })
+	return w.pass(ctx, otherVerb, func() error { return w.d.Renew(ctx, h, ttl) })
 }
 
 // RenewAll implements driver.BatchRenewer.
 func (w *wire) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
-	err := w.pass(ctx, renewVerb, func() error {
+	err := w.pass(ctx, otherVerb, func() error {
 		if b, ok := w.d.(driver.BatchRenewer); ok {
 			copy(errs, b.RenewAll(ctx, rs))
 			return nil
@@ -265,19 +196,16 @@ func (w *wire) Break(ctx context.Context, name string, token uint64) error {
 	return w.pass(ctx, otherVerb, func() error { return b.Break(ctx, name, token) })
 }
 
-// NotifyLoss implements driver.LossNotifier. During a cut it drops notifications.
+// NotifyLoss implements driver.LossNotifier. A notification during a fault is dropped.
 func (w *wire) NotifyLoss(notify func(driver.Hold, error)) {
 	n, ok := w.d.(driver.LossNotifier)
 	if !ok {
 		return
 	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // nothing waits for the end of the fault
 	n.NotifyLoss(func(h driver.Hold, cause error) {
-		w.mu.Lock()
-		cut := w.cut
-		w.mu.Unlock()
-		if !cut {
-			notify(h, cause)
-		}
+		_ = w.Intercept(over, func() error { notify(h, cause); return nil })
 	})
 }
 

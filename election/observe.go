@@ -140,7 +140,7 @@ func (o *observer) sleep(ctx context.Context, leader locker.Ticket) bool {
 // end of a wait limit of the Locker.
 func (o *observer) failed(ctx context.Context, err error, yield func(locker.Ticket, error) bool) bool {
 	err = fmt.Errorf("election %q: %w", o.e.name, err)
-	if ctx.Err() != nil || !passing(err) {
+	if ctx.Err() != nil || !isTransient(err) {
 		yield(o.seen, err)
 		return false
 	}

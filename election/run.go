@@ -55,7 +55,7 @@ func (e *Election) elected(ctx context.Context) (*Term, error) {
 	pause := newBackoff()
 	for {
 		t, err := e.campaign(ctx, true)
-		if err == nil || !passing(err) {
+		if err == nil || !isTransient(err) {
 			return t, err
 		}
 		if !retry.Sleep(ctx, pause.Next(), nil) {
@@ -101,8 +101,8 @@ func (e *Election) watch(ctx context.Context, token uint64) (returned func()) {
 	}
 }
 
-// passing reports whether an error may be gone at the next try.
-func passing(err error) bool {
+// isTransient reports whether the next try may succeed.
+func isTransient(err error) bool {
 	return errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotAcquired)
 }
 

@@ -23,11 +23,11 @@ type Term struct {
 	mu       sync.Mutex
 	contexts map[context.Context]context.CancelCauseFunc // under those of Context, until stop
 
-	notes chan proclamation  // to the goroutine that announces the term
-	mute  context.CancelFunc // ends it
-	group sync.WaitGroup
-	once  sync.Once
-	err   error // of finish
+	notes           chan proclamation  // to the goroutine that announces the term
+	endAnnouncement context.CancelFunc // ends it
+	group           sync.WaitGroup
+	once            sync.Once
+	err             error // of finish
 }
 
 func newTerm(e *Election, k *locker.Lock, run bool) *Term {
@@ -36,11 +36,11 @@ func newTerm(e *Election, k *locker.Lock, run bool) *Term {
 		contexts: make(map[context.Context]context.CancelCauseFunc),
 	}
 	t.ctx, t.end = context.WithCancelCause(k.Context(context.Background()))
-	announced, mute := context.WithCancel(context.Background())
-	t.mute = mute
+	announced, endAnnouncement := context.WithCancel(context.Background())
+	t.endAnnouncement = endAnnouncement
 	context.AfterFunc(t.ctx, func() {
 		if errors.Is(context.Cause(t.ctx), locker.ErrLost) {
-			mute()
+			endAnnouncement()
 		}
 	})
 	t.group.Go(func() { t.announce(announced) })
@@ -126,12 +126,12 @@ const releaseSoon = 100 * time.Millisecond
 func (t *Term) finish(ctx context.Context) error {
 	t.once.Do(func() {
 		defer func() { // also when an observer of the Locker panics
-			t.mute()
+			t.endAnnouncement()
 			t.group.Wait()
 		}()
 		_ = t.lock.Err() // so that a loss, if there was one, is the cause
 		t.stop()
-		defer time.AfterFunc(releaseSoon, t.mute).Stop()
+		defer time.AfterFunc(releaseSoon, t.endAnnouncement).Stop()
 		if err := t.lock.Release(ctx); err != nil {
 			t.err = fmt.Errorf("election %q: %w", t.e.name, err)
 		}

@@ -78,7 +78,7 @@ func (d *faulty) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return g, err
 }
 
-// wait and waited count a waiter.
+// wait notes a ticket that waits. waited forgets it, and reports whether it waited.
 func (d *faulty) wait(h driver.Hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

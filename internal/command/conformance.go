@@ -104,7 +104,7 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	if err != nil {
 		return err
 	}
-	url = apart(url)
+	url = withSuitePrefix(url)
 	if err := answers(ctx, url); err != nil {
 		return err
 	}

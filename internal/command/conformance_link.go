@@ -26,10 +26,10 @@ var ports = map[string]string{
 // tables, which would have to be created for the suite, and would stay.
 var withKeys = regexp.MustCompile(`^(redis|rediss|redis\+[a-z]+|redlock|etcds?|consuls?|zookeepers?|memcached|nats|dynamodb)://[^(]`)
 
-// apart is the URL with a prefix of the suite's own, so that its strange names are not among
+// withSuitePrefix returns the URL with a prefix of the suite's own, so that its strange names are not among
 // those in use, and nobody's list shows them. It is always the same: some stores keep a key
 // for each prefix.
-func apart(address string) string {
+func withSuitePrefix(address string) string {
 	base, text, _ := strings.Cut(address, "?")
 	query, err := url.ParseQuery(text)
 	if err != nil || !withKeys.MatchString(address) {

@@ -48,7 +48,7 @@ type elect struct {
 	mu      sync.Mutex
 	running bool   // the command
 	ending  bool   // a signal came that ends locker
-	failed  string // why the last campaign did
+	failure string // of the last campaign
 }
 
 func newElect(a *app) *cobra.Command {
@@ -325,8 +325,8 @@ func (e *elect) observe(_ context.Context, ev locker.Event) {
 // trouble says why a campaign has failed, unless it has said so before.
 func (e *elect) trouble(text string) {
 	e.mu.Lock()
-	again := e.failed == text
-	e.failed = text
+	again := e.failure == text
+	e.failure = text
 	e.mu.Unlock()
 	if !again && text != "" {
 		e.say("%s: cannot campaign, will try again: %s", e.name, text)

@@ -48,7 +48,7 @@ type narrator struct {
 	failing renewals
 
 	mu      sync.Mutex
-	waiting map[string]context.CancelFunc // by name: ends what waits has begun
+	waiting map[string]context.CancelFunc // by lock name: ends the goroutine that waits has started
 	group   sync.WaitGroup
 	client  *locker.Client
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/figures"
 )
 
 // health is what locker ping finds out.
@@ -97,8 +97,7 @@ func checkHealth(ctx context.Context, c *locker.Client, cycles int) (h health, e
 	}
 	h.Rights, h.Cycles = true, cycles
 	if cycles > 0 {
-		slices.Sort(took)
-		h.CycleP50, h.CycleMax = seconds(percentile(took, 50)), seconds(took[len(took)-1])
+		h.CycleP50, h.CycleMax = seconds(figures.Percentile(took, 50)), seconds(figures.Percentile(took, 100))
 	}
 	return h, nil
 }
@@ -118,14 +117,6 @@ func timeCycles(ctx context.Context, c *locker.Client, n int) ([]time.Duration, 
 		took[i] = time.Since(begun)
 	}
 	return took, nil
-}
-
-// percentile of times that are sorted.
-func percentile(sorted []time.Duration, p int) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[(len(sorted)-1)*p/100]
 }
 
 // duration undoes seconds.

@@ -41,7 +41,7 @@ func TestApart(t *testing.T) {
 		"sqlite:///x":                      "sqlite:///x",
 		"fallback://(redis://h)(mysql://)": "fallback://(redis://h)(mysql://)",
 	} {
-		if got := apart(address); got != want {
+		if got := withSuitePrefix(address); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
 		}
 	}

@@ -38,8 +38,8 @@ type watchModel struct {
 	paused        bool   // the screen is not updated
 	help          bool   // what the keys do is shown
 
-	losers []locker.Ticket // of selected: they are removed if the next key is y
-	said   string          // what became of that
+	toBreak []locker.Ticket // tickets of selected, which the next key y removes
+	outcome string          // of the last removal
 }
 
 func newWatchModel(ctx context.Context, w *watcher, store string, out io.Writer, first reading) watchModel {
@@ -66,7 +66,7 @@ func (m watchModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.take(msg)
 		then = m.readAfter(m.w.pause(msg))
 	case broken:
-		m.said = msg.text
+		m.outcome = msg.text
 		return m, func() tea.Msg { return m.w.read(m.ctx) }
 	case tea.KeyMsg:
 		then = m.allKeys(msg)
@@ -111,10 +111,10 @@ func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
 	case m.typing:
 		m.typeFilter(msg)
 		return nil
-	case m.losers != nil:
+	case m.toBreak != nil:
 		return m.answer(msg.String() == "y")
 	}
-	m.said = ""
+	m.outcome = ""
 	switch msg.String() {
 	case "?":
 		m.help = !m.help
@@ -152,10 +152,10 @@ func (m *watchModel) key(msg tea.KeyMsg) tea.Cmd {
 // ask asks whether the holders of the selected lock are to lose it: those that are shown.
 func (m *watchModel) ask() {
 	name := cmp.Or(m.detail, m.selected)
-	m.losers = slices.DeleteFunc(slices.Clone(m.ticketsOf(name)), func(t locker.Ticket) bool { return !t.Held })
+	m.toBreak = slices.DeleteFunc(slices.Clone(m.ticketsOf(name)), func(t locker.Ticket) bool { return !t.Held })
 	m.selected = name
-	if len(m.losers) == 0 {
-		m.losers, m.said = nil, "nobody holds it"
+	if len(m.toBreak) == 0 {
+		m.toBreak, m.outcome = nil, "nobody holds it"
 	}
 }
 
@@ -163,17 +163,17 @@ func (m *watchModel) ask() {
 type broken struct{ text string }
 
 func (m *watchModel) answer(yes bool) tea.Cmd {
-	name, losers := m.selected, m.losers
-	if m.losers = nil; !yes {
-		m.said = errDeclined.Error()
+	name, toBreak := m.selected, m.toBreak
+	if m.toBreak = nil; !yes {
+		m.outcome = errDeclined.Error()
 		return nil
 	}
 	ctx, c := m.ctx, m.w.c
 	return func() tea.Msg {
-		if err := breakAll(ctx, c, name, losers); err != nil {
+		if err := breakAll(ctx, c, name, toBreak); err != nil {
 			return broken{textOf(err)}
 		}
-		return broken{fmt.Sprintf("%s: %s removed", name, count(len(losers), "ticket", "tickets"))}
+		return broken{fmt.Sprintf("%s: %s removed", name, count(len(toBreak), "ticket", "tickets"))}
 	}
 }
 

@@ -277,7 +277,7 @@ func TestViewBreaks(t *testing.T) {
 	if view := next.View(); !strings.Contains(view, "a: 1 ticket removed") || !strings.Contains(view, "nobody holds a lock") {
 		t.Errorf("%v after yes:\n%s", k, view)
 	}
-	if none := m.after(reading{at: noon}, "b"); none.losers != nil || !strings.Contains(none.View(), "nobody holds it") {
+	if none := m.after(reading{at: noon}, "b"); none.toBreak != nil || !strings.Contains(none.View(), "nobody holds it") {
 		t.Errorf("a free lock:\n%s", none.View())
 	}
 }

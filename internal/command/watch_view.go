@@ -70,10 +70,10 @@ func (m *watchModel) banner() string {
 		parts = append(parts, m.paint(yellow, "paused"))
 	}
 	switch {
-	case m.losers != nil:
+	case m.toBreak != nil:
 		parts = append(parts, m.paint(red, m.question()))
-	case m.said != "":
-		parts = append(parts, m.paint(yellow, printable(m.said)))
+	case m.outcome != "":
+		parts = append(parts, m.paint(yellow, printable(m.outcome)))
 	}
 	if m.contended {
 		parts = append(parts, "contended only")
@@ -93,8 +93,8 @@ func (m *watchModel) banner() string {
 
 // question is asked before a lock is broken.
 func (m *watchModel) question() string {
-	owners := printable(m.losers[0].Owner)
-	if n := len(m.losers) - 1; n > 0 {
+	owners := printable(m.toBreak[0].Owner)
+	if n := len(m.toBreak) - 1; n > 0 {
 		owners += fmt.Sprintf(" +%d", n)
 	}
 	return fmt.Sprintf("take %s from %s, who goes on until it learns of it? y/n", printable(m.selected), owners)
@@ -103,7 +103,7 @@ func (m *watchModel) question() string {
 func (m *watchModel) keys() string {
 	keys := "↑↓ move  enter tickets  / filter  c contended  s sort  b break  space pause  ? help  q quit"
 	switch {
-	case m.losers != nil:
+	case m.toBreak != nil:
 		keys = "y break it  any other key: no"
 	case m.detail != "":
 		keys = "↑↓ scroll  b break  esc back  space pause  q quit"

@@ -79,12 +79,12 @@ func TestLogout(t *testing.T) {
 	b := newBed(t, Options{})
 	b.login()
 	stream := b.stream()
-	csrf := stream.hello().CSRF
-	if res, _ := b.request(http.MethodPost, "/logout", ""); res.StatusCode != http.StatusForbidden {
-		t.Errorf("logout without the header: %s", res.Status)
+	stream.hello()
+	if res, _ := b.request(http.MethodPost, "/logout", "", "Sec-Fetch-Site", "same-site"); res.StatusCode != http.StatusForbidden {
+		t.Errorf("logout by another page: %s", res.Status)
 	}
 	cookie := b.client.Jar.Cookies(mustURL(t, b.srv.URL))[0]
-	if res, _ := b.request(http.MethodPost, "/logout", "", csrfHeader, csrf); res.StatusCode != http.StatusNoContent {
+	if res, _ := b.request(http.MethodPost, "/logout", ""); res.StatusCode != http.StatusNoContent {
 		t.Fatalf("logout: %s", res.Status)
 	}
 	last := ""
@@ -213,9 +213,8 @@ func TestTokenIsNotTold(t *testing.T) {
 	keep(b.login(), "")
 	keep(b.request(http.MethodGet, "/", ""))
 	stream := b.stream()
-	h := stream.hello()
-	said.WriteString(h.CSRF)
-	keep(b.request(http.MethodPost, "/api/break", `{"store":0,"name":"a","token":"1","owner":"x"}`, csrfHeader, h.CSRF))
+	stream.hello()
+	keep(b.request(http.MethodPost, "/api/break", `{"store":0,"name":"a","token":"1","owner":"x"}`))
 	stream.close()
 	if said := said.String() + b.logged.String(); strings.Contains(said, testToken) || strings.Contains(said, url.QueryEscape(testToken)) {
 		t.Errorf("the token is shown:\n%s", said)
@@ -260,11 +259,11 @@ func mustURL(t *testing.T, text string) *url.URL {
 	return u
 }
 
-// Who sends wrong tokens has to wait, longer and longer; who sends the token has not.
+// An address that sends wrong tokens has to wait, longer after each. One that sends the right token has not.
 func TestWrongTokensAreDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var w wrong
+		var w wrongTokens
 		for i := range freeTries - 1 {
 			if d := w.wait("10.0.0.1:1000"); d > 0 {
 				t.Fatalf("a wait of %v after %d wrong tokens", d, i)

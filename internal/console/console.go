@@ -56,14 +56,14 @@ const (
 
 // Console is the http.Handler. Close it to end its goroutines and streams.
 type Console struct {
-	handler  http.Handler
-	options  Options
-	hosts    map[string]bool
-	sessions *sessions
-	wrong    wrong // tokens
-	stores   []*store
-	log      *slog.Logger
-	cross    *http.CrossOriginProtection
+	handler     http.Handler
+	options     Options
+	hosts       map[string]bool
+	sessions    *sessions
+	wrongTokens wrongTokens
+	stores      []*store
+	log         *slog.Logger
+	cross       *http.CrossOriginProtection
 
 	streams chan struct{} // one element for each open stream
 	ctx     context.Context
@@ -133,9 +133,9 @@ func (c *Console) routes() http.Handler {
 	mux.HandleFunc("GET /login", c.loginPage)
 	mux.HandleFunc("POST /login", c.login)
 	mux.HandleFunc("GET /{$}", c.page)
-	mux.HandleFunc("POST /logout", c.withSession(c.withCSRF(c.logout)))
+	mux.HandleFunc("POST /logout", c.withSession(c.logout))
 	mux.HandleFunc("GET /api/events", c.withSession(c.events))
 	mux.HandleFunc("GET /api/queue", c.withSession(c.queue))
-	mux.HandleFunc("POST /api/break", c.withSession(c.withCSRF(c.breakLock)))
+	mux.HandleFunc("POST /api/break", c.withSession(c.breakLock))
 	return c.guard(mux)
 }

@@ -21,7 +21,7 @@
 // and other sites cannot send. A cookie is sent to every port of a host: every
 // server there sees it, and its pages count as the same site. So a request that
 // changes anything must come from a page of this origin
-// (http.CrossOriginProtection) and bring a second secret of the session that only
-// such a page can read. A request for a host name that is not the console's is
-// refused, against DNS rebinding.
+// (http.CrossOriginProtection), as the browser's Sec-Fetch-Site or Origin says. A
+// request for a host name that is not the console's is refused, against DNS
+// rebinding.
 package console

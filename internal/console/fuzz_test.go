@@ -25,7 +25,7 @@ func (c *counted) Break(context.Context, string, uint64) error {
 	return nil
 }
 
-// FuzzRequest sends any request, without a session, with one, and with one and its secret. It is answered; only the last
+// FuzzRequest sends any request: without a session, with one from another page, and with one. It is answered; only the last
 // breaks a lock, if it asks for that; and no answer has the token.
 func FuzzRequest(f *testing.F) {
 	src := new(counted)
@@ -39,7 +39,7 @@ func FuzzRequest(f *testing.F) {
 		if host == "" || strings.Contains(body, testToken) {
 			return
 		}
-		for _, who := range []string{"nobody", "cookie", "page"} {
+		for _, who := range []string{"nobody", "another page", "page"} {
 			r, err := http.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/"+target, strings.NewReader(body))
 			if err != nil {
 				return // net/http refuses it
@@ -54,8 +54,8 @@ func FuzzRequest(f *testing.F) {
 			if who != "nobody" {
 				r.AddCookie(&http.Cookie{Name: cookieName(r), Value: id})
 			}
-			if s := con.sessions.of(r); who == "page" && s != nil {
-				r.Header.Set(csrfHeader, s.csrf)
+			if who == "another page" {
+				r.Header.Set("Sec-Fetch-Site", "same-site")
 			}
 			before := src.broken.Load()
 			w := httptest.NewRecorder()

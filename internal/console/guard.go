@@ -1,7 +1,6 @@
 package console
 
 import (
-	"crypto/subtle"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -94,20 +93,6 @@ func (c *Console) withSession(next func(http.ResponseWriter, *http.Request, *ses
 		s := c.sessions.of(r)
 		if s == nil {
 			refuse(w, http.StatusUnauthorized, "not logged in")
-			return
-		}
-		next(w, r, s)
-	}
-}
-
-// csrfHeader brings the secret of the session that only the page can read.
-const csrfHeader = "X-Locker-CSRF"
-
-func (c *Console) withCSRF(next func(http.ResponseWriter, *http.Request, *session)) func(http.ResponseWriter, *http.Request, *session) {
-	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		got := r.Header.Get(csrfHeader)
-		if subtle.ConstantTimeCompare([]byte(got), []byte(s.csrf)) != 1 {
-			refuse(w, http.StatusForbidden, "the request does not come from the console's page: reload it")
 			return
 		}
 		next(w, r, s)

@@ -12,7 +12,7 @@ import (
 // figures are what a scrape says of one store.
 type figures struct {
 	up, held, holders, waiters int
-	longest                    time.Duration // wait
+	longestWait                time.Duration
 }
 
 // metrics answers Prometheus, in its text format: sums over each store, without the names of locks, of which there may be
@@ -36,7 +36,7 @@ func (c *Console) metrics(w http.ResponseWriter, r *http.Request) {
 		{"locker_store_locks_held", "Locks that somebody holds.", func(f figures) float64 { return float64(f.held) }},
 		{"locker_store_holders", "Tickets that are granted.", func(f figures) float64 { return float64(f.holders) }},
 		{"locker_store_waiters", "Tickets that wait.", func(f figures) float64 { return float64(f.waiters) }},
-		{"locker_store_longest_wait_seconds", "For how long the ticket has waited that waits longest.", func(f figures) float64 { return f.longest.Seconds() }},
+		{"locker_store_longest_wait_seconds", "For how long the ticket has waited that waits longest.", func(f figures) float64 { return f.longestWait.Seconds() }},
 	} {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s gauge\n", m.name, m.help, m.name)
 		for i, s := range c.stores {
@@ -66,7 +66,7 @@ func (s *store) figures(r *http.Request) (f figures) {
 			default:
 				f.waiters++
 				if !t.Since.IsZero() {
-					f.longest = max(f.longest, queue.at.Sub(t.Since))
+					f.longestWait = max(f.longestWait, queue.at.Sub(t.Since))
 				}
 			}
 		}
@@ -78,7 +78,7 @@ func (s *store) figures(r *http.Request) (f figures) {
 
 // bearer lets those through who send the token with the request. Wrong ones are counted as those of the login are.
 func (c *Console) bearer(w http.ResponseWriter, r *http.Request) bool {
-	if wait := c.wrong.wait(r.RemoteAddr); wait > 0 {
+	if wait := c.wrongTokens.wait(r.RemoteAddr); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 		refuse(w, http.StatusTooManyRequests, "too many wrong tokens")
 		return false
@@ -90,11 +90,11 @@ func (c *Console) bearer(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if !c.sessions.right(strings.TrimSpace(token)) {
-		c.wrong.add(r.RemoteAddr)
+		c.wrongTokens.add(r.RemoteAddr)
 		c.log.Warn("console: metrics refused", "from", r.RemoteAddr)
 		refuse(w, http.StatusUnauthorized, "the token is wrong")
 		return false
 	}
-	c.wrong.forget(r.RemoteAddr)
+	c.wrongTokens.forget(r.RemoteAddr)
 	return true
 }

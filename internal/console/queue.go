@@ -43,7 +43,7 @@ func (s *store) history(name string) history {
 		return history{Queue: &queueView{Name: name, Tickets: []ticketView{}}, Events: []event{}}
 	}
 	v := *r.refresh()
-	v.Tickets = r.tickets(inspected)
+	v.Tickets = r.tickets(maxInspected)
 	return history{
 		Queue: &v, Events: append([]event{}, r.events...),
 		Watching: r.since.UnixMilli(), More: len(r.last) - len(v.Tickets),

@@ -11,8 +11,8 @@ import (
 
 const (
 	keepEvents = 60               // of one queue
-	freeFor    = 30 * time.Second // an empty queue is still shown
-	forgetFree = 10 * time.Minute // and what happened in it is known
+	showFree   = 30 * time.Second // for which an empty queue is still shown
+	keepFree   = 10 * time.Minute // for which its events are kept
 	maxFree    = 2000             // empty queues that are remembered
 
 	bucket     = 2 * time.Second // of a sparkline
@@ -22,8 +22,8 @@ const (
 	// no place in a rate.
 	maxCounted = 10 * time.Second
 
-	streamed  = 20   // tickets of a queue that every browser gets
-	inspected = 1000 // tickets that a lock's own page gets
+	maxStreamed  = 20   // tickets of a queue that every browser gets
+	maxInspected = 1000 // tickets that a lock's own page gets
 )
 
 // key tells the tickets of a queue apart. Holders that are not of this library
@@ -45,10 +45,10 @@ type record struct {
 	broken map[key]bool          // by this console
 	empty  time.Time             // since when nobody is there; zero: somebody is
 
-	grants  uint64 // seen so far
-	buckets [numBuckets]uint16
-	newest  int64 // number of the newest bucket
-	turns   uint8 // one bit for each poll, newest lowest: a grant was seen
+	grants       uint64 // seen so far
+	buckets      [numBuckets]uint16
+	newest       int64 // number of the newest bucket
+	recentGrants uint8 // one bit for each poll, newest lowest: a grant was seen
 
 	events []event
 	seq    uint64 // of the last event
@@ -109,7 +109,7 @@ func (r *record) update(now []locker.Ticket, at time.Time, within time.Duration)
 		if _, is := old[keyOf(t)]; !is {
 			continue
 		}
-		kind := r.farewell(t, at, top)
+		kind := r.endOf(t, at, top)
 		if kind == passed {
 			grants++
 		}
@@ -126,8 +126,8 @@ func (r *record) update(now []locker.Ticket, at time.Time, within time.Duration)
 	}
 }
 
-// farewell says how a ticket went that is not there any more.
-func (r *record) farewell(t locker.Ticket, at time.Time, top uint64) string {
+// endOf says how a ticket ended that is not in the queue any more.
+func (r *record) endOf(t locker.Ticket, at time.Time, top uint64) string {
 	switch {
 	case r.broken[keyOf(t)]:
 		return broken
@@ -178,12 +178,12 @@ func (r *record) note(es []event, at time.Time, within time.Duration) {
 
 // count puts grants into the bucket of their time.
 func (r *record) count(grants int, at time.Time, within time.Duration) {
-	r.turns <<= 1
+	r.recentGrants <<= 1
 	if within > maxCounted {
 		return
 	}
 	if grants > 0 {
-		r.turns |= 1
+		r.recentGrants |= 1
 	}
 	r.grants += uint64(grants)
 	r.advance(at)
@@ -241,7 +241,7 @@ func bucketOf(at time.Time) int64 { return at.UnixMilli() / bucket.Milliseconds(
 
 // busy tells whether each of the last polls saw a new holder: then there were
 // probably more.
-func (r *record) busy() bool { return r.turns&0b1111 == 0b1111 }
+func (r *record) busy() bool { return r.recentGrants&0b1111 == 0b1111 }
 
 // rates are the buckets, oldest first; nil if all are empty.
 func (r *record) rates(at time.Time) []uint16 {

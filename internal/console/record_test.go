@@ -148,14 +148,14 @@ func TestOnlyDifferencesAreSent(t *testing.T) {
 	if set, gone := three.diff(two); len(set) == 0 || set[len(set)-1].Name != "b" || set[len(set)-1].Free == 0 || len(gone) != 0 {
 		t.Errorf("a queue that has become empty: %+v gone %v", set, gone)
 	}
-	four := absorbed(s, 3*time.Second+freeFor, queues{"a": {a}})
+	four := absorbed(s, 3*time.Second+showFree, queues{"a": {a}})
 	if _, gone := four.diff(three); !slices.Equal(gone, []string{"b"}) {
 		t.Errorf("gone %v, want b", gone)
 	}
 	if h := s.history("b"); len(h.Events) != 1 || h.Queue.Holders != 0 {
 		t.Errorf("what is known of b: %+v", h)
 	}
-	absorbed(s, 3*time.Second+forgetFree, nil)
+	absorbed(s, 3*time.Second+keepFree, nil)
 	if h := s.history("b"); h.Watching != 0 {
 		t.Error("b is never forgotten")
 	}
@@ -169,10 +169,10 @@ func TestLongQueues(t *testing.T) {
 	}
 	s := newStore(Store{"fake", &fake{}}, time.Second)
 	v := absorbed(s, 0, map[string][]locker.Ticket{"a": queue}).queues["a"]
-	if len(v.Tickets) != streamed || v.Waiters != 1500 || v.Holders != 1 || v.Oldest != start.UnixMilli() {
+	if len(v.Tickets) != maxStreamed || v.Waiters != 1500 || v.Holders != 1 || v.Oldest != start.UnixMilli() {
 		t.Errorf("%d tickets, %d waiters, %d holders, oldest %d", len(v.Tickets), v.Waiters, v.Holders, v.Oldest)
 	}
-	if h := s.history("a"); len(h.Queue.Tickets) != inspected || h.More != 501 {
+	if h := s.history("a"); len(h.Queue.Tickets) != maxInspected || h.More != 501 {
 		t.Errorf("the lock's page gets %d tickets and %d more", len(h.Queue.Tickets), h.More)
 	}
 }

@@ -29,10 +29,9 @@ type sessions struct {
 
 // session is one login.
 type session struct {
-	csrf string
-	ctx  context.Context // ends with the session, and its streams with it
-	end  context.CancelFunc
-	at   time.Time
+	ctx context.Context // ends with the session, and its streams with it
+	end context.CancelFunc
+	at  time.Time
 }
 
 func newSessions(token string) *sessions {
@@ -49,7 +48,7 @@ func (s *sessions) right(token string) bool {
 // begin makes a session and returns the value of its cookie.
 func (s *sessions) begin() string {
 	id := rand.Text()
-	n := &session{csrf: rand.Text(), at: time.Now()}
+	n := &session{at: time.Now()}
 	n.ctx, n.end = context.WithTimeout(context.Background(), sessionFor)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,19 +138,19 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	if wait := c.wrong.wait(r.RemoteAddr); wait > 0 {
+	if wait := c.wrongTokens.wait(r.RemoteAddr); wait > 0 {
 		c.log.Warn("console: login refused: too many wrong tokens", "from", r.RemoteAddr, "wait", wait)
 		http.Redirect(w, r, "/login?wait="+strconv.Itoa(int(wait/time.Second)+1), http.StatusSeeOther)
 		return
 	}
 	// PostFormValue does not look into the URL, where a token would be logged.
 	if !c.sessions.right(strings.TrimSpace(r.PostFormValue("token"))) {
-		c.wrong.add(r.RemoteAddr)
+		c.wrongTokens.add(r.RemoteAddr)
 		c.log.Warn("console: login refused", "from", r.RemoteAddr)
 		http.Redirect(w, r, "/login?refused", http.StatusSeeOther)
 		return
 	}
-	c.wrong.forget(r.RemoteAddr)
+	c.wrongTokens.forget(r.RemoteAddr)
 	c.log.Info("console: login", "from", r.RemoteAddr)
 	http.SetCookie(w, cookie(r, c.sessions.begin(), sessionFor))
 	http.Redirect(w, r, "/", http.StatusSeeOther)

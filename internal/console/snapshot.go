@@ -71,7 +71,7 @@ func (s *store) absorb(seen map[string]sighting, at time.Time) map[string]*queue
 	s.forget(at)
 	queues := make(map[string]*queueView, len(s.records))
 	for name, r := range s.records {
-		if r.empty.IsZero() || at.Sub(r.empty) < freeFor {
+		if r.empty.IsZero() || at.Sub(r.empty) < showFree {
 			r.view = r.refresh()
 			queues[name] = r.view
 		}
@@ -90,7 +90,7 @@ func (s *store) forget(at time.Time) {
 	}
 	slices.SortFunc(empty, func(a, b *record) int { return a.empty.Compare(b.empty) })
 	for i, r := range empty {
-		if len(empty)-i > maxFree || at.Sub(r.empty) > forgetFree {
+		if len(empty)-i > maxFree || at.Sub(r.empty) > keepFree {
 			delete(s.records, r.name)
 		}
 	}
@@ -100,7 +100,7 @@ func (s *store) forget(at time.Time) {
 func (r *record) refresh() *queueView {
 	v := &queueView{
 		Name: r.name, Grants: r.grants, Busy: r.busy(), Seq: r.seq,
-		Tickets: r.tickets(streamed),
+		Tickets: r.tickets(maxStreamed),
 	}
 	if !r.empty.IsZero() {
 		v.Free = r.empty.UnixMilli()

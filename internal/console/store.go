@@ -11,7 +11,7 @@ import (
 
 const (
 	askWithin   = 5 * time.Second  // one request to a store
-	linger      = 15 * time.Second // polling goes on after the last browser left
+	pollOn      = 15 * time.Second // polling goes on after the last browser left
 	idleFactor  = 4                // a poll that took d is followed by 4 d of rest at least
 	maxInterval = time.Minute
 	firstRetry  = 500 * time.Millisecond // after a failed poll, doubled up to maxRetry
@@ -50,7 +50,7 @@ func (s *store) watch(c chan<- struct{}) (stop func()) {
 	defer s.mu.Unlock()
 	if len(s.viewers) == 0 {
 		s.wake()
-		if time.Since(s.left) > linger { // what there is is old
+		if time.Since(s.left) > pollOn { // what there is is old
 			old := *s.snapshot
 			old.Status.State = connecting
 			s.snapshot = &old
@@ -77,7 +77,7 @@ func (s *store) wake() {
 func (s *store) watched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.viewers) > 0 || time.Since(s.left) < linger
+	return len(s.viewers) > 0 || time.Since(s.left) < pollOn
 }
 
 // run polls until ctx ends.

@@ -96,10 +96,10 @@ func TestPollsOnlyWhileWatched(t *testing.T) {
 		}
 		stop()
 		other()
-		time.Sleep(linger + time.Second)
+		time.Sleep(pollOn + time.Second)
 		n := f.polls.Load()
 		time.Sleep(time.Hour)
-		if more := f.polls.Load() - n; more != 0 || n > 10+int64(linger/time.Second)+1 {
+		if more := f.polls.Load() - n; more != 0 || n > 10+int64(pollOn/time.Second)+1 {
 			t.Errorf("%d polls in all, %d of them long after the last browser left", n+more, more)
 		}
 	})

@@ -14,7 +14,6 @@ const (
 // hello is the first message of a stream.
 type hello struct {
 	Now        int64    `json:"now"`
-	CSRF       string   `json:"csrf"`
 	AllowBreak bool     `json:"allowBreak"`
 	Every      int64    `json:"every"`
 	Bucket     int64    `json:"bucket"`
@@ -52,7 +51,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, s *session) {
 	for _, st := range c.stores {
 		defer st.watch(news)()
 	}
-	err := out.send("hello", c.hello(s))
+	err := out.send("hello", c.hello())
 	keepAlive := time.NewTicker(heartbeat)
 	defer keepAlive.Stop()
 	for err == nil {
@@ -74,9 +73,9 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 }
 
-func (c *Console) hello(s *session) hello {
+func (c *Console) hello() hello {
 	h := hello{
-		Now: time.Now().UnixMilli(), CSRF: s.csrf, AllowBreak: c.options.AllowBreak,
+		Now: time.Now().UnixMilli(), AllowBreak: c.options.AllowBreak,
 		Every: c.options.Every.Milliseconds(), Bucket: bucket.Milliseconds(), Buckets: numBuckets,
 	}
 	for _, st := range c.stores {

@@ -14,10 +14,10 @@ const (
 	maxWrong   = 1024 // addresses that are remembered
 )
 
-// wrong counts the wrong tokens of each address. After a few of them the address has to wait
+// wrongTokens counts the wrong tokens of each address. After a few of them the address has to wait
 // before its next try, twice as long after each further one. A token of 16 random characters
 // cannot be guessed; one that a person has made up might be.
-type wrong struct {
+type wrongTokens struct {
 	mu   sync.Mutex
 	from map[string]*tries
 }
@@ -29,7 +29,7 @@ type tries struct {
 }
 
 // wait is how long the address has to wait before its next try.
-func (w *wrong) wait(remote string) time.Duration {
+func (w *wrongTokens) wait(remote string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.from[address(remote)]; t != nil {
@@ -39,7 +39,7 @@ func (w *wrong) wait(remote string) time.Duration {
 }
 
 // add counts a wrong token.
-func (w *wrong) add(remote string) {
+func (w *wrongTokens) add(remote string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.from == nil {
@@ -59,7 +59,7 @@ func (w *wrong) add(remote string) {
 }
 
 // forget is for an address that has sent the token.
-func (w *wrong) forget(remote string) {
+func (w *wrongTokens) forget(remote string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.from, address(remote))
@@ -67,7 +67,7 @@ func (w *wrong) forget(remote string) {
 
 // prune forgets the addresses that have been quiet for long and, if there are too many, the one
 // that has been quiet longest. With mu held.
-func (w *wrong) prune() {
+func (w *wrongTokens) prune() {
 	oldest := ""
 	for a, t := range w.from {
 		if time.Since(t.last) > forgetTry {

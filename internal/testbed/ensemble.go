@@ -2,7 +2,6 @@ package testbed
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ type Ensemble struct {
 
 	tb    testing.TB
 	kind  *kind
-	front *ProxySet // with AnnounceProxies, what the members announce
 	url   func(addrs string) string
 	leads func(ctx context.Context, addr string) (bool, error) // nil: it has no leader
 }
@@ -29,9 +27,6 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 	if o.secured() {
 		tb.Fatalf("testbed: %s: TLS and ACL are for single servers", k.name)
 	}
-	if o.size > 0 {
-		n = o.size
-	}
 	nodes := make([]*node, n)
 	for i := range nodes {
 		nodes[i] = &node{opts: o}
@@ -39,7 +34,6 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 			nodes[i].place = o.places[i%len(o.places)]
 		}
 	}
-	var front *ProxySet
 	if configure != nil {
 		if _, err := k.awaitInstall(); err != nil {
 			k.missing(tb, err)
@@ -49,12 +43,9 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 				tb.Fatalf("testbed: %s: %v", k.name, err)
 			}
 		}
-		if o.announce {
-			front = announced(tb, k, nodes)
-		}
 		configure(nodes)
 	}
-	e := &Ensemble{tb: tb, kind: k, url: k.urlOf, front: front}
+	e := &Ensemble{tb: tb, kind: k, url: k.urlOf}
 	for _, n := range nodes {
 		s, err := k.launch(n)
 		if err != nil {
@@ -64,19 +55,6 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 		e.Members = append(e.Members, s)
 	}
 	return e
-}
-
-// announced puts a proxy before each node and has the node announce it.
-func announced(tb testing.TB, k *kind, nodes []*node) *ProxySet {
-	tb.Helper()
-	set := &ProxySet{url: k.urlOf}
-	for _, n := range nodes {
-		p := NewProxy(tb, fmt.Sprintf("127.0.0.1:%d", n.ports[0]))
-		p.url = k.urlOf(p.Addr())
-		n.announced = p.port
-		set.Proxies = append(set.Proxies, p)
-	}
-	return set
 }
 
 // begin starts all members at once and waits until each answers.
@@ -151,14 +129,10 @@ func (e *Ensemble) Followers() []*Server {
 	return list
 }
 
-// Proxies returns one proxy before each member. It is of use where clients
-// keep to the addresses that they were given: where they do not, ask for
-// [AnnounceProxies].
+// Proxies returns one proxy before each member, for clients that keep to the
+// addresses that they were given.
 func (e *Ensemble) Proxies(tb testing.TB) *ProxySet {
 	tb.Helper()
-	if e.front != nil {
-		return e.front
-	}
 	set := &ProxySet{url: e.url}
 	for _, s := range e.Members {
 		set.Proxies = append(set.Proxies, s.Proxy(tb))

@@ -61,8 +61,7 @@ type node struct {
 	args  []string // what an ensemble adds to the command line
 	conf  []string // what an ensemble adds to the configuration file
 
-	place     Place // of [Places]
-	announced int   // the port that others are to use, if not ports[0]
+	place Place // of [Places]
 }
 
 // startTimeout is how long a server may take to answer. It is long because

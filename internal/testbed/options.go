@@ -14,8 +14,6 @@ type options struct {
 	kept     bool
 	faults   bool
 	replicas int
-	size     int
-	announce bool
 	external bool
 	evicts   bool
 	places   []Place
@@ -70,15 +68,6 @@ func Evicts() Option { return func(o *options) { o.evicts = true } }
 // Replicas sets the number of replicas of each primary: in [RedisCluster]
 // none, in [RedisSentinel] one unless it is given.
 func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
-
-// Size sets the number of members of an ensemble, or of sentinels.
-func Size(n int) Option { return func(o *options) { o.size = n } }
-
-// AnnounceProxies makes the members of [RedisCluster] and [RedisSentinel]
-// announce themselves, to clients and to each other's replicas, by the
-// addresses of the proxies that [Ensemble.Proxies] returns. So clients that are
-// told by one member where the others are keep to the proxies.
-func AnnounceProxies() Option { return func(o *options) { o.announce = true } }
 
 // Required reports whether tests must fail, not skip, when they find no server:
 // LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required

@@ -151,11 +151,11 @@ func startWatched(cmd *exec.Cmd) error {
 }
 
 // endWatched kills cmd and all that it started, and returns when they are gone.
-// drain, if any, reads the rest of cmd's output, which cmd.Wait would close.
-func endWatched(cmd *exec.Cmd, drain func()) error {
+// readRest, if any, reads the rest of cmd's output, which cmd.Wait would close.
+func endWatched(cmd *exec.Cmd, readRest func()) error {
 	pids := killTree(cmd.Process.Pid)
-	if drain != nil {
-		drain()
+	if readRest != nil {
+		readRest()
 	}
 	_ = cmd.Wait() // it was killed: that is no error
 	watch.send("- %d", cmd.Process.Pid)

@@ -12,16 +12,14 @@ import (
 type Proxy struct {
 	*link.Proxy
 
-	url  string
-	port int
+	url string
 }
 
 // NewProxy returns a proxy in front of target (host:port), which ends with tb.
 // [Server.Proxy] is the usual way to one.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
-	port := Port(tb)
-	return &Proxy{Proxy: link.Listen(tb, fmt.Sprintf("127.0.0.1:%d", port), target), port: port}
+	return &Proxy{Proxy: link.Listen(tb, fmt.Sprintf("127.0.0.1:%d", Port(tb)), target)}
 }
 
 // URL returns the server's URL with the proxy's address in place of the

@@ -17,28 +17,20 @@ var redisClusterKind = func() *kind {
 
 const redisSlots = 16384
 
-// RedisCluster starts a Redis Cluster of three masters ([Size] for another
-// number), which are the first members, and of [Replicas] for each: member
-// 3+i is a replica of master i%3. A member that is silent for a second is
-// held to be down. It takes about three seconds.
+// RedisCluster starts a Redis Cluster of three masters, which are the first
+// members, and of [Replicas] for each: member 3+i is a replica of master i%3. A
+// member that is silent for a second is held to be down. It takes about three seconds.
 func RedisCluster(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()
-	o := newOptions(opts)
-	masters := 3
-	if o.size > 0 {
-		masters = o.size
-	}
-	all := append(opts[:len(opts):len(opts)], Size(masters*(1+o.replicas)))
+	const masters = 3
+	n := masters * (1 + newOptions(opts).replicas)
 	var nodes []*node
-	e := newEnsemble(tb, redisClusterKind, masters, all, func(list []*node) {
+	e := newEnsemble(tb, redisClusterKind, n, opts, func(list []*node) {
 		nodes = list
 		for _, n := range nodes {
 			n.args = []string{
 				"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 				"--cluster-port", strconv.Itoa(n.ports[1]), "--repl-diskless-sync-delay", "0",
-			}
-			if n.announced != 0 {
-				n.args = append(n.args, "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", strconv.Itoa(n.announced))
 			}
 		}
 	})

@@ -46,19 +46,16 @@ var redisSentinel = &kind{
 }
 
 // RedisSentinel starts a primary, one replica ([Replicas] for more) and three
-// sentinels ([Size] for another number). Its URL is of the form
+// sentinels. Its URL is of the form
 // redis+sentinel://sentinel,sentinel,sentinel/mymaster.
 func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 	tb.Helper()
 	o := newOptions(opts)
+	const sentinels = 3
 	replicas := max(o.replicas, 1)
-	sentinels := 3
-	if o.size > 0 {
-		sentinels = o.size
-	}
-	e := newEnsemble(tb, redisReplicated, 2, append(opts[:len(opts):len(opts)], Size(1+replicas)), replicaOfFirst)
+	e := newEnsemble(tb, redisReplicated, 1+replicas, opts, replicaOfFirst)
 	e.begin()
-	primary := e.announcedAddr(0)
+	primary := e.Members[0].addr
 	watchers := newEnsemble(tb, redisSentinel, sentinels, []Option{Places(o.places...)}, func(nodes []*node) {
 		for _, n := range nodes {
 			n.conf = sentinelConf(primary, sentinels/2+1)
@@ -68,7 +65,7 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 	s := &Sentinel{Ensemble: e, Sentinels: watchers.Members, Master: sentinelMaster}
 	e.url = func(string) string { return watchers.URL() }
 	e.leads = s.isPrimary
-	s.hurry()
+	s.shortenIntervals()
 	e.until("know each other", func(ctx context.Context) bool {
 		return e.all(ctx, e.Members[1:], replicaLinked) &&
 			e.all(ctx, s.Sentinels, s.knows("num-slaves", replicas)) &&
@@ -80,13 +77,8 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 func replicaOfFirst(nodes []*node) {
 	for i, n := range nodes {
 		n.args = []string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}
-		primary := nodes[0].ports[0]
-		if n.announced != 0 {
-			primary = nodes[0].announced
-			n.args = append(n.args, "--replica-announce-ip", "127.0.0.1", "--replica-announce-port", strconv.Itoa(n.announced))
-		}
 		if i > 0 {
-			n.args = append(n.args, "--replicaof", nodes[0].host(), strconv.Itoa(primary))
+			n.args = append(n.args, "--replicaof", nodes[0].host(), strconv.Itoa(nodes[0].ports[0]))
 		}
 	}
 }
@@ -100,9 +92,9 @@ func sentinelConf(primary string, quorum int) []string {
 	}
 }
 
-// hurry shortens the sentinels' intervals, most of which are seconds. Those of
+// shortenIntervals shortens the sentinels' intervals, most of which are seconds. Those of
 // Redis before 7 cannot be told, and take their time.
-func (s *Sentinel) hurry() {
+func (s *Sentinel) shortenIntervals() {
 	for _, w := range s.Sentinels {
 		for _, period := range []string{"info-period", "publish-period"} {
 			_, _ = redisCall(context.Background(), w.addr, "SENTINEL", "DEBUG", period, "100")
@@ -126,26 +118,8 @@ func (s *Sentinel) isPrimary(ctx context.Context, addr string) (bool, error) {
 	for _, w := range s.Sentinels {
 		named, err := redisCall(ctx, w.addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Master)
 		if err == nil {
-			return strings.Replace(named, "\n", ":", 1) == s.announcedAs(addr), nil
+			return strings.Replace(named, "\n", ":", 1) == addr, nil
 		}
 	}
 	return false, nil
-}
-
-// announcedAddr is what others know member i by.
-func (e *Ensemble) announcedAddr(i int) string {
-	if e.front != nil {
-		return e.front.Proxies[i].Addr()
-	}
-	return e.Members[i].addr
-}
-
-// announcedAs is what others know the member at addr by.
-func (e *Ensemble) announcedAs(addr string) string {
-	for i, m := range e.Members {
-		if m.addr == addr {
-			return e.announcedAddr(i)
-		}
-	}
-	return addr
 }

@@ -97,30 +97,3 @@ func TestRedisSentinel(t *testing.T) {
 		return replyHas("slave", "ROLE")(ctx, first.Addr())
 	})
 }
-
-func TestAnnounceProxies(t *testing.T) {
-	need(t, redis)
-	Nightly(t, "run it after a change to how clusters are started")
-	t.Parallel()
-	t.Run("cluster", func(t *testing.T) {
-		e := RedisCluster(t, AnnounceProxies())
-		nodes := e.redis(e.Members[0], "CLUSTER", "NODES")
-		for _, p := range e.Proxies(t).Proxies {
-			if !strings.Contains(nodes, p.Addr()+"@") {
-				t.Errorf("%s is not in\n%s", p.Addr(), nodes)
-			}
-		}
-	})
-	t.Run("sentinel", func(t *testing.T) {
-		s := RedisSentinel(t, AnnounceProxies())
-		if s.Leader() != s.Members[0] {
-			t.Fatal("the primary at first is not the first member")
-		}
-		s.Proxies(t).Proxies[0].Cut() // from clients, sentinels and the replica
-		s.until("elect another primary", func(ctx context.Context) bool { return s.leader(ctx) == s.Members[1] })
-		s.Proxies(t).Heal()
-		s.until("demote the former primary", func(ctx context.Context) bool {
-			return replyHas("slave", "ROLE")(ctx, s.Members[0].Addr())
-		})
-	})
-}

@@ -159,7 +159,7 @@ func (k *kind) private(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// own makes tb the server's master, whose end is the server's.
+// own stops the server when tb ends.
 func (s *Server) own(tb testing.TB) {
 	s.tb = tb
 	tb.Cleanup(func() {

@@ -73,7 +73,7 @@ func (o *observer) observe(ctx context.Context, e locker.Event) {
 	case locker.EventRenewed, locker.EventRenewFailed:
 		o.renewed(ctx, e)
 	case locker.EventReleased, locker.EventLost:
-		o.letGo(ctx, e)
+		o.holdEnded(ctx, e)
 	}
 }
 
@@ -152,8 +152,8 @@ func (o *observer) renewed(ctx context.Context, e locker.Event) {
 	}
 }
 
-// letGo ends the hold.
-func (o *observer) letGo(ctx context.Context, e locker.Event) {
+// holdEnded records the end of a hold.
+func (o *observer) holdEnded(ctx context.Context, e locker.Event) {
 	o.mu.Lock()
 	h := o.held[e.ID]
 	delete(o.held, e.ID)

@@ -94,7 +94,7 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 	}
 	now := time.Now()
 	if !r.Shared {
-		s.xs++
+		s.exclusives++
 	}
 	t := &ticket{d: d, r: r, queued: now, since: now, touched: now, done: make(chan struct{})}
 	t.token = s.number(q, t)
@@ -230,7 +230,7 @@ func (d *Driver) ended() <-chan struct{} {
 }
 
 func (d *Driver) endOfWait(ctx context.Context, last error) error {
-	d.s.linger()
+	d.s.delayReturn()
 	if d.s.has(SilentOutage) {
 		last = nil
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 var (
-	errDown   = errors.New("mutant: the server is down")
-	errReset  = errors.New("mutant: the connection was reset, and an answer with it")
-	errNoWay  = errors.New("mutant: no answer")
-	errBroken = errors.New("mutant: broken")
-	errGone   = fmt.Errorf("%w: mutant: broken", driver.ErrLost)
-	errTwice  = errors.New("mutant: closed twice")
+	errDown     = errors.New("mutant: the server is down")
+	errReset    = errors.New("mutant: the connection was reset, and an answer with it")
+	errNoAnswer = errors.New("mutant: no answer")
+	errBroken   = errors.New("mutant: broken")
+	errGone     = fmt.Errorf("%w: mutant: broken", driver.ErrLost)
+	errTwice    = errors.New("mutant: closed twice")
 )
 
 // Driver is a client. It is its own Link.
@@ -52,7 +52,7 @@ func (s *Store) Open() *Driver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := &Driver{s: s, closing: make(chan struct{}), conns: make(chan struct{}, 4), joining: make(chan struct{}, 1)}
-	s.clis = append(s.clis, d)
+	s.clients = append(s.clients, d)
 	return d
 }
 
@@ -95,17 +95,17 @@ func (d *Driver) connected(ctx context.Context, answer bool) error {
 		case <-d.closing:
 			return driver.ErrClosed
 		case <-ctx.Done():
-			s.linger()
+			s.delayReturn()
 			if s.has(SaysNoReason) {
 				return context.Cause(ctx)
 			}
-			return errors.Join(context.Cause(ctx), errNoWay)
+			return errors.Join(context.Cause(ctx), errNoAnswer)
 		}
 	}
 }
 
-// linger delays a return after the end of its context, for the bugs that do.
-func (s *Store) linger() {
+// delayReturn delays a return after the end of its context, for the bugs that do.
+func (s *Store) delayReturn() {
 	switch s.bug {
 	case IgnoresContext:
 		time.Sleep(30 * time.Second)
@@ -141,7 +141,7 @@ func (d *Driver) ask(ctx context.Context, f func() error) error {
 		return d.unknown(err)
 	}
 	if ctx.Err() != nil {
-		return d.unknown(errors.Join(context.Cause(ctx), errNoWay))
+		return d.unknown(errors.Join(context.Cause(ctx), errNoAnswer))
 	}
 	d.s.mu.Lock()
 	err := f()

@@ -69,7 +69,7 @@ func (q *queue) grantable(t *ticket) bool {
 	switch {
 	case s.has(Permissive):
 		return true
-	case s.has(TwoHolders) && !t.r.Shared && s.xs%9 == 0:
+	case s.has(TwoHolders) && !t.r.Shared && s.exclusives%9 == 0:
 		return true
 	case s.has(LastInFirstOut):
 		ahead = others(q.tickets, t, func(o *ticket) bool { return o.held })

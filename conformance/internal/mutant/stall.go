@@ -53,6 +53,6 @@ func (d *Driver) stall(ctx context.Context) error {
 	case <-d.closing:
 		return driver.ErrClosed
 	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), errNoWay)
+		return errors.Join(context.Cause(ctx), errNoAnswer)
 	}
 }

@@ -23,14 +23,14 @@ type Store struct {
 	up      bool
 	paused  bool
 
-	queues map[string]*queue
-	tokens map[string]uint64 // by name, for the bugs; the rule needs one counter
-	idleAt map[string]time.Time
-	lapsed map[string]*ticket // by ID: expired tickets of which something stays, for the bugs
-	last   uint64
-	xs     int // exclusive requests
-	clis   []*Driver
-	stalls stalls
+	queues     map[string]*queue
+	tokens     map[string]uint64 // by name, for the bugs; the rule needs one counter
+	idleAt     map[string]time.Time
+	lapsed     map[string]*ticket // by ID: expired tickets of which something stays, for the bugs
+	last       uint64
+	exclusives int // exclusive requests
+	clients    []*Driver
+	stalls     stalls
 }
 
 // New returns a store with a bug.
@@ -136,7 +136,7 @@ func (s *Store) setPaused(on bool) {
 
 // mark notes that all clients were cut off, for NeverReconnects.
 func (s *Store) mark() {
-	for _, d := range s.clis {
+	for _, d := range s.clients {
 		d.wasCut = true
 	}
 }

@@ -192,7 +192,7 @@ export const queue = (store, name) => data.stores[store]?.queues.get(name) ?? nu
 export async function call(path, body) {
   const answer = await fetch(path, {
     method: "POST",
-    headers: { "Content-Type": "application/json", "X-Locker-CSRF": data.hello?.csrf ?? "" },
+    headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body ?? {}),
   }).catch(() => null);
   if (!answer) throw new Error("the console does not answer");

@@ -25,7 +25,7 @@ type Store struct {
 // patience is how long anything may take here.
 const patience = 10 * time.Second
 
-// Prove does.
+// Prove tests a driver on a store.
 func Prove(t *testing.T, s Store) {
 	t.Helper()
 	s.Set("from the future")

@@ -5,23 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 )
-
-// tries are the cases about requests that do not wait. They belong to the topic
-// fairness.
-var tries = []Case{
-	{
-		Topic: "fairness", Name: "try-never-queued", Rules: []string{"D6", "C2"},
-		Explain: "a TryAcquire that is refused is never queued: meanwhile no reader is refused or waits, and Inspect does not show it",
-		prove:   provesTryNeverQueued,
-	},
-	{
-		Topic: "fairness", Name: "try-cut-off", Rules: []string{"D6", "C2"}, Needs: NeedLink,
-		Explain: "a process that dies in the middle of a TryAcquire that would be refused has queued nothing",
-		prove:   provesTryCutOff,
-	},
-}
 
 // triesOwner marks the tickets that Inspect must not show.
 const triesOwner = "a try that is refused"
@@ -48,8 +34,7 @@ func (e *env) tryIsRefused(d driver.Driver, r driver.Request) {
 
 // noTry fails if Inspect shows a try that is refused.
 func (e *env) noTry(d driver.Driver, name string) {
-	queue, err := d.Inspect(e.within(patience), name)
-	e.ok(err, "inspect %q", name)
+	queue := e.inspectAt(d, name)
 	for _, t := range queue {
 		if t.Owner == triesOwner {
 			e.failf("the queue of %q shows ticket %d of a try that is refused (exclusive: %v); its request must not be queued, not even for a moment (D6)",
@@ -117,7 +102,6 @@ func provesTryNeverQueued(e *env) {
 		}
 	})
 	e.drop(holder, h)
-	e.empty(name)
 }
 
 // provesTryCutOff drops the replies to a TryAcquire, so that its first request is
@@ -146,9 +130,88 @@ func provesTryCutOff(e *env) {
 		e.readsBeside(reader, name, false)
 		e.sleep(slack / 50)
 	}
-	p.cancel()
+	p.cancel(nil)
 	_ = p.ended(slacks(2), "its context ended")
 	link.Heal()
 	e.drop(holder, h)
-	e.empty(name)
+}
+
+func provesTryBehindWriter(e *env) {
+	name := e.name("try-writer")
+	cs := e.clients(3)
+	r := e.takeNow(cs[0], name, locker.Shared())
+	w := e.queue(cs[1], name, 2)
+	for _, c := range cs {
+		e.refused(c, name, locker.Shared())
+		e.refused(c, name, locker.Limit(9))
+	}
+	w.waits("a reader holds")
+	e.release(r)
+	e.release(w.granted(patient, "the reader released"))
+}
+
+func provesTryBehindPermits(e *env) {
+	const n = 2
+	name := e.name("try-permits")
+	cs := e.clients(2)
+	k1 := e.takeNow(cs[0], name, locker.Limit(n))
+	k2 := e.takeNow(cs[1], name, locker.Limit(n))
+	p1 := e.queue(cs[0], name, 3, locker.Limit(n))
+	p2 := e.queue(cs[1], name, 4, locker.Limit(n))
+	e.release(k1)
+	e.refused(cs[0], name, locker.Limit(n))
+	k3 := p1.granted(patient, "a permit was released")
+	p2.waits("all permits are held")
+	e.refused(cs[1], name, locker.Limit(n))
+	e.release(k2)
+	k4 := p2.granted(patient, "a permit was released")
+	e.release(k3)
+	e.release(k4)
+}
+
+// provesTryInHandOff lets a TryAcquire race with a release: if it succeeds before
+// the waiter, which was queued first, it has overtaken the waiter.
+func provesTryInHandOff(e *env) {
+	name := e.name("hand-off")
+	cs := e.clients(3)
+	for range rounds(12) {
+		k := e.take(cs[0], name)
+		w := e.queue(cs[1], name, 2)
+		var jumped atomic.Bool
+		e.each(2, func(i int) {
+			if i == 0 {
+				e.release(k)
+				return
+			}
+			for begun := time.Now(); !w.returned() && time.Since(begun) < slack; {
+				if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
+					jumped.Store(true) // before the waiter's grant, or while it holds
+					e.release(k)
+				}
+				e.sleep(100 * time.Microsecond)
+			}
+		})
+		k = w.granted(patient, "the holder released")
+		if jumped.Load() {
+			e.failf("TryAcquire was granted %q while ticket %d was queued", name, k.Token())
+		}
+		e.release(k)
+	}
+}
+
+func provesTryLeavesNoTicket(e *env) {
+	name := e.name("try")
+	cs := e.clients(2)
+	k := e.takeNow(cs[0], name)
+	for range 3 {
+		e.refused(cs[1], name)
+		e.refused(cs[1], name, locker.Shared())
+	}
+	if queue := e.queueOf(name); len(queue) != 1 {
+		e.failf("the queue has %d tickets after tries that were refused, want the holder's: %s", len(queue), show(queue))
+	}
+	e.release(k)
+	k, err := cs[1].TryAcquire(e.within(patience), name)
+	e.ok(err, "try to acquire what is free")
+	e.release(k)
 }

@@ -16,31 +16,6 @@ const (
 	closeBound  = 100 * time.Millisecond
 )
 
-// calls are the cases about the methods of a driver while the store does not answer.
-// They belong to the topics errors and close.
-var calls = []Case{
-	{
-		Topic: "errors", Name: "return-in-time", Rules: []string{"D16", "D14", "C9"}, Needs: NeedLink, place: measuring,
-		Explain: "while the store does not answer, every method of the driver returns within 50 ms after its context ends",
-		prove:   provesReturnInTime,
-	},
-	{
-		Topic: "errors", Name: "why-not-connected", Rules: []string{"D16", "C9"}, Needs: NeedServer, place: ownStore,
-		Explain: "while the store is down, a method whose context ends returns the reason why it could not connect",
-		prove:   provesWhyNotConnected,
-	},
-	{
-		Topic: "errors", Name: "no-ticket-is-true", Rules: []string{"D9", "C9"}, Needs: NeedLink,
-		Explain: "an Acquire whose error is marked by NoTicket has left no ticket, and none appears later",
-		prove:   provesNoTicketIsTrue,
-	},
-	{
-		Topic: "close", Name: "in-time", Rules: []string{"D17", "C9"}, Needs: NeedLink, place: measuring,
-		Explain: "Close of a driver without tickets waits no more than 100 ms for a store that does not answer",
-		prove:   provesCloseInTime,
-	},
-}
-
 // method is a call of one method of a driver.
 type method struct {
 	name string
@@ -50,11 +25,11 @@ type method struct {
 // methods returns calls of the methods of d that send requests, each for another
 // ticket.
 func (e *env) methods(d driver.Driver) []method {
-	held := func() driver.Hold { return e.grant(d, e.request(e.name("held"))) }
+	held := func() driver.Hold { return e.grant(d, e.request(e.uncheckedName("held"))) }
 	renewed, batched, released := held(), held(), held()
-	try, wait := e.request(e.name("try")), e.request(e.name("wait"))
+	try, wait := e.request(e.uncheckedName("try")), e.request(e.uncheckedName("wait"))
 	try.Wait = false
-	inspected := e.name("inspected")
+	inspected := e.uncheckedName("inspected")
 	ms := []method{
 		{"Renew", func(ctx context.Context) error { return d.Renew(ctx, renewed, time.Minute) }},
 		{"Release", func(ctx context.Context) error { return d.Release(ctx, released) }},
@@ -104,18 +79,29 @@ func (e *env) inTime(what string, b bound, measure func() []time.Duration) {
 	}
 }
 
-// cutOff opens a driver, cuts it off, and returns calls of its methods.
-func (e *env) cutOff() ([]method, Link) {
+// cutOff opens a driver, cuts it off, and returns it and calls of its methods.
+func (e *env) cutOff() (driver.Driver, []method) {
 	d, link := e.linkedDriver()
 	ms := e.methods(d)
 	link.Cut()
-	return ms, link
+	return d, ms
+}
+
+func provesDriverCutOff(e *env) {
+	d, ms := e.cutOff()
+	e.each(len(ms), func(i int) {
+		late, _ := e.unanswered(ms[i], slack/2)
+		e.atMost(late, 2*slack, "the return of %s, after the end of its context,", ms[i].name)
+	})
+	begun := time.Now()
+	_ = d.Close() // may return an error
+	e.atMost(time.Since(begun), storeBound, "Close while the store cannot be reached")
 }
 
 func provesReturnInTime(e *env) {
 	const limit = 250 * time.Millisecond
 	sets := make([][]method, 3)
-	e.each(len(sets), func(i int) { sets[i], _ = e.cutOff() })
+	e.each(len(sets), func(i int) { _, sets[i] = e.cutOff() })
 	for j, m := range sets[0] {
 		e.inTime(m.name+" after its context has ended", bound{returnBound, "D16"}, func() []time.Duration {
 			took := make([]time.Duration, len(sets))
@@ -130,14 +116,14 @@ func provesReturnInTime(e *env) {
 		holder := e.driver()
 		ps := make([]*driverPending, len(took))
 		e.each(len(ps), func(i int) {
-			name := e.name("waits")
+			name := e.uncheckedName("waits")
 			e.grant(holder, e.request(name))
 			ps[i] = e.queueAt(d, e.request(name), 2)
 		})
 		link.Cut()
 		for i, p := range ps {
 			begun := time.Now()
-			p.cancel()
+			p.cancel(nil)
 			e.is(p.ended(patient, "its context ended"), context.Canceled, "a waiting Acquire")
 			took[i] = p.at.Sub(begun)
 		}
@@ -173,7 +159,7 @@ func provesNoTicketIsTrue(e *env) {
 		"a request whose replies are lost":     func() { link.DropReplies(true) },
 		"a request that is delayed on the way": link.Cut,
 	} {
-		name := e.name("no-ticket")
+		name := e.uncheckedName("no-ticket")
 		h := e.grant(holder, e.request(name))
 		fault()
 		r := e.request(name)
@@ -197,29 +183,11 @@ func provesNoTicketIsTrue(e *env) {
 // neverShown fails if Inspect shows a ticket that NoTicket says does not exist.
 func (e *env) neverShown(d driver.Driver, r driver.Request, what string) {
 	for begun := time.Now(); time.Since(begun) < slack/2; e.sleep(slack / 50) {
-		queue, err := d.Inspect(e.within(patience), r.Name)
-		e.ok(err, "inspect %q", r.Name)
+		queue := e.inspectAt(d, r.Name)
 		for _, t := range queue {
 			if t.ID == r.ID {
 				e.failf("the error of %s is marked by NoTicket, and its ticket is queued: %+v (D9)", what, queue)
 			}
 		}
 	}
-}
-
-func provesCloseInTime(e *env) {
-	const n = 3
-	allowed := bound{closeBound + returnBound, "100ms: D17 + 50ms: what else Close has to do"}
-	e.inTime("Close of a driver without tickets while the store does not answer", allowed, func() []time.Duration {
-		took := make([]time.Duration, n)
-		e.each(n, func(i int) {
-			d, link := e.linkedDriver()
-			e.drop(d, e.grant(d, e.request(e.name("closed"))))
-			link.Cut()
-			begun := time.Now()
-			_ = d.Close() // may return an error
-			took[i] = time.Since(begun)
-		})
-		return took
-	})
 }

@@ -8,22 +8,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// lapses are the cases about leases that are over and were not released. They call
-// the driver directly, since the core would release them. They belong to the topic
-// ownership.
-var lapses = []Case{
-	{
-		Topic: "ownership", Name: "lapsed-not-revived", Rules: []string{"D12", "C4"},
-		Explain: "a renewal after the end of the lease returns ErrLost and revives nothing, whether or not another ticket was granted since",
-		prove:   provesLapsedNotRevived,
-	},
-	{
-		Topic: "ownership", Name: "lapsed-while-cut-off", Rules: []string{"D12", "D14", "C4"}, Needs: NeedLink,
-		Explain: "the same for a process that was cut off until its lease was over",
-		prove:   provesLapsedInACut,
-	},
-}
-
 // lapse is a lease that ends, and how it is renewed afterwards.
 type lapse struct {
 	what  string
@@ -71,8 +55,7 @@ func leases(e *env, d, other driver.Driver, ttl time.Duration) (ls []*lapse) {
 func (l *lapse) check(e *env, d, other driver.Driver) {
 	for range 2 {
 		e.is(l.answered(e, d), driver.ErrLost, "a late %s: a lease that has ended is never revived (D12)", l.what)
-		queue, err := other.Inspect(e.within(patience), l.h.Name)
-		e.ok(err, "inspect %q", l.h.Name)
+		queue := e.inspectAt(other, l.h.Name)
 		for _, t := range queue {
 			if t.ID == l.h.ID {
 				e.failf("the queue after a late %s shows the lapsed ticket: %+v (D12)", l.what, queue)
@@ -80,11 +63,10 @@ func (l *lapse) check(e *env, d, other driver.Driver) {
 		}
 	}
 	if l.next != nil {
-		h := l.next.r.Hold(l.next.grant.Token)
+		h := l.next.granted(patient, "the lease was over")
 		e.untouched(other, h)
 		e.drop(other, h)
 	}
-	e.empty(l.h.Name)
 }
 
 // answered renews until the store has answered.
@@ -99,12 +81,12 @@ func (l *lapse) answered(e *env, d driver.Driver) (err error) {
 	return err
 }
 
-// over waits for the end of the leases.
-func over(e *env, ls []*lapse, ttl time.Duration) {
+// awaitEnd waits for the end of the leases.
+func awaitEnd(e *env, ls []*lapse, ttl time.Duration) {
 	b, begun := e.leaseEnd(ttl), time.Now()
 	for _, l := range ls {
 		if l.next != nil {
-			e.ok(l.next.ended(b.from(begun), "leases were granted that nobody renews"), "acquire %q", l.h.Name)
+			l.next.granted(b.from(begun), "leases were granted that nobody renews")
 		}
 	}
 	e.sleep(b.d - time.Since(begun)) // for the leases that nobody waits for
@@ -117,7 +99,7 @@ func provesLapsedNotRevived(e *env) {
 		return // a store with sessions keeps it while its process lives (D10)
 	}
 	ls := leases(e, d, other, ttl)
-	over(e, ls, ttl)
+	awaitEnd(e, ls, ttl)
 	for _, l := range ls {
 		l.check(e, d, other)
 	}
@@ -132,8 +114,7 @@ func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
 	deadline := time.Now().Add(e.leaseEnd(ttl).d)
 	for {
 		asked := time.Now() // the answer may come late
-		queue, err := other.Inspect(e.within(patience), h.Name)
-		e.ok(err, "inspect %q", h.Name)
+		queue := e.inspectAt(other, h.Name)
 		switch {
 		case len(queue) == 0:
 			return false
@@ -151,7 +132,7 @@ func provesLapsedInACut(e *env) {
 	other := e.driver()
 	ls := leases(e, d, other, ttl)
 	link.Cut()
-	over(e, ls, ttl)
+	awaitEnd(e, ls, ttl)
 	link.Heal()
 	for _, l := range ls {
 		l.check(e, d, other)
