@@ -135,7 +135,7 @@ const (
 func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 	l.flags = f
 	addDuration(f, &l.ttl, "ttl", "", ttl)
-	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of --ttl if that is less)")
+	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of the lease if that is less)")
 }
 
 // reserve is the part of a lease that is left when the command has been killed:
