@@ -120,11 +120,7 @@ func (e *elect) do(ctx context.Context) error {
 	if err := e.program.find(); err != nil {
 		return err
 	}
-	margin, err := e.lease.margin(e.app, election.DefaultTTL)
-	if err != nil {
-		return err
-	}
-	client, err := e.open(ctx, locker.WithSafetyMargin(margin), locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(e.observe))
+	client, err := e.openLeased(ctx, &e.lease, election.DefaultTTL, locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(e.observe))
 	if err != nil {
 		return err
 	}

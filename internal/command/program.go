@@ -135,7 +135,7 @@ const (
 func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 	l.flags = f
 	addDuration(f, &l.ttl, "ttl", "", ttl)
-	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of --ttl if that is less)")
+	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of the lease if that is less)")
 }
 
 // reserve is the part of a lease that is left when the command has been killed:
@@ -154,17 +154,43 @@ func (l *leaseFlags) margin(a *app, otherwise time.Duration) (time.Duration, err
 	if l.ttl < minRunTTL {
 		return 0, usage(fmt.Errorf("--ttl %v: want %v or more", l.ttl, minRunTTL))
 	}
+	return l.fit(l.ttl, "a longer --ttl leaves more")
+}
+
+// fit sets the grace for a lease of that length, and returns the safety margin. more says
+// what a grace that is too long needs.
+func (l *leaseFlags) fit(lease time.Duration, more string) (time.Duration, error) {
 	if !l.flags.Changed("grace") {
-		l.grace = min(defaultGrace, l.ttl/3)
+		l.grace = min(defaultGrace, lease/3)
 	}
-	spare := reserve(l.ttl)
-	switch most := l.ttl/2 - spare; {
+	spare := reserve(lease)
+	switch most := lease/2 - spare; {
 	case l.grace < 0:
 		return 0, usage(fmt.Errorf("--grace %v: want zero or more", l.grace))
 	case l.grace > most:
-		return 0, usage(fmt.Errorf("--grace %v: a lease of %v leaves at most %v for it; a longer --ttl leaves more", l.grace, l.ttl, most.Round(time.Millisecond)))
+		return 0, usage(fmt.Errorf("--grace %v: a lease of %v leaves at most %v for it; %s",
+			l.grace, lease.Round(time.Millisecond), most.Round(time.Millisecond), more))
 	}
 	return l.grace + spare, nil
+}
+
+// openLeased opens the store for a command that runs under a lease, which a store may give no
+// longer than its session. The caller closes the Client.
+func (a *app) openLeased(ctx context.Context, l *leaseFlags, otherwise time.Duration, opts ...locker.ClientOption) (*locker.Client, error) {
+	margin, err := l.margin(a, otherwise)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.openDriver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if longest := driver.BoundsOf(d, l.ttl).MaxTTL; longest > 0 && longest < l.ttl {
+		if margin, err = l.fit(longest, "this store gives no longer one"); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return locker.New(d, append(opts, locker.WithSafetyMargin(margin))...), nil
 }
 
 // ofURL takes the ttl of the store's URL, if it has one. An invalid URL is reported

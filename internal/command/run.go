@@ -115,12 +115,8 @@ func (r *run) do(ctx context.Context) error {
 	if err := r.program.find(); err != nil {
 		return err
 	}
-	margin, err := r.lease.margin(r.app, locker.DefaultTTL)
-	if err != nil {
-		return err
-	}
 	n := &narrator{app: r.app}
-	client, err := r.open(ctx, locker.WithSafetyMargin(margin), locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(n.observe))
+	client, err := r.openLeased(ctx, &r.lease, locker.DefaultTTL, locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(n.observe))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	_ "github.com/lockerproject/locker/driver/all" // the store is a matter of configuration
 	"github.com/lockerproject/locker/driver/redis"
 )
@@ -88,6 +89,31 @@ func openURL(ctx context.Context, u string, opts ...locker.ClientOption) (*locke
 		return nil, configuration(err)
 	}
 	return c, err
+}
+
+// openDriver opens the driver of a store, as openURL opens its Client.
+func (a *app) openDriver(ctx context.Context) (driver.Driver, error) {
+	raw, err := a.storeURL()
+	if err != nil {
+		return nil, err
+	}
+	u, err := driver.ParseURL(raw)
+	if err != nil {
+		return nil, configuration(fmt.Errorf("open: %w", err))
+	}
+	u.Duration("ttl", locker.DefaultTTL) // known to all URLs: see leaseFlags
+	d, err := driver.Open(ctx, u)
+	if err != nil {
+		err = fmt.Errorf("open %s: %w", u.Redacted(), err)
+		if driver.IsUnavailable(err) {
+			return nil, driver.Unavailable(err)
+		}
+		return nil, configuration(err)
+	}
+	if err := u.Done(); err != nil { // about ttl, if the driver did not call it
+		return nil, errors.Join(configuration(fmt.Errorf("open %s: %w", u.Redacted(), err)), d.Close())
+	}
+	return d, nil
 }
 
 // defaultURL is the file that the processes of one user share. The driver makes its folder.

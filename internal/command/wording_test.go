@@ -110,3 +110,18 @@ func TestListFitsTheTerminal(t *testing.T) {
 	r := on(t, url, "list").Run()
 	has(t, r, r.Out, long+"  me ", "-1 +1  ")
 }
+
+// The leases of ZooKeeper depend on its session: without --ttl and --grace they leave the command
+// time to end.
+func TestRunOnShortLeases(t *testing.T) {
+	t.Parallel()
+	env := "LOCKER_URL=" + testbed.SharedZookeeper(t).URL()
+	for _, flags := range [][]string{nil, {"--ttl=1m"}} {
+		if r := locked(t, env, append(flags, t.Name()), shell("echo ran")).Run(); r.Code != 0 || r.Out != "ran\n" {
+			t.Error(r)
+		}
+	}
+	if r := locked(t, env, []string{"--grace=5s", t.Name()}, shell("echo never")).Run(); r.Code != command.ExitUsage || r.Out != "" {
+		t.Error(r)
+	}
+}
