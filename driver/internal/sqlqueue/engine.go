@@ -18,7 +18,7 @@ type Options struct {
 	// a later one was answered.
 	InOrder bool
 
-	SweepEvery time.Duration // 0: 45 s
+	SweepEvery time.Duration // 0: the constant of the same name
 	ListenFor  time.Duration // how long to listen after the last use; 0: 30 s
 }
 
@@ -51,7 +51,7 @@ var (
 // New makes an engine. It sends nothing.
 func New(o Options) *Engine {
 	if o.SweepEvery == 0 {
-		o.SweepEvery = sweepEvery
+		o.SweepEvery = SweepEvery
 	}
 	if o.ListenFor == 0 {
 		o.ListenFor = listenFor

@@ -40,7 +40,10 @@ func (in *Inbox) Mine() { in.e.book.mayHaveGrants() }
 func (in *Inbox) Missed() { in.e.book.mayHaveMissed() }
 
 // Due says that the queue of a name is due, or sooner than it was.
-func (in *Inbox) Due(name string) { in.e.book.setDue(name, time.Now()) }
+func (in *Inbox) Due(name string) {
+	in.e.book.setDue(name, time.Now())
+	signal(in.e.book.changed)
+}
 
 // Lost says that a ticket was removed by somebody else.
 func (in *Inbox) Lost(h driver.Hold) {
