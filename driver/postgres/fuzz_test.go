@@ -56,7 +56,7 @@ func FuzzNotice(f *testing.F) {
 			t.Fatal(err)
 		}
 		<-queued
-		notified(<-s.inbox, text)
+		(<-s.inbox).Text(text)
 		_ = e.Close()
 		if err := <-ended; !errors.Is(err, driver.ErrClosed) && !strings.Contains(text, "waits") {
 			t.Errorf("%q ends the wait: %v", text, err)

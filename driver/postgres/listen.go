@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -32,7 +31,7 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 		if err != nil {
 			return err
 		}
-		notified(in, n.Payload)
+		in.Text(n.Payload)
 	}
 }
 
@@ -58,21 +57,4 @@ func (s *store) listenConn(ctx context.Context, channel string) (*pgx.Conn, erro
 		return nil, err
 	}
 	return c, nil
-}
-
-// notified reads a notification.
-func notified(in *sqlqueue.Inbox, payload string) {
-	var h driver.Hold
-	var name string
-	if g, ok := parseGrant(payload); ok {
-		in.Granted(g)
-	} else if scan(payload, "l %s %d %x", &h.ID, &h.Token, &h.Name) {
-		in.Lost(h)
-	} else if scan(payload, "d %x", &name) {
-		in.Due(name)
-	} else if payload == "r" {
-		in.Mine()
-	} else {
-		in.Missed()
-	}
 }

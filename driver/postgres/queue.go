@@ -29,13 +29,13 @@ func (s *store) Take(ctx context.Context, process int64, r driver.Request, until
 	}
 	var due int64
 	switch {
-	case scan(text, "g %d", &a.Token):
+	case sqlqueue.Scan(text, "g %d", &a.Token):
 		a.Result = sqlqueue.Granted
 	case text == "n":
 		a.Result = sqlqueue.Refused
-	case scan(text, "w %d", &due):
+	case sqlqueue.Scan(text, "w %d", &due):
 		a.Result, a.Due = sqlqueue.Queued, time.Duration(due)*time.Microsecond
-	case scan(text, "t %d", &a.Now):
+	case sqlqueue.Scan(text, "t %d", &a.Now):
 		a.Result = sqlqueue.Late
 	case text == "p":
 		a.Result = sqlqueue.Unregistered

@@ -185,21 +185,11 @@ func parseReply(s string) (text string, grants []sqlqueue.Grant, err error) {
 	for more {
 		var line string
 		line, rest, more = strings.Cut(rest, "\n")
-		g, ok := parseGrant(line)
+		g, ok := sqlqueue.ParseGrant(line)
 		if !ok {
 			return text, grants, fmt.Errorf("%w: %q", errReply, s)
 		}
 		grants = append(grants, g)
 	}
 	return text, grants, nil
-}
-
-func parseGrant(s string) (g sqlqueue.Grant, ok bool) {
-	return g, scan(s, "g %s %d %d", &g.ID, &g.Token, &g.Heartbeat)
-}
-
-// scan reads a line of an answer, or a notification.
-func scan(s, format string, into ...any) bool {
-	n, err := fmt.Sscanf(s, format, into...)
-	return err == nil && n == len(into)
 }

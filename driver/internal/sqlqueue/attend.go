@@ -205,7 +205,7 @@ func (t *task) pollGrants() {
 	if t.compare(false) {
 		t.interval = shortestPoll
 	} else {
-		t.interval = min(t.interval*5/4+time.Millisecond, longestPoll, t.e.heartbeatEvery())
+		t.interval = min(t.interval*5/4+time.Millisecond, t.e.opts.LongestPoll, t.e.heartbeatEvery())
 	}
 	t.poll = time.Now().Add(t.interval)
 }

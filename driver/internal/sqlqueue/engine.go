@@ -18,6 +18,8 @@ type Options struct {
 	// a later one was answered.
 	InOrder bool
 
+	LongestPoll time.Duration // between two requests for the process's own, as long as no notices arrive; 0: 250 ms
+
 	SweepEvery time.Duration // 0: the constant of the same name
 	ListenFor  time.Duration // how long to listen after the last use; 0: 30 s
 }
@@ -52,6 +54,9 @@ var (
 func New(o Options) *Engine {
 	if o.SweepEvery == 0 {
 		o.SweepEvery = SweepEvery
+	}
+	if o.LongestPoll == 0 {
+		o.LongestPoll = longestPoll
 	}
 	if o.ListenFor == 0 {
 		o.ListenFor = listenFor

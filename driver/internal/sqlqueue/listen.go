@@ -24,34 +24,6 @@ var ErrNoNotices = errors.New("no notices can arrive")
 // errRemoved is the cause of a loss if somebody has broken the ticket.
 var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 
-// An Inbox takes the notices for a process.
-type Inbox struct{ e *Engine }
-
-// Ready says that everything that happens from now on is noticed.
-func (in *Inbox) Ready() { in.e.book.setReceiving(true) }
-
-// Granted says that a ticket was granted.
-func (in *Inbox) Granted(g Grant) { in.e.book.granted(g) }
-
-// Mine says that something was granted: the process asks for its own.
-func (in *Inbox) Mine() { in.e.book.mayHaveGrants() }
-
-// Missed says that notices may have been missed: grants, and losses.
-func (in *Inbox) Missed() { in.e.book.mayHaveMissed() }
-
-// Due says that the queue of a name is due, or sooner than it was.
-func (in *Inbox) Due(name string) {
-	in.e.book.setDue(name, time.Now())
-	signal(in.e.book.changed)
-}
-
-// Lost says that a ticket was removed by somebody else.
-func (in *Inbox) Lost(h driver.Hold) {
-	if in.e.book.lost(h.ID) && in.e.notifyLoss != nil {
-		in.e.notifyLoss(h, errRemoved)
-	}
-}
-
 // Receiving reports whether notices arrive.
 func Receiving(e *Engine) bool {
 	e.book.mu.Lock()
